@@ -1,0 +1,51 @@
+# make run      serve on 127.0.0.1:8080 with the embedded store
+# make test     all that a fresh machine needs, then every check and test
+# make bench    the figures of docs/performance.md
+# make build    bin/counterd and bin/loadtest
+
+SHELL    := /bin/bash
+FUZZTIME ?= 5s
+BENCHTIME ?= 1s
+BENCHCOUNT ?= 5
+
+.PHONY: run build test deps check unit fuzz bench
+
+run:
+	go run ./cmd/counterd
+
+build:
+	go build -trimpath -o bin/ ./cmd/counterd ./loadtest
+
+test: deps check unit fuzz
+
+# The tests start memcached servers of their own; here it only has to be there.
+deps:
+	@command -v memcached >/dev/null || { \
+		if command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends memcached; \
+		elif command -v dnf >/dev/null; then dnf install -y -q memcached; \
+		elif command -v apk >/dev/null; then apk add --quiet memcached; \
+		elif command -v brew >/dev/null; then brew install memcached; \
+		fi; }
+	@command -v memcached >/dev/null || { echo "the tests need memcached: please install it" >&2; exit 1; }
+	go mod download
+
+check:
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w $$unformatted"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+
+unit:
+	go test -race -shuffle=on -timeout 20m ./...
+
+# Each fuzzer for a short while, one after the other.
+fuzz:
+	@set -e; for package in $$(go list ./...); do \
+		for fuzzer in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			echo "$$package $$fuzzer"; \
+			go test -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+
+bench:
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./memcache

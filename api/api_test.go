@@ -1,0 +1,492 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// now is the time of every test here: nine seconds into a minute.
+var now = time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC)
+
+func clock() time.Time { return now }
+
+// testRules have the example, and an event of each other shape.
+func testRules() *events.Rules {
+	rules := events.Example()
+	rules.Events["export"] = &events.Event{
+		Name: "export", Retention: 48 * time.Hour,
+		Rules: []events.Rule{
+			{Per: []string{}, Limits: []events.Limit{{Name: "all-10-per-1m", N: 10, Window: time.Minute}}},
+			{Per: []string{"ip", "user"}, Limits: []events.Limit{{Name: "ip+user-50-per-24h", N: 50, Window: 24 * time.Hour}}},
+		},
+	}
+	rules.Events["plain"] = &events.Event{Name: "plain"}
+	return rules
+}
+
+// server is an api handler with a log that can be read.
+type server struct {
+	http.Handler
+	log   *bytes.Buffer
+	store *memcache.Embedded
+}
+
+func newServer() *server {
+	s := &server{log: &bytes.Buffer{}, store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
+	s.Handler = newHandler(s.store, s.log, nil)
+	return s
+}
+
+func newHandler(store hierarchy.Store, log io.Writer, ping func(context.Context) map[string]error) http.Handler {
+	rules := testRules()
+	return api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+		Ping:     ping,
+		Log:      slog.New(slog.NewTextHandler(log, nil)),
+	})
+}
+
+// request makes one exchange. The body is JSON where it is not empty.
+func request(t *testing.T, h http.Handler, method, target, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// answer returns the body of a 200.
+func answer[T any](t *testing.T, w *httptest.ResponseRecorder) (body T) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.Equal(t, wire.TypeJSON, w.Header().Get("Content-Type"))
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body))
+	return body
+}
+
+// problem returns the problem document of an answer that has that status.
+func problem(t *testing.T, w *httptest.ResponseRecorder, status int) (p wire.Problem) {
+	t.Helper()
+	require.Equal(t, status, w.Code, w.Body)
+	require.Equal(t, wire.TypeProblem, w.Header().Get("Content-Type"))
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p, json.RejectUnknownMembers(true)))
+	require.Equal(t, status, p.Status)
+	require.Equal(t, http.StatusText(status), p.Title)
+	require.NotEmpty(t, p.Type)
+	require.NotEmpty(t, p.Detail)
+	return p
+}
+
+const url24h = "/v1/events/url_shorten/count?window=24h&feature=ip:"
+
+func TestIncrementAndCount(t *testing.T) {
+	s := newServer()
+	w := request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}}`)
+	assert.JSONEq(t, `{"event": "url_shorten", "at": "2026-03-14T23:30:33Z", "by": 1, "counters": ["ip:203.0.113.9"]}`, w.Body.String())
+	assert.Equal(t, http.StatusOK, w.Code)
+	request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 56, "at": "2026-03-14T01:02:03+01:00"}`)
+
+	w = request(t, s, "GET", url24h+"203.0.113.9", "")
+	assert.JSONEq(t, `{"event": "url_shorten", "feature": "ip:203.0.113.9", "window": "24h",
+		"from": "2026-03-13T23:30:34Z", "to": "2026-03-14T23:30:33Z", "count": 57,
+		"buckets": {"second": 60, "minute": 59, "hour": 23, "total": 142}}`, w.Body.String())
+
+	count := answer[wire.Count](t, request(t, s, "GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=90s&at=2026-03-14T00:02:03Z", ""))
+	assert.Equal(t, int64(56), count.Count)
+	assert.Equal(t, "90s", count.Window)
+	count = answer[wire.Count](t, request(t, s, "GET", fmt.Sprintf("/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=%d", now.Unix()), ""))
+	assert.Equal(t, int64(1), count.Count)
+}
+
+func TestIncrementAddsToEachFeatureAndNamedCombination(t *testing.T) {
+	s := newServer()
+	w := request(t, s, "POST", "/v1/events/export/increment", `{"features": {"user": "42", "ip": "2001:db8::1", "zone": "x"}, "by": 3}`)
+	done := answer[wire.Incremented](t, w)
+	assert.ElementsMatch(t, []string{"ip:2001:db8::/64", "user:42", "zone:x", "", "ip:2001:db8::/64+user:42"}, done.Counters)
+	for query, want := range map[string]int64{
+		"": 3, "&feature=user:42": 3, "&feature=ip:2001:db8::ffff": 3, "&feature=ip:2001:db8::/64": 3, "&feature=zone:x": 3,
+		"&feature=user:42&feature=ip:2001:db8::2": 3, "&feature=ip:2001:db8::2&feature=user:42": 3,
+		"&feature=user:42&feature=zone:x": 0, "&feature=user:43": 0, "&feature=ip:2001:db8:0:1::1": 0,
+	} {
+		count := answer[wire.Count](t, request(t, s, "GET", "/v1/events/export/count?window=48h"+query, ""))
+		assert.Equal(t, want, count.Count, query)
+	}
+}
+
+func TestAnyValueIsCounted(t *testing.T) {
+	s := newServer()
+	for i, value := range []string{"a b", "a:b", "\r\n", "\x00", "+", "%", "&", "naïve ✓", strings.Repeat("x", 1024), strings.Repeat("✓", 341), "\u2028", `"\`} {
+		body, err := json.Marshal(wire.Increment{Features: map[string]string{"user": value}})
+		require.NoError(t, err)
+		for range i + 1 {
+			require.Equal(t, http.StatusOK, request(t, s, "POST", "/v1/events/plain/increment", string(body)).Code, "%q", value)
+		}
+		count := answer[wire.Count](t, request(t, s, "GET", "/v1/events/plain/count?window=1m&feature="+url.QueryEscape("user:"+value), ""))
+		assert.Equal(t, int64(i+1), count.Count, "%q", value)
+		assert.Equal(t, "user:"+value, count.Feature)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	s := newServer()
+	request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 4, "at": 1773524400}`)
+	request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 5}`)
+	w := request(t, s, "GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&from=2026-03-14T20:30:00Z&to=2026-03-14T23:00:00Z", "")
+	assert.JSONEq(t, `{"event": "url_shorten", "feature": "ip:203.0.113.9", "level": "hour",
+		"from": "2026-03-14T20:00:00Z", "to": "2026-03-14T23:59:59Z", "buckets": [
+		{"start": "2026-03-14T20:00:00Z", "count": 0}, {"start": "2026-03-14T21:00:00Z", "count": 4},
+		{"start": "2026-03-14T22:00:00Z", "count": 0}, {"start": "2026-03-14T23:00:00Z", "count": 5}]}`, w.Body.String())
+	history := answer[wire.History](t, request(t, s, "GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=minute", ""))
+	assert.Len(t, history.Buckets, 1441)
+}
+
+func TestReset(t *testing.T) {
+	s := newServer()
+	request(t, s, "POST", "/v1/events/export/increment", `{"features": {"ip": "203.0.113.9", "user": "42"}}`)
+	w := request(t, s, "DELETE", "/v1/events/export/counters?feature=ip:203.0.113.9", "")
+	assert.Equal(t, http.StatusNoContent, w.Code)
+	assert.Empty(t, w.Body.String())
+	for query, want := range map[string]int64{"&feature=ip:203.0.113.9": 0, "&feature=user:42": 1, "&feature=ip:203.0.113.9&feature=user:42": 1, "": 1} {
+		count := answer[wire.Count](t, request(t, s, "GET", "/v1/events/export/count?window=1h"+query, ""))
+		assert.Equal(t, want, count.Count, "the counter alone is forgotten: %s", query)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	s := newServer()
+	all := answer[wire.Events](t, request(t, s, "GET", "/v1/events", ""))
+	require.Len(t, all.Events, 3)
+	one := answer[wire.Event](t, request(t, s, "GET", "/v1/events/url_shorten", ""))
+	assert.Equal(t, all.Events[2], one)
+	assert.Equal(t, "24h", one.Retention)
+	assert.Equal(t, wire.Limit{Name: "ip-5-per-1m", Limit: 5, Window: "1m"}, one.Rules[0].Limits[1])
+	assert.Equal(t, "48h", all.Events[0].Retention)
+}
+
+func TestHealth(t *testing.T) {
+	s := newServer()
+	assert.Equal(t, "alive", answer[wire.Health](t, request(t, s, "GET", "/healthz", "")).Status)
+	assert.Equal(t, "ready", answer[wire.Health](t, request(t, s, "GET", "/readyz", "")).Status)
+
+	down := errors.New("down")
+	for name, test := range map[string]struct {
+		pings  map[string]error
+		status int
+	}{
+		"all":  {map[string]error{"a:1": nil, "b:1": nil}, 200},
+		"some": {map[string]error{"a:1": nil, "b:1": down}, 200},
+		"none": {map[string]error{"a:1": down, "b:1": down}, 503},
+	} {
+		h := newHandler(s.store, io.Discard, func(context.Context) map[string]error { return test.pings })
+		w := request(t, h, "GET", "/readyz", "")
+		require.Equal(t, test.status, w.Code, name)
+		if test.status == 200 {
+			health := answer[wire.Health](t, w)
+			assert.Equal(t, "reachable", health.Store["a:1"])
+			if test.pings["b:1"] != nil {
+				assert.Equal(t, "unreachable", health.Store["b:1"])
+			}
+		}
+		assert.Equal(t, http.StatusOK, request(t, h, "GET", "/healthz", "").Code, "alive without the store")
+	}
+}
+
+// bad are requests with a fault, each with the status and the place of the fault
+// that the answer must name.
+var bad = []struct {
+	method, target, body string
+	status               int
+	place                string // parameter or pointer; empty: none
+}{
+	{"POST", "/v1/events/unknown/increment", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
+	{"POST", "/v1/events/Not%20a%20name/increment", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
+	{"GET", "/v1/events/unknown", "", 404, ""},
+	{"GET", "/v1/events/unknown/count?window=1m&feature=ip:203.0.113.9", "", 404, ""},
+	{"GET", "/v1/events/unknown/history?level=hour&feature=ip:203.0.113.9", "", 404, ""},
+	{"DELETE", "/v1/events/unknown/counters?feature=ip:203.0.113.9", "", 404, ""},
+	{"GET", "/", "", 404, ""},
+	{"GET", "/v2/events", "", 404, ""},
+	{"GET", "/v1//events", "", 404, ""},
+	{"GET", "/v1/events/", "", 404, ""},
+	{"GET", "/v1/events/a%2Fb", "", 404, ""},
+	{"GET", "/v1/../v1/events", "", 404, ""},
+
+	{"GET", "/v1/events/url_shorten/increment", "", 405, ""},
+	{"PUT", "/v1/events/url_shorten/increment", `{}`, 405, ""},
+	{"POST", "/v1/events/url_shorten/count", `{}`, 405, ""},
+	{"GET", "/v1/events/url_shorten/counters", "", 405, ""},
+	{"DELETE", "/v1/events", "", 405, ""},
+	{"POST", "/healthz", `{}`, 405, ""},
+	{"BREW", "/readyz", "", 405, ""},
+
+	{"POST", "/v1/events/url_shorten/increment", " ", 400, ""},
+	{"POST", "/v1/events/url_shorten/increment", "{", 400, ""},
+	{"POST", "/v1/events/url_shorten/increment", "null", 400, "/features"},
+	{"POST", "/v1/events/url_shorten/increment", "[]", 400, ""},
+	{"POST", "/v1/events/url_shorten/increment", "{}", 400, "/features"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}} {}`, 400, ""},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "cost": 1}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/increment", `{"Features": {"ip": "203.0.113.9"}}`, 400, "/Features"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9", "ip": "203.0.113.10"}}`, 400, "/features/ip"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 1, "by": 2}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": ["ip:203.0.113.9"]}`, 400, "/features"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": 7}}`, 400, "/features/ip"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113"}}`, 400, "/features/ip"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "10.0.0.0/8"}}`, 400, "/features/ip"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": ""}}`, 400, "/features/user"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": "` + strings.Repeat("x", 1025) + `"}}`, 400, "/features/user"},
+	{"POST", "/v1/events/url_shorten/increment", "{\"features\": {\"user\": \"\xff\"}}", 400, "/features/user"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": "\ud800"}}`, 400, "/features/user"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"User": "42"}}`, 400, "/features"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"": "42"}}`, 400, "/features"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 0}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": -1}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 1000001}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 1.5}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": "1"}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 99999999999999999999}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": "yesterday"}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": {}}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": 1773531033.5}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": "2026-03-13T23:30:32Z"}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": "2026-03-14T23:30:36Z"}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": 0}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": 9223372036854775807}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/increment?by=2", `{"features": {"ip": "203.0.113.9"}}`, 400, ""},
+	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "x": "` + strings.Repeat("x", 1<<20) + `"}`, 413, ""},
+
+	{"GET", "/v1/events/url_shorten/count?window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=&window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=203.0.113.9&window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:&window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:nowhere&window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&feature=ip:203.0.113.9&window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=IP:203.0.113.9&window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=user:%ff&window=24h", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=0s", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=-1m", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1500ms", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=60", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=24h1s", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=99999999999d", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&window=2m", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=now", "", 400, "at"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=", "", 400, "at"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=2026-03-14T23:30:36Z", "", 400, "at"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=2026-03-13T23:30:32Z", "", 400, "at"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=24h&at=2026-03-14T23:00:00Z", "", 400, "window"},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&limit=5", "", 400, ""},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&x=%zz", "", 400, ""},
+	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9;window=1m", "", 400, ""},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9", "", 400, "level"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=week", "", 400, "level"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=second", "", 400, "from"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&from=2026-03-12T23:30:36Z", "", 400, "from"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&to=2026-03-15T23:30:36Z", "", 400, "to"},
+	{"DELETE", "/v1/events/url_shorten/counters", "", 400, "feature"},
+	{"DELETE", "/v1/events/url_shorten/counters?feature=ip:203.0.113.9&all=true", "", 400, ""},
+	{"GET", "/v1/events?name=url_shorten", "", 400, ""},
+	{"GET", "/v1/events/url_shorten?x=1", "", 400, ""},
+}
+
+func TestBadRequests(t *testing.T) {
+	s := newServer()
+	for _, test := range bad {
+		name := fmt.Sprintf("%s %s %.100s", test.method, test.target, test.body)
+		w := request(t, s, test.method, test.target, test.body)
+		if !assert.Equal(t, test.status, w.Code, "%s: %s", name, w.Body) {
+			continue
+		}
+		p := problem(t, w, test.status)
+		assert.NotContains(t, w.Body.String(), "203.0.113", "%s: a feature's value in the answer", name)
+		switch {
+		case test.status == http.StatusBadRequest:
+			require.NotEmpty(t, p.Errors, name)
+			assert.Equal(t, test.place, p.Errors[0].Pointer+p.Errors[0].Parameter, "%s: %s", name, w.Body)
+			assert.NotEmpty(t, p.Errors[0].Detail, name)
+		case test.status == http.StatusMethodNotAllowed:
+			assert.NotEmpty(t, w.Header().Get("Allow"), name)
+		}
+	}
+	assert.Zero(t, s.store.Bytes(), "nothing is counted")
+	assert.Empty(t, s.log.String(), "and nobody is woken")
+}
+
+func TestAllowNamesTheMethods(t *testing.T) {
+	s := newServer()
+	assert.Equal(t, "POST", request(t, s, "GET", "/v1/events/url_shorten/increment", "").Header().Get("Allow"))
+	assert.Equal(t, "GET, HEAD", request(t, s, "POST", "/v1/events/url_shorten/count", "{}").Header().Get("Allow"))
+	assert.Equal(t, "DELETE", request(t, s, "GET", "/v1/events/url_shorten/counters", "").Header().Get("Allow"))
+}
+
+func TestSeveralFaultsAreReportedTogether(t *testing.T) {
+	s := newServer()
+	w := request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "x", "user": "", "Z": "1"}, "by": 0}`)
+	var places []string
+	for _, fault := range problem(t, w, http.StatusBadRequest).Errors {
+		places = append(places, fault.Pointer)
+	}
+	assert.ElementsMatch(t, []string{"/features", "/features/ip", "/features/user", "/by"}, places)
+
+	w = request(t, s, "GET", "/v1/events/url_shorten/count?feature=ip:x&feature=user:&window=z&at=z&more=1", "")
+	places = nil
+	for _, fault := range problem(t, w, http.StatusBadRequest).Errors {
+		places = append(places, fault.Parameter)
+	}
+	assert.ElementsMatch(t, []string{"", "feature", "feature", "window", "at"}, places)
+}
+
+func TestMediaTypes(t *testing.T) {
+	s := newServer()
+	for _, test := range []struct {
+		mediaType, encoding string
+		status              int
+	}{
+		{"application/json", "", 200},
+		{"application/json; charset=utf-8", "", 200},
+		{"Application/JSON", "", 200},
+		{"", "", 415},
+		{"text/plain", "", 415},
+		{"application/x-www-form-urlencoded", "", 415},
+		{"application/json-seq", "", 415},
+		{"application/json; =", "", 415},
+		{"application/json", "gzip", 415},
+	} {
+		r := httptest.NewRequest("POST", "/v1/events/plain/increment", strings.NewReader(`{"features": {"user": "42"}}`))
+		if test.mediaType != "" {
+			r.Header.Set("Content-Type", test.mediaType)
+		}
+		if test.encoding != "" {
+			r.Header.Set("Content-Encoding", test.encoding)
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		assert.Equal(t, test.status, w.Code, "%v", test)
+		if test.status != 200 {
+			problem(t, w, test.status)
+		}
+	}
+}
+
+// failingStore fails as a server does that hangs.
+type failingStore struct{ hierarchy.Store }
+
+func (failingStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
+	return 0, context.DeadlineExceeded
+}
+
+func TestAStoreThatFails(t *testing.T) {
+	var log bytes.Buffer
+	h := newHandler(failingStore{}, &log, nil)
+	for range 3 {
+		problem(t, request(t, h, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}}`), 503)
+	}
+	problem(t, request(t, h, "GET", url24h+"203.0.113.9", ""), 503)
+	problem(t, request(t, h, "GET", "/v1/events/url_shorten/history?level=hour&feature=ip:203.0.113.9", ""), 503)
+	problem(t, request(t, h, "DELETE", "/v1/events/url_shorten/counters?feature=ip:203.0.113.9", ""), 503)
+	assert.Equal(t, 1, strings.Count(log.String(), "msg="), "one line a second, not one a request: %s", &log)
+	assert.NotContains(t, log.String(), "203.0.113.9")
+}
+
+// A server between real sockets: bodies that do not arrive, headers that are too
+// long.
+func TestServerBounds(t *testing.T) {
+	s := newServer()
+	server := api.NewServer(s, slog.New(slog.DiscardHandler))
+	for name, bound := range map[string]time.Duration{
+		"ReadHeaderTimeout": server.ReadHeaderTimeout, "ReadTimeout": server.ReadTimeout,
+		"WriteTimeout": server.WriteTimeout, "IdleTimeout": server.IdleTimeout,
+	} {
+		assert.Positive(t, bound, name)
+	}
+	test := httptest.NewUnstartedServer(nil)
+	test.Config = server
+	test.Start()
+	defer test.Close()
+
+	// Sixteen features of the greatest length, percent-encoded, still fit.
+	query := url.Values{"window": {"1m"}}
+	for i := range 16 {
+		query.Add("feature", fmt.Sprintf("kind%d:%s", i, strings.Repeat("\x01", 1024)))
+	}
+	response, err := test.Client().Get(test.URL + "/v1/events/plain/count?" + query.Encode())
+	require.NoError(t, err)
+	response.Body.Close()
+	assert.Equal(t, http.StatusOK, response.StatusCode)
+
+	response, err = test.Client().Get(test.URL + "/v1/events/plain/count?feature=user:" + strings.Repeat("x", 100<<10))
+	require.NoError(t, err)
+	response.Body.Close()
+	assert.Equal(t, http.StatusRequestHeaderFieldsTooLarge, response.StatusCode)
+}
+
+func FuzzIncrement(f *testing.F) {
+	for _, test := range bad {
+		if strings.HasSuffix(test.target, "increment") && len(test.body) < 1<<10 {
+			f.Add(test.body)
+		}
+	}
+	f.Add(`{"features": {"ip": "203.0.113.9", "user": "42"}, "by": 3, "at": "2026-03-14T01:02:03+01:00"}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		s := newServer()
+		for _, event := range []string{"url_shorten", "export", "plain"} {
+			w := request(t, s, "POST", "/v1/events/"+event+"/increment", body)
+			if w.Code == http.StatusOK {
+				require.NotZero(t, s.store.Bytes())
+				continue
+			}
+			p := problem(t, w, w.Code)
+			require.Contains(t, []int{400, 413, 415}, p.Status)
+		}
+	})
+}
+
+func FuzzCountQuery(f *testing.F) {
+	for _, test := range bad {
+		if _, query, found := strings.Cut(test.target, "?"); found && test.method == "GET" {
+			f.Add(query)
+		}
+	}
+	f.Add("feature=ip:2001:db8::1&feature=user:4%0d%0a2&window=7d&at=1773531033")
+	s := newServer()
+	f.Fuzz(func(t *testing.T, query string) {
+		for _, route := range []string{"count", "history"} {
+			r := httptest.NewRequest("GET", "/v1/events/export/"+route, nil)
+			r.URL.RawQuery = query
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, r)
+			if w.Code != http.StatusOK {
+				problem(t, w, http.StatusBadRequest)
+			}
+		}
+	})
+}

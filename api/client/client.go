@@ -1,0 +1,238 @@
+// Package client is the Go client of counterd's HTTP interface. A Client is safe
+// for concurrent use and keeps its connections open; make one and share it.
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	// DefaultTimeout is the longest that a call takes where its context sets no
+	// earlier end.
+	DefaultTimeout = 10 * time.Second
+	// DefaultConns is how many idle connections are kept.
+	DefaultConns = 64
+	// maxAnswer bounds the answer that is read, far above the longest history.
+	maxAnswer = 16 << 20
+)
+
+// Kinds of errors, for errors.Is. An *Error wraps the one of its status.
+var (
+	ErrInvalid     = errors.New("client: invalid request") // 4xx but those below
+	ErrUnknown     = errors.New("client: unknown event")   // 404
+	ErrUnavailable = errors.New("client: unavailable")     // 503: the store could not be asked in time
+	ErrUnexpected  = errors.New("client: unexpected answer")
+)
+
+// Error is an answer that is not a success.
+type Error struct {
+	wire.Problem
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("counterd: %d %s", e.Status, e.Title)
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	return text
+}
+
+// Unwrap returns the kind of the error.
+func (e *Error) Unwrap() error {
+	switch {
+	case e.Status == http.StatusNotFound:
+		return ErrUnknown
+	case e.Status == http.StatusServiceUnavailable:
+		return ErrUnavailable
+	case e.Status >= 400 && e.Status < 500:
+		return ErrInvalid
+	}
+	return ErrUnexpected
+}
+
+// Config sets up a Client. Only URL is needed.
+type Config struct {
+	URL     string        // the server's, as in http://127.0.0.1:8080
+	Timeout time.Duration // longest time for one call; 0: DefaultTimeout
+	Conns   int           // idle connections kept; 0: DefaultConns
+	// Transport makes the exchanges; nil: one of the client's own, which Conns
+	// applies to.
+	Transport http.RoundTripper
+}
+
+// Client calls one counterd server.
+type Client struct {
+	base *url.URL
+	http *http.Client
+}
+
+// New returns a client of the server at the config's URL.
+func New(config Config) (*Client, error) {
+	base, err := url.Parse(config.URL)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("%w: the server's URL is written like http://127.0.0.1:8080", ErrInvalid)
+	}
+	transport := config.Transport
+	if transport == nil {
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		own.MaxIdleConns = cmp.Or(config.Conns, DefaultConns)
+		own.MaxIdleConnsPerHost = own.MaxIdleConns
+		transport = own
+	}
+	return &Client{base, &http.Client{
+		Transport: transport,
+		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
+	}}, nil
+}
+
+// Close closes the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Increment adds by, 1 to 1,000,000, to the counters of the event: one for each
+// of the features and for each combination of them that a rule names. The zero
+// time is now. An ErrUnavailable leaves open what was counted.
+func (c *Client) Increment(ctx context.Context, event string, features events.Features, by int64, at time.Time) (wire.Incremented, error) {
+	var done wire.Incremented
+	body := wire.Increment{Features: features, By: &by}
+	if !at.IsZero() {
+		body.At = wire.Moment{Time: at}
+	}
+	err := c.call(ctx, http.MethodPost, c.event(event, "increment"), nil, body, &done)
+	return done, err
+}
+
+// Count returns the exact sum of one counter over a window, in whole seconds,
+// that ends at the moment at; the zero time is now.
+func (c *Client) Count(ctx context.Context, event string, features events.Features, window time.Duration, at time.Time) (wire.Count, error) {
+	var count wire.Count
+	query := featureQuery(features)
+	query.Set("window", events.FormatDuration(window))
+	setMoment(query, "at", at)
+	err := c.call(ctx, http.MethodGet, c.event(event, "count"), query, nil, &count)
+	return count, err
+}
+
+// History returns the buckets of one counter at a level: second, minute, hour or
+// day. The zero times are as far back as it is remembered, and now.
+func (c *Client) History(ctx context.Context, event string, features events.Features, level string, from, to time.Time) (wire.History, error) {
+	var history wire.History
+	query := featureQuery(features)
+	query.Set("level", level)
+	setMoment(query, "from", from)
+	setMoment(query, "to", to)
+	err := c.call(ctx, http.MethodGet, c.event(event, "history"), query, nil, &history)
+	return history, err
+}
+
+// Reset forgets the one counter of those features together.
+func (c *Client) Reset(ctx context.Context, event string, features events.Features) error {
+	return c.call(ctx, http.MethodDelete, c.event(event, "counters"), featureQuery(features), nil, nil)
+}
+
+// Events returns the rules in force.
+func (c *Client) Events(ctx context.Context) (wire.Events, error) {
+	var all wire.Events
+	err := c.call(ctx, http.MethodGet, c.base.JoinPath("v1", "events"), nil, nil, &all)
+	return all, err
+}
+
+// Event returns the rules in force of one event.
+func (c *Client) Event(ctx context.Context, event string) (wire.Event, error) {
+	var one wire.Event
+	err := c.call(ctx, http.MethodGet, c.event(event), nil, nil, &one)
+	return one, err
+}
+
+func (c *Client) event(event string, rest ...string) *url.URL {
+	return c.base.JoinPath(append([]string{"v1", "events", url.PathEscape(event)}, rest...)...)
+}
+
+func featureQuery(features events.Features) url.Values {
+	query := url.Values{}
+	for _, kind := range slices.Sorted(maps.Keys(features)) {
+		query.Add("feature", kind+":"+features[kind])
+	}
+	return query
+}
+
+func setMoment(query url.Values, name string, at time.Time) {
+	if !at.IsZero() {
+		query.Set(name, at.UTC().Format(time.RFC3339))
+	}
+}
+
+// call makes one exchange: in, if not nil, is the body, and the answer goes to
+// out, if not nil.
+func (c *Client) call(ctx context.Context, method string, to *url.URL, query url.Values, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	to.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, to.String(), body)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if in != nil {
+		request.Header.Set("Content-Type", wire.TypeJSON)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		// The URL in net/http's error holds features.
+		if fault, ok := errors.AsType[*url.Error](err); ok {
+			err = fault.Err
+		}
+		return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return problem(response, data)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnexpected, err)
+	}
+	return nil
+}
+
+// problem makes an error of the answer, whoever gave it: a proxy in between
+// knows nothing of problem documents.
+func problem(response *http.Response, data []byte) error {
+	e := &Error{}
+	if media, _, err := mime.ParseMediaType(response.Header.Get("Content-Type")); err == nil && media == wire.TypeProblem {
+		if err := json.Unmarshal(data, &e.Problem); err != nil {
+			e.Problem = wire.Problem{}
+		}
+	}
+	e.Status = response.StatusCode
+	if e.Title == "" {
+		e.Title = http.StatusText(response.StatusCode)
+	}
+	return e
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// asCommand makes the test binary be counterd itself, for tests that need
+// processes of their own.
+const asCommand = "COUNTERD_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// status asks for a URL on a connection of its own.
+func status(t *testing.T, url string) int {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := c.Get(url)
+	require.NoError(t, err)
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// process is a counterd of its own.
+type process struct {
+	*exec.Cmd
+	url string
+	log *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
+
+// startProcess runs counterd until the test ends, on a free port.
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{log: &lockedBuffer{}}
+	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0"}, args...)...)
+	p.Env = append(os.Environ(), asCommand+"=1")
+	p.Stderr = p.log
+	require.NoError(t, p.Start())
+	t.Cleanup(func() {
+		p.Process.Kill()
+		p.Wait()
+	})
+	require.Eventually(t, func() bool { return servingAt.MatchString(p.log.String()) }, 20*time.Second, 5*time.Millisecond, "%s", p.log)
+	p.url = "http://" + servingAt.FindStringSubmatch(p.log.String())[1]
+	return p
+}
+
+func (p *process) client(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{URL: p.url})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// Two processes on three servers: what one adds the other sees, and every window
+// is what a log of every event says.
+func TestTwoProcessesOnThreeServersCountExactly(t *testing.T) {
+	servers := strings.Join(memcachedtest.StartMany(t, 3), ",")
+	clients := []*client.Client{
+		startProcess(t, "-memcached", servers, "-timeout", "5s", "-grace", "10s").client(t),
+		startProcess(t, "-memcached", servers, "-timeout", "5s", "-grace", "10s").client(t),
+	}
+	const addresses, adds, workers = 30, 150, 8
+	who := func(i int) events.Features { return events.Features{"ip": fmt.Sprintf("203.0.113.%d", i)} }
+	var mu sync.Mutex
+	log := map[int][]int64{}
+	var running sync.WaitGroup
+	for worker := range workers {
+		rng := rand.New(rand.NewPCG(9, uint64(worker)))
+		running.Go(func() {
+			for range adds {
+				i := rng.IntN(addresses)
+				at := time.Now().Add(-time.Duration(rng.Int64N(int64(23 * time.Hour))))
+				if rng.IntN(2) == 0 {
+					at = time.Time{}
+				}
+				done, err := clients[rng.IntN(2)].Increment(context.Background(), "url_shorten", who(i), 1, at)
+				if !assert.NoError(t, err) {
+					return
+				}
+				mu.Lock()
+				log[i] = append(log[i], done.At.Unix())
+				mu.Unlock()
+			}
+		})
+	}
+	running.Wait()
+	for i := range addresses {
+		for _, window := range []time.Duration{time.Second, time.Minute, 90 * time.Minute, 24 * time.Hour} {
+			count, err := clients[i%2].Count(t.Context(), "url_shorten", who(i), window, time.Time{})
+			require.NoError(t, err)
+			var want int64
+			for _, second := range log[i] {
+				if second >= count.From.Unix() && second <= count.To.Unix() {
+					want++
+				}
+			}
+			require.Equal(t, want, count.Count, "address %d, %s", i, window)
+		}
+	}
+}
+
+// A request in flight when the signal comes is finished, new ones are refused,
+// and the process ends well.
+func TestShutdownFinishesRequestsInFlight(t *testing.T) {
+	p := startProcess(t)
+	address := strings.TrimPrefix(p.url, "http://")
+	conn, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer conn.Close()
+	const body = `{"features": {"ip": "203.0.113.9"}}`
+	fmt.Fprintf(conn, "POST /v1/events/url_shorten/increment HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:5])
+	// The request is in flight once another one, sent later, has been answered.
+	require.Equal(t, http.StatusOK, status(t, p.url+"/healthz"))
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool {
+		probe, err := net.Dial("tcp", address)
+		if err == nil {
+			probe.Close()
+		}
+		return err != nil
+	}, 10*time.Second, 5*time.Millisecond, "no new connections")
+	fmt.Fprint(conn, body[5:])
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	assert.Contains(t, string(answer), "HTTP/1.1 200 OK")
+	assert.Contains(t, string(answer), `"by":1`)
+	require.NoError(t, p.Wait(), "%s", p.log)
+	assert.Contains(t, p.log.String(), "msg=stopped")
+}
+
+func TestTheEmbeddedStoreSaysSo(t *testing.T) {
+	p := startProcess(t)
+	assert.Contains(t, p.log.String(), "embedded store")
+	assert.Equal(t, http.StatusOK, status(t, p.url+"/readyz"))
+}
+
+func TestMemcachedThatIsDown(t *testing.T) {
+	p := startProcess(t, "-memcached", "127.0.0.1:1")
+	assert.Contains(t, p.log.String(), "cannot be reached")
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/events/url_shorten/count?window=1m&feature=ip:203.0.113.9": 503} {
+		assert.Equal(t, want, status(t, p.url+path), path)
+	}
+	assert.NotContains(t, p.log.String(), "203.0.113.9")
+}
+
+func TestSettingsFromTheEnvironment(t *testing.T) {
+	t.Setenv("COUNTERD_LOG", "json")
+	t.Setenv("COUNTERD_MEMCACHED", "127.0.0.1:1, /run/x.sock")
+	t.Setenv("COUNTERD_TIMEOUT", "50ms")
+	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, "json", s.log)
+	assert.Equal(t, serverList{"127.0.0.1:1", "/run/x.sock"}, s.memcached)
+	assert.Equal(t, 60*time.Millisecond, s.timeout, "a flag goes before the environment")
+	assert.Equal(t, "127.0.0.1:8080", s.listen)
+}
+
+func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
+	for _, args := range [][]string{
+		{"-nonsense"}, {"serve"}, {"-timeout", "soon"}, {"-timeout", "2s"}, {"-timeout", "0s"}, {"-grace", "0s"}, {"-grace", "1h"},
+		{"-log", "xml"}, {"-replicas", "2"}, {"-replicas", "x"}, {"-memcached", ","}, {"-listen"},
+		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
+		{"keys", "-event", "url_shorten", "-feature", "203.0.113.9"}, {"keys", "-event", "url_shorten", "-feature", "ip:x"},
+		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "more"}, {"validate"}, {"validate", "a", "b"},
+	} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, exitUsage, run(t.Context(), args, &stdout, &stderr), "%q: %s", args, &stderr)
+		assert.Empty(t, stdout.String(), "%q", args)
+		assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "%q: %s", args, &stderr)
+		assert.NotContains(t, stderr.String(), "203.0.113.9")
+	}
+	t.Setenv("COUNTERD_TIMEOUT", "soon")
+	var stderr bytes.Buffer
+	assert.Equal(t, exitUsage, run(t.Context(), nil, io.Discard, &stderr))
+	assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "%s", &stderr)
+	assert.Contains(t, stderr.String(), "COUNTERD_TIMEOUT")
+}
+
+func TestFailuresAtTheStartAreStatus1(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	for _, args := range [][]string{
+		{"-listen", taken.Addr().String()},
+		{"-memcached", "counterd-test.invalid:11211"},
+		{"-memcached", "localhost"},
+		{"-rules", filepath.Join(t.TempDir(), "missing.yaml")},
+		{"validate", filepath.Join(t.TempDir(), "missing.yaml")},
+	} {
+		var stderr bytes.Buffer
+		assert.Equal(t, exitFailed, run(t.Context(), args, io.Discard, &stderr), "%q", args)
+		assert.Contains(t, stderr.String(), "counterd: ", "%q", args)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"-h"}, {"--help"}, {"keys", "-h"}, {"validate", "-h"}} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr), "%q", args)
+		assert.Contains(t, stdout.String(), "Usage:", "%q", args)
+		assert.Empty(t, stderr.String(), "%q", args)
+	}
+	var stdout bytes.Buffer
+	run(t.Context(), []string{"-h"}, &stdout, io.Discard)
+	for _, name := range []string{"listen", "rules", "memcached", "replicas", "timeout", "grace", "log"} {
+		assert.Contains(t, stdout.String(), "-"+name)
+		assert.Contains(t, stdout.String(), envName(name))
+	}
+}
+
+func TestKeysAreThoseInMemcached(t *testing.T) {
+	server := memcachedtest.Start(t)
+	c := startProcess(t, "-memcached", server.Addr, "-timeout", "1s").client(t)
+	_, err := c.Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 7, time.Time{})
+	require.NoError(t, err)
+	var stdout bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", server.Addr}, &stdout, os.Stderr))
+	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+	require.Len(t, lines, 5, "a head and four levels: %s", &stdout)
+	// The current second may be another one by now, the day hardly.
+	day := strings.Fields(lines[4])
+	assert.Equal(t, "day", day[0])
+	assert.Equal(t, server.Addr, day[3])
+	value := server.Ask("get " + day[2])
+	require.Len(t, value, 2, "the key is there")
+	assert.Equal(t, "7", value[1])
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/peterbourgon/ff/v3"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// errUsage is what a wrong flag or argument wraps.
+var errUsage = errors.New("usage")
+
+// usageError is one line about a wrong flag or argument.
+type usageError string
+
+func (e usageError) Error() string { return string(e) }
+
+func (e usageError) Unwrap() error { return errUsage }
+
+// maxGrace bounds the grace: with a longer one every bucket lives longer.
+const maxGrace = time.Minute
+
+// settings are what the flags say.
+type settings struct {
+	listen    string
+	rules     string
+	memcached serverList
+	replicas  int
+	timeout   time.Duration
+	grace     time.Duration
+	log       string
+}
+
+// serverList is a flag of comma-separated servers.
+type serverList []string
+
+func (l *serverList) String() string { return strings.Join(*l, ",") }
+
+func (l *serverList) Set(s string) error {
+	*l = nil
+	for name := range strings.SplitSeq(s, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			*l = append(*l, name)
+		}
+	}
+	if len(*l) == 0 {
+		return errors.New("no server is named")
+	}
+	return nil
+}
+
+const serveUsage = `counterd serves exact counters over HTTP.
+
+Usage:
+  counterd [flags]                                       serve
+  counterd validate FILE                                 check a rules file, and say what each event costs
+  counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
+
+Flags, each with its environment variable:
+`
+
+const serveExamples = `
+Examples:
+  counterd
+  counterd -listen :8080 -memcached 10.0.0.1:11211,10.0.0.2:11211
+  counterd -rules rules.yaml -memcached /run/memcached.sock -log json
+`
+
+// parseServe reads the flags of the server and checks them.
+func parseServe(args []string, stdout io.Writer) (settings, error) {
+	var s settings
+	flags := newFlags("counterd", stdout, serveUsage, serveExamples)
+	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve on")
+	flags.StringVar(&s.rules, "rules", "", "rules `file`; none: one example event, url_shorten")
+	flags.Var(&s.memcached, "memcached", "`servers`, host:port or socket paths, comma-separated; none: the embedded store")
+	flags.IntVar(&s.replicas, "replicas", 1, "`copies` of each counter; this version keeps 1")
+	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
+	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
+	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
+	if err := parse(flags, args); err != nil {
+		return s, err
+	}
+	switch {
+	case flags.NArg() > 0:
+		return s, usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
+	case s.replicas != 1:
+		return s, usageError("-replicas: this version keeps 1 copy of each counter")
+	case s.grace < time.Second || s.grace > maxGrace:
+		return s, usageError(fmt.Sprintf("-grace: %s is not between 1s and %s", s.grace, maxGrace))
+	case s.timeout < time.Millisecond || s.timeout > s.grace/2:
+		return s, usageError(fmt.Sprintf("-timeout: %s is not between 1ms and half the grace, %s", s.timeout, s.grace/2))
+	case s.log != "text" && s.log != "json":
+		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
+	}
+	return s, nil
+}
+
+// flagSet is a set of flags with its help. What is wrong with arguments is said
+// in one line, without the help.
+type flagSet struct {
+	*flag.FlagSet
+	help func()
+}
+
+func newFlags(name string, stdout io.Writer, usage, examples string) flagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	return flagSet{flags, func() {
+		fmt.Fprint(stdout, usage)
+		flags.VisitAll(func(f *flag.Flag) {
+			value, text := flag.UnquoteUsage(f)
+			fmt.Fprintf(stdout, "  -%-10s %-10s %s", f.Name, value, text)
+			if f.DefValue != "" {
+				fmt.Fprintf(stdout, " (default %s)", f.DefValue)
+			}
+			fmt.Fprintf(stdout, "\n  %-11s %-10s %s\n", "", "", envName(f.Name))
+		})
+		fmt.Fprint(stdout, examples)
+	}}
+}
+
+const envPrefix = "COUNTERD"
+
+func envName(flagName string) string {
+	return envPrefix + "_" + strings.ToUpper(flagName)
+}
+
+// parse reads arguments, and the environment for what they leave out.
+func parse(flags flagSet, args []string) error {
+	err := ff.Parse(flags.FlagSet, args, ff.WithEnvVarPrefix(envPrefix))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, flag.ErrHelp):
+		flags.help()
+		return err
+	}
+	text := strings.TrimPrefix(err.Error(), "error parsing commandline arguments: ")
+	return usageError(strings.ReplaceAll(text, "\n", " "))
+}
+
+// readRules returns the rules of the file, or the example where none is named.
+func readRules(path string) (*events.Rules, error) {
+	if path == "" {
+		return events.Example(), nil
+	}
+	return events.ReadRules(path)
+}
+
+func newLog(format string, to io.Writer) *slog.Logger {
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(to, nil))
+	}
+	return slog.New(slog.NewTextHandler(to, nil))
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+const keysUsage = `counterd keys prints the Memcached keys of a counter now, a line for each level:
+for a look with any Memcached client.
+
+Usage:
+  counterd keys -event E -feature K:V [-feature K:V ...] [flags]
+
+Flags, each with its environment variable:
+`
+
+const keysExamples = `
+Examples:
+  counterd keys -event url_shorten -feature ip:192.168.0.1
+  counterd keys -rules rules.yaml -memcached 10.0.0.1:11211,10.0.0.2:11211 -event url_shorten -feature ip:192.168.0.1 -feature user:42
+`
+
+// featureList is a flag that may be given more than once.
+type featureList []string
+
+func (l *featureList) String() string { return "" }
+
+func (l *featureList) Set(s string) error {
+	*l = append(*l, s)
+	return nil
+}
+
+// keys prints the keys of one counter's current buckets.
+func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	var name, rulesFile string
+	var list featureList
+	var servers serverList
+	flags := newFlags("counterd keys", stdout, keysUsage, keysExamples)
+	flags.StringVar(&name, "event", "", "`name` of the event")
+	flags.Var(&list, "feature", "`kind:value`; several name the combined counter")
+	flags.StringVar(&rulesFile, "rules", "", "rules `file`; none: one example event, url_shorten")
+	flags.Var(&servers, "memcached", "`servers` as counterd has them, to say which holds the counter")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
+	}
+	rules, err := readRules(rulesFile)
+	if err != nil {
+		return err
+	}
+	event, err := rules.Event(name)
+	if err != nil {
+		return usageError(fmt.Sprintf("-event: no event %q in the rules", name))
+	}
+	features, err := events.ParseFeatures(list)
+	if err != nil {
+		return usageError("-feature: " + oneLine(err))
+	}
+	counter, err := event.Counter(features)
+	if err != nil {
+		return usageError("-feature: " + oneLine(err))
+	}
+	server := "-"
+	if len(servers) > 0 {
+		fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: servers})
+		if err != nil {
+			return err
+		}
+		server = fleet.Server(counter.ID())
+		if err := fleet.Close(); err != nil {
+			return err
+		}
+	}
+	return printKeys(stdout, counter, server, time.Now())
+}
+
+func printKeys(to io.Writer, counter events.Counter, server string, now time.Time) error {
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LEVEL\tFROM\tKEY\tSERVER")
+	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
+		key := memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0]
+		from := time.Unix(bucket.First(), 0).UTC().Format(time.RFC3339)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, key, server)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,110 @@
+package events
+
+import (
+	"strings"
+	"time"
+)
+
+// compare faults what rules of one event contradict each other in.
+func (r *reader) compare(rules []*ruleFields) {
+	first := make(map[string]*ruleFields)
+	for _, rule := range rules {
+		if !rule.knownPer {
+			continue
+		}
+		per := strings.Join(rule.Per, "+")
+		if earlier := first[per]; earlier != nil {
+			r.agree(rule, earlier)
+		} else {
+			first[per] = rule
+		}
+	}
+	r.elastic(rules)
+	r.uniqueNames(rules)
+}
+
+// agree faults fields that shape the counter of both rules and differ.
+func (r *reader) agree(rule, earlier *ruleFields) {
+	for _, field := range []struct {
+		name   string
+		differ bool
+	}{
+		{"count", rule.Count != earlier.Count},
+		{"precision", rule.Precision != earlier.Precision},
+		{"ipv6_prefix", rule.ipv6Prefix() != earlier.ipv6Prefix()},
+	} {
+		at := rule.fields[field.name]
+		if !field.differ || !r.sound(at) || !r.sound(earlier.fields[field.name]) {
+			continue
+		}
+		if !at.given() {
+			at = place{rule.at.node, rule.at.pathTo(field.name)}
+		}
+		r.fault(at, "it differs from the limit in line %d, which has the same per and so shares the counter: give both the same", earlier.at.node.Line)
+	}
+}
+
+// elastic faults elastic rules that nothing bounds: they need an enforced limit
+// of the whole event. In shadow, one in shadow will do.
+func (r *reader) elastic(rules []*ruleFields) {
+	var enforced, shadow bool
+	for _, rule := range rules {
+		// A rule per who knows what may be the bound that was meant.
+		if !rule.knownPer || len(rule.Per) == 0 {
+			shadow = true
+			enforced = enforced || !rule.Shadow
+		}
+	}
+	for _, rule := range rules {
+		at := rule.fields["throttle"]
+		switch {
+		case rule.Throttle.Kind != Elastic || !rule.knownPer:
+		case len(rule.Per) == 0:
+			r.fault(at, "the limit of the whole event is what bounds elastic ones: make it hard or soft")
+		case !shadow:
+			r.fault(at, "elastic is bounded by a limit of the whole event: give the event one with per: []")
+		case !enforced && !rule.Shadow:
+			r.fault(at, "elastic is bounded by the limit with per: [], and that is in shadow: enforce it")
+		}
+	}
+}
+
+// uniqueNames faults names that a limit of another rule of the event has. Limits
+// of one rule and its overrides may share theirs: only one of them decides.
+func (r *reader) uniqueNames(rules []*ruleFields) {
+	owners := make(map[string]*ruleFields)
+	for _, rule := range rules {
+		for _, limits := range rule.all() {
+			for _, limit := range limits {
+				if limit.Name == "" {
+					continue
+				}
+				owner, taken := owners[limit.Name]
+				if taken && owner != rule && r.sound(rule.naming()) {
+					r.fault(rule.naming(), "the limit in line %d is named %s too: give one another name", owner.at.node.Line, limit.Name)
+				}
+				owners[limit.Name] = rule
+			}
+		}
+	}
+}
+
+// covers faults a retention that is shorter than a window. Where there is none,
+// it is set to cover the windows of overrides, which Remembered does not look at.
+func (r *reader) covers(event *Event, at place, rules []*ruleFields) {
+	var longest time.Duration
+	var line int
+	overrides := false
+	for _, rule := range rules {
+		if _, window := rule.windows(); window > longest {
+			longest, line = window, rule.at.node.Line
+		}
+		overrides = overrides || len(rule.Overrides) > 0
+	}
+	switch {
+	case at.given() && r.sound(at) && longest > event.Retention:
+		r.fault(at, "it is shorter than the window of %s in line %d: lengthen it, or leave it out", FormatDuration(longest), line)
+	case !at.given() && overrides:
+		event.Retention = longest
+	}
+}

@@ -1,0 +1,99 @@
+package events
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fault is one fault of a rules file. It wraps ErrInvalid.
+type Fault struct {
+	Line   int    // from 1; 0 where the file as a whole is at fault
+	Column int    // from 1, in characters; 0 where the line as a whole is at fault
+	Path   string // such as events.url_shorten.limits[0].rate; empty for the file as a whole
+	Reason string // what is wrong, and how to mend it
+}
+
+// Error returns the fault in one line: line, column, path and reason.
+func (f Fault) Error() string {
+	var b strings.Builder
+	if f.Line > 0 {
+		fmt.Fprintf(&b, "line %d", f.Line)
+		if f.Column > 0 {
+			fmt.Fprintf(&b, ", column %d", f.Column)
+		}
+		b.WriteString(": ")
+	}
+	if f.Path != "" {
+		b.WriteString(f.Path + ": ")
+	}
+	return b.String() + f.Reason
+}
+
+func (f Fault) Unwrap() error { return ErrInvalid }
+
+// Faults are all faults of a rules file, in the order of their lines. They wrap
+// ErrInvalid.
+type Faults []Fault
+
+// Error returns one line for each fault.
+func (f Faults) Error() string {
+	lines := make([]string, len(f))
+	for i, fault := range f {
+		lines[i] = fault.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (f Faults) Unwrap() error { return ErrInvalid }
+
+// sort puts the faults in the order of their places.
+func (f Faults) sort() {
+	slices.SortStableFunc(f, func(a, b Fault) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+	})
+}
+
+// nearest returns the word that s is likely to mean, or nothing.
+func nearest(s string, words []string) string {
+	var best string
+	least := 3 // more than two slips of the finger are another word
+	for _, word := range words {
+		// A short word is near to anything.
+		if d := distance(s, word); d < min(least, len(word)) {
+			best, least = word, d
+		}
+	}
+	return best
+}
+
+// distance is the edit distance of Damerau and Levenshtein, in its restricted
+// form: letters left out, put in, replaced, or swapped with their neighbour. For
+// words whose lengths differ much it returns that difference.
+func distance(a, b string) int {
+	if d := max(len(a)-len(b), len(b)-len(a)); d > 2 {
+		return d
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			replaced := rows[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, replaced)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}

@@ -1,0 +1,284 @@
+package events
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of names and features.
+const (
+	MaxEventName    = 64   // bytes of an event's name
+	MaxKind         = 32   // bytes of a feature's kind
+	MaxValue        = 1024 // bytes of a feature's value
+	MaxFeatureKinds = 16   // kinds in one request, or in one combination
+)
+
+// KindIP is the kind whose values are addresses: they are counted in canonical
+// form, IPv6 by its network.
+const KindIP = "ip"
+
+// DefaultIPv6Prefix is the length in bits of the network by which IPv6
+// addresses are counted where no rule says otherwise.
+const DefaultIPv6Prefix = 64
+
+// ErrInvalid is what every fault of an event, a feature, a duration or a rule
+// wraps.
+var ErrInvalid = errors.New("events: invalid")
+
+// FeatureError is a fault of one feature in a request. Its text never holds the
+// feature's value. It wraps ErrInvalid.
+type FeatureError struct {
+	Kind   string // the kind at fault; empty where no kind can be named
+	Index  int    // the feature's place in the list given to ParseFeatures, else -1
+	Reason string
+}
+
+func (e *FeatureError) Error() string {
+	if e.Kind == "" {
+		return e.Reason
+	}
+	return fmt.Sprintf("feature of kind %q: %s", e.Kind, e.Reason)
+}
+
+func (e *FeatureError) Unwrap() error { return ErrInvalid }
+
+// Features are what a request says of who acts: at most one value of each kind.
+// The values are raw, as the caller gave them; an Event makes them canonical.
+type Features map[string]string
+
+// ParseFeatures reads features written as kind:value, split at the first colon.
+// All faults are reported together, joined, each a *FeatureError.
+func ParseFeatures(list []string) (Features, error) {
+	features := make(Features, len(list))
+	var faults []error
+	for i, s := range list {
+		kind, value, found := strings.Cut(s, ":")
+		fault := func(reason string) {
+			faults = append(faults, &FeatureError{Kind: printableKind(kind), Index: i, Reason: reason})
+		}
+		if !found {
+			kind = ""
+			fault("a feature is written kind:value, as in ip:192.0.2.1")
+			continue
+		}
+		if _, twice := features[kind]; twice {
+			fault("the kind is given twice")
+			continue
+		}
+		features[kind] = value
+		if reason := featureFault(kind, value); reason != "" {
+			fault(reason)
+		}
+	}
+	if len(features) > MaxFeatureKinds {
+		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds(len(features))})
+	}
+	return features, errors.Join(faults...)
+}
+
+// Validate reports all faults of the features together, joined, in the order of
+// their kinds, each a *FeatureError.
+func (f Features) Validate() error {
+	var faults []error
+	if len(f) > MaxFeatureKinds {
+		return &FeatureError{Index: -1, Reason: tooManyKinds(len(f))}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(f)) {
+		if reason := featureFault(kind, f[kind]); reason != "" {
+			faults = append(faults, &FeatureError{Kind: printableKind(kind), Index: -1, Reason: reason})
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func tooManyKinds(n int) string {
+	return fmt.Sprintf("%d kinds of features in one request, at most %d are taken", n, MaxFeatureKinds)
+}
+
+// featureFault says what is wrong with a kind and its value, or nothing.
+func featureFault(kind, value string) string {
+	switch {
+	case !validKind(kind):
+		return "a kind is 1 to 32 of a-z, 0-9, _ and -, and begins with a letter"
+	case value == "":
+		return "the value is empty"
+	case len(value) > MaxValue:
+		return fmt.Sprintf("the value has %d bytes, at most %d are taken", len(value), MaxValue)
+	case !utf8.ValidString(value):
+		return "the value is not valid UTF-8"
+	}
+	if kind == KindIP {
+		if _, err := parseNetwork(value); err != nil {
+			return "the value is not an IP address"
+		}
+	}
+	return ""
+}
+
+// printableKind returns the kind if it can stand in an error. What does not look
+// like a kind may be a value that lost its way, and stays out.
+func printableKind(kind string) string {
+	if validKind(kind) {
+		return kind
+	}
+	return ""
+}
+
+func validKind(kind string) bool {
+	return len(kind) <= MaxKind && validWord(kind, false)
+}
+
+// ValidName reports whether name can be the name of an event:
+// [a-z][a-z0-9_.-]{0,63}.
+func ValidName(name string) bool {
+	return len(name) <= MaxEventName && validWord(name, true)
+}
+
+func validWord(s string, dots bool) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z':
+		case i > 0 && ('0' <= c && c <= '9' || c == '_' || c == '-' || dots && c == '.'):
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Feature says by whom an event is counted: one kind with its value, several
+// kinds with theirs, or, as the zero Feature, the whole event. It is canonical:
+// two features are the same one exactly if they are equal by ==, so a Feature
+// can be the key of a map.
+type Feature struct {
+	// id holds each kind and value behind its length, in the order of kinds.
+	id string
+}
+
+// newFeature makes the feature of those kinds, which features must hold. IPv6
+// addresses are taken by their network of ipv6Prefix bits.
+func newFeature(kinds []string, features Features, ipv6Prefix int) (Feature, error) {
+	var id []byte
+	var faults []error
+	for _, kind := range kinds {
+		value := features[kind]
+		if kind == KindIP {
+			canonical, reason := canonicalIP(value, ipv6Prefix)
+			if reason != "" {
+				faults = append(faults, &FeatureError{Kind: kind, Index: -1, Reason: reason})
+				continue
+			}
+			value = canonical
+		}
+		id = appendString(appendString(id, kind), value)
+	}
+	return Feature{string(id)}, errors.Join(faults...)
+}
+
+// canonicalIP returns the address in canonical form, an IPv6 one as its network.
+// What it returns it also takes.
+func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
+	network, err := parseNetwork(value)
+	if err != nil {
+		return "", "the value is not an IP address"
+	}
+	bits := network.Addr().BitLen()
+	if network.Addr().Is6() {
+		bits = ipv6Prefix
+	}
+	if network.Bits() < bits {
+		return "", fmt.Sprintf("the network is wider than the /%d by which such addresses are counted", bits)
+	}
+	network = netip.PrefixFrom(network.Addr(), bits).Masked()
+	if network.IsSingleIP() {
+		return network.Addr().String(), ""
+	}
+	return network.String(), ""
+}
+
+// parseNetwork reads an address, or a network in CIDR notation. An IPv4 address
+// mapped into IPv6 is that IPv4 address; a zone, which has a meaning on one
+// host only, is dropped.
+func parseNetwork(value string) (netip.Prefix, error) {
+	if strings.Contains(value, "/") {
+		network, err := netip.ParsePrefix(value)
+		if err == nil && network.Addr().Is4In6() {
+			if network.Bits() < 96 {
+				return netip.Prefix{}, ErrInvalid
+			}
+			network = netip.PrefixFrom(network.Addr().Unmap(), network.Bits()-96)
+		}
+		return network, err
+	}
+	addr, err := netip.ParseAddr(value)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	addr = addr.Unmap().WithZone("")
+	return netip.PrefixFrom(addr, addr.BitLen()), nil
+}
+
+// All yields each kind with its value, in the order of kinds.
+func (f Feature) All() iter.Seq2[string, string] {
+	return func(yield func(kind, value string) bool) {
+		rest := f.id
+		for rest != "" {
+			var kind, value string
+			kind, rest = cutString(rest)
+			value, rest = cutString(rest)
+			if !yield(kind, value) {
+				return
+			}
+		}
+	}
+}
+
+// Kinds returns the kinds of the feature, sorted; none for the whole event.
+func (f Feature) Kinds() []string {
+	var kinds []string
+	for kind := range f.All() {
+		kinds = append(kinds, kind)
+	}
+	return kinds
+}
+
+// String returns the feature for people to read: kind:value, joined by a plus
+// sign where several kinds stand together. It is not meant to be parsed.
+func (f Feature) String() string {
+	var b strings.Builder
+	for kind, value := range f.All() {
+		if b.Len() > 0 {
+			b.WriteByte('+')
+		}
+		b.WriteString(kind)
+		b.WriteByte(':')
+		b.WriteString(value)
+	}
+	return b.String()
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// cutString undoes appendString.
+func cutString(s string) (first, rest string) {
+	var n, shift int
+	for i := range len(s) {
+		n |= int(s[i]&0x7f) << shift
+		if s[i] < 0x80 {
+			return s[i+1 : i+1+n], s[i+1+n:]
+		}
+		shift += 7
+	}
+	return "", ""
+}

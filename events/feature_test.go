@@ -1,0 +1,159 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestValidName(t *testing.T) {
+	for _, name := range []string{"a", "url_shorten", "login.failed", "a-9", strings.Repeat("x", MaxEventName)} {
+		assert.True(t, ValidName(name), name)
+	}
+	for _, name := range []string{"", "A", "9a", "_a", ".a", "a b", "a/b", "é", "a\n", "a:b", strings.Repeat("x", MaxEventName+1)} {
+		assert.False(t, ValidName(name), "%q", name)
+	}
+}
+
+func TestParseFeatures(t *testing.T) {
+	features, err := ParseFeatures([]string{"ip:2001:db8::1", "user:a:b", "note:a=b&c\r\n\x00"})
+	require.NoError(t, err)
+	assert.Equal(t, Features{"ip": "2001:db8::1", "user": "a:b", "note": "a=b&c\r\n\x00"}, features)
+	features, err = ParseFeatures(nil)
+	require.NoError(t, err)
+	assert.Empty(t, features)
+}
+
+// All faults are reported at once, each with its place, and none with a value.
+func TestFaultsOfFeatures(t *testing.T) {
+	_, err := ParseFeatures([]string{
+		"hidden", ":hidden", "IP:hidden", "ip:hidden", "user:hidden", "user:hidden", "empty:", "kind.dot:hidden",
+		"long:" + strings.Repeat("hidden", 200), "bytes:hidden\xff", strings.Repeat("k", MaxKind+1) + ":hidden", "ip2:fine",
+	})
+	require.ErrorIs(t, err, ErrInvalid)
+	assert.NotContains(t, err.Error(), "hidden")
+	joined, ok := err.(interface{ Unwrap() []error })
+	require.True(t, ok)
+	var got []string
+	for _, err := range joined.Unwrap() {
+		fault, ok := errors.AsType[*FeatureError](err)
+		require.True(t, ok)
+		got = append(got, fmt.Sprintf("%d %s", fault.Index, fault.Kind))
+	}
+	assert.Equal(t, []string{"0 ", "1 ", "2 ", "3 ip", "5 user", "6 empty", "7 ", "8 long", "9 bytes", "10 "}, got)
+}
+
+func TestTooManyKinds(t *testing.T) {
+	features := make(Features)
+	var list []string
+	for i := range MaxFeatureKinds {
+		features[fmt.Sprintf("k%d", i)] = "v"
+		list = append(list, fmt.Sprintf("k%d:v", i))
+	}
+	require.NoError(t, features.Validate())
+	_, err := ParseFeatures(list)
+	require.NoError(t, err)
+	features["more"] = "v"
+	require.ErrorIs(t, features.Validate(), ErrInvalid)
+	_, err = ParseFeatures(append(list, "more:v"))
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestValuesAreTakenAsTheyAre(t *testing.T) {
+	for _, value := range []string{"a", "\r\n", "\x00", "a b", "incr x 1\r\nflush_all\r\n", "é", strings.Repeat("x", MaxValue)} {
+		features := Features{"user": value}
+		require.NoError(t, features.Validate(), "%q", value)
+		counter := counterOf(t, "e", features)
+		assert.Equal(t, map[string]string{"user": value}, maps.Collect(counter.Feature.All()))
+	}
+	for _, value := range []string{"", "\xff", "a\xc3", strings.Repeat("x", MaxValue+1)} {
+		assert.ErrorIs(t, Features{"user": value}.Validate(), ErrInvalid, "%d bytes", len(value))
+	}
+	assert.NotEqual(t, counterOf(t, "e", Features{"user": "é"}), counterOf(t, "e", Features{"user": "e\u0301"}), "text is not normalized")
+}
+
+func TestCanonicalIP(t *testing.T) {
+	for _, c := range []struct {
+		value  string
+		prefix int
+		want   string
+	}{
+		{"192.0.2.1", 64, "192.0.2.1"},
+		{"192.0.2.1/32", 64, "192.0.2.1"},
+		{"::ffff:192.0.2.1", 64, "192.0.2.1"},
+		{"::FFFF:c000:201", 64, "192.0.2.1"},
+		{"::ffff:192.0.2.1%eth0", 64, "192.0.2.1"},
+		{"::ffff:192.0.2.1/128", 64, "192.0.2.1"},
+		{"2001:DB8:0:0:1:2:3:4", 64, "2001:db8::/64"},
+		{"2001:db8::ffff:ffff:ffff:ffff", 64, "2001:db8::/64"},
+		{"2001:db8::1:0:0:0:0", 64, "2001:db8:0:1::/64"},
+		{"2001:db8::/64", 64, "2001:db8::/64"},
+		{"2001:db8::9/64", 64, "2001:db8::/64"},
+		{"2001:db8::9/96", 64, "2001:db8::/64"},
+		{"2001:db8:ffff:1::1", 48, "2001:db8:ffff::/48"},
+		{"2001:db8::1", 128, "2001:db8::1"},
+		{"2001:db8::1", 1, "::/1"},
+		{"fe80::1%eth0", 64, "fe80::/64"},
+		{"::1", 64, "::/64"},
+		{"::", 128, "::"},
+	} {
+		got, reason := canonicalIP(c.value, c.prefix)
+		assert.Empty(t, reason, c.value)
+		assert.Equal(t, c.want, got, "%s by /%d", c.value, c.prefix)
+	}
+	for _, value := range []string{
+		"", "localhost", "192.0.2", "192.0.2.256", "192.0.2.01", " 192.0.2.1", "192.0.2.1:80", "[::1]", "192.0.2.0/24", "192.0.2.1/33",
+		"2001:db8::/48", "::ffff:0:0/80", "::ffff:192.0.2.0/120", "fe80::1%eth0/64", "1", "0x7f.1",
+	} {
+		_, reason := canonicalIP(value, 64)
+		assert.NotEmpty(t, reason, "%q", value)
+	}
+}
+
+func FuzzCanonicalIP(f *testing.F) {
+	f.Add("192.0.2.1", uint8(64))
+	f.Add("2001:db8::1/96", uint8(48))
+	f.Add("::ffff:192.0.2.1", uint8(1))
+	f.Add("fe80::1%eth0", uint8(127))
+	f.Fuzz(func(t *testing.T, value string, bits uint8) {
+		prefix := 1 + int(bits)%128
+		canonical, reason := canonicalIP(value, prefix)
+		if reason != "" {
+			return
+		}
+		again, reason := canonicalIP(canonical, prefix)
+		require.Empty(t, reason, "it takes what it returns")
+		require.Equal(t, canonical, again)
+		addr, err := netip.ParseAddr(value)
+		if err != nil {
+			return
+		}
+		network, err := parseNetwork(canonical)
+		require.NoError(t, err)
+		require.True(t, network.Contains(addr.Unmap().WithZone("")))
+	})
+}
+
+func TestFeature(t *testing.T) {
+	feature, err := newFeature([]string{"ip", "user"}, Features{"user": "42", "ip": "2001:db8::1", "other": "x"}, 64)
+	require.NoError(t, err)
+	assert.Equal(t, "ip:2001:db8::/64+user:42", feature.String())
+	assert.Equal(t, []string{"ip", "user"}, feature.Kinds())
+	for kind := range feature.All() {
+		assert.Equal(t, "ip", kind)
+		break // an iterator may be left
+	}
+	assert.Empty(t, Feature{}.String())
+	assert.Empty(t, slices.Collect(maps.Keys(maps.Collect(Feature{}.All()))))
+
+	_, err = newFeature([]string{"ip"}, Features{"ip": "2001:db8::/32"}, 64)
+	require.ErrorIs(t, err, ErrInvalid)
+	assert.NotContains(t, err.Error(), "2001")
+}

@@ -1,0 +1,166 @@
+package events
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rule sets limits on the counters of one combination of kinds. Rules of an
+// event with the same Per share the counter, and agree in Precision, IPv6Prefix
+// and Count.
+type Rule struct {
+	Per        []string // the kinds, sorted; none: one counter for the whole event
+	Limits     []Limit
+	Precision  Precision
+	IPv6Prefix int // bits, 1 to 128; 0 means DefaultIPv6Prefix
+
+	// Overrides are the limits of single values, by canonical value, instead of
+	// Limits. Only a rule per one kind has them.
+	Overrides map[string][]Limit
+	Allow     List // never limited, still counted
+	Deny      List // always denied, not counted
+
+	Throttle Throttle
+	Count    Count
+	OnError  OnError
+	Shadow   bool // decided and reported, never enforced
+}
+
+// Limit allows at most N in any window of that length.
+type Limit struct {
+	Name   string        // printable ASCII without quotes and backslashes, at most MaxLimitName bytes
+	N      int64         // 0 to MaxN; 0 denies always
+	Window time.Duration // whole seconds, 1s to MaxWindow
+}
+
+// MaxLimitName is the most bytes that a limit's name may have.
+const MaxLimitName = 128
+
+// Count says which hits a rule counts.
+type Count uint8
+
+// What a rule counts.
+const (
+	CountAdmitted Count = iota // a denied hit leaves no trace
+	CountAll                   // denied hits too
+)
+
+var countNames = [...]string{"admitted", "all"}
+
+// String returns admitted or all.
+func (c Count) String() string { return countNames[c] }
+
+// OnError says what a rule decides when the store cannot be asked in time.
+type OnError uint8
+
+// What is decided without a store.
+const (
+	OnErrorAllow OnError = iota // admit
+	OnErrorDeny                 // deny, as unavailable
+	OnErrorLocal                // decide on this process's own counters
+)
+
+var onErrorNames = [...]string{"allow", "deny", "local"}
+
+// String returns allow, deny or local.
+func (o OnError) String() string { return onErrorNames[o] }
+
+// Applies reports whether the rule applies to a hit with those features: whether
+// they hold all of its kinds.
+func (r *Rule) Applies(features Features) bool { return features.hold(r.Per) }
+
+// LimitsOf returns the limits of the rule for one of its counters' features: its
+// own, or those that override them for that value.
+func (r *Rule) LimitsOf(feature Feature) []Limit {
+	if len(r.Overrides) > 0 {
+		for _, value := range feature.All() {
+			if limits, found := r.Overrides[value]; found {
+				return limits
+			}
+		}
+	}
+	return r.Limits
+}
+
+// Listing says on which of a rule's lists a hit stands.
+type Listing uint8
+
+// Where a hit stands.
+const (
+	Unlisted Listing = iota
+	Allowed          // never limited, still counted
+	Denied           // always denied, not counted
+)
+
+// Listed returns on which list of the rule a hit with those features stands.
+// Deny outranks Allow.
+func (r *Rule) Listed(features Features) Listing {
+	switch {
+	case r.Deny.holds(r.Per, features):
+		return Denied
+	case r.Allow.holds(r.Per, features):
+		return Allowed
+	}
+	return Unlisted
+}
+
+// ipv6Prefix returns the bits by which IPv6 addresses are counted.
+func (r *Rule) ipv6Prefix() int {
+	if r.IPv6Prefix == 0 {
+		return DefaultIPv6Prefix
+	}
+	return r.IPv6Prefix
+}
+
+// Applying returns the rules of the event that apply to a hit with those
+// features, in their order. Where none does, the error names the kinds wanted.
+// Errors wrap ErrInvalid.
+func (e *Event) Applying(features Features) ([]*Rule, error) {
+	if err := features.Validate(); err != nil {
+		return nil, err
+	}
+	var rules []*Rule
+	for i := range e.Rules {
+		if e.Rules[i].Applies(features) {
+			rules = append(rules, &e.Rules[i])
+		}
+	}
+	if len(rules) == 0 {
+		return nil, &FeatureError{Index: -1, Reason: e.wanted()}
+	}
+	return rules, nil
+}
+
+// wanted says with which features a hit could be decided.
+func (e *Event) wanted() string {
+	if len(e.Rules) == 0 {
+		return fmt.Sprintf("%s has no limits: it is counted, not decided", e.Name)
+	}
+	var combinations []string
+	for _, rule := range e.Rules {
+		if per := strings.Join(rule.Per, " and "); !slices.Contains(combinations, per) {
+			combinations = append(combinations, per)
+		}
+	}
+	return fmt.Sprintf("no limit of %s is per the features given: wanted are %s", e.Name, strings.Join(combinations, ", or "))
+}
+
+// CounterOf returns the counter on which the rule, one of the event's that
+// applies to those features, decides. Errors wrap ErrInvalid.
+func (e *Event) CounterOf(rule *Rule, features Features) (Counter, error) {
+	return e.counter(rule.Per, features)
+}
+
+// Kinds returns the kinds that the event's rules name, sorted.
+func (e *Event) Kinds() []string {
+	kinds := make(map[string]bool)
+	for _, rule := range e.Rules {
+		for _, kind := range rule.Per {
+			kinds[kind] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(kinds))
+}

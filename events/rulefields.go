@@ -1,0 +1,289 @@
+package events
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ruleFields is a rule as it stands in a file: with the places of its fields,
+// for what can only be judged when all of it has been read.
+type ruleFields struct {
+	Rule
+	at       place
+	fields   map[string]place
+	knownPer bool // whether Per is what was meant
+}
+
+func (r *reader) rule(at place) *ruleFields {
+	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "name", "ipv6_prefix", "overrides",
+		"allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
+	f := rule.fields
+	r.required(rule)
+	rule.knownPer = r.per(rule)
+	name := r.name(f["name"])
+	rule.IPv6Prefix = r.number(f["ipv6_prefix"], 1, 128)
+	rule.Throttle = r.throttle(f["throttle"])
+	rule.Count = choice[Count](r, f["count"], countNames[:])
+	rule.Precision = choice[Precision](r, f["precision"], precisionNames[:])
+	rule.OnError = choice[OnError](r, f["on_error"], onErrorNames[:])
+	rule.Shadow = r.boolean(f["shadow"])
+	rule.Limits = r.rates(f["rate"])
+	if rule.knownPer {
+		r.prefixWanted(rule)
+		r.overrides(rule)
+		r.lists(rule)
+		r.nameLimits(rule, name)
+	}
+	r.checkPrecision(rule)
+	return rule
+}
+
+func (r *reader) required(rule *ruleFields) {
+	if !r.readable(rule.at) {
+		return
+	}
+	if !rule.fields["per"].given() {
+		r.fault(rule.at, "per is missing: it names the kinds that are counted, as in per: ip; per: [] is the whole event")
+	}
+	if !rule.fields["rate"].given() {
+		r.fault(rule.at, "rate is missing: it says how many, as in rate: 5/m")
+	}
+}
+
+// per reads the kinds, and reports whether they are known.
+func (r *reader) per(rule *ruleFields) bool {
+	at := rule.fields["per"]
+	if !at.given() {
+		return false
+	}
+	items := r.items(at)
+	if len(items) > MaxFeatureKinds {
+		r.fault(at, "%d kinds together, at most %d are taken", len(items), MaxFeatureKinds)
+		return false
+	}
+	for _, item := range items {
+		kind, ok := r.text(item)
+		switch {
+		case !ok:
+			continue
+		case !validKind(kind):
+			r.fault(item, "%s", kindFault)
+		case slices.Contains(rule.Per, kind):
+			r.fault(item, "the kind %s is there twice: leave one out", kind)
+		}
+		rule.Per = append(rule.Per, kind)
+	}
+	slices.Sort(rule.Per)
+	return r.sound(at)
+}
+
+// rates reads one rate or a list of them: limits without names.
+func (r *reader) rates(at place) []Limit {
+	if !at.given() {
+		return nil
+	}
+	items := r.items(at)
+	if len(items) == 0 && r.sound(at) {
+		r.fault(at, "no rate is given: at least one is wanted, as in 5/m")
+	}
+	var limits []Limit
+	windows := make(map[time.Duration]bool)
+	for _, item := range items {
+		text, ok := r.text(item)
+		if !ok {
+			continue
+		}
+		limit, err := ParseRate(text)
+		switch {
+		case err != nil:
+			r.fault(item, "%s", reason(err))
+			continue
+		case windows[limit.Window]:
+			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", FormatDuration(limit.Window))
+		}
+		windows[limit.Window] = true
+		limits = append(limits, limit)
+	}
+	return limits
+}
+
+// name reads the explicit name of a rule's limits. It can stand in a string of a
+// structured header field as it is.
+func (r *reader) name(at place) string {
+	if !at.given() {
+		return ""
+	}
+	name, ok := r.text(at)
+	if ok && !validLimitName(name) {
+		r.fault(at, `a name is 1 to %d printable ASCII characters, without " and \`, MaxLimitName)
+	}
+	return name
+}
+
+func validLimitName(name string) bool {
+	for _, c := range name {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return name != "" && len(name) <= MaxLimitName
+}
+
+// nameLimits names the rule's limits, those of overrides too: by the kinds and
+// the rate (ip-5-per-1m), by the explicit name alone where there is one rate, or
+// by it and the rate (login-5-per-1m) where there are several.
+func (r *reader) nameLimits(rule *ruleFields, explicit string) {
+	base := explicit
+	switch {
+	case explicit != "":
+	case len(rule.Per) == 0:
+		base = "all"
+	default:
+		base = strings.Join(rule.Per, "+")
+	}
+	tooLong := false
+	for _, limits := range rule.all() {
+		for i := range limits {
+			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, FormatDuration(limits[i].Window))
+			if explicit != "" && len(limits) == 1 {
+				limits[i].Name = explicit
+			}
+			tooLong = tooLong || len(limits[i].Name) > MaxLimitName
+		}
+	}
+	if tooLong && r.sound(rule.fields["name"]) {
+		r.fault(rule.naming(), "with its rate the limit's name has more than %d bytes: give a shorter name", MaxLimitName)
+	}
+}
+
+// naming returns the place that gives the rule's limits their names.
+func (rule *ruleFields) naming() place {
+	if name := rule.fields["name"]; name.given() {
+		return name
+	}
+	return rule.fields["per"]
+}
+
+// all returns the rule's limits and each of its overrides', by value.
+func (rule *ruleFields) all() [][]Limit {
+	lists := [][]Limit{rule.Limits}
+	for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
+		lists = append(lists, rule.Overrides[value])
+	}
+	return lists
+}
+
+// windows returns the shortest and the longest window of the rule, 0 where no
+// rate could be read.
+func (rule *ruleFields) windows() (shortest, longest time.Duration) {
+	for _, limits := range rule.all() {
+		for _, limit := range limits {
+			if shortest == 0 || limit.Window < shortest {
+				shortest = limit.Window
+			}
+			longest = max(longest, limit.Window)
+		}
+	}
+	return shortest, longest
+}
+
+func (r *reader) throttle(at place) Throttle {
+	if !at.given() {
+		return Throttle{}
+	}
+	text, ok := r.text(at)
+	if !ok {
+		return Throttle{}
+	}
+	throttle, reason := parseThrottle(text)
+	if reason != "" {
+		r.fault(at, "%s", reason)
+	}
+	return throttle
+}
+
+func (r *reader) prefixWanted(rule *ruleFields) {
+	if at := rule.fields["ipv6_prefix"]; at.given() && !slices.Contains(rule.Per, KindIP) {
+		r.fault(at, "it is for addresses, and per names no ip: leave it out")
+	}
+}
+
+func (r *reader) checkPrecision(rule *ruleFields) {
+	at := rule.fields["precision"]
+	if shortest, _ := rule.windows(); at.given() && shortest > 0 && rule.Precision.Length() > shortest {
+		r.fault(at, "it is longer than the window of %s: take a finer precision or a longer window", FormatDuration(shortest))
+	}
+}
+
+// overrides reads the limits of single values, by canonical value.
+func (r *reader) overrides(rule *ruleFields) {
+	at := rule.fields["overrides"]
+	if !at.given() {
+		return
+	}
+	if len(rule.Per) != 1 {
+		r.fault(at, "overrides are for rules per exactly one kind: leave them out, or make them a rule of their own")
+		return
+	}
+	rule.Overrides = make(map[string][]Limit)
+	for _, entry := range r.entries(at) {
+		limits := r.rates(entry.at)
+		if !r.sound(rule.fields["ipv6_prefix"]) {
+			continue
+		}
+		value, reason := canonicalValue(rule.Per[0], entry.key, rule.ipv6Prefix())
+		if reason != "" {
+			r.fault(entry.name, "%s", reason)
+			continue
+		}
+		if _, twice := rule.Overrides[value]; twice {
+			r.fault(entry.name, "it is counted as %q, which is overridden already: leave one out", value)
+			continue
+		}
+		rule.Overrides[value] = limits
+	}
+}
+
+// canonicalValue returns the value by which a feature is counted, or says what is
+// wrong.
+func canonicalValue(kind, value string, ipv6Prefix int) (canonical, reason string) {
+	if reason := featureFault(kind, value); reason != "" {
+		return "", reason
+	}
+	if kind == KindIP {
+		return canonicalIP(value, ipv6Prefix)
+	}
+	return value, ""
+}
+
+// lists reads allow and deny.
+func (r *reader) lists(rule *ruleFields) {
+	rule.Allow = r.list(rule, "allow", List{})
+	rule.Deny = r.list(rule, "deny", rule.Allow)
+}
+
+// list reads one of the lists; what it shares with the other is a fault.
+func (r *reader) list(rule *ruleFields, field string, other List) List {
+	at := rule.fields[field]
+	if !at.given() {
+		return List{}
+	}
+	if len(rule.Per) == 0 {
+		r.fault(at, "it lists features, and per: [] counts the whole event: leave it out")
+		return List{}
+	}
+	listed := listing{per: rule.Per, values: make(map[string]bool)}
+	for _, item := range r.items(at) {
+		text, ok := r.text(item)
+		if !ok {
+			continue
+		}
+		if reason := listed.add(text, other); reason != "" {
+			r.fault(item, "%s", reason)
+		}
+	}
+	return List{NewNetworks(listed.networks...), listed.values}
+}

@@ -1,0 +1,350 @@
+package hierarchy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	// DefaultGrace is the allowance for clocks that differ and trips that are late.
+	DefaultGrace = 2 * time.Second
+	// MaxBy is the most that one increment adds.
+	MaxBy = 1_000_000
+	// MaxHistory is the most buckets that one History returns.
+	MaxHistory = 10_000
+
+	// tripReads is the most buckets read in one trip. The longest cover, of 30
+	// days, has 171; only History and Reset need to split.
+	tripReads = 1000
+	// tripDeletes is the most buckets deleted in one call, small enough to end
+	// within one trip's deadline.
+	tripDeletes = 100
+)
+
+// Config sets up Counters. Only Store is needed.
+type Config struct {
+	Store Store
+	Clock func() time.Time // nil: time.Now
+	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
+}
+
+func (c Config) clock() func() time.Time {
+	if c.Clock == nil {
+		return time.Now
+	}
+	return c.Clock
+}
+
+// Counters counts events. It is safe for concurrent use, and any number of
+// Counters, in any number of processes, may share one store.
+type Counters struct {
+	store Store
+	now   func() time.Time
+	grace time.Duration
+}
+
+// NewCounters returns Counters on the store of the config.
+func NewCounters(config Config) *Counters {
+	return &Counters{config.Store, config.clock(), cmp.Or(config.Grace, DefaultGrace)}
+}
+
+// Increment adds by, 1 to MaxBy, to each of the counters at the moment at, which
+// lies between their retention back and the grace ahead; the zero time is now.
+// It returns that moment in whole seconds, UTC.
+//
+// A fault of an argument is a *RangeError, and nothing is counted then. An error
+// that wraps ErrStore leaves open what was counted: do not repeat the call where
+// counting twice is worse than not at all.
+func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counters ...events.Counter) (time.Time, error) {
+	now := c.now()
+	if at.IsZero() {
+		at = now
+	}
+	if err := CheckBy(by); err != nil {
+		return time.Time{}, err
+	}
+	second := at.Unix()
+	for _, counter := range counters {
+		if kept := c.kept(counter, now); second < kept.First || second > kept.Last {
+			return time.Time{}, outOfRange(ArgAt, "it lies between %s back and %s ahead of now",
+				events.FormatDuration(retention(counter)), c.grace)
+		}
+	}
+	return time.Unix(second, 0).UTC(), c.add(ctx, by, second, counters)
+}
+
+// CheckBy returns a *RangeError for what Increment does not add.
+func CheckBy(by int64) error {
+	if by < 1 || by > MaxBy {
+		return outOfRange(ArgBy, "it is 1 to %d", MaxBy)
+	}
+	return nil
+}
+
+// add adds to all counters side by side.
+func (c *Counters) add(ctx context.Context, by, second int64, counters []events.Counter) error {
+	if len(counters) == 1 {
+		return c.addOne(ctx, by, second, counters[0])
+	}
+	faults := make([]error, len(counters))
+	var trips sync.WaitGroup
+	for i, counter := range counters {
+		trips.Go(func() { faults[i] = c.addOne(ctx, by, second, counter) })
+	}
+	trips.Wait()
+	return errors.Join(faults...)
+}
+
+// addOne adds to the buckets of one counter that hold the second, the finest
+// level first: whoever sees an event in a bucket sees it in the finer ones too.
+func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.Counter) error {
+	t := newTrip()
+	defer t.free()
+	for bucket := range BucketsOf(counter, second) {
+		t.adds = append(t.adds, bucket.ID())
+		t.expires = append(t.expires, bucket.Expires(retention(counter), c.grace))
+	}
+	return t.make(ctx, c.store, counter.ID(), by)
+}
+
+// Count is the sum of a window.
+type Count struct {
+	Window  Window      // what was summed; wider than asked for if the counter's precision is coarser
+	Count   int64       // events
+	Buckets [Levels]int // buckets of the cover, by level
+}
+
+// Count returns the exact sum of the counter over the window of that length that
+// ends with the second of the moment at; the zero time is now. The length is in
+// whole seconds. The window begins within the counter's retention, and ends no
+// more than the grace ahead.
+//
+// Increments that are under way may be in the sum or not. Faults of an argument
+// are a *RangeError; errors of the store wrap ErrStore.
+func (c *Counters) Count(ctx context.Context, counter events.Counter, length time.Duration, at time.Time) (Count, error) {
+	now := c.now()
+	if at.IsZero() {
+		at = now
+	}
+	if length < time.Second || length%time.Second != 0 {
+		return Count{}, outOfRange(ArgWindow, "it is in whole seconds, at least 1s")
+	}
+	if length > retention(counter) {
+		return Count{}, outOfRange(ArgWindow, "the counter is remembered for %s, no longer window can be summed",
+			events.FormatDuration(retention(counter)))
+	}
+	w, kept := WindowAt(at, length), c.kept(counter, now)
+	switch {
+	case w.Last > kept.Last:
+		return Count{}, outOfRange(ArgAt, "the window ends more than %s ahead of now", c.grace)
+	case w.Last < kept.First:
+		return Count{}, outOfRange(ArgAt, "the window ends longer ago than the %s for which the counter is remembered",
+			events.FormatDuration(retention(counter)))
+	// A caller's clock may be behind by the grace: its last 24 hours are no fault.
+	case w.First < kept.First-ceilSeconds(c.grace):
+		return Count{}, outOfRange(ArgWindow, "the window begins longer ago than the %s for which the counter is remembered",
+			events.FormatDuration(retention(counter)))
+	}
+	return c.sum(ctx, counter, w)
+}
+
+func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (Count, error) {
+	finest, coarsest := levels(counter)
+	cover := CoverOf(w, finest, coarsest)
+	count := Count{Window: w.outward(finest), Buckets: cover.PerLevel()}
+	t := newTrip()
+	defer t.free()
+	for bucket := range cover.Buckets() {
+		t.reads = append(t.reads, bucket.ID())
+	}
+	if err := t.make(ctx, c.store, counter.ID(), 0); err != nil {
+		return Count{}, err
+	}
+	for _, value := range t.values {
+		count.Count += value
+	}
+	return count, nil
+}
+
+// Point is the count of one bucket.
+type Point struct {
+	Bucket Bucket
+	Count  int64
+}
+
+// History returns the counter's buckets of one level from the one that holds
+// from to the one that holds to, the empty ones included, at most MaxHistory.
+// The zero time of to is now; of from, as far back as the counter is
+// remembered. Faults of an argument are a *RangeError; errors of the store wrap
+// ErrStore.
+func (c *Counters) History(ctx context.Context, counter events.Counter, level Level, from, to time.Time) ([]Point, error) {
+	now := c.now()
+	kept := c.kept(counter, now)
+	if from.IsZero() {
+		from = time.Unix(kept.First+1, 0)
+	}
+	if to.IsZero() {
+		to = now
+	}
+	finest, coarsest := levels(counter)
+	w := Window{from.Unix(), to.Unix()}
+	switch {
+	case level < finest || level > coarsest:
+		return nil, outOfRange(ArgLevel, "the counter has the levels %s to %s", finest, coarsest)
+	case w.First < kept.First-ceilSeconds(c.grace):
+		return nil, outOfRange(ArgFrom, "it is longer ago than the %s for which the counter is remembered",
+			events.FormatDuration(retention(counter)))
+	case w.Last > kept.Last:
+		return nil, outOfRange(ArgTo, "it is more than %s ahead of now", c.grace)
+	case w.First > w.Last:
+		return nil, outOfRange(ArgFrom, "it is later than to")
+	}
+	if n := runWithin(level, w).Len(); n > MaxHistory {
+		return nil, outOfRange(ArgFrom, "there are %d buckets from here, at most %d are returned: choose a coarser level or a later moment",
+			n, MaxHistory)
+	}
+	buckets := bucketsWithin(level, w)
+	values, err := c.read(ctx, counter, buckets)
+	if err != nil {
+		return nil, err
+	}
+	points := make([]Point, len(buckets))
+	for i := range buckets {
+		points[i] = Point{buckets[i], values[i]}
+	}
+	return points, nil
+}
+
+// Reset forgets the counter. From the top down, through the parents that are not
+// empty, it finds the buckets that there are; it deletes them from the bottom
+// up, so that whatever an interrupted reset leaves, the next one finds.
+//
+// Increments that are under way may stay. An error wraps ErrStore; repeat the
+// call then.
+func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
+	_, coarsest := levels(counter)
+	// Whatever can still be there, of the top level, is not yet expired.
+	now := c.now().Unix()
+	oldest := now - ceilSeconds(retention(counter)) - ceilSeconds(c.grace) - 1 - coarsest.Seconds()
+	newest := now + ceilSeconds(c.grace)
+	tops, err := c.nonEmpty(ctx, counter, bucketsWithin(coarsest, Window{oldest, newest}))
+	if err != nil {
+		return err
+	}
+	for _, top := range tops {
+		if err := c.resetBelow(ctx, counter, top); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resetBelow deletes the bucket and what lies below it.
+func (c *Counters) resetBelow(ctx context.Context, counter events.Counter, top Bucket) error {
+	finest, _ := levels(counter)
+	found := [][]Bucket{{top}}
+	for l := top.Level; l > finest; l-- {
+		var children []Bucket
+		for _, parent := range found[len(found)-1] {
+			children = append(children, bucketsWithin(l-1, Window{parent.First(), parent.Last()})...)
+		}
+		children, err := c.nonEmpty(ctx, counter, children)
+		if err != nil {
+			return err
+		}
+		found = append(found, children)
+	}
+	for _, buckets := range slices.Backward(found) {
+		if err := c.delete(ctx, counter, buckets); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nonEmpty returns those of the buckets that hold something.
+func (c *Counters) nonEmpty(ctx context.Context, counter events.Counter, buckets []Bucket) ([]Bucket, error) {
+	values, err := c.read(ctx, counter, buckets)
+	if err != nil {
+		return nil, err
+	}
+	full := make([]Bucket, 0, len(buckets))
+	for i, bucket := range buckets {
+		if values[i] != 0 {
+			full = append(full, bucket)
+		}
+	}
+	return full, nil
+}
+
+// read returns the values of the buckets, in as many trips as their number needs.
+func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []Bucket) ([]int64, error) {
+	values := make([]int64, 0, len(buckets))
+	id := counter.ID()
+	t := newTrip()
+	defer t.free()
+	for chunk := range slices.Chunk(buckets, tripReads) {
+		t.reads = t.reads[:0]
+		for _, bucket := range chunk {
+			t.reads = append(t.reads, bucket.ID())
+		}
+		if err := t.make(ctx, c.store, id, 0); err != nil {
+			return nil, err
+		}
+		values = append(values, t.values...)
+	}
+	return values, nil
+}
+
+func (c *Counters) delete(ctx context.Context, counter events.Counter, buckets []Bucket) error {
+	id := counter.ID()
+	ids := make([]uint64, 0, min(len(buckets), tripDeletes))
+	for chunk := range slices.Chunk(buckets, tripDeletes) {
+		ids = ids[:0]
+		for _, bucket := range chunk {
+			ids = append(ids, bucket.ID())
+		}
+		if err := c.store.Delete(ctx, id, ids); err != nil {
+			return fmt.Errorf("%w: %w", ErrStore, err)
+		}
+	}
+	return nil
+}
+
+// kept returns the seconds whose events the counter takes at the moment now.
+func (c *Counters) kept(counter events.Counter, now time.Time) Window {
+	second := now.Unix()
+	return Window{second - ceilSeconds(retention(counter)), second + int64(c.grace/time.Second)}
+}
+
+// BucketsOf yields the buckets to which an event in that Unix second is added,
+// the finest first.
+func BucketsOf(counter events.Counter, second int64) iter.Seq[Bucket] {
+	return func(yield func(Bucket) bool) {
+		finest, coarsest := levels(counter)
+		for l := finest; l <= coarsest; l++ {
+			if !yield(BucketAt(l, second)) {
+				return
+			}
+		}
+	}
+}
+
+func retention(counter events.Counter) time.Duration {
+	return cmp.Or(counter.Retention, events.DefaultRetention)
+}
+
+// levels returns the levels that are written for a counter: from its precision
+// up to the rank level of its retention.
+func levels(counter events.Counter) (finest, coarsest Level) {
+	finest = RankLevel(counter.Precision.Length())
+	return finest, max(finest, RankLevel(retention(counter)))
+}

@@ -1,0 +1,260 @@
+package hierarchy_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+var errBroken = errors.New("broken")
+
+// brokenStore fails its deletes from the n-th call on, or all of its trips.
+type brokenStore struct {
+	hierarchy.Store
+	trips   bool
+	deletes int
+}
+
+func (s *brokenStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if s.trips {
+		return 0, errBroken
+	}
+	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+func (s *brokenStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
+	if s.deletes--; s.deletes < 0 {
+		return errBroken
+	}
+	return s.Store.Delete(ctx, counter, buckets)
+}
+
+func newEmbedded(clock *fakeClock) *memcache.Embedded {
+	return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
+}
+
+func TestAddsGoFinestFirst(t *testing.T) {
+	clock := newFakeClock()
+	recorder := &recordingStore{Store: newEmbedded(clock)}
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: recorder, Clock: clock.Now})
+	counter := testCounters(t)[0]
+	_, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
+	require.NoError(t, err)
+
+	second := clock.Now().Unix()
+	require.Len(t, recorder.adds, 1, "one trip")
+	var want []uint64
+	for _, l := range []hierarchy.Level{hierarchy.Second, hierarchy.Minute, hierarchy.Hour, hierarchy.Day} {
+		want = append(want, hierarchy.BucketAt(l, second).ID())
+	}
+	assert.Equal(t, want, recorder.adds[0])
+}
+
+// recordingStore keeps the adds and the number of reads of each trip.
+type recordingStore struct {
+	hierarchy.Store
+	adds  [][]uint64
+	reads []int
+}
+
+func (s *recordingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	s.adds = append(s.adds, append([]uint64(nil), adds...))
+	s.reads = append(s.reads, len(reads))
+	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+func TestACountIsOneTripOfItsCover(t *testing.T) {
+	clock := newFakeClock()
+	recorder := &recordingStore{Store: newEmbedded(clock)}
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: recorder, Clock: clock.Now})
+	count, err := counters.Count(t.Context(), testCounters(t)[0], 24*time.Hour, time.Time{})
+	require.NoError(t, err)
+	assert.Equal(t, []int{142}, recorder.reads)
+	assert.Equal(t, [hierarchy.Levels]int{60, 59, 23, 0}, count.Buckets)
+	assert.Equal(t, clock.Now().Unix(), count.Window.Last)
+	assert.Equal(t, int64(86400), count.Window.Seconds())
+}
+
+func TestResetForgetsOneCounterOnly(t *testing.T) {
+	clock := newFakeClock()
+	onEveryStore(t, clock.Now, func(t *testing.T, open func() hierarchy.Store) {
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
+		all := testCounters(t)
+		log := &oracle{log: map[string][]logged{}}
+		rng := rand.New(rand.NewPCG(7, 8))
+		for range 250 {
+			addAtRandom(t, rng, clock.Now(), counters, all[rng.IntN(len(all))], log)
+		}
+		for i, counter := range all {
+			require.NoError(t, counters.Reset(t.Context(), counter))
+			for j, other := range all {
+				want := log.count(other, hierarchy.Window{First: 0, Last: 1 << 40})
+				if j <= i {
+					want = 0
+				}
+				require.Equal(t, want, total(t, counters, other, clock.Now()), "%d after the reset of %d", j, i)
+			}
+		}
+	})
+}
+
+// total sums the counter's finest buckets, the coarse ones aside, as far back as
+// it is remembered and up to the grace ahead.
+func total(t *testing.T, counters *hierarchy.Counters, counter events.Counter, now time.Time) (sum int64) {
+	t.Helper()
+	level := hierarchy.Level(counter.Precision)
+	to := now.Add(hierarchy.DefaultGrace)
+	for oldest := now.Add(-kept(counter)); ; {
+		from := to.Add(-(hierarchy.MaxHistory - 1) * time.Duration(level.Seconds()) * time.Second)
+		if from.Before(oldest) {
+			from = oldest
+		}
+		points, err := counters.History(t.Context(), counter, level, from, to)
+		require.NoError(t, err)
+		for _, point := range points {
+			sum += point.Count
+		}
+		to = time.Unix(points[0].Bucket.First()-1, 0)
+		if to.Before(oldest) {
+			return sum
+		}
+	}
+}
+
+func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
+	for _, complete := range []int{0, 1, 2, 3, 4} {
+		clock := newFakeClock()
+		broken := &brokenStore{Store: newEmbedded(clock)}
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: broken, Clock: clock.Now})
+		counter := testCounters(t)[0]
+		for back := range 200 {
+			_, err := counters.Increment(t.Context(), 1, clock.Now().Add(-time.Duration(back)*time.Minute), counter)
+			require.NoError(t, err)
+		}
+		broken.deletes = complete
+		err := counters.Reset(t.Context(), counter)
+		require.ErrorIs(t, err, hierarchy.ErrStore)
+		require.ErrorIs(t, err, errBroken)
+
+		broken.deletes = 1 << 30
+		require.NoError(t, counters.Reset(t.Context(), counter))
+		require.Zero(t, total(t, counters, counter, clock.Now()), "after %d deletes", complete)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	clock := newFakeClock()
+	onEveryStore(t, clock.Now, func(t *testing.T, open func() hierarchy.Store) {
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
+		counter := testCounters(t)[0]
+		for back, by := range map[time.Duration]int64{0: 1, time.Hour: 2, 90 * time.Minute: 4, 20 * time.Hour: 8} {
+			_, err := counters.Increment(t.Context(), by, clock.Now().Add(-back), counter)
+			require.NoError(t, err)
+		}
+		points, err := counters.History(t.Context(), counter, hierarchy.Hour, time.Time{}, time.Time{})
+		require.NoError(t, err)
+		require.Len(t, points, 25, "a day of hours, and the one it began in")
+		assert.Equal(t, int64(1), points[24].Count)
+		assert.Equal(t, int64(2), points[23].Count)
+		assert.Equal(t, int64(4), points[22].Count)
+		assert.Equal(t, int64(8), points[4].Count)
+
+		points, err = counters.History(t.Context(), counter, hierarchy.Second, clock.Now().Add(-9999*time.Second), clock.Now())
+		require.NoError(t, err)
+		require.Len(t, points, hierarchy.MaxHistory)
+		assert.Equal(t, int64(1), points[9999].Count)
+		assert.Equal(t, int64(2), points[9999-3600].Count)
+		assert.Equal(t, int64(4), points[9999-5400].Count)
+	})
+}
+
+func TestArgumentsOutOfRange(t *testing.T) {
+	clock := newFakeClock()
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	counter, minutes := testCounters(t)[0], testCounters(t)[4]
+	now := clock.Now()
+	const day = 24 * time.Hour
+	increment := func(by int64, at time.Time) error {
+		_, err := counters.Increment(t.Context(), by, at, counter)
+		return err
+	}
+	count := func(length time.Duration, at time.Time) error {
+		_, err := counters.Count(t.Context(), counter, length, at)
+		return err
+	}
+	history := func(c events.Counter, l hierarchy.Level, from, to time.Time) error {
+		_, err := counters.History(t.Context(), c, l, from, to)
+		return err
+	}
+	for name, test := range map[string]struct {
+		err  error
+		want hierarchy.Argument // empty: none
+	}{
+		"by 0":              {increment(0, now), hierarchy.ArgBy},
+		"by -1":             {increment(-1, now), hierarchy.ArgBy},
+		"by 1,000,001":      {increment(1_000_001, now), hierarchy.ArgBy},
+		"by 1,000,000":      {increment(1_000_000, now), ""},
+		"at the retention":  {increment(1, now.Add(-day)), ""},
+		"at before it":      {increment(1, now.Add(-day-time.Second)), hierarchy.ArgAt},
+		"at the grace":      {increment(1, now.Add(2*time.Second)), ""},
+		"at behind it":      {increment(1, now.Add(3*time.Second)), hierarchy.ArgAt},
+		"window 0":          {count(0, now), hierarchy.ArgWindow},
+		"window 1.5s":       {count(1500*time.Millisecond, now), hierarchy.ArgWindow},
+		"window a day":      {count(day, now), ""},
+		"window longer":     {count(day+time.Second, now), hierarchy.ArgWindow},
+		"window of grace":   {count(day, now.Add(-2*time.Second)), ""},
+		"begins before":     {count(day, now.Add(-4*time.Second)), hierarchy.ArgWindow},
+		"ends before":       {count(time.Second, now.Add(-day-time.Second)), hierarchy.ArgAt},
+		"ends far ahead":    {count(time.Second, now.Add(3*time.Second)), hierarchy.ArgAt},
+		"no seconds":        {history(minutes, hierarchy.Second, now, now), hierarchy.ArgLevel},
+		"minutes":           {history(minutes, hierarchy.Minute, now, now), ""},
+		"history too long":  {history(counter, hierarchy.Second, now.Add(-10_000*time.Second), now), hierarchy.ArgFrom},
+		"history reversed":  {history(counter, hierarchy.Second, now, now.Add(-time.Second)), hierarchy.ArgFrom},
+		"history too far":   {history(counter, hierarchy.Hour, now.Add(-25*time.Hour), now), hierarchy.ArgFrom},
+		"history ahead":     {history(counter, hierarchy.Hour, now, now.Add(time.Minute)), hierarchy.ArgTo},
+		"history a minute ": {history(counter, hierarchy.Second, now.Add(-time.Minute), time.Time{}), ""},
+	} {
+		if test.want == "" {
+			assert.NoError(t, test.err, name)
+			continue
+		}
+		fault, ok := errors.AsType[*hierarchy.RangeError](test.err)
+		if assert.True(t, ok, "%s: %v", name, test.err) {
+			assert.Equal(t, test.want, fault.Argument, name)
+			assert.ErrorIs(t, test.err, hierarchy.ErrOutOfRange)
+		}
+	}
+}
+
+func TestNothingIsCountedOfAnIncrementOutOfRange(t *testing.T) {
+	clock := newFakeClock()
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	all := testCounters(t)
+	// The moment is in the retention of the first counter, not of the last.
+	_, err := counters.Increment(t.Context(), 1, clock.Now().Add(-time.Hour), all[0], all[7])
+	require.ErrorIs(t, err, hierarchy.ErrOutOfRange)
+	require.Zero(t, total(t, counters, all[0], clock.Now()))
+}
+
+func TestAStoreThatFailsIsAnError(t *testing.T) {
+	clock := newFakeClock()
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: &brokenStore{trips: true}, Clock: clock.Now})
+	all := testCounters(t)
+	_, err := counters.Increment(t.Context(), 1, time.Time{}, all...)
+	require.ErrorIs(t, err, hierarchy.ErrStore)
+	require.ErrorIs(t, err, errBroken)
+	_, err = counters.Count(t.Context(), all[0], time.Minute, time.Time{})
+	require.ErrorIs(t, err, hierarchy.ErrStore)
+	_, err = counters.History(t.Context(), all[0], hierarchy.Hour, time.Time{}, time.Time{})
+	require.ErrorIs(t, err, hierarchy.ErrStore)
+	require.ErrorIs(t, counters.Reset(t.Context(), all[0]), hierarchy.ErrStore)
+}

@@ -1,0 +1,43 @@
+package hierarchy
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrStore is what every error wraps that came from the store: it could not
+	// be reached, or not in time. Of an increment that fails with it a part may
+	// have been counted.
+	ErrStore = errors.New("hierarchy: store failed")
+	// ErrOutOfRange is what every RangeError wraps.
+	ErrOutOfRange = errors.New("hierarchy: out of range")
+)
+
+// Argument names an argument of a call.
+type Argument string
+
+// The arguments that a RangeError can name.
+const (
+	ArgBy     Argument = "by"
+	ArgAt     Argument = "at"
+	ArgWindow Argument = "window"
+	ArgLevel  Argument = "level"
+	ArgFrom   Argument = "from"
+	ArgTo     Argument = "to"
+)
+
+// RangeError says that an argument lies outside of what the counter can answer.
+// It wraps ErrOutOfRange.
+type RangeError struct {
+	Argument Argument
+	Reason   string
+}
+
+func (e *RangeError) Error() string { return fmt.Sprintf("%s: %s", e.Argument, e.Reason) }
+
+func (e *RangeError) Unwrap() error { return ErrOutOfRange }
+
+func outOfRange(a Argument, format string, args ...any) error {
+	return &RangeError{a, fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,48 @@
+package hierarchy_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// onEveryStore runs a test on the embedded store, on one Memcached server and on
+// three. The function open that it gets returns the store as one process has it;
+// called again, as another process does. The embedded store has one process.
+func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, open func() hierarchy.Store)) {
+	t.Run("embedded", func(t *testing.T) {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
+		test(t, func() hierarchy.Store { return store })
+	})
+	for name, n := range map[string]int{"one server": 1, "three servers": 3} {
+		t.Run(name, func(t *testing.T) {
+			servers := memcachedtest.StartMany(t, n)
+			// The servers' time is real and does not follow the test's clock. So that
+			// no bucket expires under a slow test, each lives an hour longer;
+			// package memcache tests how long they do live.
+			earlier := func() time.Time { return clock().Add(-time.Hour) }
+			test(t, func() hierarchy.Store { return openFleet(t, earlier, servers...) })
+		})
+	}
+}
+
+func openFleet(tb testing.TB, clock func() time.Time, servers ...string) *memcache.Fleet {
+	tb.Helper()
+	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{
+		Servers: servers,
+		Timeout: 20 * time.Second, // the machine that runs the tests may be busy
+		Clock:   clock,
+	})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })
+	return fleet
+}

@@ -1,0 +1,181 @@
+package memcache_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+func TestEmbeddedBucketsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: store})
+		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
+			counter := eventCounter(t, retention)
+			at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
+			require.NoError(t, err)
+			for bucket := range hierarchy.BucketsOf(counter, at.Unix()) {
+				expires := time.Unix(bucket.Expires(retention, hierarchy.DefaultGrace), 0)
+				time.Sleep(time.Until(expires) - time.Nanosecond)
+				require.Equal(t, []int64{1}, read(t, store, counter.ID(), bucket.ID()), "%s of %s: the moment before", bucket.Level, retention)
+				time.Sleep(time.Nanosecond)
+				require.Equal(t, []int64{0}, read(t, store, counter.ID(), bucket.ID()), "%s of %s: the moment after", bucket.Level, retention)
+			}
+		}
+	})
+}
+
+// As on Memcached, a bucket keeps the expiry it was created with, and one that
+// expired begins again.
+func TestEmbeddedBucketsKeepTheirExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+		value := make([]int64, 1)
+		trip := func(life time.Duration) int64 {
+			_, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{time.Now().Add(life).Unix()}, nil, value)
+			require.NoError(t, err)
+			return value[0]
+		}
+		assert.Equal(t, int64(1), trip(10*time.Second))
+		assert.Equal(t, int64(2), trip(time.Hour))
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, int64(1), trip(-time.Hour), "what should be gone already lives a second")
+		assert.Equal(t, int64(2), trip(time.Hour))
+		time.Sleep(time.Second)
+		assert.Equal(t, []int64{0}, read(t, store, "a", 1))
+	})
+}
+
+func TestEmbeddedForgetsTheLeastRecentlyUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: 600 * 1000})
+		for i := range 1000 {
+			time.Sleep(time.Millisecond)
+			add(t, store, fmt.Sprint("old ", i), 1, 1)
+			require.LessOrEqual(t, store.Bytes(), int64(600*1000))
+		}
+		require.Zero(t, store.Evicted(), "all of them fit")
+		for i := range 500 { // used again, by a read as well as by an add
+			time.Sleep(time.Millisecond)
+			if i%2 == 0 {
+				read(t, store, fmt.Sprint("old ", i), 1)
+			} else {
+				add(t, store, fmt.Sprint("old ", i), 1, 1)
+			}
+		}
+		for i := 0; store.Evicted() < 500; i++ {
+			time.Sleep(time.Millisecond)
+			add(t, store, fmt.Sprint("new ", i), 1, 1)
+			require.LessOrEqual(t, store.Bytes(), int64(600*1000))
+		}
+		for i := range 1000 {
+			want := int64(0)
+			if i < 500 {
+				want = 1 + int64(i%2)
+			}
+			require.Equal(t, []int64{want}, read(t, store, fmt.Sprint("old ", i), 1), "old %d", i)
+		}
+	})
+}
+
+func TestEmbeddedDropsExpiredCountersAsItIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+		const n = 5000
+		fill := func(prefix string) {
+			for i := range n {
+				_, err := store.Trip(t.Context(), fmt.Sprint(prefix, i), 1, []uint64{1}, []int64{time.Now().Unix() + 60}, nil, make([]int64, 1))
+				require.NoError(t, err)
+			}
+		}
+		fill("a")
+		full := store.Bytes()
+		time.Sleep(time.Minute)
+		fill("b")
+		assert.InEpsilon(t, full, store.Bytes(), 0.02)
+		assert.Zero(t, store.Evicted(), "what expired was not evicted")
+	})
+}
+
+// One counter that is added to every second keeps no more buckets than are alive.
+func TestEmbeddedPurgesABusyCounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+		const life = 600
+		var most int64
+		for second := range uint64(20 * life) {
+			_, err := store.Trip(t.Context(), "a", 1, []uint64{second}, []int64{time.Now().Unix() + life}, nil, make([]int64, 1))
+			require.NoError(t, err)
+			most = max(most, store.Bytes())
+			time.Sleep(time.Second)
+		}
+		assert.Less(t, most, int64(3*life*64), "twice the living, at the most")
+	})
+}
+
+func TestEmbeddedGivesBackWhatIsDeleted(t *testing.T) {
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	add(t, store, "a", 1, 1, 2, 3)
+	require.NoError(t, store.Delete(t.Context(), "a", []uint64{1, 2, 3}))
+	assert.Zero(t, store.Bytes())
+}
+
+// What the store reckons is a bound on what it takes.
+func TestEmbeddedMemoryIsBounded(t *testing.T) {
+	const maxBytes = 64 << 20
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: maxBytes})
+	before := heap()
+	for i := range 200_000 {
+		add(t, store, fmt.Sprintf("a feature with a value of some length %d", i), 1, uint64(i), 1<<38, 2<<38, 3<<38)
+	}
+	after := heap()
+	assert.Positive(t, store.Evicted())
+	assert.LessOrEqual(t, store.Bytes(), int64(maxBytes))
+	assert.Less(t, after-before, int64(maxBytes*5/4), "the heap grew by no more than the bound and what maps hold in reserve")
+	runtime.KeepAlive(store)
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// Adds, reads, deletes and evictions of few counters on many goroutines: for the
+// race detector, and for the reckoning, which must come out even.
+func TestEmbeddedUnderConcurrency(t *testing.T) {
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: 40_000})
+	var running sync.WaitGroup
+	for g := range 16 {
+		running.Go(func() {
+			for i := range 3000 {
+				name := fmt.Sprint((i*7 + g) % 100)
+				switch i % 5 {
+				case 0:
+					read(t, store, name, 1, 2)
+				case 1:
+					assert.NoError(t, store.Delete(t.Context(), name, []uint64{1, 2, 3}))
+				default:
+					add(t, store, name, 1, uint64(i%3+1))
+				}
+			}
+		})
+	}
+	running.Wait()
+	assert.LessOrEqual(t, store.Bytes(), int64(40_000))
+	for i := range 100 {
+		require.NoError(t, store.Delete(t.Context(), fmt.Sprint(i), []uint64{1, 2, 3}))
+	}
+	assert.Zero(t, store.Bytes())
+}

@@ -1,0 +1,282 @@
+package memcache_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+func eventCounter(t *testing.T, retention time.Duration) events.Counter {
+	t.Helper()
+	event := &events.Event{Name: "e", Retention: retention}
+	counter, err := event.Counter(events.Features{"user": retention.String()})
+	require.NoError(t, err)
+	return counter
+}
+
+func TestServersAreCheckedAtTheStart(t *testing.T) {
+	for name, servers := range map[string][]string{
+		"no servers":       {},
+		"neither host":     {"localhost"},
+		"no valid port":    {"localhost:nowhere"},
+		"named twice":      {"127.0.0.1:1", "127.0.0.1:1"},
+		"no such host":     {"counterd-test.invalid:11211"},
+		"is neither host:": {":11211"},
+	} {
+		_, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: servers})
+		assert.Error(t, err, name)
+	}
+	_, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"counterd-test.invalid:1", "b", "b"}})
+	require.Error(t, err)
+	assert.Len(t, strings.Split(err.Error(), "\n"), 4, "all faults at once: %v", err)
+
+	// One that is down is no fault.
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"127.0.0.1:1", "/nowhere/socket"}})
+	require.NoError(t, err)
+	require.NoError(t, fleet.Close())
+}
+
+// All processes must place alike, also those of later versions: these places are
+// part of the format.
+func TestPlaceIsStable(t *testing.T) {
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"10.0.0.1:11211", "10.0.0.2:11211", "10.0.0.3:11211"}})
+	require.NoError(t, err)
+	defer fleet.Close()
+	for counter, want := range map[string]string{
+		"a": "10.0.0.3:11211", "b": "10.0.0.3:11211", "c": "10.0.0.1:11211", "d": "10.0.0.1:11211", "g": "10.0.0.1:11211", "h": "10.0.0.2:11211",
+	} {
+		assert.Equal(t, want, fleet.Server(counter), counter)
+	}
+	assert.Equal(t, []string{"ypeBEsobvcr6wjGzmiPc00000001"}, memcache.Keys("a", []uint64{1}))
+}
+
+func TestPlaceIsEvenAndMovesLittle(t *testing.T) {
+	const counters, n = 20_000, 5
+	names := make([]string, n+1)
+	for i := range names {
+		names[i] = fmt.Sprintf("127.0.0.1:%d", 20000+i)
+	}
+	open := func(names []string) *memcache.Fleet {
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: names})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, fleet.Close()) })
+		return fleet
+	}
+	reversed := []string{names[4], names[3], names[2], names[1], names[0]}
+	small, same, large := open(names[:n]), open(reversed), open(names)
+	share := map[string]int{}
+	moved := 0
+	for i := range counters {
+		counter := fmt.Sprint(i)
+		from, to := small.Server(counter), large.Server(counter)
+		require.Equal(t, from, same.Server(counter), "the order of the servers does not matter")
+		share[from]++
+		if from != to {
+			require.Equal(t, names[n], to, "what moves, moves to the new server")
+			moved++
+		}
+	}
+	for name, got := range share {
+		assert.InEpsilon(t, counters/n, got, 0.1, name)
+	}
+	assert.InEpsilon(t, counters/(n+1), moved, 0.1)
+}
+
+// fakeServer answers each command line by a function: no answer where that
+// returns none, and an end of the connection where it returns false.
+func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var conns sync.WaitGroup
+	var open sync.Map
+	conns.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Store(conn, nil)
+			conns.Go(func() {
+				defer conn.Close()
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					text, more := answer(lines.Text())
+					if _, err := conn.Write([]byte(text)); err != nil || !more {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		open.Range(func(conn, _ any) bool { conn.(net.Conn).Close(); return true })
+		conns.Wait()
+	})
+	return listener.Addr().String()
+}
+
+func TestATripThatHangsEnds(t *testing.T) {
+	addr := fakeServer(t, func(string) (string, bool) { return "", true })
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: 50 * time.Millisecond, Conns: 2})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, fleet.Close()) }()
+	// Two hold all connections, the others wait for one: none waits for ever.
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+			assert.Error(t, err)
+			assert.Zero(t, landed)
+		})
+	}
+	running.Wait()
+	for _, err := range fleet.Ping(t.Context()) {
+		assert.Error(t, err)
+	}
+}
+
+func TestACallerMayLeave(t *testing.T) {
+	reached := make(chan struct{}, 1)
+	leave := make(chan struct{})
+	var incremented atomic.Int32
+	addr := fakeServer(t, func(line string) (string, bool) {
+		if incremented.Add(1) == 1 {
+			reached <- struct{}{}
+			<-leave
+		}
+		return "1\r\n", true
+	})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-reached
+		cancel()
+	}()
+	landed, err := fleet.Trip(ctx, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Zero(t, landed)
+	close(leave)
+	require.NoError(t, fleet.Close(), "waits for the trip")
+	assert.Equal(t, int32(3), incremented.Load(), "the counter is not left half incremented")
+}
+
+// An add whose answer is lost may have been counted: it is never sent again, and
+// those behind it are not sent at all.
+func TestALostAnswerIsNotRepeated(t *testing.T) {
+	var commands atomic.Int32
+	addr := fakeServer(t, func(line string) (string, bool) {
+		if commands.Add(1) == 2 {
+			return "", false
+		}
+		return "7\r\n", true
+	})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+	require.NoError(t, err)
+	values := make([]int64, 4)
+	landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{4}, values)
+	require.Error(t, err)
+	assert.Equal(t, 1, landed)
+	assert.Equal(t, int64(7), values[0])
+	require.NoError(t, fleet.Close())
+	assert.Equal(t, int32(2), commands.Load())
+}
+
+func TestWrongAnswersAreErrors(t *testing.T) {
+	for _, answer := range []string{"ERROR\r\n", "SERVER_ERROR out of memory storing object\r\n", "\r\n", "x\r\n", "-1\r\n"} {
+		addr := fakeServer(t, func(string) (string, bool) { return answer, true })
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+		require.NoError(t, err)
+		_, err = fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		assert.Error(t, err, "%q to an increment", answer)
+		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		assert.Error(t, err, "%q to a get", answer)
+		require.NoError(t, fleet.Close())
+	}
+}
+
+func TestWhatIsNoNumberIsAnError(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	key := memcache.Keys("a", []uint64{1})[0]
+	conn, err := net.Dial("tcp", server.Addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	set := func(value string) {
+		_, err := fmt.Fprintf(conn, "set %s 0 0 %d\r\n%s\r\n", key, len(value), value)
+		require.NoError(t, err)
+		answer, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "STORED\r\n", answer)
+	}
+	set("abc")
+	_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+	require.ErrorContains(t, err, "no number")
+	set("9  ") // as Memcached leaves it after a decrement from 100
+	require.Equal(t, []int64{9}, read(t, fleet, "a", 1))
+}
+
+func TestAServerThatComesBack(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	add(t, fleet, "a", 1, 1)
+	server.Stop()
+	_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+	require.Error(t, err)
+	for _, err := range fleet.Ping(t.Context()) {
+		require.Error(t, err)
+	}
+	server.Restart()
+	for name, err := range fleet.Ping(t.Context()) {
+		require.NoError(t, err)
+		require.Equal(t, server.Addr, name)
+	}
+	require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
+}
+
+func TestAClosedFleet(t *testing.T) {
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}})
+	require.NoError(t, err)
+	require.NoError(t, fleet.Close())
+	_, err = fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+	require.ErrorIs(t, err, memcache.ErrClosed)
+}
+
+// Connections are kept: a burst of trips makes as many as run at once, and the
+// next burst makes none.
+func TestConnectionsAreKept(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	burst := func() {
+		var running sync.WaitGroup
+		for range 64 {
+			running.Go(func() {
+				for range 20 {
+					_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+					assert.NoError(t, err)
+				}
+			})
+		}
+		running.Wait()
+	}
+	burst()
+	before := server.Stats("")
+	burst()
+	made := grown(t, before, server.Stats(""), "total_connections") - 1 // the question itself
+	assert.LessOrEqual(t, made, 64-2, "most of the connections are those of before")
+	assert.LessOrEqual(t, grown(t, map[string]string{"curr_connections": "0"}, server.Stats(""), "curr_connections"), 64+10)
+}

@@ -1,0 +1,122 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"strings"
+)
+
+// server is one Memcached server of a fleet.
+type server struct {
+	name  string // as configured; the network's address, and the server's part in placement
+	seed  uint64
+	slots chan struct{} // one for each trip under way
+}
+
+// Network and String make a server the net.Addr that gomemcache dials.
+func (s *server) Network() string {
+	if strings.Contains(s.name, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+func (s *server) String() string { return s.name }
+
+// servers is the list of a fleet's servers. It is the ServerSelector of the
+// fleet's gomemcache client.
+type servers []*server
+
+// newServers checks all names and reports all faults together.
+func newServers(ctx context.Context, names []string, conns int) (servers, error) {
+	var list servers
+	var faults []error
+	seen := map[string]bool{}
+	for _, name := range names {
+		s := &server{name: name, seed: serverSeed(name), slots: make(chan struct{}, conns)}
+		if err := s.check(ctx); err != nil {
+			faults = append(faults, err)
+		}
+		if seen[name] {
+			faults = append(faults, fmt.Errorf("memcache: server %s is named twice", name))
+		}
+		seen[name] = true
+		list = append(list, s)
+	}
+	if len(list) == 0 {
+		faults = append(faults, errors.New("memcache: no servers"))
+	}
+	return list, errors.Join(faults...)
+}
+
+// check finds the names that can never be reached. A server that is down is no
+// fault: it may come back.
+func (s *server) check(ctx context.Context) error {
+	if s.Network() == "unix" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(s.name)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("memcache: server %q is neither host:port nor the path of a socket", s.name)
+	}
+	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
+		return fmt.Errorf("memcache: server %q has no valid port", s.name)
+	}
+	if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
+		return fmt.Errorf("memcache: server %q: %w", s.name, err)
+	}
+	return nil
+}
+
+// of returns the server that holds the counter: the one with the highest score.
+// So a server that is added takes its share evenly from the others and moves
+// nothing else (rendezvous hashing: Thaler and Ravishankar, "Using Name-Based
+// Mappings to Increase Hit Rates", 1998).
+func (list servers) of(h counterHash) *server {
+	best, bestScore := list[0], uint64(0)
+	for _, s := range list {
+		if score := mix(s.seed ^ h.place()); score >= bestScore {
+			best, bestScore = s, score
+		}
+	}
+	return best
+}
+
+// PickServer returns the server of the counter that the key belongs to.
+func (list servers) PickServer(key string) (net.Addr, error) {
+	h, err := hashOfKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("memcache: not a key of this store: %w", err)
+	}
+	return list.of(h), nil
+}
+
+// Each calls f with each server, and returns the first error.
+func (list servers) Each(f func(net.Addr) error) error {
+	for _, s := range list {
+		if err := f(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serverSeed depends on the server's name alone, so that all processes place
+// alike.
+func serverSeed(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return mix(h.Sum64())
+}
+
+// mix is the finalizer of splitmix64 (Steele, Lea and Flood, "Fast Splittable
+// Pseudorandom Number Generators", 2014): every bit of x bears on every bit of
+// the result.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,340 @@
+package memcache_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Both are what the engine asks for.
+var (
+	_ hierarchy.Store = (*memcache.Fleet)(nil)
+	_ hierarchy.Store = (*memcache.Embedded)(nil)
+)
+
+// patience is the timeout of trips where it is not what is tested.
+const patience = 20 * time.Second
+
+func openFleet(tb testing.TB, servers ...string) *memcache.Fleet {
+	tb.Helper()
+	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Timeout: patience})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })
+	return fleet
+}
+
+// onEveryStore is the battery's list of stores.
+func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) {
+	t.Run("embedded", func(t *testing.T) {
+		test(t, memcache.NewEmbedded(memcache.EmbeddedConfig{}))
+	})
+	t.Run("one server", func(t *testing.T) {
+		test(t, openFleet(t, memcachedtest.Start(t).Addr))
+	})
+	t.Run("three servers", func(t *testing.T) {
+		test(t, openFleet(t, memcachedtest.StartMany(t, 3)...))
+	})
+	t.Run("unix socket", func(t *testing.T) {
+		test(t, openFleet(t, memcachedtest.StartUnix(t).Addr))
+	})
+}
+
+// later is an expiry that no test lives to see.
+func later() int64 { return time.Now().Add(time.Hour).Unix() }
+
+// add adds to buckets and returns what they hold then.
+func add(tb testing.TB, store hierarchy.Store, counter string, by int64, buckets ...uint64) []int64 {
+	tb.Helper()
+	expires := make([]int64, len(buckets))
+	for i := range expires {
+		expires[i] = later()
+	}
+	values := make([]int64, len(buckets))
+	landed, err := store.Trip(tb.Context(), counter, by, buckets, expires, nil, values)
+	require.NoError(tb, err)
+	require.Equal(tb, len(buckets), landed)
+	return values
+}
+
+func read(tb testing.TB, store hierarchy.Store, counter string, buckets ...uint64) []int64 {
+	tb.Helper()
+	values := make([]int64, len(buckets))
+	for i := range values {
+		values[i] = -1 // what is not set would show
+	}
+	_, err := store.Trip(tb.Context(), counter, 0, nil, nil, buckets, values)
+	require.NoError(tb, err)
+	return values
+}
+
+func TestTripsAddAndRead(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		assert.Equal(t, []int64{0, 0}, read(t, store, "a", 1, 2), "what is not there is zero")
+		assert.Equal(t, []int64{3, 3}, add(t, store, "a", 3, 1, 2))
+		assert.Equal(t, []int64{5}, add(t, store, "a", 2, 2))
+		assert.Equal(t, []int64{5, 0, 3}, read(t, store, "a", 2, 3, 1))
+		assert.Equal(t, []int64{0}, read(t, store, "b", 1), "counters are apart")
+
+		values := make([]int64, 3)
+		landed, err := store.Trip(t.Context(), "a", 10, []uint64{1}, []int64{later()}, []uint64{2, 1}, values)
+		require.NoError(t, err)
+		assert.Equal(t, 1, landed)
+		assert.Equal(t, []int64{13, 5, 13}, values, "the reads see the adds")
+	})
+}
+
+func TestDelete(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		add(t, store, "a", 1, 1, 2, 3)
+		add(t, store, "b", 1, 1)
+		require.NoError(t, store.Delete(t.Context(), "a", []uint64{1, 3, 4}))
+		assert.Equal(t, []int64{0, 1, 0, 0}, read(t, store, "a", 1, 2, 3, 4))
+		assert.Equal(t, []int64{1}, read(t, store, "b", 1))
+		require.NoError(t, store.Delete(t.Context(), "never seen", []uint64{1}))
+	})
+}
+
+func TestManyReadsInOneTrip(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		buckets := make([]uint64, 1000)
+		want := make([]int64, len(buckets))
+		for i := range buckets {
+			buckets[i] = uint64(i) << 20
+			if i%7 == 0 {
+				want[i] = int64(i + 1)
+				add(t, store, "a", want[i], buckets[i])
+			}
+		}
+		assert.Equal(t, want, read(t, store, "a", buckets...))
+	})
+}
+
+func TestLargeNumbers(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		const most = 1<<40 - 1
+		add(t, store, "a", 1_000_000, most, 0)
+		for range 11_000 {
+			add(t, store, "a", 1_000_000, most)
+		}
+		assert.Equal(t, []int64{11_001_000_000, 1_000_000}, read(t, store, "a", most, 0))
+	})
+}
+
+// A bucket that many create at once loses nothing, and gives each a sum of its
+// own.
+func TestRacesToCreateABucket(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		const goroutines, rounds = 64, 1000
+		var values [rounds][goroutines]int64
+		var running sync.WaitGroup
+		for g := range goroutines {
+			running.Go(func() {
+				value := make([]int64, 1)
+				for round := range rounds {
+					landed, err := store.Trip(t.Context(), "a", 1, []uint64{uint64(round)}, []int64{later()}, nil, value)
+					if err != nil || landed != 1 {
+						t.Errorf("round %d: %d landed: %v", round, landed, err)
+						return
+					}
+					values[round][g] = value[0]
+				}
+			})
+		}
+		running.Wait()
+		for round := range rounds {
+			var seen [goroutines + 1]bool
+			for _, value := range values[round] {
+				require.True(t, value >= 1 && value <= goroutines && !seen[value], "round %d: %v", round, values[round])
+				seen[value] = true
+			}
+		}
+		require.Equal(t, []int64{goroutines, goroutines}, read(t, store, "a", 0, rounds-1))
+	})
+}
+
+func TestACanceledContextChangesNothing(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		landed, err := store.Trip(canceled, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, landed)
+		require.ErrorIs(t, store.Delete(canceled, "a", []uint64{1}), context.Canceled)
+		require.Equal(t, []int64{0}, read(t, store, "a", 1))
+	})
+}
+
+// A bucket expires between the increment that found it and the one after, again
+// and again: the adds go on and none fails.
+func TestBucketsThatExpireUnderAdds(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		value := make([]int64, 1)
+		var running sync.WaitGroup
+		for range 8 {
+			running.Go(func() {
+				value := make([]int64, 1)
+				for range 2000 {
+					// The least time to live: a second, and often less.
+					if _, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{time.Now().Unix()}, nil, value); err != nil {
+						t.Error(err)
+						return
+					}
+					if value[0] < 1 {
+						t.Errorf("an add made it %d", value[0])
+					}
+				}
+			})
+		}
+		running.Wait()
+		_, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{0}, nil, value)
+		require.NoError(t, err)
+		require.Positive(t, value[0])
+	})
+}
+
+func TestKeysSayNothing(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	names := []string{"secret", "secret 2\r\nflush_all\r\n", strings.Repeat("x", 1200), "\x00\x01", "naïve ✓", ""}
+	for i, name := range names {
+		add(t, fleet, name, int64(i+1), 1, 1<<40-1)
+	}
+	for i, name := range names {
+		assert.Equal(t, []int64{int64(i + 1)}, read(t, fleet, name, 1))
+	}
+	wellFormed := regexp.MustCompile(`^key=[A-Za-z0-9%_-]{28,32} `)
+	lines := server.Ask("lru_crawler metadump all")
+	require.Len(t, lines, 2*len(names))
+	for _, line := range lines {
+		assert.Regexp(t, wellFormed, line)
+		assert.NotContains(t, line, "secret")
+	}
+	for _, key := range memcache.Keys("secret", []uint64{0, 1, 1<<40 - 1}) {
+		assert.Len(t, key, 28)
+	}
+}
+
+func TestItemsFitTheSmallestChunk(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	add(t, fleet, "a", 999_999, 1)
+	for range 999 {
+		add(t, fleet, "a", 1_000_000, 1)
+	}
+	require.Equal(t, []int64{999_999_999}, read(t, fleet, "a", 1))
+	stats := server.Stats("slabs")
+	assert.Equal(t, "96", stats["1:chunk_size"])
+	assert.Equal(t, "1", stats["active_slabs"], "an item of nine digits needs no larger chunk: %v", stats)
+}
+
+// On the wire the reads of a trip are one command to one server, however many
+// there are: that server reads the bytes of one line and the others nothing.
+func TestAReadIsOneMultiGetOnOneServer(t *testing.T) {
+	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t), memcachedtest.Start(t)}
+	fleet := openFleet(t, servers[0].Addr, servers[1].Addr, servers[2].Addr)
+	buckets := make([]uint64, 142)
+	for i := range buckets {
+		buckets[i] = uint64(i)
+	}
+	for _, counter := range []string{"a", "b", "c", "d", "e"} {
+		read(t, fleet, counter, 0) // connects
+		var before []map[string]string
+		for _, server := range servers {
+			before = append(before, server.Stats(""))
+		}
+		read(t, fleet, counter, buckets...)
+		home := fleet.Server(counter)
+		for i, server := range servers {
+			after := server.Stats("")
+			gets, bytes := grown(t, before[i], after, "cmd_get"), grown(t, before[i], after, "bytes_read")
+			bytes -= len("stats\r\n") // the question itself
+			if server.Addr != home {
+				assert.Zero(t, gets)
+				assert.Zero(t, bytes)
+				continue
+			}
+			assert.Equal(t, 142, gets)
+			assert.Equal(t, len("gets")+142*len(" ")+142*28+len("\r\n"), bytes, "one command line")
+		}
+	}
+}
+
+func grown(t *testing.T, before, after map[string]string, name string) int {
+	t.Helper()
+	a, err := strconv.Atoi(before[name])
+	require.NoError(t, err)
+	b, err := strconv.Atoi(after[name])
+	require.NoError(t, err)
+	return b - a
+}
+
+// Memcached's own word on how long items live, up to 30 days and beyond, where
+// the time given has to be an absolute one.
+func TestTimesToLive(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	const day = 24 * 60 * 60
+	for i, life := range []int64{1, 2, 60, day, 30*day - 1, 30 * day, 30*day + 1, 31*day + 3, 61 * day} {
+		now := time.Now().Unix()
+		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{uint64(i)}, []int64{now + life}, nil, make([]int64, 1))
+		require.NoError(t, err)
+		left := timeToLive(t, server, memcache.Keys("a", []uint64{uint64(i)})[0])
+		slack := time.Now().Unix() - now + 1
+		assert.LessOrEqual(t, left, life+1, "asked for %d", life) // its clock may be a tick behind
+		assert.GreaterOrEqual(t, left, life-slack, "asked for %d", life)
+	}
+	for i, expires := range []int64{0, -1, time.Now().Unix(), time.Now().Unix() - 100} {
+		_, err := fleet.Trip(t.Context(), "b", 1, []uint64{uint64(i)}, []int64{expires}, nil, make([]int64, 1))
+		require.NoError(t, err)
+		left := timeToLive(t, server, memcache.Keys("b", []uint64{uint64(i)})[0])
+		assert.LessOrEqual(t, left, int64(2), "what should be gone already lives a second, not for ever")
+	}
+}
+
+// timeToLive returns what the server says: -1 is for ever. What has expired has 0.
+func timeToLive(t *testing.T, server *memcachedtest.Server, key string) int64 {
+	t.Helper()
+	answer := server.Ask("mg " + key + " t")
+	if answer[0] == "EN" {
+		return 0
+	}
+	var left int64
+	_, err := fmt.Sscanf(answer[0], "HD t%d", &left)
+	require.NoError(t, err, "%q", answer)
+	require.NotEqual(t, int64(-1), left, "the item never expires")
+	return left
+}
+
+// Through the engine: what a day's counter, one of 30 days, and one of ten
+// seconds write.
+func TestTimesToLiveOfCounters(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet})
+	for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
+		counter := eventCounter(t, retention)
+		at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
+		require.NoError(t, err)
+		for bucket := range hierarchy.BucketsOf(counter, at.Unix()) {
+			left := timeToLive(t, server, memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0])
+			now := time.Now().Unix()
+			expires := bucket.Expires(retention, hierarchy.DefaultGrace)
+			assert.InDelta(t, expires-now, left, 3, "%s of %s", bucket.Level, retention)
+		}
+	}
+}
