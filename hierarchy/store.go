@@ -7,8 +7,9 @@ import "context"
 //
 // A counter is named by a string of arbitrary bytes, a bucket by a number below
 // 1<<40 that means something only together with its counter. A bucket that is
-// not there counts zero. Every method is safe for concurrent use, ends when its
-// context does, and puts a bound of its own on the time it takes.
+// not there counts zero. Every method is safe for concurrent use. It ends by the
+// deadline of its context and puts a bound of its own on the time it takes; a
+// context that is canceled keeps it from beginning, but does not cut it short.
 type Store interface {
 	// Trip makes one exchange with the server that holds the counter. It adds by
 	// to each of the buckets in adds, in their order, each one in place before
@@ -19,9 +20,9 @@ type Store interface {
 	// Trip sets values, which is as long as adds and reads together, to what
 	// each add made of its bucket and then to what each read found. It returns
 	// how many adds, from the first on, were acknowledged. With an error, the
-	// values of those are good and all others are not; each of the adds behind
-	// them may or may not take place, also later, but none before
-	// the one ahead of it. No add is ever sent twice.
+	// values of those are good and all others are not; of the adds behind
+	// them any may have taken place, but none before the one ahead of it. No add
+	// is ever sent twice.
 	Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error)
 
 	// Delete removes the buckets, in their order, each one gone before the next

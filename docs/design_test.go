@@ -1,0 +1,133 @@
+// Package docs_test holds the documentation to the code.
+package docs_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/counterd/counterd"
+
+// arrow is a line of the design's block of arrows: a folder, and what it may
+// import of this module.
+var arrow = regexp.MustCompile(`(?m)^(\S+) +-> +(.+)$`)
+
+// readArrows returns what the design allows each folder.
+func readArrows(t *testing.T) map[string][]string {
+	t.Helper()
+	design, err := os.ReadFile("design.md")
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(design), "```arrows\n")
+	require.True(t, found, "design.md has no block of arrows")
+	block, _, _ = strings.Cut(block, "```")
+	arrows := map[string][]string{}
+	for _, match := range arrow.FindAllStringSubmatch(block, -1) {
+		allowed := []string{}
+		if match[2] != "nothing of ours" {
+			allowed = strings.Split(match[2], ", ")
+		}
+		arrows[match[1]] = allowed
+	}
+	return arrows
+}
+
+// readImports returns what the packages of the module import of one another,
+// tests left out.
+func readImports(t *testing.T) map[string][]string {
+	t.Helper()
+	imports := map[string][]string{}
+	err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		folder := filepath.ToSlash(filepath.Dir(strings.TrimPrefix(file, "../")))
+		imports[folder] = append(imports[folder], []string{}...)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			name, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if of, ours := strings.CutPrefix(name, module+"/"); ours {
+				imports[folder] = append(imports[folder], of)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return imports
+}
+
+func TestTheArrowsOfTheDesign(t *testing.T) {
+	arrows, imports := readArrows(t), readImports(t)
+	require.Greater(t, len(imports), 8)
+	for folder, list := range imports {
+		allowed, named := arrows[folder]
+		if !assert.True(t, named, "the design does not know the package %s", folder) {
+			continue
+		}
+		for _, of := range list {
+			assert.Contains(t, allowed, of, "%s imports %s", folder, of)
+		}
+	}
+	for folder := range arrows {
+		assert.Contains(t, imports, folder, "the design has a package that is not there")
+	}
+}
+
+// link is a Markdown link to a file of the project.
+var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	pages = append(pages, "../README.md", "../CHANGELOG.md")
+	require.Greater(t, len(pages), 4)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, match := range link.FindAllStringSubmatch(string(text), -1) {
+			_, err := os.Stat(path.Join(filepath.Dir(page), match[1]))
+			assert.NoError(t, err, "%s links to %s", page, match[1])
+		}
+	}
+}
+
+// gorilla/mux and gomemcache stay behind one door each.
+func TestDependenciesStayInTheirRoom(t *testing.T) {
+	for name, room := range map[string]string{
+		"github.com/gorilla/mux":                  "api/routes.go",
+		"github.com/bradfitz/gomemcache/memcache": "memcache/",
+		"go.yaml.in/yaml/v3":                      "events/",
+		"github.com/peterbourgon/ff/v3":           "cmd/counterd/flags.go",
+	} {
+		found := 0
+		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			if strings.Contains(string(text), strconv.Quote(name)) {
+				found++
+				assert.True(t, strings.HasPrefix(strings.TrimPrefix(file, "../"), room), "%s imports %s", file, name)
+			}
+			return err
+		})
+		require.NoError(t, err)
+		assert.Positive(t, found, name)
+	}
+}
