@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -149,30 +150,40 @@ func TestATripThatHangsEnds(t *testing.T) {
 	}
 }
 
-func TestACallerMayLeave(t *testing.T) {
-	reached := make(chan struct{}, 1)
-	leave := make(chan struct{})
+// A caller that leaves under way leaves nothing half done behind.
+func TestACancellationDoesNotCutATripShort(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
 	var incremented atomic.Int32
 	addr := fakeServer(t, func(line string) (string, bool) {
-		if incremented.Add(1) == 1 {
-			reached <- struct{}{}
-			<-leave
-		}
+		incremented.Add(1)
+		cancel()
 		return "1\r\n", true
 	})
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-reached
-		cancel()
-	}()
+	defer fleet.Close()
 	landed, err := fleet.Trip(ctx, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Zero(t, landed)
-	close(leave)
-	require.NoError(t, fleet.Close(), "waits for the trip")
-	assert.Equal(t, int32(3), incremented.Load(), "the counter is not left half incremented")
+	require.NoError(t, err)
+	assert.Equal(t, 3, landed)
+	assert.Equal(t, int32(3), incremented.Load())
+}
+
+// A trip of many exchanges, each of them in time, ends when its time is over.
+func TestATripHasOneDeadline(t *testing.T) {
+	addr := fakeServer(t, func(string) (string, bool) {
+		time.Sleep(10 * time.Millisecond)
+		return "1\r\n", true
+	})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+	require.NoError(t, err)
+	defer fleet.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	adds, expires := make([]uint64, 1000), make([]int64, 1000)
+	landed, err := fleet.Trip(ctx, "a", 1, adds, expires, nil, make([]int64, 1000))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	assert.Positive(t, landed)
+	assert.Less(t, landed, 11)
 }
 
 // An add whose answer is lost may have been counted: it is never sent again, and

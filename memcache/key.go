@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strings"
 	"time"
 )
 
@@ -37,28 +38,23 @@ func Keys(counter string, buckets []uint64) []string {
 
 // keys returns the keys of the counter's buckets.
 func (h counterHash) keys(buckets []uint64) []string {
-	letters := make([]byte, 0, keyLetters*len(buckets))
-	var head [hashLetters]byte
-	base64.RawURLEncoding.Encode(head[:], h[:])
+	var key [keyLetters]byte
+	base64.RawURLEncoding.Encode(key[:hashLetters], h[:])
+	var all strings.Builder
+	all.Grow(keyLetters * len(buckets))
 	for _, bucket := range buckets {
-		letters = append(letters, head[:]...)
-		for shift := bucketBits - 5; shift >= 0; shift -= 5 {
-			letters = append(letters, base32Letters[bucket>>shift&31])
+		for i := keyLetters - 1; i >= hashLetters; i-- {
+			key[i] = base32Letters[bucket&31]
+			bucket >>= 5
 		}
+		all.Write(key[:])
 	}
 	// One string for all of them: each key is a piece of it.
-	all := string(letters)
 	keys := make([]string, len(buckets))
 	for i := range keys {
-		keys[i] = all[i*keyLetters : (i+1)*keyLetters]
+		keys[i] = all.String()[i*keyLetters : (i+1)*keyLetters]
 	}
 	return keys
-}
-
-// hashOfKey returns the hash that a key begins with.
-func hashOfKey(key string) (h counterHash, err error) {
-	_, err = base64.RawURLEncoding.Decode(h[:], []byte(key[:min(hashLetters, len(key))]))
-	return h, err
 }
 
 // maxRelative is the longest time to live that Memcached takes as such. A longer

@@ -9,14 +9,23 @@ import (
 	"strings"
 )
 
-// server is one Memcached server of a fleet.
+// server is one Memcached server of a fleet. It is the net.Addr that gomemcache
+// dials, and the ServerSelector that sends every key there: which server has a
+// counter is decided once for a trip, not for each of its keys.
 type server struct {
-	name  string // as configured; the network's address, and the server's part in placement
+	name  string // as configured: the address, and the server's part in placement
 	seed  uint64
-	slots chan struct{} // one for each trip under way
+	lanes lanes
 }
 
-// Network and String make a server the net.Addr that gomemcache dials.
+func newServer(name string, conns int) *server {
+	s := &server{name: name, seed: serverSeed(name)}
+	s.lanes.server = s
+	s.lanes.slots = make(chan struct{}, conns)
+	return s
+}
+
+// Network returns tcp, or unix for a name that is a path.
 func (s *server) Network() string {
 	if strings.Contains(s.name, "/") {
 		return "unix"
@@ -24,10 +33,16 @@ func (s *server) Network() string {
 	return "tcp"
 }
 
+// String returns the server's name.
 func (s *server) String() string { return s.name }
 
-// servers is the list of a fleet's servers. It is the ServerSelector of the
-// fleet's gomemcache client.
+// PickServer returns the server, whatever the key.
+func (s *server) PickServer(string) (net.Addr, error) { return s, nil }
+
+// Each calls f with the server.
+func (s *server) Each(f func(net.Addr) error) error { return f(s) }
+
+// servers is the list of a fleet's servers.
 type servers []*server
 
 // newServers checks all names and reports all faults together.
@@ -36,7 +51,7 @@ func newServers(ctx context.Context, names []string, conns int) (servers, error)
 	var faults []error
 	seen := map[string]bool{}
 	for _, name := range names {
-		s := &server{name: name, seed: serverSeed(name), slots: make(chan struct{}, conns)}
+		s := newServer(name, conns)
 		if err := s.check(ctx); err != nil {
 			faults = append(faults, err)
 		}
@@ -83,25 +98,6 @@ func (list servers) of(h counterHash) *server {
 		}
 	}
 	return best
-}
-
-// PickServer returns the server of the counter that the key belongs to.
-func (list servers) PickServer(key string) (net.Addr, error) {
-	h, err := hashOfKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("memcache: not a key of this store: %w", err)
-	}
-	return list.of(h), nil
-}
-
-// Each calls f with each server, and returns the first error.
-func (list servers) Each(f func(net.Addr) error) error {
-	for _, s := range list {
-		if err := f(s); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // serverSeed depends on the server's name alone, so that all processes place
