@@ -1,0 +1,35 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// The HTTP interface in a server of one's own.
+func ExampleNewHandler() {
+	rules := events.Example()
+	handler := api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}),
+	})
+	server := httptest.NewServer(handler) // or api.NewServer(handler, slog.Default()) on a listener
+	defer server.Close()
+
+	response, err := http.Post(server.URL+"/v1/events/url_shorten/increment", "application/json",
+		strings.NewReader(`{"features": {"ip": "192.168.0.1"}}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	response.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	fmt.Println(response.Status)
+	// Output: 200 OK
+}
