@@ -190,6 +190,25 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, "48h", all.Events[0].Retention)
 }
 
+func TestEventsShowAllOfARule(t *testing.T) {
+	rules, err := events.ParseRules([]byte(`
+events:
+  login:
+    limits:
+      - {per: ip, rate: 20/d, allow: 10.0.0.0/8, deny: 203.0.113.7, overrides: {"198.51.100.7": 1000/d}, ipv6_prefix: 56}
+      - {per: [], rate: 5/m, precision: minute, count: all, throttle: soft 10%, on_error: deny, shadow: true}
+`))
+	require.NoError(t, err)
+	h := api.NewHandler(api.Config{Rules: func() *events.Rules { return rules }})
+	assert.JSONEq(t, `{"name": "login", "retention": "24h", "rules": [
+		{"per": ["ip"], "limits": [{"name": "ip-20-per-24h", "limit": 20, "window": "24h"}], "precision": "second",
+		 "overrides": {"198.51.100.7": [{"name": "ip-1000-per-24h", "limit": 1000, "window": "24h"}]},
+		 "allow": ["10.0.0.0/8"], "deny": ["203.0.113.7"], "ipv6_prefix": 56, "count": "admitted", "throttle": "hard", "on_error": "allow"},
+		{"per": [], "limits": [{"name": "all-5-per-1m", "limit": 5, "window": "1m"}], "precision": "minute",
+		 "count": "all", "throttle": "soft 10%", "on_error": "deny", "shadow": true}]}`,
+		request(t, h, "GET", "/v1/events/login", "").Body.String())
+}
+
 func TestHealth(t *testing.T) {
 	s := newServer()
 	assert.Equal(t, "alive", answer[wire.Health](t, request(t, s, "GET", "/healthz", "")).Status)

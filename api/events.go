@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -27,14 +29,40 @@ func (h *handler) event(r *http.Request, event *events.Event) (any, error) {
 
 func wireEvent(event *events.Event) wire.Event {
 	out := wire.Event{Name: event.Name, Retention: events.FormatDuration(event.Remembered())}
-	for _, rule := range event.Rules {
-		shown := wire.Rule{Per: rule.Per, Precision: rule.Precision.String()}
-		for _, limit := range rule.Limits {
-			shown.Limits = append(shown.Limits, wire.Limit{
-				Name: limit.Name, Limit: limit.N, Window: events.FormatDuration(limit.Window),
-			})
+	for i := range event.Rules {
+		out.Rules = append(out.Rules, wireRule(&event.Rules[i]))
+	}
+	return out
+}
+
+func wireRule(rule *events.Rule) wire.Rule {
+	out := wire.Rule{
+		Per:       rule.Per,
+		Limits:    wireLimits(rule.Limits),
+		Allow:     rule.Allow.Strings(),
+		Deny:      rule.Deny.Strings(),
+		Precision: rule.Precision.String(),
+		Count:     rule.Count.String(),
+		Throttle:  rule.Throttle.String(),
+		OnError:   rule.OnError.String(),
+		Shadow:    rule.Shadow,
+	}
+	if slices.Contains(rule.Per, events.KindIP) {
+		out.IPv6Prefix = cmp.Or(rule.IPv6Prefix, events.DefaultIPv6Prefix)
+	}
+	for value, limits := range rule.Overrides {
+		if out.Overrides == nil {
+			out.Overrides = map[string][]wire.Limit{}
 		}
-		out.Rules = append(out.Rules, shown)
+		out.Overrides[value] = wireLimits(limits)
+	}
+	return out
+}
+
+func wireLimits(limits []events.Limit) []wire.Limit {
+	out := make([]wire.Limit, len(limits))
+	for i, limit := range limits {
+		out[i] = wire.Limit{Name: limit.Name, Limit: limit.N, Window: events.FormatDuration(limit.Window)}
 	}
 	return out
 }

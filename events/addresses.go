@@ -1,6 +1,7 @@
 package events
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -50,9 +51,10 @@ func (n Networks) containsAll(network netip.Prefix) bool {
 	})
 }
 
-// overlaps reports whether any address of the network is in the set.
-func (n Networks) overlaps(network netip.Prefix) bool {
-	return slices.ContainsFunc(n.around(network), network.Overlaps)
+// has reports whether the network is itself one of those given.
+func (n Networks) has(network netip.Prefix) bool {
+	_, found := slices.BinarySearchFunc(n.sorted, network, netip.Prefix.Compare)
+	return found
 }
 
 // around returns the one or two members that can share addresses with the
@@ -69,6 +71,19 @@ func (n Networks) around(network netip.Prefix) []netip.Prefix {
 type List struct {
 	Networks Networks
 	Values   map[string]bool
+}
+
+// Strings returns the networks and then the values, each in order.
+func (l List) Strings() []string {
+	var all []string
+	for _, network := range l.Networks.sorted {
+		if network.IsSingleIP() {
+			all = append(all, network.Addr().String())
+		} else {
+			all = append(all, network.String())
+		}
+	}
+	return slices.AppendSeq(all, slices.Values(slices.Sorted(maps.Keys(l.Values))))
 }
 
 // holds reports whether the value of one of the kinds is on the list. An address
@@ -115,7 +130,8 @@ type listing struct {
 	values   map[string]bool
 }
 
-// add puts what a rules file lists on the list, or says what is wrong. Addresses
+// add puts what a rules file lists on the list, or says what is wrong. A network
+// inside one of the other list is fine, an exception: deny outranks allow. Addresses
 // and networks are of the kind ip, where the rule has it. Other values are of the
 // one other kind: of several they could be either, and a value that one of the
 // kinds lets a client choose would pass for the other.
@@ -144,8 +160,8 @@ func (l *listing) addNetwork(s string, other List) (reason string) {
 	switch {
 	case reason != "":
 		return reason
-	case other.Networks.overlaps(network):
-		return "it shares addresses with allow: leave them out of one"
+	case other.Networks.has(network):
+		return "it is in allow and in deny: leave one out"
 	}
 	l.networks = append(l.networks, network)
 	return ""

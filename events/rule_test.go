@@ -108,3 +108,17 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, []string{"ratelimit", "x-ratelimit", "none"}, []string{HeaderRateLimit.String(), HeaderXRateLimit.String(), HeaderNone.String()})
 	assert.Equal(t, []string{"second", "minute", "hour"}, []string{Second.String(), Minute.String(), Hour.String()})
 }
+
+func TestDenyIsAnExceptionWithinAllow(t *testing.T) {
+	rules, err := ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/m, allow: [10.0.0.0/8, '2001:db8::1'], deny: [10.1.0.0/16, 10.0.0.7]}]}}"))
+	require.NoError(t, err)
+	rule := &rules.Events["e"].Rules[0]
+	for addr, want := range map[string]Listing{
+		"10.0.0.1": Allowed, "10.0.0.7": Denied, "10.1.2.3": Denied, "11.0.0.1": Unlisted, "2001:db8::1": Allowed, "2001:db8::2": Unlisted,
+	} {
+		assert.Equal(t, want, rule.Listed(Features{"ip": addr}), addr)
+	}
+	assert.Equal(t, []string{"10.0.0.0/8", "2001:db8::1"}, rule.Allow.Strings())
+	assert.Equal(t, []string{"10.0.0.7", "10.1.0.0/16"}, rule.Deny.Strings())
+	assert.Equal(t, []string{"a", "b"}, List{Values: map[string]bool{"b": true, "a": true}}.Strings())
+}

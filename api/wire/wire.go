@@ -84,9 +84,17 @@ type Event struct {
 
 // Rule is one rule of an event.
 type Rule struct {
-	Per       []string `json:"per"`
-	Limits    []Limit  `json:"limits"`
-	Precision string   `json:"precision"`
+	Per        []string           `json:"per"`
+	Limits     []Limit            `json:"limits"`
+	Overrides  map[string][]Limit `json:"overrides,omitempty"` // by value
+	Allow      []string           `json:"allow,omitempty"`
+	Deny       []string           `json:"deny,omitempty"`
+	IPv6Prefix int                `json:"ipv6_prefix,omitzero"` // of rules per ip
+	Precision  string             `json:"precision"`
+	Count      string             `json:"count"`
+	Throttle   string             `json:"throttle"`
+	OnError    string             `json:"on_error"`
+	Shadow     bool               `json:"shadow,omitzero"`
 }
 
 // Limit is one limit of a rule.
