@@ -1,0 +1,130 @@
+package accesslog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const line = front + `"GET / HTTP/1.1" 200 1`
+
+// read returns M for each malformed line and E for each entry, and the error
+// that ended the log.
+func read(r io.Reader) (lines string, err error) {
+	for _, err := range Read(r) {
+		switch {
+		case err == nil:
+			lines += "E"
+		case errors.Is(err, ErrMalformed):
+			lines += "M"
+		default:
+			return lines, err
+		}
+	}
+	return lines, nil
+}
+
+func TestRead(t *testing.T) {
+	full := line + ` "` + strings.Repeat("r", MaxLine-len(line)-len(` "" ""`)) + `" ""`
+	require.Len(t, full, MaxLine)
+	for name, c := range map[string]struct{ log, want string }{
+		"nothing":                         {"", ""},
+		"one byte":                        {"x", "M"},
+		"one line":                        {line + "\n", "E"},
+		"last line without an end":        {line + "\n" + line, "EE"},
+		"CR LF":                           {line + "\r\n" + line + "\r\n", "EE"},
+		"empty lines":                     {"\n" + line + "\n\n", "MEM"},
+		"malformed between":               {line + "\nfoo\n" + line + "\n", "EME"},
+		"longest line":                    {full + "\n" + line, "EE"},
+		"longest line with CR LF":         {full + "\r\n" + line, "EE"},
+		"longest line at the end":         {full, "E"},
+		"too long by one":                 {full + "x\n" + line, "ME"},
+		"too long by one with CR LF":      {full + "x\r\n" + line, "ME"},
+		"too long by two":                 {full + "xx\n" + line, "ME"},
+		"much too long":                   {strings.Repeat(full, 3) + "\n" + line, "ME"},
+		"much too long, without an end":   {line + "\n" + strings.Repeat(full, 3), "EM"},
+		"too long by one, without an end": {full + "x", "M"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for reader, r := range map[string]io.Reader{
+				"plain":      strings.NewReader(c.log),
+				"half reads": iotest.HalfReader(strings.NewReader(c.log)),
+				"gzip":       bytes.NewReader(zip(t, c.log)),
+			} {
+				lines, err := read(r)
+				require.NoError(t, err, reader)
+				assert.Equal(t, c.want, lines, reader)
+			}
+		})
+	}
+}
+
+func zip(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(text))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+func TestReadFaults(t *testing.T) {
+	broken := errors.New("broken")
+	_, err := read(iotest.ErrReader(broken))
+	require.ErrorIs(t, err, broken, "at once")
+
+	lines, err := read(io.MultiReader(strings.NewReader(line+"\n"+line), iotest.ErrReader(broken)))
+	require.ErrorIs(t, err, broken, "within a line")
+	assert.Equal(t, "E", lines)
+
+	zipped := zip(t, line+"\n")
+	_, err = read(bytes.NewReader(zipped[:len(zipped)-4]))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "gzip cut off")
+
+	_, err = read(bytes.NewReader([]byte{0x1f, 0x8b, 'x'}))
+	require.Error(t, err, "not gzip behind the magic")
+	require.NotErrorIs(t, err, ErrMalformed)
+}
+
+func TestReadStops(t *testing.T) {
+	for _, err := range Read(strings.NewReader(strings.Repeat(line+"\n", 3))) {
+		require.NoError(t, err)
+		break
+	}
+}
+
+// Every line of the real log is an entry, and all but the one that is cut off
+// are written back as they were.
+func TestReadRealLog(t *testing.T) {
+	file, err := os.Open("../testdata/apache_logs.log.gz")
+	require.NoError(t, err)
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	require.NoError(t, err)
+	text, err := io.ReadAll(unzipped)
+	require.NoError(t, err)
+	want := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	require.Len(t, want, 10_000)
+
+	var differ []int
+	n := 0
+	for entry, err := range Read(bytes.NewReader(text)) {
+		require.NoError(t, err, "line %d", n+1)
+		if entry.String() != want[n] {
+			differ = append(differ, n+1)
+			assert.Equal(t, want[n]+`"`, entry.String())
+		}
+		n++
+	}
+	assert.Equal(t, 10_000, n)
+	assert.Equal(t, []int{8899}, differ)
+}

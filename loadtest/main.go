@@ -1,0 +1,69 @@
+// Command loadtest proves a counterd server.
+//
+// loadtest replay reads an access log, has the server count it through HTTP, and
+// compares what the server says with an exact log kept beside it. See
+// loadtest -h.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+const usage = `loadtest proves a counterd server.
+
+Usage:
+
+  loadtest replay [flags] [FILE]   replay an access log, compare every count
+
+loadtest replay -h explains it. Exit status: 0 all is right, 1 something is not,
+2 wrong usage.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends at once, whatever still goes on.
+	context.AfterFunc(ctx, stop)
+	status := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	stop()
+	os.Exit(status)
+}
+
+// streams are the standard ones.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// complain writes one line on standard error.
+func (s streams) complain(format string, args ...any) {
+	fmt.Fprintf(s.err, "loadtest: "+format+"\n", args...)
+}
+
+// run returns the exit status.
+func run(ctx context.Context, args []string, std streams) int {
+	if len(args) == 0 {
+		std.complain("a command is wanted: replay; loadtest -h explains it")
+		return exitUsage
+	}
+	switch args[0] {
+	case "replay":
+		return runReplay(ctx, args[1:], std)
+	case "-h", "-help", "--help", "help":
+		fmt.Fprint(std.out, usage)
+		return exitOK
+	}
+	std.complain("there is no command %q: replay is one; loadtest -h explains it", args[0])
+	return exitUsage
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/fakeserver"
+	"github.com/counterd/counterd/loadtest/replay"
+)
+
+const log = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
+www.example.com - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
+192.0.2.2 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
+192.0.2.1 - - [15/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
+192.0.2.1 - - [17/May/2015:10:05:33 +0000] "GET / HTTP/1.1" 200 1
+`
+
+type outcome struct {
+	status   int
+	out, err string
+}
+
+func runWith(t *testing.T, in io.Reader, args ...string) outcome {
+	t.Helper()
+	var out, err bytes.Buffer
+	status := run(t.Context(), args, streams{in, &out, &err})
+	return outcome{status, out.String(), err.String()}
+}
+
+// serve returns the URL of a server that has the event url_shorten.
+func serve(t *testing.T, fake *fakeserver.Server) string {
+	t.Helper()
+	fake.Event.Name = "url_shorten"
+	server := httptest.NewServer(fake)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestReplay(t *testing.T) {
+	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-windows", "90s,3h", "-")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2\n", got.err)
+	rates := func(line string) bool {
+		return strings.HasPrefix(line, "events/s") || strings.HasPrefix(line, "counts/s")
+	}
+	var lines []string
+	for line := range strings.Lines(got.out) {
+		if !rates(line) {
+			lines = append(lines, line)
+		}
+	}
+	assert.Equal(t, `lines        5
+malformed    1
+skipped      1  older than the 24h that the server remembers, or about to be
+events       3
+counters     2
+windows      90s 3h
+comparisons  16
+differences  0
+`, strings.Join(lines, ""))
+}
+
+func TestReplayJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log") // compressed, whatever its name
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, err := io.WriteString(w, log)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, os.WriteFile(file, zipped.Bytes(), 0o600))
+
+	got := runWith(t, nil, "replay", "-url", serve(t, &fakeserver.Server{}), "-json", "-kind", "host", "-moments", "0", "-c", "3", file)
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Empty(t, got.err)
+	var result replay.Result
+	require.NoError(t, json.Unmarshal([]byte(got.out), &result, json.RejectUnknownMembers(true)))
+	assert.NotZero(t, result.Seconds)
+	result.Seconds, result.EventsPerSecond, result.CountsPerSecond = 0, 0, 0
+	assert.Equal(t, replay.Result{
+		Event: "url_shorten", Retention: "24h", Lines: 5, Events: 4, Skipped: 1, MalformedLines: []int{}, Counters: 3,
+		Windows: []string{"1m", "15m", "1h", "6h", "24h"}, LeftOutWindows: []string{},
+		Comparisons: 15, FirstDifferences: []replay.Difference{},
+	}, result)
+}
+
+func TestReplayDifferences(t *testing.T) {
+	lost := &fakeserver.Server{Times: func(n int) int { return min(1, n-1) }}
+	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, lost), "-c", "1")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.out, "ip:192.0.2.2  window 24h as of ")
+	assert.Contains(t, got.out, "expected 1, got 0: the count is wrong\n")
+
+	lies := &fakeserver.Server{Counted: func(c *wire.Count) { c.To.Time = c.To.Add(5 * time.Second) }}
+	got = runWith(t, strings.NewReader(log), "replay", "-url", serve(t, lies))
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.out, "this is not the window that was asked for\n")
+}
+
+func TestReplayFailures(t *testing.T) {
+	failing := &fakeserver.Server{Status: func(n int) int { return http.StatusServiceUnavailable * (1 - min(1, n-1)) }}
+	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, failing))
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.out, "failed       1  increments of unknown outcome, not repeated\n")
+	assert.Contains(t, got.err, "1 increments and 0 counts had no answer, the first: counterd: 503 Service Unavailable")
+
+	dirty := serve(t, &fakeserver.Server{})
+	require.Equal(t, exitOK, runWith(t, strings.NewReader(log), "replay", "-url", dirty).status)
+	got = runWith(t, strings.NewReader(log), "replay", "-url", dirty)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "-reset")
+	assert.Equal(t, exitOK, runWith(t, strings.NewReader(log), "replay", "-reset", "-url", dirty).status)
+
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	got = runWith(t, strings.NewReader(log), "replay", "-url", gone.URL)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "-url says where the server is\n")
+
+	got = runWith(t, strings.NewReader(log), "replay", "-event", "other", "-url", dirty)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "-event names one that the server has\n")
+
+	got = runWith(t, nil, "replay", filepath.Join(t.TempDir(), "nothing.log"))
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "nothing.log")
+
+	got = runWith(t, iotest.ErrReader(errors.New("broken")), "replay", "-url", dirty)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "broken")
+
+	got = runWith(t, strings.NewReader(strings.Repeat("foo\n", 12)), "replay", "-url", dirty)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "12 malformed lines: 1 2 3 4 5 6 7 8 9 10 and 2 more\n")
+	assert.Contains(t, got.err, "no event to count")
+}
+
+func TestReplayInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	fake := &fakeserver.Server{Status: func(n int) int {
+		if n == 3 {
+			cancel()
+		}
+		return 0
+	}}
+	var out, err bytes.Buffer
+	status := run(ctx, []string{"replay", "-c", "1", "-url", serve(t, fake)}, streams{strings.NewReader(log), &out, &err})
+	assert.Equal(t, exitFailed, status)
+	assert.Empty(t, out.String())
+	assert.Contains(t, err.String(), "loadtest: interrupted\n")
+	assert.Contains(t, err.String(), "events had been counted")
+}
+
+func TestUsage(t *testing.T) {
+	url := serve(t, &fakeserver.Server{Event: events.Event{Retention: time.Hour}})
+	for name, args := range map[string][]string{
+		"nothing":                          {},
+		"no such command":                  {"reply"},
+		"no such flag":                     {"replay", "-nope"},
+		"two files":                        {"replay", "a", "b"},
+		"flag behind the file":             {"replay", "a", "-json"},
+		"URL without a scheme":             {"replay", "-url", "localhost:8080"},
+		"bad event":                        {"replay", "-event", "Bad Name"},
+		"bad kind":                         {"replay", "-kind", "Bad Kind"},
+		"bad prefix":                       {"replay", "-ipv6-prefix", "129"},
+		"no workers":                       {"replay", "-c", "0"},
+		"negative moments":                 {"replay", "-moments", "-1"},
+		"no time":                          {"replay", "-timeout", "0s"},
+		"bad window":                       {"replay", "-windows", "1m,"},
+		"fraction of a second":             {"replay", "-windows", "1500ms"},
+		"window longer than the retention": {"replay", "-url", url, "-windows", "2h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := runWith(t, strings.NewReader(`192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`), args...)
+			assert.Equal(t, exitUsage, got.status)
+			assert.Empty(t, got.out)
+			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"-h"}, {"help"}, {"--help"}, {"replay", "-h"}, {"replay", "--help"}} {
+		got := runWith(t, nil, args...)
+		assert.Equal(t, exitOK, got.status)
+		assert.Empty(t, got.err)
+		assert.Contains(t, got.out, "loadtest replay")
+	}
+}
+
+// The bar is drawn on a terminal only.
+func TestBarElsewhere(t *testing.T) {
+	var out bytes.Buffer
+	b := newBar(&out)
+	b.Start("counting", 3)
+	b.Add(1)
+	b.finish()
+	assert.Empty(t, out.String())
+
+	b = &bar{out: &out}
+	b.Start("counting", 3)
+	b.Add(1)
+	b.Start("more", 2)
+	b.Add(2)
+	b.finish()
+	b.Add(1)
+	assert.Contains(t, out.String(), "counting")
+}

@@ -1,0 +1,474 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	// DefaultConcurrency is how many requests are under way at once.
+	DefaultConcurrency = 16
+	// DefaultMoments is how many past moments the windows are asked for as of.
+	DefaultMoments = 3
+	// DefaultSettle is how long a server may go on remembering what it read before
+	// an increment that was late, or a reset, by another process.
+	DefaultSettle = 1100 * time.Millisecond
+
+	maxFailures         = 100 // after which a run gives up
+	maxNamedDifferences = 10
+)
+
+var (
+	// ErrNotEmpty is returned where the log's counters hold events already.
+	ErrNotEmpty = errors.New("replay: the counters are not empty")
+	// ErrNoEvents is returned where nothing of the log can be counted.
+	ErrNoEvents = errors.New("replay: no event to count")
+	// ErrWindow is returned for a window that is longer than the retention, or not
+	// in whole seconds.
+	ErrWindow = errors.New("replay: wrong window")
+	// ErrContract is returned where the server's answer breaks the contract in a way
+	// that leaves nothing to compare.
+	ErrContract = errors.New("replay: the server does not keep the contract")
+	// ErrGaveUp is returned after too many requests without an answer.
+	ErrGaveUp = errors.New("replay: gave up")
+)
+
+// DefaultWindows are those that are compared where none are given.
+func DefaultWindows() []time.Duration {
+	return []time.Duration{time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour}
+}
+
+// Progress is told how far a run is. Add is called from several goroutines.
+type Progress interface {
+	// Start begins a stage that has so many steps, and ends the one before it.
+	Start(stage string, steps int)
+	Add(steps int)
+}
+
+type noProgress struct{}
+
+func (noProgress) Start(string, int) {}
+func (noProgress) Add(int)           {}
+
+// Config sets up a run. Client and Event are needed.
+type Config struct {
+	Client *client.Client
+	Event  string
+	// Windows are compared; nil: those of DefaultWindows that the server remembers
+	// long enough.
+	Windows     []time.Duration
+	Moments     int           // past moments; 0: DefaultMoments, negative: none
+	Concurrency int           // requests under way at once; 0: DefaultConcurrency
+	Reset       bool          // forget the log's counters first
+	Settle      time.Duration // wait before counting; 0: DefaultSettle
+	Progress    Progress      // nil: none
+	// Clock is this machine's, which may be apart from the server's by a second;
+	// nil: time.Now.
+	Clock func() time.Time
+}
+
+func (c Config) withDefaults() Config {
+	c.Moments = max(0, cmp.Or(c.Moments, DefaultMoments))
+	c.Concurrency = max(1, cmp.Or(c.Concurrency, DefaultConcurrency))
+	c.Settle = cmp.Or(c.Settle, DefaultSettle)
+	if c.Progress == nil {
+		c.Progress = noProgress{}
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return c
+}
+
+// run is one replay under way.
+type run struct {
+	Config
+	log       *Log
+	retention int64 // seconds
+	step      int64 // of the counters' precision, seconds
+	windows   []int64
+	end       int64 // the second of the last event
+	events    []event
+	active    []uint32 // the addresses that have events, in the order of the log
+	oracle    *oracle
+
+	mu       sync.Mutex
+	result   *Result
+	failures int
+}
+
+// Run replays the log. Each increment is sent once and never again, the oldest
+// first; one whose outcome is not known is Failed in the result, and its counter
+// is not compared. An event that slides out of the retention before it is sent
+// is Skipped.
+//
+// With an error, the result says how far the run came; it is never nil. Errors
+// of the client are wrapped, and so is the context's when it ends.
+func Run(ctx context.Context, config Config, log *Log) (*Result, error) {
+	r := &run{Config: config.withDefaults(), log: log, result: &Result{
+		Event: config.Event, Lines: log.Lines, Malformed: log.Malformed,
+		MalformedLines: append([]int{}, log.MalformedLines...), FirstDifferences: []Difference{},
+		Windows: []string{}, LeftOutWindows: []string{},
+	}}
+	for _, stage := range []func(context.Context) error{
+		r.askRules, r.shift, r.empty, r.increment, r.settle, r.count,
+	} {
+		if err := stage(ctx); err != nil {
+			return r.result, err
+		}
+	}
+	return r.result, nil
+}
+
+// askRules asks how the event is counted, and fits the windows to it.
+func (r *run) askRules(ctx context.Context) error {
+	event, err := r.Client.Event(ctx, r.Event)
+	if err != nil {
+		return fmt.Errorf("replay: asking how %s is counted: %w", r.Event, err)
+	}
+	retention, err := events.ParseDuration(event.Retention)
+	if err != nil {
+		return fmt.Errorf("%w: the retention of %s: %w", ErrContract, r.Event, err)
+	}
+	r.retention = seconds(retention)
+	r.result.Retention = events.FormatDuration(retention)
+	if r.step, err = r.stepOf(event); err != nil {
+		return err
+	}
+	return r.fitWindows(retention)
+}
+
+// stepOf returns the step of the precision in which the log's counters are kept.
+func (r *run) stepOf(event wire.Event) (int64, error) {
+	for _, rule := range event.Rules {
+		if !slices.Equal(rule.Per, []string{r.log.naming.kind()}) {
+			continue
+		}
+		for _, precision := range []events.Precision{events.Second, events.Minute, events.Hour} {
+			if rule.Precision == precision.String() {
+				return seconds(precision.Length()), nil
+			}
+		}
+		return 0, fmt.Errorf("%w: an unknown precision", ErrContract)
+	}
+	return seconds(events.Second.Length()), nil
+}
+
+func (r *run) fitWindows(retention time.Duration) error {
+	windows := r.Windows
+	if windows == nil {
+		for _, window := range DefaultWindows() {
+			if window > retention {
+				r.result.LeftOutWindows = append(r.result.LeftOutWindows, events.FormatDuration(window))
+				continue
+			}
+			windows = append(windows, window)
+		}
+		if windows == nil {
+			windows = []time.Duration{retention}
+		}
+	}
+	for _, window := range windows {
+		switch {
+		case window < time.Second || window%time.Second != 0:
+			return fmt.Errorf("%w: %s is not in whole seconds, at least 1s", ErrWindow, window)
+		case window > retention:
+			return fmt.Errorf("%w: %s is longer than the %s that the server remembers %s",
+				ErrWindow, events.FormatDuration(window), events.FormatDuration(retention), r.Event)
+		}
+		r.windows = append(r.windows, seconds(window))
+		r.result.Windows = append(r.result.Windows, events.FormatDuration(window))
+	}
+	return nil
+}
+
+// shift moves the events so that the last one is now.
+func (r *run) shift(context.Context) error {
+	r.end = r.now()
+	first := r.end - r.retention + margin(r.retention, eventMargin)
+	r.events, r.result.Skipped = r.log.shifted(r.end, first)
+	if len(r.events) == 0 {
+		return fmt.Errorf("%w: of %d lines none holds one", ErrNoEvents, r.log.Lines)
+	}
+	seen := make([]bool, len(r.log.addresses))
+	for _, e := range r.events {
+		seen[e.address] = true
+	}
+	for address, found := range seen {
+		if found {
+			r.active = append(r.active, uint32(address))
+		}
+	}
+	return nil
+}
+
+// empty resets the counters if it shall, and makes sure that they hold nothing.
+func (r *run) empty(ctx context.Context) error {
+	addresses := r.onePerCounter()
+	if r.Reset {
+		err := r.forEach(ctx, "resetting", len(addresses), func(ctx context.Context, i int) error {
+			return r.Client.Reset(ctx, r.Event, r.features(addresses[i]))
+		})
+		if err != nil {
+			return fmt.Errorf("replay: resetting: %w", err)
+		}
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
+	}
+	var full atomic.Int64
+	longest := time.Duration(r.retention) * time.Second
+	err := r.forEach(ctx, "checking", len(addresses), func(ctx context.Context, i int) error {
+		count, err := r.Client.Count(ctx, r.Event, r.features(addresses[i]), longest, time.Time{})
+		if err == nil && count.Count != 0 {
+			full.Add(1)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("replay: checking that the counters are empty: %w", err)
+	}
+	if n := full.Load(); n > 0 {
+		return fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(addresses), r.Event)
+	}
+	return nil
+}
+
+// onePerCounter returns one address of each counter.
+func (r *run) onePerCounter() []uint32 {
+	var addresses []uint32
+	seen := make([]bool, len(r.log.counters))
+	for _, address := range r.active {
+		if counter := r.log.addresses[address].counter; !seen[counter] {
+			seen[counter] = true
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
+// increment sends all events, and makes the exact log of those that the server
+// has acknowledged.
+func (r *run) increment(ctx context.Context) error {
+	outcomes := make([]outcome, len(r.events))
+	begin := r.Clock()
+	err := r.forEach(ctx, "incrementing", len(r.events), func(ctx context.Context, i int) (err error) {
+		outcomes[i], err = r.incrementOne(ctx, r.events[i])
+		return err
+	})
+	elapsed := r.Clock().Sub(begin)
+	r.oracle = newOracle(len(r.log.counters))
+	for i, e := range r.events {
+		counter := r.log.addresses[e.address].counter
+		switch outcomes[i] {
+		case counted:
+			r.oracle.add(counter, e.second)
+			r.result.Events++
+		case tooOld:
+			r.result.Skipped++
+		case unknown:
+			r.oracle.unsure[counter] = true
+			r.result.Failed++
+		}
+	}
+	r.result.Counters, r.result.Unsure = r.oracle.counters()
+	r.result.Seconds = elapsed.Seconds()
+	r.result.EventsPerSecond = perSecond(r.result.Events, elapsed)
+	if err != nil {
+		return fmt.Errorf("replay: incrementing: %w", err)
+	}
+	return nil
+}
+
+// outcome is what became of an event.
+type outcome uint8
+
+const (
+	unsent outcome = iota
+	counted
+	tooOld
+	unknown // it may have been counted, or not
+)
+
+func (r *run) incrementOne(ctx context.Context, e event) (outcome, error) {
+	done, err := r.Client.Increment(ctx, r.Event, r.features(e.address), 1, time.Unix(e.second, 0))
+	switch {
+	case err == nil:
+		return counted, r.acknowledges(done, e)
+	// The server's clock may be ahead by a second.
+	case errors.Is(err, client.ErrInvalid) && e.second <= r.now()-r.retention+1:
+		return tooOld, nil
+	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnknown):
+		return unsent, err
+	case ctx.Err() != nil:
+		return unknown, ctx.Err()
+	}
+	return unknown, r.failed(err)
+}
+
+// acknowledges checks that the server says it has counted the event, once, where
+// and when it was told to.
+func (r *run) acknowledges(done wire.Incremented, e event) error {
+	switch feature := r.log.counters[r.log.addresses[e.address].counter]; {
+	case !slices.Contains(done.Counters, feature):
+		return fmt.Errorf("%w: an increment went to a counter of another name; is the kind right, and the IPv6 prefix?", ErrContract)
+	case done.Event != r.Event || done.By != 1 || done.At.Unix() != e.second:
+		return fmt.Errorf("%w: it answered an increment with another event, number or moment", ErrContract)
+	}
+	return nil
+}
+
+// settle waits until every process of the server sees what was done.
+func (r *run) settle(ctx context.Context) error {
+	timer := time.NewTimer(r.Settle)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// count asks every question of every address.
+func (r *run) count(ctx context.Context) error {
+	all := make([]int64, len(r.events))
+	for i, e := range r.events {
+		all[i] = e.second
+	}
+	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, all)
+	begin := r.Clock()
+	err := r.forEach(ctx, "counting", len(questions)*len(r.active), func(ctx context.Context, i int) error {
+		return r.compare(ctx, questions[i/len(r.active)], r.active[i%len(r.active)])
+	})
+	r.result.CountsPerSecond = perSecond(int(r.result.Comparisons), r.Clock().Sub(begin))
+	if err != nil {
+		return fmt.Errorf("replay: counting: %w", err)
+	}
+	return nil
+}
+
+// compare asks one address one question, and holds the answer against the log.
+func (r *run) compare(ctx context.Context, q question, address uint32) error {
+	counter := r.log.addresses[address].counter
+	if r.oracle.unsure[counter] {
+		return nil
+	}
+	earliest, latest, at := q.at, q.at, time.Unix(q.at, 0)
+	if q.now {
+		earliest, at = r.now()-1, time.Time{}
+	} else if q.begins() < r.now()-r.retention {
+		r.note(func(result *Result) { result.LeftOut++ })
+		return nil
+	}
+	window := time.Duration(q.window) * time.Second
+	got, err := r.Client.Count(ctx, r.Event, r.features(address), window, at)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		r.note(func(result *Result) { result.FailedCounts++ })
+		return r.failed(err)
+	}
+	if q.now {
+		latest = r.now() + 1
+	}
+	difference := Difference{
+		Feature: r.log.counters[counter], Window: events.FormatDuration(window), At: moment(q.at),
+		From: got.From, To: got.To, Got: got.Count,
+		Expected: r.oracle.sum(counter, got.From.Unix(), got.To.Unix()),
+	}
+	switch {
+	case got.Event != r.Event || got.Feature != difference.Feature || got.Window != difference.Window:
+		difference.Reason = "it is the answer to another question"
+	case !answers(got.From.Unix(), got.To.Unix(), q.window, r.step, earliest, latest):
+		difference.Reason = "this is not the window that was asked for"
+	case got.Count != difference.Expected:
+		difference.Reason = "the count is wrong"
+	}
+	r.note(func(result *Result) {
+		result.Comparisons++
+		if difference.Reason == "" {
+			return
+		}
+		result.Differences++
+		if len(result.FirstDifferences) < maxNamedDifferences {
+			result.FirstDifferences = append(result.FirstDifferences, difference)
+		}
+	})
+	return nil
+}
+
+// note changes the result.
+func (r *run) note(change func(*Result)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r.result)
+}
+
+// failed notes a request without an answer, and returns an error when there have
+// been so many that going on makes no sense.
+func (r *run) failed(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failures++; r.failures == 1 {
+		r.result.FirstFailure = err.Error()
+	}
+	if r.failures >= maxFailures {
+		return fmt.Errorf("%w: %d requests had no answer, the last one: %w", ErrGaveUp, r.failures, err)
+	}
+	return nil
+}
+
+// forEach calls do for each number below n, in order, several at once, until one
+// returns an error.
+func (r *run) forEach(ctx context.Context, stage string, n int, do func(ctx context.Context, i int) error) error {
+	r.Progress.Start(stage, n)
+	var next atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for range min(n, r.Concurrency) {
+		group.Go(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return nil
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := do(ctx, i); err != nil {
+					return err
+				}
+				r.Progress.Add(1)
+			}
+		})
+	}
+	return group.Wait()
+}
+
+func (r *run) features(address uint32) events.Features {
+	return r.log.naming.features(r.log.addresses[address].value)
+}
+
+func (r *run) now() int64 { return r.Clock().Unix() }
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+func perSecond(n int, elapsed time.Duration) float64 {
+	if elapsed <= 0 {
+		return 0
+	}
+	return float64(n) / elapsed.Seconds()
+}

@@ -1,0 +1,493 @@
+package replay_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/fakeserver"
+	"github.com/counterd/counterd/loadtest/replay"
+)
+
+const realLog = "../testdata/apache_logs.log.gz"
+
+// stopped is the clock of most tests, of both sides.
+func stopped() time.Time { return time.Date(2026, time.March, 1, 12, 34, 56, 0, time.UTC) }
+
+func newServer() *fakeserver.Server {
+	return &fakeserver.Server{Event: events.Event{Name: "e"}, Clock: stopped}
+}
+
+// configFor returns a configuration for a server that has just been started.
+func configFor(t *testing.T, handler http.Handler) replay.Config {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return configAt(t, server.URL)
+}
+
+func configAt(t *testing.T, url string) replay.Config {
+	t.Helper()
+	c, err := client.New(client.Config{URL: url})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return replay.Config{Client: c, Event: "e", Clock: stopped, Settle: 1}
+}
+
+func readLog(t *testing.T, text string, naming replay.Naming) *replay.Log {
+	t.Helper()
+	log, err := replay.ReadLog(t.Context(), strings.NewReader(text), naming)
+	require.NoError(t, err)
+	return log
+}
+
+func readRealLog(t *testing.T) *replay.Log {
+	t.Helper()
+	file, err := os.Open(realLog)
+	require.NoError(t, err)
+	defer file.Close()
+	log, err := replay.ReadLog(t.Context(), file, replay.Naming{})
+	require.NoError(t, err)
+	return log
+}
+
+// lines returns a log with a line for each pair of a host and a time of a day.
+func lines(pairs ...string) string {
+	var b strings.Builder
+	for _, pair := range pairs {
+		host, at, _ := strings.Cut(pair, " ")
+		fmt.Fprintf(&b, "%s - - [17/May/2015:%s +0000] \"GET / HTTP/1.1\" 200 1\n", host, at)
+	}
+	return b.String()
+}
+
+// small is a log of eight events by three addresses within ten hours.
+func small(t *testing.T) *replay.Log {
+	return readLog(t, lines("192.0.2.1 10:00:00", "192.0.2.1 19:59:00", "192.0.2.2 19:59:30", "192.0.2.2 19:59:30",
+		"192.0.2.1 19:58:59", "192.0.2.3 12:00:00", "192.0.2.1 20:00:00", "192.0.2.2 19:00:00"), replay.Naming{})
+}
+
+func TestRun(t *testing.T) {
+	server := newServer()
+	config := configFor(t, server)
+	config.Moments = 2
+	config.Windows = []time.Duration{time.Minute, 24 * time.Hour}
+	result, err := replay.Run(t.Context(), config, small(t))
+	require.NoError(t, err)
+	assert.Equal(t, &replay.Result{
+		Event: "e", Retention: "24h", Lines: 8, Events: 8, MalformedLines: []int{}, Counters: 3,
+		Windows: []string{"1m", "24h"}, LeftOutWindows: []string{}, FirstDifferences: []replay.Difference{},
+		Comparisons: 3 * (3 + 1),
+	}, result)
+	assert.True(t, result.OK())
+	assert.Equal(t, 8, server.Increments())
+	assert.Equal(t, 3+12, server.Counts(), "one to see that each is empty, and the comparisons")
+}
+
+// A single increment that is lost or counted twice is found, whichever it is.
+func TestRunFindsEveryWrongIncrement(t *testing.T) {
+	for _, times := range []int{0, 2} {
+		for wrong := 1; wrong <= 8; wrong++ {
+			server := newServer()
+			server.Times = func(n int) int {
+				if n == wrong {
+					return times
+				}
+				return 1
+			}
+			result, err := replay.Run(t.Context(), configFor(t, server), small(t))
+			require.NoError(t, err)
+			require.NotZero(t, result.Differences, "increment %d counted %d times", wrong, times)
+			require.False(t, result.OK())
+			for _, d := range result.FirstDifferences {
+				assert.Equal(t, int64(times-1), d.Got-d.Expected)
+				assert.Equal(t, "the count is wrong", d.Reason)
+			}
+		}
+	}
+}
+
+func TestRunFindsWrongCounts(t *testing.T) {
+	moved := func(from, to int64) func(int64, int64) (int64, int64) {
+		return func(first, last int64) (int64, int64) { return first + from, last + to }
+	}
+	move := func(m *wire.Moment, seconds int) { m.Time = m.Add(time.Duration(seconds) * time.Second) }
+	for name, c := range map[string]struct {
+		sum     func(int64, int64) (int64, int64)
+		counted func(*wire.Count)
+		reason  string
+	}{
+		"window without its first second": {sum: moved(1, 0), reason: "the count is wrong"},
+		"window without its last second":  {sum: moved(0, -1), reason: "the count is wrong"},
+		"window begins a second early":    {sum: moved(-1, 0), reason: "the count is wrong"},
+		"window ends a second late":       {sum: moved(0, 1), reason: "the count is wrong"},
+		"window is a second late, and says so": {
+			counted: func(c *wire.Count) { move(&c.From, 1); move(&c.To, 1) }, reason: "this is not the window that was asked for"},
+		"window shrinks to what is right": {
+			counted: func(c *wire.Count) { c.From, c.Count = wire.Moment{Time: c.To.Add(time.Second)}, 0 }, reason: "this is not the window that was asked for"},
+		"begins elsewhere":  {counted: func(c *wire.Count) { move(&c.From, -1) }, reason: "this is not the window that was asked for"},
+		"of long ago":       {counted: func(c *wire.Count) { c.From.Time, c.To.Time, c.Count = time.Unix(0, 0), time.Unix(3599, 0), 0 }, reason: "this is not the window that was asked for"},
+		"of another event":  {counted: func(c *wire.Count) { c.Event = "f" }, reason: "it is the answer to another question"},
+		"of another ip":     {counted: func(c *wire.Count) { c.Feature = "ip:192.0.2.99" }, reason: "it is the answer to another question"},
+		"of another window": {counted: func(c *wire.Count) { c.Window = "2m" }, reason: "it is the answer to another question"},
+		"always zero":       {counted: func(c *wire.Count) { c.Count = 0 }, reason: "the count is wrong"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newServer()
+			server.Sum, server.Counted = c.sum, c.counted
+			config := configFor(t, server)
+			config.Windows = []time.Duration{time.Hour}
+			result, err := replay.Run(t.Context(), config, small(t))
+			require.NoError(t, err)
+			require.NotZero(t, result.Differences)
+			require.Len(t, result.FirstDifferences, int(min(10, result.Differences)))
+			assert.Equal(t, c.reason, result.FirstDifferences[0].Reason)
+			assert.False(t, result.OK())
+		})
+	}
+}
+
+func TestRunRealLog(t *testing.T) {
+	log := readRealLog(t)
+	result, err := replay.Run(t.Context(), configFor(t, newServer()), log)
+	require.NoError(t, err)
+	assert.Equal(t, &replay.Result{
+		Event: "e", Retention: "24h", Lines: 10_000, Events: 2821, Skipped: 7179, MalformedLines: []int{}, Counters: 543,
+		Windows: []string{"1m", "15m", "1h", "6h", "24h"}, LeftOutWindows: []string{}, FirstDifferences: []replay.Difference{},
+		Comparisons: 543 * (4*4 + 1),
+	}, result)
+}
+
+func TestRunShortRetention(t *testing.T) {
+	server := newServer()
+	server.Event.Retention = time.Hour
+	result, err := replay.Run(t.Context(), configFor(t, server), readRealLog(t))
+	require.NoError(t, err)
+	assert.Equal(t, 86, result.Events)
+	assert.Equal(t, 9914, result.Skipped)
+	assert.Equal(t, []string{"1m", "15m", "1h"}, result.Windows)
+	assert.Equal(t, []string{"6h", "24h"}, result.LeftOutWindows)
+	assert.Zero(t, result.Differences)
+
+	server = newServer()
+	server.Event.Retention = 20 * time.Second
+	result, err = replay.Run(t.Context(), configFor(t, server), small(t))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"20s"}, result.Windows, "shorter than every default")
+	assert.Equal(t, 1, result.Events)
+	assert.EqualValues(t, 1, result.Comparisons)
+}
+
+func TestRunWrongWindows(t *testing.T) {
+	for _, window := range []time.Duration{25 * time.Hour, 0, -time.Second, 1500 * time.Millisecond} {
+		server := newServer()
+		config := configFor(t, server)
+		config.Windows = []time.Duration{time.Minute, window}
+		_, err := replay.Run(t.Context(), config, small(t))
+		require.ErrorIs(t, err, replay.ErrWindow)
+		assert.Zero(t, server.Increments())
+	}
+}
+
+// What slides out of the retention between being read and being sent is skipped,
+// and the windows that slide out meanwhile are left out: a server whose clock
+// has run ahead is the same to the client as a slow run.
+func TestRunSkipsWhatSlidesOut(t *testing.T) {
+	log := readLog(t, lines("192.0.2.1 00:00:00", "192.0.2.1 00:00:30", "192.0.2.2 12:00:00", "192.0.2.1 23:59:00"), replay.Naming{})
+	server := newServer()
+	var late atomic.Int64 // how many seconds the clock has gone on
+	clock := func() time.Time { return stopped().Add(time.Duration(late.Load()) * time.Second) }
+	server.Clock = clock
+	config := configFor(t, server)
+	config.Clock = clock
+	config.Progress = progress{start: func(stage string) {
+		switch stage {
+		case "incrementing":
+			late.Store(75) // 15 s behind the first event's last chance
+		case "counting":
+			late.Store(13 * 60 * 60)
+		}
+	}}
+	result, err := replay.Run(t.Context(), config, log)
+	require.NoError(t, err)
+	assert.Equal(t, 1, result.Skipped)
+	assert.Equal(t, 3, result.Events)
+	assert.NotZero(t, result.LeftOut)
+	assert.NotZero(t, result.Comparisons)
+	assert.EqualValues(t, 2*17, result.LeftOut+result.Comparisons)
+	assert.Zero(t, result.Differences)
+	assert.True(t, result.OK())
+}
+
+func TestRunNothingToCount(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "malformed": "foo\nbar\n"} {
+		result, err := replay.Run(t.Context(), configFor(t, newServer()), readLog(t, text, replay.Naming{}))
+		require.ErrorIs(t, err, replay.ErrNoEvents, name)
+		assert.Equal(t, strings.Count(text, "\n"), result.Malformed, name)
+	}
+}
+
+func TestRunNotEmpty(t *testing.T) {
+	server := newServer()
+	config := configFor(t, server)
+	_, err := replay.Run(t.Context(), config, small(t))
+	require.NoError(t, err)
+
+	_, err = replay.Run(t.Context(), config, small(t))
+	require.ErrorIs(t, err, replay.ErrNotEmpty)
+	assert.ErrorContains(t, err, "3 of 3")
+	assert.Equal(t, 8, server.Increments(), "nothing is sent")
+
+	config.Reset = true
+	result, err := replay.Run(t.Context(), config, small(t))
+	require.NoError(t, err)
+	assert.True(t, result.OK())
+	assert.Equal(t, 8, result.Events)
+}
+
+// IPv6 addresses are counted by their network, and compared so, each of them.
+func TestRunIPv6(t *testing.T) {
+	text := lines("2001:db8::1 10:00:00", "2001:db8::2 10:00:00", "2001:DB8:0:1::1 10:00:00", "::ffff:192.0.2.1 10:00:00", "192.0.2.1 10:00:00")
+	result, err := replay.Run(t.Context(), configFor(t, newServer()), readLog(t, text, replay.Naming{}))
+	require.NoError(t, err)
+	assert.True(t, result.OK())
+	assert.Equal(t, 3, result.Counters)
+	assert.EqualValues(t, 5*17, result.Comparisons)
+
+	server := newServer()
+	server.Event.Rules = []events.Rule{{Per: []string{"ip"}, IPv6Prefix: 48}}
+	_, err = replay.Run(t.Context(), configFor(t, server), readLog(t, text, replay.Naming{}))
+	require.ErrorIs(t, err, replay.ErrContract, "the server counts by another network")
+
+	result, err = replay.Run(t.Context(), configFor(t, &fakeserver.Server{Event: server.Event, Clock: stopped}),
+		readLog(t, text, replay.Naming{IPv6Prefix: 48}))
+	require.NoError(t, err)
+	assert.True(t, result.OK())
+	assert.Equal(t, 2, result.Counters)
+}
+
+func TestRunKinds(t *testing.T) {
+	text := lines("192.0.2.1 10:00:00", "www.example.com 10:00:00", "192.0.2.1/16 10:00:00", "www.example.com 10:00:01")
+	byIP := readLog(t, text, replay.Naming{})
+	assert.Equal(t, 4, byIP.Lines)
+	assert.Equal(t, 3, byIP.Malformed)
+	assert.Equal(t, []int{2, 3, 4}, byIP.MalformedLines)
+
+	byHost := readLog(t, text, replay.Naming{Kind: "host"})
+	assert.Zero(t, byHost.Malformed)
+	result, err := replay.Run(t.Context(), configFor(t, newServer()), byHost)
+	require.NoError(t, err)
+	assert.True(t, result.OK())
+	assert.Equal(t, 4, result.Events)
+	assert.Equal(t, 3, result.Counters)
+}
+
+func TestRunCoarsePrecision(t *testing.T) {
+	server := newServer()
+	server.Event.Rules = []events.Rule{{Per: []string{"ip"}, Precision: events.Minute}, {Per: []string{"user"}}}
+	result, err := replay.Run(t.Context(), configFor(t, server), small(t))
+	require.NoError(t, err)
+	assert.Zero(t, result.Differences)
+
+	// One that promises minutes and keeps seconds is found.
+	exact := newServer()
+	config := configFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/e") {
+			server.ServeHTTP(w, r)
+			return
+		}
+		exact.ServeHTTP(w, r)
+	}))
+	result, err = replay.Run(t.Context(), config, small(t))
+	require.NoError(t, err)
+	assert.NotZero(t, result.Differences)
+}
+
+func TestRunBrokenAnswers(t *testing.T) {
+	for name, stamped := range map[string]func(*wire.Incremented){
+		"second":   func(i *wire.Incremented) { i.At.Time = i.At.Add(time.Second) },
+		"number":   func(i *wire.Incremented) { i.By = 2 },
+		"event":    func(i *wire.Incremented) { i.Event = "f" },
+		"counters": func(i *wire.Incremented) { i.Counters = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newServer()
+			server.Stamped = stamped
+			_, err := replay.Run(t.Context(), configFor(t, server), small(t))
+			require.ErrorIs(t, err, replay.ErrContract)
+		})
+	}
+}
+
+// An increment of unknown outcome is sent once, and its counter is not compared.
+func TestRunFailedIncrement(t *testing.T) {
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {
+		server := newServer()
+		server.Status = func(n int) int {
+			if n == 8 { // by 192.0.2.1
+				return status
+			}
+			return 0
+		}
+		config := configFor(t, server)
+		config.Concurrency = 1
+		result, err := replay.Run(t.Context(), config, small(t))
+		require.NoError(t, err)
+		assert.Equal(t, 8, server.Increments(), "not repeated")
+		assert.Equal(t, 1, result.Failed)
+		assert.Equal(t, 7, result.Events)
+		assert.Equal(t, 1, result.Unsure)
+		assert.Equal(t, 2, result.Counters)
+		assert.EqualValues(t, 2*17, result.Comparisons)
+		assert.Zero(t, result.Differences)
+		assert.Contains(t, result.FirstFailure, http.StatusText(status))
+		assert.False(t, result.OK())
+	}
+}
+
+// A refusal that age does not explain is no reason to skip the event.
+func TestRunRefusedIncrement(t *testing.T) {
+	server := newServer()
+	server.Status = func(int) int { return http.StatusBadRequest }
+	result, err := replay.Run(t.Context(), configFor(t, server), small(t))
+	require.ErrorIs(t, err, client.ErrInvalid)
+	assert.Zero(t, result.Skipped)
+	assert.Zero(t, result.Events)
+}
+
+func TestRunGivesUp(t *testing.T) {
+	server := newServer()
+	server.Status = func(n int) int {
+		if n > 50 {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}
+	result, err := replay.Run(t.Context(), configFor(t, server), readRealLog(t))
+	require.ErrorIs(t, err, replay.ErrGaveUp)
+	require.ErrorIs(t, err, client.ErrUnavailable)
+	assert.Equal(t, 50, result.Events)
+	assert.GreaterOrEqual(t, result.Failed, 100)
+	assert.Less(t, server.Increments(), 200)
+}
+
+func TestRunFailedCounts(t *testing.T) {
+	server := newServer()
+	var counts atomic.Int64
+	config := configFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/count") && counts.Add(1) > 3+10 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		server.ServeHTTP(w, r)
+	}))
+	result, err := replay.Run(t.Context(), config, small(t))
+	require.NoError(t, err)
+	assert.EqualValues(t, 10, result.Comparisons)
+	assert.EqualValues(t, 3*17-10, result.FailedCounts)
+	assert.False(t, result.OK())
+}
+
+func TestRunUnreachable(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	_, err := replay.Run(t.Context(), configAt(t, server.URL), small(t))
+	require.ErrorIs(t, err, client.ErrUnavailable)
+}
+
+func TestRunUnknownEvent(t *testing.T) {
+	config := configFor(t, newServer())
+	config.Event = "other"
+	_, err := replay.Run(t.Context(), config, small(t))
+	require.ErrorIs(t, err, client.ErrUnknown)
+}
+
+func TestRunInterrupted(t *testing.T) {
+	for _, stage := range []string{"checking", "incrementing", "counting"} {
+		t.Run(stage, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			server := newServer()
+			config := configFor(t, server)
+			var steps atomic.Int64
+			var current atomic.Value
+			config.Progress = progress{
+				start: func(stage string) { current.Store(stage) },
+				add: func() {
+					if current.Load() == stage && steps.Add(1) == 30 {
+						cancel()
+					}
+				},
+			}
+			result, err := replay.Run(ctx, config, readRealLog(t))
+			require.ErrorIs(t, err, context.Canceled)
+			switch stage {
+			case "checking":
+				assert.Zero(t, server.Increments())
+			case "incrementing":
+				assert.GreaterOrEqual(t, result.Events, 30)
+				assert.GreaterOrEqual(t, result.Events+result.Failed, server.Increments(), "none is forgotten")
+				assert.Less(t, server.Increments(), 200)
+			case "counting":
+				assert.Equal(t, 2821, result.Events)
+				assert.Less(t, result.Comparisons, int64(200))
+			}
+		})
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := replay.ReadLog(ctx, strings.NewReader("foo\n"), replay.Naming{})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// progress calls functions, those that are there.
+type progress struct {
+	start func(stage string)
+	add   func()
+}
+
+func (p progress) Start(stage string, _ int) {
+	if p.start != nil {
+		p.start(stage)
+	}
+}
+
+func (p progress) Add(int) {
+	if p.add != nil {
+		p.add()
+	}
+}
+
+func TestRunTellsProgress(t *testing.T) {
+	config := configFor(t, newServer())
+	config.Reset = true
+	var mu sync.Mutex
+	var stages []string
+	steps := map[string]int{}
+	config.Progress = progress{
+		start: func(stage string) { stages = append(stages, stage) },
+		add: func() {
+			mu.Lock()
+			defer mu.Unlock()
+			steps[stages[len(stages)-1]]++
+		},
+	}
+	_, err := replay.Run(t.Context(), config, small(t))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"resetting", "checking", "incrementing", "counting"}, stages)
+	assert.Equal(t, map[string]int{"resetting": 3, "checking": 3, "incrementing": 8, "counting": 51}, steps)
+}

@@ -1,0 +1,90 @@
+package replay_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/replay"
+	"github.com/counterd/counterd/memcache"
+)
+
+// realServer is all of counterd in process, on the embedded store.
+func realServer(event events.Event, clock func() time.Time) http.Handler {
+	rules := &events.Rules{Events: map[string]*events.Event{event.Name: &event}}
+	return api.NewHandler(api.Config{
+		Rules: func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{
+			Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}),
+			Clock: clock,
+		}),
+	})
+}
+
+// The purpose of it all: the server counts a real log exactly.
+func TestServerCountsTheRealLog(t *testing.T) {
+	log := readRealLog(t)
+	perIP := []string{"ip"}
+	const hour = time.Hour
+	for name, c := range map[string]struct {
+		event                      events.Event
+		windows                    []time.Duration // nil: the default
+		moments                    int
+		events, counters, compared int
+	}{
+		"a day": {event: events.Event{Name: "e"}, events: 2821, counters: 543, compared: 543 * (4*4 + 1)},
+		"the whole log": {
+			event: events.Event{Name: "e", Retention: 96 * hour}, windows: []time.Duration{hour, 24 * hour, 96 * hour}, moments: 1,
+			events: 10_000, counters: 1753, compared: 1753 * (2*2 + 1),
+		},
+		// In so short a time two of the nine questions are the same one.
+		"an hour": {event: events.Event{Name: "e", Retention: hour}, events: 86, counters: 25, compared: 25 * 8},
+		"to the minute": {
+			event:   events.Event{Name: "e", Rules: []events.Rule{{Per: perIP, Precision: events.Minute}}},
+			windows: []time.Duration{10 * time.Second, 24 * hour}, moments: 1, events: 2821, counters: 543, compared: 543 * 3,
+		},
+		"to the hour": {
+			event:   events.Event{Name: "e", Rules: []events.Rule{{Per: perIP, Precision: events.Hour}}},
+			windows: []time.Duration{90 * time.Minute, 24 * hour}, moments: 1, events: 2821, counters: 543, compared: 543 * 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := configFor(t, realServer(c.event, stopped))
+			config.Windows, config.Moments = c.windows, c.moments
+			result, err := replay.Run(t.Context(), config, log)
+			require.NoError(t, err)
+			assert.Equal(t, 10_000, result.Lines)
+			assert.Zero(t, result.Malformed)
+			assert.Equal(t, c.events, result.Events)
+			assert.Equal(t, 10_000-c.events, result.Skipped)
+			assert.Equal(t, c.counters, result.Counters)
+			assert.EqualValues(t, c.compared, result.Comparisons)
+			assert.Zero(t, result.Differences, "%v", result.FirstDifferences)
+			assert.True(t, result.OK())
+		})
+	}
+}
+
+// The same on a clock that runs, and again over what the first run has left.
+func TestServerOnTheWallClock(t *testing.T) {
+	log := readRealLog(t)
+	config := configFor(t, realServer(events.Event{Name: "e"}, time.Now))
+	config.Clock = time.Now
+	for _, reset := range []bool{false, true} {
+		config.Reset = reset
+		config.Windows = []time.Duration{time.Second, 90 * time.Second, 24 * time.Hour}
+		config.Moments = 1
+		result, err := replay.Run(t.Context(), config, log)
+		require.NoError(t, err)
+		assert.Equal(t, 10_000, result.Events+result.Skipped)
+		assert.NotZero(t, result.Comparisons)
+		assert.NotZero(t, result.EventsPerSecond)
+		assert.True(t, result.OK(), "%v", result.FirstDifferences)
+	}
+}
