@@ -112,7 +112,8 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		t.adds = append(t.adds, bucket.ID())
 		t.expires = append(t.expires, bucket.Expires(retention(counter), c.grace))
 	}
-	return t.make(ctx, c.store, counter.ID(), by)
+	_, err := t.make(ctx, c.store, counter.ID(), by)
+	return err
 }
 
 // Count is the sum of a window.
@@ -165,7 +166,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	for bucket := range cover.Buckets() {
 		t.reads = append(t.reads, bucket.ID())
 	}
-	if err := t.make(ctx, c.store, counter.ID(), 0); err != nil {
+	if _, err := t.make(ctx, c.store, counter.ID(), 0); err != nil {
 		return Count{}, err
 	}
 	for _, value := range t.values {
@@ -296,7 +297,7 @@ func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []B
 		for _, bucket := range chunk {
 			t.reads = append(t.reads, bucket.ID())
 		}
-		if err := t.make(ctx, c.store, id, 0); err != nil {
+		if _, err := t.make(ctx, c.store, id, 0); err != nil {
 			return nil, err
 		}
 		values = append(values, t.values...)

@@ -25,6 +25,8 @@ const (
 	ArgLevel  Argument = "level"
 	ArgFrom   Argument = "from"
 	ArgTo     Argument = "to"
+	ArgCost   Argument = "cost"
+	ArgHits   Argument = "hits"
 )
 
 // RangeError says that an argument lies outside of what the counter can answer.

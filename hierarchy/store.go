@@ -25,6 +25,11 @@ type Store interface {
 	// is ever sent twice.
 	Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error)
 
+	// TakeBack subtracts by from each of the buckets that is there, to zero at the
+	// least; it creates none. With an error some may not have been subtracted
+	// from. No subtraction is ever sent twice.
+	TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error
+
 	// Delete removes the buckets, in their order, each one gone before the next
 	// is touched. Buckets that are not there are no error. With an error some of
 	// them may be left.

@@ -25,11 +25,12 @@ func (t *trip) free() {
 }
 
 // make makes the exchange. After it, values holds those of the adds and then of
-// the reads.
-func (t *trip) make(ctx context.Context, store Store, counter string, by int64) error {
+// the reads. It returns how many adds were acknowledged.
+func (t *trip) make(ctx context.Context, store Store, counter string, by int64) (landed int, err error) {
 	t.values = slices.Grow(t.values[:0], len(t.adds)+len(t.reads))[:len(t.adds)+len(t.reads)]
-	if _, err := store.Trip(ctx, counter, by, t.adds, t.expires, t.reads, t.values); err != nil {
-		return fmt.Errorf("%w: %w", ErrStore, err)
+	landed, err = store.Trip(ctx, counter, by, t.adds, t.expires, t.reads, t.values)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	return nil
+	return landed, err
 }

@@ -131,6 +131,27 @@ func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expir
 	return grown
 }
 
+// TakeBack subtracts from buckets of one counter, where they are there, all at
+// once.
+func (e *Embedded) TakeBack(ctx context.Context, id string, by int64, buckets []uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	now := e.now().Unix()
+	s := e.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.counters[id]; c != nil {
+		for _, bucket := range buckets {
+			if b, found := c.buckets[bucket]; found && b.expires > now {
+				b.value = max(b.value-by, 0)
+				c.buckets[bucket] = b
+			}
+		}
+	}
+	return nil
+}
+
 // Delete removes buckets of one counter, all at once.
 func (e *Embedded) Delete(ctx context.Context, id string, buckets []uint64) error {
 	if err := ctx.Err(); err != nil {

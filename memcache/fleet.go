@@ -95,6 +95,19 @@ func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint6
 	return landed, err
 }
 
+// TakeBack subtracts from buckets of one counter, where they are there.
+func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
+	h := hashCounter(counter)
+	return f.do(ctx, f.servers.of(h), func(client *gomemcache.Client) error {
+		for _, key := range h.keys(buckets) {
+			if _, err := client.Decrement(key, uint64(by)); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Delete removes buckets of one counter, in their order.
 func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) error {
 	h := hashCounter(counter)

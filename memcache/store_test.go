@@ -109,6 +109,20 @@ func TestDelete(t *testing.T) {
 	})
 }
 
+func TestTakeBack(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		add(t, store, "a", 100, 1, 2)
+		require.NoError(t, store.TakeBack(t.Context(), "a", 91, []uint64{1, 3}))
+		assert.Equal(t, []int64{9, 100, 0}, read(t, store, "a", 1, 2, 3), "nothing is created")
+		assert.Equal(t, []int64{10}, add(t, store, "a", 1, 1))
+		require.NoError(t, store.TakeBack(t.Context(), "a", 11, []uint64{1}))
+		assert.Equal(t, []int64{0}, read(t, store, "a", 1), "nothing goes below zero")
+		assert.Equal(t, []int64{2}, add(t, store, "a", 2, 3))
+		require.NoError(t, store.TakeBack(t.Context(), "never seen", 1, []uint64{1}))
+		assert.Equal(t, []int64{0}, read(t, store, "never seen", 1))
+	})
+}
+
 func TestManyReadsInOneTrip(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
 		buckets := make([]uint64, 1000)

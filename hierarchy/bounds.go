@@ -1,0 +1,85 @@
+package hierarchy
+
+import "time"
+
+// span is what a limit looks at: the buckets of its rank level that touch its
+// window and the time ahead, and how the oldest of them lies to the window.
+//
+// The rank level depends on the window alone, never on the moment: what the add
+// to it returns puts all hits on the counter in one order.
+type span struct {
+	rank  Level
+	row   Run    // of the rank level, from the oldest that touches the window to the last ahead
+	head  int64  // number of the bucket that the hit adds to
+	edge  Window // the part of the oldest bucket that is in the window
+	whole bool   // that is all of it
+}
+
+// spanOf returns the span of a window of that length that ends with the second
+// now, on a counter whose finest level is given. It reaches ahead of now, for
+// hits that clocks which are ahead have stamped.
+func spanOf(now int64, length time.Duration, finest Level, ahead int64) span {
+	s := span{rank: max(finest, RankLevel(length))}
+	seconds := int64(length / time.Second)
+	w := Window{now - seconds + 1, now + min(ahead, seconds-1)}
+	w.First = BucketAt(finest, w.First).First()
+	s.row = runWithin(s.rank, w)
+	s.head = BucketAt(s.rank, now).Number
+	oldest := Bucket{s.rank, s.row.First}
+	s.edge = Window{w.First, oldest.Last()}
+	s.whole = oldest.First() == w.First
+	return s
+}
+
+// others yields the buckets of the row but the head: what a hit has to read.
+func (s span) others(yield func(Bucket) bool) {
+	for n := s.row.First; n <= s.row.Last; n++ {
+		if n != s.head && !yield(Bucket{s.rank, n}) {
+			return
+		}
+	}
+}
+
+// split returns the finer buckets that tile the edge.
+func (s span) split(finest Level) Cover {
+	return CoverOf(s.edge, finest, s.rank-1)
+}
+
+// cover returns the buckets that tile the window and the time ahead exactly, of
+// no coarser level than the rank.
+func (s span) cover(finest Level) Cover {
+	if s.whole {
+		return Cover{s.row}
+	}
+	return append(s.split(finest), Run{s.rank, s.row.First + 1, s.row.Last})
+}
+
+// standing is what is known of a counter: values of buckets.
+type standing map[Bucket]int64
+
+// bounds returns the sum over the row, which is no less than what is in the
+// window, and the sum without the oldest bucket where only a part of it is in
+// the window, which is no more. They are equal where the sum is exact.
+func (v standing) bounds(s span) (lo, hi int64) {
+	for n := s.row.First; n <= s.row.Last; n++ {
+		hi += v[Bucket{s.rank, n}]
+	}
+	lo = hi
+	if !s.whole {
+		lo -= v[Bucket{s.rank, s.row.First}]
+	}
+	return lo, hi
+}
+
+// exact returns the sum over the window and the time ahead, if all buckets that
+// tile them are known.
+func (v standing) exact(s span, finest Level) (sum int64, known bool) {
+	for bucket := range s.cover(finest).Buckets() {
+		value, found := v[bucket]
+		if !found {
+			return 0, false
+		}
+		sum += value
+	}
+	return sum, true
+}

@@ -1,0 +1,58 @@
+package hierarchy
+
+import (
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
+
+// Wait is a number of whole seconds to wait, or Never.
+type Wait int64
+
+// Never is the wait for what can never be.
+const Never Wait = -1
+
+// longer returns the longer of two waits. None is longer than Never.
+func (w Wait) longer(other Wait) Wait {
+	if w == Never || other == Never {
+		return Never
+	}
+	return max(w, other)
+}
+
+// Decision is the answer to a hit or a check.
+type Decision struct {
+	Allowed bool
+	// Unavailable is set where the hit is refused not by a limit but because the
+	// store could not be asked in time and a rule wants that refused.
+	Unavailable bool
+	At          time.Time // the second in which the hit was stamped, UTC
+	// RetryAfter is the wait until the first second in which all limits admit the
+	// hit if nothing else comes; 0 where they do now.
+	RetryAfter Wait
+	Limits     []LimitState // of all rules that apply, in their order
+}
+
+// LimitState is how one limit stands to a hit.
+type LimitState struct {
+	Name    string
+	Feature events.Feature
+	N       int64
+	Window  time.Duration
+	// Count is what stands in the window: with the hit's cost where it was
+	// admitted, without it where it was denied or only checked. Where Exact is
+	// false it is an upper bound.
+	Count      int64
+	Exact      bool
+	Remaining  int64 // N less Count, never below 0
+	Reset      Wait  // until a hit of this cost fits this limit
+	Allowed    bool  // whether this limit admits the hit
+	Shadow     bool  // its no is reported, not enforced
+	Over       bool  // Count is above N, and the throttle lets it be
+	Incomplete bool  // the counter has not been kept for a whole window yet
+	// Failed is set where the store could not be asked in time. OnError says what
+	// was decided then; with OnErrorLocal the state is that of this process's own
+	// counters.
+	Failed  bool
+	OnError events.OnError
+}

@@ -1,0 +1,133 @@
+package hierarchy
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
+
+// search looks for the first second in which a hit fits a limit, if nothing else
+// comes: when so many of those events have left the window, the oldest first, that
+// there is room for its cost.
+//
+// It goes down the hierarchy, from the buckets that tile the window to that one
+// in which the last of those events lies, its children, and theirs.
+type search struct {
+	use   *use
+	need  int64    // how much has to leave
+	tiles []Bucket // in the order of time, in which it has to be found
+	found Bucket   // the best so far: what has to leave lies no later than its end
+}
+
+// newSearch begins a search on what is known of the claim.
+func newSearch(u *use, cost int64) *search {
+	c, span := u.claim, u.check.span
+	s := &search{use: u}
+	tiles := Cover{span.row}
+	if u.check.lo == u.check.hi {
+		tiles = span.cover(c.finest)
+	} else {
+		// Without the bucket at the edge it is too much already, and that bucket
+		// leaves first.
+		tiles[0].First++
+	}
+	s.tiles = slices.Collect(tiles.Buckets())
+	s.need = u.check.lo + c.taken + cost - u.check.ceiling
+	return s
+}
+
+// next goes down as far as values are known. It returns the buckets that it has to
+// know to go on, none when it has come to the end.
+func (s *search) next() []Bucket {
+	c := s.use.claim
+	for {
+		s.found = s.pick()
+		if s.found.Level == c.finest {
+			return nil
+		}
+		children := bucketsWithin(s.found.Level-1, Window{s.found.First(), s.found.Last()})
+		s.tiles = children
+		if slices.ContainsFunc(children, func(b Bucket) bool { _, known := c.known[b]; return !known }) {
+			return children
+		}
+	}
+}
+
+// pick returns the tile in which the last of what has to leave lies. Values that
+// were read one after the other may not add up to it: then it is the last tile
+// that holds something.
+func (s *search) pick() Bucket {
+	best := s.tiles[len(s.tiles)-1]
+	for _, tile := range s.tiles {
+		value := s.use.claim.known[tile]
+		if value >= s.need {
+			return tile
+		}
+		if value > 0 {
+			best = tile
+			s.need -= value
+		}
+	}
+	return best
+}
+
+// wait returns how long after the stamp the window has left the found bucket
+// behind.
+func (s *search) wait(stamp int64) Wait {
+	return Wait(max(s.found.Last()+int64(s.use.check.limit.Window/time.Second)-stamp, 1))
+}
+
+// findResets finds, for each limit that a hit does not fit, when it will: in at
+// most three more trips to read, one for each level below.
+func (f *flush) findResets() {
+	var open []*search
+	for _, h := range f.hits {
+		if h.path != looking && h.path != adding {
+			continue
+		}
+		for i := range h.uses {
+			u := &h.uses[i]
+			switch {
+			case u.state.Allowed || u.failed():
+			case h.cost > u.check.ceiling || u.listing == events.Denied:
+				u.reset = Never
+			case u.recalled != nil:
+				u.reset = u.recalled.wait(f.stamp)
+			default:
+				open = append(open, newSearch(u, h.cost))
+			}
+		}
+	}
+	for len(open) > 0 {
+		missing := map[*claim][]Bucket{}
+		var going []*search
+		for _, s := range open {
+			if buckets := s.next(); len(buckets) > 0 {
+				missing[s.use.claim] = append(missing[s.use.claim], buckets...)
+				going = append(going, s)
+			}
+			s.use.reset = s.wait(f.stamp)
+		}
+		open = f.readOn(missing, going)
+	}
+}
+
+// readOn reads the missing buckets of each claim, and returns the searches that
+// can go on. Those whose read failed keep what they have found so far, which is
+// no earlier than the truth.
+func (f *flush) readOn(missing map[*claim][]Bucket, going []*search) []*search {
+	var mu sync.Mutex
+	failed := map[*claim]bool{}
+	sideBySide(slices.Collect(maps.Keys(missing)), func(c *claim) {
+		if err := f.read(c, missing[c]); err != nil {
+			f.l.report(err)
+			mu.Lock()
+			defer mu.Unlock()
+			failed[c] = true
+		}
+	})
+	return slices.DeleteFunc(going, func(s *search) bool { return failed[s.use.claim] })
+}

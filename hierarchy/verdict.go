@@ -1,0 +1,194 @@
+package hierarchy
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
+
+// errLate is why a hit is not admitted that took longer than the grace allows.
+var errLate = errors.New("hierarchy: the decision took longer than half the grace")
+
+// decide folds the verdicts: the hits that were added, in their order. A denied
+// one is skipped by those after it.
+func (f *flush) decide() {
+	late := !f.checkOnly && !f.l.trusted(f.began, f.stamp)
+	for _, h := range f.hits {
+		switch h.path {
+		case denied:
+			h.refuse()
+		case adding:
+			f.evaluate(h)
+			if late && h.allowed {
+				f.distrust(h)
+			}
+			for _, c := range h.claims {
+				if h.allowed || c.countAll {
+					c.taken += h.cost
+				}
+			}
+		}
+	}
+}
+
+// evaluate decides one hit on the sums of its claims.
+func (f *flush) evaluate(h *hit) {
+	whole := true // the event as a whole stays within its limits
+	for i := range h.uses {
+		u := &h.uses[i]
+		u.weigh(h.cost)
+		if len(u.check.rule.Per) == 0 && !u.fits {
+			whole = false
+		}
+	}
+	h.allowed, h.refused = true, false
+	blocked := false
+	for i := range h.uses {
+		u := &h.uses[i]
+		rule := u.check.rule
+		u.state.Allowed = u.fits || u.listing == events.Allowed || rule.Throttle.Kind == events.Elastic && whole
+		switch {
+		case u.failed():
+			u.state.Failed, u.state.OnError = true, rule.OnError
+			u.state.Allowed = rule.OnError == events.OnErrorAllow || u.listing == events.Allowed
+			h.refused = h.refused || !u.state.Allowed && !rule.Shadow
+		case u.claim.err != nil:
+			u.state.Failed, u.state.OnError = true, rule.OnError
+			fallthrough
+		default:
+			blocked = blocked || !u.state.Allowed && !rule.Shadow
+		}
+	}
+	// A denial outranks a refusal, which outranks an admission.
+	h.refused = h.refused && !blocked
+	h.allowed = !h.refused && !blocked
+}
+
+// weigh sets how one limit stands to a hit of that cost.
+func (u *use) weigh(cost int64) {
+	c := u.check
+	u.state = LimitState{
+		Name: c.limit.Name, Feature: u.claim.counter.Feature, N: c.limit.N, Window: c.limit.Window, Shadow: c.rule.Shadow,
+	}
+	switch {
+	case u.recalled != nil:
+		u.count, u.exact, u.fits = u.recalled.count, true, false
+	case u.failed():
+		u.count, u.exact, u.fits = 0, false, true
+	default:
+		u.count, u.exact = c.hi+u.claim.taken, c.lo == c.hi
+		u.fits = u.count+cost <= c.ceiling && u.listing != events.Denied
+	}
+}
+
+// distrust makes of an admitted hit that took too long one whose store failed.
+func (f *flush) distrust(h *hit) {
+	for _, c := range h.claims {
+		if c.err == nil {
+			f.l.report(errLate)
+			f.fail(c, errLate)
+		}
+	}
+	f.evaluate(h)
+}
+
+// refuse denies a hit that is on a deny list, without asking for anything. Only the
+// limits of the rules with that list are told.
+func (h *hit) refuse() {
+	var denying []use
+	for _, u := range h.uses {
+		if u.listing == events.Denied && !u.check.rule.Shadow {
+			u.state = LimitState{
+				Name: u.check.limit.Name, Feature: u.claim.counter.Feature, N: u.check.limit.N, Window: u.check.limit.Window,
+			}
+			u.reset = Never
+			denying = append(denying, u)
+		}
+	}
+	h.uses = denying
+}
+
+// takeBack takes back what the hits that were not admitted had added, as far as it
+// was acknowledged.
+func (f *flush) takeBack() {
+	var owing []*claim
+	for _, c := range f.claimsOf(adding) {
+		if c.adding > c.taken {
+			owing = append(owing, c)
+		}
+	}
+	for _, c := range f.claimsOf(adding) {
+		// What is read from here on holds what stays.
+		for bucket := range BucketsOf(c.counter, f.stamp) {
+			if _, known := c.known[bucket]; known {
+				c.known[bucket] += c.taken
+			}
+		}
+	}
+	sideBySide(owing, func(c *claim) {
+		for _, place := range c.places {
+			if len(place.buckets) == 0 {
+				continue
+			}
+			// In its own time, whatever became of the caller's.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.l.timeout)
+			if err := place.store.TakeBack(ctx, c.id, c.adding-c.taken, place.buckets); err != nil {
+				f.l.report(err)
+			}
+			cancel()
+		}
+	})
+}
+
+// remember keeps the denials for those who come next.
+func (f *flush) remember() {
+	for _, h := range f.hits {
+		if h.path == faulty || h.path == denied || h.allowed || h.refused {
+			continue
+		}
+		for i := range h.uses {
+			u := &h.uses[i]
+			if u.state.Allowed || !u.enforced() || u.recalled != nil || u.claim.countAll || u.claim.err != nil {
+				continue
+			}
+			found := &denial{until: u.claim.began.Add(denialLife), count: u.count}
+			if u.reset != Never {
+				found.fits = f.stamp + int64(u.reset)
+				if fits := time.Unix(found.fits, 0); fits.Before(found.until) {
+					found.until = fits
+				}
+			}
+			f.l.denials.remember(keyOf(u, h.cost), found, f.began)
+		}
+	}
+}
+
+// results makes decisions of the verdicts.
+func (f *flush) results() []Result {
+	results := make([]Result, len(f.hits))
+	for i, h := range f.hits {
+		if h.path == faulty {
+			results[i].Err = h.err
+			continue
+		}
+		d := Decision{Allowed: h.allowed, Unavailable: h.refused, At: time.Unix(f.stamp, 0).UTC()}
+		for _, u := range h.uses {
+			s := u.state
+			s.Count, s.Exact, s.Reset = u.count, u.exact, u.reset
+			if h.allowed && !f.checkOnly && !u.failed() {
+				s.Count += h.cost
+			}
+			s.Remaining = max(s.N-s.Count, 0)
+			s.Over = s.Allowed && s.Count > s.N
+			s.Incomplete = f.stamp < u.check.limit.Since+int64(u.check.limit.Window/time.Second) && u.check.limit.Since != 0
+			if !s.Allowed && !s.Shadow {
+				d.RetryAfter = d.RetryAfter.longer(s.Reset)
+			}
+			d.Limits = append(d.Limits, s)
+		}
+		results[i].Decision = d
+	}
+	return results
+}
