@@ -1,6 +1,8 @@
 package hierarchy
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"sync"
 	"time"
 )
@@ -14,7 +16,7 @@ const (
 	maxDenials = 1 << 16
 )
 
-// denials remembers which limits denied. While a denial is remembered it is given
+// denials remembers which counters denied. While a denial is remembered it is given
 // again without asking; after that, one has to look for room before adding: a
 // flood of denied hits, each in place for a moment, would else keep everybody
 // out.
@@ -23,31 +25,46 @@ type denials struct {
 	list map[denialKey]*denial
 }
 
-// denialKey is what a denial depends on.
+// denialKey is what a denial depends on: the counter, its limits, the cost.
 type denialKey struct {
 	counter string
-	window  time.Duration
-	ceiling int64
+	limits  uint64 // a hash
 	cost    int64
 }
 
-// denial is what is remembered. It is not changed once it is in the list.
+// denial is what is remembered of a counter: how each of its limits stood. It is
+// not changed once it is in the list.
 type denial struct {
-	until time.Time
+	until  time.Time
+	limits []stood // in the order of the claim's checks
+}
+
+// stood is how a limit stood when its counter denied.
+type stood struct {
+	fits  bool
 	count int64
-	fits  int64 // first second in which the hit fits; 0: never
+	exact bool
+	from  int64 // first Unix second in which the hit fits, where it did not; 0: never
 }
 
 // wait returns how long after the second the hit fits.
-func (d *denial) wait(second int64) Wait {
-	if d.fits == 0 {
+func (s stood) wait(second int64) Wait {
+	if s.from == 0 {
 		return Never
 	}
-	return Wait(max(d.fits-second, 1))
+	return Wait(max(s.from-second, 1))
 }
 
-func keyOf(u *use, cost int64) denialKey {
-	return denialKey{u.claim.id, u.check.limit.Window, u.check.ceiling, cost}
+// keyOf returns the key of a denial of such a cost by the claim.
+func keyOf(c *claim, cost int64) denialKey {
+	hash := fnv.New64a()
+	for _, check := range c.checks {
+		var b [16]byte
+		binary.LittleEndian.PutUint64(b[:8], uint64(check.limit.Window))
+		binary.LittleEndian.PutUint64(b[8:], uint64(check.ceiling))
+		hash.Write(b[:])
+	}
+	return denialKey{c.id, hash.Sum64(), cost}
 }
 
 // recall returns the denial that is remembered now, or nil; wary is true where one

@@ -38,7 +38,6 @@ type hit struct {
 	cost    int64
 	claims  []*claim // its counters
 	uses    []use    // its limits, in the order of the rules
-	wary    bool     // a denial by one of its counters was remembered until now
 	allowed bool
 	refused bool // as unavailable
 }
@@ -48,7 +47,7 @@ type use struct {
 	claim    *claim
 	check    *check
 	listing  events.Listing
-	recalled *denial // what is remembered of it; nil: nothing
+	recalled *stood // how it stood when the counter denied, where that is remembered
 
 	fits  bool // the sum with the hit's cost is within the ceiling
 	count int64
@@ -180,17 +179,32 @@ func (f *flush) claim(counter events.Counter, rule *events.Rule) (*claim, []*che
 // denial is remembered, looks only.
 func (f *flush) recall(h *hit) {
 	for i := range h.uses {
-		u := &h.uses[i]
-		if u.enforced() && h.cost > u.check.ceiling {
+		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
 			h.path = looking
 		}
-		if u.enforced() && !u.claim.countAll {
-			var wary bool
-			u.recalled, wary = f.l.denials.recall(keyOf(u, h.cost), f.began)
-			h.wary = h.wary || wary
-			if wary || u.recalled != nil {
-				h.path = looking
-			}
+	}
+	for _, c := range h.claims {
+		enforced := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
+		if c.countAll || !enforced {
+			continue
+		}
+		found, wary := f.l.denials.recall(keyOf(c, h.cost), f.began)
+		if found == nil && !wary {
+			continue
+		}
+		h.path = looking
+		if found != nil {
+			h.recall(c, found)
+		}
+	}
+}
+
+// recall has the hit's uses of the claim stand as they did.
+func (h *hit) recall(c *claim, found *denial) {
+	for i := range h.uses {
+		u := &h.uses[i]
+		if u.claim == c {
+			u.recalled = &found.limits[slices.Index(c.checks, u.check)]
 		}
 	}
 }
@@ -214,8 +228,7 @@ func (f *flush) claimsOf(p path) []*claim {
 	return claims
 }
 
-// look decides the hits that look on exact sums, and lets those add that have
-// become wary and now find room.
+// look decides the hits that look on exact sums, and lets those add that find room.
 func (f *flush) look() {
 	sideBySide(f.claimsOf(looking), func(c *claim) {
 		f.ask(c, func() error { return f.read(c, c.exactBuckets()) })
@@ -226,13 +239,20 @@ func (f *flush) look() {
 			continue
 		}
 		f.evaluate(h)
-		if f.checkOnly || !h.wary || !h.allowed || slices.ContainsFunc(h.uses, func(u use) bool { return u.failed() }) {
-			continue
+		if !f.checkOnly && h.allowed && !slices.ContainsFunc(h.uses, func(u use) bool { return u.failed() }) {
+			f.letAdd(h)
 		}
-		h.path = adding
-		for i := range h.uses {
-			f.l.denials.forget(keyOf(&h.uses[i], h.cost))
-		}
+	}
+}
+
+// letAdd has a hit add that was looking and has found room.
+func (f *flush) letAdd(h *hit) {
+	h.path = adding
+	for i := range h.uses {
+		h.uses[i].recalled = nil
+	}
+	for _, c := range h.claims {
+		f.l.denials.forget(keyOf(c, h.cost))
 	}
 }
 

@@ -3,6 +3,7 @@ package hierarchy
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/counterd/counterd/events"
@@ -74,7 +75,7 @@ func (u *use) weigh(cost int64) {
 	}
 	switch {
 	case u.recalled != nil:
-		u.count, u.exact, u.fits = u.recalled.count, true, false
+		u.count, u.exact, u.fits = u.recalled.count, u.recalled.exact, u.recalled.fits && u.listing != events.Denied
 	case u.failed():
 		u.count, u.exact, u.fits = 0, false, true
 	default:
@@ -145,23 +146,44 @@ func (f *flush) takeBack() {
 // remember keeps the denials for those who come next.
 func (f *flush) remember() {
 	for _, h := range f.hits {
-		if h.path == faulty || h.path == denied || h.allowed || h.refused {
+		if h.path != looking && h.path != adding || h.allowed || h.refused {
 			continue
 		}
-		for i := range h.uses {
-			u := &h.uses[i]
-			if u.state.Allowed || !u.enforced() || u.recalled != nil || u.claim.countAll || u.claim.err != nil {
-				continue
+		for _, c := range h.claims {
+			if !c.countAll && c.err == nil {
+				f.rememberClaim(h, c)
 			}
-			found := &denial{until: u.claim.began.Add(denialLife), count: u.count}
-			if u.reset != Never {
-				found.fits = f.stamp + int64(u.reset)
-				if fits := time.Unix(found.fits, 0); fits.Before(found.until) {
-					found.until = fits
-				}
-			}
-			f.l.denials.remember(keyOf(u, h.cost), found, f.began)
 		}
+	}
+}
+
+// rememberClaim keeps how the limits of one of the hit's counters stood, if they
+// denied it.
+func (f *flush) rememberClaim(h *hit, c *claim) {
+	found := &denial{until: c.began.Add(denialLife), limits: make([]stood, len(c.checks))}
+	denies := false
+	for i := range h.uses {
+		u := &h.uses[i]
+		if u.claim != c {
+			continue
+		}
+		if u.recalled != nil {
+			return // it is in the list
+		}
+		s := stood{fits: u.fits, count: u.count, exact: u.exact}
+		if !u.fits && u.reset != Never {
+			s.from = f.stamp + int64(u.reset)
+		}
+		found.limits[slices.Index(c.checks, u.check)] = s
+		if !u.state.Allowed && u.enforced() {
+			denies = true
+			if from := time.Unix(s.from, 0); s.from != 0 && from.Before(found.until) {
+				found.until = from
+			}
+		}
+	}
+	if denies {
+		f.l.denials.remember(keyOf(c, h.cost), found, f.began)
 	}
 }
 
