@@ -29,10 +29,11 @@ func CostOf(counter events.Counter, grace time.Duration) Cost {
 }
 
 // mostReads returns the length of the longest cover of a window of that many
-// seconds, wherever in a bucket of the coarsest level it begins.
+// seconds, wherever in a bucket of the coarsest level it begins. With a finest
+// level above the second that is one that does not begin with a bucket of it.
 func mostReads(seconds int64, finest, coarsest Level) int {
 	most := 0
-	for first := int64(0); first < coarsest.Seconds(); first += finest.Seconds() {
+	for first := min(1, finest.Seconds()-1); first < coarsest.Seconds(); first += finest.Seconds() {
 		most = max(most, CoverOf(Window{first, first + seconds - 1}, finest, coarsest).Len())
 	}
 	return most

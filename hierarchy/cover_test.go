@@ -191,6 +191,8 @@ func TestCosts(t *testing.T) {
 	assert.Less(t, coarse.Bytes, cost.Bytes/50)
 	assert.Less(t, coarse.Reads, cost.Reads)
 
+	assert.Equal(t, 25, CostOf(counterKept(24*time.Hour, 2), 2*time.Second).Reads, "an hour begun at each end")
+
 	short := CostOf(counterKept(10*time.Second, 0), 2*time.Second)
 	assert.Equal(t, Second, short.Coarsest)
 	assert.Equal(t, 10, short.Reads)
