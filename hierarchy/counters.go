@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/counterd/counterd/events"
 )
 
@@ -24,9 +26,11 @@ const (
 	// tripReads is the most buckets read in one trip. The longest cover, of 30
 	// days, has 171; only History and Reset need to split.
 	tripReads = 1000
-	// tripDeletes is the most buckets deleted in one call, small enough to end
-	// within one trip's deadline.
-	tripDeletes = 100
+	// tripDeletes is the most buckets deleted in one call of the store, small
+	// enough that a round trip for each fits the call's time; deletesAtOnce is how
+	// many such calls are under way at a time.
+	tripDeletes   = 8
+	deletesAtOnce = 16
 )
 
 // Config sets up Counters. Only Store is needed.
@@ -53,7 +57,7 @@ type Counters struct {
 
 // NewCounters returns Counters on the store of the config.
 func NewCounters(config Config) *Counters {
-	return &Counters{config.Store, config.clock(), cmp.Or(config.Grace, DefaultGrace)}
+	return &Counters{config.Store, config.clock(), cmp.Or(max(config.Grace, 0), DefaultGrace)}
 }
 
 // Increment adds by, 1 to MaxBy, to each of the counters at the moment at, which
@@ -61,8 +65,9 @@ func NewCounters(config Config) *Counters {
 // It returns that moment in whole seconds, UTC.
 //
 // A fault of an argument is a *RangeError, and nothing is counted then. An error
-// that wraps ErrStore leaves open what was counted: do not repeat the call where
-// counting twice is worse than not at all.
+// that wraps ErrStore leaves open what was counted: what the store is known to
+// have added is taken back, but an answer may be lost. Do not repeat the call
+// where counting twice is worse than not at all.
 func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counters ...events.Counter) (time.Time, error) {
 	now := c.now()
 	if at.IsZero() {
@@ -70,6 +75,9 @@ func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counte
 	}
 	if err := CheckBy(by); err != nil {
 		return time.Time{}, err
+	}
+	if len(counters) == 0 {
+		return time.Time{}, outOfRange(ArgCounters, "there is none to add to")
 	}
 	second := at.Unix()
 	for _, counter := range counters {
@@ -112,7 +120,13 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		t.adds = append(t.adds, bucket.ID())
 		t.expires = append(t.expires, bucket.Expires(retention(counter), c.grace))
 	}
-	_, err := t.make(ctx, c.store, counter.ID(), by)
+	id := counter.ID()
+	landed, err := t.make(ctx, c.store, id, by)
+	if err != nil && landed > 0 {
+		// What is known to have been added is taken back, that an increment that
+		// failed is not half there. If that fails too, it stays.
+		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), id, by, t.adds[:landed]))
+	}
 	return err
 }
 
@@ -224,51 +238,72 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 	return points, nil
 }
 
-// Reset forgets the counter. From the top down, through the parents that are not
-// empty, it finds the buckets that there are; it deletes them from the bottom
-// up, so that whatever an interrupted reset leaves, the next one finds.
+// Reset forgets the counter. It looks for the buckets that there are from the top
+// down: all of the coarser levels, and of the finest the children of those that
+// are not empty and all of the last minutes. It deletes them from the bottom up,
+// so that whatever an interrupted reset leaves, the next one finds.
 //
-// Increments that are under way may stay. An error wraps ErrStore; repeat the
+// Increments that are under way may stay, in some levels and not in others; a
+// reset that comes after them forgets them. An error wraps ErrStore; repeat the
 // call then.
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
-	_, coarsest := levels(counter)
-	// Whatever can still be there, of the top level, is not yet expired.
+	finest, coarsest := levels(counter)
+	// Whatever can still be there, of each level, is not yet expired.
 	now := c.now().Unix()
-	oldest := now - ceilSeconds(retention(counter)) - ceilSeconds(c.grace) - 1 - coarsest.Seconds()
-	newest := now + ceilSeconds(c.grace)
-	tops, err := c.nonEmpty(ctx, counter, bucketsWithin(coarsest, Window{oldest, newest}))
-	if err != nil {
+	alive := func(l Level) Window {
+		return Window{now - ceilSeconds(retention(counter)) - 2*ceilSeconds(c.grace) - 1 - 2*l.Seconds(), now + ceilSeconds(c.grace)}
+	}
+	var parents []Bucket // of the level above the finest
+	var coarse [][]Bucket
+	for l := coarsest; l > finest; l-- {
+		found, err := c.nonEmpty(ctx, counter, bucketsWithin(l, alive(l)))
+		if err != nil {
+			return err
+		}
+		coarse = append(coarse, found)
+		parents = found
+	}
+	recent := alive(finest)
+	if coarsest > finest {
+		recent.First = max(recent.First, now-recentSeconds*finest.Seconds())
+	}
+	if err := c.deleteFull(ctx, counter, bucketsWithin(finest, recent)); err != nil {
 		return err
 	}
-	for _, top := range tops {
-		if err := c.resetBelow(ctx, counter, top); err != nil {
+	for some := range slices.Chunk(parents, resetParents) {
+		var children []Bucket
+		for _, parent := range some {
+			children = append(children, bucketsWithin(finest, Window{parent.First(), parent.Last()})...)
+		}
+		if err := c.deleteFull(ctx, counter, children); err != nil {
+			return err
+		}
+	}
+	for _, found := range slices.Backward(coarse) {
+		if err := c.delete(ctx, counter, found); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// resetBelow deletes the bucket and what lies below it.
-func (c *Counters) resetBelow(ctx context.Context, counter events.Counter, top Bucket) error {
-	finest, _ := levels(counter)
-	found := [][]Bucket{{top}}
-	for l := top.Level; l > finest; l-- {
-		var children []Bucket
-		for _, parent := range found[len(found)-1] {
-			children = append(children, bucketsWithin(l-1, Window{parent.First(), parent.Last()})...)
-		}
-		children, err := c.nonEmpty(ctx, counter, children)
-		if err != nil {
-			return err
-		}
-		found = append(found, children)
+const (
+	// recentSeconds is how many buckets of the finest level, up to now, a reset
+	// reads whatever their parents say: an increment that was cut short, or that
+	// met a reset, may have left a child alone.
+	recentSeconds = 600
+	// resetParents bounds the memory of a reset: the children of so many buckets
+	// are looked at together.
+	resetParents = 1440
+)
+
+// deleteFull deletes those of the buckets that hold something.
+func (c *Counters) deleteFull(ctx context.Context, counter events.Counter, buckets []Bucket) error {
+	full, err := c.nonEmpty(ctx, counter, buckets)
+	if err != nil {
+		return err
 	}
-	for _, buckets := range slices.Backward(found) {
-		if err := c.delete(ctx, counter, buckets); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.delete(ctx, counter, full)
 }
 
 // nonEmpty returns those of the buckets that hold something.
@@ -305,19 +340,25 @@ func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []B
 	return values, nil
 }
 
+// delete deletes the buckets, a few of them with each call of the store and
+// several calls side by side: each bucket may take it a round trip.
 func (c *Counters) delete(ctx context.Context, counter events.Counter, buckets []Bucket) error {
 	id := counter.ID()
-	ids := make([]uint64, 0, min(len(buckets), tripDeletes))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(deletesAtOnce)
 	for chunk := range slices.Chunk(buckets, tripDeletes) {
-		ids = ids[:0]
-		for _, bucket := range chunk {
-			ids = append(ids, bucket.ID())
-		}
-		if err := c.store.Delete(ctx, id, ids); err != nil {
-			return fmt.Errorf("%w: %w", ErrStore, err)
-		}
+		group.Go(func() error {
+			ids := make([]uint64, len(chunk))
+			for i, bucket := range chunk {
+				ids[i] = bucket.ID()
+			}
+			if err := c.store.Delete(ctx, id, ids); err != nil {
+				return fmt.Errorf("%w: %w", ErrStore, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 // kept returns the seconds whose events the counter takes at the moment now.

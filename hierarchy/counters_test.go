@@ -258,3 +258,106 @@ func TestAStoreThatFailsIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, hierarchy.ErrStore)
 	require.ErrorIs(t, counters.Reset(t.Context(), all[0]), hierarchy.ErrStore)
 }
+
+// cutStore is cut short after its first add: acknowledged or, if the answer is
+// lost, not.
+type cutStore struct {
+	hierarchy.Store
+	cut, lost bool
+}
+
+func (s *cutStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if !s.cut || len(adds) < 2 {
+		return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+	}
+	landed, err := s.Store.Trip(ctx, counter, by, adds[:1], expires[:1], nil, values[:1])
+	if s.lost {
+		landed = 0
+	}
+	return landed, errors.Join(err, errBroken)
+}
+
+func TestAnIncrementThatWasCutShort(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		clock := newFakeClock()
+		store := &cutStore{Store: newEmbedded(clock), cut: true, lost: lost}
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
+		counter := testCounters(t)[0]
+		_, err := counters.Increment(t.Context(), 9, time.Time{}, counter)
+		require.ErrorIs(t, err, errBroken)
+		if !lost {
+			require.Zero(t, total(t, counters, counter, clock.Now()), "what landed is taken back")
+			continue
+		}
+		require.Equal(t, int64(9), total(t, counters, counter, clock.Now()), "what may have landed stays")
+		require.NoError(t, counters.Reset(t.Context(), counter))
+		require.Zero(t, total(t, counters, counter, clock.Now()), "a reset finds a second without its minute")
+	}
+}
+
+// A parent that was evicted hides nothing from a reset.
+func TestAResetFindsWhatHasLostItsParents(t *testing.T) {
+	clock := newFakeClock()
+	store := newEmbedded(clock)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
+	counter := testCounters(t)[0]
+	at, err := counters.Increment(t.Context(), 1, clock.Now().Add(-5*time.Hour), counter)
+	require.NoError(t, err)
+	for _, l := range []hierarchy.Level{hierarchy.Hour, hierarchy.Day} {
+		require.NoError(t, store.Delete(t.Context(), counter.ID(), []uint64{hierarchy.BucketAt(l, at.Unix()).ID()}))
+	}
+	require.NoError(t, counters.Reset(t.Context(), counter))
+	require.Zero(t, total(t, counters, counter, clock.Now()))
+}
+
+func TestResetReachesWhatACountReaches(t *testing.T) {
+	clock := newFakeClock()
+	clock.now = time.Date(2026, 3, 14, 23, 59, 59, 0, time.UTC)
+	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	counter := testCounters(t)[0]
+	_, err := c.Increment(t.Context(), 1, time.Time{}, counter)
+	require.NoError(t, err)
+	clock.Advance(24*time.Hour + hierarchy.DefaultGrace)
+	oldest := func() int64 {
+		n, err := c.Count(t.Context(), counter, 24*time.Hour, clock.Now().Add(-hierarchy.DefaultGrace-time.Second))
+		require.NoError(t, err)
+		return n.Count
+	}
+	require.Equal(t, int64(1), oldest())
+	require.NoError(t, c.Reset(t.Context(), counter))
+	require.Zero(t, oldest())
+}
+
+func TestHistoryGoesAsFarBackAsTheRetention(t *testing.T) {
+	clock := newFakeClock()
+	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	points, err := c.History(t.Context(), testCounters(t)[6], hierarchy.Second, time.Time{}, time.Time{})
+	require.NoError(t, err)
+	require.Len(t, points, 5400)
+}
+
+// failsOn fails for one counter.
+type failsOn struct {
+	hierarchy.Store
+	id string
+}
+
+func (s failsOn) Trip(ctx context.Context, c string, by int64, a []uint64, e []int64, r []uint64, v []int64) (int, error) {
+	if c == s.id {
+		return 0, errBroken
+	}
+	return s.Store.Trip(ctx, c, by, a, e, r, v)
+}
+
+func TestAnyFaultOfSeveralTripsIsReturned(t *testing.T) {
+	clock := newFakeClock()
+	all := testCounters(t)[:3]
+	for _, counter := range all {
+		c := hierarchy.NewCounters(hierarchy.Config{Store: failsOn{newEmbedded(clock), counter.ID()}, Clock: clock.Now})
+		_, err := c.Increment(t.Context(), 1, time.Time{}, all...)
+		require.ErrorIs(t, err, errBroken)
+	}
+	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	_, err := c.Increment(t.Context(), 1, time.Time{})
+	require.ErrorIs(t, err, hierarchy.ErrOutOfRange, "no counter to add to")
+}

@@ -27,6 +27,8 @@ const (
 	ArgTo     Argument = "to"
 	ArgCost   Argument = "cost"
 	ArgHits   Argument = "hits"
+
+	ArgCounters Argument = "counters"
 )
 
 // RangeError says that an argument lies outside of what the counter can answer.

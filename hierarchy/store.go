@@ -27,11 +27,11 @@ type Store interface {
 
 	// TakeBack subtracts by from each of the buckets that is there, to zero at the
 	// least; it creates none. With an error some may not have been subtracted
-	// from. No subtraction is ever sent twice.
+	// from. No subtraction is ever sent twice. Each bucket may take a round trip.
 	TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error
 
 	// Delete removes the buckets, in their order, each one gone before the next
 	// is touched. Buckets that are not there are no error. With an error some of
-	// them may be left.
+	// them may be left. Each bucket may take a round trip.
 	Delete(ctx context.Context, counter string, buckets []uint64) error
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"runtime"
 	"sync"
@@ -15,19 +16,17 @@ import (
 // nothing else is set.
 const DefaultMaxBytes = 256 << 20
 
-// What a counter and a bucket are reckoned to take of memory: the structs, their
-// share of the maps, and what a map holds in reserve.
-const (
-	counterBytes = 448
-	bucketBytes  = 64
-)
-
 // EmbeddedConfig sets up an Embedded store. Its zero value is good.
 type EmbeddedConfig struct {
 	// MaxBytes bounds the memory of the counters, reckoned from above. Beyond it
-	// the least recently used counters go. 0: DefaultMaxBytes.
+	// the least recently used counters go. The process takes more, up to twice as
+	// much, since the garbage collector needs room. 0: DefaultMaxBytes.
 	MaxBytes int64
 	Clock    func() time.Time // nil: time.Now
+	// Report is told whenever counters were dropped for want of memory, and how
+	// many have been so far. It is called by those whose adds made it necessary;
+	// nil: nobody is told.
+	Report func(evicted int64)
 }
 
 // Embedded keeps buckets in the memory of this process, with the semantics of a
@@ -35,6 +34,7 @@ type EmbeddedConfig struct {
 // no goroutine and needs no Close. It is safe for concurrent use.
 type Embedded struct {
 	now      func() time.Time
+	report   func(evicted int64)
 	maxBytes int64
 	seed     maphash.Seed
 	shards   []shard // a power of two of them
@@ -43,33 +43,11 @@ type Embedded struct {
 	evicting sync.Mutex
 }
 
-// shard holds the counters of one part of the hash space. Its list runs from the
-// most to the least recently used, in a ring through root.
-type shard struct {
-	mu       sync.Mutex
-	counters map[string]*counter
-	root     counter
-	_        [64]byte // keeps neighbours off each other's cache line
-}
-
-type counter struct {
-	id           string
-	buckets      map[uint64]bucket
-	purgeAt      int   // number of buckets at which to look for expired ones
-	expires      int64 // when the last of the buckets does
-	used         int64 // Unix nanoseconds of the last use
-	newer, older *counter
-}
-
-type bucket struct {
-	value   int64
-	expires int64 // Unix second
-}
-
 // NewEmbedded returns an empty store.
 func NewEmbedded(config EmbeddedConfig) *Embedded {
 	e := &Embedded{
 		now:      config.Clock,
+		report:   config.Report,
 		maxBytes: cmp.Or(config.MaxBytes, DefaultMaxBytes),
 		seed:     maphash.MakeSeed(),
 		// Enough shards that callers on all cores seldom meet.
@@ -79,9 +57,7 @@ func NewEmbedded(config EmbeddedConfig) *Embedded {
 		e.now = time.Now
 	}
 	for i := range e.shards {
-		s := &e.shards[i]
-		s.counters = map[string]*counter{}
-		s.root.newer, s.root.older = &s.root, &s.root
+		e.shards[i].init()
 	}
 	return e
 }
@@ -92,16 +68,14 @@ func (e *Embedded) Trip(ctx context.Context, id string, by int64, adds []uint64,
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	now := e.now()
-	grown := e.trip(id, now, by, adds, expires, reads, values)
-	if grown && e.bytes.Load() > e.maxBytes {
+	e.trip(id, e.now(), by, adds, expires, reads, values)
+	if e.bytes.Load() > e.maxBytes {
 		e.evict()
 	}
 	return len(adds), nil
 }
 
-// trip reports whether the store has grown.
-func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (grown bool) {
+func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) {
 	s := e.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,26 +83,25 @@ func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expir
 	if c == nil {
 		if len(adds) == 0 {
 			clear(values)
-			return false
+			return
 		}
-		c = e.create(s, id, now)
+		// As it grows the store drops what has expired: two for each that is new.
+		e.bytes.Add(-s.dropExpired(now, 2))
+		c = s.create(id)
+		e.bytes.Add(c.bytes())
 	}
 	s.use(c, now)
 	for i, bucket := range adds {
-		value, created := c.add(bucket, by, max(expires[i], now.Unix()+1), now)
-		values[i] = value
-		if created {
-			grown = true
-			e.bytes.Add(bucketBytes)
-		}
+		values[i] = c.add(bucket, by, max(expires[i], now.Unix()+1), now)
 	}
+	s.keepOrder(c)
 	for i, bucket := range reads {
 		values[len(adds)+i] = c.read(bucket, now)
 	}
 	if len(c.buckets) >= c.purgeAt {
-		e.bytes.Add(-bucketBytes * int64(c.purge(now)))
+		c.purge(now)
 	}
-	return grown
+	e.bytes.Add(c.reckon())
 }
 
 // TakeBack subtracts from buckets of one counter, where they are there, all at
@@ -164,13 +137,14 @@ func (e *Embedded) Delete(ctx context.Context, id string, buckets []uint64) erro
 	if c == nil {
 		return nil
 	}
-	before := len(c.buckets)
 	for _, bucket := range buckets {
 		delete(c.buckets, bucket)
 	}
-	e.bytes.Add(-bucketBytes * int64(before-len(c.buckets)))
 	if len(c.buckets) == 0 {
-		e.remove(s, c)
+		e.bytes.Add(-c.bytes())
+		s.remove(c)
+	} else {
+		e.bytes.Add(c.reckon())
 	}
 	return nil
 }
@@ -186,107 +160,61 @@ func (e *Embedded) shard(id string) *shard {
 	return &e.shards[maphash.String(e.seed, id)&uint64(len(e.shards)-1)]
 }
 
-// create puts a counter into the shard, and takes out those at the old end of
-// its list that have expired: so the store shrinks as it is used.
-func (e *Embedded) create(s *shard, id string, now time.Time) *counter {
-	for range 2 {
-		if last := s.root.newer; last != &s.root && last.expires <= now.Unix() {
-			e.remove(s, last)
-		}
-	}
-	c := &counter{id: id, buckets: map[uint64]bucket{}, purgeAt: minPurge}
-	c.newer, c.older = c, c
-	s.counters[id] = c
-	e.bytes.Add(counterBytes + int64(len(id)))
-	return c
-}
-
-func (e *Embedded) remove(s *shard, c *counter) {
-	delete(s.counters, c.id)
-	c.unlink()
-	e.bytes.Add(-counterBytes - int64(len(c.id)) - bucketBytes*int64(len(c.buckets)))
-}
-
-// use makes c the shard's most recently used counter. The list is a ring in which
-// root.older is the newest of all and root.newer the oldest.
-func (s *shard) use(c *counter, now time.Time) {
-	c.used = now.UnixNano()
-	c.unlink()
-	c.newer, c.older = &s.root, s.root.older
-	c.newer.older, c.older.newer = c, c
-}
-
-func (c *counter) unlink() {
-	c.newer.older, c.older.newer = c.older, c.newer
-}
-
-// evict drops the least recently used counters of all shards until the store
-// keeps its bound. Only the newest of all is never dropped: it is in use.
+// evict makes room: what has expired goes first, in all shards, and then the least
+// recently used counters of all, until there is a little room to spare. Only one
+// caller does it at a time; the others go on.
 func (e *Embedded) evict() {
-	e.evicting.Lock()
+	if !e.evicting.TryLock() {
+		return
+	}
 	defer e.evicting.Unlock()
-	for e.bytes.Load() > e.maxBytes {
-		var oldest *shard
-		var used int64
-		n := 0
-		for i := range e.shards {
-			s := &e.shards[i]
+	now := e.now()
+	for i := range e.shards {
+		if s := &e.shards[i]; s.soonest.Load() <= now.Unix() {
 			s.mu.Lock()
-			n += len(s.counters)
-			if last := s.root.newer; last != &s.root && (oldest == nil || last.used < used) {
-				oldest, used = s, last.used
-			}
+			e.bytes.Add(-s.dropExpired(now, len(s.counters)))
 			s.mu.Unlock()
 		}
-		if n <= 1 {
-			return
-		}
-		oldest.mu.Lock()
-		if last := oldest.root.newer; last != &oldest.root && last.used == used {
-			e.remove(oldest, last)
-			e.evicted.Add(1)
-		}
-		oldest.mu.Unlock()
+	}
+	before := e.evicted.Load()
+	for e.bytes.Load() > e.maxBytes-e.maxBytes/spare && e.evictOne() {
+		e.evicted.Add(1)
+	}
+	if evicted := e.evicted.Load(); evicted > before && e.report != nil {
+		e.report(evicted)
 	}
 }
 
-// minPurge is the number of buckets below which a counter is left alone until it
-// goes as a whole.
-const minPurge = 64
+// spare is the part of the bound that an eviction leaves free, so that not every
+// new bucket needs one.
+const spare = 64
 
-func (c *counter) add(id uint64, by, expires int64, now time.Time) (value int64, created bool) {
-	b, found := c.buckets[id]
-	if found && b.expires > now.Unix() {
-		b.value += by
-	} else {
-		b = bucket{by, expires}
-		c.expires = max(c.expires, expires)
-	}
-	c.buckets[id] = b
-	return b.value, !found
-}
-
-func (c *counter) read(id uint64, now time.Time) int64 {
-	if b := c.buckets[id]; b.expires > now.Unix() {
-		return b.value
-	}
-	return 0
-}
-
-// purge drops the expired buckets and returns how many they were. The next purge
-// comes when the number has doubled, so that its cost is a constant one for each
-// bucket.
-func (c *counter) purge(now time.Time) (dropped int) {
-	live := make(map[uint64]bucket)
-	for id, b := range c.buckets {
-		if b.expires > now.Unix() {
-			live[id] = b
+// evictOne drops the counter that was not used for longest. It reports false
+// where there is none to drop: the last one left is in use.
+func (e *Embedded) evictOne() bool {
+	var oldest *shard
+	used, shardsInUse := int64(math.MaxInt64), 0
+	for i := range e.shards {
+		s := &e.shards[i]
+		at := s.oldestUse.Load()
+		if at == math.MaxInt64 {
+			continue
+		}
+		shardsInUse++
+		if at < used {
+			oldest, used = s, at
 		}
 	}
-	dropped = len(c.buckets) - len(live)
-	if dropped > 0 {
-		c.buckets = live // a map that had things deleted would keep their memory
+	if oldest == nil {
+		return false
 	}
-	c.purgeAt = max(minPurge, 2*len(c.buckets))
-	return dropped
+	oldest.mu.Lock()
+	defer oldest.mu.Unlock()
+	c := oldest.oldest()
+	if c == nil || shardsInUse == 1 && len(oldest.counters) == 1 {
+		return false
+	}
+	e.bytes.Add(-c.bytes())
+	oldest.remove(c)
+	return true
 }

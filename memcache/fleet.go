@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
@@ -40,12 +41,16 @@ type Fleet struct {
 	servers servers
 	timeout time.Duration
 	now     func() time.Time
+	closed  atomic.Bool
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
 // is named wrongly or its name does not resolve, not if it is down. Close frees
 // what the fleet holds.
 func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
+	if config.Timeout < 0 || config.Conns < 0 {
+		return nil, fmt.Errorf("memcache: the timeout, %s, and the connections, %d, cannot be negative", config.Timeout, config.Conns)
+	}
 	f := &Fleet{timeout: cmp.Or(config.Timeout, DefaultTimeout), now: config.Clock}
 	if f.now == nil {
 		f.now = time.Now
@@ -61,6 +66,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 // Close waits for the trips under way, which end within the timeout, and closes
 // all connections. Later calls of the fleet return ErrClosed.
 func (f *Fleet) Close() error {
+	f.closed.Store(true)
 	faults := make([]error, len(f.servers))
 	var closing sync.WaitGroup
 	for i, s := range f.servers {
@@ -138,6 +144,9 @@ func (f *Fleet) Ping(ctx context.Context) map[string]error {
 }
 
 func (f *Fleet) ping(ctx context.Context, name string) error {
+	if f.closed.Load() {
+		return ErrClosed
+	}
 	anew := newServer(name, 1)
 	err := f.do(ctx, anew, (*gomemcache.Client).Ping)
 	return errors.Join(err, anew.lanes.close())
@@ -153,7 +162,7 @@ func (f *Fleet) do(ctx context.Context, s *server, trip func(*gomemcache.Client)
 	}
 	l, err := s.lanes.enter(ctx, deadline)
 	if err == nil {
-		err = trip(l.client)
+		err = l.run(trip)
 		s.lanes.leave(l)
 	}
 	if err != nil && !errors.Is(err, ErrClosed) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -259,6 +260,30 @@ func TestAServerThatComesBack(t *testing.T) {
 	require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
 }
 
+// Connections that a server closed while they were idle cost nobody an error: not
+// after a restart, not where idle ones are cut.
+func TestConnectionsThatWereCutWhileIdle(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleet(t, server.Addr)
+	burst := func() {
+		var running sync.WaitGroup
+		for range 32 {
+			running.Go(func() {
+				for range 10 {
+					_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
+					assert.NoError(t, err)
+				}
+			})
+		}
+		running.Wait()
+	}
+	burst()
+	server.Stop()
+	server.Restart()
+	burst()
+	require.Equal(t, []int64{320}, read(t, fleet, "a", 1))
+}
+
 func TestAClosedFleet(t *testing.T) {
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}})
 	require.NoError(t, err)
@@ -290,4 +315,111 @@ func TestConnectionsAreKept(t *testing.T) {
 	made := grown(t, before, server.Stats(""), "total_connections") - 1 // the question itself
 	assert.LessOrEqual(t, made, 64-2, "most of the connections are those of before")
 	assert.LessOrEqual(t, grown(t, map[string]string{"curr_connections": "0"}, server.Stats(""), "curr_connections"), 64+10)
+}
+
+// Connecting is part of a trip's time. A full backlog answers no SYN.
+func TestADialThatHangsEnds(t *testing.T) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	defer syscall.Close(fd)
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	require.NoError(t, syscall.Listen(fd, 0))
+	name, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	for range 4 { // fill it
+		conn, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
+		if err != nil {
+			break
+		}
+		defer conn.Close()
+	}
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond})
+	require.NoError(t, err)
+	defer fleet.Close()
+	_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+	require.ErrorContains(t, err, "timeout")
+}
+
+// A trip that failed gives its connection's place back.
+func TestFailuresUseUpNoConnections(t *testing.T) {
+	addr := fakeServer(t, func(string) (string, bool) { return "ERROR\r\n", true })
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: time.Second, Conns: 2})
+	require.NoError(t, err)
+	defer fleet.Close()
+	for range 10 {
+		_, err := fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		require.ErrorContains(t, err, "unexpected line")
+	}
+}
+
+// No more than Conns connections, and who waits for one leaves with its context.
+func TestConnsBoundsTheConnections(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{}, 8)
+	addr := fakeServer(t, func(string) (string, bool) {
+		entered <- struct{}{}
+		<-release
+		return "END\r\n", true
+	})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience, Conns: 2})
+	require.NoError(t, err)
+	trip := func(ctx context.Context) error {
+		_, err := fleet.Trip(ctx, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		return err
+	}
+	var running sync.WaitGroup
+	for range 2 {
+		running.Go(func() { assert.NoError(t, trip(t.Context())) })
+	}
+	<-entered
+	<-entered
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	require.ErrorIs(t, trip(ctx), context.Canceled)
+	require.Empty(t, entered, "a third connection was opened")
+
+	// Close waits for the two, and who comes meanwhile is told so.
+	closed := make(chan error, 1)
+	go func() { closed <- fleet.Close() }()
+	select {
+	case <-closed:
+		t.Error("Close did not wait for the trips under way")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	require.NoError(t, <-closed)
+	running.Wait()
+	for range 3 { // Conns of them, and one more
+		require.ErrorIs(t, trip(t.Context()), memcache.ErrClosed)
+	}
+}
+
+// gomemcache panics on an answer of one blank line. That is an error, and costs
+// no connection.
+func TestAnswersThatMakeNoSense(t *testing.T) {
+	addr := fakeServer(t, func(string) (string, bool) { return "\n", true })
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience, Conns: 1})
+	require.NoError(t, err)
+	defer fleet.Close()
+	for range 3 {
+		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		require.ErrorContains(t, err, "makes no sense")
+	}
+}
+
+func TestAClosedFleetIsNotReachable(t *testing.T) {
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}})
+	require.NoError(t, err)
+	require.NoError(t, fleet.Close())
+	for _, err := range fleet.Ping(t.Context()) {
+		require.ErrorIs(t, err, memcache.ErrClosed)
+	}
+}
+
+func TestNegativeSettings(t *testing.T) {
+	for _, config := range []memcache.Config{{Conns: -1}, {Timeout: -1}} {
+		config.Servers = []string{"127.0.0.1:1"}
+		_, err := memcache.NewFleet(t.Context(), config)
+		require.ErrorContains(t, err, "negative")
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"math"
 	"strings"
 	"time"
 )
@@ -63,11 +64,13 @@ const maxRelative = 30 * 24 * time.Hour
 
 // expiration returns what Memcached is told so that an item lives until the Unix
 // second expires: the seconds from now on, at least one since zero means for
-// ever; above 30 days the second itself.
+// ever; above 30 days the second itself. Memcached's times end in January 2038:
+// what would live longer has 30 days then.
 func expiration(expires int64, now time.Time) int32 {
 	left := expires - now.Unix()
-	if left > int64(maxRelative/time.Second) {
+	const longest = int64(maxRelative / time.Second)
+	if left > longest && expires <= math.MaxInt32 {
 		return int32(expires)
 	}
-	return int32(max(left, 1))
+	return int32(min(max(left, 1), longest))
 }

@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -19,7 +20,9 @@ var errBusy = errors.New("no connection became free in time")
 // sets a new deadline for each exchange; a lane holds them all to the trip's.
 type lane struct {
 	client   *gomemcache.Client
+	conn     net.Conn  // the client's, or nil
 	deadline time.Time // of the trip that is under way
+	inForce  time.Time // the deadline that the connection has
 }
 
 func newLane(s *server) *lane {
@@ -35,8 +38,25 @@ func (l *lane) dial(_ context.Context, network, address string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
+	l.conn, l.inForce = conn, time.Time{}
 	return laneConn{conn, l}, nil
 }
+
+// run makes the trip. gomemcache panics on some answers that no Memcached gives;
+// what is left of its connection is then of no use.
+func (l *lane) run(trip func(*gomemcache.Client) error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = errors.Join(fmt.Errorf("the answer makes no sense: %v", cause), l.client.Close())
+		}
+	}()
+	return trip(l.client)
+}
+
+// dead reports whether the server, or something on the way to it, has closed the
+// lane's connection while it was idle: after a restart, or for want of traffic.
+// What is sent on it would be lost, and be an error that need not be.
+func (l *lane) dead() bool { return l.conn != nil && closedByPeer(l.conn) }
 
 // laneConn is the connection of a lane.
 type laneConn struct {
@@ -44,17 +64,25 @@ type laneConn struct {
 	lane *lane
 }
 
-// SetDeadline sets the deadline of the lane's trip, whatever is asked for.
-func (c laneConn) SetDeadline(time.Time) error { return c.Conn.SetDeadline(c.lane.deadline) }
+// SetDeadline sets the deadline of the lane's trip, whatever is asked for, and once
+// for each trip: gomemcache asks again with each line that it reads.
+func (c laneConn) SetDeadline(time.Time) error {
+	if c.lane.inForce.Equal(c.lane.deadline) {
+		return nil
+	}
+	c.lane.inForce = c.lane.deadline
+	return c.Conn.SetDeadline(c.lane.deadline)
+}
 
 // lanes are the connections to one server. They are opened as they are needed,
 // and the one used last is used next, so that few calls keep few open.
 type lanes struct {
-	server *server
-	slots  chan struct{} // one for each trip under way
-	mu     sync.Mutex
-	closed bool
-	idle   []*lane
+	server  *server
+	slots   chan struct{} // one for each trip under way
+	closing chan struct{} // closed when the lanes are
+	mu      sync.Mutex
+	closed  bool
+	idle    []*lane
 }
 
 // enter returns a lane for a trip that ends at the deadline, waiting for one to
@@ -76,15 +104,22 @@ func (ls *lanes) enter(ctx context.Context, deadline time.Time) (*lane, error) {
 		<-ls.slots
 		return nil, ErrClosed
 	}
-	var l *lane
-	if n := len(ls.idle); n > 0 {
-		l = ls.idle[n-1]
-		ls.idle = ls.idle[:n-1]
-	} else {
-		l = newLane(ls.server)
-	}
+	l := ls.next()
 	l.deadline = deadline
 	return l, nil
+}
+
+// next returns the lane used last whose connection is alive, or a new one.
+func (ls *lanes) next() *lane {
+	for n := len(ls.idle); n > 0; n-- {
+		l := ls.idle[n-1]
+		ls.idle = ls.idle[:n-1]
+		if !l.dead() {
+			return l
+		}
+		_ = l.client.Close() // it is closed already on the other side
+	}
+	return newLane(ls.server)
 }
 
 // wait takes a slot as soon as one is free.
@@ -94,6 +129,8 @@ func (ls *lanes) wait(ctx context.Context, deadline time.Time) error {
 	select {
 	case ls.slots <- struct{}{}:
 		return nil
+	case <-ls.closing:
+		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
@@ -118,11 +155,11 @@ func (ls *lanes) close() error {
 	if again {
 		return nil
 	}
+	close(ls.closing)
 	for range cap(ls.slots) {
 		ls.slots <- struct{}{}
 	}
-	// Nobody comes back from here on: those who wait for a slot find the lanes
-	// closed when they get one.
+	// Nobody comes back from here on: who gets a slot finds the lanes closed.
 	for range cap(ls.slots) {
 		<-ls.slots
 	}

@@ -22,6 +22,7 @@ func newServer(name string, conns int) *server {
 	s := &server{name: name, seed: serverSeed(name)}
 	s.lanes.server = s
 	s.lanes.slots = make(chan struct{}, conns)
+	s.lanes.closing = make(chan struct{})
 	return s
 }
 
