@@ -18,15 +18,18 @@ build:
 
 test: deps check unit fuzz
 
-# The tests start memcached servers of their own; here it only has to be there.
+# The tests start servers of their own, and proxies in front of them; here the
+# programs only have to be there.
 deps:
-	@command -v memcached >/dev/null || { \
-		if command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends memcached; \
-		elif command -v dnf >/dev/null; then dnf install -y -q memcached; \
-		elif command -v apk >/dev/null; then apk add --quiet memcached; \
-		elif command -v brew >/dev/null; then brew install memcached; \
-		fi; }
-	@command -v memcached >/dev/null || { echo "the tests need memcached: please install it" >&2; exit 1; }
+	@PATH="$$PATH:/usr/sbin"; for program in memcached nginx caddy; do \
+		command -v $$program >/dev/null && continue; \
+		if command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$program; \
+		elif command -v dnf >/dev/null; then dnf install -y -q $$program; \
+		elif command -v apk >/dev/null; then apk add --quiet $$program; \
+		elif command -v brew >/dev/null; then brew install $$program; \
+		fi; \
+		command -v $$program >/dev/null || { echo "the tests need $$program: please install it" >&2; exit 1; }; \
+	done
 	go mod download
 
 check:

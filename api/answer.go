@@ -2,32 +2,88 @@ package api
 
 import (
 	"net/http"
+	"runtime/debug"
 
 	"github.com/go-json-experiment/json"
 
 	"github.com/counterd/counterd/api/wire"
 )
 
+// action answers a request, or returns why it does not.
+type action func(http.ResponseWriter, *http.Request) error
+
 // endpoint does what a request asks for and returns the body of the answer: nil
 // for none.
 type endpoint func(*http.Request) (any, error)
 
-// serve makes a handler of an endpoint.
-func (h *handler) serve(e endpoint) http.Handler {
+// serve makes a handler of an action.
+func (h *handler) serve(do action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Endpoints decode after they have found what is asked of them; the bound
+		// Actions decode after they have found what is asked of them; the bound
 		// holds from here on.
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		out := &answerWriter{ResponseWriter: w}
+		defer func() {
+			if fault := recover(); fault != nil {
+				h.panicked(out, r, fault)
+			}
+		}()
+		if err := do(out, r); err != nil {
+			h.answerError(out, r, err)
+		}
+	})
+}
+
+// answerWriter knows whether an answer has begun.
+type answerWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *answerWriter) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *answerWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// panicked answers a request whose action panicked. An answer that has begun is
+// broken off, so that nobody takes it for a whole one.
+func (h *handler) panicked(w *answerWriter, r *http.Request, fault any) {
+	if fault == http.ErrAbortHandler {
+		panic(fault)
+	}
+	stack := debug.Stack()
+	h.failures.Do("panic", func(suppressed int64) {
+		h.Log.Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
+	})
+	if w.begun {
+		panic(http.ErrAbortHandler)
+	}
+	clear(w.Header()) // of the answer that it would have been
+	h.answer(w, http.StatusInternalServerError, wire.TypeProblem, problemOf(errPanic, r.Method))
+}
+
+// reply makes an action of an endpoint.
+func (h *handler) reply(e endpoint) action {
+	return func(w http.ResponseWriter, r *http.Request) error {
 		body, err := e(r)
 		switch {
 		case err != nil:
-			h.answerError(w, r, err)
+			return err
 		case body == nil:
 			w.WriteHeader(http.StatusNoContent)
 		default:
 			h.answer(w, http.StatusOK, wire.TypeJSON, body)
 		}
-	})
+		return nil
+	}
 }
 
 // answer writes a body.

@@ -26,7 +26,10 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	time.Local = time.FixedZone("elsewhere", 5*3600+1800) // nothing depends on it
+	goleak.VerifyTestMain(m)
+}
 
 // now is the time of every test here: nine seconds into a minute.
 var now = time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC)
@@ -62,9 +65,14 @@ func newServer() *server {
 
 func newHandler(store hierarchy.Store, log io.Writer, ping func(context.Context) map[string]error) http.Handler {
 	rules := testRules()
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	if err != nil {
+		panic(err)
+	}
 	return api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+		Limiter:  limiter,
 		Ping:     ping,
 		Log:      slog.New(slog.NewTextHandler(log, nil)),
 	})
@@ -237,6 +245,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// goodHit is a hit of a batch that would be counted.
+const goodHit = `{"event": "url_shorten", "features": {"ip": "203.0.113.9"}}`
+
 // bad are requests with a fault, each with the status and the place of the fault
 // that the answer must name.
 var bad = []struct {
@@ -255,6 +266,11 @@ var bad = []struct {
 	{"GET", "/v1//events", "", 404, ""},
 	{"GET", "/v1/events/", "", 404, ""},
 	{"GET", "/v1/events/a%2Fb", "", 404, ""},
+	{"GET", "/v1/events%2Furl_shorten", "", 404, ""},
+	{"GET", "/v1/events/url_shorten%2Fcount?feature=ip:203.0.113.9&window=1m", "", 404, ""},
+	{"POST", "/v1/events/url_shorten%2fincrement", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
+	{"DELETE", "/v1/events/export%2fcounters", "", 404, ""},
+	{"GET", "/v1/authorize%2Furl_shorten", "", 404, ""},
 	{"GET", "/v1/../v1/events", "", 404, ""},
 
 	{"GET", "/v1/events/url_shorten/increment", "", 405, ""},
@@ -267,12 +283,26 @@ var bad = []struct {
 
 	{"POST", "/v1/events/url_shorten/increment", " ", 400, ""},
 	{"POST", "/v1/events/url_shorten/increment", "{", 400, ""},
-	{"POST", "/v1/events/url_shorten/increment", "null", 400, "/features"},
+	{"POST", "/v1/events/url_shorten/increment", "null", 400, ""},
+	{"POST", "/v1/events/export/increment", "null", 400, ""},
+	{"POST", "/v1/events/export/increment", `{"features": null}`, 400, "/features"},
+	{"POST", "/v1/events/export/increment", `{"features": {"user": null}}`, 400, "/features/user"},
+	{"POST", "/v1/events/export/increment", `{"by": null}`, 400, "/by"},
+	{"POST", "/v1/events/export/increment", `{"at": null}`, 400, "/at"},
+	{"POST", "/v1/events/export/hit", "null", 400, ""},
+	{"POST", "/v1/events/export/hit", `{"features": null}`, 400, "/features"},
+	{"POST", "/v1/events/export/hit", `{"features": {"user": null}}`, 400, "/features/user"},
+	{"POST", "/v1/events/export/hit", `{"cost": null}`, 400, "/cost"},
+	{"POST", "/v1/batch", `{"hits": [null]}`, 400, "/hits/0"},
+	{"POST", "/v1/batch", `{"hits": [{"event": null}]}`, 400, "/hits/0/event"},
+	{"POST", "/v1/batch", `{"hits": [{"event": "export", "features": null}]}`, 400, "/hits/0/features"},
+	{"POST", "/v1/batch", `{"hits": [{"event": "export", "cost": null}]}`, 400, "/hits/0/cost"},
+
 	{"POST", "/v1/events/url_shorten/increment", "[]", 400, ""},
 	{"POST", "/v1/events/url_shorten/increment", "{}", 400, "/features"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}} {}`, 400, ""},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "cost": 1}`, 400, "/cost"},
-	{"POST", "/v1/events/url_shorten/increment", `{"Features": {"ip": "203.0.113.9"}}`, 400, "/Features"},
+	{"POST", "/v1/events/url_shorten/increment", `{"Features": {"ip": "203.0.113.9"}}`, 400, ""},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9", "ip": "203.0.113.10"}}`, 400, "/features/ip"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 1, "by": 2}`, 400, "/by"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": ["ip:203.0.113.9"]}`, 400, "/features"},
@@ -333,6 +363,79 @@ var bad = []struct {
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&to=2026-03-15T23:30:36Z", "", 400, "to"},
 	{"DELETE", "/v1/events/url_shorten/counters", "", 400, "feature"},
 	{"DELETE", "/v1/events/url_shorten/counters?feature=ip:203.0.113.9&all=true", "", 400, ""},
+	{"POST", "/v1/events/unknown/hit", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
+	{"GET", "/v1/events/unknown/check?feature=ip:203.0.113.9", "", 404, ""},
+	{"GET", "/v1/events/url_shorten/hit", "", 405, ""},
+	{"POST", "/v1/events/url_shorten/check", `{}`, 405, ""},
+	{"GET", "/v1/batch", "", 405, ""},
+	{"POST", "/v1/events/url_shorten/hit", " ", 400, ""},
+	{"POST", "/v1/events/url_shorten/hit", "[]", 400, ""},
+	{"POST", "/v1/events/url_shorten/hit", "{}", 400, "/features"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"user": "42"}}`, 400, "/features"},
+	{"POST", "/v1/events/plain/hit", `{"features": {"user": "42"}}`, 400, "/features"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113"}}`, 400, "/features/ip"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9", "user": ""}}`, 400, "/features/user"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9", "User": "42"}}`, 400, "/features"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "by": 1}`, 400, "/by"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "at": 1773531033}`, 400, "/at"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 0}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": -1}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 1000001}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 1.5}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": "1"}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 1, "cost": 1}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 99999999999999999999}`, 400, "/cost"},
+	{"POST", "/v1/events/url_shorten/hit?cost=1", `{"features": {"ip": "203.0.113.9"}}`, 400, ""},
+	{"POST", "/v1/events/url_shorten/hit", `{"x": "` + strings.Repeat("x", 1<<20) + `"}`, 413, ""},
+	{"GET", "/v1/events/url_shorten/check", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/check?feature=user:42", "", 400, "feature"},
+	{"GET", "/v1/events/plain/check?feature=user:42", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/check?feature=203.0.113.9", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&feature=ip:203.0.113.9", "", 400, "feature"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=0", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=-1", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=%2B1", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=1.5", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=one", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=1000001", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=18446744073709551617", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=1&cost=1", "", 400, "cost"},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&window=1m", "", 400, ""},
+	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&at=1773531033", "", 400, ""},
+	{"POST", "/v1/batch", " ", 400, ""},
+	{"POST", "/v1/batch", "[]", 400, ""},
+	{"POST", "/v1/batch", "null", 400, ""},
+	{"POST", "/v1/batch", "{}", 400, "/hits"},
+	{"POST", "/v1/batch", `{"hits": null}`, 400, "/hits"},
+	{"POST", "/v1/batch", `{"hits": []}`, 400, "/hits"},
+	{"POST", "/v1/batch", `{"hits": {}}`, 400, "/hits"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + `], "hits": []}`, 400, "/hits"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + `], "event": "url_shorten"}`, 400, "/event"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, 7]}`, 400, "/hits/1"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"event": 7}]}`, 400, "/hits/1/event"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"at": 1773531033}]}`, 400, "/hits/1/at"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"features": ["ip:203.0.113.9"]}]}`, 400, "/hits/1/features"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"cost": 1.5}]}`, 400, "/hits/1/cost"},
+	{"POST", "/v1/batch", `{"hits": [` + goodHit + strings.Repeat(", "+goodHit, 1000) + `]}`, 400, "/hits"},
+	{"POST", "/v1/batch?cost=1", `{"hits": [` + goodHit + `]}`, 400, ""},
+	{"POST", "/v1/batch", `{"hits": [` + strings.Repeat(goodHit+", ", 20_000) + goodHit + `]}`, 413, ""},
+
+	{"GET", "/healthz?x=1", "", 400, ""},
+	{"GET", "/readyz?x=1", "", 400, ""},
+
+	{"DELETE", "/v1/events/export/counters", `{"features": {"ip": "203.0.113.9"}}`, 400, ""},
+	{"DELETE", "/v1/events/export/counters?feature=ip:203.0.113.9", " ", 400, ""},
+	{"DELETE", "/v1/events/export/counters", strings.Repeat(" ", 1<<20+1), 413, ""},
+	{"GET", "/v1/events/export/count?window=1m", `{"features": {"ip": "203.0.113.9"}}`, 400, ""},
+	{"GET", "/v1/events/export/check", `{"features": {"ip": "203.0.113.9"}}`, 400, ""},
+	{"GET", "/v1/events/export/history?level=hour", "{}", 400, ""},
+	{"GET", "/v1/events/export", "{}", 400, ""},
+	{"GET", "/v1/events", "{}", 400, ""},
+	{"GET", "/healthz", "{}", 400, ""},
+	{"GET", "/readyz", "{}", 400, ""},
+
 	{"GET", "/v1/events?name=url_shorten", "", 400, ""},
 	{"GET", "/v1/events/url_shorten?x=1", "", 400, ""},
 }
@@ -393,6 +496,14 @@ func TestMediaTypes(t *testing.T) {
 		{"application/json", "", 200},
 		{"application/json; charset=utf-8", "", 200},
 		{"Application/JSON", "", 200},
+		{`application/json; charset="UTF-8"`, "", 200},
+		{"application/json", "identity", 200},
+		{"application/json", "Identity", 200},
+		{"application/json; charset=iso-8859-1", "", 415},
+		{"application/json; charset=utf-16", "", 415},
+		{"application/json; charset=", "", 415},
+		{"application/json; charset=utf-8; v=2", "", 415},
+		{"application/json; v=2", "", 415},
 		{"", "", 415},
 		{"text/plain", "", 415},
 		{"application/x-www-form-urlencoded", "", 415},

@@ -70,7 +70,7 @@ func (h *handler) history(r *http.Request, event *events.Event) (any, error) {
 	counter, name, from, to := q.counter(event), q.required("level"), q.moment("from"), q.moment("to")
 	level, err := hierarchy.ParseLevel(name)
 	if err != nil && q.values.Has("level") {
-		q.fault("level", err.Error())
+		q.fault("level", "it is second, minute, hour or day")
 	}
 	if err := q.err(); err != nil {
 		return nil, err

@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -15,41 +19,104 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
 )
 
+// bodiless makes an action of one that takes no body: what a body says would
+// otherwise be ignored.
+func bodiless(do action) action {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := checkLength(r); err != nil {
+			return err
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		switch {
+		case err != nil:
+			return bodyError(err)
+		case n > 0:
+			return &requestError{[]wire.Fault{{Detail: "this route takes no body: what is asked for stands in the path and the query"}}}
+		}
+		return do(w, r)
+	}
+}
+
+// checkLength finds a body that says beforehand that it is too large, so that it
+// need not be sent.
+func checkLength(r *http.Request) error {
+	if r.ContentLength > maxBody {
+		return &http.MaxBytesError{Limit: maxBody}
+	}
+	return nil
+}
+
+// bodyError is what a body that cannot be read is answered with.
+func bodyError(err error) error {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return err
+	}
+	return &requestError{[]wire.Fault{{Detail: "the body does not arrive whole"}}}
+}
+
 // decodeBody reads the request's JSON body into v. Unknown and repeated fields,
-// invalid UTF-8 and anything behind the value are faults.
+// null, invalid UTF-8 and anything behind the value are faults.
 func decodeBody(r *http.Request, v any) error {
+	if err := checkLength(r); err != nil {
+		return err
+	}
 	if _, err := newQuery(r); err != nil {
 		return err
 	}
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || media != wire.TypeJSON || r.Header.Get("Content-Encoding") != "" {
+	if !isJSON(r.Header) {
 		return errMediaType
 	}
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			return err
-		}
-		return &requestError{[]wire.Fault{{Detail: "the body does not arrive whole"}}}
+		return bodyError(err)
 	}
-	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(noNulls)); err != nil {
 		return &requestError{[]wire.Fault{bodyFault(err)}}
 	}
 	return nil
 }
+
+// isJSON reports whether the headers say that the body is JSON in UTF-8, and not
+// compressed.
+func isJSON(header http.Header) bool {
+	for _, encoding := range header.Values("Content-Encoding") {
+		if encoding != "" && !strings.EqualFold(encoding, "identity") {
+			return false
+		}
+	}
+	if len(header.Values("Content-Type")) != 1 {
+		return false
+	}
+	media, params, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if err != nil || media != wire.TypeJSON {
+		return false
+	}
+	charset, given := params["charset"]
+	return len(params) == 0 || len(params) == 1 && given && strings.EqualFold(charset, "utf-8")
+}
+
+// noNulls refuses null wherever it stands: left out is one thing, null another, and
+// to take it for nothing may count what was not meant.
+var noNulls = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+	if d.PeekKind() != jsontext.KindNull {
+		return errors.ErrUnsupported // the usual way
+	}
+	return &json.SemanticError{GoType: reflect.TypeOf(v).Elem(), JSONKind: jsontext.KindNull}
+})
 
 // bodyFault says what is wrong with a body and where. What it says holds nothing
 // of the values.
 func bodyFault(err error) wire.Fault {
 	if e, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return wire.Fault{Detail: "the field is given twice", Pointer: string(e.JSONPointer)}
+			return wire.Fault{Detail: "the field is given twice", Pointer: shown(e.JSONPointer)}
 		}
 		return wire.Fault{
 			Detail:  fmt.Sprintf("the body is not one JSON value in UTF-8: fault at byte %d", e.ByteOffset),
-			Pointer: string(e.JSONPointer),
+			Pointer: shown(e.JSONPointer),
 		}
 	}
 	e, ok := errors.AsType[*json.SemanticError](err)
@@ -57,27 +124,50 @@ func bodyFault(err error) wire.Fault {
 	case !ok:
 		return wire.Fault{Detail: "the body is not one JSON value in UTF-8"}
 	case errors.Is(err, json.ErrUnknownName):
-		return wire.Fault{Detail: "the field is unknown", Pointer: string(e.JSONPointer)}
-	case errors.Is(err, wire.ErrMoment):
-		return wire.Fault{Detail: wire.ErrMoment.Error(), Pointer: string(e.JSONPointer)}
+		return wire.Fault{Detail: "the field is unknown", Pointer: shown(e.JSONPointer)}
+	case errors.Is(err, strconv.ErrRange):
+		return wire.Fault{Detail: "the number is too large", Pointer: shown(e.JSONPointer)}
 	}
-	return wire.Fault{Detail: fmt.Sprintf("a JSON %s does not fit here", kindName(e.JSONKind)), Pointer: string(e.JSONPointer)}
+	return wire.Fault{Detail: wanted(e.GoType), Pointer: shown(e.JSONPointer)}
 }
 
-func kindName(k jsontext.Kind) string {
-	switch k {
-	case jsontext.KindNumber:
-		return "number of this size or form"
-	case jsontext.KindBeginObject:
-		return "object"
-	case jsontext.KindBeginArray:
-		return "array"
-	case jsontext.KindString:
-		return "string"
-	case jsontext.KindTrue, jsontext.KindFalse:
-		return "boolean"
+// wanted says what stands in a body where a value of the type is read.
+func wanted(t reflect.Type) string {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	return k.String()
+	switch {
+	case t == nil:
+	case t == reflect.TypeFor[wire.Moment]():
+		return wire.ErrMoment.Error()
+	case t.Kind() == reflect.String:
+		return "a string is wanted"
+	case t.Kind() == reflect.Int64:
+		return "a whole number is wanted"
+	case t.Kind() == reflect.Map:
+		return "an object of kind: value is wanted"
+	case t.Kind() == reflect.Slice:
+		return "a list is wanted"
+	}
+	return "an object is wanted"
+}
+
+// shown returns the pointer as far as it holds names of the contract, kinds and
+// places in a list. What else is a name in a body may be a value that lost its way,
+// of any length.
+func shown(pointer jsontext.Pointer) string {
+	end, list := 0, false
+	for token := range pointer.Tokens() {
+		place, err := strconv.Atoi(token)
+		isPlace := list && err == nil && place >= 0
+		if !isPlace && (events.Features{token: "::1"}).Validate() != nil {
+			break
+		}
+		// What is left of the tokens has nothing to escape.
+		end += len("/") + len(token)
+		list = token == "hits"
+	}
+	return string(pointer[:end])
 }
 
 // query reads the parameters of a request and gathers their faults.
@@ -94,14 +184,18 @@ func newQuery(r *http.Request, names ...string) (*query, error) {
 		return nil, &requestError{[]wire.Fault{{Detail: "the query is not well-formed: percent-encode what is not a letter or a digit"}}}
 	}
 	q := &query{values: values}
-	for name, list := range values {
+	unknown := 0
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		switch {
 		case !slices.Contains(names, name):
-			// What stands for a name may be a feature that was not encoded.
-			q.faults = append(q.faults, &requestError{[]wire.Fault{{Detail: unknownParameter(names)}}})
-		case name != "feature" && len(list) > 1:
+			unknown++
+		case name != "feature" && len(values[name]) > 1:
 			q.fault(name, "the parameter is given twice")
 		}
+	}
+	if unknown > 0 {
+		// What stands for a name may be a feature that was not encoded.
+		q.faults = append(q.faults, &requestError{[]wire.Fault{{Detail: unknownParameters(unknown, names)}}})
 	}
 	if len(names) == 0 {
 		return q, q.err()
@@ -109,11 +203,15 @@ func newQuery(r *http.Request, names ...string) (*query, error) {
 	return q, nil
 }
 
-func unknownParameter(names []string) string {
-	if len(names) == 0 {
-		return "a parameter is unknown: this route takes none"
+func unknownParameters(n int, known []string) string {
+	text := "a parameter is unknown"
+	if n > 1 {
+		text = fmt.Sprintf("%d parameters are unknown", n)
 	}
-	return fmt.Sprintf("a parameter is unknown: this route takes %q", names)
+	if len(known) == 0 {
+		return text + ": this route takes none"
+	}
+	return fmt.Sprintf("%s: this route takes %q", text, known)
 }
 
 func (q *query) fault(name, detail string) {
@@ -135,6 +233,28 @@ func (q *query) counter(event *events.Event) (counter events.Counter) {
 	return counter
 }
 
+// features returns the features that are given.
+func (q *query) features() events.Features {
+	features, err := events.ParseFeatures(q.values["feature"])
+	if err != nil {
+		q.faults = append(q.faults, err)
+	}
+	return features
+}
+
+// cost returns 1 where the parameter is missing.
+func (q *query) cost() int64 {
+	if !q.values.Has("cost") {
+		return 1
+	}
+	// What is no number is no cost either.
+	cost, _ := strconv.ParseUint(q.values.Get("cost"), 10, 32)
+	if err := hierarchy.CheckCost(int64(cost)); err != nil {
+		q.faults = append(q.faults, err)
+	}
+	return int64(cost)
+}
+
 // required returns a parameter that must be there.
 func (q *query) required(name string) string {
 	if !q.values.Has(name) {
@@ -149,8 +269,8 @@ func (q *query) duration(name string) time.Duration {
 		return 0
 	}
 	d, err := events.ParseDuration(s)
-	if err != nil {
-		q.fault(name, err.Error())
+	if e, ok := errors.AsType[*events.DurationError](err); ok {
+		q.fault(name, e.Reason)
 	}
 	return d
 }

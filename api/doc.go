@@ -1,5 +1,5 @@
 // Package api is counterd's HTTP interface: it decodes requests, has the engine
-// of package hierarchy count, and encodes answers and problems. The contract is
+// of package hierarchy count and decide, and encodes answers and problems. The contract is
 // docs/http.md; its bodies are in package api/wire, a Go client is in
 // api/client.
 //

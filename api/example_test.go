@@ -15,14 +15,21 @@ import (
 // The HTTP interface in a server of one's own.
 func ExampleNewHandler() {
 	rules := events.Example()
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	handler := api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:  limiter,
 	})
 	server := httptest.NewServer(handler) // or api.NewServer(handler, slog.Default()) on a listener
 	defer server.Close()
 
-	response, err := http.Post(server.URL+"/v1/events/url_shorten/increment", "application/json",
+	response, err := http.Post(server.URL+"/v1/events/url_shorten/hit", "application/json",
 		strings.NewReader(`{"features": {"ip": "192.168.0.1"}}`))
 	if err != nil {
 		fmt.Println(err)

@@ -2,14 +2,17 @@ package api
 
 import (
 	"context"
+	stdlog "log"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/sparse"
 )
 
 // Bounds of a request, so that none can hold the server up or fill its memory.
@@ -22,10 +25,12 @@ const (
 	idleTimeout       = 2 * time.Minute
 )
 
-// Config is what the handler works with. Rules and Counters are needed.
+// Config is what the handler works with. Rules, Counters and Limiter are needed,
+// the two on one store.
 type Config struct {
 	Rules    func() *events.Rules // the rules in force
 	Counters *hierarchy.Counters
+	Limiter  *hierarchy.Limiter
 	// Ping asks the store's servers whether they are there and returns for each
 	// nil or why not. nil: the store has none, and is always there.
 	Ping func(context.Context) map[string]error
@@ -35,7 +40,8 @@ type Config struct {
 // handler answers the requests of the contract.
 type handler struct {
 	Config
-	outage rate.Sometimes // a store that is down is logged once a second, not once a request
+	outage   rate.Sometimes // that hits are refused is logged once a second, not once a request
+	failures sparse.Lines   // so is why, for each cause
 }
 
 // NewHandler returns the HTTP interface.
@@ -48,7 +54,8 @@ func NewHandler(config Config) http.Handler {
 }
 
 // NewServer returns a server of the handler that bounds headers and waits for
-// slow clients. The caller listens, and shuts it down.
+// slow clients. What goes wrong with its connections is logged once a second. The
+// caller listens, and shuts it down.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           h,
@@ -57,6 +64,22 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}
+}
+
+// serverLog logs what net/http has to say.
+type serverLog struct {
+	log   *slog.Logger
+	lines sparse.Lines
+}
+
+// Write logs a line. It does not wait: the caller holds a lock, for which others
+// wait, the loop that accepts connections among them.
+func (l *serverLog) Write(p []byte) (int, error) {
+	text := strings.TrimSpace(string(p))
+	go l.lines.Do("", func(suppressed int64) {
+		l.log.Warn("http server", "error", text, "suppressed", suppressed)
+	})
+	return len(p), nil
 }

@@ -7,7 +7,10 @@ import (
 )
 
 // alive says that the process answers.
-func (h *handler) alive(*http.Request) (any, error) {
+func (h *handler) alive(r *http.Request) (any, error) {
+	if _, err := newQuery(r); err != nil {
+		return nil, err
+	}
 	return wire.Health{Status: "alive"}, nil
 }
 
@@ -15,6 +18,9 @@ func (h *handler) alive(*http.Request) (any, error) {
 // server that answers is enough: to take all processes out of service because
 // one of many servers is down would make a part's outage that of the whole.
 func (h *handler) ready(r *http.Request) (any, error) {
+	if _, err := newQuery(r); err != nil {
+		return nil, err
+	}
 	if h.Ping == nil {
 		return wire.Health{Status: "ready"}, nil
 	}

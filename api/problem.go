@@ -1,8 +1,12 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"strings"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -15,6 +19,7 @@ var (
 	errMediaType = errors.New("api: unsupported media type")
 	errMalformed = errors.New("api: malformed request")
 	errUnready   = errors.New("api: no server of the store answers")
+	errPanic     = errors.New("api: panic")
 )
 
 // requestError is a request with faults, each with its place.
@@ -36,13 +41,15 @@ var statuses = []struct {
 }{
 	{errNoRoute, http.StatusNotFound, "There is no such route."},
 	{errMethod, http.StatusMethodNotAllowed, "The route does not take this method; see the Allow header."},
-	{errMediaType, http.StatusUnsupportedMediaType, "The body is JSON, unencoded: Content-Type: application/json."},
+	{errMediaType, http.StatusUnsupportedMediaType, "The body is JSON in UTF-8, not compressed: Content-Type: application/json."},
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},
 	{hierarchy.ErrOutOfRange, http.StatusBadRequest, ""},
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
 	{errUnready, http.StatusServiceUnavailable, "No server of the store answers."},
-	{hierarchy.ErrStore, http.StatusServiceUnavailable, "The store could not be asked in time."},
+	{hierarchy.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
+	{context.Canceled, http.StatusServiceUnavailable, "The request was given up before anything was done."},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
 }
 
 // answerError writes the problem document of an error.
@@ -53,13 +60,28 @@ func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	case problem.Status == http.StatusInternalServerError:
 		h.Log.Error("request failed", "method", r.Method, "error", err)
 	case problem.Status == http.StatusServiceUnavailable:
-		h.outage.Do(func() { h.Log.Warn("store failed", "method", r.Method, "error", err) })
+		h.failures.Do(causeOf(err), func(suppressed int64) {
+			h.Log.Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
+		})
 	}
 	h.answer(w, problem.Status, wire.TypeProblem, problem)
 }
 
+// causeOf returns what errors of one cause have in common: their text, but for the
+// port that a connection had on this side.
+func causeOf(err error) string {
+	text := err.Error()
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Source != nil {
+		text = strings.Replace(text, e.Source.String()+"->", "", 1)
+	}
+	return text
+}
+
 func problemOf(err error, method string) wire.Problem {
-	problem := wire.Problem{Type: "about:blank", Status: http.StatusInternalServerError}
+	problem := wire.Problem{
+		Type: "about:blank", Status: http.StatusInternalServerError,
+		Detail: "The fault is the server's, not the request's; its log says more.",
+	}
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		problem.Status = http.StatusRequestEntityTooLarge
 		problem.Detail = "The body is larger than 1 MiB."
@@ -73,13 +95,33 @@ func problemOf(err error, method string) wire.Problem {
 	}
 	problem.Title = http.StatusText(problem.Status)
 	if problem.Status == http.StatusBadRequest {
-		problem.Errors = faultsOf(err, method)
-		problem.Detail = "The request has faults: see errors."
-		if len(problem.Errors) == 1 {
-			problem.Detail = problem.Errors[0].Detail
-		}
+		problem.Errors = bounded(faultsOf(err, method))
+		problem.Detail = detailOf(problem.Errors)
 	}
 	return problem
+}
+
+// detailOf says what is wrong where it is one thing, and where.
+func detailOf(faults []wire.Fault) string {
+	if len(faults) != 1 {
+		return "The request has faults: see errors."
+	}
+	if place := faults[0].Parameter + faults[0].Pointer; place != "" {
+		return place + ": " + faults[0].Detail
+	}
+	return faults[0].Detail
+}
+
+// maxFaults bounds the faults that an answer lists.
+const maxFaults = 32
+
+// bounded returns the faults, and instead of those beyond the bound how many they
+// are.
+func bounded(faults []wire.Fault) []wire.Fault {
+	if more := len(faults) - maxFaults; more > 0 {
+		return append(faults[:maxFaults:maxFaults], wire.Fault{Detail: fmt.Sprintf("and %d more", more)})
+	}
+	return faults
 }
 
 // faultsOf lists the single faults in an error, each with its place: in the body

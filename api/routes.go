@@ -14,34 +14,61 @@ import (
 // that knows the router.
 func (h *handler) routes() http.Handler {
 	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
-	get := func(path string, e endpoint) {
-		router.Handle(path, h.serve(e)).Methods(http.MethodGet, http.MethodHead)
+	get := func(path string, do action) {
+		router.Handle(path, h.serve(bodiless(do))).Methods(http.MethodGet, http.MethodHead)
 	}
-	get("/v1/events", h.events)
-	get("/v1/events/{event}", h.onEvent(h.event))
-	get("/v1/events/{event}/count", h.onEvent(h.count))
-	get("/v1/events/{event}/history", h.onEvent(h.history))
-	router.Handle("/v1/events/{event}/increment", h.serve(h.onEvent(h.increment))).Methods(http.MethodPost)
-	router.Handle("/v1/events/{event}/counters", h.serve(h.onEvent(h.reset))).Methods(http.MethodDelete)
-	get("/healthz", h.alive)
-	get("/readyz", h.ready)
+	post := func(path string, do action) {
+		router.Handle(path, h.serve(do)).Methods(http.MethodPost)
+	}
+	get("/v1/events", h.reply(h.events))
+	get("/v1/events/{event}", h.onEvent(h.replyOn(h.event)))
+	get("/v1/events/{event}/count", h.onEvent(h.replyOn(h.count)))
+	get("/v1/events/{event}/history", h.onEvent(h.replyOn(h.history)))
+	get("/v1/events/{event}/check", h.onEvent(h.check))
+	post("/v1/events/{event}/increment", h.onEvent(h.replyOn(h.increment)))
+	post("/v1/events/{event}/hit", h.onEvent(h.hit))
+	post("/v1/batch", h.reply(h.batch))
+	router.Handle("/v1/events/{event}/counters", h.serve(bodiless(h.onEvent(h.replyOn(h.reset))))).Methods(http.MethodDelete)
+	router.Handle("/v1/authorize/{event}", h.serve(h.onEvent(h.authorize)))
+	get("/healthz", h.reply(h.alive))
+	get("/readyz", h.reply(h.ready))
 
-	router.NotFoundHandler = h.serve(func(*http.Request) (any, error) { return nil, errNoRoute })
-	router.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	router.NotFoundHandler = h.serve(func(http.ResponseWriter, *http.Request) error { return errNoRoute })
+	router.MethodNotAllowedHandler = h.serve(func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", strings.Join(allowed(router, r), ", "))
-		h.answerError(w, r, errMethod)
+		return errMethod
 	})
-	return router
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The router would take an encoded slash for one between parts of the path;
+		// no part has one.
+		if strings.Contains(strings.ToUpper(r.URL.EscapedPath()), "%2F") {
+			router.NotFoundHandler.ServeHTTP(w, r)
+			return
+		}
+		router.ServeHTTP(w, r)
+	})
 }
 
-// onEvent makes an endpoint of one that works on the event in the path.
-func (h *handler) onEvent(e func(*http.Request, *events.Event) (any, error)) endpoint {
-	return func(r *http.Request) (any, error) {
-		event, err := h.Rules().Event(mux.Vars(r)["event"])
+// eventAction is an action on an event, one of those rules.
+type eventAction func(http.ResponseWriter, *http.Request, *events.Rules, *events.Event) error
+
+// onEvent makes an action of one on the event in the path. It takes the rules in
+// force once, for all that is done: a reload in between changes nothing of it.
+func (h *handler) onEvent(do eventAction) action {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		rules := h.Rules()
+		event, err := rules.Event(mux.Vars(r)["event"])
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return e(r, event)
+		return do(w, r, rules, event)
+	}
+}
+
+// replyOn makes an action of an endpoint on an event.
+func (h *handler) replyOn(e func(*http.Request, *events.Event) (any, error)) eventAction {
+	return func(w http.ResponseWriter, r *http.Request, _ *events.Rules, event *events.Event) error {
+		return h.reply(func(r *http.Request) (any, error) { return e(r, event) })(w, r)
 	}
 }
 

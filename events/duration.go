@@ -1,34 +1,42 @@
 package events
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 )
 
+// DurationError is a fault of a duration. It wraps ErrInvalid.
+type DurationError struct {
+	Reason string // what is wrong, without the value
+}
+
+func (e *DurationError) Error() string { return ErrInvalid.Error() + " duration: " + e.Reason }
+
+func (e *DurationError) Unwrap() error { return ErrInvalid }
+
 // ParseDuration reads a length of time in whole seconds, at least one: a Go
-// duration (90s, 15m, 1h30m) or whole days (7d). Errors wrap ErrInvalid.
+// duration (90s, 15m, 1h30m) or whole days (7d). Errors are a *DurationError.
 func ParseDuration(s string) (time.Duration, error) {
 	var d time.Duration
 	if days, found := strings.CutSuffix(s, "d"); found {
 		n, err := strconv.ParseUint(days, 10, 32)
 		if err != nil || n > math.MaxInt64/uint64(24*time.Hour) {
-			return 0, fmt.Errorf("%w duration: days are written as a whole number, as in 7d", ErrInvalid)
+			return 0, &DurationError{"days are written as a whole number, as in 7d"}
 		}
 		d = time.Duration(n) * 24 * time.Hour
 	} else {
 		var err error
 		if d, err = time.ParseDuration(s); err != nil {
-			return 0, fmt.Errorf("%w duration: it is written like 90s, 15m, 24h or 7d", ErrInvalid)
+			return 0, &DurationError{"it is written like 90s, 15m, 24h or 7d"}
 		}
 	}
 	switch {
 	case d < time.Second:
-		return 0, fmt.Errorf("%w duration: it is at least 1s", ErrInvalid)
+		return 0, &DurationError{"it is at least 1s"}
 	case d%time.Second != 0:
-		return 0, fmt.Errorf("%w duration: it is in whole seconds", ErrInvalid)
+		return 0, &DurationError{"it is in whole seconds"}
 	}
 	return d, nil
 }

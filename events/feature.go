@@ -54,10 +54,15 @@ func (e *FeatureError) Unwrap() error { return ErrInvalid }
 type Features map[string]string
 
 // ParseFeatures reads features written as kind:value, split at the first colon.
-// All faults are reported together, joined, each a *FeatureError.
+// All faults are reported together, joined, each a *FeatureError; behind the first
+// MaxFeatureKinds features none is looked for.
 func ParseFeatures(list []string) (Features, error) {
-	features := make(Features, len(list))
 	var faults []error
+	if len(list) > MaxFeatureKinds {
+		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds(len(list))})
+		list = list[:MaxFeatureKinds]
+	}
+	features := make(Features, len(list))
 	for i, s := range list {
 		kind, value, found := strings.Cut(s, ":")
 		fault := func(reason string) {
@@ -76,9 +81,6 @@ func ParseFeatures(list []string) (Features, error) {
 		if reason := featureFault(kind, value); reason != "" {
 			fault(reason)
 		}
-	}
-	if len(features) > MaxFeatureKinds {
-		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds(len(features))})
 	}
 	return features, errors.Join(faults...)
 }
@@ -99,7 +101,7 @@ func (f Features) Validate() error {
 }
 
 func tooManyKinds(n int) string {
-	return fmt.Sprintf("%d kinds of features in one request, at most %d are taken", n, MaxFeatureKinds)
+	return fmt.Sprintf("%d features in one request, at most %d are taken", n, MaxFeatureKinds)
 }
 
 // featureFault says what is wrong with a kind and its value, or nothing.

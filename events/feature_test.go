@@ -64,6 +64,12 @@ func TestTooManyKinds(t *testing.T) {
 	require.ErrorIs(t, features.Validate(), ErrInvalid)
 	_, err = ParseFeatures(append(list, "more:v"))
 	require.ErrorIs(t, err, ErrInvalid)
+
+	// Of ten thousand faults a few are enough.
+	_, err = ParseFeatures(make([]string, 10_000))
+	joined, ok := err.(interface{ Unwrap() []error })
+	require.True(t, ok)
+	assert.Len(t, joined.Unwrap(), 1+MaxFeatureKinds)
 }
 
 func TestValuesAreTakenAsTheyAre(t *testing.T) {

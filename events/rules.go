@@ -72,6 +72,7 @@ type Event struct {
 	Retention time.Duration // 0: the longest window of its limits, or DefaultRetention without limits
 	Rules     []Rule
 	From      map[string]Source // by kind: where requests carry it; see Source for the defaults
+	kept      map[string]kept   // by kinds: how their counters were kept so far; see Succeed
 }
 
 // Remembered returns how long the event's counters are remembered: its

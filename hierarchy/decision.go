@@ -41,15 +41,18 @@ type LimitState struct {
 	Window  time.Duration
 	// Count is what stands in the window: with the hit's cost where it was
 	// admitted, without it where it was denied or only checked. Where Exact is
-	// false it is an upper bound.
+	// false it is an upper bound. Where Unknown is true nobody was asked: the hit is
+	// on a deny list, or the store failed; Count and Remaining are 0 then.
 	Count      int64
 	Exact      bool
-	Remaining  int64 // N less Count, never below 0
-	Reset      Wait  // until a hit of this cost fits this limit
-	Allowed    bool  // whether this limit admits the hit
-	Shadow     bool  // its no is reported, not enforced
-	Over       bool  // Count is above N, and the throttle lets it be
-	Incomplete bool  // the counter has not been kept for a whole window yet
+	Unknown    bool
+	Remaining  int64          // N less Count, never below 0
+	Reset      Wait           // until a hit of this cost fits this limit
+	Allowed    bool           // whether this limit admits the hit
+	Listing    events.Listing // on which of the rule's lists the hit stands
+	Shadow     bool           // its no is reported, not enforced
+	Over       bool           // Count is above N, and the throttle lets it be
+	Incomplete bool           // the counter has not been kept for a whole window yet
 	// Failed is set where the store could not be asked in time. OnError says what
 	// was decided then; with OnErrorLocal the state is that of this process's own
 	// counters.

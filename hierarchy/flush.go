@@ -176,16 +176,24 @@ func (f *flush) claim(counter events.Counter, rule *events.Rule) (*claim, []*che
 }
 
 // recall finds whether the hit may add at once. One that can never fit, or whose
-// denial is remembered, looks only.
+// denial is remembered, looks only; so does a check. A hit on a counter that counts
+// all hits adds in any case, that it may be counted.
 func (f *flush) recall(h *hit) {
+	if f.checkOnly {
+		h.path = looking
+		return
+	}
 	for i := range h.uses {
 		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
 			h.path = looking
 		}
 	}
+	if slices.ContainsFunc(h.claims, func(c *claim) bool { return c.countAll }) {
+		return
+	}
 	for _, c := range h.claims {
 		enforced := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
-		if c.countAll || !enforced {
+		if !enforced {
 			continue
 		}
 		found, wary := f.l.denials.recall(keyOf(c, h.cost), f.began)
@@ -239,7 +247,7 @@ func (f *flush) look() {
 			continue
 		}
 		f.evaluate(h)
-		if !f.checkOnly && h.allowed && !slices.ContainsFunc(h.uses, func(u use) bool { return u.failed() }) {
+		if !f.checkOnly && h.allowed {
 			f.letAdd(h)
 		}
 	}
@@ -268,6 +276,9 @@ func (f *flush) add() {
 		}
 	}
 	sideBySide(f.claimsOf(adding), func(c *claim) {
+		if !c.readable() {
+			return // its server has just failed to answer a look
+		}
 		f.ask(c, func() error {
 			c.known = standing{}
 			return f.addAndRead(c)
@@ -275,8 +286,8 @@ func (f *flush) add() {
 		c.bound()
 		if edge := c.openEdges(); c.readable() && len(edge) > 0 {
 			f.ask(c, func() error { return f.read(c, edge) })
-			c.sum()
 		}
+		c.sum()
 	})
 }
 
@@ -414,7 +425,7 @@ func (c *claim) openEdges() []Bucket {
 // bound sets the bounds of all limits.
 func (c *claim) bound() {
 	for _, check := range c.checks {
-		if c.readable() && !c.local {
+		if c.readable() {
 			check.lo, check.hi = c.known.bounds(check.span)
 		}
 	}

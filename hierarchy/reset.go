@@ -91,9 +91,10 @@ func (f *flush) findResets() {
 		for i := range h.uses {
 			u := &h.uses[i]
 			switch {
-			case u.state.Allowed || u.failed():
+			case u.state.Allowed:
 			case h.cost > u.check.ceiling || u.listing == events.Denied:
 				u.reset = Never
+			case u.failed():
 			case u.recalled != nil:
 				u.reset = u.recalled.wait(f.stamp)
 			default:

@@ -51,7 +51,7 @@ func (f *flush) evaluate(h *hit) {
 		rule := u.check.rule
 		u.state.Allowed = u.fits || u.listing == events.Allowed || rule.Throttle.Kind == events.Elastic && whole
 		switch {
-		case u.failed():
+		case u.failed() && (u.fits || !u.enforced()):
 			u.state.Failed, u.state.OnError = true, rule.OnError
 			u.state.Allowed = rule.OnError == events.OnErrorAllow || u.listing == events.Allowed
 			h.refused = h.refused || !u.state.Allowed && !rule.Shadow
@@ -77,7 +77,7 @@ func (u *use) weigh(cost int64) {
 	case u.recalled != nil:
 		u.count, u.exact, u.fits = u.recalled.count, u.recalled.exact, u.recalled.fits && u.listing != events.Denied
 	case u.failed():
-		u.count, u.exact, u.fits = 0, false, true
+		u.count, u.exact, u.fits = 0, false, cost <= c.ceiling
 	default:
 		u.count, u.exact = c.hi+u.claim.taken, c.lo == c.hi
 		u.fits = u.count+cost <= c.ceiling && u.listing != events.Denied
@@ -202,7 +202,11 @@ func (f *flush) results() []Result {
 			if h.allowed && !f.checkOnly && !u.failed() {
 				s.Count += h.cost
 			}
-			s.Remaining = max(s.N-s.Count, 0)
+			s.Listing = u.listing
+			s.Unknown = h.path == denied || u.failed()
+			if !s.Unknown {
+				s.Remaining = max(s.N-s.Count, 0)
+			}
 			s.Over = s.Allowed && s.Count > s.N
 			s.Incomplete = f.stamp < u.check.limit.Since+int64(u.check.limit.Window/time.Second) && u.check.limit.Since != 0
 			if !s.Allowed && !s.Shadow {

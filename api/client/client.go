@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -28,15 +29,16 @@ const (
 	DefaultTimeout = 10 * time.Second
 	// DefaultConns is how many idle connections are kept.
 	DefaultConns = 64
-	// maxAnswer bounds the answer that is read, far above the longest history.
-	maxAnswer = 16 << 20
+	// maxAnswer bounds the answer that is read, far above the longest history and
+	// the largest batch.
+	maxAnswer = 64 << 20
 )
 
 // Kinds of errors, for errors.Is. An *Error wraps the one of its status.
 var (
 	ErrInvalid     = errors.New("client: invalid request") // 4xx but those below
 	ErrUnknown     = errors.New("client: unknown event")   // 404
-	ErrUnavailable = errors.New("client: unavailable")     // 503: the store could not be asked in time
+	ErrUnavailable = errors.New("client: unavailable")     // 503: the store could not be asked in time; or nobody answers
 	ErrUnexpected  = errors.New("client: unexpected answer")
 )
 
@@ -58,7 +60,8 @@ func (e *Error) Unwrap() error {
 	switch {
 	case e.Status == http.StatusNotFound:
 		return ErrUnknown
-	case e.Status == http.StatusServiceUnavailable:
+	// A 429 that is an error is not counterd's, but of somebody in between.
+	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
 		return ErrUnavailable
 	case e.Status >= 400 && e.Status < 500:
 		return ErrInvalid
@@ -145,6 +148,52 @@ func (c *Client) Reset(ctx context.Context, event string, features events.Featur
 	return c.call(ctx, http.MethodDelete, c.event(event, "counters"), featureQuery(features), nil, nil)
 }
 
+// Hit adds a hit of that cost, 1 to 1,000,000, to the counters of the event that
+// its rules name, and returns whether the rules admit it. A denial is no error:
+// Decision.Allowed says it. An ErrUnavailable is a rule that refuses what cannot be
+// decided, or leaves open whether the hit was counted.
+func (c *Client) Hit(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
+	answer, err := c.exchange(ctx, http.MethodPost, c.event(event, "hit"), nil, wire.Hit{Features: features, Cost: &cost})
+	if err != nil {
+		return wire.Decision{}, err
+	}
+	if decision, denied := answer.denial(); denied {
+		return decision, nil
+	}
+	var decision wire.Decision
+	return decision, answer.decode(&decision)
+}
+
+// Check returns the decision that a hit would get, with exact counts, and adds
+// nothing.
+func (c *Client) Check(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
+	var decision wire.Decision
+	query := featureQuery(features)
+	query.Set("cost", strconv.FormatInt(cost, 10))
+	err := c.call(ctx, http.MethodGet, c.event(event, "check"), query, nil, &decision)
+	return decision, err
+}
+
+// Batch adds and decides 1 to 1,000 hits in one exchange, those on the same
+// counter in their order. It returns one result for each, in their order: a
+// decision, or the problem of a hit that was at fault.
+func (c *Client) Batch(ctx context.Context, hits []wire.BatchHit) ([]wire.Result, error) {
+	var out wire.Results
+	err := c.call(ctx, http.MethodPost, c.base.JoinPath("v1", "batch"), nil, wire.Batch{Hits: hits}, &out)
+	if err != nil {
+		return nil, err
+	}
+	if len(out.Results) != len(hits) {
+		return nil, fmt.Errorf("%w: %d results for %d hits", ErrUnexpected, len(out.Results), len(hits))
+	}
+	for i, result := range out.Results {
+		if (result.Decision == nil) == (result.Problem == nil) {
+			return nil, fmt.Errorf("%w: result %d is neither a decision nor a problem", ErrUnexpected, i)
+		}
+	}
+	return out.Results, nil
+}
+
 // Events returns the rules in force.
 func (c *Client) Events(ctx context.Context) (wire.Events, error) {
 	var all wire.Events
@@ -180,18 +229,27 @@ func setMoment(query url.Values, name string, at time.Time) {
 // call makes one exchange: in, if not nil, is the body, and the answer goes to
 // out, if not nil.
 func (c *Client) call(ctx context.Context, method string, to *url.URL, query url.Values, in, out any) error {
+	answer, err := c.exchange(ctx, method, to, query, in)
+	if err != nil {
+		return err
+	}
+	return answer.decode(out)
+}
+
+// exchange makes one exchange, whatever the status of its answer.
+func (c *Client) exchange(ctx context.Context, method string, to *url.URL, query url.Values, in any) (answer, error) {
 	var body io.Reader
 	if in != nil {
 		data, err := json.Marshal(in)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
+			return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 		body = bytes.NewReader(data)
 	}
 	to.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, to.String(), body)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if in != nil {
 		request.Header.Set("Content-Type", wire.TypeJSON)
@@ -202,37 +260,67 @@ func (c *Client) call(ctx context.Context, method string, to *url.URL, query url
 		if fault, ok := errors.AsType[*url.Error](err); ok {
 			err = fault.Err
 		}
-		return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
+		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
+		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
 	}
-	if response.StatusCode < 200 || response.StatusCode > 299 {
-		return problem(response, data)
+	return answer{response, data}, nil
+}
+
+// answer is what came back.
+type answer struct {
+	*http.Response
+	data []byte
+}
+
+// decode reads the body of a success into out, if that is not nil. Any other
+// answer is an error.
+func (a answer) decode(out any) error {
+	if a.StatusCode < 200 || a.StatusCode > 299 {
+		return a.problem()
 	}
 	if out == nil {
 		return nil
 	}
-	if err := json.Unmarshal(data, out); err != nil {
+	if err := json.Unmarshal(a.data, out); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnexpected, err)
 	}
 	return nil
 }
 
+// denial returns the decision of a denied hit. A proxy in between may send a 429
+// of its own: that is none.
+func (a answer) denial() (decision wire.Decision, denied bool) {
+	if a.StatusCode != http.StatusTooManyRequests || !a.isProblem() {
+		return wire.Decision{}, false
+	}
+	var denial wire.Denial
+	if err := json.Unmarshal(a.data, &denial); err != nil || denial.Type != wire.TypeQuotaExceeded || denial.Event == "" {
+		return wire.Decision{}, false
+	}
+	return denial.Decision, true
+}
+
 // problem makes an error of the answer, whoever gave it: a proxy in between
 // knows nothing of problem documents.
-func problem(response *http.Response, data []byte) error {
+func (a answer) problem() error {
 	e := &Error{}
-	if media, _, err := mime.ParseMediaType(response.Header.Get("Content-Type")); err == nil && media == wire.TypeProblem {
-		if err := json.Unmarshal(data, &e.Problem); err != nil {
+	if a.isProblem() {
+		if err := json.Unmarshal(a.data, &e.Problem); err != nil {
 			e.Problem = wire.Problem{}
 		}
 	}
-	e.Status = response.StatusCode
+	e.Status = a.StatusCode
 	if e.Title == "" {
-		e.Title = http.StatusText(response.StatusCode)
+		e.Title = http.StatusText(a.StatusCode)
 	}
 	return e
+}
+
+func (a answer) isProblem() bool {
+	media, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	return err == nil && media == wire.TypeProblem
 }

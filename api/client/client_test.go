@@ -16,6 +16,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
@@ -26,9 +27,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // realServer serves the real handler with the embedded store.
 func realServer(tb testing.TB) *httptest.Server {
 	rules := events.Example()
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second})
+	require.NoError(tb, err)
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:  limiter,
 	}))
 	tb.Cleanup(server.Close)
 	return server
@@ -77,6 +83,116 @@ func TestAgainstTheRealServer(t *testing.T) {
 	one, err := c.Event(t.Context(), "url_shorten")
 	require.NoError(t, err)
 	assert.Equal(t, all.Events[0], one)
+}
+
+// A denial is a decision, not an error.
+func TestHits(t *testing.T) {
+	c := open(t, client.Config{URL: realServer(t).URL})
+	who := events.Features{"ip": "203.0.113.9"}
+	check, err := c.Check(t.Context(), "url_shorten", who, 2)
+	require.NoError(t, err)
+	assert.True(t, check.Allowed)
+	assert.Zero(t, check.Limits[1].Count)
+
+	d, err := c.Hit(t.Context(), "url_shorten", who, 2)
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	assert.Equal(t, "url_shorten", d.Event)
+	assert.WithinDuration(t, time.Now(), d.At.Time, 10*time.Second)
+	assert.Equal(t, int64(2), d.Limits[1].Count)
+	assert.Equal(t, "ip:203.0.113.9", d.Limits[1].Feature)
+	assert.True(t, d.Limits[1].IsExact())
+
+	d, err = c.Hit(t.Context(), "url_shorten", who, 6)
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	assert.Nil(t, d.RetryAfter, "6 never fit 5 a minute")
+	d, err = c.Hit(t.Context(), "url_shorten", who, 4)
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	check, err = c.Check(t.Context(), "url_shorten", who, 4)
+	require.NoError(t, err)
+	assert.False(t, check.Allowed)
+	assert.Nil(t, check.Limits[0].Reset, "nor 4 twice a second")
+	require.NotNil(t, check.Limits[1].Reset)
+	assert.InDelta(t, 59, *check.Limits[1].Reset, 11)
+
+	for _, bad := range []struct {
+		event    string
+		features events.Features
+		cost     int64
+		want     error
+	}{
+		{"unknown", who, 1, client.ErrUnknown},
+		{"url_shorten", who, 0, client.ErrInvalid},
+		{"url_shorten", events.Features{"user": "42"}, 1, client.ErrInvalid},
+	} {
+		_, err = c.Hit(t.Context(), bad.event, bad.features, bad.cost)
+		require.ErrorIs(t, err, bad.want)
+		_, err = c.Check(t.Context(), bad.event, bad.features, bad.cost)
+		require.ErrorIs(t, err, bad.want)
+	}
+}
+
+func TestBatch(t *testing.T) {
+	c := open(t, client.Config{URL: realServer(t).URL})
+	who := wire.BatchHit{Event: "url_shorten", Features: events.Features{"ip": "203.0.113.9"}}
+	dear := who
+	dear.Cost = new(int64(7))
+	results, err := c.Batch(t.Context(), []wire.BatchHit{who, dear, who, {Event: "unknown"}, {Event: "url_shorten"}, who})
+	require.NoError(t, err)
+	var statuses []int
+	for _, result := range results {
+		statuses = append(statuses, result.Status)
+	}
+	assert.Equal(t, []int{200, 429, 200, 404, 400, 429}, statuses)
+	assert.Equal(t, int64(2), results[2].Limits[1].Count)
+	assert.False(t, results[5].Allowed)
+	assert.Equal(t, "/hits/4/features", results[4].Errors[0].Pointer)
+
+	_, err = c.Batch(t.Context(), nil)
+	require.ErrorIs(t, err, client.ErrInvalid)
+	_, err = c.Batch(t.Context(), make([]wire.BatchHit, 1001))
+	require.ErrorIs(t, err, client.ErrInvalid)
+}
+
+// What others send in the server's place is no decision.
+func TestAnswersOfOthersToHits(t *testing.T) {
+	for _, test := range []struct {
+		status    int
+		mediaType string
+		body      string
+		want      error
+	}{
+		{429, "text/html", "<html>slow down</html>", client.ErrUnavailable},
+		{429, "application/problem+json", `{"type": "about:blank", "status": 429}`, client.ErrUnavailable},
+		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded"}`, client.ErrUnavailable},
+		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "event": "e", "later": 1, "limits": [{"later": 1}]}`, nil},
+		{503, "application/problem+json", `{"status": 503, "allowed": false, "event": "e"}`, client.ErrUnavailable},
+		{200, "text/html", "<html>", client.ErrUnexpected},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", test.mediaType)
+			w.WriteHeader(test.status)
+			fmt.Fprint(w, test.body)
+		}))
+		c := open(t, client.Config{URL: server.URL})
+		d, err := c.Hit(t.Context(), "e", nil, 1)
+		if test.want == nil {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorIs(t, err, test.want, test.body)
+		}
+		assert.False(t, d.Allowed)
+		server.Close()
+	}
+	for _, body := range []string{`{"results": []}`, `{}`, `{"results": [{"status": 200}]}`, `{"results": [{"status": 400, "allowed": true, "title": "x"}]}`} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }))
+		c := open(t, client.Config{URL: server.URL})
+		_, err := c.Batch(t.Context(), make([]wire.BatchHit, 1))
+		assert.ErrorIs(t, err, client.ErrUnexpected, body)
+		server.Close()
+	}
 }
 
 func TestErrorsAreTyped(t *testing.T) {
@@ -165,9 +281,15 @@ func TestURLs(t *testing.T) {
 
 func ExampleClient() {
 	rules := events.Example()
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	if err != nil {
+		panic(err)
+	}
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:  limiter,
 	}))
 	defer server.Close()
 
@@ -176,6 +298,37 @@ func ExampleClient() {
 		panic(err)
 	}
 	defer c.Close()
+	decision, err := c.Hit(context.Background(), "url_shorten", events.Features{"ip": "192.168.0.1"}, 1)
+	if err != nil {
+		panic(err) // the server cannot be reached: let the request through, or refuse it
+	}
+	if !decision.Allowed && decision.RetryAfter != nil { // nil: it never fits
+		fmt.Println("come back in", *decision.RetryAfter, "seconds")
+	}
+	for _, limit := range decision.Limits {
+		fmt.Println(limit.Name, limit.Remaining)
+	}
+	// Output:
+	// ip-2-per-1s 1
+	// ip-5-per-1m 4
+	// ip-10-per-1h 9
+	// ip-100-per-24h 99
+}
+
+// Counting without deciding, in any window.
+func ExampleClient_Count() {
+	rules := events.Example()
+	server := httptest.NewServer(api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}),
+	}))
+	defer server.Close()
+	c, err := client.New(client.Config{URL: server.URL})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+
 	who := events.Features{"ip": "192.168.0.1"}
 	if _, err := c.Increment(context.Background(), "url_shorten", who, 1, time.Time{}); err != nil {
 		panic(err)

@@ -104,6 +104,67 @@ type Limit struct {
 	Window string `json:"window"`
 }
 
+// Hit asks to add to the counters of an event that its rules name, and to decide.
+type Hit struct {
+	Features map[string]string `json:"features"`
+	Cost     *int64            `json:"cost,omitempty"` // 1 to 1,000,000; nil: 1
+}
+
+// Decision is the answer to a hit or a check.
+type Decision struct {
+	Allowed    bool         `json:"allowed"`
+	Event      string       `json:"event"`
+	At         Moment       `json:"at"`          // the second in which the hit was stamped
+	RetryAfter *int64       `json:"retry_after"` // seconds until all limits admit it; nil: never
+	Limits     []LimitState `json:"limits"`
+}
+
+// LimitState is how one limit stands to a hit.
+type LimitState struct {
+	Name      string `json:"name"`
+	Feature   string `json:"feature"` // by whom it is counted; empty: the event as a whole
+	Limit     int64  `json:"limit"`
+	Window    string `json:"window"`
+	Count     int64  `json:"count"`     // what stands in the window
+	Remaining int64  `json:"remaining"` // never below 0
+	Reset     *int64 `json:"reset"`     // seconds until it admits a hit of this cost; nil: never
+	Allowed   bool   `json:"allowed"`
+	// Exact is nil, for true, or false: then Count is an upper bound.
+	Exact      *bool  `json:"exact,omitzero"`
+	Shadow     bool   `json:"shadow,omitzero"`     // its no is reported, not enforced
+	Over       bool   `json:"over,omitzero"`       // Count is above Limit, and the throttle lets it be
+	Incomplete bool   `json:"incomplete,omitzero"` // the counter has not been kept for a whole window yet
+	OnError    string `json:"on_error,omitzero"`   // the store could not be asked, and this was done: allow, deny or local
+}
+
+// IsExact reports whether Count is exact, not an upper bound.
+func (s LimitState) IsExact() bool { return s.Exact == nil || *s.Exact }
+
+// Batch asks for several hits at once.
+type Batch struct {
+	Hits []BatchHit `json:"hits"` // 1 to 1,000
+}
+
+// BatchHit is one hit of a Batch.
+type BatchHit struct {
+	Event    string            `json:"event"`
+	Features map[string]string `json:"features"`
+	Cost     *int64            `json:"cost,omitempty"` // 1 to 1,000,000; nil: 1
+}
+
+// Results answers Batch.
+type Results struct {
+	Results []Result `json:"results"` // in the order of the hits
+}
+
+// Result is what became of one hit of a Batch: a decision, or what was wrong with
+// the hit. One of the two is nil.
+type Result struct {
+	Status    int `json:"status"` // what the hit alone would have been answered with
+	*Decision     // of 200, 429 and 503
+	*Problem      // of 400 and 404; its status is the one above
+}
+
 // Health answers healthz and readyz.
 type Health struct {
 	Status string            `json:"status"`
@@ -117,6 +178,18 @@ type Problem struct {
 	Status int     `json:"status"`
 	Detail string  `json:"detail,omitempty"`
 	Errors []Fault `json:"errors,omitempty"` // where several things can be wrong, each
+}
+
+// TypeQuotaExceeded is the type of the problem that a denial is, as
+// draft-ietf-httpapi-ratelimit-headers registers it.
+const TypeQuotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// Denial is the problem document of a hit that was not admitted, with the
+// decision's fields beside those of the problem.
+type Denial struct {
+	Problem
+	ViolatedPolicies []string `json:"violated-policies,omitempty"` // names of the limits that deny
+	Decision
 }
 
 // Fault is one thing wrong with a request. It names its place by a JSON pointer
@@ -133,13 +206,26 @@ type Moment struct{ time.Time }
 // ErrMoment is returned for what is not a time.
 var ErrMoment = errors.New("a time is RFC 3339, as in 2006-01-02T15:04:05Z, or whole Unix seconds")
 
-// ParseMoment reads RFC 3339 or Unix seconds. Fractions of a second are cut off.
+// ParseMoment reads RFC 3339, or Unix seconds: digits, behind a minus sign or not.
+// Fractions of a second are cut off.
 func ParseMoment(s string) (Moment, error) {
 	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if s[0] == '+' {
+			return Moment{}, ErrMoment
+		}
 		return unixMoment(seconds)
 	}
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
+	// The RFC lets T and Z be in lower case, package time does not.
+	text := []byte(s)
+	if date := len("2006-01-02"); len(text) > date && text[date] == 't' {
+		text[date] = 'T'
+	}
+	if last := len(text) - 1; last >= 0 && text[last] == 'z' {
+		text[last] = 'Z'
+	}
+	// Unlike time.Parse it keeps to the RFC.
+	var t time.Time
+	if err := t.UnmarshalText(text); err != nil {
 		return Moment{}, ErrMoment
 	}
 	return unixMoment(t.Unix())

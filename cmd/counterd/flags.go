@@ -80,7 +80,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	var s settings
 	flags := newFlags("counterd", stdout, serveUsage, serveExamples)
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve on")
-	flags.StringVar(&s.rules, "rules", "", "rules `file`; none: one example event, url_shorten")
+	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
 	flags.Var(&s.memcached, "memcached", "`servers`, host:port or socket paths, comma-separated; none: the embedded store")
 	flags.IntVar(&s.replicas, "replicas", 1, "`copies` of each counter; this version keeps 1")
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")

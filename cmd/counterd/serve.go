@@ -10,8 +10,9 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 )
@@ -26,28 +27,50 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	log := newLog(s.log, stderr)
-	rules, err := readRules(s.rules)
+	rules, err := openRules(s.rules, log)
 	if err != nil {
 		return err
 	}
+	defer rules.Close()
 	store, err := openStore(ctx, s, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
 
+	limiter, err := newLimiter(s, store, log)
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", s.listen)
 	if err != nil {
 		return err
 	}
 	server := api.NewServer(api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
+		Rules:    rules.Rules,
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace}),
+		Limiter:  limiter,
 		Ping:     store.ping,
 		Log:      log,
 	}), log)
-	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Events))
+	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
 	return serveUntil(ctx, server, listener, log)
+}
+
+// newLimiter returns the limiter on the store. Where rules want that, and the store
+// fails, it decides on counters in this process. What failed is logged at most
+// once a second.
+func newLimiter(s settings, store store, log *slog.Logger) (*hierarchy.Limiter, error) {
+	outage := rate.Sometimes{Interval: time.Second}
+	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
+		Store:   store,
+		Local:   memcache.NewEmbedded(memcache.EmbeddedConfig{}),
+		Grace:   s.grace,
+		Timeout: s.timeout,
+		Report: func(err error) {
+			outage.Do(func() { log.Warn("store failed in a decision", "error", err) })
+		},
+	})
 }
 
 // serveUntil serves until the context ends, and then lets the requests in flight

@@ -1,0 +1,52 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/counterd/counterd/events"
+)
+
+// denyStatus is the parameter by which a proxy says what a denial is answered with.
+const denyStatus = "deny_status"
+
+// authorize decides for a reverse proxy whether it may let a request through: a
+// hit of cost 1, its features taken from the proxy's request as the rules say. An
+// admission has nothing to say but its headers.
+func (h *handler) authorize(w http.ResponseWriter, r *http.Request, rules *events.Rules, event *events.Event) error {
+	q, err := newQuery(r, denyStatus)
+	if err != nil {
+		return err
+	}
+	status := q.denyStatus()
+	if err := q.err(); err != nil {
+		return err
+	}
+	d, err := h.hitOf(r, rules, event, nil, 1)
+	if err != nil {
+		return err
+	}
+	if !d.Allowed {
+		h.answerDecision(w, r, rules, event, d, status)
+		return nil
+	}
+	setRateLimitHeaders(w.Header(), rules, event, d)
+	w.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// denyStatus returns the status for a denial: 429, or one that a proxy takes for
+// a no.
+func (q *query) denyStatus() int {
+	if !q.values.Has(denyStatus) {
+		return http.StatusTooManyRequests
+	}
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests} {
+		if q.values.Get(denyStatus) == strconv.Itoa(status) {
+			return status
+		}
+	}
+	q.fault(denyStatus, "it is 401, 403 or 429")
+	return 0
+}

@@ -1,0 +1,434 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// What the configurations of docs/proxies.md call the three ends.
+const (
+	documentedCounterd = "127.0.0.1:8080"
+	documentedService  = "127.0.0.1:3000"
+	documentedRules    = "rules.yaml"
+)
+
+// documented returns a file of testdata/proxies, which docs/proxies.md quotes.
+func documented(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "proxies", name))
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join("..", "docs", "proxies.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "\n"+string(text)+"```\n", "docs/proxies.md does not quote %s", name)
+	return string(text)
+}
+
+func TestProxiesAreDocumented(t *testing.T) {
+	files, err := os.ReadDir(filepath.Join("testdata", "proxies"))
+	require.NoError(t, err)
+	require.Greater(t, len(files), 4)
+	for _, file := range files {
+		documented(t, file.Name())
+	}
+}
+
+// backstage is what stands behind a proxy: counterd with the documented rules, and
+// a service.
+type backstage struct {
+	counterd, service *httptest.Server
+	served            atomic.Int64 // requests that came to the service
+	storeDown         atomic.Bool
+}
+
+// newBackstage starts both. The service says what came to it, and 403 to
+// /forbidden. Without a store counterd refuses.
+func newBackstage(t *testing.T) *backstage {
+	t.Helper()
+	b := &backstage{}
+	store := &switchedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{}), &b.storeDown}
+	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second, Timeout: 20 * time.Second})
+	require.NoError(t, err)
+	rules := parseRules(t, documented(t, documentedRules))
+	for i := range rules.Events["api"].Rules {
+		rules.Events["api"].Rules[i].OnError = events.OnErrorDeny
+	}
+	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:  limiter,
+		Log:      slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(b.counterd.Close)
+	b.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.served.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Path == "/forbidden" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL, body)
+	}))
+	t.Cleanup(b.service.Close)
+	return b
+}
+
+// switchedStore fails while it is down.
+type switchedStore struct {
+	hierarchy.Store
+	down *atomic.Bool
+}
+
+func (s *switchedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if s.down.Load() {
+		return 0, context.DeadlineExceeded
+	}
+	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// place puts the ends of the test into a documented configuration, and listen in
+// the place of what it says to listen on.
+func (b *backstage) place(t *testing.T, config, documentedListen, listen string) string {
+	t.Helper()
+	for from, to := range map[string]string{
+		documentedCounterd: b.counterd.Listener.Addr().String(), documentedService: b.service.Listener.Addr().String(), documentedListen: listen,
+	} {
+		if from != "" {
+			require.Contains(t, config, from)
+			config = strings.ReplaceAll(config, from, to)
+		}
+	}
+	return config
+}
+
+// runProxy runs a proxy until the test ends. start returns its command for a port
+// of the loopback, in an empty directory. It returns the proxy's address.
+func runProxy(t *testing.T, start func(dir, port string) *exec.Cmd) string {
+	t.Helper()
+	var output string
+	for range 5 { // somebody else may take the port
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		addr := listener.Addr().String()
+		require.NoError(t, listener.Close())
+		_, port, _ := net.SplitHostPort(addr)
+		command := start(t.TempDir(), port)
+		var log bytes.Buffer
+		command.Stdout, command.Stderr = &log, &log
+		require.NoError(t, command.Start())
+		ended := make(chan struct{})
+		go func() {
+			_ = command.Wait()
+			close(ended)
+		}()
+		stop := func() {
+			_ = command.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-ended:
+			case <-time.After(5 * time.Second):
+				_ = command.Process.Kill()
+				<-ended
+			}
+		}
+		if answers(addr, ended) {
+			t.Cleanup(func() {
+				stop()
+				if t.Failed() {
+					t.Logf("the proxy said: %s", &log)
+				}
+			})
+			return addr
+		}
+		stop()
+		output = log.String()
+	}
+	t.Fatalf("the proxy does not start: %s", output)
+	return ""
+}
+
+// answers reports whether something listens there before the process ends.
+func answers(addr string, ended <-chan struct{}) bool {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		select {
+		case <-ended:
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			conn.Close()
+			return true
+		}
+	}
+	return false
+}
+
+// program returns the path of a program that a test cannot do without.
+func program(t *testing.T, name, hint string) string {
+	t.Helper()
+	for _, file := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
+		if path, err := exec.LookPath(file); err == nil {
+			return path
+		}
+	}
+	t.Fatalf("this test needs %s: %s", name, hint)
+	return ""
+}
+
+// caller makes requests from one address of the loopback.
+type caller struct {
+	t      *testing.T
+	proxy  string
+	client *http.Client
+}
+
+func newCaller(t *testing.T, proxy, address string) *caller {
+	t.Helper()
+	transport := &http.Transport{
+		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext,
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &caller{t, proxy, &http.Client{Transport: transport}}
+}
+
+// do makes a request, with headers given as name and value.
+func (c *caller) do(method, path, body string, header ...string) (response *http.Response, answer string) {
+	c.t.Helper()
+	r, err := http.NewRequestWithContext(c.t.Context(), method, "http://"+c.proxy+path, strings.NewReader(body))
+	require.NoError(c.t, err)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	response, err = c.client.Do(r)
+	require.NoError(c.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(c.t, err)
+	return response, string(text)
+}
+
+// traits are in what proxies differ.
+type traits struct {
+	headersOfAdmitted bool // the client of an admitted request sees RateLimit
+	duplicated        int  // the answer to a request with two tokens
+	unreachable       int  // the answer where counterd is not there
+}
+
+// testProxy plays clients of a proxy that limits a service by counterd.
+func testProxy(t *testing.T, b *backstage, proxy string, has traits) {
+	// Clients are at other addresses than the proxy, which is trusted.
+	first, second, third := newCaller(t, proxy, "127.0.0.2"), newCaller(t, proxy, "127.0.0.3"), newCaller(t, proxy, "127.0.0.4")
+
+	response, answer := first.do("POST", "/a?b=c&deny_status=500", "the body")
+	require.Equal(t, 200, response.StatusCode, answer)
+	assert.Equal(t, "POST /a?b=c&deny_status=500 the body", answer, "the request comes whole to the service")
+	if has.headersOfAdmitted {
+		assert.Equal(t, `"ip-20-per-1m";r=19`, response.Header.Get("RateLimit"))
+		assert.Equal(t, `"ip-20-per-1m";q=20;w=60`, response.Header.Get("RateLimit-Policy"))
+	}
+
+	response, answer = first.do("GET", "/forbidden", "")
+	assert.Equal(t, 403, response.StatusCode, "what the service forbids is not taken for a denial")
+	assert.Equal(t, "GET /forbidden ", answer)
+
+	for i := range 18 {
+		// Whoever it says it is.
+		other := fmt.Sprintf("198.51.100.%d", i)
+		response, answer = first.do("GET", "/", "", "X-Forwarded-For", other, "X-Real-IP", other, "Forwarded", "for="+other)
+		require.Equal(t, 200, response.StatusCode, answer)
+	}
+	served := b.served.Load()
+	assert.Equal(t, int64(20), served)
+	for _, method := range []string{"GET", "POST", "HEAD"} {
+		response, answer = first.do(method, "/", "", "X-Forwarded-For", "198.51.100.99", "X-Forwarded-For", "127.0.0.1")
+		require.Equal(t, 429, response.StatusCode, answer)
+		wait, err := strconv.Atoi(response.Header.Get("Retry-After"))
+		require.NoError(t, err)
+		assert.True(t, 0 < wait && wait <= 60, "%d", wait)
+		assert.Equal(t, fmt.Sprintf(`"ip-20-per-1m";r=0;t=%d`, wait), response.Header.Get("RateLimit"))
+		assert.Equal(t, `"ip-20-per-1m";q=20;w=60`, response.Header.Get("RateLimit-Policy"))
+		assert.Equal(t, wire.TypeProblem, response.Header.Get("Content-Type"))
+		if method != "HEAD" {
+			assert.Contains(t, answer, wire.TypeQuotaExceeded)
+		}
+	}
+	for _, header := range [][]string{
+		{"Connection", "X-Forwarded-For"}, {"Connection", "close, X-Forwarded-For"}, {"X-Forwarded-For", ""}, {"X-Forwarded-For", "unknown"},
+	} {
+		response, answer = first.do("GET", "/?deny_status=401", "", header...)
+		require.Equal(t, 429, response.StatusCode, answer)
+	}
+	assert.Equal(t, served, b.served.Load(), "the service is spared")
+
+	for range 10 {
+		response, answer = second.do("GET", "/", "", "Authorization", "Bearer abc")
+		require.Equal(t, 200, response.StatusCode, answer)
+	}
+	response, _ = third.do("GET", "/", "", "Authorization", "Bearer abc")
+	assert.Equal(t, 429, response.StatusCode, "the user is limited, from wherever")
+	response, _ = third.do("GET", "/", "", "Authorization", "Bearer def")
+	assert.Equal(t, 200, response.StatusCode)
+
+	response, _ = third.do("GET", "/", "", "Authorization", "Bearer def", "Authorization", "Bearer ghi")
+	assert.Equal(t, has.duplicated, response.StatusCode)
+
+	served = b.served.Load()
+	b.storeDown.Store(true)
+	response, _ = third.do("GET", "/", "")
+	assert.Equal(t, 503, response.StatusCode)
+	b.storeDown.Store(false)
+	response, _ = third.do("GET", "/", "")
+	assert.Equal(t, 200, response.StatusCode)
+
+	b.counterd.CloseClientConnections()
+	b.counterd.Close()
+	response, _ = third.do("GET", "/", "")
+	assert.Equal(t, has.unreachable, response.StatusCode)
+	assert.Equal(t, served+1, b.served.Load(), "nothing goes through undecided")
+}
+
+func TestNginx(t *testing.T) {
+	nginx := program(t, "nginx", "apt-get install nginx-light (with the module auth_request)")
+	b := newBackstage(t)
+	site := documented(t, "nginx.conf")
+	proxy := runProxy(t, func(dir, port string) *exec.Cmd {
+		write(t, dir, "site.conf", b.place(t, site, "listen 80;", "listen 127.0.0.1:"+port+";\n    deny 127.0.0.6;"))
+		write(t, dir, "nginx.conf", `
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    include site.conf;
+}
+`)
+		return exec.Command(nginx, "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
+	})
+	testProxy(t, b, proxy, traits{headersOfAdmitted: true, duplicated: 400, unreachable: 503})
+	for _, internal := range []string{"/counterd", "/counterd?deny_status=401"} {
+		response, _ := newCaller(t, proxy, "127.0.0.5").do("GET", internal, "")
+		assert.Equal(t, 404, response.StatusCode, "clients do not ask counterd themselves")
+	}
+	response, _ := newCaller(t, proxy, "127.0.0.6").do("GET", "/", "")
+	assert.Equal(t, 403, response.StatusCode, "what nginx forbids is not taken for a denial")
+	assert.Empty(t, response.Header.Get("Retry-After"))
+}
+
+func TestCaddy(t *testing.T) {
+	caddy := program(t, "caddy", "apt-get install caddy")
+	for file, has := range map[string]traits{
+		"Caddyfile":          {headersOfAdmitted: true, duplicated: 400, unreachable: 502},
+		"forward_auth.caddy": {headersOfAdmitted: false, duplicated: 400, unreachable: 502},
+	} {
+		t.Run(file, func(t *testing.T) {
+			b := newBackstage(t)
+			site := documented(t, file)
+			proxy := runProxy(t, func(dir, port string) *exec.Cmd {
+				write(t, dir, "site.caddy", b.place(t, site, ":80 {", "http://:"+port+" {\n\tbind 127.0.0.1"))
+				write(t, dir, "Caddyfile", "{\n\tadmin off\n}\nimport site.caddy\n")
+				command := exec.Command(caddy, "run", "--config", filepath.Join(dir, "Caddyfile"), "--adapter", "caddyfile")
+				command.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+				return command
+			})
+			testProxy(t, b, proxy, has)
+		})
+	}
+}
+
+// Traefik is in no Debian package, so it is not run: its forwardAuth is played
+// here as its documentation describes it.
+func TestTraefiksRequest(t *testing.T) {
+	b := newBackstage(t)
+	var config struct {
+		HTTP struct {
+			Routers     map[string]struct{ Middlewares []string }
+			Middlewares map[string]struct {
+				ForwardAuth struct{ Address string } `yaml:"forwardAuth"`
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(b.place(t, documented(t, "traefik.yaml"), "", "")), &config))
+	name := config.HTTP.Routers["api"].Middlewares[0]
+	traefik := httptest.NewServer(&forwardAuth{t, config.HTTP.Middlewares[name].ForwardAuth.Address, b.service})
+	t.Cleanup(traefik.Close)
+	testProxy(t, b, traefik.Listener.Addr().String(), traits{headersOfAdmitted: false, duplicated: 400, unreachable: 500})
+}
+
+// forwardAuth asks an address about each request as Traefik does by default: a GET
+// without body, with the request's headers but those of one hop, and its own
+// X-Forwarded ones in the place of the client's. 2xx lets the request through, any
+// other answer is handed to the client.
+type forwardAuth struct {
+	t       *testing.T
+	address string
+	service *httptest.Server
+}
+
+func (f *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	question, err := http.NewRequestWithContext(r.Context(), http.MethodGet, f.address, nil)
+	if !assert.NoError(f.t, err) {
+		return
+	}
+	question.Header = r.Header.Clone()
+	for _, hop := range []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailers", "Transfer-Encoding", "Upgrade"} {
+		question.Header.Del(hop)
+	}
+	client, _, err := net.SplitHostPort(r.RemoteAddr)
+	assert.NoError(f.t, err)
+	question.Header.Set("X-Forwarded-For", client)
+	question.Header.Set("X-Forwarded-Method", r.Method)
+	question.Header.Set("X-Forwarded-Proto", "http")
+	question.Header.Set("X-Forwarded-Host", r.Host)
+	question.Header.Set("X-Forwarded-Uri", r.URL.RequestURI())
+	answer, err := f.service.Client().Do(question)
+	if err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode < 200 || answer.StatusCode > 299 {
+		for name, values := range answer.Header {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.StatusCode)
+		_, err := io.Copy(w, answer.Body)
+		assert.NoError(f.t, err)
+		return
+	}
+	f.service.Config.Handler.ServeHTTP(w, r)
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+}

@@ -1,0 +1,219 @@
+package api_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// newAuthorizer returns a handler with those rules, and its log.
+func newAuthorizer(t *testing.T, yaml string, store hierarchy.Store) (http.Handler, *bytes.Buffer) {
+	t.Helper()
+	var log bytes.Buffer
+	rules := parseRules(t, yaml)
+	return api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+		Limiter:  newTestLimiter(t, store),
+		Log:      slog.New(slog.NewTextHandler(&log, nil)),
+	}), &log
+}
+
+func newStore() *memcache.Embedded {
+	return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
+}
+
+// ask makes a proxy's request, with headers given as name and value.
+func ask(h http.Handler, method, target, peer string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, nil)
+	r.RemoteAddr = peer
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestAuthorize(t *testing.T) {
+	h, log := newAuthorizer(t, "events: {e: {limits: [{per: ip, rate: 8/m}]}}", newStore())
+	for i, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"} {
+		w := ask(h, method, "/v1/authorize/e", "203.0.113.9:1")
+		assert.Equal(t, 204, w.Code, method)
+		assert.Empty(t, w.Body.String())
+		assert.Empty(t, w.Header().Get("Content-Type"))
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		assert.Equal(t, `"ip-8-per-1m";q=8;w=60`, w.Header().Get("RateLimit-Policy"))
+		assert.Contains(t, w.Header().Get("RateLimit"), `"ip-8-per-1m";r=`+string('7'-rune(i)))
+		assert.Empty(t, w.Header().Get("Retry-After"))
+	}
+	for _, test := range []struct {
+		target string
+		status int
+	}{
+		{"/v1/authorize/e", 429}, {"/v1/authorize/e?deny_status=429", 429}, {"/v1/authorize/e?deny_status=403", 403}, {"/v1/authorize/e?deny_status=401", 401},
+	} {
+		w := ask(h, "GET", test.target, "203.0.113.9:1")
+		d := denialOf(t, w, test.status)
+		assert.Equal(t, []string{"ip-8-per-1m"}, d.ViolatedPolicies)
+		assert.Equal(t, int64(60), *d.RetryAfter)
+		assert.Equal(t, "60", w.Header().Get("Retry-After"))
+		assert.Equal(t, `"ip-8-per-1m";r=0;t=60`, w.Header().Get("RateLimit"))
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	}
+	assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/e?deny_status=403", "203.0.113.8:1").Code)
+	assert.Empty(t, log.String())
+}
+
+// A body is not looked at, whatever it is and says it is.
+func TestAuthorizeLeavesBodiesAlone(t *testing.T) {
+	h, _ := newAuthorizer(t, "events: {e: {limits: [{per: ip, rate: 8/m}]}}", newStore())
+	for _, contentType := range []string{"application/json", "text/plain", ""} {
+		r := httptest.NewRequest("POST", "/v1/authorize/e", strings.NewReader(strings.Repeat("{", 2<<20)))
+		r.Header.Set("Content-Type", contentType)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		assert.Equal(t, 204, w.Code, contentType)
+	}
+}
+
+func TestAuthorizeFaultyRequests(t *testing.T) {
+	const secret = "s3cr3t"
+	h, log := newAuthorizer(t, `
+events:
+  e: {limits: [{per: ip, rate: 2/m}]}
+  user: {limits: [{per: user, rate: 2/m}]}
+  plain: {}
+`, newStore())
+	for name, test := range map[string]struct {
+		target    string
+		header    []string
+		status    int
+		parameter string
+		detail    string
+	}{
+		"a status that is no denial": {"e?deny_status=200", nil, 400, "deny_status", "it is 401, 403 or 429"},
+		"a status of errors":         {"e?deny_status=500", nil, 400, "deny_status", "it is 401, 403 or 429"},
+		"a status, empty":            {"e?deny_status=", nil, 400, "deny_status", "it is 401, 403 or 429"},
+		"a status, otherwise":        {"e?deny_status=0403", nil, 400, "deny_status", "it is 401, 403 or 429"},
+		"a status with a sign":       {"e?deny_status=%2B403", nil, 400, "deny_status", "it is 401, 403 or 429"},
+		"a status twice":             {"e?deny_status=403&deny_status=403", nil, 400, "deny_status", "the parameter is given twice"},
+		"unknown parameter":          {"e?feature=ip:" + secret, nil, 400, "", `a parameter is unknown: this route takes ["deny_status"]`},
+		"cost":                       {"e?cost=1", nil, 400, "", `a parameter is unknown: this route takes ["deny_status"]`},
+		"unknown event":              {"f", nil, 404, "", "No event of this name is known; GET /v1/events lists those that are."},
+		"no limits":                  {"plain", nil, 400, "", "plain has no limits: it is counted, not decided"},
+		"no token":                   {"user", nil, 400, "", "no limit of user is per the features given: wanted are user"},
+		"other credentials":          {"user", []string{"Authorization", "Basic " + secret}, 400, "", "no limit of user is per the features given: wanted are user"},
+		"two tokens":                 {"user", []string{"Authorization", "Bearer " + secret, "Authorization", "Bearer b"}, 400, "", `feature of kind "user": the header Authorization is given more than once`},
+		"tokens in one":              {"user", []string{"Authorization", "Bearer " + secret + " b"}, 400, "", `feature of kind "user": the header Authorization does not hold one bearer token`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, method := range []string{"GET", "POST"} {
+				w := ask(h, method, "/v1/authorize/"+test.target, "203.0.113.9:1", test.header...)
+				p := problem(t, w, test.status)
+				assert.Equal(t, test.detail, p.Detail)
+				assert.NotContains(t, w.Body.String()+log.String(), secret)
+				if test.status == 400 {
+					require.Len(t, p.Errors, 1)
+					assert.Equal(t, test.parameter, p.Errors[0].Parameter)
+					assert.Empty(t, p.Errors[0].Pointer)
+				}
+			}
+		})
+	}
+	assert.Equal(t, `"ip-2-per-1m";r=1`, ask(h, "GET", "/v1/authorize/e", "203.0.113.9:1").Header().Get("RateLimit"), "none was counted")
+	assert.Equal(t, 404, ask(h, "GET", "/v1/authorize/e/", "203.0.113.9:1").Code)
+	assert.Equal(t, 404, ask(h, "GET", "/v1/authorize/", "203.0.113.9:1").Code)
+}
+
+// A forwarded address is the proxies' word, nobody else's: it is neither a way
+// past one's limit nor one to use up another's.
+func TestAuthorizeSpoofedAddresses(t *testing.T) {
+	const rules = "{events: {e: {limits: [{per: ip, rate: 2/m}], from: {ip: forwarded}}}, trusted_proxies: [10.0.0.0/8, 'fd00::/8']}"
+	h, _ := newAuthorizer(t, rules, newStore())
+	hit := func(peer string, forwarded ...string) *httptest.ResponseRecorder {
+		var header []string
+		for _, line := range forwarded {
+			header = append(header, "X-Forwarded-For", line)
+		}
+		return ask(h, "GET", "/v1/authorize/e?deny_status=403", peer, header...)
+	}
+	for _, way := range [][]string{
+		{"10.0.0.1:1", "203.0.113.9"}, {"10.0.0.1:1", "198.51.100.1, 203.0.113.9"},
+	} {
+		assert.Equal(t, 204, hit(way[0], way[1:]...).Code)
+	}
+	for i, way := range [][]string{
+		{"10.0.0.1:1", "203.0.113.9"},
+		{"10.0.0.1:1", "198.51.100.2, 203.0.113.9"},
+		{"10.0.0.2:1", "198.51.100.3, 10.0.0.9, 203.0.113.9, 10.0.0.1"},
+		{"10.0.0.2:1", "198.51.100.4", "203.0.113.9"},
+		{"[fd00::1]:1", "unknown, 203.0.113.9:80"},
+		{"[::ffff:10.0.0.1]:1", "::ffff:203.0.113.9"},
+		{"203.0.113.9:1", "198.51.100.5"},
+		{"203.0.113.9:1", "198.51.100.5, 10.0.0.1"},
+		{"[::ffff:203.0.113.9]:1", "198.51.100.6"},
+		{"203.0.113.9:1"},
+	} {
+		d := denialOf(t, hit(way[0], way[1:]...), 403)
+		assert.Equal(t, "ip:203.0.113.9", d.Limits[0].Feature, "%d", i)
+	}
+	// None of those whose names were used has been counted.
+	for _, client := range []string{"198.51.100.1", "198.51.100.2", "198.51.100.5"} {
+		assert.Equal(t, `"ip-2-per-1m";r=1`, hit("10.0.0.1:1", client).Header().Get("RateLimit"), client)
+	}
+	// An IPv6 client is counted by its network, whichever address of it it takes.
+	assert.Equal(t, 204, hit("10.0.0.1:1", "2001:db8::1").Code)
+	assert.Equal(t, 204, hit("10.0.0.1:1", "[2001:db8::2]:80").Code)
+	assert.Equal(t, 403, hit("10.0.0.1:1", "2001:db8:0:0:ffff::3%eth0").Code)
+}
+
+// A header that is larger than the server takes is refused before anything is
+// counted; one that fits is read to where belief ends.
+func TestAuthorizeHugeHeaders(t *testing.T) {
+	const rules = "{events: {e: {limits: [{per: ip, rate: 2/m}], from: {ip: forwarded}}}, trusted_proxies: 127.0.0.0/8}"
+	h, _ := newAuthorizer(t, rules, newStore())
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = api.NewServer(h, slog.New(slog.DiscardHandler))
+	server.Start()
+	defer server.Close()
+	hit := func(forwarded string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/v1/authorize/e", nil)
+		require.NoError(t, err)
+		r.Header.Set("X-Forwarded-For", forwarded)
+		response, err := server.Client().Do(r)
+		require.NoError(t, err)
+		response.Body.Close()
+		return response
+	}
+	assert.Equal(t, 204, hit(strings.Repeat("127.0.0.1,", 6000)+"203.0.113.9").StatusCode)
+	assert.Equal(t, 431, hit(strings.Repeat("127.0.0.1,", 12000)+"203.0.113.9").StatusCode)
+	assert.Equal(t, `"ip-2-per-1m";r=0`, hit("203.0.113.9").Header.Get("RateLimit"))
+	assert.Equal(t, 429, hit("203.0.113.9").StatusCode)
+}
+
+func TestAuthorizeWithoutAStore(t *testing.T) {
+	h, log := newAuthorizer(t, `
+events:
+  allow: {limits: [{per: ip, rate: 1/m}]}
+  deny: {limits: [{per: ip, rate: 1/m, on_error: deny}]}
+`, failingStore{})
+	for range 3 {
+		assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/allow", "203.0.113.9:1").Code)
+		w := ask(h, "GET", "/v1/authorize/deny?deny_status=403", "203.0.113.9:1")
+		assert.Equal(t, 503, w.Code, "it is not denied by a limit")
+		assert.Empty(t, w.Header().Get("Retry-After"))
+	}
+	assert.NotContains(t, log.String(), "203.0.113.9")
+}

@@ -1,0 +1,219 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// MiddlewareConfig says what a middleware limits, and how. Limiter, Rules and one
+// of Event and EventOf are needed.
+type MiddlewareConfig struct {
+	Limiter *hierarchy.Limiter
+	Rules   func() *events.Rules // the rules in force
+
+	// Event is what each request does. EventOf says so of a single request; one
+	// for which it returns "" is not limited.
+	Event   string
+	EventOf func(*http.Request) string
+
+	// From says for kinds of features where requests carry them, instead of what
+	// the rules say.
+	From map[string]Extractor
+	// Cost is what a request costs, 1 to hierarchy.MaxCost; any other cost is
+	// answered 400. nil: each costs 1.
+	Cost func(*http.Request) int64
+
+	// OnDenied answers a request that a limit denied. The headers that tell how
+	// the limits stand, and when to come back, are set by then. nil: 429 with a
+	// problem document, as the contract has it.
+	OnDenied func(http.ResponseWriter, *http.Request, hierarchy.Decision)
+	Log      *slog.Logger // nil: slog.Default
+}
+
+// NewMiddleware returns a middleware for net/http, and for routers that take such
+// ones: each request is a hit, and the next handler serves those that are
+// admitted. It finds the decision by DecisionOf.
+//
+// The answers to others are problem documents: 429 to a denied one (see
+// MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
+// requests refused then, 400 where a request carries a feature wrongly or lacks
+// those that the limits are per. A request whose client has left by then is
+// neither counted nor served.
+//
+// The error reports all faults of the config together. It is held against the
+// rules in force; those that come later have to fit it as well: an event that they
+// no longer name is answered 500, not served without a limit.
+func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	if config.Cost == nil {
+		config.Cost = func(*http.Request) int64 { return 1 }
+	}
+	if config.EventOf == nil {
+		config.EventOf = func(*http.Request) string { return config.Event }
+	}
+	config.From = maps.Clone(config.From)
+	m := &middleware{
+		MiddlewareConfig: config,
+		handler: &handler{
+			Config: Config{Rules: config.Rules, Limiter: config.Limiter, Log: config.Log},
+			outage: rate.Sometimes{Interval: time.Second},
+		},
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}, nil
+}
+
+type decisionKey struct{}
+
+// DecisionOf returns the decision by which a middleware has admitted, or denied,
+// the request of that context. Of several middlewares it is the innermost's.
+func DecisionOf(ctx context.Context) (d hierarchy.Decision, found bool) {
+	d, found = ctx.Value(decisionKey{}).(hierarchy.Decision)
+	return d, found
+}
+
+// middleware limits requests, and answers those that go no further.
+type middleware struct {
+	MiddlewareConfig
+	handler *handler
+}
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	name := m.EventOf(r)
+	if name == "" {
+		next.ServeHTTP(w, r)
+		return
+	}
+	rules := m.Rules()
+	event := rules.Events[name]
+	if event == nil {
+		m.handler.answerError(w, r, fmt.Errorf("api: middleware: the rules in force do not name the event %q", name))
+		return
+	}
+	d, err := m.handler.hitOf(r, rules, event, m.From, m.Cost(r))
+	if err != nil {
+		m.handler.answerError(w, r, err)
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
+	switch {
+	case d.Allowed:
+		setRateLimitHeaders(w.Header(), rules, event, d)
+		next.ServeHTTP(w, r)
+	case m.OnDenied != nil && !d.Unavailable:
+		setRateLimitHeaders(w.Header(), rules, event, d)
+		m.OnDenied(w, r, d)
+	default:
+		m.handler.answerDecision(w, r, rules, event, d, http.StatusTooManyRequests)
+	}
+}
+
+// hitOf decides a request as a hit, its features taken from it. Faults have the
+// request for their place, which has no body or query of ours.
+func (h *handler) hitOf(r *http.Request, rules *events.Rules, event *events.Event, own map[string]Extractor, cost int64) (hierarchy.Decision, error) {
+	features, err := featuresOf(r, rules, event, own)
+	if err != nil {
+		return hierarchy.Decision{}, inRequest(err)
+	}
+	d, err := h.Limiter.Hit(r.Context(), hierarchy.Hit{Event: event, Features: features, Cost: cost})
+	return d, inRequest(err)
+}
+
+// inRequest takes from faults of a hit their places in a body or a query. Other
+// errors it returns as they are.
+func inRequest(err error) error {
+	if !errors.Is(err, events.ErrInvalid) && !errors.Is(err, hierarchy.ErrOutOfRange) {
+		return err
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range joined.Unwrap() {
+			all = append(all, inRequest(one))
+		}
+		return errors.Join(all...)
+	}
+	return &requestError{[]wire.Fault{{Detail: err.Error()}}}
+}
+
+// validate reports all that is wrong with the config.
+func (c *MiddlewareConfig) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("api: middleware: "+format, args...))
+	}
+	if c.Limiter == nil {
+		fault("Limiter is missing: it decides")
+	}
+	switch {
+	case c.Event == "" && c.EventOf == nil:
+		fault("Event is missing, and so is EventOf: one of them says what a request does")
+	case c.Event != "" && c.EventOf != nil:
+		fault("Event and EventOf are both given: leave one out")
+	}
+	for _, kind := range slices.Sorted(maps.Keys(c.From)) {
+		// Any kind but ip takes an address for a value, too.
+		if err := (events.Features{kind: "::1"}).Validate(); err != nil {
+			fault("From: %q: %w", kind, err)
+		}
+		if c.From[kind] == nil {
+			fault("From: %q has no extractor: name one, or FromNone", kind)
+		}
+	}
+	switch {
+	case c.Rules == nil:
+		fault("Rules is missing: it returns the rules in force")
+	case c.Rules() == nil:
+		fault("Rules returns none")
+	case c.Event != "":
+		faults = append(faults, c.fits(c.Rules()))
+	}
+	return errors.Join(faults...)
+}
+
+// fits reports which limits of the event could never apply by those rules.
+func (c *MiddlewareConfig) fits(rules *events.Rules) error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("api: middleware: "+format, args...))
+	}
+	event := rules.Events[c.Event]
+	if event == nil {
+		fault("Event: the rules do not name %q", c.Event)
+		return errors.Join(faults...)
+	}
+	if len(event.Rules) == 0 {
+		fault("Event: %s has no limits", event.Name)
+	}
+	for _, kind := range event.Kinds() {
+		if c.From[kind] != nil {
+			continue
+		}
+		source := event.Source(kind)
+		_, said := event.From[kind]
+		switch {
+		case source.Place == events.FromNone && !said:
+			fault("From: %s has limits per %s, and nothing says where requests carry it: name an extractor, FromNone if they do not", event.Name, kind)
+		case source.Place == events.FromForwarded && len(rules.TrustedProxies.Prefixes()) == 0:
+			fault("Rules: forwarded addresses are believed from TrustedProxies only, and there are none")
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,628 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/gorilla/mux"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+func parseRules(t *testing.T, yaml string) *events.Rules {
+	t.Helper()
+	rules, err := events.ParseRules([]byte(yaml))
+	require.NoError(t, err)
+	return rules
+}
+
+func newTestLimiter(t *testing.T, store hierarchy.Store) *hierarchy.Limiter {
+	t.Helper()
+	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
+		Store: store, Clock: clock, Grace: 40 * time.Second, Timeout: 20 * time.Second,
+	})
+	require.NoError(t, err)
+	return limiter
+}
+
+// gate is a service behind a middleware, with what is seen of the two.
+type gate struct {
+	http.Handler
+	log    *bytes.Buffer
+	served atomic.Int64
+}
+
+// newGate puts a service that says ok behind a middleware for the event e of those
+// rules.
+func newGate(t *testing.T, yaml string, change func(*api.MiddlewareConfig)) *gate {
+	t.Helper()
+	g := &gate{log: &bytes.Buffer{}}
+	rules := parseRules(t, yaml)
+	config := api.MiddlewareConfig{
+		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
+		Rules:   func() *events.Rules { return rules },
+		Event:   "e",
+		Log:     slog.New(slog.NewTextHandler(g.log, nil)),
+	}
+	if change != nil {
+		change(&config)
+	}
+	middleware, err := api.NewMiddleware(config)
+	require.NoError(t, err)
+	g.Handler = middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.served.Add(1)
+		fmt.Fprint(w, "ok")
+	}))
+	return g
+}
+
+// get makes a request of that peer with headers given as name and value.
+func get(h http.Handler, peer string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", "/", nil)
+	r.RemoteAddr = peer + ":4711"
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// denialOf returns the problem document of a denial with that status.
+func denialOf(t *testing.T, w *httptest.ResponseRecorder, status int) (d wire.Denial) {
+	t.Helper()
+	require.Equal(t, status, w.Code, w.Body)
+	require.Equal(t, wire.TypeProblem, w.Header().Get("Content-Type"))
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &d, json.RejectUnknownMembers(true)))
+	require.Equal(t, wire.TypeQuotaExceeded, d.Type)
+	require.Equal(t, status, d.Status)
+	require.False(t, d.Allowed)
+	return d
+}
+
+func TestMiddleware(t *testing.T) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: [2/m, 100/d]}]}}", nil)
+	for i := range 2 {
+		w := get(g, "203.0.113.9")
+		assert.Equal(t, 200, w.Code)
+		assert.Equal(t, "ok", w.Body.String())
+		assert.Equal(t, `"ip-2-per-1m";q=2;w=60, "ip-100-per-24h";q=100;w=86400`, w.Header().Get("RateLimit-Policy"))
+		assert.Contains(t, w.Header().Get("RateLimit"), fmt.Sprintf(`"ip-2-per-1m";r=%d`, 1-i))
+		assert.Empty(t, w.Header().Get("Retry-After"))
+	}
+	w := get(g, "203.0.113.9")
+	d := denialOf(t, w, 429)
+	assert.Equal(t, []string{"ip-2-per-1m"}, d.ViolatedPolicies)
+	assert.Equal(t, "60", w.Header().Get("Retry-After"))
+	assert.Contains(t, w.Header().Get("RateLimit"), `"ip-2-per-1m";r=0;t=60`)
+	assert.Equal(t, int64(2), g.served.Load())
+	assert.Equal(t, 200, get(g, "203.0.113.8").Code, "another address")
+	assert.Empty(t, g.log.String())
+}
+
+func TestMiddlewareHeadersAsTheRulesSay(t *testing.T) {
+	g := newGate(t, "{events: {e: {limits: [{per: ip, rate: 2/m}]}}, headers: x-ratelimit}", nil)
+	w := get(g, "203.0.113.9")
+	assert.Empty(t, w.Header().Get("RateLimit"))
+	assert.Equal(t, "1", w.Header().Get("X-RateLimit-Remaining"))
+	g = newGate(t, "{events: {e: {limits: [{per: ip, rate: 2/m}]}}, headers: none}", nil)
+	assert.Empty(t, get(g, "203.0.113.9").Header().Get("RateLimit"))
+}
+
+// Address and user together: the limits that are per what a request carries
+// decide it, all of them.
+func TestMiddlewareCombinesFeatures(t *testing.T) {
+	g := newGate(t, `
+events:
+  e:
+    limits:
+      - {per: [], rate: 6/m}
+      - {per: ip, rate: 4/m}
+      - {per: user, rate: 2/m}
+      - {per: [ip, user], rate: 1/m}
+    from: {user: header X-User}
+`, nil)
+	assert.Equal(t, 200, get(g, "203.0.113.9", "X-User", "a").Code)
+	d := denialOf(t, get(g, "203.0.113.9", "X-User", "a"), 429)
+	assert.Equal(t, []string{"ip+user-1-per-1m"}, d.ViolatedPolicies)
+	assert.Equal(t, 200, get(g, "203.0.113.8", "X-User", "a").Code)
+	d = denialOf(t, get(g, "203.0.113.7", "X-User", "a"), 429)
+	assert.Equal(t, []string{"user-2-per-1m"}, d.ViolatedPolicies)
+	for range 3 {
+		assert.Equal(t, 200, get(g, "203.0.113.9").Code, "no user: the limits per user do not apply")
+	}
+	d = denialOf(t, get(g, "203.0.113.9", "X-User", "b"), 429)
+	assert.Equal(t, []string{"ip-4-per-1m"}, d.ViolatedPolicies)
+	assert.Equal(t, 200, get(g, "203.0.113.6").Code)
+	d = denialOf(t, get(g, "203.0.113.5", "X-User", "c"), 429)
+	require.Len(t, d.ViolatedPolicies, 1, "the whole service")
+	assert.Empty(t, d.Limits[0].Feature)
+	assert.Equal(t, int64(6), g.served.Load())
+}
+
+func TestMiddlewareSources(t *testing.T) {
+	const limit = "{e: {limits: [{per: ip, rate: 1/m}]"
+	for name, test := range map[string]struct {
+		rules  string
+		own    map[string]api.Extractor
+		header []string // of a request by 10.0.0.1
+		want   string   // the feature that was counted
+	}{
+		"peer":                 {"{events: " + limit + "}}}", nil, []string{"X-Forwarded-For", "203.0.113.9"}, "ip:10.0.0.1"},
+		"forwarded":            {"{events: " + limit + ", from: {ip: forwarded}}}, trusted_proxies: 10.0.0.0/8}", nil, []string{"X-Forwarded-For", "198.51.100.1, 203.0.113.9"}, "ip:203.0.113.9"},
+		"forwarded, not by it": {"{events: " + limit + ", from: {ip: forwarded}}}, trusted_proxies: 10.0.0.2}", nil, []string{"X-Forwarded-For", "203.0.113.9"}, "ip:10.0.0.1"},
+		"header":               {"{events: " + limit + ", from: {ip: header X-Real-IP}}}}", nil, []string{"X-Real-IP", "203.0.113.9"}, "ip:203.0.113.9"},
+		"bearer":               {"events: {e: {limits: [{per: user, rate: 1/m}]}}", nil, []string{"Authorization", "Bearer abc"}, "user:abc"},
+		"own instead": {
+			"{events: " + limit + "}}}",
+			map[string]api.Extractor{"ip": api.FromHeader("X-Real-IP")}, []string{"X-Real-IP", "2001:db8::1"}, "ip:2001:db8::/64",
+		},
+		"own of another kind": {
+			"events: {e: {limits: [{per: tenant, rate: 1/m}]}}",
+			map[string]api.Extractor{"tenant": func(r *http.Request) (string, error) { return r.Host, nil }}, nil, "tenant:example.com",
+		},
+		"own, trusting others": {
+			"{events: " + limit + ", from: {ip: forwarded}}}, trusted_proxies: 192.0.2.0/24}",
+			map[string]api.Extractor{"ip": api.FromForwarded(proxies)}, []string{"X-Forwarded-For", "203.0.113.9"}, "ip:203.0.113.9",
+		},
+		"the whole service": {"events: {e: {limits: [{per: [], rate: 1/m}]}}", nil, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t, test.rules, func(c *api.MiddlewareConfig) { c.From = test.own })
+			clear(test.own) // which is the test's again
+			require.Equal(t, 200, get(g, "10.0.0.1", test.header...).Code)
+			d := denialOf(t, get(g, "10.0.0.1", test.header...), 429)
+			assert.Equal(t, test.want, d.Limits[0].Feature)
+		})
+	}
+}
+
+func TestMiddlewareFaultyRequests(t *testing.T) {
+	const secret = "s3cr3t"
+	for name, test := range map[string]struct {
+		rules  string
+		header []string
+		want   []string
+	}{
+		"no limit applies": {
+			"events: {e: {limits: [{per: user, rate: 1/m}, {per: [tenant, user], rate: 1/m}], from: {tenant: header X-Tenant}}}",
+			[]string{"X-Tenant", secret},
+			[]string{"no limit of e is per the features given: wanted are user, or tenant and user"},
+		},
+		"header twice": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}, {per: user, rate: 1/m}], from: {user: header X-User}}}",
+			[]string{"X-User", secret, "X-User", "b"},
+			[]string{`feature of kind "user": the header X-User is given more than once`},
+		},
+		"two tokens": {
+			"events: {e: {limits: [{per: user, rate: 1/m}]}}",
+			[]string{"Authorization", "Bearer " + secret, "Authorization", "Bearer b"},
+			[]string{`feature of kind "user": the header Authorization is given more than once`},
+		},
+		"no address": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
+			[]string{"X-Real-IP", secret},
+			[]string{`feature of kind "ip": the value is not an IP address`},
+		},
+		"a list of addresses": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Forwarded-For}}}",
+			[]string{"X-Forwarded-For", "203.0.113.9, 10.0.0.1"},
+			[]string{`feature of kind "ip": the value is not an IP address`},
+		},
+		"a whole network": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
+			[]string{"X-Real-IP", "203.0.113.0/24"},
+			[]string{`feature of kind "ip": the network is wider than the /32 by which such addresses are counted`},
+		},
+		"not UTF-8": {
+			"events: {e: {limits: [{per: user, rate: 1/m}], from: {user: header X-User}}}",
+			[]string{"X-User", secret + "\xff"},
+			[]string{`feature of kind "user": the value is not valid UTF-8`},
+		},
+		"too long": {
+			"events: {e: {limits: [{per: user, rate: 1/m}], from: {user: header X-User}}}",
+			[]string{"X-User", strings.Repeat(secret, 200)},
+			[]string{`feature of kind "user": the value has 1200 bytes, at most 1024 are taken`},
+		},
+		"several": {
+			"events: {e: {limits: [{per: a, rate: 1/m}, {per: b, rate: 1/m}], from: {a: header X-A, b: header X-B}}}",
+			[]string{"X-A", secret, "X-A", secret, "X-B", secret, "X-B", secret},
+			[]string{`feature of kind "a": the header X-A is given more than once`, `feature of kind "b": the header X-B is given more than once`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t, test.rules, nil)
+			w := get(g, "10.0.0.1", test.header...)
+			p := problem(t, w, 400)
+			var details []string
+			for _, fault := range p.Errors {
+				details = append(details, fault.Detail)
+				assert.Empty(t, fault.Pointer+fault.Parameter, "the service has a body and a query of its own")
+			}
+			assert.Equal(t, test.want, details)
+			assert.Zero(t, g.served.Load())
+			assert.NotContains(t, w.Body.String()+g.log.String(), secret)
+			assert.Empty(t, g.log.String(), "it is no fault of the service")
+		})
+	}
+}
+
+// An extractor that fails is the service's fault, not the client's: it is not
+// told why.
+func TestMiddlewareExtractorThatFails(t *testing.T) {
+	failure := errors.New("the sessions are down")
+	g := newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}, {per: other, rate: 1/m}], from: {other: header X-O}}}", func(c *api.MiddlewareConfig) {
+		c.From = map[string]api.Extractor{"user": func(*http.Request) (string, error) { return "", failure }}
+	})
+	w := get(g, "203.0.113.9", "X-O", "1", "X-O", "2")
+	assert.Equal(t, 500, w.Code)
+	assert.NotContains(t, w.Body.String(), "sessions")
+	assert.Contains(t, g.log.String(), "the user of a request: the sessions are down")
+	assert.Zero(t, g.served.Load())
+
+	g = newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+		c.From = map[string]api.Extractor{"user": func(*http.Request) (string, error) {
+			return "", fmt.Errorf("the session is over (%w)", events.ErrInvalid)
+		}}
+	})
+	assert.Equal(t, `feature of kind "user": the session is over (events: invalid)`, problem(t, get(g, "203.0.113.9"), 400).Detail)
+}
+
+func TestMiddlewareCost(t *testing.T) {
+	var cost int64
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 10/m}]}}", func(c *api.MiddlewareConfig) {
+		c.Cost = func(*http.Request) int64 { return cost }
+	})
+	for _, cost = range []int64{0, -1, hierarchy.MaxCost + 1} {
+		p := problem(t, get(g, "203.0.113.9"), 400)
+		assert.Equal(t, "cost: it is 1 to 1000000", p.Detail)
+	}
+	cost = 6
+	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
+	assert.Equal(t, int64(6), denialOf(t, get(g, "203.0.113.9"), 429).Limits[0].Count)
+	cost = 4
+	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
+	cost = 11
+	w := get(g, "203.0.113.8")
+	assert.Nil(t, denialOf(t, w, 429).RetryAfter)
+	assert.Empty(t, w.Header().Values("Retry-After"), "it never fits")
+}
+
+func TestMiddlewareEventOf(t *testing.T) {
+	g := newGate(t, "events: {read: {limits: [{per: ip, rate: 2/m}]}, write: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+		c.Event = ""
+		c.EventOf = func(r *http.Request) string { return r.Header.Get("X-Event") }
+	})
+	for event, want := range map[string][]int{
+		"": {200, 200, 200, 200}, "read": {200, 200, 429}, "write": {200, 429}, "other": {500, 500},
+	} {
+		for i, status := range want {
+			w := get(g, "203.0.113.9", "X-Event", event)
+			assert.Equal(t, status, w.Code, "%q %d", event, i)
+			if event == "" {
+				assert.Empty(t, w.Header().Get("RateLimit"))
+			}
+		}
+	}
+	assert.Equal(t, int64(4+2+1), g.served.Load())
+	assert.Contains(t, g.log.String(), "the rules in force do not name the event")
+}
+
+func TestMiddlewareOnDenied(t *testing.T) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+		c.OnDenied = func(w http.ResponseWriter, r *http.Request, d hierarchy.Decision) {
+			same, found := api.DecisionOf(r.Context())
+			assert.True(t, found)
+			assert.Equal(t, d, same)
+			http.Error(w, fmt.Sprintf("come back in %ds", d.RetryAfter), http.StatusServiceUnavailable)
+		}
+	})
+	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
+	w := get(g, "203.0.113.9")
+	assert.Equal(t, 503, w.Code)
+	assert.Equal(t, "come back in 60s\n", w.Body.String())
+	assert.Equal(t, "60", w.Header().Get("Retry-After"))
+	assert.Contains(t, w.Header().Get("RateLimit"), "r=0;t=60")
+	assert.Equal(t, int64(1), g.served.Load())
+}
+
+func TestDecisionOf(t *testing.T) {
+	_, found := api.DecisionOf(t.Context())
+	assert.False(t, found)
+
+	rules := parseRules(t, "events: {e: {limits: [{per: ip, rate: 3/m}]}, inner: {limits: [{per: ip, rate: 9/m}]}}")
+	config := api.MiddlewareConfig{
+		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
+		Rules:   func() *events.Rules { return rules }, Event: "e",
+	}
+	outer, err := api.NewMiddleware(config)
+	require.NoError(t, err)
+	config.Event = "inner"
+	inner, err := api.NewMiddleware(config)
+	require.NoError(t, err)
+	remaining := func(r *http.Request) int64 {
+		d, found := api.DecisionOf(r.Context())
+		assert.True(t, found)
+		assert.True(t, d.Allowed)
+		return d.Limits[0].Remaining
+	}
+	h := outer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		before := remaining(r)
+		inner(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, before, " ", remaining(r))
+		})).ServeHTTP(w, r)
+	}))
+	assert.Equal(t, "2 8", get(h, "203.0.113.9").Body.String())
+	assert.Equal(t, "1 7", get(h, "203.0.113.9").Body.String())
+}
+
+func TestMiddlewareWithoutAStore(t *testing.T) {
+	for onError, want := range map[string]int{"allow": 200, "deny": 503} {
+		g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m, on_error: "+onError+"}]}}", func(c *api.MiddlewareConfig) {
+			c.Limiter = newTestLimiter(t, failingStore{})
+			c.OnDenied = func(http.ResponseWriter, *http.Request, hierarchy.Decision) { t.Error("it is not denied by a limit") }
+		})
+		for range 3 {
+			w := get(g, "203.0.113.9")
+			assert.Equal(t, want, w.Code, onError)
+			if want == 503 {
+				assert.Equal(t, wire.TypeProblem, w.Header().Get("Content-Type"))
+				assert.Empty(t, w.Header().Get("Retry-After"))
+			}
+		}
+		if want == 503 {
+			assert.Zero(t, g.served.Load())
+			assert.Equal(t, 1, strings.Count(g.log.String(), "msg="), "one line a second: %s", g.log)
+		}
+	}
+}
+
+// pausingStore lets a test act while a hit is on its way.
+type pausingStore struct {
+	hierarchy.Store
+	during func()
+}
+
+func (s *pausingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	s.during()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// A client that leaves before its hit is not counted and not served. One that
+// leaves in its midst is counted all the same: leaving is no way past a limit.
+func TestMiddlewareAndAClientThatLeaves(t *testing.T) {
+	store := &pausingStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), during: func() {}}
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 2/m}]}}", func(c *api.MiddlewareConfig) {
+		c.Limiter = newTestLimiter(t, store)
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	store.during = leave
+	for range 2 {
+		g.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	assert.Equal(t, int64(1), g.served.Load(), "the first one only: it left in the midst of its hit")
+	assert.Empty(t, g.log.String())
+
+	store.during = func() {}
+	w := get(g, "192.0.2.1")
+	assert.Equal(t, 200, w.Code)
+	assert.Equal(t, `"ip-2-per-1m";r=0`, w.Header().Get("RateLimit"), "the first was counted, the second was not")
+	assert.Equal(t, 429, get(g, "192.0.2.1").Code)
+}
+
+// A handler that panics has been counted, once, and its panic goes on.
+func TestMiddlewareAndAHandlerThatPanics(t *testing.T) {
+	rules := parseRules(t, "events: {e: {limits: [{per: ip, rate: 3/m}]}}")
+	middleware, err := api.NewMiddleware(api.MiddlewareConfig{
+		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
+		Rules:   func() *events.Rules { return rules }, Event: "e",
+	})
+	require.NoError(t, err)
+	panicking := true
+	h := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if panicking {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	for range 2 {
+		assert.PanicsWithValue(t, http.ErrAbortHandler, func() { get(h, "203.0.113.9") })
+	}
+	panicking = false
+	w := get(h, "203.0.113.9")
+	assert.Equal(t, 200, w.Code)
+	assert.Equal(t, `"ip-3-per-1m";r=0`, w.Header().Get("RateLimit"))
+	assert.Equal(t, 429, get(h, "203.0.113.9").Code)
+}
+
+// What panics before the hit is not counted.
+func TestMiddlewareAndAnExtractorThatPanics(t *testing.T) {
+	panicking := true
+	g := newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+		c.From = map[string]api.Extractor{"user": func(*http.Request) (string, error) {
+			if panicking {
+				panic("no session")
+			}
+			return "42", nil
+		}}
+	})
+	assert.PanicsWithValue(t, "no session", func() { get(g, "203.0.113.9") })
+	panicking = false
+	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
+	assert.Equal(t, int64(1), g.served.Load())
+}
+
+func TestMiddlewareManyAtOnce(t *testing.T) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 10/d}, {per: [ip, user], rate: 500/h}]}}", nil)
+	var running sync.WaitGroup
+	for range 200 {
+		running.Go(func() { get(g, "203.0.113.9", "Authorization", "Bearer x") })
+	}
+	running.Wait()
+	assert.Equal(t, int64(10), g.served.Load())
+}
+
+// Rules are taken once for each request, when it comes; those that no longer name
+// the event let nothing through.
+func TestMiddlewareFollowsTheRules(t *testing.T) {
+	var rules atomic.Pointer[events.Rules]
+	rules.Store(parseRules(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}"))
+	var asked atomic.Int64
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+		c.Rules = func() *events.Rules { asked.Add(1); return rules.Load() }
+	})
+	before := asked.Load()
+	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
+	assert.Equal(t, 429, get(g, "203.0.113.9").Code)
+	assert.Equal(t, before+2, asked.Load())
+	rules.Store(parseRules(t, "events: {e: {limits: [{per: ip, rate: 2/m}]}}"))
+	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
+	rules.Store(parseRules(t, "events: {other: {limits: [{per: ip, rate: 2/m}]}}"))
+	assert.Equal(t, 500, get(g, "203.0.113.8").Code)
+	assert.Equal(t, int64(2), g.served.Load())
+}
+
+// The middleware hands on the very writer it was given, so what it can do beyond
+// writing is not lost, and a request that has all it had.
+func TestMiddlewareInRouters(t *testing.T) {
+	rules := parseRules(t, "events: {e: {limits: [{per: id, rate: 1/m}]}}")
+	config := api.MiddlewareConfig{
+		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
+		Rules:   func() *events.Rules { return rules }, Event: "e",
+	}
+	t.Run("gorilla/mux", func(t *testing.T) {
+		config.From = map[string]api.Extractor{"id": func(r *http.Request) (string, error) { return mux.Vars(r)["id"], nil }}
+		limit, err := api.NewMiddleware(config)
+		require.NoError(t, err)
+		router := mux.NewRouter()
+		router.Use(limit)
+		router.HandleFunc("/gorilla/{id}", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, mux.Vars(r)["id"]) })
+		assert.Equal(t, "7", request(t, router, "GET", "/gorilla/7", "").Body.String())
+		assert.Equal(t, 429, request(t, router, "GET", "/gorilla/7", "").Code)
+		assert.Equal(t, "8", request(t, router, "GET", "/gorilla/8", "").Body.String())
+		assert.Equal(t, 404, request(t, router, "GET", "/", "").Code)
+	})
+	t.Run("http.ServeMux", func(t *testing.T) {
+		config.From = map[string]api.Extractor{"id": func(r *http.Request) (string, error) { return r.PathValue("id"), nil }}
+		limit, err := api.NewMiddleware(config)
+		require.NoError(t, err)
+		router := http.NewServeMux()
+		var given, got http.ResponseWriter
+		limited := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got = w
+			fmt.Fprint(w, r.Pattern, r.PathValue("id"))
+		}))
+		router.HandleFunc("GET /std/{id}", func(w http.ResponseWriter, r *http.Request) {
+			given = w
+			limited.ServeHTTP(w, r)
+		})
+		assert.Equal(t, "GET /std/{id}9", request(t, router, "GET", "/std/9", "").Body.String())
+		assert.Same(t, given, got)
+		assert.Equal(t, 429, request(t, router, "GET", "/std/9", "").Code)
+	})
+}
+
+func TestNewMiddlewareReportsAllFaults(t *testing.T) {
+	rules := parseRules(t, `
+events:
+  e: {limits: [{per: ip, rate: 1/m}]}
+  plain: {}
+  login: {limits: [{per: email, rate: 1/m}, {per: [ip, tenant], rate: 1/m}]}
+  said: {limits: [{per: ip, rate: 1/m}, {per: email, rate: 1/m}], from: {email: none}}
+`)
+	inForce := func() *events.Rules { return rules }
+	limiter := newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}))
+	forwarded := &events.Rules{Events: map[string]*events.Event{"e": {
+		Name: "e", Rules: events.Example().Events["url_shorten"].Rules, From: map[string]events.Source{"ip": {Place: events.FromForwarded}},
+	}}}
+	for name, test := range map[string]struct {
+		config api.MiddlewareConfig
+		faults []string
+	}{
+		"nothing": {api.MiddlewareConfig{}, []string{"Limiter is missing", "Event is missing, and so is EventOf", "Rules is missing"}},
+		"both":    {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "e", EventOf: func(*http.Request) string { return "" }}, []string{"both given"}},
+		"no rules": {
+			api.MiddlewareConfig{Limiter: limiter, Rules: func() *events.Rules { return nil }, Event: "e"}, []string{"Rules returns none"},
+		},
+		"unknown event": {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "f"}, []string{`the rules do not name "f"`}},
+		"no limits":     {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "plain"}, []string{"plain has no limits"}},
+		"no sources": {
+			api.MiddlewareConfig{Rules: inForce, Event: "login"},
+			[]string{"Limiter is missing", "login has limits per email", "login has limits per tenant"},
+		},
+		"no proxies": {
+			api.MiddlewareConfig{Limiter: limiter, Rules: func() *events.Rules { return forwarded }, Event: "e"}, []string{"believed from TrustedProxies only"},
+		},
+		"kinds": {
+			api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "e", From: map[string]api.Extractor{"User": api.FromBearer, "ip": nil}},
+			[]string{`From: "User": a kind is 1 to 32`, `From: "ip" has no extractor`},
+		},
+		"fine": {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "e"}, nil},
+		"said": {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "said"}, nil},
+		"own sources": {
+			api.MiddlewareConfig{
+				Limiter: limiter, Rules: inForce, Event: "login",
+				From: map[string]api.Extractor{"email": api.FromHeader("X-Email"), "tenant": api.FromNone},
+			}, nil,
+		},
+		"own proxies": {
+			api.MiddlewareConfig{
+				Limiter: limiter, Rules: func() *events.Rules { return forwarded }, Event: "e",
+				From: map[string]api.Extractor{"ip": api.FromForwarded(proxies)},
+			}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			middleware, err := api.NewMiddleware(test.config)
+			if test.faults == nil {
+				assert.NoError(t, err)
+				assert.NotNil(t, middleware)
+				return
+			}
+			require.Error(t, err)
+			assert.Nil(t, middleware)
+			lines := strings.Split(err.Error(), "\n")
+			require.Len(t, lines, len(test.faults), err)
+			for i, fault := range test.faults {
+				assert.Contains(t, lines[i], "api: middleware: ")
+				assert.Contains(t, lines[i], fault)
+			}
+		})
+	}
+}
+
+func BenchmarkMiddleware(b *testing.B) {
+	rules, err := events.ParseRules([]byte("{events: {e: {limits: [{per: ip, rate: 100000000/m}], from: {ip: forwarded}}}, trusted_proxies: 10.0.0.0/8}"))
+	require.NoError(b, err)
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now})
+	require.NoError(b, err)
+	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Limiter: limiter, Rules: func() *events.Rules { return rules }, Event: "e"})
+	require.NoError(b, err)
+	h := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.1, 203.0.113.9, 10.0.0.2")
+	b.ReportAllocs()
+	for b.Loop() {
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}

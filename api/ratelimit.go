@@ -1,0 +1,127 @@
+package api
+
+import (
+	"cmp"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// setRateLimitHeaders sets the headers that tell a client how it stands: those of
+// draft-ietf-httpapi-ratelimit-headers, the older X-RateLimit ones, or neither, as
+// the rules say, and on a denial Retry-After.
+//
+// Shadow limits are not among them: what is not enforced is no client's concern.
+// Nor is, of the limits whose counters could not be asked, how they stand.
+func setRateLimitHeaders(header http.Header, rules *events.Rules, _ *events.Event, d hierarchy.Decision) {
+	if !d.Allowed && !d.Unavailable && d.RetryAfter != hierarchy.Never {
+		header.Set("Retry-After", strconv.FormatInt(int64(d.RetryAfter), 10))
+	}
+	if rules.Sends(events.HeaderRateLimit) {
+		setStructured(header, d.Limits)
+	}
+	if rules.Sends(events.HeaderXRateLimit) {
+		setTightest(header, d.Limits)
+	}
+}
+
+// setStructured sets RateLimit-Policy and RateLimit.
+//
+// The parameter t, the seconds until there is more, is that of a limit that denies.
+// One that admits has none: when its next event leaves the window is not known
+// without more reads, and a 0 would tell clients that pace themselves by r and t
+// to send all that remains at once.
+func setStructured(header http.Header, limits []hierarchy.LimitState) {
+	var policies, states structuredList
+	for _, s := range limits {
+		if s.Shadow {
+			continue
+		}
+		policies.add(s.Name)
+		policies.param("q", s.N)
+		policies.param("w", int64(s.Window/time.Second))
+		if unknown(s) {
+			continue
+		}
+		states.add(s.Name)
+		states.param("r", remaining(s))
+		if !s.Allowed && s.Reset != hierarchy.Never {
+			states.param("t", int64(s.Reset))
+		}
+	}
+	policies.set(header, "RateLimit-Policy")
+	states.set(header, "RateLimit")
+}
+
+// structuredList is a list of strings with integers for parameters, as structured
+// fields (RFC 9651) write it. A library for all of them takes ten times the time,
+// on every hit; the tests have one read what this writes.
+type structuredList []byte
+
+// add adds the name of a limit, in which nothing has to be escaped.
+func (l *structuredList) add(name string) {
+	if len(*l) > 0 {
+		*l = append(*l, ", "...)
+	}
+	*l = append(*l, '"')
+	*l = append(*l, name...)
+	*l = append(*l, '"')
+}
+
+// param adds a parameter to the string added last.
+func (l *structuredList) param(name string, value int64) {
+	*l = append(*l, ';')
+	*l = append(*l, name...)
+	*l = append(*l, '=')
+	*l = strconv.AppendInt(*l, value, 10)
+}
+
+// set sets the header. There are no empty lists.
+func (l *structuredList) set(header http.Header, name string) {
+	if len(*l) > 0 {
+		header.Set(name, string(*l))
+	}
+}
+
+// setTightest sets X-RateLimit-Limit, -Remaining and -Reset, the latter in seconds
+// from now. Where no time will do there is no -Reset.
+func setTightest(header http.Header, limits []hierarchy.LimitState) {
+	s, found := tightest(limits)
+	if !found {
+		return
+	}
+	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
+	header.Set("X-RateLimit-Remaining", strconv.FormatInt(remaining(s), 10))
+	if s.Reset != hierarchy.Never {
+		header.Set("X-RateLimit-Reset", strconv.FormatInt(int64(s.Reset), 10))
+	}
+}
+
+// tightest returns the limit that a client has to mind first, if there is one: of
+// those that deny the one that does it for longest, else the one with the least
+// remaining. Of equals it is the first.
+func tightest(limits []hierarchy.LimitState) (tightest hierarchy.LimitState, found bool) {
+	minded := slices.DeleteFunc(slices.Clone(limits), func(s hierarchy.LimitState) bool { return s.Shadow || unknown(s) })
+	if len(minded) == 0 {
+		return hierarchy.LimitState{}, false
+	}
+	return slices.MinFunc(minded, func(a, b hierarchy.LimitState) int {
+		return cmp.Or(cmp.Compare(denies(b), denies(a)), cmp.Compare(remaining(a), remaining(b)))
+	}), true
+}
+
+// denies returns for how long the limit denies the hit: 0 where it does not.
+func denies(s hierarchy.LimitState) int64 {
+	switch {
+	case s.Allowed:
+		return 0
+	case s.Reset == hierarchy.Never:
+		return math.MaxInt64
+	}
+	return int64(s.Reset)
+}

@@ -1,0 +1,325 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// The body of a route that takes none is not ignored: what it names would not be
+// what is forgotten.
+func TestABodyThatNobodyReadsDeletesNothing(t *testing.T) {
+	s := newServer()
+	require.Equal(t, 200, request(t, s, "POST", "/v1/events/export/increment", `{"features": {"ip": "203.0.113.9"}, "by": 3}`).Code)
+	for _, body := range []io.Reader{
+		strings.NewReader(`{"features": {"ip": "203.0.113.9"}}`),
+		io.MultiReader(strings.NewReader(`{"features": {"ip": "203.0.113.9"}}`)), // of no known length
+	} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("DELETE", "/v1/events/export/counters", body))
+		p := problem(t, w, 400)
+		assert.Equal(t, "this route takes no body: what is asked for stands in the path and the query", p.Detail)
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("DELETE", "/v1/events/export/counters", io.MultiReader(bytes.NewReader(make([]byte, 1<<20+1)))))
+	problem(t, w, 413)
+	assert.Equal(t, int64(3), answer[wire.Count](t, request(t, s, "GET", "/v1/events/export/count?window=1m", "")).Count)
+
+	w = httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("DELETE", "/v1/events/export/counters", io.MultiReader()))
+	assert.Equal(t, 204, w.Code, "an empty one of no known length is none")
+}
+
+func TestTheLargestBody(t *testing.T) {
+	s := newServer()
+	for size, status := range map[int]int{1 << 20: 200, 1<<20 + 1: 413} {
+		body := `{"features": {"user": "42"}}`
+		body += strings.Repeat(" ", size-len(body))
+		assert.Equal(t, status, request(t, s, "POST", "/v1/events/plain/increment", body).Code, size)
+		r := httptest.NewRequest("POST", "/v1/events/plain/increment", io.MultiReader(strings.NewReader(body)))
+		r.Header.Set("Content-Type", wire.TypeJSON)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		assert.Equal(t, status, w.Code, "%d, of no known length", size)
+	}
+}
+
+// Who asks before it sends a body that is too large need not send it.
+func TestABodyThatIsTooLargeIsNotAskedFor(t *testing.T) {
+	server := httptest.NewServer(newServer())
+	defer server.Close()
+	for _, head := range []string{
+		"POST /v1/events/plain/increment", "POST /v1/events/plain/hit", "POST /v1/batch", "DELETE /v1/events/export/counters",
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", head, 1<<20+1)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err, head)
+		response.Body.Close()
+		assert.Equal(t, 413, response.StatusCode, head)
+	}
+}
+
+func TestWhatIsWantedIsSaid(t *testing.T) {
+	s := newServer()
+	const moment = "a time is RFC 3339, as in 2006-01-02T15:04:05Z, or whole Unix seconds"
+	for _, test := range []struct{ method, target, body, detail string }{
+		{"POST", "/v1/events/plain/increment", `[]`, "an object is wanted"},
+		{"POST", "/v1/events/plain/increment", `null`, "an object is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"features": []}`, "/features: an object of kind: value is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"features": null}`, "/features: an object of kind: value is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"features": {"user": 42}}`, "/features/user: a string is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"features": {"user": null}}`, "/features/user: a string is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"by": "1"}`, "/by: a whole number is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"by": 1.5}`, "/by: a whole number is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"by": null}`, "/by: a whole number is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"by": 99999999999999999999}`, "/by: the number is too large"},
+		{"POST", "/v1/events/plain/increment", `{"at": null}`, "/at: " + moment},
+		{"POST", "/v1/events/plain/increment", `{"at": []}`, "/at: " + moment},
+		{"POST", "/v1/batch", `{"hits": {}}`, "/hits: a list is wanted"},
+		{"POST", "/v1/batch", `{"hits": [7]}`, "/hits/0: an object is wanted"},
+		{"POST", "/v1/batch", `{"hits": [{"event": 7}]}`, "/hits/0/event: a string is wanted"},
+		{"POST", "/v1/events/plain/increment", `{"more": 1}`, "/more: the field is unknown"},
+		{"GET", "/v1/events/plain/count?feature=user:42&window=60", "", "window: it is written like 90s, 15m, 24h or 7d"},
+		{"GET", "/v1/events/plain/count?feature=user:42&window=1500ms", "", "window: it is in whole seconds"},
+		{"GET", "/v1/events/plain/count?feature=user:42&window=xd", "", "window: days are written as a whole number, as in 7d"},
+		{"GET", "/v1/events/plain/count?feature=user:&window=1m", "", "feature: the value is empty"},
+		{"GET", "/v1/events/plain/history?feature=user:42&level=week", "", "level: it is second, minute, hour or day"},
+		{"GET", "/v1/events/plain/count?feature=user:42&window=1m&a=1", "", `a parameter is unknown: this route takes ["feature" "window" "at"]`},
+		{"GET", "/v1/events/plain/count?feature=user:42&window=1m&a=1&b=1", "", `2 parameters are unknown: this route takes ["feature" "window" "at"]`},
+	} {
+		assert.Equal(t, test.detail, problem(t, request(t, s, test.method, test.target, test.body), 400).Detail, "%s %s", test.target, test.body)
+	}
+	for _, test := range bad {
+		if test.status == 400 {
+			w := request(t, s, test.method, test.target, test.body)
+			assert.NotRegexp(t, "(api|wire|events|hierarchy|json|jsontext): ", w.Body, "%s %.100s", test.target, test.body)
+		}
+	}
+
+	// In a batch the place of a hit's fault is that in the batch.
+	w := request(t, s, "POST", "/v1/batch", `{"hits": [{"event": "url_shorten", "features": {"ip": "x"}}]}`)
+	assert.Equal(t, "/hits/0/features/ip: the value is not an IP address", answer[wire.Results](t, w).Results[0].Detail)
+}
+
+// A name in a body may be a value that lost its way.
+func TestNamesThatAreNotTheContractsAreNotRepeated(t *testing.T) {
+	s := newServer()
+	for _, secret := range []string{"alice@example.org", "Secret", "4915112345", strings.Repeat("x", 900_000), "a/b", "~", "\u2028"} {
+		for body, place := range map[string]string{
+			`{%s: 1}`:                                 "",
+			`{%s: {"a": {}}}`:                         "",
+			`{"features": {%s: 7}}`:                   "/features",
+			`{"features": {%s: {}}}`:                  "/features",
+			`{"features": {%[1]s: "a", %[1]s: "b"}}`:  "/features",
+			`{"features": {%s: "a}`:                   "/features",
+			`{"hits": [{"event": "plain", %s: "a"}]}`: "/hits/0",
+		} {
+			name, err := json.Marshal(secret)
+			require.NoError(t, err)
+			target := "/v1/events/plain/increment"
+			if strings.Contains(body, "hits") {
+				target = "/v1/batch"
+			}
+			w := request(t, s, "POST", target, fmt.Sprintf(body, name))
+			p := problem(t, w, 400)
+			assert.NotContains(t, w.Body.String(), string(name[1:len(name)-1])+"\"", "%.100s", body)
+			assert.Less(t, w.Body.Len(), 1000)
+			if len(secret) < 100 || !strings.Contains(body, "%[1]s") { // twice it is too large
+				assert.Equal(t, place, p.Errors[0].Pointer, "%.100s %.100s", secret, body)
+			}
+		}
+	}
+	p := problem(t, request(t, s, "POST", "/v1/events/plain/increment", `{"csot": 1}`), 400)
+	assert.Equal(t, "/csot", p.Errors[0].Pointer, "a slip of the finger is shown")
+}
+
+// The same request has the same answer, and however much is wrong, a bounded one.
+func TestProblemsAreSteadyAndBounded(t *testing.T) {
+	s := newServer()
+	var first string
+	for i := range 20 {
+		w := request(t, s, "GET", "/v1/events/url_shorten/count?at=1&at=2&window=1m&window=2m&d=1&c=1&b=1&a=1&feature=ip:x", "")
+		problem(t, w, 400)
+		if i == 0 {
+			first = w.Body.String()
+		}
+		require.Equal(t, first, w.Body.String())
+	}
+	for _, query := range []string{strings.Repeat("feature=&", 10_000), strings.Repeat("feature=a:b&", 10_000)} {
+		for _, route := range []string{"count?window=1m&", "check?", "history?level=hour&"} {
+			w := request(t, s, "GET", "/v1/events/url_shorten/"+route+query, "")
+			p := problem(t, w, 400)
+			assert.Equal(t, "10000 features in one request, at most 16 are taken", p.Errors[0].Detail)
+			assert.LessOrEqual(t, len(p.Errors), 17)
+			assert.Less(t, w.Body.Len(), 4<<10)
+		}
+	}
+	var unknown strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&unknown, "x%d=1&", i)
+	}
+	w := request(t, s, "GET", "/v1/events/url_shorten/count?window=1m&feature=ip:203.0.113.9&"+unknown.String(), "")
+	assert.Len(t, problem(t, w, 400).Errors, 1)
+}
+
+// broken is a handler whose rules panic, or whatever else do does.
+func broken(log io.Writer, do func() *events.Rules) http.Handler {
+	return api.NewHandler(api.Config{Rules: do, Log: slog.New(slog.NewTextHandler(log, nil))})
+}
+
+func TestAPanicIsAnsweredAndLogged(t *testing.T) {
+	var log bytes.Buffer
+	h := broken(&log, func() *events.Rules { panic("out of order") })
+	w := request(t, h, "GET", "/v1/events", "")
+	problem(t, w, 500)
+	assert.Contains(t, log.String(), "level=ERROR")
+	assert.Contains(t, log.String(), "out of order")
+	assert.Contains(t, log.String(), "requests_test.go", "and where")
+	assert.NotContains(t, w.Body.String(), "order")
+
+	h = broken(io.Discard, func() *events.Rules { panic(http.ErrAbortHandler) })
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { request(t, h, "GET", "/v1/events", "") })
+}
+
+// brokenWriter panics when the body is written.
+type brokenWriter struct{ *httptest.ResponseRecorder }
+
+func (brokenWriter) Write([]byte) (int, error) { panic("out of order") }
+
+func TestAPanicBehindTheAnswersBeginBreaksItOff(t *testing.T) {
+	s := newServer()
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		s.ServeHTTP(brokenWriter{httptest.NewRecorder()}, httptest.NewRequest("GET", "/v1/events", nil))
+	})
+	assert.Contains(t, s.log.String(), "out of order")
+}
+
+// namedStore fails as that server does.
+type namedStore struct {
+	hierarchy.Store
+	fail func() error
+}
+
+func (s namedStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
+	return 0, s.fail()
+}
+
+// What fails is logged once a second for each cause, with how often it did.
+func TestFailuresOfTheStoreAreLoggedByCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		n := 0
+		h := newHandler(namedStore{fail: func() error {
+			n++
+			if n%2 == 0 {
+				return errors.New("server b is down")
+			}
+			return fmt.Errorf("server a: %w", &net.OpError{
+				Op: "read", Net: "tcp", Err: errors.New("connection reset by peer"),
+				Source: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: n}, Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 11211},
+			})
+		}}, &log, nil)
+		for range 10 {
+			request(t, h, "GET", url24h+"203.0.113.9", "")
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "server a"), &log)
+		assert.Equal(t, 1, strings.Count(log.String(), "server b"), &log)
+		time.Sleep(time.Second)
+		log.Reset()
+		request(t, h, "GET", url24h+"203.0.113.9", "")
+		assert.Contains(t, log.String(), "server a")
+		assert.Contains(t, log.String(), "suppressed=4")
+	})
+}
+
+// stuckLog is a standard error that nobody reads, until it is let go.
+type stuckLog struct {
+	release chan struct{}
+	mu      sync.Mutex
+	bytes.Buffer
+}
+
+func (l *stuckLog) Write(p []byte) (int, error) {
+	<-l.release
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &stuckLog{release: make(chan struct{})}
+		failing := newHandler(failingStore{}, log, nil)
+		panicking := broken(log, func() *events.Rules { panic("no rules") })
+		refusing := newLimits(t, "events: {e: {limits: [{per: ip, rate: 2/d, on_error: deny}]}}")
+		refusing.broken.Store(true)
+		refusing.Handler = api.NewHandler(api.Config{
+			Rules: refusing.rules.Load, Log: slog.New(slog.NewTextHandler(log, nil)),
+			Limiter: limiterOf(t, breakable{refusing.store, &refusing.broken, &refusing.adds}),
+		})
+		for _, ask := range []func() int{
+			func() int { return request(t, failing, "GET", url24h+"203.0.113.9", "").Code },
+			func() int { return request(t, panicking, "GET", "/v1/events", "").Code },
+			func() int { return refusing.hit(t).Code },
+		} {
+			go ask()
+			synctest.Wait() // it is stuck
+			for range 10 {
+				assert.GreaterOrEqual(t, ask(), 500)
+			}
+		}
+		close(log.release)
+	})
+}
+
+func limiterOf(t *testing.T, store hierarchy.Store) *hierarchy.Limiter {
+	t.Helper()
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	require.NoError(t, err)
+	return limiter
+}
+
+// What net/http has to say is a warning, once a second, and nobody waits for the log.
+func TestTheServersOwnLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &stuckLog{release: make(chan struct{})}
+		server := api.NewServer(http.NotFoundHandler(), slog.New(slog.NewTextHandler(log, nil)))
+		for i := range 10 {
+			server.ErrorLog.Printf("http: Accept error: %d", i)
+		}
+		synctest.Wait()
+		close(log.release)
+		synctest.Wait()
+		assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
+		assert.Contains(t, log.String(), "Accept error")
+		time.Sleep(time.Second)
+		server.ErrorLog.Print("http: one more")
+		synctest.Wait()
+		assert.Contains(t, log.String(), "suppressed=9")
+	})
+}

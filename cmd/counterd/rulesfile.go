@@ -1,0 +1,351 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	// quiet is how long a rules file has to stay the same before it is judged, so
+	// that one that is still being written is not.
+	quiet = 100 * time.Millisecond
+	// glance is how often the file is looked at without being told of a change:
+	// network file systems tell of none, nor is one told of in the links to a folder
+	// on the way to the file.
+	glance = 5 * time.Second
+	// maxFaultsLogged bounds the lines in the log for one broken file.
+	maxFaultsLogged = 1000
+)
+
+// rulesFile holds the rules in force, and follows the file that they come from. A
+// broken edit leaves those in force where they are.
+type rulesFile struct {
+	path    string // absolute
+	follows bool   // false: there is no file, or one that cannot be read twice
+	log     *slog.Logger
+	now     func() time.Time
+	rules   atomic.Pointer[events.Rules]
+	reloads reloads
+
+	hangup  chan os.Signal
+	watcher *fsnotify.Watcher // nil: there is none to be had
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	// Of the goroutine that follows the file.
+	paths     watched
+	watchFail string   // why the file could not be watched when last tried
+	inForce   snapshot // what the rules in force came from
+	judged    snapshot // what was last found to be good or broken
+	seen      snapshot // what is to be judged once it has been the same for a while
+	settle    *time.Timer
+	settling  bool // the timer is running
+	asked     bool // by SIGHUP: it wants an answer even if nothing has changed
+}
+
+// reloads counts what became of the rules file since the start.
+type reloads struct {
+	generation atomic.Int64 // of the rules in force; the first is 1
+	failures   atomic.Int64 // versions of the file that were broken or could not be read
+}
+
+// openRules reads the rules file, or takes the example where none is named, and
+// follows it until Close. SIGHUP is caught from here on.
+func openRules(path string, log *slog.Logger) (*rulesFile, error) {
+	f := &rulesFile{log: log, now: time.Now, hangup: make(chan os.Signal, 1), done: make(chan struct{})}
+	signal.Notify(f.hangup, syscall.SIGHUP)
+	if err := f.open(path); err != nil {
+		signal.Stop(f.hangup)
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	go f.follow(ctx)
+	return f, nil
+}
+
+// Close ends the following of the file. The rules in force stay readable.
+func (f *rulesFile) Close() {
+	f.cancel()
+	<-f.done
+	signal.Stop(f.hangup)
+}
+
+// Rules returns the rules in force. Nothing changes in them: who works with what one
+// call returned works with one version of the file.
+func (f *rulesFile) Rules() *events.Rules { return f.rules.Load() }
+
+// open puts the first rules in force.
+func (f *rulesFile) open(path string) (err error) {
+	rules := events.Example()
+	if path != "" {
+		if f.path, err = filepath.Abs(path); err != nil {
+			return err
+		}
+		f.inForce = takeSnapshot(f.path)
+		f.follows = !errors.Is(f.inForce.err, errNotRegular)
+		if rules, err = f.first(path); err != nil {
+			return err
+		}
+		if !f.follows {
+			f.log.Info("the rules are not in a regular file: they are read once", "file", path)
+		}
+	}
+	f.judged = f.inForce
+	f.rules.Store(rules)
+	f.reloads.generation.Store(1)
+	return nil
+}
+
+// first reads the first rules.
+func (f *rulesFile) first(path string) (*events.Rules, error) {
+	if !f.follows || f.inForce.err != nil {
+		return events.ReadRules(path)
+	}
+	rules, err := events.ParseRules(f.inForce.data)
+	if err != nil {
+		return nil, fmt.Errorf("%s:\n%w", path, err)
+	}
+	return rules, nil
+}
+
+// follow judges each new version of the file until the context ends.
+func (f *rulesFile) follow(ctx context.Context) {
+	defer close(f.done)
+	f.settle = time.NewTimer(quiet)
+	f.settle.Stop()
+	var changes chan fsnotify.Event
+	var faults chan error
+	var glances <-chan time.Time
+	if f.follows {
+		if watcher, err := fsnotify.NewWatcher(); err != nil {
+			f.unwatched(err)
+		} else {
+			f.watcher, changes, faults = watcher, watcher.Events, watcher.Errors
+			defer watcher.Close()
+		}
+		ticker := time.NewTicker(glance)
+		defer ticker.Stop()
+		glances = ticker.C
+		// It may have changed since it was opened.
+		f.watch()
+		f.look()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.hangup:
+			f.hungUp()
+		case change := <-changes:
+			if f.paths.concern(f.path, change.Name) {
+				f.watch()
+				f.look()
+			}
+		case err := <-faults:
+			f.log.Warn("watching the rules file", "error", err)
+			f.look()
+		case <-glances:
+			f.watch()
+			f.look()
+		case <-f.settle.C:
+			f.settled()
+		}
+	}
+}
+
+func (f *rulesFile) hungUp() {
+	if !f.follows {
+		f.log.Info("SIGHUP: there is no rules file to read again")
+		return
+	}
+	f.asked = true
+	f.look()
+}
+
+// look has the file judged, once it has been quiet, if it is not what was judged
+// last.
+func (f *rulesFile) look() {
+	if !f.settling {
+		f.seen = takeSnapshot(f.path)
+		if !f.asked && f.seen.equal(f.judged) {
+			return
+		}
+	}
+	f.settling = true
+	f.settle.Reset(quiet)
+}
+
+// settled judges the file if it still is as it was last seen.
+func (f *rulesFile) settled() {
+	found := takeSnapshot(f.path)
+	if !found.equal(f.seen) {
+		f.seen = found
+		f.settle.Reset(quiet)
+		return
+	}
+	f.judge(found)
+	f.settling, f.asked = false, false
+}
+
+// judge puts the rules in force that were found, if they are new and good.
+func (f *rulesFile) judge(found snapshot) {
+	known := found.equal(f.judged)
+	f.judged = found
+	switch {
+	case found.equal(f.inForce):
+		level := slog.LevelDebug
+		if f.asked || !known {
+			level = slog.LevelInfo
+		}
+		f.log.Log(context.Background(), level, "the rules file holds the rules in force",
+			"file", f.path, "generation", f.reloads.generation.Load())
+	case known && !f.asked:
+		f.log.Debug("the rules file is as broken as it was", "file", f.path)
+	case found.err != nil:
+		f.refuse(found.err)
+	default:
+		rules, err := events.ParseRules(found.data)
+		if err != nil {
+			f.refuse(err)
+			return
+		}
+		f.inForce = found
+		f.rules.Store(events.Succeed(f.rules.Load(), rules, f.now().Unix()))
+		f.log.Info("rules reloaded", "file", f.path, "generation", f.reloads.generation.Add(1), "events", len(rules.Events))
+	}
+}
+
+// refuse says why the rules in force stay.
+func (f *rulesFile) refuse(err error) {
+	const stay = "rules not reloaded, those in force stay"
+	failures := f.reloads.failures.Add(1)
+	generation := f.reloads.generation.Load()
+	faults, ok := errors.AsType[events.Faults](err)
+	if !ok {
+		f.log.Error(stay, "file", f.path, "generation", generation, "failures", failures, "error", err)
+		return
+	}
+	f.log.Error(stay, "file", f.path, "generation", generation, "failures", failures, "faults", len(faults))
+	for _, fault := range faults[:min(len(faults), maxFaultsLogged)] {
+		f.log.Error("fault in the rules file", "file", f.path, "line", fault.Line, "fault", fault.Error())
+	}
+	if len(faults) > maxFaultsLogged {
+		f.log.Error("more faults in the rules file: counterd validate shows all", "file", f.path, "faults", len(faults)-maxFaultsLogged)
+	}
+}
+
+// watch sees to it that the folders in which the file can be replaced are
+// watched: those of the file and of the link to it.
+func (f *rulesFile) watch() {
+	f.paths = watchedPaths(f.path)
+	if f.watcher == nil {
+		return
+	}
+	for _, folder := range f.watcher.WatchList() {
+		if !slices.Contains(f.paths.folders(), folder) {
+			// One that is gone is no longer watched anyway.
+			_ = f.watcher.Remove(folder)
+		}
+	}
+	var failed error
+	for _, folder := range f.paths.folders() {
+		failed = errors.Join(failed, f.watcher.Add(folder))
+	}
+	f.unwatched(failed)
+}
+
+// unwatched says once why the file is not watched; nil: it is.
+func (f *rulesFile) unwatched(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != f.watchFail {
+		f.log.Warn("the rules file cannot be watched: it is looked at now and then", "file", f.path, "every", glance, "error", err)
+	}
+	f.watchFail = text
+}
+
+// watched are the places of a file without the links that lead to its folder.
+type watched struct {
+	link string // where the file, or a link to it, is; empty: its folder is gone
+	file string // what it leads to in the end; empty: nowhere
+}
+
+func watchedPaths(path string) watched {
+	var w watched
+	if folder, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		w.link = filepath.Join(folder, filepath.Base(path))
+	}
+	if file, err := filepath.EvalSymlinks(path); err == nil {
+		w.file = file
+	}
+	return w
+}
+
+// folders returns the one or two folders of the places.
+func (w watched) folders() []string {
+	var folders []string
+	for _, place := range []string{w.link, w.file} {
+		if place != "" && !slices.Contains(folders, filepath.Dir(place)) {
+			folders = append(folders, filepath.Dir(place))
+		}
+	}
+	return folders
+}
+
+// concern reports whether a change there may have changed what is at the path: it
+// happened to it, or something now leads elsewhere.
+func (w watched) concern(path, changed string) bool {
+	return changed == w.link || changed == w.file || w != watchedPaths(path)
+}
+
+// snapshot is what a file held at one moment.
+type snapshot struct {
+	data []byte
+	err  error // why it could not be read
+}
+
+var errNotRegular = errors.New("it is not a regular file")
+
+func takeSnapshot(path string) snapshot {
+	// A pipe would block, or be empty the next time.
+	info, err := os.Stat(path)
+	if err != nil {
+		return snapshot{err: err}
+	}
+	if !info.Mode().IsRegular() {
+		return snapshot{err: errNotRegular}
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return snapshot{err: err}
+	}
+	defer file.Close()
+	// One byte more than allowed, for the parser to say so.
+	data, err := io.ReadAll(io.LimitReader(file, events.MaxRulesFile+1))
+	return snapshot{data, err}
+}
+
+func (s snapshot) equal(other snapshot) bool {
+	if s.err != nil || other.err != nil {
+		return s.err != nil && other.err != nil && s.err.Error() == other.err.Error()
+	}
+	return bytes.Equal(s.data, other.data)
+}

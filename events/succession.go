@@ -1,0 +1,188 @@
+package events
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Succeed returns the new rules as they take over from the old ones at the Unix
+// second now. They differ from the new ones in Limit.Since alone: it is set where
+// the counter has not been kept for the whole window of the limit as the new rules
+// keep it, because
+//
+//   - the old rules did not name its event or its kinds, or counted IPv6 by another
+//     network or other hits: it was another counter;
+//   - they remembered it for less than the window: what it held is gone early;
+//   - they kept it in a coarser precision.
+//
+// What was incomplete before stays so until its window has passed, and not longer:
+// the rules know how their counters were kept by all that they succeeded. Rules
+// that succeed none, as those of ParseRules, take their counters for always kept
+// where no Since says otherwise.
+//
+// A precision coarser than a second rounds windows outward, and Since with them: to
+// the end of the bucket that now is in. Neither old nor new is changed.
+func Succeed(old, new *Rules, now int64) *Rules {
+	next := *new
+	next.Events = make(map[string]*Event, len(new.Events))
+	for name, event := range new.Events {
+		next.Events[name] = event.succeed(old.Events[name], now)
+	}
+	return &next
+}
+
+// succeed returns the event as it takes over from what it was, nil where there was
+// none.
+func (e *Event) succeed(was *Event, now int64) *Event {
+	next := *e
+	next.kept = make(map[string]kept)
+	next.Rules = slices.Clone(e.Rules)
+	for i := range next.Rules {
+		rule := &next.Rules[i]
+		per := strings.Join(rule.Per, "+")
+		k, known := next.kept[per]
+		if !known {
+			k = was.keptPer(rule.Per).becomes(e.keeping(rule), now)
+			next.kept[per] = k
+		}
+		rule.Limits = k.since(rule.Limits, rule.Precision, now)
+		rule.Overrides = maps.Clone(rule.Overrides)
+		for value, limits := range rule.Overrides {
+			rule.Overrides[value] = k.since(limits, rule.Precision, now)
+		}
+	}
+	return &next
+}
+
+// keeping is how the counters of some kinds are kept. The zero keeping is for no
+// time: no rule names them, and hits are not counted.
+type keeping struct {
+	retention  time.Duration
+	precision  Precision
+	ipv6Prefix int // 0 where no kind is an address
+	count      Count
+}
+
+func (e *Event) keeping(rule *Rule) keeping {
+	k := keeping{retention: e.Remembered(), precision: rule.Precision, count: rule.Count}
+	if slices.Contains(rule.Per, KindIP) {
+		k.ipv6Prefix = rule.ipv6Prefix()
+	}
+	return k
+}
+
+// kept is how counters are kept now and were before, as far back and as far as
+// that bears on any limit.
+type kept struct {
+	keeping
+	from   int64   // the Unix second from which they are the same counters; 0: always
+	lapses []lapse // those that hurt some limit longer than any other does
+}
+
+// lapse is a time in which counters were kept for less long, or less finely.
+type lapse struct {
+	until     int64 // Unix second
+	retention time.Duration
+	precision Precision
+}
+
+// hurts reports whether a limit misses what was counted in the lapse.
+func (l lapse) hurts(window time.Duration, precision Precision) bool {
+	return l.retention < window || l.precision > precision
+}
+
+// keptPer returns how the event's counters of those kinds were kept.
+func (e *Event) keptPer(kinds []string) kept {
+	if e == nil {
+		return kept{}
+	}
+	if k, known := e.kept[strings.Join(kinds, "+")]; known {
+		return k
+	}
+	first := e.rule(kinds)
+	if first == nil {
+		return kept{}
+	}
+	// Rules made by hand say it by Since.
+	k := kept{keeping: e.keeping(first)}
+	for i := range e.Rules {
+		rule := &e.Rules[i]
+		if !slices.Equal(rule.Per, kinds) {
+			continue
+		}
+		for limits := range rule.limits() {
+			for _, limit := range limits {
+				if limit.Since != 0 {
+					k.lapses = append(k.lapses, lapse{limit.Since, limit.Window - time.Second, k.precision})
+				}
+			}
+		}
+	}
+	return k
+}
+
+// limits yields the rule's limits and those of each override.
+func (r *Rule) limits() iter.Seq[[]Limit] {
+	return func(yield func([]Limit) bool) {
+		if !yield(r.Limits) {
+			return
+		}
+		for _, limits := range r.Overrides {
+			if !yield(limits) {
+				return
+			}
+		}
+	}
+}
+
+// becomes returns how counters are kept whose keeping changes at the Unix second
+// now.
+func (k kept) becomes(next keeping, now int64) kept {
+	if k.ipv6Prefix != next.ipv6Prefix || k.count != next.count {
+		return kept{keeping: next, from: now}
+	}
+	changed := kept{keeping: next, from: k.from}
+	ended := lapse{now, k.retention, k.precision}
+	for _, l := range k.lapses {
+		past := l.until+int64(MaxWindow/time.Second) <= now
+		// Whatever limit l hurts, the lapse that ends now hurts too, and longer.
+		outdone := k.keeping != next && l.retention >= ended.retention && l.precision <= ended.precision
+		if !past && !outdone {
+			changed.lapses = append(changed.lapses, l)
+		}
+	}
+	if k.keeping != next {
+		changed.lapses = append(changed.lapses, ended)
+	}
+	return changed
+}
+
+// since returns the limits, of a rule of that precision, with their Since.
+func (k kept) since(limits []Limit, precision Precision, now int64) []Limit {
+	limits = slices.Clone(limits)
+	for i := range limits {
+		limit := &limits[i]
+		limit.Since = k.from
+		for _, l := range k.lapses {
+			if l.hurts(limit.Window, precision) {
+				limit.Since = max(limit.Since, l.until)
+			}
+		}
+		if limit.Since != 0 {
+			limit.Since = lastOf(limit.Since, precision)
+		}
+		if limit.Since+int64(limit.Window/time.Second) <= now {
+			limit.Since = 0
+		}
+	}
+	return limits
+}
+
+// lastOf returns the last Unix second of the bucket that the second is in.
+func lastOf(second int64, precision Precision) int64 {
+	length := int64(precision.Length() / time.Second)
+	return second - second%length + length - 1
+}

@@ -1,0 +1,429 @@
+package events_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// reloaded is a moment, and the limits of event e in a file that was loaded then.
+type reloaded struct {
+	now  int64
+	file string // the value of events; or the value of e's limits, in brackets
+}
+
+// succeedAll returns the rules of the last file.
+func succeedAll(t *testing.T, files ...reloaded) *events.Rules {
+	t.Helper()
+	var rules *events.Rules
+	for _, f := range files {
+		text := "events: " + f.file
+		if strings.HasPrefix(f.file, "[") {
+			text = "events: {e: {limits: " + f.file + "}}"
+		}
+		next, err := events.ParseRules([]byte(text))
+		require.NoError(t, err, text)
+		if rules != nil {
+			next = events.Succeed(rules, next, f.now)
+		}
+		rules = next
+	}
+	return rules
+}
+
+func TestSucceed(t *testing.T) {
+	const start, later = 1_000_000, 1_000_020 // the second is in the same minute and hour
+	const hour = int64(3600)
+	endOfMinute, endOfHour := func(s int64) int64 { return s - s%60 + 59 }, func(s int64) int64 { return s - s%hour + hour - 1 }
+	for name, c := range map[string]struct {
+		files []reloaded
+		want  []int64 // Since of each limit of event e, overrides of a rule behind its own
+	}{
+		"the same rules": {
+			[]reloaded{{0, "[{per: ip, rate: [5/m, 9/d]}]"}, {start, "[{per: ip, rate: [5/m, 9/d]}]"}}, []int64{0, 0}},
+		"another N, name, throttle, shadow, lists": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 6/m, name: x, throttle: soft 5%, shadow: true, on_error: deny, allow: 10.0.0.1}]"}}, []int64{0}},
+		"a shorter window": {
+			[]reloaded{{0, "[{per: ip, rate: 5/h}]"}, {start, "[{per: ip, rate: [1/s, 5/10m]}]"}}, []int64{0, 0}},
+		"a longer window": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: [5/m, 9/61s]}]"}}, []int64{0, start}},
+		"a longer window within the retention": {
+			[]reloaded{{0, "{e: {retention: 2d, limits: [{per: ip, rate: 5/m}]}}"}, {start, "[{per: ip, rate: [5/m, 9/d]}]"}}, []int64{0, 0}},
+		"a longer window beyond another counter's": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}, {per: user, rate: 5/h}]"}, {start, "[{per: ip, rate: 9/h}, {per: user, rate: 9/d}]"}}, []int64{0, start}},
+		"a longer retention alone": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "{e: {retention: 7d, limits: [{per: ip, rate: 5/m}]}}"}}, []int64{0}},
+		"a limit on a retention that is not yet as old": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "{e: {retention: 7d, limits: [{per: ip, rate: 5/m}]}}"}, {later, "[{per: ip, rate: [5/m, 9/d]}]"}}, []int64{0, start}},
+		"a longer window in an override": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 5/m, overrides: {192.0.2.1: [5/m, 6/h]}}]"}}, []int64{0, 0, start}},
+		"an override with the window of another": {
+			[]reloaded{{0, "[{per: user, rate: 5/m, overrides: {a: 6/h}}]"}, {start, "[{per: user, rate: 5/m, overrides: {b: 6/h}}]"}}, []int64{0, 0}},
+		"another event": {
+			[]reloaded{{0, "{f: {limits: [{per: ip, rate: 5/m}]}}"}, {start, "{e: {limits: [{per: ip, rate: 5/m}]}}"}}, []int64{start}},
+		"an event that had no limits": {
+			[]reloaded{{0, "{e: {}}"}, {start, "[{per: ip, rate: 5/m}]"}}, []int64{start}},
+		"another kind": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 5/m}, {per: user, rate: 5/m}, {per: [user, ip], rate: 5/m}, {per: [], rate: 5/m}]"}}, []int64{0, start, start, start}},
+		"the same kinds in another order": {
+			[]reloaded{{0, "[{per: [ip, user], rate: 5/m}]"}, {start, "[{per: [user, ip], rate: 6/m}]"}}, []int64{0}},
+		"a finer precision": {
+			[]reloaded{{0, "[{per: ip, rate: 5/h, precision: minute}]"}, {start, "[{per: ip, rate: 5/h}]"}}, []int64{start}},
+		"a coarser precision": {
+			[]reloaded{{0, "[{per: ip, rate: 5/2h}]"}, {start, "[{per: ip, rate: 5/2h, precision: hour}]"}}, []int64{0}},
+		"from hours to minutes": {
+			[]reloaded{{0, "[{per: ip, rate: 5/2h, precision: hour}]"}, {start, "[{per: ip, rate: 5/2h, precision: minute}]"}}, []int64{endOfMinute(start)}},
+		"a longer window in minutes": {
+			[]reloaded{{0, "[{per: ip, rate: 5/h, precision: minute}]"}, {start, "[{per: ip, rate: 5/2h, precision: minute}]"}}, []int64{endOfMinute(start)}},
+		"a longer window, and then in hours": {
+			[]reloaded{{0, "[{per: ip, rate: 5/h}]"}, {start, "[{per: ip, rate: 5/2h}]"}, {later, "[{per: ip, rate: 5/2h, precision: hour}]"}}, []int64{endOfHour(start)}},
+		"back to the finer precision": {
+			[]reloaded{{0, "[{per: ip, rate: 5/h}]"}, {start, "[{per: ip, rate: 5/h, precision: minute}]"}, {later, "[{per: ip, rate: 5/h}]"}}, []int64{later}},
+		"another IPv6 prefix": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}, {per: user, rate: 5/m}]"}, {start, "[{per: ip, rate: 5/m, ipv6_prefix: 48}, {per: user, rate: 5/m}]"}}, []int64{start, 0}},
+		"the default IPv6 prefix, written out": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 5/m, ipv6_prefix: 64}]"}}, []int64{0}},
+		"another count": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 5/m, count: all}]"}}, []int64{start}},
+		"another count and back": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 5/m, count: all}]"}, {later, "[{per: ip, rate: 5/m}]"}}, []int64{later}},
+		"removed and added again": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}, {per: user, rate: 5/m}]"}, {start, "[{per: ip, rate: 5/m}]"}, {later, "[{per: ip, rate: 5/m}, {per: user, rate: 5/m}]"}}, []int64{0, later}},
+		"the event removed and added again": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "{f: {}}"}, {later, "[{per: ip, rate: 5/m}]"}}, []int64{later}},
+		"a window removed and added again while another keeps the counter as long": {
+			[]reloaded{{0, "[{per: ip, rate: [5/m, 9/h]}]"}, {start, "[{per: ip, rate: 9/h}]"}, {later, "[{per: ip, rate: [5/m, 9/h]}]"}}, []int64{0, 0}},
+		"a window removed and added again, the longest": {
+			[]reloaded{{0, "[{per: ip, rate: [5/m, 9/h]}]"}, {start, "[{per: ip, rate: 5/m}]"}, {later, "[{per: ip, rate: [5/m, 9/h]}]"}}, []int64{0, later}},
+		"incomplete and unchanged": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: [5/m, 9/d]}]"}, {later, "[{per: ip, rate: [6/m, 10/d]}]"}}, []int64{0, start}},
+		"incomplete, of two additions": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 9/d}]"}, {later, "[{per: ip, rate: [5/m, 9/d, 9/2d]}]"}}, []int64{0, start, later}},
+		"incomplete until its window has passed": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: [5/m, 9/h]}]"}, {start + hour - 1, "[{per: ip, rate: 9/h}]"}}, []int64{start}},
+		"complete once its window has passed": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: [5/m, 9/h]}]"}, {start + hour, "[{per: ip, rate: 9/h}]"}}, []int64{0}},
+		"a new window on a counter that is as new": {
+			[]reloaded{{0, "{f: {}}"}, {start, "[{per: ip, rate: 9/d}]"}, {later, "[{per: ip, rate: [5/m, 9/d]}]"}}, []int64{start, start}},
+		"a lapse beyond the longest window": {
+			[]reloaded{{0, "[{per: ip, rate: 5/m}]"}, {start, "[{per: ip, rate: 9/30d}]"}, {start + 30*24*hour, "[{per: ip, rate: [9/30d, 5/m]}]"}}, []int64{0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := succeedAll(t, c.files...)
+			var got []int64
+			for i := range rules.Events["e"].Rules {
+				rule := &rules.Events["e"].Rules[i]
+				for _, limits := range append([][]events.Limit{rule.Limits}, overrides(rule)...) {
+					for _, limit := range limits {
+						got = append(got, limit.Since)
+					}
+				}
+			}
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
+
+// overrides returns the limits of the rule's overrides, by value.
+func overrides(rule *events.Rule) [][]events.Limit {
+	var all [][]events.Limit
+	var values []string
+	for value := range rule.Overrides {
+		values = append(values, value)
+	}
+	slices.Sort(values)
+	for _, value := range values {
+		all = append(all, rule.Overrides[value])
+	}
+	return all
+}
+
+func TestSucceedTakesOverFromRulesMadeByHand(t *testing.T) {
+	rule := func(limits ...events.Limit) *events.Rules {
+		return &events.Rules{Events: map[string]*events.Event{"e": {Name: "e", Rules: []events.Rule{{Per: []string{"ip"}, Limits: limits}}}}}
+	}
+	old := rule(events.Limit{N: 1, Window: time.Minute}, events.Limit{N: 2, Window: time.Hour, Since: 5000})
+	next := events.Succeed(old, rule(events.Limit{N: 1, Window: time.Minute}, events.Limit{N: 2, Window: time.Hour}), 6000)
+	assert.Equal(t, []events.Limit{{N: 1, Window: time.Minute}, {N: 2, Window: time.Hour, Since: 5000}}, next.Events["e"].Rules[0].Limits)
+}
+
+func TestSucceedChangesNeither(t *testing.T) {
+	parse := func(text string) *events.Rules {
+		rules, err := events.ParseRules([]byte(text))
+		require.NoError(t, err)
+		return rules
+	}
+	const before = "events: {e: {limits: [{per: ip, rate: 5/m, overrides: {192.0.2.1: 6/m}}]}}"
+	const after = "events: {e: {limits: [{per: ip, rate: 5/h, overrides: {192.0.2.1: 6/h}}]}}\nheaders: none\ntrusted_proxies: 10.0.0.1"
+	old, next := parse(before), parse(after)
+	got := events.Succeed(old, next, 1000)
+	assert.Equal(t, parse(before), old)
+	assert.Equal(t, parse(after), next)
+	assert.Equal(t, next.Headers, got.Headers)
+	assert.Equal(t, next.TrustedProxies, got.TrustedProxies)
+
+	again := events.Succeed(got, next, 2000)
+	assert.Equal(t, int64(1000), got.Events["e"].Rules[0].Limits[0].Since)
+	assert.Equal(t, got.Events["e"].Rules, again.Events["e"].Rules)
+}
+
+// randomFile writes rules of event e, or of another one.
+func randomFile(rng *rand.Rand) string {
+	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	if rng.IntN(12) == 0 {
+		return pick("events: {f: {}}", "events: {e: {}}", "events: {e: {retention: 2h}}")
+	}
+	var limits []string
+	for _, per := range []string{"ip", "user", "[ip, user]", "[]"} {
+		if rng.IntN(4) == 0 {
+			continue
+		}
+		limit := "per: " + per + ", rate: 1000000/" + pick("1s", "30s", "m", "90s", "10m", "h", "90m", "2h")
+		limit += pick("", "", ", precision: minute", ", precision: hour")
+		limit += pick("", "", "", "", ", count: all")
+		if strings.Contains(per, "ip") {
+			limit += pick("", "", "", "", ", ipv6_prefix: 48")
+		}
+		if per == "user" {
+			limit += pick("", ", overrides: {somebody: 1/"+pick("m", "h", "2h")+"}")
+		}
+		limits = append(limits, "{"+limit+"}")
+	}
+	return "events: {e: {" + pick("", "", "retention: 1h, ", "retention: 2h, ") + "limits: [" + strings.Join(limits, ", ") + "]}}"
+}
+
+// randomRules returns rules that are valid.
+func randomRules(rng *rand.Rand) *events.Rules {
+	for {
+		if rules, err := events.ParseRules([]byte(randomFile(rng))); err == nil {
+			return rules
+		}
+	}
+}
+
+// reign is a stretch of time, in Unix seconds, in which rules were in force.
+type reign struct {
+	until int64
+	rules *events.Rules
+}
+
+// sinceOf is what Succeed says, by all that was ever in force: the end of the
+// last reign in which the counter was not kept as the limit wants it.
+func sinceOf(history []reign, want *events.Event, rule *events.Rule, window time.Duration, now int64) int64 {
+	var since int64
+	for _, r := range history {
+		kept := false
+		if event := r.rules.Events[want.Name]; event != nil {
+			for _, was := range event.Rules {
+				kept = kept || slices.Equal(was.Per, rule.Per) &&
+					was.Count == rule.Count &&
+					was.IPv6Prefix == rule.IPv6Prefix &&
+					was.Precision <= rule.Precision &&
+					event.Remembered() >= window
+			}
+		}
+		if !kept {
+			since = r.until
+		}
+	}
+	if since != 0 {
+		since = hierarchy.BucketAt(hierarchy.RankLevel(rule.Precision.Length()), since).Last()
+	}
+	if since+int64(window/time.Second) <= now {
+		return 0
+	}
+	return since
+}
+
+// What Succeed keeps of the past is enough: however often rules follow on one
+// another, it says what all of the past says.
+func TestSucceedIsWhatTheWholePastSays(t *testing.T) {
+	incomplete := 0
+	for seed := range uint64(120) {
+		rng := rand.New(rand.NewPCG(3, seed))
+		now := int64(1_700_000_000)
+		rules := randomRules(rng)
+		var history []reign
+		for range 25 {
+			now += []int64{1, 20, 300, 1800, 7200}[rng.IntN(5)] * (1 + rng.Int64N(3))
+			history = append(history, reign{now, rules})
+			rules = events.Succeed(rules, randomRules(rng), now)
+			for _, event := range rules.Events {
+				for i := range event.Rules {
+					rule := &event.Rules[i]
+					for _, limits := range append(overrides(rule), rule.Limits) {
+						for _, limit := range limits {
+							want := sinceOf(history, event, rule, limit.Window, now)
+							require.Equal(t, want, limit.Since, "seed %d at %d: %s per %q", seed, now, events.FormatRate(limit), rule.Per)
+							if want != 0 {
+								incomplete++
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	assert.Greater(t, incomplete, 500)
+}
+
+// world is a store with a clock, and what really happened.
+type world struct {
+	now      int64
+	counters *hierarchy.Counters
+	hits     []happened
+}
+
+// happened is a hit or an increment; not every hit is admitted.
+type happened struct {
+	at                  int64
+	increment, admitted bool
+}
+
+func newWorld(now int64) *world {
+	w := &world{now: now}
+	clock := func() time.Time { return time.Unix(w.now, 0) }
+	w.counters = hierarchy.NewCounters(hierarchy.Config{
+		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock, Grace: time.Second,
+	})
+	return w
+}
+
+var everyone = events.Features{"ip": "2001:db8::1", "user": "u"}
+
+// happen does something to the event, as the rules in force have it counted.
+func (w *world) happen(t *testing.T, rules *events.Rules, h happened) {
+	t.Helper()
+	h.at = w.now
+	w.hits = append(w.hits, h)
+	event := rules.Events["e"]
+	if event == nil {
+		return
+	}
+	counters, err := event.Counters(everyone)
+	require.NoError(t, err)
+	if !h.increment {
+		counters = counters[:0]
+		for i := range event.Rules {
+			rule := &event.Rules[i]
+			counter, err := event.CounterOf(rule, everyone)
+			require.NoError(t, err)
+			if (h.admitted || rule.Count == events.CountAll) && !slices.Contains(counters, counter) {
+				counters = append(counters, counter)
+			}
+		}
+	}
+	if len(counters) == 0 {
+		return
+	}
+	_, err = w.counters.Increment(t.Context(), 1, time.Time{}, counters...)
+	require.NoError(t, err)
+}
+
+// want is what a counter would hold on which all that happened had been counted.
+func (w *world) want(count events.Count, in hierarchy.Window) int64 {
+	var n int64
+	for _, h := range w.hits {
+		if h.at >= in.First && h.at <= in.Last && (h.increment || h.admitted || count == events.CountAll) {
+			n++
+		}
+	}
+	return n
+}
+
+// look compares the counter of each limit that is not incomplete with what
+// happened, and returns how many there were.
+func (w *world) look(t *testing.T, rules *events.Rules, seed uint64) int {
+	t.Helper()
+	looked := 0
+	for _, event := range rules.Events {
+		for i := range event.Rules {
+			rule := &event.Rules[i]
+			counter, err := event.CounterOf(rule, everyone)
+			require.NoError(t, err)
+			for _, limit := range rule.Limits {
+				if limit.Since != 0 && w.now < limit.Since+int64(limit.Window/time.Second) {
+					continue
+				}
+				got, err := w.counters.Count(t.Context(), counter, limit.Window, time.Time{})
+				require.NoError(t, err)
+				require.Equal(t, w.want(rule.Count, got.Window), got.Count,
+					"seed %d at %d: %s per %q, since %d", seed, w.now, events.FormatRate(limit), rule.Per, limit.Since)
+				looked++
+			}
+		}
+	}
+	return looked
+}
+
+// A limit that is not incomplete has counted all of its window: in a store, with
+// hits and increments before, between and after reloads. It is looked at in each
+// of the seconds in which one may be complete for the first time.
+func TestLimitsThatAreCompleteHaveCountedAll(t *testing.T) {
+	looked := 0
+	for seed := range uint64(25) {
+		rng := rand.New(rand.NewPCG(4, seed))
+		w := newWorld(1_700_000_000 + rng.Int64N(7200))
+		began := w.now
+		rules := randomRules(rng)
+		reload := w.now + 100
+		for w.now < began+5*3600 {
+			if rng.IntN(4) == 0 {
+				w.happen(t, rules, happened{increment: rng.IntN(3) == 0, admitted: rng.IntN(2) == 0})
+			}
+			if w.now == reload {
+				rules = events.Succeed(rules, randomRules(rng), w.now)
+				w.happen(t, rules, happened{admitted: true})
+				reload += []int64{2, 40, 600, 4000}[rng.IntN(4)] * (1 + rng.Int64N(2))
+			}
+			// In the first hours what came before the beginning is missing.
+			if w.now > began+2*3600+60 && (rng.IntN(200) == 0 || completes(rules, w.now)) {
+				looked += w.look(t, rules, seed)
+			}
+			w.now++
+		}
+	}
+	assert.Greater(t, looked, 1_500)
+}
+
+// completes reports whether a limit is complete from now on.
+func completes(rules *events.Rules, now int64) bool {
+	for _, event := range rules.Events {
+		for _, rule := range event.Rules {
+			for _, limit := range rule.Limits {
+				if limit.Since != 0 && limit.Since+int64(limit.Window/time.Second) == now {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func ExampleSucceed() {
+	parse := func(text string) *events.Rules {
+		rules, err := events.ParseRules([]byte(text))
+		if err != nil {
+			panic(err)
+		}
+		return rules
+	}
+	old := parse("events: {login: {limits: [{per: ip, rate: 5/m}]}}")
+	next := parse("events: {login: {limits: [{per: ip, rate: [5/m, 100/d]}]}}")
+	for _, limit := range events.Succeed(old, next, 1_790_000_000).Events["login"].Rules[0].Limits {
+		fmt.Println(limit.Name, limit.Since)
+	}
+	// Output:
+	// ip-5-per-1m 0
+	// ip-100-per-24h 1790000000
+}

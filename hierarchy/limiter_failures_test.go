@@ -1,0 +1,144 @@
+package hierarchy
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// A check asks the store, whether a denial is remembered or not.
+func TestACheckAsks(t *testing.T) {
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	store := newSoloStore(clock.Now)
+	h := Hit{parsed(t, "[{per: ip, rate: 1/m}]"), events.Features{"ip": "192.0.2.1"}, 1}
+	hitting, checking := newTestLimiter(t, store, clock.Now), newTestLimiter(t, store, clock.Now)
+	for _, want := range []bool{true, false} {
+		d, err := hitting.Hit(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, want, d.Allowed)
+		for _, l := range []*Limiter{hitting, checking} {
+			check, err := l.Check(t.Context(), h)
+			require.NoError(t, err)
+			assert.False(t, check.Allowed)
+			assert.Equal(t, int64(1), check.Limits[0].Count)
+		}
+	}
+	clear(store.items)
+	check, err := hitting.Check(t.Context(), h)
+	require.NoError(t, err)
+	assert.True(t, check.Allowed, "a reset is seen at once")
+}
+
+// Where one counter's server fails, and its rule admits then, the others are still
+// counted: also by hits that look before they add.
+func TestAHalfFailedHitIsCounted(t *testing.T) {
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	store := newSoloStore(clock.Now)
+	event := parsed(t, "[{per: ip, rate: 2/s, on_error: deny}, {per: user, rate: 1000/m, on_error: allow}]")
+	features := events.Features{"ip": "192.0.2.1", "user": "a"}
+	user, err := event.Counter(events.Features{"user": "a"})
+	require.NoError(t, err)
+	half := &halfStore{soloStore: store, down: user.ID()}
+	l := newTestLimiter(t, half, clock.Now)
+	for second := range 3 {
+		admitted := 0
+		for range 5 {
+			d, err := l.Hit(t.Context(), Hit{event, features, 1})
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+				assert.True(t, d.Limits[1].Failed)
+			}
+		}
+		assert.Equal(t, 2, admitted, second)
+		clock.now = clock.now.Add(time.Second)
+	}
+}
+
+// What can never fit is denied without a store.
+func TestWhatNeverFitsIsDeniedWithoutAStore(t *testing.T) {
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	store := newSoloStore(clock.Now)
+	store.before = func() error { return errDown }
+	l := newTestLimiter(t, store, clock.Now)
+	h := Hit{parsed(t, "[{per: ip, rate: 2/m}]"), events.Features{"ip": "192.0.2.1"}, 2}
+	d, err := l.Hit(t.Context(), h)
+	require.NoError(t, err)
+	require.True(t, d.Allowed, "on_error: allow")
+	h.Cost = 3
+	d, err = l.Hit(t.Context(), h)
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	assert.False(t, d.Unavailable)
+	assert.Equal(t, Never, d.RetryAfter)
+}
+
+// A counter of all hits counts those that another counter denies from memory.
+func TestAllHitsAreCounted(t *testing.T) {
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	store := newSoloStore(clock.Now)
+	l := newTestLimiter(t, store, clock.Now)
+	event := parsed(t, "[{per: ip, rate: 100/h, count: all}, {per: user, rate: 1/h}]")
+	for range 7 {
+		_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": "a"}, 1})
+		require.NoError(t, err)
+	}
+	all, err := event.Counter(events.Features{"ip": "192.0.2.1"})
+	require.NoError(t, err)
+	assert.Equal(t, int64(7), store.sum(all.ID(), Hour))
+	one, err := event.Counter(events.Features{"user": "a"})
+	require.NoError(t, err)
+	assert.Equal(t, int64(1), store.sum(one.ID(), Hour))
+}
+
+// On its own counters, too, a process that decides many hits at once admits the
+// limit, also when they have looked for room first.
+func TestLocalCountersKeepTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down, local := newSoloStore(time.Now), newSoloStore(time.Now)
+		down.before = func() error { return errDown }
+		local.delay = time.Millisecond
+		l, err := NewLimiter(LimiterConfig{Store: newSoloStore(time.Now), Local: local})
+		require.NoError(t, err)
+		h := Hit{parsed(t, "[{per: ip, rate: 5/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1}
+		for range 10 {
+			_, err := l.Hit(t.Context(), h)
+			require.NoError(t, err)
+		}
+		time.Sleep(1100 * time.Millisecond) // the denial is over, and one has to look
+		l.store = down
+		var admitted atomic.Int64
+		var running sync.WaitGroup
+		for range 64 {
+			running.Go(func() {
+				d, err := l.Hit(t.Context(), h)
+				if assert.NoError(t, err) && d.Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+		running.Wait()
+		assert.Equal(t, int64(5), admitted.Load())
+	})
+}
+
+// halfStore fails for one counter.
+type halfStore struct {
+	*soloStore
+	down string
+}
+
+func (s *halfStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if counter == s.down {
+		return 0, errDown
+	}
+	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+}

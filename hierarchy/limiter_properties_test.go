@@ -1,0 +1,494 @@
+package hierarchy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// soloStore is a store that one test has for itself. It counts what it is asked.
+type soloStore struct {
+	simStore
+	trips int
+	reads int
+	// Whether something was taken back, and how many reads there were before that.
+	takenBack bool
+	decided   int
+	delay     time.Duration // of each trip, half of it before the store acts
+	before    func() error  // each command
+}
+
+func newSoloStore(now func() time.Time) *soloStore {
+	return &soloStore{simStore: simStore{now: now, items: map[string]map[uint64]simItem{}}}
+}
+
+// copied returns a store that holds the same.
+func (s *soloStore) copied(now func() time.Time) *soloStore {
+	c := newSoloStore(now)
+	for counter, items := range s.items {
+		c.items[counter] = maps.Clone(items)
+	}
+	return c
+}
+
+func (s *soloStore) command(run func()) error {
+	if s.delay > 0 {
+		time.Sleep(s.delay)
+	}
+	if s.before != nil {
+		if err := s.before(); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run()
+	return nil
+}
+
+func (s *soloStore) Trip(_ context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	s.mu.Lock()
+	s.trips++
+	s.reads += len(reads)
+	s.mu.Unlock()
+	for i := range adds {
+		if err := s.command(func() { values[i] = s.add(counter, adds[i], by, expires[i]) }); err != nil {
+			return i, err
+		}
+	}
+	if len(reads) == 0 {
+		return len(adds), nil
+	}
+	return len(adds), s.command(func() {
+		for i := range reads {
+			values[len(adds)+i] = s.read(counter, reads[i])
+		}
+	})
+}
+
+func (s *soloStore) TakeBack(_ context.Context, counter string, by int64, buckets []uint64) error {
+	s.mu.Lock()
+	if !s.takenBack {
+		s.takenBack, s.decided = true, s.reads
+	}
+	s.mu.Unlock()
+	for _, bucket := range buckets {
+		err := s.command(func() {
+			if item, found := s.items[counter][bucket]; found {
+				item.value = max(item.value-by, 0)
+				s.items[counter][bucket] = item
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sum returns what the counter holds at a level.
+func (s *soloStore) sum(counter string, level Level) (sum int64) {
+	for bucket, item := range s.items[counter] {
+		if Level(bucket>>levelShift) == level {
+			sum += item.value
+		}
+	}
+	return sum
+}
+
+// manualClock is a clock that its test moves.
+type manualClock struct{ now time.Time }
+
+func (c *manualClock) Now() time.Time { return c.now }
+
+func newTestLimiter(tb testing.TB, store Store, clock func() time.Time) *Limiter {
+	tb.Helper()
+	l, err := NewLimiter(LimiterConfig{Store: store, Clock: clock, Timeout: time.Second})
+	require.NoError(tb, err)
+	return l
+}
+
+// parsed returns the event e of rules that are its limits in YAML.
+func parsed(tb testing.TB, limits string) *events.Event {
+	tb.Helper()
+	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+	require.NoError(tb, err)
+	return rules.Events["e"]
+}
+
+// drawnRules are rules for random histories.
+var drawnRules = []string{
+	"[{per: ip, rate: 3/s}]",
+	"[{per: ip, rate: 4/8s}]",
+	"[{per: ip, rate: [2/s, 5/m, 10/h, 40/d]}]",
+	"[{per: ip, rate: [5/m, 12/15m, 20/30m]}, {per: user, rate: [7/90s, 15/h]}]",
+	"[{per: ip, rate: 12/h, throttle: soft 25%}, {per: [ip, user], rate: [3/10s, 8/20m]}]",
+	"[{per: ip, rate: [6/m, 15/15m], precision: minute}]",
+	"[{per: ip, rate: [10/h, 30/d], precision: hour}]",
+	"[{per: ip, rate: [10/2d]}, {per: user, rate: 9/61m}, {per: [], rate: 50/d}]",
+	"[{per: ip, rate: [0/m, 5/h], shadow: true}, {per: user, rate: [4/m, 12/h]}]",
+}
+
+// event is an admitted hit on a counter, as an exact log has it.
+type logEvent struct{ second, cost int64 }
+
+type exactLog map[string][]logEvent
+
+// holds returns what a full cover of the window that the second ends, and of the
+// time ahead, would say.
+func (l exactLog) holds(counter events.Counter, window time.Duration, second, ahead int64) (sum int64) {
+	seconds := int64(window / time.Second)
+	finest, _ := levels(counter)
+	first := BucketAt(finest, second-seconds+1).First()
+	for _, e := range l[counter.ID()] {
+		if e.second >= first && e.second <= second+min(ahead, seconds-1) {
+			sum += e.cost
+		}
+	}
+	return sum
+}
+
+// step is how far a random history goes on between two hits.
+func step(rng *rand.Rand) time.Duration {
+	return time.Duration(rng.Int64N([]int64{1e8, 1e9, 3e9, 10e9, 60e9, 1000e9, 5000e9, 40000e9}[rng.IntN(8)]))
+}
+
+// In a random history without concurrency every decision is that of the full
+// cover of each window, taken from an exact log at the same instant.
+func TestDecisionsEqualTheFullCover(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	decisions, admitted := 0, 0
+	for _, limits := range drawnRules {
+		event := parsed(t, limits)
+		for range 30 {
+			store := newSoloStore(clock.Now)
+			var fleet []*Limiter // of clocks that differ a little
+			for i := range 3 {
+				fleet = append(fleet, newTestLimiter(t, store, func() time.Time { return clock.now.Add(time.Duration(i) * 250 * time.Millisecond) }))
+			}
+			log := exactLog{}
+			for range 60 {
+				clock.now = clock.now.Add(step(rng))
+				l := fleet[rng.IntN(len(fleet))]
+				clear(l.denials.list) // it would decide without asking
+				h := Hit{event, events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}, 1 + rng.Int64N(3)}
+				check, err := l.Check(t.Context(), h)
+				require.NoError(t, err)
+				store.trips, store.reads, store.takenBack = 0, 0, false
+				d, err := l.Hit(t.Context(), h)
+				require.NoError(t, err)
+				requireLikeLog(t, log, l, h, d, store)
+				requireLikeLog(t, log, l, h, check, nil)
+				decisions++
+				if d.Allowed {
+					admitted++
+					rules, err := event.Applying(h.Features)
+					require.NoError(t, err)
+					for _, rule := range rules {
+						counter, err := event.CounterOf(rule, h.Features)
+						require.NoError(t, err)
+						log[counter.ID()] = append(log[counter.ID()], logEvent{d.At.Unix(), h.Cost})
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d decisions, %d of them admit", decisions, admitted)
+	require.Greater(t, admitted, decisions/5)
+	require.Less(t, admitted, decisions*4/5)
+}
+
+// requireLikeLog fails unless the decision is the log's, and no more was read for
+// it than the covers hold.
+func requireLikeLog(t *testing.T, log exactLog, l *Limiter, h Hit, d Decision, store *soloStore) {
+	t.Helper()
+	rules, err := h.Event.Applying(h.Features)
+	require.NoError(t, err)
+	i, covers, want := 0, 0, true
+	for _, rule := range rules {
+		counter, err := h.Event.CounterOf(rule, h.Features)
+		require.NoError(t, err)
+		finest, _ := levels(counter)
+		for _, limit := range rule.LimitsOf(counter.Feature) {
+			state := d.Limits[i]
+			i++
+			ceiling := rule.Throttle.Ceiling(limit.N)
+			count := log.holds(counter, limit.Window, d.At.Unix(), l.ahead)
+			require.Equal(t, count+h.Cost <= ceiling, state.Allowed, "%+v, the log holds %d", state, count)
+			want = want && (state.Allowed || rule.Shadow)
+			if store != nil && d.Allowed {
+				count += h.Cost
+			}
+			if state.Exact {
+				require.Equal(t, count, state.Count, "%+v", state)
+			} else {
+				require.NotNil(t, store, "a check is exact")
+				require.GreaterOrEqual(t, state.Count, count, "%+v", state)
+			}
+			covers += spanOf(d.At.Unix(), limit.Window, finest, l.ahead).cover(finest).Len()
+		}
+	}
+	require.Equal(t, want, d.Allowed)
+	fits := !slices.ContainsFunc(d.Limits, func(s LimitState) bool { return !s.Allowed })
+	switch {
+	case store == nil:
+	case store.takenBack: // what is read after that is for the reset
+		require.LessOrEqual(t, store.decided, covers)
+	case fits:
+		require.LessOrEqual(t, store.reads, covers)
+	}
+}
+
+// A hit that is far from its limits costs one trip and reads at most one bucket
+// for each limit whose window is a whole unit, and none for a second; near the end
+// of a bucket the next one, too.
+func TestFarFromItsLimitsAHitReadsLittle(t *testing.T) {
+	event := parsed(t, "[{per: ip, rate: [100/s, 100/m, 100/h, 100/d]}]")
+	rng := rand.New(rand.NewPCG(1, 2))
+	twice := 0
+	for range 2000 {
+		clock := &manualClock{time.Unix(1_773_500_000+rng.Int64N(10*86400), 0)}
+		store := newSoloStore(clock.Now)
+		l := newTestLimiter(t, store, clock.Now)
+		for range 30 {
+			store.trips, store.reads = 0, 0
+			_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+			require.NoError(t, err)
+			require.Equal(t, 1, store.trips)
+			nearEnd := 0
+			for _, unit := range []int64{60, 3600, 86400} {
+				if clock.now.Unix()%unit >= unit-2 {
+					nearEnd++
+				}
+			}
+			require.LessOrEqual(t, store.reads, 3+nearEnd)
+			if nearEnd > 0 {
+				twice++
+			}
+		}
+		clock.now = clock.now.Add(time.Duration(rng.IntN(20)) * time.Second)
+	}
+	require.Positive(t, twice)
+}
+
+// With nothing else to come, a hit at the second of RetryAfter is admitted and one
+// second earlier it is denied; so is each limit's at its Reset.
+func TestRetryAfterIsTheFirstSecond(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	denials, never := 0, 0
+	for _, limits := range drawnRules {
+		event := parsed(t, limits)
+		for range 30 {
+			store := newSoloStore(clock.Now)
+			l := newTestLimiter(t, store, clock.Now)
+			ahead := newTestLimiter(t, store, func() time.Time { return clock.now.Add(500 * time.Millisecond) })
+			for range 60 {
+				clock.now = clock.now.Add(step(rng))
+				if rng.IntN(3) == 0 {
+					clock.now = clock.now.Truncate(time.Second)
+				}
+				features := events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}
+				clear(l.denials.list)
+				clear(ahead.denials.list)
+				h := Hit{event, features, pick[int64](rng, 1, 1, 2, 3, 5, 11)}
+				d, err := pick(rng, l, l, ahead).Hit(t.Context(), h)
+				require.NoError(t, err)
+				if d.Allowed {
+					require.Zero(t, d.RetryAfter)
+					continue
+				}
+				check, err := newTestLimiter(t, store, func() time.Time { return d.At }).Check(t.Context(), h)
+				require.NoError(t, err)
+				require.Equal(t, d.RetryAfter, check.RetryAfter, "a check says the same")
+				if d.RetryAfter == Never {
+					never++
+					require.True(t, slices.ContainsFunc(d.Limits, func(s LimitState) bool { return s.Reset == Never && h.Cost > s.N }))
+					continue
+				}
+				denials++
+				require.Positive(t, d.RetryAfter)
+				requireAt(t, store, h, d.At, d.RetryAfter, func(d Decision) bool { return d.Allowed }, limits)
+				for i, s := range d.Limits {
+					if s.Reset != Never && s.Reset != 0 {
+						requireAt(t, store, h, d.At, s.Reset, func(d Decision) bool { return d.Limits[i].Allowed }, limits)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d denials, and %d for ever", denials, never)
+	require.Greater(t, denials, 1000)
+	require.Greater(t, never, 100)
+}
+
+// requireAt fails unless the hit, and a check of it, is admitted that long after
+// the second, and denied a second earlier.
+func requireAt(t *testing.T, store *soloStore, h Hit, at time.Time, wait Wait, admits func(Decision) bool, about string) {
+	t.Helper()
+	for _, early := range []int64{0, 1} {
+		now := func() time.Time { return at.Add(time.Duration(int64(wait)-early) * time.Second) }
+		l := newTestLimiter(t, store.copied(now), now)
+		check, err := l.Check(t.Context(), h)
+		require.NoError(t, err)
+		hit, err := l.Hit(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, early == 0, admits(check), "%s: check at %s+%d-%d: %+v", about, at, wait, early, check)
+		require.Equal(t, early == 0, admits(hit), "%s: hit at %s+%d-%d: %+v", about, at, wait, early, hit)
+	}
+}
+
+// Callers that all come again at once cannot keep each other out: of the 150 hits
+// that fit in 30 s, nearly all are admitted. Without the memory of denials most are
+// kept out.
+func TestNoStarvation(t *testing.T) {
+	for _, processes := range []int{1, 4} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			t.Parallel()
+			const fits = 5 * simulatedSeconds
+			admitted := starve(t, processes, simulatedSeconds*time.Second, false)
+			t.Logf("%d processes: %d of %d admitted", processes, admitted, fits)
+			assert.GreaterOrEqual(t, admitted, int64(fits*95/100))
+			assert.LessOrEqual(t, admitted, int64(fits))
+		})
+	}
+	t.Run("without memory of denials", func(t *testing.T) {
+		t.Parallel()
+		admitted := starve(t, 1, 6*time.Second, true)
+		t.Logf("%d of 30 admitted", admitted)
+		assert.Less(t, admitted, int64(24))
+	})
+}
+
+// starve has 64 callers in a closed loop hit a limit of 10 in 2 s for that long,
+// and returns how many hits are admitted.
+func starve(t *testing.T, processes int, long time.Duration, forgetful bool) int64 {
+	var admitted atomic.Int64
+	synctest.Test(t, func(t *testing.T) {
+		event := parsed(t, "[{per: ip, rate: 10/2s}]")
+		store := newSoloStore(time.Now)
+		store.delay = time.Millisecond / 2 // a trip is an add and a read
+		var fleet []*Limiter
+		for range processes {
+			fleet = append(fleet, newTestLimiter(t, store, time.Now))
+		}
+		end := time.Now().Add(long)
+		var running sync.WaitGroup
+		defer running.Wait()
+		for caller := range 64 {
+			rng := rand.New(rand.NewPCG(uint64(caller), 1))
+			l := fleet[caller%processes]
+			running.Go(func() {
+				for time.Now().Before(end) {
+					if forgetful {
+						l.denials.mu.Lock()
+						clear(l.denials.list)
+						l.denials.mu.Unlock()
+					}
+					d, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+					if err != nil {
+						t.Errorf("hit: %v", err)
+					}
+					if d.Allowed && d.At.Before(end) {
+						admitted.Add(1)
+					}
+					time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
+				}
+			})
+		}
+	})
+	return admitted.Load()
+}
+
+// errDown is what a store says that fails.
+var errDown = errors.New("down")
+
+// A hit that one limit denies leaves no trace in any counter, also when the caller
+// has left.
+func TestADeniedHitLeavesNoTrace(t *testing.T) {
+	event := parsed(t, "[{per: ip, rate: [100/s, 100/d]}, {per: user, rate: 1/m}, {per: [ip, user], rate: 100/h}]")
+	for _, cancelled := range []bool{false, true} {
+		clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+		store := newSoloStore(clock.Now)
+		l := newTestLimiter(t, store, clock.Now)
+		h := Hit{event, events.Features{"ip": "192.0.2.1", "user": "a"}, 1}
+		d, err := l.Hit(t.Context(), h)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		before := store.copied(clock.Now).items
+		ctx, cancel := context.WithCancel(t.Context())
+		if cancelled {
+			store.before = func() error { cancel(); return nil }
+		}
+		d, err = l.Hit(ctx, h)
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		require.Equal(t, before, store.items)
+		cancel()
+	}
+}
+
+// Whatever command of a denied hit fails, what was acknowledged is taken back, and
+// what was not is neither taken back nor sent again.
+func TestALostAddStays(t *testing.T) {
+	event := parsed(t, "[{per: ip, rate: [2/s, 2/m, 2/h, 100/d], on_error: deny}]")
+	for failing := range 4 {
+		for _, landed := range []bool{false, true} {
+			clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+			store := newSoloStore(clock.Now)
+			l := newTestLimiter(t, store, clock.Now)
+			h := Hit{event, events.Features{"ip": "192.0.2.1"}, 1}
+			lossy := &lossyStore{soloStore: store, failing: failing, landed: landed}
+			l.store = lossy
+			d, err := l.Hit(t.Context(), h)
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			require.True(t, d.Unavailable)
+			assert.Equal(t, failing+1, lossy.sent, "none is sent twice, none after it")
+			counter, err := event.Counter(h.Features)
+			require.NoError(t, err)
+			for level := Second; level <= Day; level++ {
+				want := int64(0)
+				if landed && level == Level(failing) {
+					want = 1
+				}
+				assert.Equal(t, want, store.sum(counter.ID(), level), "%s, the %dth add lost", level, failing+1)
+			}
+		}
+	}
+}
+
+// lossyStore loses the answer of one add.
+type lossyStore struct {
+	*soloStore
+	failing int
+	landed  bool
+	sent    int
+}
+
+func (s *lossyStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	for i := range adds {
+		s.sent++
+		if i != s.failing || s.landed {
+			values[i] = s.add(counter, adds[i], by, expires[i])
+		}
+		if i == s.failing {
+			return i, errDown
+		}
+	}
+	return s.soloStore.Trip(ctx, counter, 0, nil, nil, reads, values[len(adds):])
+}

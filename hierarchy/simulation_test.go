@@ -1,0 +1,715 @@
+package hierarchy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// The simulation: a few processes hit the same counters on one store, while their
+// clocks differ. Every add, every part of a read, every subtraction and every
+// deletion is a command that waits until a scheduler picks it, so that those of
+// all hits interleave freely. The scheduler may lose a command or its answer, let
+// time pass, set clocks, cancel hits, crash processes. All it does follows from
+// the seed.
+//
+// Then the admitted hits are held against the limits: no window of any limit may
+// hold more than its ceiling.
+
+var (
+	errLost  = errors.New("the answer was lost")
+	errEnded = errors.New("the simulation has ended")
+)
+
+// command is one command to the store.
+type command struct {
+	by     *operation
+	lane   string // with the operation it names the command among those that wait
+	run    func() // what the store does
+	answer chan answer
+}
+
+type answer struct {
+	err  error
+	rest bool // what was sent behind the command arrives too, though its answer was lost
+}
+
+// operation is what one caller does: some hits, or a reset.
+type operation struct {
+	id       int
+	process  int
+	hits     []Hit
+	reset    *events.Counter
+	results  []Result
+	err      error
+	begun    int // the scheduler's step
+	ended    int // 0: it never did
+	priority float64
+	cancel   context.CancelFunc
+}
+
+type operationKey struct{}
+
+// simStore is the store of a simulation.
+type simStore struct {
+	mu      sync.Mutex
+	waiting []*command
+	late    atomic.Int64 // goroutines that send what arrives after its caller has gone
+	now     func() time.Time
+	items   map[string]map[uint64]simItem
+	parts   uint64 // seed of how reads are cut
+	strict  bool   // it ends by the deadlines of the contexts
+}
+
+type simItem struct {
+	value, expires int64
+}
+
+// do has the command wait for its turn.
+func (s *simStore) do(ctx context.Context, lane string, run func()) answer {
+	c := &command{ctx.Value(operationKey{}).(*operation), lane, run, make(chan answer)}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, c)
+	s.mu.Unlock()
+	a := <-c.answer
+	if a.err == nil && s.strict {
+		a.err = ctx.Err()
+	}
+	return a
+}
+
+func (s *simStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	for i := range adds {
+		a := s.do(ctx, counter, func() { values[i] = s.add(counter, adds[i], by, expires[i]) })
+		if a.err == nil {
+			continue
+		}
+		if a.rest {
+			s.sendLate(ctx, counter, by, slices.Clone(adds[i+1:]), slices.Clone(expires[i+1:]))
+		}
+		return i, a.err
+	}
+	// The server reads one bucket after the other. In a few parts is enough.
+	rng := rand.New(rand.NewPCG(s.parts, uint64(ctx.Value(operationKey{}).(*operation).id)))
+	for from := 0; from < len(reads); {
+		to := len(reads)
+		if rest := len(reads) - from; rest > 1 && rng.IntN(2) == 0 {
+			to = from + 1 + rng.IntN(rest)
+		}
+		a := s.do(ctx, counter, func() {
+			for i := from; i < to; i++ {
+				values[len(adds)+i] = s.read(counter, reads[i])
+			}
+		})
+		if a.err != nil {
+			return len(adds), a.err
+		}
+		from = to
+	}
+	return len(adds), nil
+}
+
+// sendLate has adds arrive, in their order, of which nobody awaits the answer.
+func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds []uint64, expires []int64) {
+	s.late.Add(1)
+	go func() {
+		defer s.late.Add(-1)
+		for i := range adds {
+			if s.do(ctx, counter+" late", func() { s.add(counter, adds[i], by, expires[i]) }).err != nil {
+				return
+			}
+		}
+	}()
+}
+
+func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
+	for _, bucket := range buckets {
+		a := s.do(ctx, counter, func() {
+			if item, found := s.items[counter][bucket]; found {
+				item.value = max(item.value-by, 0)
+				s.items[counter][bucket] = item
+			}
+		})
+		if a.err != nil {
+			return a.err
+		}
+	}
+	return nil
+}
+
+func (s *simStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
+	for _, bucket := range buckets {
+		if a := s.do(ctx, counter, func() { delete(s.items[counter], bucket) }); a.err != nil {
+			return a.err
+		}
+	}
+	return nil
+}
+
+func (s *simStore) add(counter string, bucket uint64, by, expires int64) int64 {
+	if s.items[counter] == nil {
+		s.items[counter] = map[uint64]simItem{}
+	}
+	item, found := s.items[counter][bucket]
+	if !found || item.expires <= s.now().Unix() {
+		item = simItem{expires: expires}
+	}
+	item.value += by
+	s.items[counter][bucket] = item
+	return item.value
+}
+
+func (s *simStore) read(counter string, bucket uint64) int64 {
+	if item := s.items[counter][bucket]; item.expires > s.now().Unix() {
+		return item.value
+	}
+	return 0
+}
+
+// sabotage breaks the limiter in one way.
+type sabotage struct {
+	limiter func(*Limiter)
+	store   func(*simulation, Store) Store
+}
+
+// simulation is one run.
+type simulation struct {
+	rng       *rand.Rand
+	store     *simStore
+	grace     time.Duration
+	offset    time.Duration // of the simulated time to that of the bubble
+	event     *events.Event
+	window    int64   // seconds of the window around which time moves
+	phases    []int64 // when hits come, Unix seconds
+	narrow    bool    // they all come at the end of one bucket as long as the window
+	processes []*simProcess
+	operation []*operation
+	running   atomic.Int64
+	step      int
+	faults    float64 // share of commands that go wrong
+	crashes   float64
+	hurry     float64 // share of steps that follow the priorities
+	ticks     float64 // share of steps in which time passes
+	forgetful bool    // without memory of denials
+	trace     uint64
+}
+
+// simProcess is one process.
+type simProcess struct {
+	skew     time.Duration // from 0 to a quarter of the grace
+	limiter  *Limiter
+	counters *Counters
+	crashed  bool
+}
+
+func (s *simulation) now() time.Time { return time.Now().Round(0).Add(s.offset) }
+
+// chance reports true with that probability.
+func (s *simulation) chance(p float64) bool { return s.rng.Float64() < p }
+
+func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
+
+// newSimulation draws rules, clocks, and the moments at which things happen.
+func newSimulation(seed uint64, broken sabotage) *simulation {
+	s := &simulation{rng: rand.New(rand.NewPCG(seed, 1))}
+	rng := s.rng
+	s.grace = pick(rng, 400*time.Millisecond, time.Second, 2*time.Second, 2*time.Second, 3*time.Second)
+	s.window = pick[int64](rng, 1, 2, 8, 60, 60, 61, 90, 900, 1800, 3600, 3600, 86400, 86400)
+	if s.narrow = s.chance(0.3); s.narrow {
+		s.window = pick[int64](rng, 60, 60, 3600, 86400)
+	}
+	s.faults = pick(rng, 0, 0, 0.02, 0.1)
+	s.crashes = pick(rng, 0, 0, 0, 0.01)
+	s.hurry = pick(rng, 0, 0.7, 0.9)
+	s.ticks = pick(rng, 0.03, 0.1, 0.2)
+	s.forgetful = s.chance(0.5)
+	s.drawRules()
+	s.drawPhases()
+	early := time.Second
+	if s.narrow {
+		early = s.grace / 4
+	}
+	s.offset = time.Until(time.Unix(s.phases[0], 0).Add(-time.Duration(rng.Int64N(int64(early)))))
+	s.store = &simStore{now: s.now, items: map[string]map[uint64]simItem{}, parts: rng.Uint64(), strict: s.chance(0.3)}
+	var store Store = s.store
+	if broken.store != nil {
+		store = broken.store(s, store)
+	}
+	for range 1 + rng.IntN(3) {
+		p := &simProcess{skew: s.drawSkew()}
+		clock := func() time.Time { return s.now().Add(p.skew) }
+		p.limiter, _ = NewLimiter(LimiterConfig{Store: store, Clock: clock, Grace: s.grace, Timeout: s.grace / 2})
+		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace})
+		if broken.limiter != nil {
+			broken.limiter(p.limiter)
+		}
+		s.processes = append(s.processes, p)
+	}
+	return s
+}
+
+func (s *simulation) drawSkew() time.Duration {
+	return pick(s.rng, 0, s.grace/4, time.Duration(s.rng.Int64N(int64(s.grace/4))))
+}
+
+func (s *simulation) drawRules() {
+	rng := s.rng
+	s.event = &events.Event{Name: "e"}
+	pers := [][]string{{"ip"}, {"user"}, {"ip", "user"}, {}}
+	rng.Shuffle(len(pers), func(i, j int) { pers[i], pers[j] = pers[j], pers[i] })
+	rules, more := pick(rng, 1, 1, 2, 3), pick(rng, 0, 0, 1, 2, 3)
+	if s.narrow {
+		rules, more = 1, 0
+	}
+	for i := range rules {
+		rule := events.Rule{Per: pers[i], OnError: events.OnErrorDeny}
+		windows := []int64{1, 8, 60, 900, 1800, 3600, 86400}
+		rng.Shuffle(len(windows), func(i, j int) { windows[i], windows[j] = windows[j], windows[i] })
+		windows = append([]int64{s.window}, windows[:more]...)
+		slices.Sort(windows)
+		n := int64(1 + rng.IntN(4))
+		for _, window := range slices.Compact(windows) {
+			limit := events.Limit{N: n, Window: time.Duration(window) * time.Second}
+			limit.Name = events.FormatRate(limit)
+			rule.Limits = append(rule.Limits, limit)
+			n += int64(rng.IntN(3))
+		}
+		kind := rng.IntN(12)
+		if s.narrow {
+			kind = -1
+		}
+		switch kind {
+		case 0:
+			rule.Throttle = events.Throttle{Kind: events.Soft, Percent: 50}
+		case 1:
+			rule.Throttle.Kind = events.Elastic
+		case 2:
+			rule.Count = events.CountAll
+		case 3:
+			rule.Shadow = true
+		case 4:
+			rule.OnError = events.OnErrorAllow
+		}
+		if shortest := rule.Limits[0].Window; shortest >= time.Minute && !s.narrow && s.chance(0.15) {
+			rule.Precision = events.Minute
+			if shortest >= time.Hour && s.chance(0.5) {
+				rule.Precision = events.Hour
+			}
+		}
+		s.event.Rules = append(s.event.Rules, rule)
+	}
+}
+
+// drawPhases chooses moments a window apart, mostly around the end of a bucket.
+func (s *simulation) drawPhases() {
+	rng := s.rng
+	if s.narrow {
+		edge := (20_000*86400+rng.Int64N(10*86400))/s.window*s.window + s.window
+		s.phases = []int64{edge}
+		return
+	}
+	unit := pick[int64](rng, 1, 60, 3600, 86400)
+	edge := (20_000*86400+rng.Int64N(10*86400))/unit*unit + unit
+	for _, i := range []int64{-1, 0, 1} {
+		if i == 0 || s.chance(0.6) {
+			s.phases = append(s.phases, edge+i*s.window+rng.Int64N(4)-2)
+			if s.chance(0.2) {
+				s.phases = append(s.phases, edge+i*s.window+s.window/2)
+			}
+		}
+	}
+	slices.Sort(s.phases)
+}
+
+// run runs the simulation to its end.
+func (s *simulation) run() {
+	for i, phase := range s.phases {
+		if wait := time.Unix(phase, 0).Sub(s.now()) - time.Duration(s.rng.Int64N(int64(time.Second))); i > 0 && wait > 0 {
+			time.Sleep(wait)
+		}
+		abandon := s.chance(0.2)
+		for left := 3 + s.rng.IntN(5); ; {
+			synctest.Wait()
+			s.step++
+			waiting := s.waiting()
+			switch {
+			case len(waiting) == 0 && left == 0 || left == 0 && abandon && s.chance(0.05):
+			case left > 0 && (len(waiting) == 0 || s.chance(0.2)):
+				left--
+				s.start()
+				continue
+			case s.chance(s.ticks):
+				s.tick()
+				continue
+			case s.chance(s.crashes):
+				s.processes[s.rng.IntN(len(s.processes))].crashed = true
+				continue
+			default:
+				s.serve(waiting)
+				continue
+			}
+			break
+		}
+	}
+	for idle := 0; idle < 20; {
+		synctest.Wait()
+		s.step++
+		if waiting := s.waiting(); len(waiting) > 0 {
+			s.serve(waiting)
+			continue
+		}
+		idle++ // whoever waits for time to pass
+		time.Sleep(s.grace / 10)
+	}
+	s.end()
+}
+
+// end sends home whoever still waits: those whose process has crashed.
+func (s *simulation) end() {
+	s.step = 0
+	for s.running.Load()+s.store.late.Load() > 0 {
+		synctest.Wait()
+		s.store.mu.Lock()
+		waiting := s.store.waiting
+		s.store.waiting = nil
+		s.store.mu.Unlock()
+		for _, c := range waiting {
+			c.answer <- answer{err: errEnded}
+		}
+	}
+}
+
+// waiting returns the commands that can go on, in an order that follows from the
+// seed.
+func (s *simulation) waiting() []*command {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	slices.SortFunc(s.store.waiting, func(a, b *command) int {
+		return cmp.Or(cmp.Compare(a.by.id, b.by.id), strings.Compare(a.lane, b.lane))
+	})
+	var able []*command
+	for _, c := range s.store.waiting {
+		if !s.processes[c.by.process].crashed {
+			able = append(able, c)
+		}
+	}
+	return able
+}
+
+// serve picks a command, and runs it or has it go wrong.
+func (s *simulation) serve(waiting []*command) {
+	c := waiting[s.rng.IntN(len(waiting))]
+	if s.chance(s.hurry) {
+		for _, other := range waiting {
+			if other.by.priority > c.by.priority {
+				c = other
+			}
+		}
+	}
+	if s.chance(0.05) {
+		c.by.priority = s.rng.Float64()
+	}
+	s.store.mu.Lock()
+	s.store.waiting = slices.DeleteFunc(s.store.waiting, func(other *command) bool { return other == c })
+	s.store.mu.Unlock()
+	hash := fnv.New64a()
+	fmt.Fprint(hash, s.trace, c.by.id, c.lane, s.now().UnixNano())
+	s.trace = hash.Sum64()
+	if !s.chance(s.faults) {
+		c.run()
+		c.answer <- answer{}
+		return
+	}
+	switch s.rng.IntN(3) {
+	case 0: // it never arrived
+		c.answer <- answer{err: errLost}
+	case 1: // its answer was lost, and what came behind it
+		c.run()
+		c.answer <- answer{err: errLost}
+	default:
+		c.run()
+		c.answer <- answer{err: errLost, rest: true}
+	}
+}
+
+// tick lets time pass, up to the next second of some clock, or so much that hits
+// in flight cannot be trusted any more; it may set a clock.
+func (s *simulation) tick() {
+	p := s.processes[s.rng.IntN(len(s.processes))]
+	switch s.rng.IntN(8) {
+	case 0, 1, 2:
+		time.Sleep(time.Duration(s.rng.Int64N(int64(s.grace / 32))))
+	case 3:
+		time.Sleep(time.Duration(s.rng.Int64N(int64(s.grace / 4))))
+	case 4:
+		time.Sleep(time.Duration(s.rng.Int64N(int64(s.grace))))
+	case 5, 6:
+		now := s.now().Add(p.skew)
+		time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
+	case 7:
+		p.skew = s.drawSkew()
+	}
+}
+
+// start begins an operation.
+func (s *simulation) start() {
+	op := &operation{id: len(s.operation) + 1, process: s.rng.IntN(len(s.processes)), begun: s.step, priority: s.rng.Float64()}
+	p := s.processes[op.process]
+	s.operation = append(s.operation, op)
+	if p.crashed {
+		return
+	}
+	features := func() events.Features {
+		if s.narrow {
+			return events.Features{"ip": "192.0.2.1", "user": "a"}
+		}
+		return events.Features{"ip": pick(s.rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": pick(s.rng, "a", "a", "a", "b")}
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), operationKey{}, op))
+	op.cancel = cancel
+	if s.chance(0.02) {
+		counters, _ := s.event.Counters(features())
+		op.reset = &counters[s.rng.IntN(len(counters))]
+		s.running.Add(1)
+		go func() {
+			defer s.running.Add(-1)
+			op.err = p.counters.Reset(ctx, *op.reset)
+			op.ended = s.step
+		}()
+		return
+	}
+	for range pick(s.rng, 1, 1, 1, 1, 3) {
+		op.hits = append(op.hits, Hit{Event: s.event, Features: features(), Cost: pick[int64](s.rng, 1, 1, 1, 1, 2, 3)})
+	}
+	if s.narrow {
+		op.hits = op.hits[:1]
+		op.hits[0].Cost = 1
+	}
+	if s.forgetful {
+		p.limiter.denials.mu.Lock()
+		clear(p.limiter.denials.list)
+		p.limiter.denials.mu.Unlock()
+	}
+	cancelled := s.chance(0.05)
+	s.running.Add(1)
+	go func() {
+		defer s.running.Add(-1)
+		op.results, op.err = p.limiter.Hits(ctx, op.hits)
+		op.ended = s.step
+	}()
+	if cancelled {
+		cancel()
+	}
+}
+
+// admission is an admitted hit as one limit sees it.
+type admission struct {
+	op          *operation
+	stamp, cost int64
+}
+
+// limitKey names a limit on a counter.
+type limitKey struct {
+	counter string
+	window  time.Duration
+}
+
+// judge returns how many windows hold more than they may, and says which; and how
+// many hits were admitted, and denied.
+func (s *simulation) judge() (faults []string, admitted, denied int) {
+	log := map[limitKey][]admission{}
+	ceilings := map[limitKey]int64{}
+	for _, op := range s.operation {
+		if op.ended == 0 || op.reset != nil {
+			continue
+		}
+		for i, result := range op.results {
+			if result.Err != nil {
+				faults = append(faults, result.Err.Error())
+			}
+			if !result.Decision.Allowed {
+				denied++
+				continue
+			}
+			admitted++
+			s.log(op, op.hits[i], result.Decision, log, ceilings)
+		}
+	}
+	for key, entries := range log {
+		s.forget(key.counter, entries, func(entries []admission, slack int64) {
+			if sum, last := fullest(entries, int64(key.window/time.Second)); sum > ceilings[key]+slack {
+				faults = append(faults, fmt.Sprintf("%d in the %s that end at %d, %d are allowed", sum, key.window, last, ceilings[key]))
+			}
+		})
+	}
+	return faults, admitted, denied
+}
+
+// log enters an admitted hit for each of the limits that hold for it.
+func (s *simulation) log(op *operation, h Hit, d Decision, log map[limitKey][]admission, ceilings map[limitKey]int64) {
+	rules, _ := s.event.Applying(h.Features)
+	i := 0
+	for _, rule := range rules {
+		counter, _ := s.event.CounterOf(rule, h.Features)
+		for _, limit := range rule.LimitsOf(counter.Feature) {
+			state := d.Limits[i]
+			i++
+			if rule.Shadow || rule.Throttle.Kind == events.Elastic || state.Failed {
+				continue
+			}
+			key := limitKey{counter.ID(), limit.Window}
+			ceilings[key] = rule.Throttle.Ceiling(limit.N)
+			log[key] = append(log[key], admission{op, d.At.Unix(), h.Cost})
+		}
+	}
+}
+
+// forget hands on what was admitted before each reset of the counter and after it,
+// with what the reset may let through: as much as was being denied meanwhile.
+func (s *simulation) forget(counter string, entries []admission, check func([]admission, int64)) {
+	var reset *operation
+	resets := 0
+	for _, op := range s.operation {
+		if op.reset != nil && op.reset.ID() == counter {
+			reset = op
+			resets++
+		}
+	}
+	switch resets {
+	case 0:
+		check(entries, 0)
+		return
+	case 1:
+	default:
+		return // one is enough
+	}
+	ended := cmp.Or(reset.ended, 1<<30)
+	var before, after []admission
+	for _, entry := range entries {
+		if entry.op.ended < reset.begun {
+			before = append(before, entry)
+		} else if entry.op.begun > ended {
+			after = append(after, entry)
+		}
+	}
+	slack := int64(0)
+	for _, op := range s.operation {
+		if op.begun > ended || op.ended != 0 && op.ended < reset.begun {
+			continue
+		}
+		for i, h := range op.hits {
+			if i >= len(op.results) || !op.results[i].Decision.Allowed {
+				slack += h.Cost
+			}
+		}
+	}
+	check(before, 0)
+	check(after, slack)
+}
+
+// fullest returns the most that any window holds, and the last second of that.
+func fullest(entries []admission, window int64) (most, last int64) {
+	for _, end := range entries {
+		sum := int64(0)
+		for _, entry := range entries {
+			if entry.stamp <= end.stamp && entry.stamp > end.stamp-window {
+				sum += entry.cost
+			}
+		}
+		if sum > most {
+			most, last = sum, end.stamp
+		}
+	}
+	return most, last
+}
+
+// outcome is what many simulations came to.
+type outcome struct {
+	seeds, admitted, denied, broken int
+	first                           string // of what was broken
+}
+
+// simulate runs the seeds from first on, each in a bubble of its own, and stops
+// after the first that is broken if it is told to.
+func simulate(t *testing.T, first, n uint64, broken sabotage, stop bool) (o outcome) {
+	t.Helper()
+	for seed := first; seed < first+n; seed++ {
+		s := simulateOne(t, seed, broken)
+		faults, admitted, denied := s.judge()
+		o.seeds++
+		o.admitted += admitted
+		o.denied += denied
+		if len(faults) > 0 {
+			o.broken++
+			if o.first == "" {
+				o.first = fmt.Sprintf("seed %d: %s", seed, strings.Join(faults, "; "))
+			}
+			if stop {
+				break
+			}
+		}
+	}
+	return o
+}
+
+func simulateOne(t *testing.T, seed uint64, broken sabotage) (s *simulation) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		s = newSimulation(seed, broken)
+		s.run()
+		for _, op := range s.operation {
+			if op.cancel != nil {
+				op.cancel()
+			}
+		}
+	})
+	return s
+}
+
+// No window ever holds more than its limit, however the commands of hits
+// interleave.
+func TestNoWindowHoldsMore(t *testing.T) {
+	const parts = 4
+	var total outcome
+	var mu sync.Mutex
+	t.Run("seeds", func(t *testing.T) {
+		for part := range uint64(parts) {
+			t.Run(fmt.Sprint(part), func(t *testing.T) {
+				t.Parallel()
+				o := simulate(t, part*1_000_000, simulatedSeeds/parts, sabotage{}, false)
+				assert.Zero(t, o.broken, o.first)
+				mu.Lock()
+				defer mu.Unlock()
+				total.seeds += o.seeds
+				total.admitted += o.admitted
+				total.denied += o.denied
+			})
+		}
+	})
+	t.Logf("%d seeds: %d hits admitted, %d denied", total.seeds, total.admitted, total.denied)
+	require.Greater(t, total.admitted, total.seeds, "hits that are not admitted prove nothing")
+	require.Greater(t, total.denied, total.seeds, "limits that do not bind prove nothing")
+}
+
+// What the scheduler does follows from the seed.
+func TestSimulationRepeats(t *testing.T) {
+	for seed := range uint64(200) {
+		one, two := simulateOne(t, seed, sabotage{}), simulateOne(t, seed, sabotage{})
+		require.Equal(t, one.trace, two.trace, seed)
+	}
+}
