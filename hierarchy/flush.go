@@ -40,6 +40,8 @@ type hit struct {
 	uses    []use    // its limits, in the order of the rules
 	allowed bool
 	refused bool // as unavailable
+
+	unsettled bool // denied for what may have been of the moment
 }
 
 // use is one limit as a hit uses it.

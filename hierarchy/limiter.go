@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,10 @@ const (
 	MaxCost = 1_000_000
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
+
+	// maxTries is how often a hit that was denied for what may have been of the
+	// moment looks again.
+	maxTries = 12
 
 	// tripsAtOnce bounds the trips of one decision that are under way at a time.
 	tripsAtOnce = 64
@@ -125,14 +131,58 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if len(hits) > MaxHits {
 		return nil, outOfRange(ArgHits, "%d of them, at most %d are decided together", len(hits), MaxHits)
 	}
-	f := l.newFlush(ctx, hits)
-	f.look()
-	f.add()
-	f.decide()
-	f.takeBack()
-	f.findResets()
-	f.remember()
-	return f.results(), nil
+	hits = slices.Clone(hits)
+	results := make([]Result, len(hits))
+	places := make([]int, len(hits)) // of the flush's hits in the results
+	for i := range places {
+		places[i] = i
+	}
+	crowds := make([]crowd, len(hits)) // of the results
+	began := l.now()
+	for try := 0; ; try++ {
+		f := l.newFlush(ctx, hits)
+		if try > 0 {
+			f.lookFirst()
+		}
+		f.look()
+		f.add()
+		f.decide()
+		f.takeBack()
+		if try < maxTries && l.now().Sub(began) < l.timeout {
+			f.leaveUnsettled(func(i int) *crowd { return &crowds[places[i]] })
+		}
+		f.findResets()
+		f.remember()
+		var open []int
+		for i, result := range f.results() {
+			results[places[i]] = result
+			if f.hits[i].unsettled {
+				open = append(open, i)
+			}
+		}
+		if len(open) == 0 {
+			return results, nil
+		}
+		for i, at := range open {
+			hits[i], places[i] = hits[at], places[at]
+		}
+		hits, places = hits[:len(open)], places[:len(open)]
+		l.pause(ctx, try)
+	}
+}
+
+// pause lets those go first who are in each other's way: not at all the first
+// time, then for a random time that grows to some milliseconds.
+func (l *Limiter) pause(ctx context.Context, try int) {
+	if try == 0 {
+		return
+	}
+	timer := time.NewTimer(rand.N(time.Millisecond << min(try, 3)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // Check returns the decision that the hit would get, with exact counts, and adds

@@ -85,7 +85,7 @@ func (s *search) wait(stamp int64) Wait {
 func (f *flush) findResets() {
 	var open []*search
 	for _, h := range f.hits {
-		if h.path != looking && h.path != adding {
+		if h.path != looking && h.path != adding || h.unsettled {
 			continue
 		}
 		for i := range h.uses {

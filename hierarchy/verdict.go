@@ -146,7 +146,7 @@ func (f *flush) takeBack() {
 // remember keeps the denials for those who come next.
 func (f *flush) remember() {
 	for _, h := range f.hits {
-		if h.path != looking && h.path != adding || h.allowed || h.refused {
+		if h.path != looking && h.path != adding || h.allowed || h.refused || h.unsettled {
 			continue
 		}
 		for _, c := range h.claims {

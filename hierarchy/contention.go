@@ -1,0 +1,92 @@
+package hierarchy
+
+import "github.com/counterd/counterd/events"
+
+// The adds of a hit that will be denied are in place for a moment, and others count
+// them. With one limit that costs nobody anything: those ahead in its order are
+// admitted, or there is no room. But several limits, or several counters, order
+// the same hits differently, and then hits may deny each other that would each
+// have fitted: of a burst some could be admitted, and none is.
+//
+// So a hit that was denied in such company takes its adds back, looks, and adds
+// again if there is room. It is settled when a look finds the limit full and not
+// overfull: more than a limit allows can only stand there for a moment. The last
+// one to settle has nobody in its way, so in the end what fits is admitted.
+//
+// Exactness does not depend on it: each try is a hit of its own, with its own
+// stamp and adds.
+
+// lookFirst has all hits look before they add.
+func (f *flush) lookFirst() {
+	for _, h := range f.hits {
+		if h.path != adding && h.path != looking {
+			continue
+		}
+		h.path = looking
+		for i := range h.uses {
+			h.uses[i].recalled = nil
+		}
+	}
+}
+
+// crowd is how many stood in a hit's way when it looked, and how often in a row it
+// found the same.
+type crowd struct {
+	count int64
+	same  int
+}
+
+// maxSame is how often in a row a hit finds the same crowd before it believes that
+// this is not of the moment: a reload may have lowered a limit below what stands.
+const maxSame = 3
+
+// leaveUnsettled finds the denied hits that should try again; crowdOf is what the
+// i-th hit found before.
+func (f *flush) leaveUnsettled(crowdOf func(i int) *crowd) {
+	for i, h := range f.hits {
+		if h.path != adding && h.path != looking || h.allowed || h.refused || !h.ofTheMoment() {
+			continue
+		}
+		if h.path == adding {
+			h.unsettled = !h.inOneOrder()
+			continue
+		}
+		most := int64(0)
+		for j := range h.uses {
+			if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
+				most = max(most, u.count)
+			}
+		}
+		before := crowdOf(i)
+		if most == before.count {
+			before.same++
+		} else {
+			*before = crowd{count: most}
+		}
+		h.unsettled = most > 0 && before.same < maxSame
+	}
+}
+
+// ofTheMoment reports whether what denied the hit may go away at once.
+func (h *hit) ofTheMoment() bool {
+	for i := range h.uses {
+		u := &h.uses[i]
+		if u.claim.countAll {
+			return false
+		}
+		if !u.state.Allowed && u.enforced() && (u.claim.err != nil || u.recalled != nil || u.listing != events.Unlisted || h.cost > u.check.ceiling) {
+			return false
+		}
+	}
+	return true
+}
+
+// inOneOrder reports whether all limits of the hit put hits in the same order.
+func (h *hit) inOneOrder() bool {
+	for _, u := range h.uses {
+		if u.claim != h.uses[0].claim || u.check.span.rank != h.uses[0].check.span.rank {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,70 @@
+package hierarchy_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// Limits that order the same hits differently, all of them full at the same number:
+// a burst admits that number, no more and no fewer.
+func TestABurstOnStackedLimitsAdmitsWhatFits(t *testing.T) {
+	for name, test := range map[string]struct {
+		rounds int
+		limits string
+	}{
+		"equal":        {20, "[{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]"},
+		"two counters": {8, "[{per: ip, rate: 10/d}, {per: [ip, user], rate: 10/h}]"},
+		"three":        {4, "[{per: ip, rate: 20/m}, {per: user, rate: [10/s, 50/h]}, {per: [], rate: 1000/d}]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			event := parseEvent(t, test.limits)
+			clock := newFakeClock()
+			onEveryStore(t, clock.Now, func(t *testing.T, open func() hierarchy.Store) {
+				var limiters []*hierarchy.Limiter
+				for range 3 {
+					limiters = append(limiters, newLimiter(t, open(), clock.Now))
+				}
+				for round := range test.rounds {
+					who := events.Features{"ip": fmt.Sprintf("203.0.113.%d", round), "user": fmt.Sprint(round)}
+					var admitted atomic.Int64
+					var running sync.WaitGroup
+					for i := range 200 {
+						running.Go(func() {
+							d, err := limiters[i%3].Hit(t.Context(), hitOf(event, 1, who))
+							assert.NoError(t, err)
+							if d.Allowed {
+								admitted.Add(1)
+							}
+						})
+					}
+					running.Wait()
+					assert.Equal(t, int64(10), admitted.Load(), "round %d", round)
+				}
+			})
+		})
+	}
+}
+
+// What stands above a limit for good, as after a reload that lowered it, is a
+// denial after a few looks.
+func TestAnOverfullLimitDenies(t *testing.T) {
+	clock := newFakeClock()
+	store := &countingStore{Store: newEmbedded(clock)}
+	l := newLimiter(t, store, clock.Now)
+	who := events.Features{"ip": "203.0.113.9"}
+	_, err := l.Hit(t.Context(), hitOf(parseEvent(t, "[{per: ip, rate: [100/m, 100/h]}]"), 90, who))
+	assert.NoError(t, err)
+	store.trips = 0
+	d, err := l.Hit(t.Context(), hitOf(parseEvent(t, "[{per: ip, rate: [10/m, 20/h]}]"), 1, who))
+	assert.NoError(t, err)
+	assert.False(t, d.Allowed)
+	assert.Equal(t, hierarchy.Wait(3600), d.RetryAfter)
+	assert.LessOrEqual(t, store.trips, 2+5+3, "add and take back, a few looks, the search")
+}
