@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+const exactRules = `
+events:
+  day:     {limits: [{per: ip, rate: 10/d}]}
+  stacked: {limits: [{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]}
+  loose:   {limits: [{per: ip, rate: [1000/s, 1000/m, 1000/h, 10/d]}]}
+`
+
+// Three processes on two Memcached servers, 200 hits at once: 10 are admitted, in
+// each of 20 rounds.
+func TestThreeProcessesAdmitExactlyTheLimit(t *testing.T) {
+	const rounds, hits = 20, 200
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte(exactRules), 0o600))
+	servers := strings.Join(memcachedtest.StartMany(t, 2), ",")
+	var clients []*client.Client
+	for range 3 {
+		clients = append(clients, startProcess(t, "-rules", rules, "-memcached", servers, "-timeout", "5s", "-grace", "10s").client(t))
+	}
+	one := func(cost int64) func(c *client.Client, event string, features map[string]string) (int64, error) {
+		return func(c *client.Client, event string, features map[string]string) (int64, error) {
+			d, err := c.Hit(t.Context(), event, features, cost)
+			if d.Allowed {
+				return cost, err
+			}
+			return 0, err
+		}
+	}
+	batch := func(c *client.Client, event string, features map[string]string) (admitted int64, err error) {
+		list := make([]wire.BatchHit, 8)
+		for i := range list {
+			list[i] = wire.BatchHit{Event: event, Features: features}
+		}
+		results, err := c.Batch(t.Context(), list)
+		for _, result := range results {
+			if result.Status == http.StatusOK {
+				admitted++
+			}
+		}
+		return admitted, err
+	}
+	for _, test := range []struct {
+		name, event string
+		calls       int
+		call        func(*client.Client, string, map[string]string) (int64, error)
+		least, most int64
+	}{
+		{"a day", "day", hits, one(1), 10, 10},
+		{"four stacked", "stacked", hits, one(1), 10, 10},
+		{"four, one of them full", "loose", hits, one(1), 10, 10},
+		{"cost 3", "day", hits, one(3), 9, 9},
+		{"batches of 8", "day", hits / 8, batch, 10, 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for round := range rounds {
+				features := map[string]string{"ip": fmt.Sprintf("203.0.113.%d", round)}
+				if test.name != "a day" {
+					features["ip"] = fmt.Sprintf("198.51.%d.%d", len(test.name), round)
+				}
+				var admitted atomic.Int64
+				var running sync.WaitGroup
+				for i := range test.calls {
+					running.Go(func() {
+						n, err := test.call(clients[i%len(clients)], test.event, features)
+						assert.NoError(t, err)
+						admitted.Add(n)
+					})
+				}
+				running.Wait()
+				assert.GreaterOrEqual(t, admitted.Load(), test.least, "round %d", round)
+				assert.LessOrEqual(t, admitted.Load(), test.most, "round %d", round)
+			}
+		})
+	}
+}
