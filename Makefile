@@ -8,6 +8,7 @@ FUZZTIME ?= 5s
 BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
+.NOTPARALLEL:
 .PHONY: run build test deps check unit fuzz bench
 
 run:
@@ -43,8 +44,9 @@ unit:
 
 # Each fuzzer for a short while, one after the other.
 fuzz:
-	@set -e; for package in $$(go list ./...); do \
-		for fuzzer in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	@set -e; packages=$$(go list ./...); for package in $$packages; do \
+		fuzzers=$$(go test -list '^Fuzz' $$package); \
+		for fuzzer in $$(echo "$$fuzzers" | sed -n '/^Fuzz/p'); do \
 			echo "$$package $$fuzzer"; \
 			go test -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) $$package; \
 		done; \

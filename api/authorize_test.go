@@ -103,12 +103,12 @@ events:
 		parameter string
 		detail    string
 	}{
-		"a status that is no denial": {"e?deny_status=200", nil, 400, "deny_status", "it is 401, 403 or 429"},
-		"a status of errors":         {"e?deny_status=500", nil, 400, "deny_status", "it is 401, 403 or 429"},
-		"a status, empty":            {"e?deny_status=", nil, 400, "deny_status", "it is 401, 403 or 429"},
-		"a status, otherwise":        {"e?deny_status=0403", nil, 400, "deny_status", "it is 401, 403 or 429"},
-		"a status with a sign":       {"e?deny_status=%2B403", nil, 400, "deny_status", "it is 401, 403 or 429"},
-		"a status twice":             {"e?deny_status=403&deny_status=403", nil, 400, "deny_status", "the parameter is given twice"},
+		"a status that is no denial": {"e?deny_status=200", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
+		"a status of errors":         {"e?deny_status=500", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
+		"a status, empty":            {"e?deny_status=", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
+		"a status, otherwise":        {"e?deny_status=0403", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
+		"a status with a sign":       {"e?deny_status=%2B403", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
+		"a status twice":             {"e?deny_status=403&deny_status=403", nil, 400, "deny_status", "deny_status: the parameter is given twice"},
 		"unknown parameter":          {"e?feature=ip:" + secret, nil, 400, "", `a parameter is unknown: this route takes ["deny_status"]`},
 		"cost":                       {"e?cost=1", nil, 400, "", `a parameter is unknown: this route takes ["deny_status"]`},
 		"unknown event":              {"f", nil, 404, "", "No event of this name is known; GET /v1/events lists those that are."},

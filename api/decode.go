@@ -181,7 +181,7 @@ type query struct {
 func newQuery(r *http.Request, names ...string) (*query, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, &requestError{[]wire.Fault{{Detail: "the query is not well-formed: percent-encode what is not a letter or a digit"}}}
+		return nil, &requestError{[]wire.Fault{{Detail: "the query is not well-formed, or too long: percent-encode what is not a letter or a digit"}}}
 	}
 	q := &query{values: values}
 	unknown := 0

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"strings"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/sparse"
 )
 
 var (
@@ -60,21 +59,11 @@ func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	case problem.Status == http.StatusInternalServerError:
 		h.Log.Error("request failed", "method", r.Method, "error", err)
 	case problem.Status == http.StatusServiceUnavailable:
-		h.failures.Do(causeOf(err), func(suppressed int64) {
+		h.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 			h.Log.Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
 		})
 	}
 	h.answer(w, problem.Status, wire.TypeProblem, problem)
-}
-
-// causeOf returns what errors of one cause have in common: their text, but for the
-// port that a connection had on this side.
-func causeOf(err error) string {
-	text := err.Error()
-	if e, ok := errors.AsType[*net.OpError](err); ok && e.Source != nil {
-		text = strings.Replace(text, e.Source.String()+"->", "", 1)
-	}
-	return text
 }
 
 func problemOf(err error, method string) wire.Problem {

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,8 +71,7 @@ func startServer(t *testing.T, dir string) string {
 }
 
 // The README's commands are run, and their answers are those shown, but for what
-// depends on the time. Its times are those of a run: they are moved as the clock
-// has moved since.
+// depends on the time.
 func TestTheReadmeIsTrue(t *testing.T) {
 	address := startServer(t, t.TempDir())
 	list := readShown(t)
@@ -81,8 +79,6 @@ func TestTheReadmeIsTrue(t *testing.T) {
 	for _, shown := range list {
 		command := strings.ReplaceAll(shown.command, readmeAddress, address)
 		command = strings.Replace(command, "./loadtest replay", "./loadtest replay -url http://"+address, 1)
-		// The README's moment is three hours before it was written.
-		command = moment.ReplaceAllString(command, time.Now().UTC().Add(-3*time.Hour).Format(time.RFC3339))
 		run := exec.Command("bash", "-c", command)
 		run.Dir = ".."
 		var stderr bytes.Buffer

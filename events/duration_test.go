@@ -1,6 +1,7 @@
 package events
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -23,6 +24,9 @@ func TestParseDuration(t *testing.T) {
 	} {
 		_, err := ParseDuration(s)
 		assert.ErrorIs(t, err, ErrInvalid, "%q", s)
+		fault, ok := errors.AsType[*DurationError](err)
+		require.True(t, ok)
+		assert.NotContains(t, fault.Reason, "events: ")
 	}
 }
 

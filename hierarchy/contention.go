@@ -1,6 +1,10 @@
 package hierarchy
 
-import "github.com/counterd/counterd/events"
+import (
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
 
 // The adds of a hit that will be denied are in place for a moment, and others count
 // them. With one limit that costs nobody anything: those ahead in its order are
@@ -29,20 +33,18 @@ func (f *flush) lookFirst() {
 	}
 }
 
-// crowd is how many stood in a hit's way when it looked, and how often in a row it
-// found the same.
+// crowd is how much stood in a hit's way when it looked, and since when it has
+// found the same. A crowd that stays for a quarter of the timeout is none of the
+// moment: a reload may have lowered a limit below what stands.
 type crowd struct {
 	count int64
-	same  int
+	since time.Time
 }
-
-// maxSame is how often in a row a hit finds the same crowd before it believes that
-// this is not of the moment: a reload may have lowered a limit below what stands.
-const maxSame = 3
 
 // leaveUnsettled finds the denied hits that should try again; crowdOf is what the
 // i-th hit found before.
 func (f *flush) leaveUnsettled(crowdOf func(i int) *crowd) {
+	now := f.l.now()
 	for i, h := range f.hits {
 		if h.path != adding && h.path != looking || h.allowed || h.refused || !h.ofTheMoment() {
 			continue
@@ -58,12 +60,10 @@ func (f *flush) leaveUnsettled(crowdOf func(i int) *crowd) {
 			}
 		}
 		before := crowdOf(i)
-		if most == before.count {
-			before.same++
-		} else {
-			*before = crowd{count: most}
+		if most != before.count {
+			*before = crowd{most, now}
 		}
-		h.unsettled = most > 0 && before.same < maxSame
+		h.unsettled = most > 0 && now.Sub(before.since) < f.l.timeout/4
 	}
 }
 
@@ -74,7 +74,14 @@ func (h *hit) ofTheMoment() bool {
 		if u.claim.countAll {
 			return false
 		}
-		if !u.state.Allowed && u.enforced() && (u.claim.err != nil || u.recalled != nil || u.listing != events.Unlisted || h.cost > u.check.ceiling) {
+		if u.state.Allowed || !u.enforced() {
+			continue
+		}
+		if u.claim.err != nil || u.recalled != nil || u.listing != events.Unlisted || h.cost > u.check.ceiling {
+			return false
+		}
+		// What the flush itself was admitted with stays.
+		if admitted := u.count - u.check.hi; admitted+h.cost > u.check.ceiling {
 			return false
 		}
 	}

@@ -23,8 +23,9 @@ const (
 	MaxHits = 1000
 
 	// maxTries is how often a hit that was denied for what may have been of the
-	// moment looks again.
-	maxTries = 12
+	// moment looks again; within the timeout it gets to fewer.
+	maxTries = 40
+	maxPause = 16 * time.Millisecond
 
 	// tripsAtOnce bounds the trips of one decision that are under way at a time.
 	tripsAtOnce = 64
@@ -64,6 +65,7 @@ type Limiter struct {
 	report  func(error)
 	stamp   atomic.Int64 // the last one given
 	denials denials
+	random  func(below time.Duration) time.Duration
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64
 	spanOf func(now int64, length time.Duration, finest Level, ahead int64) span
@@ -78,6 +80,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		grace:   cmp.Or(config.Grace, DefaultGrace),
 		timeout: cmp.Or(config.Timeout, DefaultTimeout),
 		report:  config.Report,
+		random:  rand.N[time.Duration],
 		spanOf:  spanOf,
 	}
 	if l.report == nil {
@@ -172,12 +175,12 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 }
 
 // pause lets those go first who are in each other's way: not at all the first
-// time, then for a random time that grows to some milliseconds.
+// time, then for a random time that grows to maxPause.
 func (l *Limiter) pause(ctx context.Context, try int) {
 	if try == 0 {
 		return
 	}
-	timer := time.NewTimer(rand.N(time.Millisecond << min(try, 3)))
+	timer := time.NewTimer(l.random(min(time.Millisecond<<try, maxPause)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

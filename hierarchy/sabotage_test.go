@@ -31,7 +31,7 @@ func TestSimulationFindsSabotage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := simulate(t, 0, 4000, broken, true)
+			o := simulate(t, 0, 8000, broken, true)
 			assert.Positive(t, o.broken, "not found in %d seeds", o.seeds)
 			t.Logf("%s: found in the %dth seed: %s", name, o.seeds, o.first)
 		})

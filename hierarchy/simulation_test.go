@@ -39,7 +39,8 @@ var (
 // command is one command to the store.
 type command struct {
 	by     *operation
-	lane   string // with the operation it names the command among those that wait
+	lane   string // with the operation and the bucket it names the command among those that wait
+	bucket uint64
 	run    func() // what the store does
 	answer chan answer
 }
@@ -81,8 +82,8 @@ type simItem struct {
 }
 
 // do has the command wait for its turn.
-func (s *simStore) do(ctx context.Context, lane string, run func()) answer {
-	c := &command{ctx.Value(operationKey{}).(*operation), lane, run, make(chan answer)}
+func (s *simStore) do(ctx context.Context, lane string, bucket uint64, run func()) answer {
+	c := &command{ctx.Value(operationKey{}).(*operation), lane, bucket, run, make(chan answer)}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, c)
 	s.mu.Unlock()
@@ -95,7 +96,7 @@ func (s *simStore) do(ctx context.Context, lane string, run func()) answer {
 
 func (s *simStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
 	for i := range adds {
-		a := s.do(ctx, counter, func() { values[i] = s.add(counter, adds[i], by, expires[i]) })
+		a := s.do(ctx, counter, adds[i], func() { values[i] = s.add(counter, adds[i], by, expires[i]) })
 		if a.err == nil {
 			continue
 		}
@@ -111,7 +112,7 @@ func (s *simStore) Trip(ctx context.Context, counter string, by int64, adds []ui
 		if rest := len(reads) - from; rest > 1 && rng.IntN(2) == 0 {
 			to = from + 1 + rng.IntN(rest)
 		}
-		a := s.do(ctx, counter, func() {
+		a := s.do(ctx, counter, reads[from], func() {
 			for i := from; i < to; i++ {
 				values[len(adds)+i] = s.read(counter, reads[i])
 			}
@@ -130,7 +131,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds 
 	go func() {
 		defer s.late.Add(-1)
 		for i := range adds {
-			if s.do(ctx, counter+" late", func() { s.add(counter, adds[i], by, expires[i]) }).err != nil {
+			if s.do(ctx, counter+" late", adds[i], func() { s.add(counter, adds[i], by, expires[i]) }).err != nil {
 				return
 			}
 		}
@@ -139,7 +140,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds 
 
 func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
 	for _, bucket := range buckets {
-		a := s.do(ctx, counter, func() {
+		a := s.do(ctx, counter, bucket, func() {
 			if item, found := s.items[counter][bucket]; found {
 				item.value = max(item.value-by, 0)
 				s.items[counter][bucket] = item
@@ -154,7 +155,7 @@ func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, bucke
 
 func (s *simStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
 	for _, bucket := range buckets {
-		if a := s.do(ctx, counter, func() { delete(s.items[counter], bucket) }); a.err != nil {
+		if a := s.do(ctx, counter, bucket, func() { delete(s.items[counter], bucket) }); a.err != nil {
 			return a.err
 		}
 	}
@@ -204,6 +205,7 @@ type simulation struct {
 	faults    float64 // share of commands that go wrong
 	crashes   float64
 	hurry     float64 // share of steps that follow the priorities
+	change    float64 // share of commands after which the priority is drawn anew
 	ticks     float64 // share of steps in which time passes
 	forgetful bool    // without memory of denials
 	trace     uint64
@@ -211,7 +213,7 @@ type simulation struct {
 
 // simProcess is one process.
 type simProcess struct {
-	skew     time.Duration // from 0 to a quarter of the grace
+	skew     atomic.Int64 // nanoseconds, from 0 to a quarter of the grace
 	limiter  *Limiter
 	counters *Counters
 	crashed  bool
@@ -233,10 +235,14 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	if s.narrow = s.chance(0.3); s.narrow {
 		s.window = pick[int64](rng, 60, 60, 3600, 86400)
 	}
+	s.change = 0.05
 	s.faults = pick(rng, 0, 0, 0.02, 0.1)
 	s.crashes = pick(rng, 0, 0, 0, 0.01)
 	s.hurry = pick(rng, 0, 0.7, 0.9)
 	s.ticks = pick(rng, 0.03, 0.1, 0.2)
+	if s.narrow { // a hit may be held up for long
+		s.change, s.hurry, s.faults, s.crashes = 0.01, pick(rng, 0.95, 1), 0, 0
+	}
 	s.forgetful = s.chance(0.5)
 	s.drawRules()
 	s.drawPhases()
@@ -251,9 +257,12 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		store = broken.store(s, store)
 	}
 	for range 1 + rng.IntN(3) {
-		p := &simProcess{skew: s.drawSkew()}
-		clock := func() time.Time { return s.now().Add(p.skew) }
+		p := &simProcess{}
+		p.skew.Store(s.drawSkew())
+		clock := func() time.Time { return s.now().Add(time.Duration(p.skew.Load())) }
 		p.limiter, _ = NewLimiter(LimiterConfig{Store: store, Clock: clock, Grace: s.grace, Timeout: s.grace / 2})
+		share := rng.Float64() // of the longest pause
+		p.limiter.random = func(below time.Duration) time.Duration { return time.Duration(share * float64(below)) }
 		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace})
 		if broken.limiter != nil {
 			broken.limiter(p.limiter)
@@ -263,8 +272,9 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	return s
 }
 
-func (s *simulation) drawSkew() time.Duration {
-	return pick(s.rng, 0, s.grace/4, time.Duration(s.rng.Int64N(int64(s.grace/4))))
+func (s *simulation) drawSkew() int64 {
+	most := int64(s.grace / 4)
+	return pick(s.rng, 0, most, s.rng.Int64N(most))
 }
 
 func (s *simulation) drawRules() {
@@ -283,6 +293,9 @@ func (s *simulation) drawRules() {
 		windows = append([]int64{s.window}, windows[:more]...)
 		slices.Sort(windows)
 		n := int64(1 + rng.IntN(4))
+		if s.narrow {
+			n = int64(2 + rng.IntN(2))
+		}
 		for _, window := range slices.Compact(windows) {
 			limit := events.Limit{N: n, Window: time.Duration(window) * time.Second}
 			limit.Name = events.FormatRate(limit)
@@ -383,6 +396,7 @@ func (s *simulation) run() {
 func (s *simulation) end() {
 	s.step = 0
 	for s.running.Load()+s.store.late.Load() > 0 {
+		time.Sleep(s.grace) // for those who pause
 		synctest.Wait()
 		s.store.mu.Lock()
 		waiting := s.store.waiting
@@ -400,7 +414,7 @@ func (s *simulation) waiting() []*command {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	slices.SortFunc(s.store.waiting, func(a, b *command) int {
-		return cmp.Or(cmp.Compare(a.by.id, b.by.id), strings.Compare(a.lane, b.lane))
+		return cmp.Or(cmp.Compare(a.by.id, b.by.id), strings.Compare(a.lane, b.lane), cmp.Compare(a.bucket, b.bucket))
 	})
 	var able []*command
 	for _, c := range s.store.waiting {
@@ -421,14 +435,14 @@ func (s *simulation) serve(waiting []*command) {
 			}
 		}
 	}
-	if s.chance(0.05) {
+	if s.chance(s.change) {
 		c.by.priority = s.rng.Float64()
 	}
 	s.store.mu.Lock()
 	s.store.waiting = slices.DeleteFunc(s.store.waiting, func(other *command) bool { return other == c })
 	s.store.mu.Unlock()
 	hash := fnv.New64a()
-	fmt.Fprint(hash, s.trace, c.by.id, c.lane, s.now().UnixNano())
+	fmt.Fprint(hash, s.trace, c.by.id, c.lane, c.bucket, s.now().UnixNano())
 	s.trace = hash.Sum64()
 	if !s.chance(s.faults) {
 		c.run()
@@ -459,10 +473,10 @@ func (s *simulation) tick() {
 	case 4:
 		time.Sleep(time.Duration(s.rng.Int64N(int64(s.grace))))
 	case 5, 6:
-		now := s.now().Add(p.skew)
+		now := s.now().Add(time.Duration(p.skew.Load()))
 		time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
 	case 7:
-		p.skew = s.drawSkew()
+		p.skew.Store(s.drawSkew())
 	}
 }
 

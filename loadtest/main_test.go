@@ -118,7 +118,7 @@ func TestReplayFailures(t *testing.T) {
 	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, failing))
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.out, "failed       1  increments of unknown outcome, not repeated\n")
-	assert.Contains(t, got.err, "1 increments and 0 counts had no answer, the first: counterd: 503 Service Unavailable")
+	assert.Contains(t, got.err, "1 increments and 0 counts failed, the first: counterd: 503 Service Unavailable")
 
 	dirty := serve(t, &fakeserver.Server{})
 	require.Equal(t, exitOK, runWith(t, strings.NewReader(log), "replay", "-url", dirty).status)
@@ -165,7 +165,43 @@ func TestReplayInterrupted(t *testing.T) {
 	assert.Equal(t, exitFailed, status)
 	assert.Empty(t, out.String())
 	assert.Contains(t, err.String(), "loadtest: interrupted\n")
-	assert.Contains(t, err.String(), "events had been counted")
+	assert.Regexp(t, `loadtest: \d events had been counted and \d may have been; use -reset the next time`, err.String())
+}
+
+// By which network IPv6 addresses are counted is the server's to say.
+func TestTheIPv6PrefixIsTheServers(t *testing.T) {
+	const log = `2001:db8::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
+2001:db8:0:7::1 - - [17/May/2015:10:05:04 +0000] "GET / HTTP/1.1" 200 1
+`
+	server := func() string {
+		return serve(t, &fakeserver.Server{Event: events.Event{Retention: 24 * time.Hour, Rules: []events.Rule{
+			{Per: []string{}}, {Per: []string{"ip"}, IPv6Prefix: 48},
+		}}})
+	}
+	got := runWith(t, strings.NewReader(log), "replay", "-url", server())
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Contains(t, got.out, "counters     1\n")
+	got = runWith(t, strings.NewReader(log), "replay", "-url", server(), "-ipv6-prefix", "64")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "the IPv6 prefix?")
+}
+
+func TestWindowsAreComparedOnce(t *testing.T) {
+	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-windows", "1m,1m,60s,2h")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Contains(t, got.out, "windows      1m 2h\n")
+}
+
+// Where the server is need not be said of one that has answered.
+func TestAServerThatAnswersIsFound(t *testing.T) {
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "down", http.StatusServiceUnavailable)
+	}))
+	defer failing.Close()
+	got := runWith(t, strings.NewReader(log), "replay", "-url", failing.URL)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "503")
+	assert.NotContains(t, got.err, "-url")
 }
 
 func TestUsage(t *testing.T) {

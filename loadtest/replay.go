@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/replay"
 )
@@ -43,8 +45,8 @@ Examples:
   loadtest replay -reset -windows 90s,2h -moments 10 loadtest/testdata/apache_logs.log.gz
   zcat access.log.*.gz | loadtest replay -event login_failed -json
 
-Exit status: 0 no difference; 1 a difference, a request without an answer, or
-no server; 2 wrong usage.
+Exit status: 0 no difference; 1 a difference, a request that failed, or no server;
+2 wrong usage.
 `
 
 // replayFlags are the arguments of loadtest replay.
@@ -64,7 +66,7 @@ func (f *replayFlags) set() *flag.FlagSet {
 	set.StringVar(&f.url, "url", "http://127.0.0.1:8080", "the server's `URL`")
 	set.StringVar(&f.event, "event", "url_shorten", "the `event` to count as")
 	set.StringVar(&f.naming.Kind, "kind", events.KindIP, "the `kind` of feature at the start of a line; host takes names too")
-	set.IntVar(&f.naming.IPv6Prefix, "ipv6-prefix", events.DefaultIPv6Prefix, "the `bits` by which the server counts IPv6 addresses")
+	set.IntVar(&f.naming.IPv6Prefix, "ipv6-prefix", 0, "the `bits` by which the server counts IPv6 addresses; 0: as its rules say")
 	set.StringVar(&f.windows, "windows", "", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)")
 	set.IntVar(&f.moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
 	set.IntVar(&f.concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
@@ -100,8 +102,8 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 		return config, errors.New("-moments is at least 0")
 	case f.timeout <= 0:
 		return config, errors.New("-timeout is more than 0")
-	case f.naming.IPv6Prefix < 1 || f.naming.IPv6Prefix > 128:
-		return config, errors.New("-ipv6-prefix is 1 to 128")
+	case f.naming.IPv6Prefix < 0 || f.naming.IPv6Prefix > 128:
+		return config, errors.New("-ipv6-prefix is 1 to 128, or 0")
 	}
 	if f.naming.Kind != events.KindIP {
 		if err := (events.Features{f.naming.Kind: "any"}).Validate(); err != nil {
@@ -143,7 +145,7 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 		return exitUsage
 	}
 	defer config.Client.Close()
-	log, err := readLog(ctx, flags, std)
+	log, err := readLog(ctx, config.Client, flags, std)
 	if err != nil {
 		return std.failed(ctx, err, nil)
 	}
@@ -158,7 +160,7 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 		return std.failed(ctx, err, nil)
 	}
 	if result.FirstFailure != "" {
-		std.complain("%d increments and %d counts had no answer, the first: %s", result.Failed, result.FailedCounts, result.FirstFailure)
+		std.complain("%d increments and %d counts failed, the first: %s", result.Failed, result.FailedCounts, result.FirstFailure)
 	}
 	if !result.OK() {
 		return exitFailed
@@ -167,7 +169,7 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 }
 
 // readLog reads the log, and tells which lines it could not make sense of.
-func readLog(ctx context.Context, flags replayFlags, std streams) (*replay.Log, error) {
+func readLog(ctx context.Context, c *client.Client, flags replayFlags, std streams) (*replay.Log, error) {
 	in := std.in
 	if flags.file != "-" {
 		file, err := os.Open(flags.file)
@@ -177,7 +179,15 @@ func readLog(ctx context.Context, flags replayFlags, std streams) (*replay.Log, 
 		defer file.Close()
 		in = file
 	}
-	log, err := replay.ReadLog(ctx, in, flags.naming)
+	naming := flags.naming
+	if naming.Kind == events.KindIP && naming.IPv6Prefix == 0 {
+		event, err := c.Event(ctx, flags.event)
+		if err != nil {
+			return nil, fmt.Errorf("asking how %s is counted: %w", flags.event, err)
+		}
+		naming.IPv6Prefix = ipv6Prefix(event)
+	}
+	log, err := replay.ReadLog(ctx, in, naming)
 	if err != nil || log.Malformed == 0 {
 		return log, err
 	}
@@ -189,8 +199,20 @@ func readLog(ctx context.Context, flags replayFlags, std streams) (*replay.Log, 
 	return log, nil
 }
 
+// ipv6Prefix returns the bits by which the event's counters of addresses are kept;
+// 0: the default.
+func ipv6Prefix(event wire.Event) int {
+	for _, rule := range event.Rules {
+		if slices.Equal(rule.Per, []string{events.KindIP}) {
+			return rule.IPv6Prefix
+		}
+	}
+	return 0
+}
+
 // failed says what went wrong and how far it came, and returns the exit status.
 func (s streams) failed(ctx context.Context, err error, result *replay.Result) int {
+	_, answered := errors.AsType[*client.Error](err)
 	switch {
 	case ctx.Err() != nil:
 		s.complain("interrupted")
@@ -198,13 +220,13 @@ func (s streams) failed(ctx context.Context, err error, result *replay.Result) i
 		s.complain("%v; use a fresh server, or -reset to forget them", err)
 	case errors.Is(err, client.ErrUnknown):
 		s.complain("%v; -event names one that the server has", err)
-	case errors.Is(err, client.ErrUnavailable):
+	case errors.Is(err, client.ErrUnavailable) && !answered:
 		s.complain("%v; -url says where the server is", err)
 	default:
 		s.complain("%v", err)
 	}
 	if result != nil && result.Events+result.Failed > 0 {
-		s.complain("%d events had been counted and %d may have been; -reset forgets them the next time",
+		s.complain("%d events had been counted and %d may have been; use -reset the next time, to forget them",
 			result.Events, result.Failed)
 	}
 	if errors.Is(err, replay.ErrWindow) {

@@ -101,6 +101,9 @@ func New(config Config) (*Client, error) {
 	return &Client{base, &http.Client{
 		Transport: transport,
 		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
+		// counterd sends nobody elsewhere. Whoever does in its place would get the
+		// features, and a POST would become a GET.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
@@ -116,7 +119,7 @@ func (c *Client) Increment(ctx context.Context, event string, features events.Fe
 	if !at.IsZero() {
 		body.At = wire.Moment{Time: at}
 	}
-	err := c.call(ctx, http.MethodPost, c.event(event, "increment"), nil, body, &done)
+	err := c.callOn(ctx, event, http.MethodPost, "increment", nil, body, &done)
 	return done, err
 }
 
@@ -124,10 +127,13 @@ func (c *Client) Increment(ctx context.Context, event string, features events.Fe
 // that ends at the moment at; the zero time is now.
 func (c *Client) Count(ctx context.Context, event string, features events.Features, window time.Duration, at time.Time) (wire.Count, error) {
 	var count wire.Count
+	if window < time.Second || window%time.Second != 0 {
+		return count, fmt.Errorf("%w: the window, %s, is not in whole seconds, at least 1s", ErrInvalid, window)
+	}
 	query := featureQuery(features)
 	query.Set("window", events.FormatDuration(window))
 	setMoment(query, "at", at)
-	err := c.call(ctx, http.MethodGet, c.event(event, "count"), query, nil, &count)
+	err := c.callOn(ctx, event, http.MethodGet, "count", query, nil, &count)
 	return count, err
 }
 
@@ -139,13 +145,13 @@ func (c *Client) History(ctx context.Context, event string, features events.Feat
 	query.Set("level", level)
 	setMoment(query, "from", from)
 	setMoment(query, "to", to)
-	err := c.call(ctx, http.MethodGet, c.event(event, "history"), query, nil, &history)
+	err := c.callOn(ctx, event, http.MethodGet, "history", query, nil, &history)
 	return history, err
 }
 
 // Reset forgets the one counter of those features together.
 func (c *Client) Reset(ctx context.Context, event string, features events.Features) error {
-	return c.call(ctx, http.MethodDelete, c.event(event, "counters"), featureQuery(features), nil, nil)
+	return c.callOn(ctx, event, http.MethodDelete, "counters", featureQuery(features), nil, nil)
 }
 
 // Hit adds a hit of that cost, 1 to 1,000,000, to the counters of the event that
@@ -153,7 +159,11 @@ func (c *Client) Reset(ctx context.Context, event string, features events.Featur
 // Decision.Allowed says it. An ErrUnavailable is a rule that refuses what cannot be
 // decided, or leaves open whether the hit was counted.
 func (c *Client) Hit(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
-	answer, err := c.exchange(ctx, http.MethodPost, c.event(event, "hit"), nil, wire.Hit{Features: features, Cost: &cost})
+	to, err := c.event(event, "hit")
+	if err != nil {
+		return wire.Decision{}, err
+	}
+	answer, err := c.exchange(ctx, http.MethodPost, to, nil, wire.Hit{Features: features, Cost: &cost})
 	if err != nil {
 		return wire.Decision{}, err
 	}
@@ -170,7 +180,7 @@ func (c *Client) Check(ctx context.Context, event string, features events.Featur
 	var decision wire.Decision
 	query := featureQuery(features)
 	query.Set("cost", strconv.FormatInt(cost, 10))
-	err := c.call(ctx, http.MethodGet, c.event(event, "check"), query, nil, &decision)
+	err := c.callOn(ctx, event, http.MethodGet, "check", query, nil, &decision)
 	return decision, err
 }
 
@@ -204,12 +214,21 @@ func (c *Client) Events(ctx context.Context) (wire.Events, error) {
 // Event returns the rules in force of one event.
 func (c *Client) Event(ctx context.Context, event string) (wire.Event, error) {
 	var one wire.Event
-	err := c.call(ctx, http.MethodGet, c.event(event), nil, nil, &one)
+	err := c.callOn(ctx, event, http.MethodGet, "", nil, nil, &one)
 	return one, err
 }
 
-func (c *Client) event(event string, rest ...string) *url.URL {
-	return c.base.JoinPath(append([]string{"v1", "events", url.PathEscape(event)}, rest...)...)
+// event returns the URL of a route on an event. What is no name of an event could
+// lead to another route.
+func (c *Client) event(event, route string) (*url.URL, error) {
+	if !events.ValidName(event) {
+		return nil, fmt.Errorf("%w: the event's name is 1 to 64 of a-z, 0-9, _, . and -, and begins with a letter", ErrInvalid)
+	}
+	to := c.base.JoinPath("v1", "events", event)
+	if route != "" {
+		to = to.JoinPath(route)
+	}
+	return to, nil
 }
 
 func featureQuery(features events.Features) url.Values {
@@ -234,6 +253,15 @@ func (c *Client) call(ctx context.Context, method string, to *url.URL, query url
 		return err
 	}
 	return answer.decode(out)
+}
+
+// callOn makes one exchange on a route of an event.
+func (c *Client) callOn(ctx context.Context, event, method, route string, query url.Values, in, out any) error {
+	to, err := c.event(event, route)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, method, to, query, in, out)
 }
 
 // exchange makes one exchange, whatever the status of its answer.
@@ -263,9 +291,12 @@ func (c *Client) exchange(ctx context.Context, method string, to *url.URL, query
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
+	case len(data) > maxAnswer:
+		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, c.base.Host, maxAnswer)
 	}
 	return answer{response, data}, nil
 }

@@ -6,7 +6,9 @@ package wire
 
 import (
 	"errors"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -206,26 +208,21 @@ type Moment struct{ time.Time }
 // ErrMoment is returned for what is not a time.
 var ErrMoment = errors.New("a time is RFC 3339, as in 2006-01-02T15:04:05Z, or whole Unix seconds")
 
+// rfc3339 is its grammar, to which time.Parse does not keep: it takes 3:30:33, a
+// fraction behind a comma and offsets of more than a day, but no t and z in lower case.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
 // ParseMoment reads RFC 3339, or Unix seconds: digits, behind a minus sign or not.
 // Fractions of a second are cut off.
 func ParseMoment(s string) (Moment, error) {
-	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if s[0] == '+' {
-			return Moment{}, ErrMoment
-		}
+	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil && s[0] != '+' {
 		return unixMoment(seconds)
 	}
-	// The RFC lets T and Z be in lower case, package time does not.
-	text := []byte(s)
-	if date := len("2006-01-02"); len(text) > date && text[date] == 't' {
-		text[date] = 'T'
+	if !rfc3339.MatchString(s) {
+		return Moment{}, ErrMoment
 	}
-	if last := len(text) - 1; last >= 0 && text[last] == 'z' {
-		text[last] = 'Z'
-	}
-	// Unlike time.Parse it keeps to the RFC.
-	var t time.Time
-	if err := t.UnmarshalText(text); err != nil {
+	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
+	if err != nil {
 		return Moment{}, ErrMoment
 	}
 	return unixMoment(t.Unix())

@@ -207,20 +207,29 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 	for _, args := range [][]string{
 		{"-nonsense"}, {"serve"}, {"-timeout", "soon"}, {"-timeout", "2s"}, {"-timeout", "0s"}, {"-grace", "0s"}, {"-grace", "1h"},
-		{"-log", "xml"}, {"-replicas", "2"}, {"-replicas", "x"}, {"-memcached", ","}, {"-listen"},
+		{"-log", "xml"}, {"-replicas", "2"}, {"-replicas", "x"}, {"-listen"},
+		{"-listen", ""}, {"-listen", "localhost"}, {"-listen", "8080"}, {"-listen", "127.0.0.1:"}, {"-listen", ":65536"}, {"-listen", ":-1"},
+		{"-listen", ":no-such-port"}, {"-listen", "::1:8080"}, {"-listen", "a\nb"},
+		{"-memcached", ""}, {"-memcached", ","}, {"-memcached", "localhost"}, {"-memcached", "127.0.0.1:"}, {"-memcached", ":11211"},
+		{"-memcached", "127.0.0.1:0"}, {"-memcached", "127.0.0.1:65536"}, {"-memcached", "127.0.0.1:no-such-port"}, {"-memcached", "::1:11211"},
+		{"-memcached", "127.0.0.1:11211,127.0.0.1:11211"}, {"-memcached", "/run/a.sock, /run/a.sock"}, {"-memcached", "a\nb"},
+		{"-memcached", "unix:///run/memcached.sock"}, {"-memcached", "tcp://127.0.0.1:11211"},
+		{"-version", "more"}, {"help", "unknown"},
+		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "localhost"},
 		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
 		{"keys", "-event", "url_shorten", "-feature", "203.0.113.9"}, {"keys", "-event", "url_shorten", "-feature", "ip:x"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "more"}, {"validate"}, {"validate", "a", "b"},
 	} {
 		var stdout, stderr bytes.Buffer
-		assert.Equal(t, exitUsage, run(t.Context(), args, &stdout, &stderr), "%q: %s", args, &stderr)
+		assert.Equal(t, exitUsage, runFor(t, args, &stdout, &stderr), "%q: %s", args, &stderr)
+		assert.True(t, strings.HasPrefix(stderr.String(), "counterd: "), "nothing is logged before: %s", &stderr)
 		assert.Empty(t, stdout.String(), "%q", args)
 		assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "%q: %s", args, &stderr)
 		assert.NotContains(t, stderr.String(), "203.0.113.9")
 	}
 	t.Setenv("COUNTERD_TIMEOUT", "soon")
 	var stderr bytes.Buffer
-	assert.Equal(t, exitUsage, run(t.Context(), nil, io.Discard, &stderr))
+	assert.Equal(t, exitUsage, runFor(t, nil, io.Discard, &stderr))
 	assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "%s", &stderr)
 	assert.Contains(t, stderr.String(), "COUNTERD_TIMEOUT")
 }
@@ -232,25 +241,68 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 	for _, args := range [][]string{
 		{"-listen", taken.Addr().String()},
 		{"-memcached", "counterd-test.invalid:11211"},
-		{"-memcached", "localhost"},
+		{"-memcached", "counterd-test.invalid:11211,counterd-test-2.invalid:11211"},
 		{"-rules", filepath.Join(t.TempDir(), "missing.yaml")},
 		{"validate", filepath.Join(t.TempDir(), "missing.yaml")},
 	} {
 		var stderr bytes.Buffer
-		assert.Equal(t, exitFailed, run(t.Context(), args, io.Discard, &stderr), "%q", args)
-		assert.Contains(t, stderr.String(), "counterd: ", "%q", args)
+		assert.Equal(t, exitFailed, runFor(t, args, io.Discard, &stderr), "%q", args)
+		logged, said, _ := strings.Cut("\n"+stderr.String(), "\ncounterd: ")
+		assert.NotContains(t, logged, "level=ERROR", "%q", args)
+		assert.Equal(t, 1, strings.Count(said, "\n"), "%q: %s", args, said)
+	}
+
+	// The faults of a rules file have a line each.
+	broken := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(broken, []byte("events:\n  a: {limit: 1}\n  b: {limit: 1}\n"), 0o600))
+	for _, args := range [][]string{{"-rules", broken}, {"validate", broken}} {
+		var stderr bytes.Buffer
+		assert.Equal(t, exitFailed, runFor(t, args, io.Discard, &stderr), "%q", args)
+		assert.Equal(t, 5, strings.Count(stderr.String(), "\n"), "%s", &stderr)
 	}
 }
 
-func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"-h"}, {"--help"}, {"keys", "-h"}, {"validate", "-h"}} {
+// runFor runs the command, and stops it where it serves although it should not.
+func runFor(t *testing.T, args []string, stdout, stderr io.Writer) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return run(ctx, args, stdout, stderr)
+}
+
+func TestASocketIsNamedByItsPath(t *testing.T) {
+	var stderr bytes.Buffer
+	runFor(t, []string{"-memcached", "unix:///run/memcached.sock"}, io.Discard, &stderr)
+	assert.Contains(t, stderr.String(), "by its path alone: /run/memcached.sock")
+	for _, good := range []string{"127.0.0.1:11211", "[::1]:11211", "a.example:11211,b.example:11211", "/run/memcached.sock", "./m.sock", "a:1,/x"} {
+		assert.NoError(t, new(serverList).Set(good), good)
+	}
+	for _, good := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:http", ":0"} {
+		assert.NoError(t, checkListen(good), good)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Setenv("COUNTERD_VERSION", "1.2.3") // of whoever deploys it
+	for _, arg := range []string{"-version", "--version", "version"} {
 		var stdout, stderr bytes.Buffer
-		assert.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr), "%q", args)
+		assert.Equal(t, exitOK, runFor(t, []string{arg}, &stdout, &stderr))
+		assert.Regexp(t, `^counterd \S+ go1\.\S+.*\n$`, stdout.String())
+		assert.Empty(t, stderr.String())
+	}
+	_, err := parseServe(nil, io.Discard)
+	assert.NoError(t, err)
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"-h"}, {"--help"}, {"help"}, {"keys", "-h"}, {"validate", "-h"}, {"help", "keys"}, {"help", "validate"}} {
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, exitOK, runFor(t, args, &stdout, &stderr), "%q", args)
 		assert.Contains(t, stdout.String(), "Usage:", "%q", args)
 		assert.Empty(t, stderr.String(), "%q", args)
 	}
 	var stdout bytes.Buffer
-	run(t.Context(), []string{"-h"}, &stdout, io.Discard)
+	runFor(t, []string{"-h"}, &stdout, io.Discard)
 	for _, name := range []string{"listen", "rules", "memcached", "replicas", "timeout", "grace", "log"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))

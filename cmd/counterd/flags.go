@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,17 +47,64 @@ type serverList []string
 
 func (l *serverList) String() string { return strings.Join(*l, ",") }
 
+// Set finds what is not written as servers are. Whether their names resolve is not
+// a matter of writing.
 func (l *serverList) Set(s string) error {
 	*l = nil
 	for name := range strings.SplitSeq(s, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			*l = append(*l, name)
+		name = strings.TrimSpace(name)
+		if name == "" {
+			continue
 		}
+		if err := checkServer(name); err != nil {
+			return err
+		}
+		if slices.Contains(*l, name) {
+			return fmt.Errorf("%s is named twice", name)
+		}
+		*l = append(*l, name)
 	}
 	if len(*l) == 0 {
 		return errors.New("no server is named")
 	}
 	return nil
+}
+
+func checkServer(name string) error {
+	switch {
+	case strings.HasPrefix(name, "unix:"):
+		return fmt.Errorf("%s: a socket is named by its path alone: %s", name, strings.TrimPrefix(strings.TrimPrefix(name, "unix:"), "//"))
+	case strings.Contains(name, "://"):
+		return fmt.Errorf("%s: a server is host:port, without a scheme", name)
+	case strings.Contains(name, "/"):
+		return nil
+	}
+	host, port, err := net.SplitHostPort(name)
+	switch {
+	case err != nil || host == "":
+		return fmt.Errorf("%s is neither host:port nor the path of a socket", name)
+	case !validPort(port) || port == "0":
+		return fmt.Errorf("%s has no valid port", name)
+	}
+	return nil
+}
+
+// checkListen finds what is not written as an address to serve on.
+func checkListen(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not host:port, nor :port for all addresses", address)
+	case !validPort(port):
+		return fmt.Errorf("%q has no valid port", address)
+	}
+	return nil
+}
+
+// validPort takes numbers, and the names that the system has for them.
+func validPort(port string) bool {
+	_, err := net.LookupPort("tcp", port)
+	return port != "" && err == nil
 }
 
 const serveUsage = `counterd serves exact counters over HTTP.
@@ -64,6 +113,8 @@ Usage:
   counterd [flags]                                       serve
   counterd validate FILE                                 check a rules file, and say what each event costs
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
+  counterd -version                                      print the version
+  counterd help [keys|validate]                          print this, or the help of a command
 
 Flags, each with its environment variable:
 `
@@ -89,9 +140,13 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	if err := parse(flags, args); err != nil {
 		return s, err
 	}
-	switch {
-	case flags.NArg() > 0:
+	if flags.NArg() > 0 {
 		return s, usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
+	}
+	if err := checkListen(s.listen); err != nil {
+		return s, usageError("-listen: " + err.Error())
+	}
+	switch {
 	case s.replicas != 1:
 		return s, usageError("-replicas: this version keeps 1 copy of each counter")
 	case s.grace < time.Second || s.grace > maxGrace:

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,7 +13,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"strings"
 	"syscall"
+
+	"github.com/counterd/counterd/events"
 )
 
 // Exit statuses.
@@ -32,12 +37,20 @@ func main() {
 // run is the command without the process around it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command, rest := serve, args
+	if len(args) > 0 && args[0] == "help" {
+		args = append(args[1:len(args):len(args)], "-h")
+		rest = args
+	}
 	if len(args) > 0 {
 		switch args[0] {
 		case "keys":
 			command, rest = keys, args[1:]
 		case "validate":
 			command, rest = validate, args[1:]
+		// Not a flag among the others: those come from the environment too, where
+		// COUNTERD_VERSION is somebody else's word.
+		case "-version", "--version", "version":
+			command, rest = version, args[1:]
 		}
 	}
 	err := command(ctx, rest, stdout, stderr)
@@ -50,6 +63,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "counterd: %v (counterd -h shows how)\n", err)
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "counterd: %v\n", err)
+	text := oneLine(err)
+	// The faults of a rules file have a line each.
+	if _, ok := errors.AsType[events.Faults](err); ok {
+		text = err.Error()
+	}
+	fmt.Fprintf(stderr, "counterd: %s\n", text)
 	return exitFailed
+}
+
+// version prints what the binary was built from.
+func version(_ context.Context, args []string, stdout, _ io.Writer) error {
+	if len(args) > 0 {
+		return usageError(fmt.Sprintf("unknown argument %q", args[0]))
+	}
+	text := "counterd (unknown version)"
+	if build, ok := debug.ReadBuildInfo(); ok {
+		text = strings.Join([]string{"counterd", cmp.Or(build.Main.Version, "(devel)"), build.GoVersion}, " ")
+		for _, setting := range build.Settings {
+			switch setting.Key {
+			case "vcs.revision", "vcs.time", "GOOS", "GOARCH":
+				text += " " + setting.Value
+			}
+		}
+	}
+	_, err := fmt.Fprintln(stdout, text)
+	return err
 }

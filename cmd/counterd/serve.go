@@ -10,10 +10,9 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -59,18 +58,32 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
-// once a second.
+// once a second for each cause.
 func newLimiter(s settings, store store, log *slog.Logger) (*hierarchy.Limiter, error) {
-	outage := rate.Sometimes{Interval: time.Second}
+	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store:   store,
-		Local:   memcache.NewEmbedded(memcache.EmbeddedConfig{}),
+		Local:   newEmbedded(log),
 		Grace:   s.grace,
 		Timeout: s.timeout,
 		Report: func(err error) {
-			outage.Do(func() { log.Warn("store failed in a decision", "error", err) })
+			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)
+			})
 		},
 	})
+}
+
+// newEmbedded returns a store in this process. That it forgets counters for want of
+// memory is logged at most once a second.
+func newEmbedded(log *slog.Logger) *memcache.Embedded {
+	var evictions sparse.Lines
+	return memcache.NewEmbedded(memcache.EmbeddedConfig{Report: func(evicted int64) {
+		evictions.Do("", func(int64) {
+			log.Warn("the embedded store is full: the counters not used for longest are forgotten, and begin again from zero",
+				"evicted", evicted, "max_bytes", memcache.DefaultMaxBytes)
+		})
+	}})
 }
 
 // serveUntil serves until the context ends, and then lets the requests in flight
@@ -84,6 +97,8 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 	case <-ctx.Done():
 	}
 	log.Info("stopping: requests in flight are finished", "longest", drainTimeout)
+	// Who asks on a kept connection until the end is told to ask elsewhere.
+	server.SetKeepAlivesEnabled(false)
 	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	if err := server.Shutdown(drain); err != nil {
@@ -106,7 +121,7 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 	if len(s.memcached) == 0 {
 		log.Info("embedded store: counts are seen by this process alone and are lost when it stops; -memcached shares and keeps them",
 			"max_bytes", memcache.DefaultMaxBytes)
-		return store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), close: func() error { return nil }}, nil
+		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
 	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: s.memcached, Timeout: s.timeout})
 	if err != nil {

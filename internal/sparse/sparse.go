@@ -3,6 +3,9 @@
 package sparse
 
 import (
+	"errors"
+	"net"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,6 +30,16 @@ type cause struct {
 	last       time.Time
 	suppressed int64
 	writing    bool
+}
+
+// CauseOf returns what errors of one cause have in common: their text, but for the
+// port that a connection had on this side.
+func CauseOf(err error) string {
+	text := err.Error()
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Source != nil {
+		text = strings.Replace(text, e.Source.String()+"->", "", 1)
+	}
+	return text
 }
 
 // Do calls write, unless that has been done for the same cause within the last

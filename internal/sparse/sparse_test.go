@@ -29,9 +29,9 @@ func TestOneLineASecondForEachCause(t *testing.T) {
 			say("b")
 		}
 		assert.Equal(t, []string{"a0", "b0"}, written)
-		time.Sleep(time.Second - 1)
+		time.Sleep(time.Second - time.Nanosecond)
 		say("a")
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		say("a")
 		say("c")
 		assert.Equal(t, []string{"a0", "b0", "a10", "c0"}, written)

@@ -83,7 +83,7 @@ func (s *Server) retention() int64 { return int64(s.Event.Remembered() / time.Se
 func (s *Server) rules(w http.ResponseWriter) {
 	event := wire.Event{Name: s.Event.Name, Retention: events.FormatDuration(s.Event.Remembered())}
 	for _, rule := range s.Event.Rules {
-		event.Rules = append(event.Rules, wire.Rule{Per: rule.Per, Precision: rule.Precision.String()})
+		event.Rules = append(event.Rules, wire.Rule{Per: rule.Per, Precision: rule.Precision.String(), IPv6Prefix: rule.IPv6Prefix})
 	}
 	answer(w, http.StatusOK, wire.TypeJSON, event)
 }

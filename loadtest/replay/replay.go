@@ -41,7 +41,7 @@ var (
 	// ErrContract is returned where the server's answer breaks the contract in a way
 	// that leaves nothing to compare.
 	ErrContract = errors.New("replay: the server does not keep the contract")
-	// ErrGaveUp is returned after too many requests without an answer.
+	// ErrGaveUp is returned after too many requests that failed.
 	ErrGaveUp = errors.New("replay: gave up")
 )
 
@@ -66,7 +66,7 @@ func (noProgress) Add(int)           {}
 type Config struct {
 	Client *client.Client
 	Event  string
-	// Windows are compared; nil: those of DefaultWindows that the server remembers
+	// Windows are compared, each once; nil: those of DefaultWindows that the server remembers
 	// long enough.
 	Windows     []time.Duration
 	Moments     int           // past moments; 0: DefaultMoments, negative: none
@@ -187,6 +187,9 @@ func (r *run) fitWindows(retention time.Duration) error {
 		case window > retention:
 			return fmt.Errorf("%w: %s is longer than the %s that the server remembers %s",
 				ErrWindow, events.FormatDuration(window), events.FormatDuration(retention), r.Event)
+		}
+		if slices.Contains(r.windows, seconds(window)) {
+			continue
 		}
 		r.windows = append(r.windows, seconds(window))
 		r.result.Windows = append(r.result.Windows, events.FormatDuration(window))
@@ -418,7 +421,7 @@ func (r *run) note(change func(*Result)) {
 	change(r.result)
 }
 
-// failed notes a request without an answer, and returns an error when there have
+// failed notes a request that failed, and returns an error when there have
 // been so many that going on makes no sense.
 func (r *run) failed(err error) error {
 	r.mu.Lock()
@@ -427,7 +430,7 @@ func (r *run) failed(err error) error {
 		r.result.FirstFailure = err.Error()
 	}
 	if r.failures >= maxFailures {
-		return fmt.Errorf("%w: %d requests had no answer, the last one: %w", ErrGaveUp, r.failures, err)
+		return fmt.Errorf("%w: %d requests failed, the last one: %w", ErrGaveUp, r.failures, err)
 	}
 	return nil
 }

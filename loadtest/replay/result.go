@@ -30,7 +30,7 @@ type Result struct {
 	LeftOutWindows   []string     `json:"left_out_windows"` // longer than the retention
 	Comparisons      int64        `json:"comparisons"`
 	LeftOut          int64        `json:"left_out"`      // comparisons whose window slid out of the retention first
-	FailedCounts     int64        `json:"failed_counts"` // comparisons without an answer
+	FailedCounts     int64        `json:"failed_counts"` // comparisons whose count failed
 	Differences      int64        `json:"differences"`
 	FirstDifferences []Difference `json:"first_differences"`
 	FirstFailure     string       `json:"first_failure,omitempty"`
@@ -86,7 +86,7 @@ func (r *Result) WriteText(out io.Writer) error {
 		line("left out", r.LeftOut, "their windows slid out of the retention")
 	}
 	if r.FailedCounts > 0 {
-		line("unanswered", r.FailedCounts, "")
+		line("failed", r.FailedCounts, "counts, not compared")
 	}
 	line("differences", r.Differences, "")
 	if err := w.Flush(); err != nil {

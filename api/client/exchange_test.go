@@ -1,0 +1,149 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/events"
+)
+
+// transport makes an exchange in the network's place.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A name that is none is not sent: it could be another route.
+func TestNamesOfEvents(t *testing.T) {
+	c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(r *http.Request) (*http.Response, error) {
+		t.Errorf("sent: %s %s", r.Method, r.URL)
+		return nil, io.EOF
+	})})
+	who := events.Features{"user": "42"}
+	for _, name := range []string{"", ".", "..", "../events", "a/b", "a%2Fb", "Name", strings.Repeat("x", 65)} {
+		for call, do := range map[string]func() error{
+			"increment": func() error { _, err := c.Increment(t.Context(), name, who, 1, time.Time{}); return err },
+			"count":     func() error { _, err := c.Count(t.Context(), name, who, time.Minute, time.Time{}); return err },
+			"history": func() error {
+				_, err := c.History(t.Context(), name, who, "hour", time.Time{}, time.Time{})
+				return err
+			},
+			"reset": func() error { return c.Reset(t.Context(), name, who) },
+			"hit":   func() error { _, err := c.Hit(t.Context(), name, who, 1); return err },
+			"check": func() error { _, err := c.Check(t.Context(), name, who, 1); return err },
+			"event": func() error { _, err := c.Event(t.Context(), name); return err },
+		} {
+			assert.ErrorIs(t, do(), client.ErrInvalid, "%s of %q", call, name)
+		}
+	}
+}
+
+// A window is counted as it is given, or not at all.
+func TestWindowsInWholeSeconds(t *testing.T) {
+	c := open(t, client.Config{URL: realServer(t).URL})
+	for _, window := range []time.Duration{1500 * time.Millisecond, time.Minute + 1, 999 * time.Millisecond, 0, -time.Minute} {
+		_, err := c.Count(t.Context(), "url_shorten", events.Features{"user": "42"}, window, time.Time{})
+		assert.ErrorIs(t, err, client.ErrInvalid, window)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	var elsewhere atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		server := httptest.NewServer(http.RedirectHandler(other.URL, status))
+		c := open(t, client.Config{URL: server.URL})
+		_, err := c.Hit(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1)
+		assert.ErrorIs(t, err, client.ErrUnexpected, status)
+		_, err = c.Events(t.Context())
+		assert.ErrorIs(t, err, client.ErrUnexpected, status)
+		server.Close()
+	}
+	assert.Zero(t, elsewhere.Load())
+}
+
+func TestTheDefaultTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := client.New(client.Config{URL: "http://counterd.test", Transport: transport(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})})
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = c.Hit(context.Background(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1)
+		require.ErrorIs(t, err, client.ErrUnavailable)
+		assert.Equal(t, client.DefaultTimeout, time.Since(began))
+	})
+}
+
+// endless is an answer without an end.
+type endless struct{ read *int64 }
+
+func (e endless) Read(p []byte) (int, error) {
+	*e.read += int64(len(p))
+	return len(p), nil
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	var read int64
+	c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(endless{&read}), Request: r}, nil
+	})})
+	_, err := c.Events(t.Context())
+	require.ErrorIs(t, err, client.ErrUnexpected)
+	assert.Contains(t, err.Error(), "longer than")
+	assert.Less(t, read, int64(200<<20))
+}
+
+// Connections are kept: many calls at once, again and again, dial once each.
+func TestConnectionsAreKept(t *testing.T) {
+	const workers, rounds = 32, 10
+	var dials atomic.Int64
+	arrived := make(chan struct{}, workers)
+	release := make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-release
+		fmt.Fprint(w, `{"events": []}`)
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			dials.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	c := open(t, client.Config{URL: server.URL, Conns: workers})
+	for range rounds {
+		var calls sync.WaitGroup
+		for range workers {
+			calls.Go(func() {
+				_, err := c.Events(context.Background())
+				assert.NoError(t, err)
+			})
+		}
+		for range workers { // all of them are under way at once
+			<-arrived
+		}
+		for range workers {
+			release <- struct{}{}
+		}
+		calls.Wait()
+	}
+	// A call that begins before a connection is put back may dial one more.
+	assert.LessOrEqual(t, dials.Load(), int64(2*workers))
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// Under load, on kept connections, nothing that was acknowledged before a signal is
+// lost, and the process ends well.
+func TestShutdownUnderLoadLosesNothing(t *testing.T) {
+	server := memcachedtest.Start(t)
+	stopping := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s")
+	staying := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s").client(t)
+	who := events.Features{"ip": "203.0.113.9"}
+	// What is cut off may have been counted: it has a counter of its own.
+	var acknowledged, unknown atomic.Int64
+	var load sync.WaitGroup
+	for range 16 {
+		c := stopping.client(t)
+		load.Go(func() {
+			for {
+				if _, err := c.Increment(context.Background(), "url_shorten", who, 1, time.Time{}); err != nil {
+					unknown.Add(1)
+					return
+				}
+				acknowledged.Add(1)
+			}
+		})
+	}
+	require.Eventually(t, func() bool { return acknowledged.Load() > 200 }, 20*time.Second, time.Millisecond)
+	require.NoError(t, stopping.Process.Signal(syscall.SIGTERM))
+	load.Wait()
+	require.NoError(t, stopping.Wait(), "%s", stopping.log)
+	assert.Contains(t, stopping.log.String(), "msg=stopped")
+	count, err := staying.Count(t.Context(), "url_shorten", who, time.Hour, time.Time{})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, count.Count, acknowledged.Load())
+	assert.LessOrEqual(t, count.Count, acknowledged.Load()+unknown.Load())
+}
+
+// The answer to a request that was in flight when the signal came ends its
+// connection.
+func TestShutdownClosesKeptConnections(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-release
+		io.WriteString(w, "done")
+	})}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	log := &lockedBuffer{}
+	go func() { ended <- serveUntil(ctx, server, listener, slog.New(slog.NewTextHandler(log, nil))) }()
+	answers := make(chan *http.Response, 1)
+	go func() {
+		response, err := http.Get("http://" + listener.Addr().String())
+		if assert.NoError(t, err) {
+			response.Body.Close()
+		}
+		answers <- response
+	}()
+	<-arrived
+	stop()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	}, 10*time.Second, time.Millisecond)
+	close(release)
+	assert.True(t, (<-answers).Close, "Connection: close")
+	require.NoError(t, <-ended)
+}
+
+func TestTheGraceIsPassedOn(t *testing.T) {
+	ahead := func(args ...string) error {
+		_, err := startProcess(t, args...).client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Now().Add(8*time.Second))
+		return err
+	}
+	assert.NoError(t, ahead("-grace", "10s"))
+	assert.ErrorIs(t, ahead(), client.ErrInvalid)
+}
+
+// A store that accepts and says nothing is waited for as long as is said.
+func TestTheTimeoutIsPassedOn(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		var conns []net.Conn
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				break
+			}
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			conn.Close()
+		}
+	})
+	defer accepting.Wait()
+	defer silent.Close()
+	const timeout = 300 * time.Millisecond
+	p := startProcess(t, "-memcached", silent.Addr().String(), "-timeout", timeout.String())
+	c := p.client(t)
+	who := events.Features{"ip": "203.0.113.9"}
+
+	began := time.Now()
+	_, err = c.Count(t.Context(), "url_shorten", who, time.Minute, time.Time{})
+	require.ErrorIs(t, err, client.ErrUnavailable)
+	assert.Contains(t, err.Error(), "503")
+	assert.GreaterOrEqual(t, time.Since(began), timeout)
+	assert.Less(t, time.Since(began), 5*time.Second)
+
+	began = time.Now()
+	d, err := c.Hit(t.Context(), "url_shorten", who, 1)
+	require.NoError(t, err)
+	assert.Equal(t, "allow", d.Limits[0].OnError)
+	assert.GreaterOrEqual(t, time.Since(began), timeout)
+	assert.Less(t, time.Since(began), 5*time.Second)
+}
+
+// An embedded store that forgets for want of memory says so, and how much.
+func TestEvictionsAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	store, err := openStore(t.Context(), settings{}, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	fill := func(n int) {
+		name := strings.Repeat("x", 1<<20) // few of these take much memory
+		for i := range n {
+			_, err := store.Trip(t.Context(), fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
+			require.NoError(t, err)
+		}
+	}
+	fill(100)
+	assert.NotContains(t, log.String(), "full")
+	fill(400)
+	assert.Contains(t, log.String(), "level=WARN")
+	assert.Regexp(t, `evicted=[1-9]`, log.String())
+	assert.LessOrEqual(t, strings.Count(log.String(), "full"), 10, "once a second")
+}
