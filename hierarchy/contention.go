@@ -20,8 +20,11 @@ import (
 // Exactness does not depend on it: each try is a hit of its own, with its own
 // stamp and adds.
 
-// lookFirst has all hits look before they add.
-func (f *flush) lookFirst() {
+// lookAgain makes the flush one of hits that were denied and try again: they look
+// before they add, and a store that fails now does not turn the denial that it
+// gave into anything else.
+func (f *flush) lookAgain() {
+	f.again = true
 	for _, h := range f.hits {
 		if h.path != adding && h.path != looking {
 			continue
@@ -34,50 +37,53 @@ func (f *flush) lookFirst() {
 }
 
 // crowd is how much stood in a hit's way when it looked, and since when it has
-// found the same. A crowd that stays for a quarter of the timeout is none of the
+// found the same. A crowd that stays for half the timeout is none of the
 // moment: a reload may have lowered a limit below what stands.
 type crowd struct {
 	count int64
 	since time.Time
 }
 
-// leaveUnsettled finds the denied hits that should try again; crowdOf is what the
-// i-th hit found before.
-func (f *flush) leaveUnsettled(crowdOf func(i int) *crowd) {
+// leaveUnsettled finds the denied hits that should try again, or should have if the
+// time for it were not over; crowdOf is what the i-th hit found before.
+func (f *flush) leaveUnsettled(goOn bool, crowdOf func(i int) *crowd) {
 	now := f.l.now()
 	for i, h := range f.hits {
-		if h.path != adding && h.path != looking || h.allowed || h.refused || !h.ofTheMoment() {
+		if h.path != adding && h.path != looking || h.allowed || h.refused || h.stale || !h.ofTheMoment() {
 			continue
 		}
-		if h.path == adding {
-			h.unsettled = !h.inOneOrder()
-			continue
-		}
-		most := int64(0)
-		for j := range h.uses {
-			if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
-				most = max(most, u.count)
-			}
-		}
-		before := crowdOf(i)
-		if most != before.count {
-			*before = crowd{most, now}
-		}
-		h.unsettled = most > 0 && now.Sub(before.since) < f.l.timeout/4
+		h.doubtful = h.path == adding && !h.inOneOrder() || h.path == looking && f.crowded(h, crowdOf(i), now)
+		h.unsettled = goOn && h.doubtful
 	}
+}
+
+// crowded reports whether what stands in the way of a hit that has looked is more
+// than its limits allow, and has not been there for long.
+func (f *flush) crowded(h *hit, before *crowd, now time.Time) bool {
+	most := int64(0)
+	for j := range h.uses {
+		if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
+			most = max(most, u.count)
+		}
+	}
+	if most != before.count {
+		*before = crowd{most, now}
+	}
+	return most > 0 && now.Sub(before.since) < f.l.timeout/2
 }
 
 // ofTheMoment reports whether what denied the hit may go away at once.
 func (h *hit) ofTheMoment() bool {
 	for i := range h.uses {
 		u := &h.uses[i]
-		if u.claim.countAll {
+		// One whose answer was lost, or could not be taken back, must not be repeated.
+		if u.claim.countAll || u.claim.err != nil || u.claim.stuck {
 			return false
 		}
 		if u.state.Allowed || !u.enforced() {
 			continue
 		}
-		if u.claim.err != nil || u.recalled != nil || u.listing != events.Unlisted || h.cost > u.check.ceiling {
+		if u.recalled != nil || u.listing != events.Unlisted || h.cost > u.check.ceiling {
 			return false
 		}
 		// What the flush itself was admitted with stays.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ var errBroken = errors.New("broken")
 type brokenStore struct {
 	hierarchy.Store
 	trips   bool
-	deletes int
+	deletes atomic.Int64
 }
 
 func (s *brokenStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
@@ -32,7 +33,7 @@ func (s *brokenStore) Trip(ctx context.Context, counter string, by int64, adds [
 }
 
 func (s *brokenStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	if s.deletes--; s.deletes < 0 {
+	if s.deletes.Add(-1) < 0 {
 		return errBroken
 	}
 	return s.Store.Delete(ctx, counter, buckets)
@@ -131,7 +132,7 @@ func total(t *testing.T, counters *hierarchy.Counters, counter events.Counter, n
 }
 
 func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
-	for _, complete := range []int{0, 1, 2, 3, 4} {
+	for _, complete := range []int64{0, 1, 2, 3, 4} {
 		clock := newFakeClock()
 		broken := &brokenStore{Store: newEmbedded(clock)}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: broken, Clock: clock.Now})
@@ -140,12 +141,12 @@ func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
 			_, err := counters.Increment(t.Context(), 1, clock.Now().Add(-time.Duration(back)*time.Minute), counter)
 			require.NoError(t, err)
 		}
-		broken.deletes = complete
+		broken.deletes.Store(complete)
 		err := counters.Reset(t.Context(), counter)
 		require.ErrorIs(t, err, hierarchy.ErrStore)
 		require.ErrorIs(t, err, errBroken)
 
-		broken.deletes = 1 << 30
+		broken.deletes.Store(1 << 30)
 		require.NoError(t, counters.Reset(t.Context(), counter))
 		require.Zero(t, total(t, counters, counter, clock.Now()), "after %d deletes", complete)
 	}

@@ -16,7 +16,9 @@ type flush struct {
 	ctx       context.Context
 	began     time.Time
 	stamp     int64
+	until     time.Time // when the wait for the store is over
 	checkOnly bool
+	again     bool // its hits have been denied before, by a store that answered
 	hits      []*hit
 	claims    map[string]*claim // by the counter's ID
 }
@@ -41,7 +43,9 @@ type hit struct {
 	allowed bool
 	refused bool // as unavailable
 
-	unsettled bool // denied for what may have been of the moment
+	doubtful  bool // denied for what may have been of the moment
+	unsettled bool // and tries again
+	stale     bool // its store has failed since it was denied: that stands
 }
 
 // use is one limit as a hit uses it.
@@ -80,11 +84,12 @@ type claim struct {
 	store  Store     // that is asked: the shared one, or after its failure the local one
 	local  bool      // it is the local one
 	err    error     // why the shared one could not be asked
-	began  time.Time // when the last trip did
+	began  time.Time // when the trip that decided did
 	adding int64     // cost of the flush's hits that add to it
 	places []place   // where that was added
 	known  standing  // values of buckets, without what the flush added
 	taken  int64     // of what the flush added, what stays
+	stuck  bool      // what should have been taken back was not
 }
 
 // place is a store with the buckets, finest first, whose adds it acknowledged.
@@ -103,9 +108,9 @@ type check struct {
 }
 
 // newFlush resolves the hits: their rules, counters and limits.
-func (l *Limiter) newFlush(ctx context.Context, hits []Hit) *flush {
+func (l *Limiter) newFlush(ctx context.Context, hits []Hit, until time.Time) *flush {
 	began := l.now()
-	f := &flush{l: l, ctx: ctx, began: began, stamp: l.nextStamp(began), claims: map[string]*claim{}}
+	f := &flush{l: l, ctx: ctx, until: until, began: began, stamp: l.nextStamp(began), claims: map[string]*claim{}}
 	for _, h := range hits {
 		f.hits = append(f.hits, f.resolve(h))
 	}
@@ -185,13 +190,13 @@ func (f *flush) recall(h *hit) {
 		h.path = looking
 		return
 	}
+	if slices.ContainsFunc(h.claims, func(c *claim) bool { return c.countAll }) {
+		return
+	}
 	for i := range h.uses {
 		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
 			h.path = looking
 		}
-	}
-	if slices.ContainsFunc(h.claims, func(c *claim) bool { return c.countAll }) {
-		return
 	}
 	for _, c := range h.claims {
 		enforced := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
@@ -241,6 +246,7 @@ func (f *flush) claimsOf(p path) []*claim {
 // look decides the hits that look on exact sums, and lets those add that find room.
 func (f *flush) look() {
 	sideBySide(f.claimsOf(looking), func(c *claim) {
+		c.began = f.l.now()
 		f.ask(c, func() error { return f.read(c, c.exactBuckets()) })
 		c.sum()
 	})
@@ -281,6 +287,7 @@ func (f *flush) add() {
 		if !c.readable() {
 			return // its server has just failed to answer a look
 		}
+		c.began = f.l.now()
 		f.ask(c, func() error {
 			c.known = standing{}
 			return f.addAndRead(c)
@@ -357,7 +364,6 @@ func (f *flush) read(c *claim, buckets []Bucket) error {
 // ask makes a trip of the claim. Where it fails and a rule says so, this
 // process's own counters are asked instead, from the beginning.
 func (f *flush) ask(c *claim, trip func() error) {
-	c.began = f.l.now()
 	err := trip()
 	if err == nil {
 		return
@@ -392,15 +398,14 @@ func (f *flush) fail(c *claim, err error) {
 // readable reports whether the claim's sums come from a store.
 func (c *claim) readable() bool { return c.err == nil || c.local }
 
-// tripContext bounds one trip. That a caller leaves does not end it: what has been
-// added has to be known, to be taken back.
+// tripContext bounds the trips of the decision. That a caller leaves does not end
+// them: what has been added has to be known, to be taken back.
 func (f *flush) tripContext() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.l.timeout)
-	if deadline, bounded := f.ctx.Deadline(); bounded {
-		earlier, cancelEarlier := context.WithDeadline(ctx, deadline)
-		return earlier, func() { cancelEarlier(); cancel() }
+	until := f.until
+	if deadline, bounded := f.ctx.Deadline(); bounded && deadline.Before(until) {
+		until = deadline
 	}
-	return ctx, cancel
+	return context.WithDeadline(context.WithoutCancel(f.ctx), until)
 }
 
 // exactBuckets returns all buckets that the exact sums of the limits need.

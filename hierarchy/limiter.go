@@ -40,8 +40,10 @@ type LimiterConfig struct {
 	Local Store
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
-	// Timeout is the longest wait for one trip to the store; 0: DefaultTimeout, at
-	// most half the grace.
+	// Timeout is the longest wait for the store in one decision, what has to be taken
+	// back aside, which has as long again; where so many hits are decided together
+	// that their trips have to queue, for each 64 of them. 0: DefaultTimeout; at most
+	// half the grace.
 	Timeout time.Duration
 	// Report is told of each trip to the store that failed, and of each take-back
 	// that did: what it should have taken stays counted. nil: nobody is.
@@ -141,24 +143,26 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 		places[i] = i
 	}
 	crowds := make([]crowd, len(hits)) // of the results
-	began := l.now()
+	began, until := l.now(), time.Now().Add(l.timeout*time.Duration(1+len(hits)/tripsAtOnce))
 	for try := 0; ; try++ {
-		f := l.newFlush(ctx, hits)
+		f := l.newFlush(ctx, hits, until)
 		if try > 0 {
-			f.lookFirst()
+			f.lookAgain()
 		}
 		f.look()
 		f.add()
 		f.decide()
 		f.takeBack()
-		if try < maxTries && l.now().Sub(began) < l.timeout {
-			f.leaveUnsettled(func(i int) *crowd { return &crowds[places[i]] })
-		}
+		goOn := try < maxTries && l.now().Sub(began) < l.timeout && ctx.Err() == nil
+		f.leaveUnsettled(goOn, func(i int) *crowd { return &crowds[places[i]] })
 		f.findResets()
 		f.remember()
 		var open []int
 		for i, result := range f.results() {
-			results[places[i]] = result
+			// Where the store has failed since, the denial that it gave stands.
+			if !f.hits[i].stale {
+				results[places[i]] = result
+			}
 			if f.hits[i].unsettled {
 				open = append(open, i)
 			}
@@ -194,7 +198,7 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	f := l.newFlush(ctx, nil)
+	f := l.newFlush(ctx, nil, time.Now().Add(l.timeout))
 	f.checkOnly = true
 	f.hits = []*hit{f.resolve(h)}
 	f.look()

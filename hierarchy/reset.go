@@ -1,7 +1,6 @@
 package hierarchy
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -85,7 +84,7 @@ func (s *search) wait(stamp int64) Wait {
 func (f *flush) findResets() {
 	var open []*search
 	for _, h := range f.hits {
-		if h.path != looking && h.path != adding || h.unsettled {
+		if h.path != looking && h.path != adding || h.stale {
 			continue
 		}
 		for i := range h.uses {
@@ -97,11 +96,44 @@ func (f *flush) findResets() {
 			case u.failed():
 			case u.recalled != nil:
 				u.reset = u.recalled.wait(f.stamp)
+			case h.unsettled:
+				// It will look again; till then the bucket of the first step will do.
+				s := newSearch(u, h.cost)
+				s.found = s.pick()
+				u.reset = s.wait(f.stamp)
 			default:
 				open = append(open, newSearch(u, h.cost))
 			}
 		}
 	}
+	f.searchAll(open)
+	for _, h := range f.hits {
+		h.stretch()
+	}
+}
+
+// stretch lets a hit on an elastic limit in as soon as the whole event has room for
+// it, if that is before the limit itself has.
+func (h *hit) stretch() {
+	whole := Wait(0)
+	for i := range h.uses {
+		if u := &h.uses[i]; len(u.check.rule.Per) == 0 && !u.state.Allowed {
+			whole = whole.longer(u.reset)
+		}
+	}
+	for i := range h.uses {
+		u := &h.uses[i]
+		if u.check.rule.Throttle.Kind != events.Elastic || u.state.Allowed || u.failed() || whole == Never || u.listing == events.Denied {
+			continue
+		}
+		if u.reset == Never || whole < u.reset {
+			u.reset = whole
+		}
+	}
+}
+
+// searchAll goes on with all searches until they have come to the end.
+func (f *flush) searchAll(open []*search) {
 	for len(open) > 0 {
 		missing := map[*claim][]Bucket{}
 		var going []*search
@@ -120,9 +152,15 @@ func (f *flush) findResets() {
 // can go on. Those whose read failed keep what they have found so far, which is
 // no earlier than the truth.
 func (f *flush) readOn(missing map[*claim][]Bucket, going []*search) []*search {
+	var claims []*claim
+	for _, s := range going {
+		if !slices.Contains(claims, s.use.claim) {
+			claims = append(claims, s.use.claim)
+		}
+	}
 	var mu sync.Mutex
 	failed := map[*claim]bool{}
-	sideBySide(slices.Collect(maps.Keys(missing)), func(c *claim) {
+	sideBySide(claims, func(c *claim) {
 		if err := f.read(c, missing[c]); err != nil {
 			f.l.report(err)
 			mu.Lock()

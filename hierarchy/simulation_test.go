@@ -201,6 +201,7 @@ type simulation struct {
 	processes []*simProcess
 	operation []*operation
 	running   atomic.Int64
+	pauses    atomic.Int64
 	step      int
 	faults    float64 // share of commands that go wrong
 	crashes   float64
@@ -262,7 +263,10 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		clock := func() time.Time { return s.now().Add(time.Duration(p.skew.Load())) }
 		p.limiter, _ = NewLimiter(LimiterConfig{Store: store, Clock: clock, Grace: s.grace, Timeout: s.grace / 2})
 		share := rng.Float64() // of the longest pause
-		p.limiter.random = func(below time.Duration) time.Duration { return time.Duration(share * float64(below)) }
+		p.limiter.random = func(below time.Duration) time.Duration {
+			// No two at once: who comes first would not follow from the seed.
+			return time.Duration(share*float64(below)) + time.Duration(s.pauses.Add(1))
+		}
 		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace})
 		if broken.limiter != nil {
 			broken.limiter(p.limiter)
@@ -527,6 +531,7 @@ func (s *simulation) start() {
 		op.ended = s.step
 	}()
 	if cancelled {
+		synctest.Wait()
 		cancel()
 	}
 }

@@ -49,7 +49,8 @@ func (f *flush) evaluate(h *hit) {
 	for i := range h.uses {
 		u := &h.uses[i]
 		rule := u.check.rule
-		u.state.Allowed = u.fits || u.listing == events.Allowed || rule.Throttle.Kind == events.Elastic && whole
+		u.state.Allowed = u.listing != events.Denied &&
+			(u.fits || u.listing == events.Allowed || rule.Throttle.Kind == events.Elastic && whole)
 		switch {
 		case u.failed() && (u.fits || !u.enforced()):
 			u.state.Failed, u.state.OnError = true, rule.OnError
@@ -65,6 +66,9 @@ func (f *flush) evaluate(h *hit) {
 	// A denial outranks a refusal, which outranks an admission.
 	h.refused = h.refused && !blocked
 	h.allowed = !h.refused && !blocked
+	if f.again && slices.ContainsFunc(h.claims, func(c *claim) bool { return c.err != nil }) {
+		h.allowed, h.refused, h.stale = false, false, true
+	}
 }
 
 // weigh sets how one limit stands to a hit of that cost.
@@ -75,12 +79,12 @@ func (u *use) weigh(cost int64) {
 	}
 	switch {
 	case u.recalled != nil:
-		u.count, u.exact, u.fits = u.recalled.count, u.recalled.exact, u.recalled.fits && u.listing != events.Denied
+		u.count, u.exact, u.fits = u.recalled.count, u.recalled.exact, u.recalled.fits
 	case u.failed():
 		u.count, u.exact, u.fits = 0, false, cost <= c.ceiling
 	default:
 		u.count, u.exact = c.hi+u.claim.taken, c.lo == c.hi
-		u.fits = u.count+cost <= c.ceiling && u.listing != events.Denied
+		u.fits = u.count+cost <= c.ceiling
 	}
 }
 
@@ -137,6 +141,7 @@ func (f *flush) takeBack() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.l.timeout)
 			if err := place.store.TakeBack(ctx, c.id, c.adding-c.taken, place.buckets); err != nil {
 				f.l.report(err)
+				c.stuck = true
 			}
 			cancel()
 		}
@@ -146,7 +151,7 @@ func (f *flush) takeBack() {
 // remember keeps the denials for those who come next.
 func (f *flush) remember() {
 	for _, h := range f.hits {
-		if h.path != looking && h.path != adding || h.allowed || h.refused || h.unsettled {
+		if h.path != looking && h.path != adding || h.allowed || h.refused || h.unsettled || h.stale {
 			continue
 		}
 		for _, c := range h.claims {
@@ -171,16 +176,24 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 			return // it is in the list
 		}
 		s := stood{fits: u.fits, count: u.count, exact: u.exact}
-		if !u.fits && u.reset != Never {
+		switch {
+		case u.fits || u.reset == Never:
+		case u.state.Allowed: // let through, so nobody searched
+			s.from = f.stamp + int64(u.check.limit.Window/time.Second)
+		default:
 			s.from = f.stamp + int64(u.reset)
 		}
 		found.limits[slices.Index(c.checks, u.check)] = s
 		if !u.state.Allowed && u.enforced() {
 			denies = true
-			if from := time.Unix(s.from, 0); s.from != 0 && from.Before(found.until) {
+			// On the monotonic clock: the wall's may be set back meanwhile.
+			if from := c.began.Add(time.Unix(s.from, 0).Sub(c.began.Round(0))); s.from != 0 && from.Before(found.until) {
 				found.until = from
 			}
 		}
+	}
+	if h.doubtful {
+		found.until = f.began // it makes those who come next look, no more
 	}
 	if denies {
 		f.l.denials.remember(keyOf(c, h.cost), found, f.began)
@@ -199,7 +212,7 @@ func (f *flush) results() []Result {
 		for _, u := range h.uses {
 			s := u.state
 			s.Count, s.Exact, s.Reset = u.count, u.exact, u.reset
-			if h.allowed && !f.checkOnly && !u.failed() {
+			if charged := h.allowed || u.claim.countAll && h.path == adding; charged && !f.checkOnly && !u.failed() {
 				s.Count += h.cost
 			}
 			s.Listing = u.listing

@@ -1,0 +1,161 @@
+package hierarchy_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// hookedStore lets a test act before and after each trip, or have it fail.
+type hookedStore struct {
+	hierarchy.Store
+	before, after func(counter string, adds []uint64) error
+}
+
+func (s *hookedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if s.before != nil {
+		if err := s.before(counter, adds); err != nil {
+			return 0, err
+		}
+	}
+	landed, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+	if err == nil && s.after != nil {
+		if err := s.after(counter, adds); err != nil {
+			return 0, err
+		}
+	}
+	return landed, err
+}
+
+// quietLimiter does not mind failures.
+func quietLimiter(t *testing.T, store hierarchy.Store, clock *fakeClock) *hierarchy.Limiter {
+	t.Helper()
+	l, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock.Now, Grace: 40 * time.Second, Timeout: 20 * time.Second})
+	require.NoError(t, err)
+	return l
+}
+
+// A store that fails when a denied hit looks again does not make it an admitted
+// one, though the rule admits where the store fails.
+func TestADenialOutlastsTheStore(t *testing.T) {
+	clock := newFakeClock()
+	store := &hookedStore{Store: newEmbedded(clock)}
+	event := parseEvent(t, "[{per: ip, rate: [2/m, 2/h]}]")
+	who := events.Features{"ip": "203.0.113.9"}
+	l := quietLimiter(t, store, clock)
+	d, err := l.Hit(t.Context(), hitOf(event, 2, who))
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	added := false
+	store.before = func(_ string, adds []uint64) error {
+		if added && len(adds) == 0 {
+			return errBroken
+		}
+		added = true
+		return nil
+	}
+	d, err = l.Hit(t.Context(), hitOf(event, 1, who))
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	assert.False(t, d.Limits[0].Failed)
+	assert.GreaterOrEqual(t, d.RetryAfter, hierarchy.Wait(3600), "no earlier than the truth")
+}
+
+// A hit that tries again does not repeat an add whose answer was lost.
+func TestALostAddIsNotRepeatedByATry(t *testing.T) {
+	clock := newFakeClock()
+	embedded := newEmbedded(clock)
+	store := &hookedStore{Store: embedded}
+	event := parseEvent(t, "[{per: ip, rate: [2/m, 2/h]}, {per: user, rate: 1000/h}]")
+	ip, err := event.Counter(events.Features{"ip": "203.0.113.9"})
+	require.NoError(t, err)
+	user, err := event.Counter(events.Features{"user": "42"})
+	require.NoError(t, err)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: embedded, Clock: clock.Now})
+	var buckets []uint64
+	for bucket := range hierarchy.BucketsOf(ip, clock.Now().Unix()) {
+		buckets = append(buckets, bucket.ID())
+	}
+	store.before = func(counter string, adds []uint64) error { // a crowd that is there for a moment
+		if counter == ip.ID() && len(adds) > 0 {
+			_, err := counters.Increment(t.Context(), 5, time.Time{}, ip)
+			return err
+		}
+		return nil
+	}
+	store.after = func(counter string, adds []uint64) error {
+		switch {
+		case len(adds) == 0:
+			return nil
+		case counter == user.ID():
+			return errBroken // the answer is lost
+		}
+		return embedded.TakeBack(t.Context(), counter, 5, buckets)
+	}
+	_, err = quietLimiter(t, store, clock).Hit(t.Context(), hitOf(event, 1, events.Features{"ip": "203.0.113.9", "user": "42"}))
+	require.NoError(t, err)
+	assert.Equal(t, int64(1), total(t, counters, user, clock.Now()))
+	assert.Zero(t, total(t, counters, ip, clock.Now()))
+}
+
+// An elastic limit lets in as soon as the whole event has room.
+func TestElasticResets(t *testing.T) {
+	clock := newFakeClock()
+	event := parseEvent(t, "[{per: [], rate: 20/m}, {per: user, rate: 10/h, throttle: elastic}]")
+	who := events.Features{"user": "42"}
+	l := quietLimiter(t, newEmbedded(clock), clock)
+	d, err := l.Hit(t.Context(), hitOf(event, 20, who))
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	assert.True(t, d.Limits[1].Over)
+	for _, cost := range []int64{1, 15} { // 15 is more than the limit itself ever has
+		d, err = l.Hit(t.Context(), hitOf(event, cost, who))
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Equal(t, hierarchy.Wait(60), d.RetryAfter, "cost %d", cost)
+	}
+	clock.Advance(59 * time.Second)
+	d, err = l.Check(t.Context(), hitOf(event, 15, who))
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	clock.Advance(time.Second)
+	d, err = l.Hit(t.Context(), hitOf(event, 15, who))
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+}
+
+// A denied hit that is counted stands in the count that it is told.
+func TestCountAllCountsTheDenied(t *testing.T) {
+	clock := newFakeClock()
+	store := newEmbedded(clock)
+	event := parseEvent(t, "[{per: ip, rate: 2/m, count: all}, {per: user, rate: 1/m}]")
+	l := quietLimiter(t, store, clock)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
+	ip, err := event.Counter(events.Features{"ip": "203.0.113.9"})
+	require.NoError(t, err)
+	stands := int64(0)
+	for i, test := range []struct {
+		cost     int64
+		features events.Features
+		allowed  bool
+	}{
+		{1, events.Features{"ip": "203.0.113.9", "user": "1"}, true},
+		{1, events.Features{"ip": "203.0.113.9", "user": "1"}, false}, // by the other rule
+		{1, events.Features{"ip": "203.0.113.9"}, false},
+		{5, events.Features{"ip": "203.0.113.9"}, false}, // more than ever fits
+		{1, events.Features{"ip": "203.0.113.9"}, false},
+	} {
+		stands += test.cost
+		d, err := l.Hit(t.Context(), hitOf(event, test.cost, test.features))
+		require.NoError(t, err)
+		assert.Equal(t, test.allowed, d.Allowed, "%d", i)
+		assert.Equal(t, stands, d.Limits[0].Count, "%d", i)
+		assert.Equal(t, stands, total(t, counters, ip, clock.Now()), "%d", i)
+	}
+}
