@@ -34,7 +34,9 @@ type Config struct {
 	// Ping asks the store's servers whether they are there and returns for each
 	// nil or why not. nil: the store has none, and is always there.
 	Ping func(context.Context) map[string]error
-	Log  *slog.Logger // nil: slog.Default
+	// Metrics answers /metrics; nil: there is no such route.
+	Metrics http.Handler
+	Log     *slog.Logger // nil: slog.Default
 }
 
 // handler answers the requests of the contract.

@@ -33,6 +33,10 @@ func (h *handler) routes() http.Handler {
 	get("/healthz", h.reply(h.alive))
 	get("/readyz", h.reply(h.ready))
 
+	if h.Metrics != nil {
+		router.Handle("/metrics", h.Metrics).Methods(http.MethodGet, http.MethodHead)
+	}
+
 	router.NotFoundHandler = h.serve(func(http.ResponseWriter, *http.Request) error { return errNoRoute })
 	router.MethodNotAllowedHandler = h.serve(func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", strings.Join(allowed(router, r), ", "))

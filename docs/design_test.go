@@ -110,10 +110,12 @@ func TestLinksLeadSomewhere(t *testing.T) {
 // gorilla/mux and gomemcache stay behind one door each.
 func TestDependenciesStayInTheirRoom(t *testing.T) {
 	for name, room := range map[string]string{
-		"github.com/gorilla/mux":                  "api/routes.go",
-		"github.com/bradfitz/gomemcache/memcache": "memcache/",
-		"go.yaml.in/yaml/v3":                      "events/",
-		"github.com/peterbourgon/ff/v3":           "cmd/counterd/flags.go",
+		"github.com/gorilla/mux":                         "api/routes.go",
+		"github.com/bradfitz/gomemcache/memcache":        "memcache/",
+		"go.yaml.in/yaml/v3":                             "events/",
+		"github.com/peterbourgon/ff/v3":                  "cmd/counterd/flags.go",
+		"github.com/fsnotify/fsnotify":                   "cmd/counterd/rulesfile.go",
+		"github.com/prometheus/client_golang/prometheus": "cmd/counterd/metrics.go",
 	} {
 		found := 0
 		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {

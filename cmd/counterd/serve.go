@@ -50,6 +50,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace}),
 		Limiter:  limiter,
 		Ping:     store.ping,
+		Metrics:  newMetrics(rules),
 		Log:      log,
 	}), log)
 	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
