@@ -83,7 +83,9 @@ func benchHit(b *testing.B, store, rates, state string) {
 	case "near":
 		event = parseEvent(b, fmt.Sprintf("[{per: ip, rate: "+rates+"}]", 950))
 	case "denied by the store", "denied from memory":
-		event = parseEvent(b, fmt.Sprintf("[{per: ip, rate: "+rates+"}]", 100))
+		full, err := counters.Count(b.Context(), counter, 24*time.Hour, now)
+		require.NoError(b, err)
+		event = parseEvent(b, fmt.Sprintf("[{per: ip, rate: "+rates+"}]", full.Count))
 	}
 	counted.trips, counted.reads = 0, 0
 	denied, hits := 0, 0
