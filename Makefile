@@ -39,8 +39,11 @@ check:
 	go tool staticcheck ./...
 	go mod tidy -diff
 
+# The simulation goes through its thousands of seeds, and its half minutes, only
+# without the race detector; with it, through a tenth.
 unit:
 	go test -race -shuffle=on -timeout 20m ./...
+	go test -timeout 10m -run 'TestNoWindow|TestSimulation|TestNoStarvation|TestDecisionsEqual|TestRetryAfter' ./hierarchy
 
 # Each fuzzer for a short while, one after the other.
 fuzz:
