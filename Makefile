@@ -4,7 +4,7 @@
 # make build    bin/counterd and bin/loadtest
 
 SHELL    := /bin/bash
-FUZZTIME ?= 5s
+FUZZTIME ?= 10000x
 BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
@@ -45,7 +45,8 @@ unit:
 	go test -race -shuffle=on -timeout 20m ./...
 	go test -timeout 10m -run 'TestNoWindow|TestSimulation|TestNoStarvation|TestDecisionsEqual|TestRetryAfter' ./hierarchy
 
-# Each fuzzer for a short while, one after the other.
+# Each fuzzer for some thousand inputs, one after the other. A number, not a time:
+# go test now and then calls the end of the time a failure.
 fuzz:
 	@set -e; packages=$$(go list ./...); for package in $$packages; do \
 		fuzzers=$$(go test -list '^Fuzz' $$package); \
