@@ -381,10 +381,11 @@ func (f *flush) fail(c *claim, err error) {
 		return
 	}
 	c.local, c.store, c.known = true, f.l.local, standing{}
+	err = nil
 	if c.adding > 0 {
 		err = f.addAndRead(c)
 	}
-	if err == nil || c.adding == 0 {
+	if err == nil {
 		err = f.read(c, c.exactBuckets())
 	}
 	if err != nil {
