@@ -38,6 +38,6 @@ type Counter struct {
 // value behind its length, so that no two counters share one. How a counter is
 // kept is not part of it. It holds arbitrary bytes.
 func (c Counter) ID() string {
-	id := make([]byte, 0, 2+len(c.Event)+len(c.Feature.id))
-	return string(append(appendString(id, c.Event), c.Feature.id...))
+	var space [idSpace]byte
+	return string(append(appendString(space[:0], c.Event), c.Feature.id...))
 }

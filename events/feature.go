@@ -88,16 +88,29 @@ func ParseFeatures(list []string) (Features, error) {
 // Validate reports all faults of the features together, joined, in the order of
 // their kinds, each a *FeatureError.
 func (f Features) Validate() error {
-	var faults []error
 	if len(f) > MaxFeatureKinds {
 		return &FeatureError{Index: -1, Reason: tooManyKinds(len(f))}
 	}
+	if f.faultless() {
+		return nil
+	}
+	var faults []error
 	for _, kind := range slices.Sorted(maps.Keys(f)) {
 		if reason := featureFault(kind, f[kind]); reason != "" {
 			faults = append(faults, &FeatureError{Kind: printableKind(kind), Index: -1, Reason: reason})
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// faultless reports whether none of the features has a fault. It need not sort them.
+func (f Features) faultless() bool {
+	for kind, value := range f {
+		if featureFault(kind, value) != "" {
+			return false
+		}
+	}
+	return true
 }
 
 func tooManyKinds(n int) string {
@@ -165,45 +178,68 @@ type Feature struct {
 	id string
 }
 
-// newFeature makes the feature of those kinds, which features must hold. IPv6
-// addresses are taken by their network of ipv6Prefix bits.
-func newFeature(kinds []string, features Features, ipv6Prefix int) (Feature, error) {
-	var id []byte
+// idSpace is enough for the identity of most counters.
+const idSpace = 192
+
+// appendFeature appends the identity of the feature of those kinds, which features
+// must hold. IPv6 addresses are taken by their network of ipv6Prefix bits.
+func appendFeature(id []byte, kinds []string, features Features, ipv6Prefix int) ([]byte, error) {
 	var faults []error
 	for _, kind := range kinds {
 		value := features[kind]
-		if kind == KindIP {
-			canonical, reason := canonicalIP(value, ipv6Prefix)
-			if reason != "" {
-				faults = append(faults, &FeatureError{Kind: kind, Index: -1, Reason: reason})
-				continue
-			}
-			value = canonical
+		id = appendString(id, kind)
+		if kind != KindIP {
+			id = appendString(id, value)
+			continue
 		}
-		id = appendString(appendString(id, kind), value)
+		network, reason := canonicalNetwork(value, ipv6Prefix)
+		if reason != "" {
+			faults = append(faults, &FeatureError{Kind: kind, Index: -1, Reason: reason})
+			continue
+		}
+		var text [longestNetwork]byte
+		canonical := appendNetwork(text[:0], network)
+		id = binary.AppendUvarint(id, uint64(len(canonical)))
+		id = append(id, canonical...)
 	}
-	return Feature{string(id)}, errors.Join(faults...)
+	return id, errors.Join(faults...)
 }
+
+// longestNetwork is the longest text of a canonical network.
+const longestNetwork = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
 
 // canonicalIP returns the address in canonical form, an IPv6 one as its network.
 // What it returns it also takes.
 func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
+	network, reason := canonicalNetwork(value, ipv6Prefix)
+	if reason != "" {
+		return "", reason
+	}
+	return string(appendNetwork(nil, network)), ""
+}
+
+// canonicalNetwork returns the network by which the address is counted.
+func canonicalNetwork(value string, ipv6Prefix int) (network netip.Prefix, reason string) {
 	network, err := parseNetwork(value)
 	if err != nil {
-		return "", "the value is not an IP address"
+		return network, "the value is not an IP address"
 	}
 	bits := network.Addr().BitLen()
 	if network.Addr().Is6() {
 		bits = ipv6Prefix
 	}
 	if network.Bits() < bits {
-		return "", fmt.Sprintf("the network is wider than the /%d by which such addresses are counted", bits)
+		return network, fmt.Sprintf("the network is wider than the /%d by which such addresses are counted", bits)
 	}
-	network = netip.PrefixFrom(network.Addr(), bits).Masked()
+	return netip.PrefixFrom(network.Addr(), bits).Masked(), ""
+}
+
+// appendNetwork appends the network's text: that of the address where it is one.
+func appendNetwork(b []byte, network netip.Prefix) []byte {
 	if network.IsSingleIP() {
-		return network.Addr().String(), ""
+		return network.Addr().AppendTo(b)
 	}
-	return network.String(), ""
+	return network.AppendTo(b)
 }
 
 // parseNetwork reads an address, or a network in CIDR notation. An IPv4 address

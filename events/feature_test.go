@@ -148,8 +148,11 @@ func FuzzCanonicalIP(f *testing.F) {
 }
 
 func TestFeature(t *testing.T) {
-	feature, err := newFeature([]string{"ip", "user"}, Features{"user": "42", "ip": "2001:db8::1", "other": "x"}, 64)
+	event := &Event{Name: "e"}
+	counter, id, err := event.counterAndID([]string{"ip", "user"}, Features{"user": "42", "ip": "2001:db8::1", "other": "x"})
 	require.NoError(t, err)
+	assert.Equal(t, counter.ID(), id)
+	feature := counter.Feature
 	assert.Equal(t, "ip:2001:db8::/64+user:42", feature.String())
 	assert.Equal(t, []string{"ip", "user"}, feature.Kinds())
 	for kind := range feature.All() {
@@ -159,7 +162,7 @@ func TestFeature(t *testing.T) {
 	assert.Empty(t, Feature{}.String())
 	assert.Empty(t, slices.Collect(maps.Keys(maps.Collect(Feature{}.All()))))
 
-	_, err = newFeature([]string{"ip"}, Features{"ip": "2001:db8::/32"}, 64)
+	_, err = event.counter([]string{"ip"}, Features{"ip": "2001:db8::/32"})
 	require.ErrorIs(t, err, ErrInvalid)
 	assert.NotContains(t, err.Error(), "2001")
 }

@@ -122,17 +122,22 @@ func (r *Rule) ipv6Prefix() int {
 // features, in their order. Where none does, the error names the kinds wanted.
 // Errors wrap ErrInvalid.
 func (e *Event) Applying(features Features) ([]*Rule, error) {
+	return e.AppendApplying(nil, features)
+}
+
+// AppendApplying appends what Applying returns, with an error nothing.
+func (e *Event) AppendApplying(rules []*Rule, features Features) ([]*Rule, error) {
 	if err := features.Validate(); err != nil {
-		return nil, err
+		return rules, err
 	}
-	var rules []*Rule
+	before := len(rules)
 	for i := range e.Rules {
 		if e.Rules[i].Applies(features) {
 			rules = append(rules, &e.Rules[i])
 		}
 	}
-	if len(rules) == 0 {
-		return nil, &FeatureError{Index: -1, Reason: e.wanted()}
+	if len(rules) == before {
+		return rules, &FeatureError{Index: -1, Reason: e.wanted()}
 	}
 	return rules, nil
 }
@@ -155,6 +160,12 @@ func (e *Event) wanted() string {
 // applies to those features, decides. Errors wrap ErrInvalid.
 func (e *Event) CounterOf(rule *Rule, features Features) (Counter, error) {
 	return e.counter(rule.Per, features)
+}
+
+// CounterAndIDOf returns what CounterOf does, and the counter's ID, for less than
+// the two cost one by one.
+func (e *Event) CounterAndIDOf(rule *Rule, features Features) (Counter, string, error) {
+	return e.counterAndID(rule.Per, features)
 }
 
 // Kinds returns the kinds that the event's rules name, sorted.

@@ -140,17 +140,29 @@ func (e *Event) Counters(features Features) ([]Counter, error) {
 
 // counter returns the counter of those kinds, which features hold.
 func (e *Event) counter(kinds []string, features Features) (Counter, error) {
+	counter, _, err := e.counterAndID(kinds, features)
+	return counter, err
+}
+
+// counterAndID returns the counter with its ID. The feature is a part of the ID, so
+// that the two take one allocation.
+func (e *Event) counterAndID(kinds []string, features Features) (Counter, string, error) {
 	counter := Counter{Event: e.Name, Retention: e.Remembered()}
 	ipv6Prefix := DefaultIPv6Prefix
 	if rule := e.rule(kinds); rule != nil {
 		counter.Precision = rule.Precision
-		if rule.IPv6Prefix != 0 {
-			ipv6Prefix = rule.IPv6Prefix
-		}
+		ipv6Prefix = rule.ipv6Prefix()
 	}
-	var err error
-	counter.Feature, err = newFeature(kinds, features, ipv6Prefix)
-	return counter, err
+	var space [idSpace]byte
+	bytes := appendString(space[:0], e.Name)
+	feature := len(bytes)
+	bytes, err := appendFeature(bytes, kinds, features, ipv6Prefix)
+	if err != nil {
+		return counter, "", err
+	}
+	id := string(bytes)
+	counter.Feature.id = id[feature:]
+	return counter, id, nil
 }
 
 // rule returns the first rule per those kinds. Rules with the same kinds agree

@@ -32,7 +32,7 @@ func spanOf(now int64, length time.Duration, finest Level, ahead int64) span {
 }
 
 // others yields the buckets of the row but the head: what a hit has to read.
-func (s span) others(yield func(Bucket) bool) {
+func (s *span) others(yield func(Bucket) bool) {
 	for n := s.row.First; n <= s.row.Last; n++ {
 		if n != s.head && !yield(Bucket{s.rank, n}) {
 			return
@@ -40,43 +40,39 @@ func (s span) others(yield func(Bucket) bool) {
 	}
 }
 
-// split returns the finer buckets that tile the edge.
-func (s span) split(finest Level) Cover {
-	return CoverOf(s.edge, finest, s.rank-1)
+// split appends the finer buckets that tile the edge.
+func (s *span) split(cover Cover, finest Level) Cover {
+	return appendCover(cover, s.edge, finest, s.rank-1)
 }
 
-// cover returns the buckets that tile the window and the time ahead exactly, of
+// cover appends the buckets that tile the window and the time ahead exactly, of
 // no coarser level than the rank.
-func (s span) cover(finest Level) Cover {
+func (s *span) cover(cover Cover, finest Level) Cover {
 	if s.whole {
-		return Cover{s.row}
+		return append(cover, s.row)
 	}
-	return append(s.split(finest), Run{s.rank, s.row.First + 1, s.row.Last})
+	return append(s.split(cover, finest), Run{s.rank, s.row.First + 1, s.row.Last})
 }
-
-// standing is what is known of a counter: values of buckets.
-type standing map[Bucket]int64
 
 // bounds returns the sum over the row, which is no less than what is in the
 // window, and the sum without the oldest bucket where only a part of it is in
 // the window, which is no more. They are equal where the sum is exact.
-func (v standing) bounds(s span) (lo, hi int64) {
+func (r *reader) bounds(s *span) (lo, hi int64) {
 	for n := s.row.First; n <= s.row.Last; n++ {
-		hi += v[Bucket{s.rank, n}]
+		hi += r.value(Bucket{s.rank, n})
 	}
 	lo = hi
 	if !s.whole {
-		lo -= v[Bucket{s.rank, s.row.First}]
+		lo -= r.value(Bucket{s.rank, s.row.First})
 	}
 	return lo, hi
 }
 
-// exact returns the sum over the window and the time ahead, if all buckets that
-// tile them are known.
-func (v standing) exact(s span, finest Level) (sum int64, known bool) {
-	for bucket := range s.cover(finest).Buckets() {
-		value, found := v[bucket]
-		if !found {
+// exact returns the sum over the cover, if all of its buckets are known.
+func (r *reader) exact(cover Cover) (sum int64, known bool) {
+	for bucket := range cover.Buckets() {
+		value, known := r.known[bucket.ID()]
+		if !known {
 			return 0, false
 		}
 		sum += value

@@ -29,6 +29,11 @@ func (b Bucket) ID() uint64 {
 	return uint64(b.Level)<<levelShift | uint64(b.Number)&(1<<levelShift-1)
 }
 
+// bucketOf undoes Bucket.ID.
+func bucketOf(id uint64) Bucket {
+	return Bucket{Level(id >> levelShift), int64(id & (1<<levelShift - 1))}
+}
+
 // Expires returns the Unix second from which the bucket may be gone: its end,
 // and after that the retention of its counter, its own length, the grace and a
 // second. The length is for a bucket that straddles the far edge of a window,
@@ -37,6 +42,10 @@ func (b Bucket) ID() uint64 {
 func (b Bucket) Expires(retention, grace time.Duration) int64 {
 	return b.Last() + 1 + ceilSeconds(retention) + b.Level.Seconds() + ceilSeconds(grace) + 1
 }
+
+// openSeconds returns for how many seconds a bucket that has ended may still be
+// changed by hits: twice the grace. After that it is closed.
+func openSeconds(grace time.Duration) int64 { return ceilSeconds(2 * grace) }
 
 func ceilSeconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)

@@ -20,22 +20,6 @@ import (
 // Exactness does not depend on it: each try is a hit of its own, with its own
 // stamp and adds.
 
-// lookAgain makes the flush one of hits that were denied and try again: they look
-// before they add, and a store that fails now does not turn the denial that it
-// gave into anything else.
-func (f *flush) lookAgain() {
-	f.again = true
-	for _, h := range f.hits {
-		if h.path != adding && h.path != looking {
-			continue
-		}
-		h.path = looking
-		for i := range h.uses {
-			h.uses[i].recalled = nil
-		}
-	}
-}
-
 // crowd is how much stood in a hit's way when it looked, and since when it has
 // found the same. A crowd that stays for half the timeout is none of the
 // moment: a reload may have lowered a limit below what stands.
@@ -45,21 +29,22 @@ type crowd struct {
 }
 
 // leaveUnsettled finds the denied hits that should try again, or should have if the
-// time for it were not over; crowdOf is what the i-th hit found before.
-func (f *flush) leaveUnsettled(goOn bool, crowdOf func(i int) *crowd) {
+// time for it were not over.
+func (f *flush) leaveUnsettled(try int) {
 	now := f.l.now()
-	for i, h := range f.hits {
+	for _, h := range f.hits.handedOut() {
 		if h.path != adding && h.path != looking || h.allowed || h.refused || h.stale || !h.ofTheMoment() {
 			continue
 		}
-		h.doubtful = h.path == adding && !h.inOneOrder() || h.path == looking && f.crowded(h, crowdOf(i), now)
-		h.unsettled = goOn && h.doubtful
+		h.doubtful = h.path == adding && !h.inOneOrder() || h.path == looking && f.crowded(h, now)
+		h.unsettled = h.doubtful && try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
 	}
 }
 
 // crowded reports whether what stands in the way of a hit that has looked is more
 // than its limits allow, and has not been there for long.
-func (f *flush) crowded(h *hit, before *crowd, now time.Time) bool {
+func (f *flush) crowded(h *hit, now time.Time) bool {
+	before := &h.request.crowd
 	most := int64(0)
 	for j := range h.uses {
 		if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
@@ -96,8 +81,8 @@ func (h *hit) ofTheMoment() bool {
 
 // inOneOrder reports whether all limits of the hit put hits in the same order.
 func (h *hit) inOneOrder() bool {
-	for _, u := range h.uses {
-		if u.claim != h.uses[0].claim || u.check.span.rank != h.uses[0].check.span.rank {
+	for i := range h.uses {
+		if u := &h.uses[i]; u.claim != h.uses[0].claim || u.check.span.rank != h.uses[0].check.span.rank {
 			return false
 		}
 	}

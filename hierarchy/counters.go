@@ -38,6 +38,9 @@ type Config struct {
 	Store Store
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
+	// Limiter on the same store should have the same one.
+	Cache *BucketCache
 }
 
 func (c Config) clock() func() time.Time {
@@ -53,11 +56,16 @@ type Counters struct {
 	store Store
 	now   func() time.Time
 	grace time.Duration
+	cache *BucketCache
 }
 
 // NewCounters returns Counters on the store of the config.
 func NewCounters(config Config) *Counters {
-	return &Counters{config.Store, config.clock(), cmp.Or(max(config.Grace, 0), DefaultGrace)}
+	c := &Counters{config.Store, config.clock(), cmp.Or(max(config.Grace, 0), DefaultGrace), config.Cache}
+	if c.cache == nil {
+		c.cache = NewBucketCache(0)
+	}
+	return c
 }
 
 // Increment adds by, 1 to MaxBy, to each of the counters at the moment at, which
@@ -114,18 +122,20 @@ func (c *Counters) add(ctx context.Context, by, second int64, counters []events.
 // addOne adds to the buckets of one counter that hold the second, the finest
 // level first: whoever sees an event in a bucket sees it in the finer ones too.
 func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.Counter) error {
-	t := newTrip()
-	defer t.free()
+	r := newReader(counter.ID())
+	defer r.free()
 	for bucket := range BucketsOf(counter, second) {
-		t.adds = append(t.adds, bucket.ID())
-		t.expires = append(t.expires, bucket.Expires(retention(counter), c.grace))
+		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
-	id := counter.ID()
-	landed, err := t.make(ctx, c.store, id, by)
+	now := c.now()
+	landed, err := r.trip(ctx, c.store, by, now)
 	if err != nil && landed > 0 {
 		// What is known to have been added is taken back, that an increment that
 		// failed is not half there. If that fails too, it stays.
-		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), id, by, t.adds[:landed]))
+		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), r.id, by, r.adds[:landed]))
+	}
+	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(now) {
+		c.cache.forget(r.id, now)
 	}
 	return err
 }
@@ -142,7 +152,8 @@ type Count struct {
 // whole seconds. The window begins within the counter's retention, and ends no
 // more than the grace ahead.
 //
-// Increments that are under way may be in the sum or not. Faults of an argument
+// Increments that are under way may be in the sum or not; what another process has
+// changed more than twice the grace back is seen within a second. Faults of an argument
 // are a *RangeError; errors of the store wrap ErrStore.
 func (c *Counters) Count(ctx context.Context, counter events.Counter, length time.Duration, at time.Time) (Count, error) {
 	now := c.now()
@@ -175,19 +186,22 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	finest, coarsest := levels(counter)
 	cover := CoverOf(w, finest, coarsest)
 	count := Count{Window: w.outward(finest), Buckets: cover.PerLevel()}
-	t := newTrip()
-	defer t.free()
-	for bucket := range cover.Buckets() {
-		t.reads = append(t.reads, bucket.ID())
+	r := newReader(counter.ID())
+	defer r.free()
+	now := c.now()
+	r.remember(c.cache, now, c.closed(now))
+	r.wantAll(cover)
+	if len(r.reads) > 0 {
+		if _, err := r.trip(ctx, c.store, 0, now); err != nil {
+			return Count{}, err
+		}
 	}
-	if _, err := t.make(ctx, c.store, counter.ID(), 0); err != nil {
-		return Count{}, err
-	}
-	for _, value := range t.values {
-		count.Count += value
-	}
+	count.Count, _ = r.exact(cover)
 	return count, nil
 }
+
+// closed returns the second before which buckets have to end to be closed.
+func (c *Counters) closed(now time.Time) int64 { return now.Unix() - openSeconds(c.grace) }
 
 // Point is the count of one bucket.
 type Point struct {
@@ -247,6 +261,7 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 // reset that comes after them forgets them. An error wraps ErrStore; repeat the
 // call then.
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
+	defer func() { c.cache.forget(counter.ID(), c.now()) }()
 	finest, coarsest := levels(counter)
 	// Whatever can still be there, of each level, is not yet expired.
 	now := c.now().Unix()
@@ -325,17 +340,17 @@ func (c *Counters) nonEmpty(ctx context.Context, counter events.Counter, buckets
 func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []Bucket) ([]int64, error) {
 	values := make([]int64, 0, len(buckets))
 	id := counter.ID()
-	t := newTrip()
-	defer t.free()
 	for chunk := range slices.Chunk(buckets, tripReads) {
-		t.reads = t.reads[:0]
+		r := newReader(id)
 		for _, bucket := range chunk {
-			t.reads = append(t.reads, bucket.ID())
+			r.want(bucket)
 		}
-		if _, err := t.make(ctx, c.store, id, 0); err != nil {
+		_, err := r.trip(ctx, c.store, 0, c.now())
+		values = append(values, r.values...)
+		r.free()
+		if err != nil {
 			return nil, err
 		}
-		values = append(values, t.values...)
 	}
 	return values, nil
 }

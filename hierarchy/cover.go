@@ -56,8 +56,12 @@ type Cover []Run
 //
 // A day ends at most 60 seconds, 59 minutes and 23 hours: 142 buckets.
 func CoverOf(w Window, finest, coarsest Level) Cover {
+	return appendCover(make(Cover, 0, 2*Levels-1), w, finest, coarsest)
+}
+
+// appendCover appends the cover of the window.
+func appendCover(cover Cover, w Window, finest, coarsest Level) Cover {
 	w = w.outward(finest)
-	cover := make(Cover, 0, 2*Levels-1)
 	for first := w.First; first <= w.Last; {
 		l := finest
 		for l < coarsest && startsWithin(l+1, first, w.Last) {

@@ -1,8 +1,7 @@
 package hierarchy
 
 import (
-	"encoding/binary"
-	"hash/fnv"
+	"hash/maphash"
 	"sync"
 	"time"
 )
@@ -11,9 +10,10 @@ const (
 	// denialLife is how long a denial is remembered, from the beginning of the
 	// trip that showed it.
 	denialLife = time.Second
-	// maxDenials bounds the memory of denials. Beyond it those whose time is over
-	// are forgotten, and if that does not help, all.
-	maxDenials = 1 << 16
+	// maxDenials bounds the memory of denials, in each of its shards. Beyond it those
+	// whose time is over are forgotten, and if that does not help, all.
+	maxDenials   = 1 << 10
+	denialShards = 64
 )
 
 // denials remembers which counters denied. While a denial is remembered it is given
@@ -21,8 +21,19 @@ const (
 // flood of denied hits, each in place for a moment, would else keep everybody
 // out.
 type denials struct {
-	mu   sync.Mutex
+	seed   maphash.Seed
+	shards [denialShards]denialShard
+}
+
+type denialShard struct {
+	mu   sync.RWMutex
 	list map[denialKey]*denial
+}
+
+func newDenials() *denials { return &denials{seed: maphash.MakeSeed()} }
+
+func (d *denials) shardOf(key denialKey) *denialShard {
+	return &d.shards[maphash.String(d.seed, key.counter)%denialShards]
 }
 
 // denialKey is what a denial depends on: the counter, its limits, the cost.
@@ -57,22 +68,21 @@ func (s stood) wait(second int64) Wait {
 
 // keyOf returns the key of a denial of such a cost by the claim.
 func keyOf(c *claim, cost int64) denialKey {
-	hash := fnv.New64a()
+	hash := uint64(14695981039346656037) // FNV-1a, by words
 	for _, check := range c.checks {
-		var b [16]byte
-		binary.LittleEndian.PutUint64(b[:8], uint64(check.limit.Window))
-		binary.LittleEndian.PutUint64(b[8:], uint64(check.ceiling))
-		hash.Write(b[:])
+		hash = (hash ^ uint64(check.limit.Window)) * 1099511628211
+		hash = (hash ^ uint64(check.ceiling)) * 1099511628211
 	}
-	return denialKey{c.id, hash.Sum64(), cost}
+	return denialKey{c.id, hash, cost}
 }
 
 // recall returns the denial that is remembered now, or nil; wary is true where one
 // was and no room has been seen since.
 func (d *denials) recall(key denialKey, now time.Time) (remembered *denial, wary bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	found := d.list[key]
+	shard := d.shardOf(key)
+	shard.mu.RLock()
+	found := shard.list[key]
+	shard.mu.RUnlock()
 	if found == nil || now.Before(found.until) {
 		return found, false
 	}
@@ -80,26 +90,36 @@ func (d *denials) recall(key denialKey, now time.Time) (remembered *denial, wary
 }
 
 func (d *denials) remember(key denialKey, found *denial, now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.list == nil {
-		d.list = map[denialKey]*denial{}
+	shard := d.shardOf(key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if shard.list == nil {
+		shard.list = map[denialKey]*denial{}
 	}
-	if len(d.list) >= maxDenials {
-		for key, old := range d.list {
+	if len(shard.list) >= maxDenials {
+		for key, old := range shard.list {
 			if !now.Before(old.until) {
-				delete(d.list, key)
+				delete(shard.list, key)
 			}
 		}
-		if len(d.list) >= maxDenials {
-			clear(d.list)
+		if len(shard.list) >= maxDenials {
+			clear(shard.list)
 		}
 	}
-	d.list[key] = found
+	shard.list[key] = found
 }
 
 func (d *denials) forget(key denialKey) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.list, key)
+	shard := d.shardOf(key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	delete(shard.list, key)
+}
+
+func (d *denials) forgetAll() {
+	for i := range d.shards {
+		d.shards[i].mu.Lock()
+		clear(d.shards[i].list)
+		d.shards[i].mu.Unlock()
+	}
 }

@@ -1,9 +1,9 @@
 package hierarchy
 
 import (
-	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/counterd/counterd/events"
@@ -13,14 +13,19 @@ import (
 // for each of their counters.
 type flush struct {
 	l         *Limiter
-	ctx       context.Context
 	began     time.Time
 	stamp     int64
 	until     time.Time // when the wait for the store is over
+	ctx       *tripContext
 	checkOnly bool
 	again     bool // its hits have been denied before, by a store that answered
-	hits      []*hit
-	claims    map[string]*claim // by the counter's ID
+	hits      arena[hit]
+	claims    arena[claim] // each counter once
+	byID      map[string]*claim
+	checks    arena[check]
+	some      []*claim // of claimsOf
+	owing     []*claim
+	marked    uint64 // with what claims are marked that claimsOf has found
 }
 
 // path is the way a hit takes.
@@ -35,8 +40,8 @@ const (
 
 // hit is one hit of a flush.
 type hit struct {
+	request *request
 	path    path
-	err     error
 	cost    int64
 	claims  []*claim // its counters
 	uses    []use    // its limits, in the order of the rules
@@ -73,13 +78,15 @@ func (u *use) failed() bool {
 	return u.claim.err != nil && !(u.claim.local && u.check.rule.OnError == events.OnErrorLocal)
 }
 
-// claim is one counter with the limits of all rules on it.
+// claim is one counter with the limits of all rules on it. Its reader knows the
+// values of buckets without what the flush added.
 type claim struct {
+	reader
 	counter  events.Counter
-	id       string
 	finest   Level
 	countAll bool
 	checks   []*check
+	tiles    Cover // memory for a cover
 
 	store  Store     // that is asked: the shared one, or after its failure the local one
 	local  bool      // it is the local one
@@ -87,15 +94,16 @@ type claim struct {
 	began  time.Time // when the trip that decided did
 	adding int64     // cost of the flush's hits that add to it
 	places []place   // where that was added
-	known  standing  // values of buckets, without what the flush added
 	taken  int64     // of what the flush added, what stays
 	stuck  bool      // what should have been taken back was not
+	marked uint64
 }
 
-// place is a store with the buckets, finest first, whose adds it acknowledged.
+// place is a store, and to how many of the buckets, from the finest on, it
+// acknowledged the adds.
 type place struct {
-	store   Store
-	buckets []uint64
+	store  Store
+	landed int
 }
 
 // check is one limit of a claim.
@@ -107,92 +115,144 @@ type check struct {
 	lo, hi  int64 // what others hold of the window: at least, and at most
 }
 
-// newFlush resolves the hits: their rules, counters and limits.
-func (l *Limiter) newFlush(ctx context.Context, hits []Hit, until time.Time) *flush {
-	began := l.now()
-	f := &flush{l: l, ctx: ctx, until: until, began: began, stamp: l.nextStamp(began), claims: map[string]*claim{}}
-	for _, h := range hits {
-		f.hits = append(f.hits, f.resolve(h))
+var flushes = sync.Pool{New: func() any { return new(flush) }}
+
+// newFlush returns a flush of the requests, with its stamp.
+func (l *Limiter) newFlush(requests ...*request) *flush {
+	f := flushes.Get().(*flush)
+	f.l, f.began, f.until = l, l.now(), requests[0].until
+	f.stamp = l.nextStamp(f.began)
+	for _, r := range requests {
+		if r.until.Before(f.until) {
+			f.until = r.until
+		}
+		f.join(r)
 	}
 	return f
 }
 
-// CheckCost returns a *RangeError for what a hit cannot cost.
-func CheckCost(cost int64) error {
-	if cost < 1 || cost > MaxCost {
-		return outOfRange(ArgCost, "it is 1 to %d", MaxCost)
+// free gives back what the flush holds. Nothing of it may be used any more.
+func (f *flush) free() {
+	if f.ctx != nil {
+		f.ctx.over()
 	}
-	return nil
+	for _, h := range f.hits.handedOut() {
+		clear(h.claims)
+		clear(h.uses)
+		*h = hit{claims: h.claims[:0], uses: h.uses[:0]}
+	}
+	for _, c := range f.claims.handedOut() {
+		clear(c.checks)
+		clear(c.places)
+		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0]}
+		c.begin("")
+	}
+	for _, check := range f.checks.handedOut() {
+		check.rule, check.limit = nil, events.Limit{}
+	}
+	f.hits.takeBack()
+	f.claims.takeBack()
+	f.checks.takeBack()
+	clear(f.byID)
+	clear(f.some)
+	clear(f.owing)
+	f.l, f.ctx, f.checkOnly, f.again = nil, nil, false, false
+	flushes.Put(f)
 }
 
-// resolve finds the hit's counters and limits, and its path.
-func (f *flush) resolve(h Hit) *hit {
-	rules, err := h.Event.Applying(h.Features)
-	if err = errors.Join(err, CheckCost(h.Cost)); err != nil {
-		return &hit{path: faulty, err: err}
+// join adds a hit to the flush, and finds its path.
+func (f *flush) join(r *request) {
+	h := f.hits.next()
+	h.request, h.cost = r, r.cost
+	if r.err != nil {
+		return
 	}
-	r := &hit{path: adding, cost: h.Cost}
-	for _, rule := range rules {
-		counter, err := h.Event.CounterOf(rule, h.Features)
-		if err != nil {
-			return &hit{path: faulty, err: err}
+	h.path = adding
+	for i := range r.applied {
+		a := &r.applied[i]
+		c := f.claim(a)
+		if !slices.Contains(h.claims, c) {
+			h.claims = append(h.claims, c)
 		}
-		c, checks := f.claim(counter, rule)
-		if !slices.Contains(r.claims, c) {
-			r.claims = append(r.claims, c)
+		if a.listing == events.Denied && !a.rule.Shadow {
+			h.path = denied
 		}
-		listing := rule.Listed(h.Features)
-		if listing == events.Denied && !rule.Shadow {
-			r.path = denied
-		}
-		for _, check := range checks {
-			r.uses = append(r.uses, use{claim: c, check: check, listing: listing})
+		for _, check := range f.checksOf(c, a) {
+			h.uses = append(h.uses, use{claim: c, check: check, listing: a.listing})
 		}
 	}
-	if r.path != denied {
-		f.recall(r)
-	}
-	return r
 }
 
-// claim returns the flush's claim on the counter, and the rule's limits in it.
-func (f *flush) claim(counter events.Counter, rule *events.Rule) (*claim, []*check) {
-	id := counter.ID()
-	c := f.claims[id]
-	if c == nil {
-		c = &claim{counter: counter, id: id, countAll: rule.Count == events.CountAll, store: f.l.store, known: standing{}}
-		c.finest, _ = levels(counter)
-		f.claims[id] = c
+// mappedClaims is how many claims a flush has before it finds them by a map.
+const mappedClaims = 8
+
+// claim returns the flush's claim on the counter.
+func (f *flush) claim(a *applied) *claim {
+	claims := f.claims.handedOut()
+	if len(claims) <= mappedClaims {
+		for _, c := range claims {
+			if c.id == a.id {
+				return c
+			}
+		}
+	} else if c := f.byID[a.id]; c != nil {
+		return c
 	}
-	var checks []*check
-	for _, check := range c.checks {
-		if check.rule == rule {
-			checks = append(checks, check)
+	c := f.claims.next()
+	if c.known == nil {
+		c.known = map[uint64]int64{}
+	}
+	c.begin(a.id)
+	c.counter, c.countAll, c.store = a.counter, a.rule.Count == events.CountAll, f.l.store
+	c.finest, _ = levels(a.counter)
+	if len(claims) == mappedClaims {
+		if f.byID == nil {
+			f.byID = map[string]*claim{}
+		}
+		for _, c := range claims {
+			f.byID[c.id] = c
 		}
 	}
-	if checks == nil {
-		for _, limit := range rule.LimitsOf(counter.Feature) {
-			checks = append(checks, &check{
-				rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.N),
+	if len(claims) >= mappedClaims {
+		f.byID[c.id] = c
+	}
+	return c
+}
+
+// checksOf returns the rule's limits in the claim on its counter.
+func (f *flush) checksOf(c *claim, a *applied) []*check {
+	limits := a.rule.LimitsOf(a.counter.Feature)
+	first := slices.IndexFunc(c.checks, func(check *check) bool { return check.rule == a.rule })
+	if first < 0 {
+		first = len(c.checks)
+		for _, limit := range limits {
+			k := f.checks.next()
+			*k = check{
+				rule: a.rule, limit: limit, ceiling: a.rule.Throttle.Ceiling(limit.N),
 				span: f.l.spanOf(f.stamp, limit.Window, c.finest, f.l.ahead),
-			})
+			}
+			c.checks = append(c.checks, k)
 		}
-		c.checks = append(c.checks, checks...)
 	}
-	return c, checks
+	return c.checks[first : first+len(limits)]
 }
 
-// recall finds whether the hit may add at once. One that can never fit, or whose
+// recall finds whether the hits may add at once. One that can never fit, or whose
 // denial is remembered, looks only; so does a check. A hit on a counter that counts
 // all hits adds in any case, that it may be counted.
-func (f *flush) recall(h *hit) {
-	if f.checkOnly {
-		h.path = looking
-		return
+func (f *flush) recall() {
+	for _, h := range f.hits.handedOut() {
+		switch {
+		case h.path != adding:
+		case f.checkOnly || f.again:
+			h.path = looking
+		case !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.countAll }):
+			f.recallHit(h)
+		}
 	}
-	if slices.ContainsFunc(h.claims, func(c *claim) bool { return c.countAll }) {
-		return
-	}
+}
+
+func (f *flush) recallHit(h *hit) {
 	for i := range h.uses {
 		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
 			h.path = looking
@@ -224,33 +284,38 @@ func (h *hit) recall(c *claim, found *denial) {
 	}
 }
 
+// asksNobody reports whether the hit can be decided without a trip.
+func (h *hit) asksNobody() bool {
+	return h.path == faulty || h.path == denied ||
+		h.path == looking && !slices.ContainsFunc(h.uses, func(u use) bool { return u.recalled == nil })
+}
+
 // claimsOf returns the claims of the hits on that path, each once, but for those
-// of whose every use a denial is remembered.
+// of whose every use a denial is remembered. They are good until it is called again.
 func (f *flush) claimsOf(p path) []*claim {
-	var claims []*claim
-	seen := map[*claim]bool{}
-	for _, h := range f.hits {
+	f.marked++
+	f.some = f.some[:0]
+	for _, h := range f.hits.handedOut() {
 		if h.path != p {
 			continue
 		}
-		for _, u := range h.uses {
-			if u.recalled == nil && !seen[u.claim] {
-				seen[u.claim] = true
-				claims = append(claims, u.claim)
+		for i := range h.uses {
+			if u := &h.uses[i]; u.recalled == nil && u.claim.marked != f.marked {
+				u.claim.marked = f.marked
+				f.some = append(f.some, u.claim)
 			}
 		}
 	}
-	return claims
+	if len(f.some) > 0 && f.ctx == nil {
+		f.ctx = &tripContext{caller: f.hits.all[0].request.ctx, deadline: f.until}
+	}
+	return f.some
 }
 
 // look decides the hits that look on exact sums, and lets those add that find room.
 func (f *flush) look() {
-	sideBySide(f.claimsOf(looking), func(c *claim) {
-		c.began = f.l.now()
-		f.ask(c, func() error { return f.read(c, c.exactBuckets()) })
-		c.sum()
-	})
-	for _, h := range f.hits {
+	f.sideBySide(f.claimsOf(looking), (*flush).lookAt)
+	for _, h := range f.hits.handedOut() {
 		if h.path != looking {
 			continue
 		}
@@ -260,6 +325,19 @@ func (f *flush) look() {
 		}
 	}
 }
+
+// lookAt reads what the exact sums of the claim's limits need.
+func (f *flush) lookAt(c *claim) {
+	c.began = f.l.now()
+	c.remember(f.l.cache, c.began, f.closed())
+	if err := f.readExactly(c); err != nil {
+		f.fail(c, err)
+	}
+	c.sum()
+}
+
+// closed returns the second before which buckets have to end to be closed.
+func (f *flush) closed() int64 { return f.stamp - f.l.open }
 
 // letAdd has a hit add that was looking and has found room.
 func (f *flush) letAdd(h *hit) {
@@ -276,117 +354,103 @@ func (f *flush) letAdd(h *hit) {
 // the adds what bounds their limits; where the bounds leave a limit open, also
 // the finer buckets at the window's edge.
 func (f *flush) add() {
-	for _, h := range f.hits {
+	for _, h := range f.hits.handedOut() {
 		if h.path == adding {
 			for _, c := range h.claims {
 				c.adding += h.cost
 			}
 		}
 	}
-	sideBySide(f.claimsOf(adding), func(c *claim) {
-		if !c.readable() {
-			return // its server has just failed to answer a look
-		}
-		c.began = f.l.now()
-		f.ask(c, func() error {
-			c.known = standing{}
-			return f.addAndRead(c)
-		})
-		c.bound()
-		if edge := c.openEdges(); c.readable() && len(edge) > 0 {
-			f.ask(c, func() error { return f.read(c, edge) })
-		}
-		c.sum()
-	})
+	f.sideBySide(f.claimsOf(adding), (*flush).addTo)
+}
+
+// addTo makes the trips of a claim that hits add to.
+func (f *flush) addTo(c *claim) {
+	if !c.readable() {
+		return // its server has just failed to answer a look
+	}
+	c.began = f.l.now()
+	if c.cache == nil && !c.local {
+		c.remember(f.l.cache, c.began, f.closed())
+	} else {
+		c.forgetOpen(c.began)
+	}
+	if err := f.addAndRead(c); err != nil {
+		f.fail(c, err)
+	}
+	c.bound()
+	if !c.readable() || !c.wantOpenEdges() {
+		return
+	}
+	if err := f.read(c); err != nil {
+		f.fail(c, err)
+	}
+	c.sum()
 }
 
 // addAndRead makes the trip of a claim that hits add to.
 func (f *flush) addAndRead(c *claim) error {
-	t := newTrip()
-	defer t.free()
-	var added, others []Bucket
-	for bucket := range BucketsOf(c.counter, f.stamp) {
-		added = append(added, bucket)
-		t.adds = append(t.adds, bucket.ID())
-		t.expires = append(t.expires, bucket.Expires(retention(c.counter), f.l.grace))
-	}
+	c.nameAdds(f)
 	for _, check := range c.checks {
-		for bucket := range check.span.others {
-			if !slices.Contains(others, bucket) {
-				others = append(others, bucket)
-				t.reads = append(t.reads, bucket.ID())
+		for n := check.span.row.First; n <= check.span.row.Last; n++ {
+			if n != check.span.head {
+				c.want(Bucket{check.span.rank, n})
 			}
 		}
 	}
-	ctx, cancel := f.tripContext()
-	defer cancel()
-	landed, err := t.make(ctx, c.store, c.id, c.adding)
-	c.places = append(c.places, place{c.store, slices.Clone(t.adds[:landed])})
-	if err != nil {
-		return err
-	}
-	for i, bucket := range added {
-		c.known[bucket] = t.values[i] - c.adding
-	}
-	for i, bucket := range others {
-		c.known[bucket] = t.values[len(added)+i]
-	}
-	return nil
+	landed, err := c.trip(f.ctx, c.store, c.adding, c.began)
+	c.places = append(c.places, place{c.store, landed})
+	return err
 }
 
-// read reads those of the buckets that are not known yet, in one trip.
-func (f *flush) read(c *claim, buckets []Bucket) error {
-	t := newTrip()
-	defer t.free()
-	var unknown []Bucket
-	asked := map[Bucket]bool{}
-	for _, bucket := range buckets {
-		if _, known := c.known[bucket]; !known && !asked[bucket] {
-			asked[bucket] = true
-			unknown = append(unknown, bucket)
-			t.reads = append(t.reads, bucket.ID())
-		}
-	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	ctx, cancel := f.tripContext()
-	defer cancel()
-	if _, err := t.make(ctx, c.store, c.id, 0); err != nil {
-		return err
-	}
-	for i, bucket := range unknown {
-		c.known[bucket] = t.values[i]
-	}
-	return nil
-}
-
-// ask makes a trip of the claim. Where it fails and a rule says so, this
-// process's own counters are asked instead, from the beginning.
-func (f *flush) ask(c *claim, trip func() error) {
-	err := trip()
-	if err == nil {
+// nameAdds names the buckets that the claim's hits add to.
+func (c *claim) nameAdds(f *flush) {
+	if len(c.adds) > 0 {
 		return
 	}
-	f.l.report(err)
-	f.fail(c, err)
+	finest, coarsest := levels(c.counter)
+	for l := finest; l <= coarsest; l++ {
+		bucket := BucketAt(l, f.stamp)
+		c.add(bucket, bucket.Expires(retention(c.counter), f.l.grace))
+	}
 }
 
-// fail has the claim do without the shared store.
+// readExactly reads the buckets that the exact sums of the limits need.
+func (f *flush) readExactly(c *claim) error {
+	for _, check := range c.checks {
+		c.tiles = check.span.cover(c.tiles[:0], c.finest)
+		c.wantAll(c.tiles)
+	}
+	return f.read(c)
+}
+
+// read reads what is wanted, in one trip.
+func (f *flush) read(c *claim) error {
+	if len(c.reads) == 0 {
+		return nil
+	}
+	_, err := c.trip(f.ctx, c.store, 0, f.l.now())
+	return err
+}
+
+// fail has the claim do without the shared store. Where a rule says so, this
+// process's own counters are asked instead, from the beginning.
 func (f *flush) fail(c *claim, err error) {
+	f.l.report(err)
 	c.err = errors.Join(c.err, err)
 	wanted := slices.ContainsFunc(c.checks, func(check *check) bool { return check.rule.OnError == events.OnErrorLocal })
 	if c.local || f.l.local == nil || !wanted {
 		c.local = false
 		return
 	}
-	c.local, c.store, c.known = true, f.l.local, standing{}
+	c.local, c.store, c.cache = true, f.l.local, nil
+	c.forgetOpen(f.began)
 	err = nil
 	if c.adding > 0 {
 		err = f.addAndRead(c)
 	}
 	if err == nil {
-		err = f.read(c, c.exactBuckets())
+		err = f.readExactly(c)
 	}
 	if err != nil {
 		f.l.report(err)
@@ -399,50 +463,35 @@ func (f *flush) fail(c *claim, err error) {
 // readable reports whether the claim's sums come from a store.
 func (c *claim) readable() bool { return c.err == nil || c.local }
 
-// tripContext bounds the trips of the decision. That a caller leaves does not end
-// them: what has been added has to be known, to be taken back.
-func (f *flush) tripContext() (context.Context, context.CancelFunc) {
-	until := f.until
-	if deadline, bounded := f.ctx.Deadline(); bounded && deadline.Before(until) {
-		until = deadline
-	}
-	return context.WithDeadline(context.WithoutCancel(f.ctx), until)
-}
-
-// exactBuckets returns all buckets that the exact sums of the limits need.
-func (c *claim) exactBuckets() []Bucket {
-	var buckets []Bucket
-	for _, check := range c.checks {
-		buckets = slices.AppendSeq(buckets, check.span.cover(c.finest).Buckets())
-	}
-	return buckets
-}
-
-// openEdges returns the buckets at the windows' edges of those limits that some
-// hit of the flush may fit and may not, and that are not exact yet.
-func (c *claim) openEdges() []Bucket {
-	var buckets []Bucket
+// wantOpenEdges wants the buckets at the windows' edges of those limits that some
+// hit of the flush may fit and may not, and that are not exact yet. It reports
+// whether there is such a limit.
+func (c *claim) wantOpenEdges() (open bool) {
 	for _, check := range c.checks {
 		if check.lo < check.ceiling && check.hi+c.adding > check.ceiling && check.lo != check.hi {
-			buckets = slices.AppendSeq(buckets, check.span.split(c.finest).Buckets())
+			open = true
+			c.tiles = check.span.split(c.tiles[:0], c.finest)
+			c.wantAll(c.tiles)
 		}
 	}
-	return buckets
+	return open
 }
 
 // bound sets the bounds of all limits.
 func (c *claim) bound() {
+	if !c.readable() {
+		return
+	}
 	for _, check := range c.checks {
-		if c.readable() {
-			check.lo, check.hi = c.known.bounds(check.span)
-		}
+		check.lo, check.hi = c.bounds(&check.span)
 	}
 }
 
 // sum makes the sums of those limits exact whose edges are known.
 func (c *claim) sum() {
 	for _, check := range c.checks {
-		if exact, known := c.known.exact(check.span, c.finest); known {
+		c.tiles = check.span.cover(c.tiles[:0], c.finest)
+		if exact, known := c.exact(c.tiles); known {
 			check.lo, check.hi = exact, exact
 		}
 	}

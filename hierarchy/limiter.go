@@ -48,6 +48,9 @@ type LimiterConfig struct {
 	// Report is told of each trip to the store that failed, and of each take-back
 	// that did: what it should have taken stays counted. nil: nobody is.
 	Report func(error)
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
+	// Counters on the same store should have the same one.
+	Cache *BucketCache
 }
 
 // Limiter decides hits: it adds them to their counters and admits those that fit
@@ -57,7 +60,8 @@ type LimiterConfig struct {
 // quarter of the grace and the store keeps what it acknowledged. docs/design.md
 // has the proof.
 //
-// It is safe for concurrent use. Its counters are those of Counters.
+// Hits that come at the same time on one counter share a trip: see Hit. It is safe for
+// concurrent use. Its counters are those of Counters.
 type Limiter struct {
 	store   Store
 	local   Store
@@ -66,10 +70,16 @@ type Limiter struct {
 	timeout time.Duration
 	report  func(error)
 	stamp   atomic.Int64 // the last one given
-	denials denials
-	random  func(below time.Duration) time.Duration
+	denials *denials
+	lines   *lines
+	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
+	// channels of another.
+	requests sync.Pool
+	cache    *BucketCache
+	random   func(below time.Duration) time.Duration
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64
+	open   int64 // seconds for which a bucket that has ended may still change
 	spanOf func(now int64, length time.Duration, finest Level, ahead int64) span
 }
 
@@ -82,6 +92,8 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		grace:   cmp.Or(config.Grace, DefaultGrace),
 		timeout: cmp.Or(config.Timeout, DefaultTimeout),
 		report:  config.Report,
+		denials: newDenials(),
+		cache:   config.Cache,
 		random:  rand.N[time.Duration],
 		spanOf:  spanOf,
 	}
@@ -91,7 +103,12 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
+	if l.cache == nil {
+		l.cache = NewBucketCache(0)
+	}
+	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)
+	l.open = openSeconds(l.grace)
 	if l.store == nil {
 		return nil, errors.New("hierarchy: a limiter needs a store")
 	}
@@ -118,12 +135,37 @@ type Result struct {
 // are taken back, unless a rule counts all hits. A fault of the hit is an error
 // that wraps events.ErrInvalid or ErrOutOfRange; a store that fails is a decision
 // by the rules' OnError, not an error.
+//
+// While hits on one of its counters are being decided it waits, and then goes with
+// all others that did; the decision is what it would be one by one. A hit whose
+// context ends before the timeout does goes by itself.
 func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
-	results, err := l.Hits(ctx, []Hit{h})
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	return results[0].Decision, results[0].Err
+	r := l.newRequest(ctx, h)
+	defer l.freeRequest(r)
+	f := l.newFlush(r)
+	f.recall()
+	var g *group
+	switch {
+	case f.hits.all[0].asksNobody():
+		g = newGroup(r)
+	case r.hurried():
+		g = newGroup(r)
+	default:
+		if g = l.lines.enter(r); g == nil {
+			f.free()
+			if g = <-r.turn; g != nil {
+				l.lead(g, r)
+			}
+			return r.decision, r.err
+		}
+	}
+	if !l.try(f, g, r) {
+		l.lead(g, r)
+	}
+	return r.decision, r.err
 }
 
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
@@ -136,46 +178,81 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if len(hits) > MaxHits {
 		return nil, outOfRange(ArgHits, "%d of them, at most %d are decided together", len(hits), MaxHits)
 	}
-	hits = slices.Clone(hits)
+	if len(hits) == 0 {
+		return []Result{}, nil
+	}
+	g := newGroup()
+	for _, h := range hits {
+		r := l.newRequest(ctx, h)
+		r.until = r.until.Add(l.timeout * time.Duration(len(hits)/tripsAtOnce))
+		r.hurried()
+		g.requests = append(g.requests, r)
+	}
+	requests := slices.Clone(g.requests)
+	l.lead(g, nil)
 	results := make([]Result, len(hits))
-	places := make([]int, len(hits)) // of the flush's hits in the results
-	for i := range places {
-		places[i] = i
+	for i, r := range requests {
+		results[i] = Result{r.decision, r.err}
+		l.freeRequest(r)
 	}
-	crowds := make([]crowd, len(hits)) // of the results
-	began, until := l.now(), time.Now().Add(l.timeout*time.Duration(1+len(hits)/tripsAtOnce))
-	for try := 0; ; try++ {
-		f := l.newFlush(ctx, hits, until)
-		if try > 0 {
-			f.lookAgain()
+	return results, nil
+}
+
+// lead decides the hits of the group, again and again where they try again. It ends
+// when own is decided, the caller's, or with all of them where that is nil.
+func (l *Limiter) lead(g *group, own *request) {
+	for {
+		f := l.newFlush(g.requests...)
+		f.again = g.try > 0
+		f.recall()
+		if l.try(f, g, own) {
+			return
 		}
-		f.look()
-		f.add()
-		f.decide()
-		f.takeBack()
-		goOn := try < maxTries && l.now().Sub(began) < l.timeout && ctx.Err() == nil
-		f.leaveUnsettled(goOn, func(i int) *crowd { return &crowds[places[i]] })
-		f.findResets()
-		f.remember()
-		var open []int
-		for i, result := range f.results() {
-			// Where the store has failed since, the denial that it gave stands.
-			if !f.hits[i].stale {
-				results[places[i]] = result
-			}
-			if f.hits[i].unsettled {
-				open = append(open, i)
-			}
-		}
-		if len(open) == 0 {
-			return results, nil
-		}
-		for i, at := range open {
-			hits[i], places[i] = hits[at], places[at]
-		}
-		hits, places = hits[:len(open)], places[:len(open)]
-		l.pause(ctx, try)
 	}
+}
+
+// try decides the hits of the group once, in the flush, and frees that. Where own is
+// decided, or all are, it hands the group on and returns true; else those that are
+// left are to try again.
+func (l *Limiter) try(f *flush, g *group, own *request) (done bool) {
+	f.look()
+	f.add()
+	f.decide()
+	f.takeBack()
+	f.leaveUnsettled(g.try)
+	f.findResets()
+	f.remember()
+	left := g.requests[:0]
+	ownLeft := false
+	for _, h := range f.hits.handedOut() {
+		r := h.request
+		// Where the store has failed since, the denial that it gave stands.
+		if h.path != faulty && !h.stale {
+			r.decision = f.decision(h)
+		}
+		switch {
+		case h.unsettled:
+			left = append(left, r)
+			ownLeft = ownLeft || r == own
+		case r.waited:
+			r.turn <- nil
+		}
+	}
+	f.free()
+	clear(g.requests[len(left):])
+	g.requests = left
+	switch {
+	case len(left) == 0:
+		l.lines.leave(g)
+		return true
+	case own != nil && !ownLeft:
+		g.try++
+		g.pass()
+		return true
+	}
+	l.pause(g.requests[0].ctx, g.try)
+	g.try++
+	return false
 }
 
 // pause lets those go first who are in each other's way: not at all the first
@@ -198,14 +275,20 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
-	f := l.newFlush(ctx, nil, time.Now().Add(l.timeout))
+	r := l.newRequest(ctx, h)
+	defer l.freeRequest(r)
+	if r.err != nil {
+		return Decision{}, r.err
+	}
+	r.hurried()
+	f := l.newFlush(r)
+	defer f.free()
 	f.checkOnly = true
-	f.hits = []*hit{f.resolve(h)}
+	f.recall()
 	f.look()
 	f.decide()
 	f.findResets()
-	result := f.results()[0]
-	return result.Decision, result.Err
+	return f.decision(f.hits.all[0]), nil
 }
 
 // nextStamp returns the second of the moment, or the last one given where that is
@@ -240,18 +323,24 @@ func (l *Limiter) trusted(began time.Time, stamp int64) bool {
 
 // sideBySide calls do for each of the claims, a bounded number at a time, and
 // waits for all.
-func sideBySide(claims []*claim, do func(*claim)) {
-	if len(claims) == 1 {
-		do(claims[0])
-		return
+func (f *flush) sideBySide(claims []*claim, do func(*flush, *claim)) {
+	switch len(claims) {
+	case 0:
+	case 1:
+		do(f, claims[0])
+	default:
+		f.allSideBySide(claims, do)
 	}
+}
+
+func (f *flush) allSideBySide(claims []*claim, do func(*flush, *claim)) {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, tripsAtOnce)
 	for _, c := range claims {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			do(c)
+			do(f, c)
 		})
 	}
 	running.Wait()

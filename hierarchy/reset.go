@@ -23,11 +23,11 @@ type search struct {
 
 // newSearch begins a search on what is known of the claim.
 func newSearch(u *use, cost int64) *search {
-	c, span := u.claim, u.check.span
+	c, span := u.claim, &u.check.span
 	s := &search{use: u}
 	tiles := Cover{span.row}
 	if u.check.lo == u.check.hi {
-		tiles = span.cover(c.finest)
+		tiles = span.cover(nil, c.finest)
 	} else {
 		// Without the bucket at the edge it is too much already, and that bucket
 		// leaves first.
@@ -49,7 +49,7 @@ func (s *search) next() []Bucket {
 		}
 		children := bucketsWithin(s.found.Level-1, Window{s.found.First(), s.found.Last()})
 		s.tiles = children
-		if slices.ContainsFunc(children, func(b Bucket) bool { _, known := c.known[b]; return !known }) {
+		if slices.ContainsFunc(children, func(b Bucket) bool { return !c.knows(b) }) {
 			return children
 		}
 	}
@@ -61,7 +61,7 @@ func (s *search) next() []Bucket {
 func (s *search) pick() Bucket {
 	best := s.tiles[len(s.tiles)-1]
 	for _, tile := range s.tiles {
-		value := s.use.claim.known[tile]
+		value := s.use.claim.value(tile)
 		if value >= s.need {
 			return tile
 		}
@@ -83,7 +83,7 @@ func (s *search) wait(stamp int64) Wait {
 // most three more trips to read, one for each level below.
 func (f *flush) findResets() {
 	var open []*search
-	for _, h := range f.hits {
+	for _, h := range f.hits.handedOut() {
 		if h.path != looking && h.path != adding || h.stale {
 			continue
 		}
@@ -107,7 +107,7 @@ func (f *flush) findResets() {
 		}
 	}
 	f.searchAll(open)
-	for _, h := range f.hits {
+	for _, h := range f.hits.handedOut() {
 		h.stretch()
 	}
 }
@@ -135,33 +135,37 @@ func (h *hit) stretch() {
 // searchAll goes on with all searches until they have come to the end.
 func (f *flush) searchAll(open []*search) {
 	for len(open) > 0 {
-		missing := map[*claim][]Bucket{}
+		missing := map[*search][]Bucket{}
 		var going []*search
 		for _, s := range open {
 			if buckets := s.next(); len(buckets) > 0 {
-				missing[s.use.claim] = append(missing[s.use.claim], buckets...)
+				missing[s] = buckets
 				going = append(going, s)
 			}
 			s.use.reset = s.wait(f.stamp)
 		}
-		open = f.readOn(missing, going)
+		var asked []*claim
+		for _, s := range going {
+			c := s.use.claim
+			for _, bucket := range missing[s] {
+				c.want(bucket)
+			}
+			if !slices.Contains(asked, c) {
+				asked = append(asked, c)
+			}
+		}
+		open = f.readOn(asked, going)
 	}
 }
 
-// readOn reads the missing buckets of each claim, and returns the searches that
-// can go on. Those whose read failed keep what they have found so far, which is
-// no earlier than the truth.
-func (f *flush) readOn(missing map[*claim][]Bucket, going []*search) []*search {
-	var claims []*claim
-	for _, s := range going {
-		if !slices.Contains(claims, s.use.claim) {
-			claims = append(claims, s.use.claim)
-		}
-	}
+// readOn reads what the claims want, and returns the searches that can go on.
+// Those whose read failed keep what they have found so far, which is no earlier
+// than the truth.
+func (f *flush) readOn(claims []*claim, going []*search) []*search {
 	var mu sync.Mutex
 	failed := map[*claim]bool{}
-	sideBySide(claims, func(c *claim) {
-		if err := f.read(c, missing[c]); err != nil {
+	f.sideBySide(claims, func(f *flush, c *claim) {
+		if err := f.read(c); err != nil {
 			f.l.report(err)
 			mu.Lock()
 			defer mu.Unlock()

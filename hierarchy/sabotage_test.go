@@ -27,7 +27,8 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"reads before it adds": {store: func(_ *simulation, s Store) Store {
 			return &readsFirst{s}
 		}},
-		"trusts slow trips": {limiter: func(l *Limiter) { l.grace *= 1000 }},
+		"remembers buckets that are not closed": {limiter: func(l *Limiter) { l.open = 0 }},
+		"trusts slow trips":                     {limiter: func(l *Limiter) { l.grace *= 1000 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

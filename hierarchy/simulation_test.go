@@ -202,7 +202,7 @@ type simulation struct {
 	operation []*operation
 	running   atomic.Int64
 	pauses    atomic.Int64
-	step      int
+	step      atomic.Int64
 	faults    float64 // share of commands that go wrong
 	crashes   float64
 	hurry     float64 // share of steps that follow the priorities
@@ -257,17 +257,18 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	if broken.store != nil {
 		store = broken.store(s, store)
 	}
-	for range 1 + rng.IntN(3) {
+	for range 1 + rng.IntN(5) {
 		p := &simProcess{}
 		p.skew.Store(s.drawSkew())
 		clock := func() time.Time { return s.now().Add(time.Duration(p.skew.Load())) }
-		p.limiter, _ = NewLimiter(LimiterConfig{Store: store, Clock: clock, Grace: s.grace, Timeout: s.grace / 2})
+		cache := NewBucketCache(smallCache)
+		p.limiter, _ = NewLimiter(LimiterConfig{Store: store, Clock: clock, Grace: s.grace, Timeout: s.grace / 2, Cache: cache})
 		share := rng.Float64() // of the longest pause
 		p.limiter.random = func(below time.Duration) time.Duration {
 			// No two at once: who comes first would not follow from the seed.
 			return time.Duration(share*float64(below)) + time.Duration(s.pauses.Add(1))
 		}
-		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace})
+		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace, Cache: cache})
 		if broken.limiter != nil {
 			broken.limiter(p.limiter)
 		}
@@ -362,7 +363,7 @@ func (s *simulation) run() {
 		abandon := s.chance(0.2)
 		for left := 3 + s.rng.IntN(5); ; {
 			synctest.Wait()
-			s.step++
+			s.step.Add(1)
 			waiting := s.waiting()
 			switch {
 			case len(waiting) == 0 && left == 0 || left == 0 && abandon && s.chance(0.05):
@@ -385,7 +386,7 @@ func (s *simulation) run() {
 	}
 	for idle := 0; idle < 20; {
 		synctest.Wait()
-		s.step++
+		s.step.Add(1)
 		if waiting := s.waiting(); len(waiting) > 0 {
 			s.serve(waiting)
 			continue
@@ -398,7 +399,7 @@ func (s *simulation) run() {
 
 // end sends home whoever still waits: those whose process has crashed.
 func (s *simulation) end() {
-	s.step = 0
+	s.step.Store(0)
 	for s.running.Load()+s.store.late.Load() > 0 {
 		time.Sleep(s.grace) // for those who pause
 		synctest.Wait()
@@ -486,7 +487,7 @@ func (s *simulation) tick() {
 
 // start begins an operation.
 func (s *simulation) start() {
-	op := &operation{id: len(s.operation) + 1, process: s.rng.IntN(len(s.processes)), begun: s.step, priority: s.rng.Float64()}
+	op := &operation{id: len(s.operation) + 1, process: s.rng.IntN(len(s.processes)), begun: int(s.step.Load()), priority: s.rng.Float64()}
 	p := s.processes[op.process]
 	s.operation = append(s.operation, op)
 	if p.crashed {
@@ -507,7 +508,7 @@ func (s *simulation) start() {
 		go func() {
 			defer s.running.Add(-1)
 			op.err = p.counters.Reset(ctx, *op.reset)
-			op.ended = s.step
+			op.ended = int(s.step.Load())
 		}()
 		return
 	}
@@ -519,16 +520,20 @@ func (s *simulation) start() {
 		op.hits[0].Cost = 1
 	}
 	if s.forgetful {
-		p.limiter.denials.mu.Lock()
-		clear(p.limiter.denials.list)
-		p.limiter.denials.mu.Unlock()
+		p.limiter.denials.forgetAll()
 	}
 	cancelled := s.chance(0.05)
 	s.running.Add(1)
 	go func() {
 		defer s.running.Add(-1)
-		op.results, op.err = p.limiter.Hits(ctx, op.hits)
-		op.ended = s.step
+		if len(op.hits) == 1 { // it may wait in line, and go with others
+			var result Result
+			result.Decision, result.Err = p.limiter.Hit(ctx, op.hits[0])
+			op.results = []Result{result}
+		} else {
+			op.results, op.err = p.limiter.Hits(ctx, op.hits)
+		}
+		op.ended = int(s.step.Load())
 	}()
 	if cancelled {
 		synctest.Wait()

@@ -1,7 +1,6 @@
 package hierarchy
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -16,7 +15,7 @@ var errLate = errors.New("hierarchy: the decision took longer than half the grac
 // one is skipped by those after it.
 func (f *flush) decide() {
 	late := !f.checkOnly && !f.l.trusted(f.began, f.stamp)
-	for _, h := range f.hits {
+	for _, h := range f.hits.handedOut() {
 		switch h.path {
 		case denied:
 			h.refuse()
@@ -92,7 +91,6 @@ func (u *use) weigh(cost int64) {
 func (f *flush) distrust(h *hit) {
 	for _, c := range h.claims {
 		if c.err == nil {
-			f.l.report(errLate)
 			f.fail(c, errLate)
 		}
 	}
@@ -102,7 +100,7 @@ func (f *flush) distrust(h *hit) {
 // refuse denies a hit that is on a deny list, without asking for anything. Only the
 // limits of the rules with that list are told.
 func (h *hit) refuse() {
-	var denying []use
+	denying := h.uses[:0]
 	for _, u := range h.uses {
 		if u.listing == events.Denied && !u.check.rule.Shadow {
 			u.state = LimitState{
@@ -118,39 +116,39 @@ func (h *hit) refuse() {
 // takeBack takes back what the hits that were not admitted had added, as far as it
 // was acknowledged.
 func (f *flush) takeBack() {
-	var owing []*claim
+	f.owing = f.owing[:0]
 	for _, c := range f.claimsOf(adding) {
 		if c.adding > c.taken {
-			owing = append(owing, c)
+			f.owing = append(f.owing, c)
 		}
-	}
-	for _, c := range f.claimsOf(adding) {
 		// What is read from here on holds what stays.
-		for bucket := range BucketsOf(c.counter, f.stamp) {
+		for _, bucket := range c.adds {
 			if _, known := c.known[bucket]; known {
 				c.known[bucket] += c.taken
 			}
 		}
 	}
-	sideBySide(owing, func(c *claim) {
-		for _, place := range c.places {
-			if len(place.buckets) == 0 {
-				continue
-			}
-			// In its own time, whatever became of the caller's.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), f.l.timeout)
-			if err := place.store.TakeBack(ctx, c.id, c.adding-c.taken, place.buckets); err != nil {
-				f.l.report(err)
-				c.stuck = true
-			}
-			cancel()
+	f.sideBySide(f.owing, (*flush).takeBackOf)
+}
+
+func (f *flush) takeBackOf(c *claim) {
+	for _, place := range c.places {
+		if place.landed == 0 {
+			continue
 		}
-	})
+		// In its own time, whatever became of the caller's.
+		ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
+		if err := place.store.TakeBack(ctx, c.id, c.adding-c.taken, c.adds[:place.landed]); err != nil {
+			f.l.report(err)
+			c.stuck = true
+		}
+		ctx.over()
+	}
 }
 
 // remember keeps the denials for those who come next.
 func (f *flush) remember() {
-	for _, h := range f.hits {
+	for _, h := range f.hits.handedOut() {
 		if h.path != looking && h.path != adding || h.allowed || h.refused || h.unsettled || h.stale {
 			continue
 		}
@@ -165,15 +163,15 @@ func (f *flush) remember() {
 // rememberClaim keeps how the limits of one of the hit's counters stood, if they
 // denied it.
 func (f *flush) rememberClaim(h *hit, c *claim) {
+	if slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil }) {
+		return // it is in the list
+	}
 	found := &denial{until: c.began.Add(denialLife), limits: make([]stood, len(c.checks))}
 	denies := false
 	for i := range h.uses {
 		u := &h.uses[i]
 		if u.claim != c {
 			continue
-		}
-		if u.recalled != nil {
-			return // it is in the list
 		}
 		s := stood{fits: u.fits, count: u.count, exact: u.exact}
 		switch {
@@ -200,34 +198,28 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 	}
 }
 
-// results makes decisions of the verdicts.
-func (f *flush) results() []Result {
-	results := make([]Result, len(f.hits))
-	for i, h := range f.hits {
-		if h.path == faulty {
-			results[i].Err = h.err
-			continue
+// decision makes a decision of the hit's verdict.
+func (f *flush) decision(h *hit) Decision {
+	d := Decision{Allowed: h.allowed, Unavailable: h.refused, At: time.Unix(f.stamp, 0).UTC()}
+	d.Limits = make([]LimitState, len(h.uses))
+	for i := range h.uses {
+		u, s := &h.uses[i], &d.Limits[i]
+		*s = u.state
+		s.Count, s.Exact, s.Reset = u.count, u.exact, u.reset
+		if charged := h.allowed || u.claim.countAll && h.path == adding; charged && !f.checkOnly && !u.failed() {
+			s.Count += h.cost
 		}
-		d := Decision{Allowed: h.allowed, Unavailable: h.refused, At: time.Unix(f.stamp, 0).UTC()}
-		for _, u := range h.uses {
-			s := u.state
-			s.Count, s.Exact, s.Reset = u.count, u.exact, u.reset
-			if charged := h.allowed || u.claim.countAll && h.path == adding; charged && !f.checkOnly && !u.failed() {
-				s.Count += h.cost
-			}
-			s.Listing = u.listing
-			s.Unknown = h.path == denied || u.failed()
-			if !s.Unknown {
-				s.Remaining = max(s.N-s.Count, 0)
-			}
-			s.Over = s.Allowed && s.Count > s.N
-			s.Incomplete = f.stamp < u.check.limit.Since+int64(u.check.limit.Window/time.Second) && u.check.limit.Since != 0
-			if !s.Allowed && !s.Shadow {
-				d.RetryAfter = d.RetryAfter.longer(s.Reset)
-			}
-			d.Limits = append(d.Limits, s)
+		s.Listing = u.listing
+		s.Unknown = h.path == denied || u.failed()
+		if !s.Unknown {
+			s.Remaining = max(s.N-s.Count, 0)
 		}
-		results[i].Decision = d
+		s.Over = s.Allowed && s.Count > s.N
+		since := u.check.limit.Since
+		s.Incomplete = since != 0 && f.stamp < since+int64(u.check.limit.Window/time.Second)
+		if !s.Allowed && !s.Shadow {
+			d.RetryAfter = d.RetryAfter.longer(s.Reset)
+		}
 	}
-	return results
+	return d
 }

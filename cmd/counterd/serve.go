@@ -37,7 +37,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
 
-	limiter, err := newLimiter(s, store, log)
+	cache := hierarchy.NewBucketCache(0)
+	limiter, err := newLimiter(s, store, cache, log)
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	server := api.NewServer(api.NewHandler(api.Config{
 		Rules:    rules.Rules,
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, Cache: cache}),
 		Limiter:  limiter,
 		Ping:     store.ping,
 		Metrics:  newMetrics(rules),
@@ -60,13 +61,14 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
 // once a second for each cause.
-func newLimiter(s settings, store store, log *slog.Logger) (*hierarchy.Limiter, error) {
+func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog.Logger) (*hierarchy.Limiter, error) {
 	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store:   store,
 		Local:   newEmbedded(log),
 		Grace:   s.grace,
 		Timeout: s.timeout,
+		Cache:   cache,
 		Report: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)

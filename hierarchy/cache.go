@@ -1,0 +1,130 @@
+package hierarchy
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/coocood/freecache"
+)
+
+const (
+	// DefaultCacheBytes bounds a BucketCache where nothing else is set. The
+	// buckets of one counter may take a thousandth of it, enough for 680.
+	DefaultCacheBytes = 16 << 20
+
+	// closedLife is how long a closed bucket is remembered, from the beginning of the
+	// trip that read it.
+	closedLife = time.Second
+)
+
+// BucketCache remembers what closed buckets hold, for at most a second. A bucket is
+// closed when it ended more than twice the grace ago: no hit changes it any more.
+// Late increments and resets do, and those of other processes are seen a second
+// later; those of this process at once, if all of its Counters and Limiters on
+// one store share one BucketCache.
+//
+// It is bounded in bytes, and safe for concurrent use. It belongs to one store.
+type BucketCache struct {
+	maxBytes int
+	first    sync.Once
+	entries  *freecache.Cache // of the records of each counter, by its ID; made when it is first needed
+	epoch    time.Time
+	seed     maphash.Seed
+	// changes count what this process has changed in closed buckets, by a hash of the
+	// counter: what was read before a change must not be remembered after it.
+	changes [256]changes
+}
+
+type changes struct {
+	mu    sync.Mutex
+	count uint32
+}
+
+// NewBucketCache returns a cache of so many bytes, at least half a megabyte; 0:
+// DefaultCacheBytes. It takes them when it is first used.
+func NewBucketCache(maxBytes int) *BucketCache {
+	if maxBytes <= 0 {
+		maxBytes = DefaultCacheBytes
+	}
+	return &BucketCache{maxBytes: maxBytes, seed: maphash.MakeSeed()}
+}
+
+// record is a closed bucket, its value, and when the trip began that read it, in
+// nanoseconds since the epoch. Each is eight bytes of the counter's entry.
+type record struct {
+	bucket uint64
+	value  int64
+	read   int64
+}
+
+const recordBytes = 24
+
+func appendRecord(b []byte, r record) []byte {
+	b = binary.LittleEndian.AppendUint64(b, r.bucket)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.value))
+	return binary.LittleEndian.AppendUint64(b, uint64(r.read))
+}
+
+func recordAt(b []byte) record {
+	return record{
+		bucket: binary.LittleEndian.Uint64(b),
+		value:  int64(binary.LittleEndian.Uint64(b[8:])),
+		read:   int64(binary.LittleEndian.Uint64(b[16:])),
+	}
+}
+
+// since returns the moment as nanoseconds since the cache's epoch, the first moment
+// that it was asked about; on the monotonic clock, where the moments have it.
+func (c *BucketCache) since(now time.Time) int64 {
+	c.first.Do(func() { c.epoch, c.entries = now, freecache.NewCache(c.maxBytes) })
+	return int64(now.Sub(c.epoch))
+}
+
+// recall puts the records of the counter in b, of which it keeps the memory, and
+// returns them.
+func (c *BucketCache) recall(b []byte, key []byte) []byte {
+	found, err := c.entries.GetWithBuf(key, b[:cap(b)])
+	if err != nil {
+		return b[:0] // there are none
+	}
+	return found
+}
+
+func (c *BucketCache) changesOf(key []byte) *changes {
+	return &c.changes[maphash.Bytes(c.seed, key)%uint64(len(c.changes))]
+}
+
+// changed returns what keep has to be given for what is read from now on.
+func (c *BucketCache) changed(key []byte) uint32 {
+	of := c.changesOf(key)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	return of.count
+}
+
+// keep remembers the records instead of those there were, unless the counter has
+// changed since. Where they are too many for their share those there were stay.
+func (c *BucketCache) keep(key, records []byte, since uint32) {
+	of := c.changesOf(key)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.count != since {
+		return
+	}
+	// It expires by the cache's own clock, in whole seconds: no sooner than it is too
+	// old. The one error is that it is too large.
+	_ = c.entries.Set(key, records, int(closedLife/time.Second)+1)
+}
+
+// forget has nothing be remembered that was read of the counter before now.
+func (c *BucketCache) forget(id string, now time.Time) {
+	c.since(now)
+	key := []byte(id)
+	of := c.changesOf(key)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	of.count++
+	c.entries.Del(key)
+}

@@ -1,0 +1,178 @@
+package hierarchy
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// cached are two processes on one store, each with a cache, and a clock.
+type cached struct {
+	clock    *manualClock
+	store    *soloStore
+	event    *events.Event
+	counter  events.Counter
+	counters [2]*Counters
+	limiters [2]*Limiter
+}
+
+func newCached(t *testing.T, limits string) *cached {
+	c := &cached{clock: &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}, event: parsed(t, limits)}
+	c.store = newSoloStore(c.clock.Now)
+	var err error
+	c.counter, err = c.event.Counter(events.Features{"ip": "192.0.2.1"})
+	require.NoError(t, err)
+	for i := range 2 {
+		cache := NewBucketCache(0)
+		c.counters[i] = NewCounters(Config{Store: c.store, Clock: c.clock.Now, Cache: cache})
+		c.limiters[i], err = NewLimiter(LimiterConfig{Store: c.store, Clock: c.clock.Now, Cache: cache})
+		require.NoError(t, err)
+	}
+	return c
+}
+
+func (c *cached) increment(t *testing.T, process int, ago time.Duration) {
+	t.Helper()
+	_, err := c.counters[process].Increment(t.Context(), 1, c.clock.now.Add(-ago), c.counter)
+	require.NoError(t, err)
+}
+
+// day returns the count of the last day and how many buckets were read for it.
+func (c *cached) day(t *testing.T, process int) (count int64, reads int) {
+	t.Helper()
+	c.store.reads = 0
+	sum, err := c.counters[process].Count(t.Context(), c.counter, 24*time.Hour, time.Time{})
+	require.NoError(t, err)
+	return sum.Count, c.store.reads
+}
+
+// Asked again within a second, a count reads the buckets that are still open only.
+func TestClosedBucketsAreReadOnceASecond(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 1000/d}]")
+	c.increment(t, 0, 5*time.Hour)
+	count, reads := c.day(t, 0)
+	assert.Equal(t, int64(1), count)
+	whole := reads
+	require.Greater(t, whole, 80)
+	c.clock.now = c.clock.now.Add(999 * time.Millisecond)
+	count, reads = c.day(t, 0)
+	assert.Equal(t, int64(1), count)
+	assert.LessOrEqual(t, reads, 6, "the open ones: twice the grace, and now")
+	assert.GreaterOrEqual(t, reads, 5)
+	c.clock.now = c.clock.now.Add(2 * time.Millisecond)
+	_, reads = c.day(t, 0)
+	assert.Greater(t, reads, whole-8, "a second later")
+}
+
+// A hot counter near its limit reads its cover once a second, not with each hit, and
+// what it decides is exact.
+func TestAHotCounterReadsItsCoverOnceASecond(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 50/d}]")
+	for range 20 { // in the hour that the window cuts, before and behind the cut
+		c.increment(t, 0, 23*time.Hour+59*time.Minute)
+	}
+	c.clock.now = c.clock.now.Add(2 * time.Minute)
+	first := 0
+	for i := range 50 {
+		c.store.reads = 0
+		d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+		require.NoError(t, err)
+		require.True(t, d.Allowed, i)
+		switch {
+		case c.store.reads > 20:
+			require.Zero(t, first, "the second time, at hit %d", i)
+			first = i
+		case first > 0:
+			require.LessOrEqual(t, c.store.reads, 1)
+		}
+	}
+	require.Positive(t, first)
+	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+}
+
+// What this process changes in closed buckets it sees at once; what others do, a
+// second later.
+func TestChangesOfClosedBucketsAreSeen(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 1000/d}]")
+	c.increment(t, 0, time.Hour)
+	for process := range 2 {
+		count, _ := c.day(t, process)
+		require.Equal(t, int64(1), count)
+	}
+	c.increment(t, 0, time.Hour)
+	count, _ := c.day(t, 0)
+	assert.Equal(t, int64(2), count, "its own increment")
+	count, _ = c.day(t, 1)
+	assert.Equal(t, int64(1), count, "another's, within the second")
+	c.clock.now = c.clock.now.Add(time.Second)
+	count, _ = c.day(t, 1)
+	assert.Equal(t, int64(2), count, "another's, a second later")
+
+	count, _ = c.day(t, 0)
+	require.Equal(t, int64(2), count)
+	require.NoError(t, c.counters[0].Reset(t.Context(), c.counter))
+	count, _ = c.day(t, 0)
+	assert.Zero(t, count, "its own reset")
+	c.clock.now = c.clock.now.Add(time.Second)
+	count, _ = c.day(t, 1)
+	assert.Zero(t, count, "another's, a second later")
+}
+
+// What was read before a change of this process is not remembered after it.
+func TestWhatWasReadBeforeAChangeIsNotRemembered(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 1000/d}]")
+	c.increment(t, 0, time.Hour)
+	changing := false
+	c.store.before = func() error {
+		if changing {
+			changing = false
+			c.counters[0].cache.forget(c.counter.ID(), c.clock.now)
+		}
+		return nil
+	}
+	changing = true
+	_, first := c.day(t, 0)
+	_, second := c.day(t, 0)
+	assert.Equal(t, first, second)
+	_, third := c.day(t, 0)
+	assert.Less(t, third, 10)
+}
+
+// A clock that is set back has nothing be remembered for longer.
+func TestAClockSetBackRemembersNothing(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 1000/d}]")
+	_, whole := c.day(t, 0)
+	c.clock.now = c.clock.now.Add(-10 * time.Second)
+	_, reads := c.day(t, 0)
+	assert.Greater(t, reads, whole/2)
+}
+
+// The cache is bounded: with many counters it forgets some, and what does not fit is
+// read again. Counts stay right.
+func TestTheCacheIsBounded(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 1000/d}]")
+	small := NewBucketCache(1)
+	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Cache: small})
+	for i := range 3000 {
+		counter, err := c.event.Counter(events.Features{"ip": fmt.Sprintf("10.0.%d.%d", i/250, i%250)})
+		require.NoError(t, err)
+		_, err = counters.Increment(t.Context(), 3, c.clock.now.Add(-8*time.Second), counter)
+		require.NoError(t, err)
+		for _, window := range []time.Duration{24 * time.Hour, time.Hour, 10 * time.Second} {
+			for range 2 {
+				count, err := counters.Count(t.Context(), counter, window, time.Time{})
+				require.NoError(t, err)
+				require.Equal(t, int64(3), count.Count)
+			}
+		}
+	}
+	assert.Less(t, small.entries.EntryCount(), int64(3000))
+	assert.Positive(t, small.entries.EntryCount())
+}

@@ -1,0 +1,322 @@
+package hierarchy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// Hits that go together get the verdicts that they get one by one, and leave the
+// same behind.
+func TestTogetherIsAsOneByOne(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	admitted, denied, mixed := 0, 0, 0
+	for _, limits := range drawnRules {
+		event := parsed(t, limits)
+		for range 40 {
+			store := newSoloStore(clock.Now)
+			l := newTestLimiter(t, store, clock.Now)
+			for range 12 {
+				clock.now = clock.now.Add(step(rng))
+				var hits []Hit
+				for range 1 + rng.IntN(12) {
+					features := events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "a", "b")}
+					hits = append(hits, Hit{event, features, pick[int64](rng, 1, 1, 1, 2, 3, 4)})
+				}
+				apart := store.copied(clock.Now)
+				one := newTestLimiter(t, apart, clock.Now)
+				l.denials.forgetAll()
+				together, err := l.Hits(t.Context(), hits)
+				require.NoError(t, err)
+				yes := 0
+				for i, h := range hits {
+					d, err := one.Hit(t.Context(), h)
+					require.NoError(t, err)
+					require.Equal(t, d.Allowed, together[i].Decision.Allowed, "%s: the %dth of %+v", limits, i+1, hits)
+					if d.Allowed {
+						yes++
+					}
+				}
+				require.Equal(t, standing(apart), standing(store), "%s: %+v", limits, hits)
+				admitted += yes
+				denied += len(hits) - yes
+				if yes > 0 && yes < len(hits) {
+					mixed++
+				}
+			}
+		}
+	}
+	t.Logf("%d admitted, %d denied, %d lists with both", admitted, denied, mixed)
+	require.Greater(t, mixed, 500)
+}
+
+// standing returns all buckets that hold something.
+func standing(s *soloStore) map[string]map[uint64]int64 {
+	all := map[string]map[uint64]int64{}
+	for counter, items := range s.items {
+		for bucket, item := range items {
+			if item.value != 0 {
+				if all[counter] == nil {
+					all[counter] = map[uint64]int64{}
+				}
+				all[counter][bucket] = item.value
+			}
+		}
+	}
+	return all
+}
+
+// together has that many callers hit at once, each with features of its own number,
+// and returns the decisions.
+func together(t *testing.T, l *Limiter, n int, hit func(i int) Hit) []Decision {
+	decisions := make([]Decision, n)
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() {
+			var err error
+			decisions[i], err = l.Hit(t.Context(), hit(i))
+			assert.NoError(t, err)
+		})
+	}
+	running.Wait()
+	return decisions
+}
+
+// allowed returns how many of the decisions admit.
+func allowed(decisions []Decision) (n int) {
+	for _, d := range decisions {
+		if d.Allowed {
+			n++
+		}
+	}
+	return n
+}
+
+// Whoever waits on a counter goes with the next trip: of many hits at once the first
+// goes alone, and all others together.
+func TestHitsThatWaitShareATrip(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits string
+		user   func(i int) string // of the i-th hit
+		trips  int
+	}{
+		"one counter": {"[{per: ip, rate: [1000/s, 1000/m, 1000/h, 1000/d]}]", func(int) string { return "a" }, 2},
+		// The first asks for its two, then all others for theirs and the one they share.
+		"one of two":   {"[{per: user, rate: 1000/d}, {per: ip, rate: 1000/d}]", func(i int) string { return fmt.Sprint(i) }, 2 + 64},
+		"none in line": {"[{per: user, rate: 1000/d}]", func(i int) string { return fmt.Sprint(i) }, 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newSoloStore(time.Now)
+				store.delay = time.Millisecond
+				l := newTestLimiter(t, store, time.Now)
+				event := parsed(t, test.limits)
+				decisions := together(t, l, 64, func(i int) Hit {
+					return Hit{event, events.Features{"ip": "192.0.2.1", "user": test.user(i)}, 1}
+				})
+				assert.Equal(t, 64, allowed(decisions))
+				assert.Equal(t, test.trips, store.trips)
+				ip, err := event.Counter(events.Features{"ip": "192.0.2.1"})
+				require.NoError(t, err)
+				if test.trips != 64 {
+					assert.Equal(t, int64(64), store.sum(ip.ID(), Day))
+				}
+				requireNobodyInLine(t, l)
+			})
+		})
+	}
+}
+
+// requireNobodyInLine fails if a line is still held.
+func requireNobodyInLine(t *testing.T, l *Limiter) {
+	t.Helper()
+	for i := range l.lines.shards {
+		shard := &l.lines.shards[i]
+		shard.mu.Lock()
+		require.Empty(t, slices.Collect(maps.Keys(shard.busy)))
+		for _, ln := range shard.spare {
+			require.Empty(t, ln.waiting)
+		}
+		shard.mu.Unlock()
+	}
+}
+
+// What a flush was denied is taken back at once, and no window holds more than its
+// limit, whatever the others cost.
+func TestAFlushTakesBackTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSoloStore(time.Now)
+		store.delay = time.Millisecond
+		takeBacks := &countedTakeBacks{soloStore: store}
+		l := newTestLimiter(t, takeBacks, time.Now)
+		event := parsed(t, "[{per: ip, rate: 10/d}]")
+		who := events.Features{"ip": "192.0.2.1"}
+		decisions := together(t, l, 64, func(i int) Hit { return Hit{event, who, int64(1 + i%3)} })
+		admitted := int64(0)
+		for i, d := range decisions {
+			if d.Allowed {
+				admitted += int64(1 + i%3)
+			}
+		}
+		assert.Equal(t, int64(10), admitted)
+		assert.Equal(t, int64(1), takeBacks.calls.Load())
+		ip, err := event.Counter(who)
+		require.NoError(t, err)
+		assert.Equal(t, int64(10), store.sum(ip.ID(), Second))
+		assert.Equal(t, int64(10), store.sum(ip.ID(), Day))
+	})
+}
+
+type countedTakeBacks struct {
+	*soloStore
+	calls atomic.Int64
+}
+
+func (s *countedTakeBacks) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
+	s.calls.Add(1)
+	return s.soloStore.TakeBack(ctx, counter, by, buckets)
+}
+
+// stuckStore holds one counter's first trip up for as long as it may take.
+type stuckStore struct {
+	*soloStore
+	stuck atomic.Bool
+}
+
+func (s *stuckStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if s.stuck.CompareAndSwap(true, false) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// Those who wait do not wait for long: behind a hit that is held up they go without
+// it.
+func TestPatienceInLineEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &stuckStore{soloStore: newSoloStore(time.Now)}
+		store.stuck.Store(true)
+		l := newTestLimiter(t, store, time.Now) // a second's timeout
+		event := parsed(t, "[{per: ip, rate: 100/d, on_error: deny}]")
+		began := time.Now()
+		var took [3]time.Duration
+		var decisions [3]Decision
+		var running sync.WaitGroup
+		for i := range took {
+			running.Go(func() {
+				var err error
+				decisions[i], err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+				assert.NoError(t, err)
+				took[i] = time.Since(began)
+			})
+			synctest.Wait()
+		}
+		running.Wait()
+		assert.Equal(t, [3]time.Duration{time.Second, time.Second / patienceShare, time.Second / patienceShare}, took)
+		assert.True(t, decisions[0].Unavailable)
+		assert.True(t, decisions[1].Allowed)
+		assert.True(t, decisions[2].Allowed)
+		requireNobodyInLine(t, l)
+	})
+}
+
+// downStore answers nothing, until the deadline.
+type downStore struct{ *soloStore }
+
+func (s downStore) Trip(ctx context.Context, _ string, _ int64, _ []uint64, _ []int64, _ []uint64, _ []int64) (int, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// Every hit is answered within the timeout, those too who wait in line while the store
+// is down.
+func TestNobodyWaitsInLineBeyondTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLimiter(t, downStore{newSoloStore(time.Now)}, time.Now)
+		event := parsed(t, "[{per: ip, rate: 100/d, on_error: deny}]")
+		var running sync.WaitGroup
+		for range 300 {
+			running.Go(func() {
+				began := time.Now()
+				d, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+				assert.NoError(t, err)
+				assert.True(t, d.Unavailable)
+				assert.LessOrEqual(t, time.Since(began), time.Second)
+			})
+			time.Sleep(7 * time.Millisecond)
+		}
+		running.Wait()
+		requireNobodyInLine(t, l)
+	})
+}
+
+// A hit whose context ends soon goes by itself: it neither waits nor has others end
+// with it.
+func TestAHurriedHitGoesByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSoloStore(time.Now)
+		store.delay = 50 * time.Millisecond // an add and a read: 100
+		l := newTestLimiter(t, store, time.Now)
+		event := parsed(t, "[{per: ip, rate: 100/d, on_error: deny, precision: hour}]")
+		hit := Hit{event, events.Features{"ip": "192.0.2.1"}, 1}
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() {
+			_, err := l.Hit(t.Context(), hit)
+			assert.NoError(t, err)
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		d, err := l.Hit(ctx, hit)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.LessOrEqual(t, time.Since(began), 150*time.Millisecond)
+		assert.Equal(t, 2, store.trips)
+	})
+}
+
+// A caller who leaves while it waits changes nothing for the others.
+func TestLeavingTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSoloStore(time.Now)
+		store.delay = time.Millisecond
+		l := newTestLimiter(t, store, time.Now)
+		event := parsed(t, "[{per: ip, rate: 5/d}]")
+		ctx, cancel := context.WithCancel(t.Context())
+		var admitted atomic.Int64
+		var running sync.WaitGroup
+		for i := range 20 {
+			running.Go(func() {
+				with := t.Context()
+				if i%2 == 1 {
+					with = ctx
+				}
+				d, err := l.Hit(with, Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+				assert.NoError(t, err)
+				if d.Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		running.Wait()
+		assert.Equal(t, int64(5), admitted.Load())
+	})
+}

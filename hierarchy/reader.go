@@ -1,0 +1,151 @@
+package hierarchy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// reader makes the trips for one counter, and keeps what they find: the values of
+// buckets. It is used again for others.
+type reader struct {
+	id     string // the counter's
+	known  map[uint64]int64
+	adds   []uint64
+	expire []int64
+	reads  []uint64
+	values []int64
+
+	cache   *BucketCache // nil: none
+	key     []byte       // the ID
+	closed  int64        // buckets that end before this second are closed
+	records []byte       // of closed buckets that are known
+}
+
+// asked stands for the value of a bucket that is being read.
+const asked = -1
+
+var readers = sync.Pool{New: func() any { return &reader{known: map[uint64]int64{}} }}
+
+func newReader(id string) *reader {
+	r := readers.Get().(*reader)
+	r.begin(id)
+	return r
+}
+
+func (r *reader) free() {
+	r.id, r.cache = "", nil
+	readers.Put(r)
+}
+
+// begin forgets the counter before.
+func (r *reader) begin(id string) {
+	r.id, r.cache, r.records = id, nil, r.records[:0]
+	clear(r.known)
+	r.adds, r.expire = r.adds[:0], r.expire[:0]
+	r.reads = r.reads[:0]
+}
+
+// remember has the reader use the cache: it knows the buckets that were read less
+// than a second before now, and what it reads of those that end before the second
+// closed is remembered.
+func (r *reader) remember(cache *BucketCache, now time.Time, closed int64) {
+	at := cache.since(now)
+	r.cache, r.closed = cache, closed
+	r.key = append(r.key[:0], r.id...)
+	r.records = cache.recall(r.records, r.key)
+	r.recall(at)
+}
+
+// recall makes known what the records that are young enough say, and forgets others.
+func (r *reader) recall(at int64) {
+	alive := 0
+	for i := 0; i+recordBytes <= len(r.records); i += recordBytes {
+		if rec := recordAt(r.records[i:]); rec.read <= at && at-rec.read < int64(closedLife) {
+			r.known[rec.bucket] = rec.value
+			alive += copy(r.records[alive:], r.records[i:i+recordBytes])
+		}
+	}
+	r.records = r.records[:alive]
+}
+
+// forgetOpen forgets what is known of buckets that hits may still change.
+func (r *reader) forgetOpen(now time.Time) {
+	clear(r.known)
+	if r.cache != nil {
+		r.recall(r.cache.since(now))
+	}
+}
+
+// add has the next trip add to a bucket.
+func (r *reader) add(b Bucket, expires int64) {
+	r.adds = append(r.adds, b.ID())
+	r.expire = append(r.expire, expires)
+}
+
+// want has the next trip read a bucket, unless it is known or wanted already.
+func (r *reader) want(b Bucket) {
+	id := b.ID()
+	if _, known := r.known[id]; !known {
+		r.known[id] = asked
+		r.reads = append(r.reads, id)
+	}
+}
+
+// wantAll wants all buckets of the cover.
+func (r *reader) wantAll(cover Cover) {
+	for bucket := range cover.Buckets() {
+		r.want(bucket)
+	}
+}
+
+// value returns what the bucket holds, 0 where that is not known.
+func (r *reader) value(b Bucket) int64 { return r.known[b.ID()] }
+
+// knows reports whether it is known.
+func (r *reader) knows(b Bucket) bool {
+	_, known := r.known[b.ID()]
+	return known
+}
+
+// trip adds by to the buckets that add named, where it is not 0, and reads those
+// that want named. What is known of the former is without by. It returns how many
+// adds were acknowledged; with an error nothing more is known than before.
+func (r *reader) trip(ctx context.Context, store Store, by int64, began time.Time) (landed int, err error) {
+	adds, expire := r.adds, r.expire
+	if by == 0 {
+		adds, expire = nil, nil
+	}
+	var before uint32
+	if r.cache != nil {
+		before = r.cache.changed(r.key)
+	}
+	n := len(adds) + len(r.reads)
+	r.values = slices.Grow(r.values[:0], n)[:n]
+	landed, err = store.Trip(ctx, r.id, by, adds, expire, r.reads, r.values)
+	if err != nil {
+		for _, bucket := range r.reads {
+			delete(r.known, bucket)
+		}
+		r.reads = r.reads[:0]
+		return landed, fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	for i, bucket := range adds {
+		r.known[bucket] = r.values[i] - by
+	}
+	remembered := len(r.records)
+	for i, bucket := range r.reads {
+		value := r.values[len(adds)+i]
+		r.known[bucket] = value
+		if r.cache != nil && bucketOf(bucket).Last() < r.closed {
+			r.records = appendRecord(r.records, record{bucket, value, r.cache.since(began)})
+		}
+	}
+	r.reads = r.reads[:0]
+	if r.cache != nil && len(r.records) > remembered {
+		r.cache.keep(r.key, r.records, before)
+	}
+	return landed, nil
+}
