@@ -2,7 +2,13 @@
 
 package memcache
 
-import "net"
+import (
+	"net"
+	"syscall"
+)
 
 // closedByPeer cannot be told here without waiting.
 func closedByPeer(net.Conn) bool { return false }
+
+// closedRaw cannot be told here either.
+func closedRaw(syscall.RawConn) bool { return false }

@@ -15,11 +15,13 @@ func closedByPeer(conn net.Conn) bool {
 		return false
 	}
 	control, err := raw.SyscallConn()
-	if err != nil {
-		return true
-	}
+	return err != nil || closedRaw(control)
+}
+
+// closedRaw is closedByPeer of the connection's control.
+func closedRaw(control syscall.RawConn) bool {
 	closed := false
-	err = control.Control(func(fd uintptr) {
+	err := control.Control(func(fd uintptr) {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		closed = err != syscall.EAGAIN && err != syscall.EWOULDBLOCK && err != syscall.EINTR

@@ -29,19 +29,24 @@ type Config struct {
 	// depends on these names: all processes need the same ones, letter by letter;
 	// their order does not matter.
 	Servers []string
-	Timeout time.Duration    // longest time for a trip, connecting included; 0: DefaultTimeout
-	Conns   int              // most connections to one server, each for one trip at a time; 0: DefaultConns
-	Clock   func() time.Time // nil: time.Now
+	Timeout time.Duration // longest time for a trip, connecting included; 0: DefaultTimeout
+	// Conns is the most connections to one server; 0: DefaultConns. On the classic
+	// path each is for one trip at a time. On the meta path all trips share a few:
+	// this bounds them too, but there never are more than two.
+	Conns    int
+	Protocol Protocol         // Auto, unless set
+	Clock    func() time.Time // nil: time.Now
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
 // server, so a trip has one server whatever the size of the fleet. It is safe
 // for concurrent use.
 type Fleet struct {
-	servers servers
-	timeout time.Duration
-	now     func() time.Time
-	closed  atomic.Bool
+	servers  servers
+	timeout  time.Duration
+	protocol Protocol
+	clock    func() time.Time // or nil
+	closed   atomic.Bool
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -51,12 +56,12 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	if config.Timeout < 0 || config.Conns < 0 {
 		return nil, fmt.Errorf("memcache: the timeout, %s, and the connections, %d, cannot be negative", config.Timeout, config.Conns)
 	}
-	f := &Fleet{timeout: cmp.Or(config.Timeout, DefaultTimeout), now: config.Clock}
-	if f.now == nil {
-		f.now = time.Now
+	if !config.Protocol.known() {
+		return nil, fmt.Errorf("memcache: %s is none of auto, meta and classic", config.Protocol)
 	}
+	f := &Fleet{timeout: cmp.Or(config.Timeout, DefaultTimeout), protocol: config.Protocol, clock: config.Clock}
 	var err error
-	f.servers, err = newServers(ctx, config.Servers, cmp.Or(config.Conns, DefaultConns))
+	f.servers, err = newServers(ctx, config.Servers, cmp.Or(config.Conns, DefaultConns), f.timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +75,7 @@ func (f *Fleet) Close() error {
 	faults := make([]error, len(f.servers))
 	var closing sync.WaitGroup
 	for i, s := range f.servers {
-		closing.Go(func() { faults[i] = s.lanes.close() })
+		closing.Go(func() { faults[i] = s.close() })
 	}
 	closing.Wait()
 	return errors.Join(faults...)
@@ -82,49 +87,97 @@ func (f *Fleet) Server(counter string) string {
 }
 
 // Trip adds to and reads buckets of one counter: see the Store of package
-// hierarchy. On this path every add waits for the answer to the one before, and
-// all reads are one multi-get.
+// hierarchy. On the meta path all of it goes out in one write. On the classic path
+// every add waits for the answer to the one before, and all reads are one multi-get.
 func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
-	h := hashCounter(counter)
-	now := f.now()
-	err = f.do(ctx, f.servers.of(h), func(client *gomemcache.Client) error {
-		for i, key := range h.keys(adds) {
-			value, err := add(client, key, by, expiration(expires[i], now))
-			if err != nil {
-				return err
-			}
-			values[i] = value
-			landed++
+	e, err := f.begin(ctx, counter)
+	if err != nil {
+		return 0, err
+	}
+	if e.meta {
+		landed, err = e.metaTrip(by, adds, expires, reads, values)
+		if !e.turnsClassic(err) {
+			return landed, err
 		}
-		return readInto(values[len(adds):], client, h.keys(reads))
-	})
-	return landed, err
+	}
+	return e.classicTrip(ctx, by, adds, expires, reads, values)
 }
 
 // TakeBack subtracts from buckets of one counter, where they are there.
 func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
-	h := hashCounter(counter)
-	return f.do(ctx, f.servers.of(h), func(client *gomemcache.Client) error {
-		for _, key := range h.keys(buckets) {
-			if _, err := client.Decrement(key, uint64(by)); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
-				return err
-			}
+	e, err := f.begin(ctx, counter)
+	if err != nil {
+		return err
+	}
+	if e.meta {
+		if err := e.metaTakeBack(by, buckets); !e.turnsClassic(err) {
+			return err
 		}
-		return nil
-	})
+	}
+	return e.classicTakeBack(ctx, by, buckets)
 }
 
 // Delete removes buckets of one counter, in their order.
 func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	h := hashCounter(counter)
-	return f.do(ctx, f.servers.of(h), func(client *gomemcache.Client) error {
-		for _, key := range h.keys(buckets) {
-			if err := client.Delete(key); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
-				return err
-			}
+	e, err := f.begin(ctx, counter)
+	if err != nil {
+		return err
+	}
+	if e.meta {
+		if err := e.metaDelete(buckets); !e.turnsClassic(err) {
+			return err
 		}
-		return nil
-	})
+	}
+	return e.classicDelete(ctx, buckets)
+}
+
+// exchange is one call of the fleet: the counter, its server, how it is spoken to,
+// and until when.
+type exchange struct {
+	hash     counterHash
+	server   *server
+	meta     bool
+	auto     bool
+	now      int64     // the instant of its beginning
+	deadline int64     // as an instant
+	clock    time.Time // the fleet's clock at the beginning
+}
+
+// begin finds the server of the counter and sets the deadline: the fleet's timeout,
+// or the context's if that is sooner. Nothing else is asked of the context: a trip
+// that has begun is not cut short, for nothing is left half done that could be
+// finished.
+func (f *Fleet) begin(ctx context.Context, counter string) (exchange, error) {
+	start := time.Now()
+	e := exchange{hash: hashCounter(counter), auto: f.protocol == Auto, now: instant(start), clock: start}
+	e.server = f.servers.of(e.hash)
+	if f.closed.Load() {
+		return e, ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return e, e.server.wrap(err)
+	}
+	e.deadline = e.now + int64(f.timeout)
+	if end, bounded := ctx.Deadline(); bounded {
+		e.deadline = min(e.deadline, instant(end))
+	}
+	if f.clock != nil {
+		e.clock = f.clock()
+	}
+	switch {
+	case f.protocol == Classic:
+	case !e.server.classic(e.now):
+		e.meta = true
+	case f.protocol == Meta:
+		return e, e.server.wrap(errClassic)
+	}
+	return e, nil
+}
+
+// turnsClassic reports whether the exchange, not begun yet, has to be made the
+// classic way: the server was asked, and does not know the meta commands.
+func (e *exchange) turnsClassic(err error) bool {
+	return e.auto && errors.Is(err, errClassic)
 }
 
 // Ping asks every server whether it is there, side by side and each on a new
@@ -147,26 +200,19 @@ func (f *Fleet) ping(ctx context.Context, name string) error {
 	if f.closed.Load() {
 		return ErrClosed
 	}
-	anew := newServer(name, 1)
-	err := f.do(ctx, anew, (*gomemcache.Client).Ping)
-	return errors.Join(err, anew.lanes.close())
-}
-
-// do makes one trip to the server, within the fleet's timeout and the context's
-// deadline. A context that is canceled under way does not cut the trip short:
-// nothing is left half done that could be finished.
-func (f *Fleet) do(ctx context.Context, s *server, trip func(*gomemcache.Client) error) error {
+	anew := newServer(name, 1, f.timeout)
 	deadline := time.Now().Add(f.timeout)
 	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
 		deadline = end
 	}
-	l, err := s.lanes.enter(ctx, deadline)
-	if err == nil {
-		err = l.run(trip)
-		s.lanes.leave(l)
+	err := anew.do(ctx, deadline, (*gomemcache.Client).Ping)
+	return errors.Join(err, anew.close())
+}
+
+// wrap names the server in an error.
+func (s *server) wrap(err error) error {
+	if err == nil || errors.Is(err, ErrClosed) {
+		return err
 	}
-	if err != nil && !errors.Is(err, ErrClosed) {
-		return fmt.Errorf("memcache: server %s: %w", s.name, err)
-	}
-	return err
+	return fmt.Errorf("memcache: server %s: %w", s.name, err)
 }

@@ -132,23 +132,25 @@ func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
 }
 
 func TestATripThatHangsEnds(t *testing.T) {
-	addr := fakeServer(t, func(string) (string, bool) { return "", true })
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: 50 * time.Millisecond, Conns: 2})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, fleet.Close()) }()
-	// Two hold all connections, the others wait for one: none waits for ever.
-	var running sync.WaitGroup
-	for range 8 {
-		running.Go(func() {
-			landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		addr := fakeServer(t, func(string) (string, bool) { return "", true })
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 50 * time.Millisecond, Conns: 2})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, fleet.Close()) }()
+		// Two hold all connections, the others wait for one: none waits for ever.
+		var running sync.WaitGroup
+		for range 8 {
+			running.Go(func() {
+				landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+				assert.Error(t, err)
+				assert.Zero(t, landed)
+			})
+		}
+		running.Wait()
+		for _, err := range fleet.Ping(t.Context()) {
 			assert.Error(t, err)
-			assert.Zero(t, landed)
-		})
-	}
-	running.Wait()
-	for _, err := range fleet.Ping(t.Context()) {
-		assert.Error(t, err)
-	}
+		}
+	})
 }
 
 // A caller that leaves under way leaves nothing half done behind.
@@ -160,7 +162,7 @@ func TestACancellationDoesNotCutATripShort(t *testing.T) {
 		cancel()
 		return "1\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
 	require.NoError(t, err)
 	defer fleet.Close()
 	landed, err := fleet.Trip(ctx, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
@@ -175,7 +177,7 @@ func TestATripHasOneDeadline(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		return "1\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
 	require.NoError(t, err)
 	defer fleet.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -197,7 +199,7 @@ func TestALostAnswerIsNotRepeated(t *testing.T) {
 		}
 		return "7\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
 	require.NoError(t, err)
 	values := make([]int64, 4)
 	landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{4}, values)
@@ -211,7 +213,7 @@ func TestALostAnswerIsNotRepeated(t *testing.T) {
 func TestWrongAnswersAreErrors(t *testing.T) {
 	for _, answer := range []string{"ERROR\r\n", "SERVER_ERROR out of memory storing object\r\n", "\r\n", "x\r\n", "-1\r\n"} {
 		addr := fakeServer(t, func(string) (string, bool) { return answer, true })
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience})
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
 		require.NoError(t, err)
 		_, err = fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		assert.Error(t, err, "%q to an increment", answer)
@@ -222,66 +224,72 @@ func TestWrongAnswersAreErrors(t *testing.T) {
 }
 
 func TestWhatIsNoNumberIsAnError(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	key := memcache.Keys("a", []uint64{1})[0]
-	conn, err := net.Dial("tcp", server.Addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	set := func(value string) {
-		_, err := fmt.Fprintf(conn, "set %s 0 0 %d\r\n%s\r\n", key, len(value), value)
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		key := memcache.Keys("a", []uint64{1})[0]
+		conn, err := net.Dial("tcp", server.Addr)
 		require.NoError(t, err)
-		answer, err := bufio.NewReader(conn).ReadString('\n')
-		require.NoError(t, err)
-		require.Equal(t, "STORED\r\n", answer)
-	}
-	set("abc")
-	_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-	require.ErrorContains(t, err, "no number")
-	set("9  ") // as Memcached leaves it after a decrement from 100
-	require.Equal(t, []int64{9}, read(t, fleet, "a", 1))
+		defer conn.Close()
+		set := func(value string) {
+			_, err := fmt.Fprintf(conn, "set %s 0 0 %d\r\n%s\r\n", key, len(value), value)
+			require.NoError(t, err)
+			answer, err := bufio.NewReader(conn).ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, "STORED\r\n", answer)
+		}
+		set("abc")
+		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		require.ErrorContains(t, err, "no number")
+		set("9  ") // as Memcached leaves it after a decrement from 100
+		require.Equal(t, []int64{9}, read(t, fleet, "a", 1))
+	})
 }
 
 func TestAServerThatComesBack(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	add(t, fleet, "a", 1, 1)
-	server.Stop()
-	_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-	require.Error(t, err)
-	for _, err := range fleet.Ping(t.Context()) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		add(t, fleet, "a", 1, 1)
+		server.Stop()
+		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		require.Error(t, err)
-	}
-	server.Restart()
-	for name, err := range fleet.Ping(t.Context()) {
-		require.NoError(t, err)
-		require.Equal(t, server.Addr, name)
-	}
-	require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
+		for _, err := range fleet.Ping(t.Context()) {
+			require.Error(t, err)
+		}
+		server.Restart()
+		for name, err := range fleet.Ping(t.Context()) {
+			require.NoError(t, err)
+			require.Equal(t, server.Addr, name)
+		}
+		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
+	})
 }
 
 // Connections that a server closed while they were idle cost nobody an error: not
 // after a restart, not where idle ones are cut.
 func TestConnectionsThatWereCutWhileIdle(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	burst := func() {
-		var running sync.WaitGroup
-		for range 32 {
-			running.Go(func() {
-				for range 10 {
-					_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
-					assert.NoError(t, err)
-				}
-			})
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		burst := func() {
+			var running sync.WaitGroup
+			for range 32 {
+				running.Go(func() {
+					for range 10 {
+						_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
+						assert.NoError(t, err)
+					}
+				})
+			}
+			running.Wait()
 		}
-		running.Wait()
-	}
-	burst()
-	server.Stop()
-	server.Restart()
-	burst()
-	require.Equal(t, []int64{320}, read(t, fleet, "a", 1))
+		burst()
+		server.Stop()
+		server.Restart()
+		burst()
+		require.Equal(t, []int64{320}, read(t, fleet, "a", 1))
+	})
 }
 
 func TestAClosedFleet(t *testing.T) {
@@ -295,56 +303,60 @@ func TestAClosedFleet(t *testing.T) {
 // Connections are kept: a burst of trips makes as many as run at once, and the
 // next burst makes none.
 func TestConnectionsAreKept(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	burst := func() {
-		var running sync.WaitGroup
-		for range 64 {
-			running.Go(func() {
-				for range 20 {
-					_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-					assert.NoError(t, err)
-				}
-			})
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		burst := func() {
+			var running sync.WaitGroup
+			for range 64 {
+				running.Go(func() {
+					for range 20 {
+						_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+						assert.NoError(t, err)
+					}
+				})
+			}
+			running.Wait()
 		}
-		running.Wait()
-	}
-	burst()
-	before := server.Stats("")
-	burst()
-	made := grown(t, before, server.Stats(""), "total_connections") - 1 // the question itself
-	assert.LessOrEqual(t, made, 64-2, "most of the connections are those of before")
-	assert.LessOrEqual(t, grown(t, map[string]string{"curr_connections": "0"}, server.Stats(""), "curr_connections"), 64+10)
+		burst()
+		before := server.Stats("")
+		burst()
+		made := grown(t, before, server.Stats(""), "total_connections") - 1 // the question itself
+		assert.LessOrEqual(t, made, 64-2, "most of the connections are those of before")
+		assert.LessOrEqual(t, grown(t, map[string]string{"curr_connections": "0"}, server.Stats(""), "curr_connections"), 64+10)
+	})
 }
 
 // Connecting is part of a trip's time. A full backlog answers no SYN.
 func TestADialThatHangsEnds(t *testing.T) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	require.NoError(t, err)
-	defer syscall.Close(fd)
-	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	require.NoError(t, syscall.Listen(fd, 0))
-	name, err := syscall.Getsockname(fd)
-	require.NoError(t, err)
-	addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
-	for range 4 { // fill it
-		conn, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
-		if err != nil {
-			break
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+		require.NoError(t, err)
+		defer syscall.Close(fd)
+		require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+		require.NoError(t, syscall.Listen(fd, 0))
+		name, err := syscall.Getsockname(fd)
+		require.NoError(t, err)
+		addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+		for range 4 { // fill it
+			conn, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
+			if err != nil {
+				break
+			}
+			defer conn.Close()
 		}
-		defer conn.Close()
-	}
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond})
-	require.NoError(t, err)
-	defer fleet.Close()
-	_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-	require.ErrorContains(t, err, "timeout")
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 100 * time.Millisecond})
+		require.NoError(t, err)
+		defer fleet.Close()
+		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		require.ErrorContains(t, err, "timeout")
+	})
 }
 
 // A trip that failed gives its connection's place back.
 func TestFailuresUseUpNoConnections(t *testing.T) {
 	addr := fakeServer(t, func(string) (string, bool) { return "ERROR\r\n", true })
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: time.Second, Conns: 2})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: time.Second, Conns: 2})
 	require.NoError(t, err)
 	defer fleet.Close()
 	for range 10 {
@@ -361,7 +373,7 @@ func TestConnsBoundsTheConnections(t *testing.T) {
 		<-release
 		return "END\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience, Conns: 2})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience, Conns: 2})
 	require.NoError(t, err)
 	trip := func(ctx context.Context) error {
 		_, err := fleet.Trip(ctx, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
@@ -398,7 +410,7 @@ func TestConnsBoundsTheConnections(t *testing.T) {
 // no connection.
 func TestAnswersThatMakeNoSense(t *testing.T) {
 	addr := fakeServer(t, func(string) (string, bool) { return "\n", true })
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Timeout: patience, Conns: 1})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience, Conns: 1})
 	require.NoError(t, err)
 	defer fleet.Close()
 	for range 3 {

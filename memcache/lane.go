@@ -19,6 +19,7 @@ var errBusy = errors.New("no connection became free in time")
 // client keeps just that connection, and dials again when it broke. gomemcache
 // sets a new deadline for each exchange; a lane holds them all to the trip's.
 type lane struct {
+	server   *server
 	client   *gomemcache.Client
 	conn     net.Conn  // the client's, or nil
 	deadline time.Time // of the trip that is under way
@@ -26,7 +27,7 @@ type lane struct {
 }
 
 func newLane(s *server) *lane {
-	l := &lane{client: gomemcache.NewFromSelector(s)}
+	l := &lane{server: s, client: gomemcache.NewFromSelector(s)}
 	l.client.MaxIdleConns = 1
 	l.client.DialContext = l.dial
 	return l
@@ -39,6 +40,7 @@ func (l *lane) dial(_ context.Context, network, address string) (net.Conn, error
 		return nil, err
 	}
 	l.conn, l.inForce = conn, time.Time{}
+	l.server.reconnected()
 	return laneConn{conn, l}, nil
 }
 

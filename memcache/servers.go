@@ -7,6 +7,8 @@ import (
 	"hash/fnv"
 	"net"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // server is one Memcached server of a fleet. It is the net.Addr that gomemcache
@@ -15,15 +17,28 @@ import (
 type server struct {
 	name  string // as configured: the address, and the server's part in placement
 	seed  uint64
-	lanes lanes
+	lanes lanes  // connections of the classic path
+	pipes *pipes // connections of the meta path
+
+	// What is known of the commands it speaks.
+	classicSince atomic.Int64 // when it last was found to be a classic server
+	classicUntil atomic.Int64 // until when that is taken for granted; 0: it is not known to be one
+	asking       atomic.Bool  // it is being asked again
 }
 
-func newServer(name string, conns int) *server {
+func newServer(name string, conns int, timeout time.Duration) *server {
 	s := &server{name: name, seed: serverSeed(name)}
 	s.lanes.server = s
 	s.lanes.slots = make(chan struct{}, conns)
 	s.lanes.closing = make(chan struct{})
+	s.pipes = newPipes(s, min(conns, maxPipes), timeout)
 	return s
+}
+
+// close waits for the trips under way and closes all connections.
+func (s *server) close() error {
+	s.pipes.close()
+	return s.lanes.close()
 }
 
 // Network returns tcp, or unix for a name that is a path.
@@ -47,12 +62,12 @@ func (s *server) Each(f func(net.Addr) error) error { return f(s) }
 type servers []*server
 
 // newServers checks all names and reports all faults together.
-func newServers(ctx context.Context, names []string, conns int) (servers, error) {
+func newServers(ctx context.Context, names []string, conns int, timeout time.Duration) (servers, error) {
 	var list servers
 	var faults []error
 	seen := map[string]bool{}
 	for _, name := range names {
-		s := newServer(name, conns)
+		s := newServer(name, conns, timeout)
 		if err := s.check(ctx); err != nil {
 			faults = append(faults, err)
 		}

@@ -32,7 +32,12 @@ const patience = 20 * time.Second
 
 func openFleet(tb testing.TB, servers ...string) *memcache.Fleet {
 	tb.Helper()
-	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Timeout: patience})
+	return openFleetOf(tb, memcache.Auto, servers...)
+}
+
+func openFleetOf(tb testing.TB, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
+	tb.Helper()
+	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Protocol: protocol, Timeout: patience})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })
 	return fleet
@@ -46,16 +51,32 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 	t.Run("one server", func(t *testing.T) {
 		test(t, openFleet(t, memcachedtest.Start(t).Addr))
 	})
+	t.Run("meta", func(t *testing.T) {
+		test(t, openFleetOf(t, memcache.Meta, memcachedtest.Start(t).Addr))
+	})
+	t.Run("classic", func(t *testing.T) {
+		test(t, openFleetOf(t, memcache.Classic, memcachedtest.Start(t).Addr))
+	})
 	t.Run("three servers", func(t *testing.T) {
 		test(t, openFleet(t, memcachedtest.StartMany(t, 3)...))
 	})
 	t.Run("unix socket", func(t *testing.T) {
 		test(t, openFleet(t, memcachedtest.StartUnix(t).Addr))
 	})
+	t.Run("classic unix socket", func(t *testing.T) {
+		test(t, openFleetOf(t, memcache.Classic, memcachedtest.StartUnix(t).Addr))
+	})
 }
 
 // later is an expiry that no test lives to see.
 func later() int64 { return time.Now().Add(time.Hour).Unix() }
+
+// onBothProtocols runs a test of what fleets do alike whatever they speak.
+func onBothProtocols(t *testing.T, test func(t *testing.T, protocol memcache.Protocol)) {
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+		t.Run(protocol.String(), func(t *testing.T) { test(t, protocol) })
+	}
+}
 
 // add adds to buckets and returns what they hold then.
 func add(tb testing.TB, store hierarchy.Store, counter string, by int64, buckets ...uint64) []int64 {
@@ -222,73 +243,83 @@ func TestBucketsThatExpireUnderAdds(t *testing.T) {
 }
 
 func TestKeysSayNothing(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	names := []string{"secret", "secret 2\r\nflush_all\r\n", strings.Repeat("x", 1200), "\x00\x01", "naïve ✓", ""}
-	for i, name := range names {
-		add(t, fleet, name, int64(i+1), 1, 1<<40-1)
-	}
-	for i, name := range names {
-		assert.Equal(t, []int64{int64(i + 1)}, read(t, fleet, name, 1))
-	}
-	wellFormed := regexp.MustCompile(`^key=[A-Za-z0-9%_-]{28,32} `)
-	var lines []string
-	require.Eventually(t, func() bool { // the crawler leaves out what is being moved about
-		lines = server.Ask("lru_crawler metadump all")
-		return len(lines) == 2*len(names)
-	}, patience, 20*time.Millisecond)
-	for _, line := range lines {
-		assert.Regexp(t, wellFormed, line)
-		assert.NotContains(t, line, "secret")
-	}
-	for _, key := range memcache.Keys("secret", []uint64{0, 1, 1<<40 - 1}) {
-		assert.Len(t, key, 28)
-	}
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		names := []string{"secret", "secret 2\r\nflush_all\r\n", strings.Repeat("x", 1200), "\x00\x01", "naïve ✓", ""}
+		for i, name := range names {
+			add(t, fleet, name, int64(i+1), 1, 1<<40-1)
+		}
+		for i, name := range names {
+			assert.Equal(t, []int64{int64(i + 1)}, read(t, fleet, name, 1))
+		}
+		wellFormed := regexp.MustCompile(`^key=[A-Za-z0-9%_-]{28,32} `)
+		var lines []string
+		require.Eventually(t, func() bool { // the crawler leaves out what is being moved about
+			lines = server.Ask("lru_crawler metadump all")
+			return len(lines) == 2*len(names)
+		}, patience, 20*time.Millisecond)
+		for _, line := range lines {
+			assert.Regexp(t, wellFormed, line)
+			assert.NotContains(t, line, "secret")
+		}
+		for _, key := range memcache.Keys("secret", []uint64{0, 1, 1<<40 - 1}) {
+			assert.Len(t, key, 28)
+		}
+	})
 }
 
 func TestItemsFitTheSmallestChunk(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	add(t, fleet, "a", 999_999, 1)
-	for range 999 {
-		add(t, fleet, "a", 1_000_000, 1)
-	}
-	require.Equal(t, []int64{999_999_999}, read(t, fleet, "a", 1))
-	stats := server.Stats("slabs")
-	assert.Equal(t, "96", stats["1:chunk_size"])
-	assert.Equal(t, "1", stats["active_slabs"], "an item of nine digits needs no larger chunk: %v", stats)
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		add(t, fleet, "a", 999_999, 1)
+		for range 999 {
+			add(t, fleet, "a", 1_000_000, 1)
+		}
+		require.Equal(t, []int64{999_999_999}, read(t, fleet, "a", 1))
+		stats := server.Stats("slabs")
+		assert.Equal(t, "96", stats["1:chunk_size"])
+		assert.Equal(t, "1", stats["active_slabs"], "an item of nine digits needs no larger chunk: %v", stats)
+	})
 }
 
 // On the wire the reads of a trip are one command to one server, however many
 // there are: that server reads the bytes of one line and the others nothing.
 func TestAReadIsOneMultiGetOnOneServer(t *testing.T) {
-	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t), memcachedtest.Start(t)}
-	fleet := openFleet(t, servers[0].Addr, servers[1].Addr, servers[2].Addr)
-	buckets := make([]uint64, 142)
-	for i := range buckets {
-		buckets[i] = uint64(i)
-	}
-	for _, counter := range []string{"a", "b", "c", "d", "e"} {
-		read(t, fleet, counter, 0) // connects
-		var before []map[string]string
-		for _, server := range servers {
-			before = append(before, server.Stats(""))
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t), memcachedtest.Start(t)}
+		fleet := openFleetOf(t, protocol, servers[0].Addr, servers[1].Addr, servers[2].Addr)
+		buckets := make([]uint64, 142)
+		for i := range buckets {
+			buckets[i] = uint64(i)
 		}
-		read(t, fleet, counter, buckets...)
-		home := fleet.Server(counter)
-		for i, server := range servers {
-			after := server.Stats("")
-			gets, bytes := grown(t, before[i], after, "cmd_get"), grown(t, before[i], after, "bytes_read")
-			bytes -= len("stats\r\n") // the question itself
-			if server.Addr != home {
-				assert.Zero(t, gets)
-				assert.Zero(t, bytes)
-				continue
+		for _, counter := range []string{"a", "b", "c", "d", "e"} {
+			read(t, fleet, counter, 0) // connects
+			var before []map[string]string
+			for _, server := range servers {
+				before = append(before, server.Stats(""))
 			}
-			assert.Equal(t, 142, gets)
-			assert.Equal(t, len("gets")+142*len(" ")+142*28+len("\r\n"), bytes, "one command line")
+			read(t, fleet, counter, buckets...)
+			home := fleet.Server(counter)
+			for i, server := range servers {
+				after := server.Stats("")
+				gets, bytes := grown(t, before[i], after, "cmd_get"), grown(t, before[i], after, "bytes_read")
+				bytes -= len("stats\r\n") // the question itself
+				if server.Addr != home {
+					assert.Zero(t, gets)
+					assert.Zero(t, bytes)
+					continue
+				}
+				assert.Equal(t, 142, gets)
+				line := len("gets") + 142*len(" ") + 142*28 + len("\r\n")
+				if protocol == memcache.Meta {
+					line += len("md counterd:none Oabc\r\n") - len("s")
+				}
+				assert.Equal(t, line, bytes, "one command line")
+			}
 		}
-	}
+	})
 }
 
 func grown(t *testing.T, before, after map[string]string, name string) int {
@@ -303,24 +334,26 @@ func grown(t *testing.T, before, after map[string]string, name string) int {
 // Memcached's own word on how long items live, up to 30 days and beyond, where
 // the time given has to be an absolute one.
 func TestTimesToLive(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	const day = 24 * 60 * 60
-	for i, life := range []int64{1, 2, 60, day, 30*day - 1, 30 * day, 30*day + 1, 31*day + 3, 61 * day} {
-		now := time.Now().Unix()
-		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{uint64(i)}, []int64{now + life}, nil, make([]int64, 1))
-		require.NoError(t, err)
-		left := timeToLive(t, server, memcache.Keys("a", []uint64{uint64(i)})[0])
-		slack := time.Now().Unix() - now + 1
-		assert.LessOrEqual(t, left, life+1, "asked for %d", life) // its clock may be a tick behind
-		assert.GreaterOrEqual(t, left, life-slack, "asked for %d", life)
-	}
-	for i, expires := range []int64{0, -1, time.Now().Unix(), time.Now().Unix() - 100} {
-		_, err := fleet.Trip(t.Context(), "b", 1, []uint64{uint64(i)}, []int64{expires}, nil, make([]int64, 1))
-		require.NoError(t, err)
-		left := timeToLive(t, server, memcache.Keys("b", []uint64{uint64(i)})[0])
-		assert.LessOrEqual(t, left, int64(2), "what should be gone already lives a second, not for ever")
-	}
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		const day = 24 * 60 * 60
+		for i, life := range []int64{1, 2, 60, day, 30*day - 1, 30 * day, 30*day + 1, 31*day + 3, 61 * day} {
+			now := time.Now().Unix()
+			_, err := fleet.Trip(t.Context(), "a", 1, []uint64{uint64(i)}, []int64{now + life}, nil, make([]int64, 1))
+			require.NoError(t, err)
+			left := timeToLive(t, server, memcache.Keys("a", []uint64{uint64(i)})[0])
+			slack := time.Now().Unix() - now + 1
+			assert.LessOrEqual(t, left, life+1, "asked for %d", life) // its clock may be a tick behind
+			assert.GreaterOrEqual(t, left, life-slack, "asked for %d", life)
+		}
+		for i, expires := range []int64{0, -1, time.Now().Unix(), time.Now().Unix() - 100} {
+			_, err := fleet.Trip(t.Context(), "b", 1, []uint64{uint64(i)}, []int64{expires}, nil, make([]int64, 1))
+			require.NoError(t, err)
+			left := timeToLive(t, server, memcache.Keys("b", []uint64{uint64(i)})[0])
+			assert.LessOrEqual(t, left, int64(2), "what should be gone already lives a second, not for ever")
+		}
+	})
 }
 
 // timeToLive returns what the server says: -1 is for ever. What has expired has 0.
@@ -340,18 +373,20 @@ func timeToLive(t *testing.T, server *memcachedtest.Server, key string) int64 {
 // Through the engine: what a day's counter, one of 30 days, and one of ten
 // seconds write.
 func TestTimesToLiveOfCounters(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openFleet(t, server.Addr)
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet})
-	for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
-		counter := eventCounter(t, retention)
-		at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
-		require.NoError(t, err)
-		for bucket := range hierarchy.BucketsOf(counter, at.Unix()) {
-			left := timeToLive(t, server, memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0])
-			now := time.Now().Unix()
-			expires := bucket.Expires(retention, hierarchy.DefaultGrace)
-			assert.InDelta(t, expires-now, left, 3, "%s of %s", bucket.Level, retention)
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openFleetOf(t, protocol, server.Addr)
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet})
+		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
+			counter := eventCounter(t, retention)
+			at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
+			require.NoError(t, err)
+			for bucket := range hierarchy.BucketsOf(counter, at.Unix()) {
+				left := timeToLive(t, server, memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0])
+				now := time.Now().Unix()
+				expires := bucket.Expires(retention, hierarchy.DefaultGrace)
+				assert.InDelta(t, expires-now, left, 3, "%s of %s", bucket.Level, retention)
+			}
 		}
-	}
+	})
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -196,18 +197,23 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	t.Setenv("COUNTERD_LOG", "json")
 	t.Setenv("COUNTERD_MEMCACHED", "127.0.0.1:1, /run/x.sock")
 	t.Setenv("COUNTERD_TIMEOUT", "50ms")
+	t.Setenv("COUNTERD_PROTOCOL", "classic")
 	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, "json", s.log)
 	assert.Equal(t, serverList{"127.0.0.1:1", "/run/x.sock"}, s.memcached)
 	assert.Equal(t, 60*time.Millisecond, s.timeout, "a flag goes before the environment")
 	assert.Equal(t, "127.0.0.1:8080", s.listen)
+	assert.Equal(t, memcache.Classic, s.protocol)
+	s, err = parseServe([]string{"-protocol", "meta"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, memcache.Meta, s.protocol)
 }
 
 func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 	for _, args := range [][]string{
 		{"-nonsense"}, {"serve"}, {"-timeout", "soon"}, {"-timeout", "2s"}, {"-timeout", "0s"}, {"-grace", "0s"}, {"-grace", "1h"},
-		{"-log", "xml"}, {"-replicas", "2"}, {"-replicas", "x"}, {"-listen"},
+		{"-log", "xml"}, {"-replicas", "2"}, {"-replicas", "x"}, {"-listen"}, {"-protocol", "binary"}, {"-protocol", ""},
 		{"-listen", ""}, {"-listen", "localhost"}, {"-listen", "8080"}, {"-listen", "127.0.0.1:"}, {"-listen", ":65536"}, {"-listen", ":-1"},
 		{"-listen", ":no-such-port"}, {"-listen", "::1:8080"}, {"-listen", "a\nb"},
 		{"-memcached", ""}, {"-memcached", ","}, {"-memcached", "localhost"}, {"-memcached", "127.0.0.1:"}, {"-memcached", ":11211"},
@@ -303,7 +309,7 @@ func TestHelp(t *testing.T) {
 	}
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
-	for _, name := range []string{"listen", "rules", "memcached", "replicas", "timeout", "grace", "log"} {
+	for _, name := range []string{"listen", "rules", "memcached", "protocol", "replicas", "timeout", "grace", "log"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))
 	}

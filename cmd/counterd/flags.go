@@ -36,6 +36,7 @@ type settings struct {
 	listen    string
 	rules     string
 	memcached serverList
+	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
 	grace     time.Duration
@@ -133,6 +134,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve on")
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
 	flags.Var(&s.memcached, "memcached", "`servers`, host:port or socket paths, comma-separated; none: the embedded store")
+	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, "`copies` of each counter; this version keeps 1")
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")

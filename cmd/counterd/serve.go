@@ -126,7 +126,7 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 			"max_bytes", memcache.DefaultMaxBytes)
 		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
-	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: s.memcached, Timeout: s.timeout})
+	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: s.memcached, Timeout: s.timeout, Protocol: s.protocol})
 	if err != nil {
 		return store{}, err
 	}
@@ -135,6 +135,6 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
 		}
 	}
-	log.Info("memcached store", "servers", s.memcached.String(), "timeout", s.timeout)
+	log.Info("memcached store", "servers", s.memcached.String(), "protocol", s.protocol.String(), "timeout", s.timeout)
 	return store{fleet, fleet.Ping, fleet.Close}, nil
 }

@@ -1,0 +1,236 @@
+package memcache
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+)
+
+const (
+	// maxDigits is the length of the largest number that Memcached counts to. One
+	// that has become shorter is padded with blanks to what it was.
+	maxDigits = 20
+	// maxLine is longer than any line that is an answer.
+	maxLine = 1024
+)
+
+// errNoNumber is the fault of an item that holds something else.
+var errNoNumber = errors.New("a bucket's item holds no number")
+
+// lostAnswers is what Memcached says when it runs out of memory in a get. It then
+// has also dropped the answers to earlier commands that it had not sent yet.
+const lostAnswers = "SERVER_ERROR out of memory writing get response"
+
+// errNonsense is the fault of a connection on which something came that is no
+// answer to what was asked. Nothing that follows on it can be trusted.
+var errNonsense = errors.New("the answer makes no sense")
+
+func nonsense(line []byte) error {
+	return fmt.Errorf("%w: %q", errNonsense, line[:min(len(line), 80)])
+}
+
+// read takes answers to the call from the front of b, as many as are there whole.
+// It returns how long they are, and whether they were the last ones. An error is one
+// of the connection; an answer that is an error in good form is the call's own.
+func (c *call) read(b []byte) (used int, last bool, err error) {
+	for c.answered < c.tagged {
+		n, err := c.readTagged(b[used:])
+		if n == 0 || err != nil {
+			return used, false, err
+		}
+		used += n
+		c.answered++
+	}
+	if c.reads == 0 {
+		return used, true, nil
+	}
+	for {
+		n, end, err := c.readItem(b[used:])
+		if n == 0 || err != nil {
+			return used, false, err
+		}
+		used += n
+		if end {
+			return used, true, nil
+		}
+	}
+}
+
+// readTagged takes the answer to the next tagged command. It returns 0 where that is
+// not there whole.
+func (c *call) readTagged(b []byte) (used int, err error) {
+	line, used, err := cutLine(b)
+	if used == 0 {
+		return 0, err
+	}
+	tag := tagText(c.tag + uint32(c.answered))
+	switch {
+	case c.kind == adding && len(line) > 3 && string(line[:3]) == "VA ":
+		size, rest := cutSize(line[3:])
+		if size < 1 || size > maxDigits || !isTag(rest, tag) {
+			return 0, nonsense(line)
+		}
+		data, n, err := cutData(b[used:], size)
+		if n == 0 {
+			return 0, err
+		}
+		value, ok := number(data)
+		if !ok {
+			c.refuse(errNoNumber)
+			return used + n, nil
+		}
+		c.values[c.answered] = value
+		if c.fault == nil {
+			c.landed++
+		}
+		return used + n, nil
+	case c.kind != adding && len(line) > 2 && (string(line[:2]) == "HD" || string(line[:2]) == "NF") && isTag(line[2:], tag):
+		return used, nil
+	case len(line) > 2 && (string(line[:2]) == "NS" || string(line[:2]) == "EX") && isTag(line[2:], tag):
+		c.refuse(fmt.Errorf("the server answered %s", line[:2]))
+		return used, nil
+	case isRefusal(line) && string(line) != lostAnswers:
+		c.refuse(errors.New(string(line)))
+		return used, nil
+	}
+	return 0, nonsense(line)
+}
+
+// refuse notes that the next command was answered with an error.
+func (c *call) refuse(fault error) {
+	c.values[c.answered] = refused
+	if c.fault == nil {
+		c.fault = fault
+	}
+}
+
+// readItem takes the next item of the get, or its end. Items come in the order in
+// which they were asked for, without those that are not there. A key that was asked
+// for twice comes twice; should it come or go in between, the one item that comes is
+// the first one's, which is no worse than having asked a moment sooner or later.
+func (c *call) readItem(b []byte) (used int, end bool, err error) {
+	line, used, err := cutLine(b)
+	if used == 0 {
+		return 0, false, err
+	}
+	values := c.values[len(c.values)-c.reads:]
+	next := c.answered - c.tagged
+	const head = len("VALUE ")
+	if len(line) > head+keyLetters && string(line[:head]) == "VALUE " && line[head+keyLetters] == ' ' {
+		key := line[head : head+keyLetters]
+		flags, rest := cutSize(line[head+keyLetters+1:])
+		if flags < 0 || len(rest) < 2 || rest[0] != ' ' {
+			return 0, false, nonsense(line)
+		}
+		size, rest := cutSize(rest[1:])
+		if size < 0 || size > maxDigits || len(rest) > 0 {
+			return 0, false, nonsense(line)
+		}
+		data, n, err := cutData(b[used:], size)
+		if n == 0 {
+			return 0, false, err
+		}
+		for next < c.reads && !bytes.Equal(key, c.askedKey(next)) {
+			values[next] = 0
+			next++
+		}
+		if next == c.reads {
+			return 0, false, nonsense(line)
+		}
+		value, ok := number(data)
+		if !ok && c.fault == nil {
+			c.fault = errNoNumber
+		}
+		values[next] = value
+		c.answered = c.tagged + next + 1
+		return used + n, false, nil
+	}
+	if string(line) != "END" {
+		return 0, false, nonsense(line)
+	}
+	clear(values[next:])
+	c.answered = c.tagged + c.reads
+	return used, true, nil
+}
+
+// isRefusal reports whether the line is an error that names its cause.
+func isRefusal(line []byte) bool {
+	const head = len("SERVER_ERROR")
+	if len(line) < head || string(line[:head]) != "SERVER_ERROR" && string(line[:head]) != "CLIENT_ERROR" {
+		return false
+	}
+	return len(line) == head || line[head] == ' '
+}
+
+// isTag reports whether b is the tag as a flag of an answer.
+func isTag(b []byte, tag [tagLetters]byte) bool {
+	return len(b) == 2+tagLetters && b[0] == ' ' && b[1] == 'O' && string(b[2:]) == string(tag[:])
+}
+
+// cutLine returns the line that b begins with, and its length with its end; 0 where
+// its end is not there.
+func cutLine(b []byte) (line []byte, used int, err error) {
+	i := bytes.IndexByte(b, '\n')
+	switch {
+	case i < 0 && len(b) > maxLine, i > maxLine, i == 0, i > 0 && b[i-1] != '\r':
+		return nil, 0, nonsense(b)
+	case i < 0:
+		return nil, 0, nil
+	}
+	return b[:i-1], i + 1, nil
+}
+
+// cutData returns the data block of that size that b begins with, and its length with
+// its end; 0 where it is not there whole.
+func cutData(b []byte, size int) (data []byte, used int, err error) {
+	switch {
+	case len(b) < size+2:
+		return nil, 0, nil
+	case b[size] != '\r' || b[size+1] != '\n':
+		return nil, 0, nonsense(b[:size+2])
+	}
+	return b[:size], size + 2, nil
+}
+
+// cutSize reads the number that b begins with, and returns what follows; -1 where
+// there is none, or one of more than ten digits.
+func cutSize(b []byte) (size int, rest []byte) {
+	for i, digit := range b {
+		if digit < '0' || digit > '9' {
+			if i == 0 {
+				return -1, b
+			}
+			return size, b[i:]
+		}
+		if i == 10 {
+			return -1, b
+		}
+		size = size*10 + int(digit-'0')
+	}
+	if len(b) == 0 {
+		return -1, b
+	}
+	return size, nil
+}
+
+// number reads a counter's value, with the blanks behind it.
+func number(b []byte) (int64, bool) {
+	value, i := uint64(0), 0
+	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
+		digit := uint64(b[i] - '0')
+		if value > (math.MaxInt64-digit)/10 {
+			return 0, false
+		}
+		value = value*10 + digit
+	}
+	if i == 0 {
+		return 0, false
+	}
+	for ; i < len(b); i++ {
+		if b[i] != ' ' {
+			return 0, false
+		}
+	}
+	return int64(value), true
+}

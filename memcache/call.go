@@ -1,0 +1,86 @@
+package memcache
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// call is one exchange on a shared connection: its commands, and what came of
+// them. Whoever takes it out of waiting, with settle, owes its caller the wake-up.
+//
+// A caller may leave before its answers come, and the reader goes on filling the
+// call meanwhile. So the values are the call's own, never the caller's, and a call
+// goes back to the pool only when all its answers were read: no one else has it
+// then.
+type call struct {
+	request  []byte
+	asked    int // where in the request the keys of the get begin, each behind a blank
+	kind     kind
+	tag      uint32 // of the first tagged command
+	tagged   int    // tagged commands
+	reads    int    // keys of the get
+	deadline int64  // as instant has it
+
+	// What the reader fills in.
+	values   []int64 // what each add made of its bucket, then what each read found
+	answered int     // commands answered: first the tagged ones, then keys of the get
+	landed   int     // adds acknowledged, from the first on
+	fault    error   // the first answer that was an error
+
+	state   atomic.Int32
+	partly  atomic.Int32 // landed, of a call whose answers came in part
+	verdict error        // how the call ended; nil: all answers came
+	done    chan struct{}
+}
+
+// The states of a call.
+const (
+	waiting int32 = iota
+	ended         // answered, or failed with its connection
+	late          // its caller has left
+)
+
+// refused stands in values for an add that was answered with an error.
+const refused = math.MinInt64
+
+var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+
+func newCall() *call { return calls.Get().(*call) }
+
+// free gives the call back. Only one that was answered to its end may be.
+func (c *call) free() {
+	if !c.large() {
+		calls.Put(c)
+	}
+}
+
+// reset makes the call a new one.
+func (c *call) reset(k kind, tag uint32, tagged, reads int) {
+	c.request = c.request[:0]
+	c.kind, c.tag, c.tagged, c.reads, c.asked = k, tag, tagged, reads, 0
+	if n := tagged + reads; n <= cap(c.values) {
+		c.values = c.values[:n]
+	} else {
+		c.values = make([]int64, n)
+	}
+	c.answered, c.landed, c.fault, c.verdict = 0, 0, nil, nil
+	c.state.Store(waiting)
+	c.partly.Store(0)
+}
+
+// settle ends the call and wakes its caller, unless somebody else has.
+func (c *call) settle(state int32, verdict error) {
+	if c.state.CompareAndSwap(waiting, state) {
+		c.verdict = verdict
+		c.done <- struct{}{}
+	}
+}
+
+// answerBytes returns about how long the answers may be at most.
+func (c *call) answerBytes() int { return 40*c.tagged + 70*c.reads }
+
+// large reports whether the call is more than a batch may be. It goes alone.
+func (c *call) large() bool {
+	return len(c.request) > maxBatchRequest || c.answerBytes() > maxBatchAnswer
+}

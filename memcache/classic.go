@@ -1,0 +1,62 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+)
+
+// The classic path: gomemcache, one trip at a time on each connection.
+
+func (e *exchange) classicTrip(ctx context.Context, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
+	err = e.classic(ctx, func(client *gomemcache.Client) error {
+		for i, key := range e.hash.keys(adds) {
+			value, err := add(client, key, by, expiration(expires[i], e.clock))
+			if err != nil {
+				return err
+			}
+			values[i] = value
+			landed++
+		}
+		return readInto(values[len(adds):], client, e.hash.keys(reads))
+	})
+	return landed, err
+}
+
+func (e *exchange) classicTakeBack(ctx context.Context, by int64, buckets []uint64) error {
+	return e.classic(ctx, func(client *gomemcache.Client) error {
+		for _, key := range e.hash.keys(buckets) {
+			if _, err := client.Decrement(key, uint64(by)); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (e *exchange) classicDelete(ctx context.Context, buckets []uint64) error {
+	return e.classic(ctx, func(client *gomemcache.Client) error {
+		for _, key := range e.hash.keys(buckets) {
+			if err := client.Delete(key); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (e *exchange) classic(ctx context.Context, trip func(*gomemcache.Client) error) error {
+	return e.server.do(ctx, epoch.Add(time.Duration(e.deadline)), trip)
+}
+
+// do makes one trip to the server on a connection of its own, within the deadline.
+func (s *server) do(ctx context.Context, deadline time.Time, trip func(*gomemcache.Client) error) error {
+	l, err := s.lanes.enter(ctx, deadline)
+	if err == nil {
+		err = l.run(trip)
+		s.lanes.leave(l)
+	}
+	return s.wrap(err)
+}

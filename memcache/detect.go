@@ -1,0 +1,180 @@
+package memcache
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// errClassic is the outcome of asking a server that does not know the meta commands.
+var errClassic = errors.New("the server does not speak the meta commands")
+
+const (
+	// probe asks for what the meta path uses, on a key that no counter has.
+	probe = "ma " + absentKey + " N1 MD D1 Oprb\r\nmn\r\n"
+	// classicProbe is a command that every server and proxy knows.
+	classicProbe = "get " + absentKey + "\r\n"
+)
+
+// dial opens a connection.
+func (s *server) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	dialer := net.Dialer{Deadline: deadline}
+	return dialer.DialContext(ctx, s.Network(), s.name)
+}
+
+// dialMeta opens a connection and makes sure that the other side knows the meta
+// commands. It returns errClassic only of a server that refused those and then
+// answered a classic command: one that is down, silent or talks nonsense may well
+// know them.
+func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	conn, err := s.dial(ctx, deadline)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	defer stop()
+	refused, err := probeMeta(conn, deadline)
+	if err == nil {
+		return conn, nil
+	}
+	conn.Close()
+	if !refused {
+		return nil, err
+	}
+	if fault := s.probeClassic(ctx, deadline); fault != nil {
+		return nil, errors.Join(err, fault)
+	}
+	return nil, errClassic
+}
+
+// probeMeta reports whether the server refused: with an error in good form, as old
+// versions do, or by hanging up, as some proxies do.
+func probeMeta(conn net.Conn, deadline time.Time) (refused bool, err error) {
+	if err := conn.SetDeadline(deadline); err != nil {
+		return false, err
+	}
+	if _, err := io.WriteString(conn, probe); err != nil {
+		return hungUp(err), err
+	}
+	answers := bufio.NewReaderSize(conn, maxLine)
+	first, err := answers.ReadSlice('\n')
+	if err != nil {
+		return len(first) == 0 && hungUp(err), err
+	}
+	line := strings.TrimSuffix(string(first), "\r\n")
+	switch {
+	case line == "ERROR", strings.HasPrefix(line, "CLIENT_ERROR"):
+		return true, errors.New(line)
+	case line != "NF Oprb" && line != "HD Oprb":
+		return false, fmt.Errorf("asked for the meta commands: %w", nonsense(first))
+	}
+	second, err := answers.ReadSlice('\n')
+	if err != nil {
+		return false, err
+	}
+	if string(second) != "MN\r\n" || answers.Buffered() > 0 {
+		return false, fmt.Errorf("asked for the meta commands: %w", nonsense(second))
+	}
+	return false, conn.SetDeadline(time.Time{})
+}
+
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// probeClassic returns nil of a server that answers a classic command.
+func (s *server) probeClassic(ctx context.Context, deadline time.Time) error {
+	conn, err := s.dial(ctx, deadline)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	defer stop()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, classicProbe); err != nil {
+		return err
+	}
+	line, err := bufio.NewReaderSize(conn, maxLine).ReadSlice('\n')
+	switch {
+	case err != nil:
+		return err
+	case string(line) != "END\r\n" && !strings.HasPrefix(string(line), "VALUE "+absentKey+" "):
+		return nonsense(line)
+	}
+	return nil
+}
+
+// How long it is remembered that a server does not know the meta commands: it may
+// be replaced by one that does, or stand behind a name with others that do.
+const (
+	classicFor       = time.Minute
+	classicReconnect = time.Second // at least, also where connections come and go
+)
+
+// classic reports whether the server is known not to know the meta commands. After a
+// while it is asked again, in the background: trips go the classic way meanwhile.
+func (s *server) classic(now int64) bool {
+	until := s.classicUntil.Load()
+	if until == 0 {
+		return false
+	}
+	if now >= until && s.asking.CompareAndSwap(false, true) {
+		if !s.pipes.background(func(ctx context.Context) {
+			defer s.asking.Store(false)
+			conn, err := s.dialMeta(ctx, time.Now().Add(s.pipes.timeout))
+			if err == nil {
+				conn.Close()
+			}
+			s.learn(err)
+		}) {
+			s.asking.Store(false)
+		}
+	}
+	return true
+}
+
+// learn remembers what came of asking. A server that could not be asked is not
+// taken for a classic one: the next trip finds out.
+func (s *server) learn(err error) {
+	now := instant(time.Now())
+	if errors.Is(err, errClassic) {
+		s.classicSince.Store(now)
+		s.classicUntil.Store(now + int64(s.pipes.classicFor))
+		return
+	}
+	s.classicUntil.Store(0)
+}
+
+// reconnected notes that a classic connection was opened anew: there may be another
+// server behind it.
+func (s *server) reconnected() {
+	now := instant(time.Now())
+	if s.classicUntil.Load() != 0 && now-s.classicSince.Load() > int64(classicReconnect) {
+		s.classicUntil.Store(min(now, s.classicUntil.Load()))
+	}
+}
+
+// epoch is where instants begin.
+var epoch = time.Now()
+
+// instant is a time as nanoseconds since epoch, on the monotonic clock where the
+// time has its reading.
+func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
+
+// isTimeout reports whether the error is a deadline that passed.
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) || isNetTimeout(err) }
+
+func isNetTimeout(err error) bool {
+	var fault net.Error
+	return errors.As(err, &fault) && fault.Timeout()
+}

@@ -1,0 +1,83 @@
+package memcache
+
+// The meta path: the commands of a call go out in one write, on a connection that it
+// shares with others.
+
+func (e *exchange) metaTrip(by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
+	if len(adds) == 0 && len(reads) == 0 {
+		return 0, nil
+	}
+	c := newCall()
+	c.trip(e.hash, e.server.pipes.tag(max(len(adds), 1)), by, adds, expires, reads, e.clock)
+	landed, err = e.send(c)
+	copy(values[:landed], c.values)
+	if err == nil {
+		copy(values[len(adds):], c.values[c.tagged:])
+		c.free()
+		return landed, nil
+	}
+	if astray := c.astray(adds); len(astray) > 0 {
+		// An add failed and later ones did not. Best effort: what stays counts high,
+		// never low.
+		_ = e.metaTakeBack(by, astray)
+	}
+	return landed, err
+}
+
+func (e *exchange) metaTakeBack(by int64, buckets []uint64) error {
+	if len(buckets) == 0 {
+		return nil
+	}
+	c := newCall()
+	c.takeBack(e.hash, e.server.pipes.tag(len(buckets)), by, buckets)
+	return e.finish(c)
+}
+
+func (e *exchange) metaDelete(buckets []uint64) error {
+	if len(buckets) == 0 {
+		return nil
+	}
+	c := newCall()
+	c.delete(e.hash, e.server.pipes.tag(len(buckets)), buckets)
+	return e.finish(c)
+}
+
+// finish sends a call of which only the outcome matters.
+func (e *exchange) finish(c *call) error {
+	_, err := e.send(c)
+	if err == nil {
+		c.free()
+	}
+	return err
+}
+
+// send makes the call and returns how many of its adds, from the first on, were
+// acknowledged; the call's values of those are good. With an error the call may
+// still be in the hands of the connection: it is not to be used again.
+func (e *exchange) send(c *call) (landed int, err error) {
+	if e.deadline <= e.now {
+		return 0, e.server.wrap(errNotSent)
+	}
+	c.deadline = e.deadline
+	e.server.pipes.next().send(c, e.now)
+	if c.state.Load() == late {
+		return int(c.partly.Load()), e.server.wrap(c.verdict)
+	}
+	if c.verdict != nil {
+		return c.landed, e.server.wrap(c.verdict)
+	}
+	return c.landed, e.server.wrap(c.fault)
+}
+
+// astray returns the adds that were acknowledged although one before them failed.
+func (c *call) astray(adds []uint64) (buckets []uint64) {
+	if c.state.Load() == late || c.fault == nil {
+		return nil
+	}
+	for i := c.landed; i < min(c.answered, len(adds)); i++ {
+		if c.values[i] != refused {
+			buckets = append(buckets, adds[i])
+		}
+	}
+	return buckets
+}
