@@ -107,9 +107,14 @@ func (c *child) stop() error {
 		return nil
 	case <-time.After(stopTimeout):
 	}
-	err := c.cmd.Process.Kill()
+	c.kill()
+	return fmt.Errorf("%s did not end within %s", c.name, stopTimeout)
+}
+
+// kill ends a child that has nothing to finish.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill() // it may have ended by itself
 	<-c.ended
-	return errors.Join(fmt.Errorf("%s did not end within %s", c.name, stopTimeout), err)
 }
 
 // freeAddr returns an address of loopback on which nobody listens right now.

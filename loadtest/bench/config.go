@@ -6,12 +6,14 @@ import (
 	"os/exec"
 	"regexp"
 	"time"
+
+	"github.com/counterd/counterd/hierarchy"
 )
 
 // Defaults of a Config.
 const (
 	DefaultRounds   = 5
-	DefaultDuration = 800 * time.Millisecond
+	DefaultDuration = 700 * time.Millisecond
 )
 
 // Bounds of a Config: a run ends in a time that somebody waits for.
@@ -31,7 +33,24 @@ type Config struct {
 	// Nothing is the command that runs ServeNothing, without its address.
 	Nothing  []string
 	Progress Progress // nil: none
+
+	// sizes are smaller in tests.
+	sizes sizes
 }
+
+// sizes are how many counters the rows have, and how long they wait.
+type sizes struct {
+	people  int // addresses that hit
+	fresh   int // of the row of new counters, in all rounds
+	full    int // counters of gomemcache with all their 142 buckets
+	counted int // counters that are counted
+	// patience is the longest wait for the store in one decision.
+	patience time.Duration
+}
+
+// theSizes are those that the names of the rows tell. The patience is the most that
+// the default grace allows: a busy machine is no failure of the store.
+var theSizes = sizes{people: 10_000, fresh: 1_000_000, full: 2000, counted: 8000, patience: hierarchy.DefaultGrace / 2}
 
 // Progress is told how far a run is. Its methods are called one at a time.
 type Progress interface {

@@ -6,20 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
-
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
-)
-
-const (
-	// countPeople is how many counters are counted, each once in a slice and by a
-	// fleet that has not met them, so that nothing of them can be remembered.
-	countPeople = 8000
-	// barePeople is how many of them the bare GetMulti goes through: its keys are
-	// made beforehand.
-	barePeople = 200
 )
 
 // Events of the counted counters: those with every bucket of the last day, and those
@@ -30,18 +19,27 @@ const (
 )
 
 func countRows() []row {
-	return []row{
-		{id: "C1", name: "gomemcache: GetMulti of 142, all there, 1 goroutine", stage: stageCounts, callers: 1, prepare: bare(presentEvent)},
-		{id: "C2", name: "Count of a day, 142 buckets there, 1 goroutine", stage: stageCounts, callers: 1, prepare: count(presentEvent), against: []string{"C1"}},
-		{id: "C3", name: "Count of a day, repeated, 1 goroutine", stage: stageCounts, callers: 1, prepare: prepareRepeated, against: []string{"C1"}},
-		{id: "C4", name: "gomemcache: GetMulti of 142, all there, 16 goroutines", stage: stageCounts, callers: 16, prepare: bare(presentEvent)},
-		{id: "C5", name: "Count of a day, 142 buckets there, 16 goroutines", stage: stageCounts, callers: 16, prepare: count(presentEvent), against: []string{"C4"}},
-		{id: "C6", name: "Count of a day, repeated, 16 goroutines", stage: stageCounts, callers: 16, prepare: prepareRepeated, against: []string{"C4"}},
-		{id: "C7", name: "gomemcache: GetMulti of 142, none there, 1 goroutine", stage: stageCounts, callers: 1, prepare: bare(absentEvent)},
-		{id: "C8", name: "Count of a day, none there, 1 goroutine", stage: stageCounts, callers: 1, prepare: count(absentEvent), against: []string{"C7"}},
-		{id: "C9", name: "gomemcache: GetMulti of 142, none there, 16 goroutines", stage: stageCounts, callers: 16, prepare: bare(absentEvent)},
-		{id: "C10", name: "Count of a day, none there, 16 goroutines", stage: stageCounts, callers: 16, prepare: count(absentEvent), against: []string{"C9"}},
+	var rows []row
+	// Those of one goroutine, and those of many.
+	for i, callers := range []int{1, 16} {
+		with := "1 goroutine"
+		if callers > 1 {
+			with = fmt.Sprintf("%d goroutines", callers)
+		}
+		id := func(n int) string { return fmt.Sprintf("C%d", 6*i+n) }
+		rows = append(rows,
+			row{id: id(1), name: "gomemcache: GetMulti of 142, all there, " + with, prepare: bare(presentEvent, false)},
+			row{id: id(2), name: "Count of a day, 142 buckets there, " + with, prepare: count(presentEvent), against: []string{id(1)}},
+			row{id: id(3), name: "gomemcache: GetMulti of the same 142 again and again, " + with, prepare: bare(presentEvent, true)},
+			row{id: id(4), name: "Count of a day, of the same counter again and again, " + with, prepare: prepareRepeated, against: []string{id(3), id(1)}},
+			row{id: id(5), name: "gomemcache: GetMulti of 142, none there, " + with, prepare: bare(absentEvent, false)},
+			row{id: id(6), name: "Count of a day, none there, " + with, prepare: count(absentEvent), against: []string{id(5)}},
+		)
+		for j := range rows[6*i:] {
+			rows[6*i+j].stage, rows[6*i+j].callers = stageCounts, callers
+		}
 	}
+	return rows
 }
 
 // fillDays makes all buckets of the last day, once for a stage.
@@ -52,7 +50,7 @@ func (s *stage) fillDays(ctx context.Context) error {
 			s.daysErr = err
 			return
 		}
-		names, err := namesOf(&events.Event{Name: presentEvent}, countPeople)
+		names, err := namesOf(&events.Event{Name: presentEvent}, s.config.sizes.counted)
 		if err != nil {
 			s.daysErr = err
 			return
@@ -79,54 +77,9 @@ func held(event string) int64 {
 	return 0
 }
 
-// bare prepares gomemcache's GetMulti alone.
-func bare(event string) func(context.Context, *stage, row) (*subject, error) {
-	return func(ctx context.Context, s *stage, r row) (*subject, error) {
-		if err := s.fillDays(ctx); err != nil {
-			return nil, err
-		}
-		m, err := s.memcached(ctx)
-		if err != nil {
-			return nil, err
-		}
-		names, err := namesOf(&events.Event{Name: event}, barePeople)
-		if err != nil {
-			return nil, err
-		}
-		keys := make([][]string, len(names))
-		for i, name := range names {
-			keys[i] = memcache.Keys(name, dayOf(standing()))
-		}
-		client := gomemcache.New(m.addr)
-		client.MaxIdleConns = r.callers
-		client.Timeout = patience
-		s.closing(client.Close)
-		var c counted
-		var next atomic.Int64
-		want := int(held(event))
-		return &subject{
-			counted: &c, memcached: m, inProcess: true,
-			steps: func() ([]step, error) {
-				steps := make([]step, r.callers)
-				for i := range steps {
-					steps[i] = func() (int, error) {
-						these := keys[int(next.Add(1))%len(keys)]
-						items, err := client.GetMulti(these)
-						c.trips.Add(1)
-						c.reads.Add(int64(len(these)))
-						if err == nil && len(items) != want {
-							err = fmt.Errorf("gomemcache found %d items, not %d", len(items), want)
-						}
-						return 1, err
-					}
-				}
-				return steps, nil
-			},
-		}, nil
-	}
-}
-
-// count prepares counts of counters that nobody has counted.
+// count prepares counts of counters, each once in a slice at the most and by a fleet
+// that has not met them: nothing of them is remembered, and Memcached has them no
+// nearer for one row than for another.
 func count(event string) func(context.Context, *stage, row) (*subject, error) {
 	return func(ctx context.Context, s *stage, r row) (*subject, error) {
 		if err := s.fillDays(ctx); err != nil {
@@ -136,7 +89,7 @@ func count(event string) func(context.Context, *stage, row) (*subject, error) {
 		if err != nil {
 			return nil, err
 		}
-		list, err := countersOf(event, countPeople)
+		list, err := countersOf(event, s.config.sizes.counted)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +120,7 @@ func count(event string) func(context.Context, *stage, row) (*subject, error) {
 				for i := range steps {
 					steps[i] = func() (int, error) {
 						i := next.Add(1) - 1
-						if i >= countPeople {
+						if i >= int64(len(list)) {
 							return 0, errSpent
 						}
 						found, err := counters.Count(context.Background(), list[i], 24*time.Hour, time.Time{})

@@ -35,9 +35,6 @@ type dayCover struct {
 	buckets []uint64
 }
 
-// fullPeople is how many counters have all their 142 buckets.
-const fullPeople = 2000
-
 func newPlain(ctx context.Context, s *stage, r row, clock func() time.Time, counters int) (*plain, *subject, error) {
 	server, err := s.memcached(ctx)
 	if err != nil {
@@ -45,7 +42,7 @@ func newPlain(ctx context.Context, s *stage, r row, clock func() time.Time, coun
 	}
 	p := &plain{client: gomemcache.New(server.addr), clock: clock, atLeast: 1}
 	p.client.MaxIdleConns = r.callers
-	p.client.Timeout = patience
+	p.client.Timeout = s.config.sizes.patience
 	s.closing(p.client.Close)
 	if p.names, err = namesOf(&events.Event{Name: eventName(r)}, counters); err != nil {
 		return nil, nil, err
@@ -76,14 +73,14 @@ func namesOf(event *events.Event, n int) ([]string, error) {
 }
 
 func prepareSparse(ctx context.Context, s *stage, r row) (*subject, error) {
-	_, subject, err := newPlain(ctx, s, r, s.now, people)
+	_, subject, err := newPlain(ctx, s, r, s.now, s.config.sizes.people)
 	return subject, err
 }
 
 // prepareFull has a clock that stands, so that the buckets which are there stay
 // those that are asked for.
 func prepareFull(ctx context.Context, s *stage, r row) (*subject, error) {
-	p, subject, err := newPlain(ctx, s, r, standing, fullPeople)
+	p, subject, err := newPlain(ctx, s, r, standing, s.config.sizes.full)
 	if err != nil {
 		return nil, err
 	}
@@ -177,4 +174,72 @@ func sumOf(client *gomemcache.Client, keys []string) (sum int64, err error) {
 		sum += value
 	}
 	return sum, nil
+}
+
+// bare prepares gomemcache's GetMulti alone: of each of many counters once in a
+// slice, or of one again and again. The keys are made beforehand.
+func bare(event string, again bool) func(context.Context, *stage, row) (*subject, error) {
+	return func(ctx context.Context, s *stage, r row) (*subject, error) {
+		if err := s.fillDays(ctx); err != nil {
+			return nil, err
+		}
+		m, err := s.memcached(ctx)
+		if err != nil {
+			return nil, err
+		}
+		counters := s.config.sizes.counted
+		if again {
+			counters = 1
+		}
+		names, err := namesOf(&events.Event{Name: event}, counters)
+		if err != nil {
+			return nil, err
+		}
+		client := gomemcache.New(m.addr)
+		client.MaxIdleConns = r.callers
+		client.Timeout = s.config.sizes.patience
+		s.closing(client.Close)
+		var (
+			c    counted
+			keys [][]string // for the time of a slice: there are many
+			next atomic.Int64
+			want = int(held(event))
+		)
+		return &subject{
+			counted: &c, memcached: m, inProcess: true,
+			before: func() error {
+				next.Store(0)
+				for _, name := range names {
+					keys = append(keys, memcache.Keys(name, dayOf(standing())))
+				}
+				return nil
+			},
+			after: func() error {
+				keys = nil
+				return nil
+			},
+			steps: func() ([]step, error) {
+				steps := make([]step, r.callers)
+				for i := range steps {
+					steps[i] = func() (int, error) {
+						i := int(next.Add(1) - 1)
+						if again {
+							i = 0
+						}
+						if i >= len(keys) {
+							return 0, errSpent
+						}
+						items, err := client.GetMulti(keys[i])
+						c.trips.Add(1)
+						c.reads.Add(int64(len(keys[i])))
+						if err == nil && len(items) != want {
+							err = fmt.Errorf("gomemcache found %d items, not %d", len(items), want)
+						}
+						return 1, err
+					}
+				}
+				return steps, nil
+			},
+		}, nil
+	}
 }

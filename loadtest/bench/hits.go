@@ -15,9 +15,6 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// newPeople is how many counters the row of new ones may make in all rounds.
-const newPeople = 1_000_000
-
 func hitRows() []row {
 	return []row{
 		{id: "A1", name: "gomemcache: 3 increments, GetMulti of 142, those 3 there", stage: stageHits, callers: 16, prepare: prepareSparse},
@@ -42,6 +39,7 @@ type hitting struct {
 	event    *events.Event
 	store    *countingStore
 	clock    func() time.Time
+	patience time.Duration
 	limiter  *hierarchy.Limiter
 	counters *hierarchy.Counters
 	features []events.Features
@@ -65,7 +63,8 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 // newHittingOn prepares hits on a store. Its steps hit at random, far from any limit,
 // until something else is set.
 func newHittingOn(s *stage, r row, store hierarchy.Store, rates, retention string) (*hitting, *subject, error) {
-	h := &hitting{row: r, store: &countingStore{Store: store}, clock: s.now, features: featuresOf(people), admitted: make([]atomic.Int64, people)}
+	h := &hitting{row: r, store: &countingStore{Store: store}, clock: s.now, patience: s.config.sizes.patience,
+		features: featuresOf(s.config.sizes.people), admitted: make([]atomic.Int64, s.config.sizes.people)}
 	var err error
 	if h.event, err = eventOf(eventName(r), rates, retention); err != nil {
 		return nil, nil, err
@@ -87,7 +86,7 @@ func eventName(r row) string { return "bench_" + strings.ToLower(r.id) }
 
 // forget has the hits that come next decided by a limiter that remembers nothing.
 func (h *hitting) forget() (err error) {
-	h.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: h.store, Clock: h.clock, Timeout: patience})
+	h.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: h.store, Clock: h.clock, Timeout: h.patience, Grace: 2 * h.patience})
 	return err
 }
 
@@ -197,10 +196,10 @@ func prepareNew(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.admitted = make([]atomic.Int64, newPeople)
+	h.admitted = make([]atomic.Int64, s.config.sizes.fresh)
 	var next, last atomic.Int64
 	subject.before = func() error {
-		last.Store(next.Load() + int64(newPeople/s.config.Rounds))
+		last.Store(next.Load() + int64(s.config.sizes.fresh/s.config.Rounds))
 		return nil
 	}
 	subject.steps = func() ([]step, error) {
@@ -232,7 +231,7 @@ func prepareNear(ctx context.Context, s *stage, r row) (*subject, error) {
 		return h.each(func(int) step {
 			random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 			return func() (int, error) {
-				i := random.IntN(people)
+				i := random.IntN(len(h.features))
 				d, err := h.hit(h.features[i])
 				if err != nil {
 					return 1, err
@@ -276,7 +275,7 @@ func (h *hitting) deny(i int) error {
 // prepareDenied goes through full counters with a limiter that has not met them: a
 // slice ends when it has met all.
 func prepareDenied(ctx context.Context, s *stage, r row) (*subject, error) {
-	h, subject, err := newFull(ctx, s, r, people)
+	h, subject, err := newFull(ctx, s, r, s.config.sizes.people)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +288,7 @@ func prepareDenied(ctx context.Context, s *stage, r row) (*subject, error) {
 		return h.each(func(int) step {
 			return func() (int, error) {
 				i := next.Add(1) - 1
-				if i >= people {
+				if i >= int64(len(h.features)) {
 					return 0, errSpent
 				}
 				return 1, h.deny(int(i))

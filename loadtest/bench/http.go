@@ -86,7 +86,7 @@ func (s *stage) startServers(ctx context.Context) (*web, error) {
 	}
 	counterd := func(more ...string) (*child, error) {
 		return s.startServer(ctx, s.config.Counterd, func(addr string) []string {
-			return append([]string{"-listen", addr, "-rules", file, "-timeout", patience.String()}, more...)
+			return append([]string{"-listen", addr, "-rules", file, "-timeout", s.config.sizes.patience.String(), "-grace", (2 * s.config.sizes.patience).String()}, more...)
 		}, "/readyz", http.StatusOK)
 	}
 	if w.counterd, err = counterd("-memcached", w.memcached.addr); err != nil {
@@ -142,22 +142,22 @@ type asked struct {
 // newAsking prepares hits on a server, one of each address.
 func newAsking(s *stage, r row, server *child) (*asking, *subject, error) {
 	a := &asking{
-		row: r, length: s.config.Duration, server: server, admitted: make([]atomic.Int64, people),
+		row: r, length: s.config.Duration, server: server, admitted: make([]atomic.Int64, s.config.sizes.people),
 		status: http.StatusOK, contains: []byte(`{"allowed":true,"event":`),
 	}
-	for i := range people {
+	for i := range s.config.sizes.people {
 		a.requests = append(a.requests, asked{
 			request("/v1/events/"+eventName(r)+"/hit", `{"features":{"ip":"`+address(i)+`"},"cost":1}`), []int{i},
 		})
 	}
-	s.closing(a.hangUp)
-	return a, &subject{server: server, before: a.before, steps: a.steps}, nil
+	return a, &subject{server: server, before: a.before, after: a.hangUp, steps: a.steps}, nil
 }
 
 // before opens the connections of a slice, which are kept for all of it, and bounds
-// the time that an answer may take. Older ones the server may have closed.
+// the time that an answer may take. From one slice to the next the server would close
+// them for want of traffic.
 func (a *asking) before() error {
-	if err := errors.Join(a.hangUp(), a.server.alive()); err != nil {
+	if err := a.server.alive(); err != nil {
 		return err
 	}
 	for range a.row.callers {
@@ -283,7 +283,7 @@ func prepareBatch(ctx context.Context, s *stage, r row) (*subject, error) {
 		return nil, err
 	}
 	a.requests, a.contains = nil, []byte(`"status":200`)
-	for from := 0; from < people; from += batchHits {
+	for from := 0; from < s.config.sizes.people; from += batchHits {
 		var body strings.Builder
 		var who []int
 		body.WriteString(`{"hits":[`)
@@ -313,7 +313,7 @@ func prepareWebFlood(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err == nil {
 		err = a.check(status, body, 1, true)
 	}
-	if err != nil {
+	if err := errors.Join(err, a.hangUp()); err != nil {
 		return nil, err
 	}
 	a.requests, a.status, a.contains = a.requests[:1], http.StatusTooManyRequests, []byte(`"allowed":false,"event":`)

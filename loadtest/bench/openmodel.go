@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -57,6 +58,8 @@ func open(ctx context.Context, steps []step, rate float64, n int, pause func(tim
 			break
 		}
 		queue <- i
+		// The caller that takes it would wait behind this goroutine's sleep.
+		runtime.Gosched()
 	}
 	close(queue)
 	running.Wait()
@@ -66,12 +69,13 @@ func open(ctx context.Context, steps []step, rate float64, n int, pause func(tim
 
 // Latency is how long answers took in the open model.
 type Latency struct {
-	Rate     float64       `json:"rate"`     // arrivals a second
-	Requests int           `json:"requests"` // of all rounds
-	P50      time.Duration `json:"p50"`
-	P99      time.Duration `json:"p99"`
-	P999     time.Duration `json:"p99_9"`
-	LateP99  time.Duration `json:"late_p99"` // part of the latency: until the request was sent
+	Rate     float64 `json:"rate"`     // arrivals a second
+	Requests int     `json:"requests"` // of all rounds
+	// In milliseconds. LateP99 is of a part of the latency, until the request was sent.
+	P50     float64 `json:"p50_ms"`
+	P99     float64 `json:"p99_ms"`
+	P999    float64 `json:"p99_9_ms"`
+	LateP99 float64 `json:"late_p99_ms"`
 }
 
 // latencyOf returns the percentiles over all rounds.
@@ -85,7 +89,9 @@ func latencyOf(rate float64, rounds []arrivals) Latency {
 	slices.Sort(late)
 	return Latency{
 		Rate: rate, Requests: len(latencies),
-		P50: percentile(latencies, 0.5), P99: percentile(latencies, 0.99), P999: percentile(latencies, 0.999),
-		LateP99: percentile(late, 0.99),
+		P50: milliseconds(percentile(latencies, 0.5)), P99: milliseconds(percentile(latencies, 0.99)),
+		P999: milliseconds(percentile(latencies, 0.999)), LateP99: milliseconds(percentile(late, 0.99)),
 	}
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

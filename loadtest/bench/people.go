@@ -6,9 +6,6 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// people is how many different addresses do what is measured.
-const people = 10_000
-
 // address returns the address of the i-th of them, or of one beyond.
 func address(i int) string {
 	return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255)

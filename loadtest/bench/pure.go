@@ -34,11 +34,11 @@ func prepareCover(context.Context, *stage, row) (*subject, error) {
 func prepareIncrement(_ context.Context, s *stage, r row) (*subject, error) {
 	store := &countingStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
-	list, err := countersOf(eventName(r), people)
+	list, err := countersOf(eventName(r), s.config.sizes.people)
 	if err != nil {
 		return nil, err
 	}
-	added := make([]atomic.Int64, people)
+	added := make([]atomic.Int64, len(list))
 	return &subject{
 		counted: &store.counted, inProcess: true,
 		steps: func() ([]step, error) {
@@ -46,7 +46,7 @@ func prepareIncrement(_ context.Context, s *stage, r row) (*subject, error) {
 			for i := range steps {
 				random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 				steps[i] = func() (int, error) {
-					i := random.IntN(people)
+					i := random.IntN(len(list))
 					_, err := counters.Increment(context.Background(), 1, time.Time{}, list[i])
 					added[i].Add(1)
 					return 1, err

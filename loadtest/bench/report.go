@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -162,9 +161,7 @@ func figure(f *float64) string {
 	return fmt.Sprintf("%.0f", *f)
 }
 
-func short(d time.Duration) string {
-	return fmt.Sprintf("%s ms", digits(float64(d.Microseconds())/1e3))
-}
+func short(milliseconds float64) string { return digits(milliseconds) + " ms" }
 
 // writeTable writes a table in Markdown, its columns in line: the first ones to the
 // left, the others, which are figures, to the right.

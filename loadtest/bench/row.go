@@ -29,8 +29,9 @@ type row struct {
 
 // subject is what a row measures, ready to run.
 type subject struct {
-	// before is called ahead of each slice; nil: nothing is to be done.
-	before func() error
+	// before is called ahead of each slice and after behind it, whatever became of it;
+	// nil: nothing is to be done.
+	before, after func() error
 	// steps returns what each of the callers does again and again. It is called once
 	// for a slice, after before.
 	steps func() ([]step, error)

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +23,9 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	rows := choose(allRows(), config.wants)
 	if config.Progress == nil {
 		config.Progress = noProgress{}
+	}
+	if config.sizes == (sizes{}) {
+		config.sizes = theSizes
 	}
 	m := &measurements{config: config, of: map[string]*measurement{}}
 	for _, r := range rows {
@@ -135,7 +137,11 @@ func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measu
 			if round%2 == 1 {
 				one = rows[len(rows)-1-i]
 			}
-			if err := slice(ctx, one); err != nil {
+			err := slice(ctx, one)
+			if one.subject.after != nil {
+				err = errors.Join(err, one.subject.after())
+			}
+			if err != nil {
 				return m.failed(ctx, one, err)
 			}
 			m.config.Progress.Add(1)
@@ -217,11 +223,11 @@ func (one *measurement) end(reader *reader, ops int64, elapsed time.Duration) er
 	return nil
 }
 
-// p99s returns the row's p99 of each round, in seconds.
+// p99s returns the row's p99 of each round.
 func (one *measurement) p99s() []float64 {
 	list := make([]float64, len(one.open))
 	for i, a := range one.open {
-		list[i] = latencyOf(one.arrive, []arrivals{a}).P99.Seconds()
+		list[i] = latencyOf(one.arrive, []arrivals{a}).P99
 	}
 	return list
 }
@@ -255,7 +261,11 @@ func (m *measurements) result(one *measurement) Row {
 		out.Latency = &latency
 	}
 	if processesAreKnown {
-		out.Calls = new(u.each(cmp.Or(u.serverCalls, u.clientCalls)))
+		calls := u.clientCalls
+		if one.subject.server != nil {
+			calls = u.serverCalls
+		}
+		out.Calls = new(u.each(calls))
 	}
 	if one.subject.counted != nil {
 		out.Trips, out.Adds, out.Reads = new(u.each(u.trips)), new(u.each(u.adds)), new(u.each(u.reads))

@@ -39,35 +39,29 @@ func drive(ctx context.Context, steps []step, length time.Duration, begin func()
 		})
 	}
 	ready.Wait()
-	timer := time.NewTimer(length)
-	defer timer.Stop()
 	if err = begin(); err != nil {
 		over.Store(true)
 	}
-	timer.Reset(length)
+	timer := time.NewTimer(length)
+	defer timer.Stop()
 	began := time.Now()
 	close(start)
 	if err == nil {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-		case err = <-stopped:
+		case first := <-stopped:
+			stopped <- first
 		}
 	}
 	over.Store(true)
 	running.Wait()
 	elapsed = time.Since(began)
-	for err == nil || errors.Is(err, errSpent) {
-		select {
-		case another := <-stopped:
-			err = another
-			continue
-		default:
+	close(stopped)
+	for fault := range stopped {
+		if err == nil && !errors.Is(fault, errSpent) {
+			err = fault
 		}
-		break
-	}
-	if errors.Is(err, errSpent) {
-		err = nil
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()

@@ -6,17 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 )
 
 // opened is the moment at which the clock of the rows in this process begins: as
 // in the design's example the last day has 142 buckets then, and midnight is far.
 var opened = time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
-
-// patience is the longest wait for the store in one decision: the most that the
-// grace allows, since a busy machine is no failure of the store.
-const patience = hierarchy.DefaultGrace / 2
 
 // stage is what the rows of one name share: its processes, and its clock.
 type stage struct {
@@ -68,5 +63,5 @@ func (s *stage) fleet(ctx context.Context, clock func() time.Time) (*memcache.Fl
 	if err != nil {
 		return nil, err
 	}
-	return memcache.NewFleet(ctx, memcache.Config{Servers: []string{m.addr}, Timeout: patience, Clock: clock})
+	return memcache.NewFleet(ctx, memcache.Config{Servers: []string{m.addr}, Timeout: s.config.sizes.patience, Clock: clock})
 }
