@@ -1,15 +1,18 @@
-# make run      serve on 127.0.0.1:8080 with the embedded store
-# make test     all that a fresh machine needs, then every check and test
-# make bench    the figures of docs/performance.md
-# make build    bin/counterd and bin/loadtest
+# make run         serve on 127.0.0.1:8080 with the embedded store
+# make test        all that a fresh machine needs, then every check and test
+# make bench       the figures of docs/performance.md, in about four minutes
+# make microbench  the Go benchmarks
+# make build       bin/counterd and bin/loadtest
 
 SHELL    := /bin/bash
 FUZZTIME ?= 10000x
+# What make bench tells loadtest bench: BENCH="-rows A3 -json"
+BENCH ?=
 BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
 .NOTPARALLEL:
-.PHONY: run build test deps check unit fuzz bench
+.PHONY: run build test deps check unit fuzz bench microbench
 
 run:
 	go run ./cmd/counterd
@@ -56,5 +59,8 @@ fuzz:
 		done; \
 	done
 
-bench:
+bench: build
+	bin/loadtest bench $(BENCH)
+
+microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./memcache

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,16 +108,17 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// gorilla/mux and gomemcache stay behind one door each.
+// gorilla/mux and gomemcache stay behind one door each. Beside that they are what
+// counterd is measured against.
 func TestDependenciesStayInTheirRoom(t *testing.T) {
-	for name, room := range map[string]string{
-		"github.com/gorilla/mux":                         "api/routes.go",
-		"github.com/bradfitz/gomemcache/memcache":        "memcache/",
-		"go.yaml.in/yaml/v3":                             "events/",
-		"github.com/peterbourgon/ff/v3":                  "cmd/counterd/flags.go",
-		"github.com/fsnotify/fsnotify":                   "cmd/counterd/rulesfile.go",
-		"github.com/prometheus/client_golang/prometheus": "cmd/counterd/metrics.go",
-		"github.com/coocood/freecache":                   "hierarchy/cache.go",
+	for name, rooms := range map[string][]string{
+		"github.com/gorilla/mux":                         {"api/routes.go", "loadtest/bench/nothing.go"},
+		"github.com/bradfitz/gomemcache/memcache":        {"memcache/", "loadtest/bench/gomemcache.go"},
+		"go.yaml.in/yaml/v3":                             {"events/"},
+		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
+		"github.com/fsnotify/fsnotify":                   {"cmd/counterd/rulesfile.go"},
+		"github.com/prometheus/client_golang/prometheus": {"cmd/counterd/metrics.go"},
+		"github.com/coocood/freecache":                    {"hierarchy/cache.go"},
 	} {
 		found := 0
 		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
@@ -126,7 +128,8 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 			text, err := os.ReadFile(file)
 			if strings.Contains(string(text), strconv.Quote(name)) {
 				found++
-				assert.True(t, strings.HasPrefix(strings.TrimPrefix(file, "../"), room), "%s imports %s", file, name)
+				inRoom := func(room string) bool { return strings.HasPrefix(strings.TrimPrefix(file, "../"), room) }
+				assert.True(t, slices.ContainsFunc(rooms, inRoom), "%s imports %s", file, name)
 			}
 			return err
 		})

@@ -1,8 +1,8 @@
-// Command loadtest proves a counterd server.
+// Command loadtest proves a counterd server, and measures it.
 //
 // loadtest replay reads an access log, has the server count it through HTTP, and
-// compares what the server says with an exact log kept beside it. See
-// loadtest -h.
+// compares what the server says with an exact log kept beside it. loadtest bench
+// prints the figures of docs/performance.md. See loadtest -h.
 package main
 
 import (
@@ -21,13 +21,14 @@ const (
 	exitUsage  = 2
 )
 
-const usage = `loadtest proves a counterd server.
+const usage = `loadtest proves a counterd server, and measures it.
 
 Usage:
 
   loadtest replay [flags] [FILE]   replay an access log, compare every count
+  loadtest bench [flags]           measure, against what a plain program would do
 
-loadtest replay -h explains it. Exit status: 0 all is right, 1 something is not,
+loadtest replay -h and loadtest bench -h explain them. Exit status: 0 all is right, 1 something is not,
 2 wrong usage.
 `
 
@@ -54,16 +55,20 @@ func (s streams) complain(format string, args ...any) {
 // run returns the exit status.
 func run(ctx context.Context, args []string, std streams) int {
 	if len(args) == 0 {
-		std.complain("a command is wanted: replay; loadtest -h explains it")
+		std.complain("a command is wanted: replay or bench; loadtest -h explains it")
 		return exitUsage
 	}
 	switch args[0] {
 	case "replay":
 		return runReplay(ctx, args[1:], std)
+	case "bench":
+		return runBench(ctx, args[1:], std)
+	case doNothing:
+		return runNothing(ctx, args[1:], std)
 	case "-h", "-help", "--help", "help":
 		fmt.Fprint(std.out, usage)
 		return exitOK
 	}
-	std.complain("there is no command %q: replay is one; loadtest -h explains it", args[0])
+	std.complain("there is no command %q: replay and bench are; loadtest -h explains it", args[0])
 	return exitUsage
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/bench"
 	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
@@ -258,4 +259,41 @@ func TestBarElsewhere(t *testing.T) {
 	b.finish()
 	b.Add(1)
 	assert.Contains(t, out.String(), "counting")
+}
+
+func TestBenchUsage(t *testing.T) {
+	for name, args := range map[string][]string{
+		"no rounds":    {"bench", "-rounds", "0"},
+		"an argument":  {"bench", "A3"},
+		"no row":       {"bench", "-rows", "^nothing like it"},
+		"no regexp":    {"bench", "-rows", "("},
+		"no memcached": {"bench", "-rows", "^A3 ", "-memcached-binary", "no-such-program"},
+		"no counterd":  {"bench", "-rows", "^B2 ", "-counterd", "no-such-program"},
+		"no address":   {doNothing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := runWith(t, nil, args...)
+			assert.Equal(t, exitUsage, got.status)
+			assert.Empty(t, got.out)
+			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+		})
+	}
+	got := runWith(t, nil, "bench", "-h")
+	assert.Equal(t, exitOK, got.status)
+	for _, text := range []string{"in about ", "-rounds", "-memcached-binary", "A3 ", "D1 "} {
+		assert.Contains(t, got.out, text)
+	}
+}
+
+// What needs no other process runs here, too.
+func TestBench(t *testing.T) {
+	got := runWith(t, nil, "bench", "-rounds", "1", "-duration", "5ms", "-rows", "^D1 ")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Contains(t, got.out, "| D1 | CoverOf a day |")
+
+	got = runWith(t, nil, "bench", "-rounds", "1", "-duration", "5ms", "-rows", "^D1 ", "-json")
+	require.Equal(t, exitOK, got.status, got.err)
+	var report bench.Report
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
+	assert.Equal(t, "D1", report.Rows[0].ID)
 }

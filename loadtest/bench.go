@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/counterd/counterd/loadtest/bench"
+)
+
+const benchUsage = `loadtest bench measures counterd against what a plain program would do instead.
+
+Usage: loadtest bench [flags]
+
+It prints a table of rates, ratios and costs, %s with the defaults. What
+is compared takes turns: in each round every row runs for a short slice, and the
+ratio of two rows is that of their slices of one round. Shown is the median of the
+rounds, and in brackets the least and the greatest. Each slice has a run-in of an
+eighth of its length that is not measured.
+
+It starts Memcached (two threads, TCP), counterd and a server that does nothing as
+processes of its own, on free ports of loopback, and ends them. An error, an
+unexpected answer, a hit that was decided without the store, or a counter that does
+not hold what was added to it ends the run, with exit status 1.
+
+The rows in this process hit 10,000 counters at random, unless they say otherwise, and
+have a timeout of a second. Over HTTP the client is a loop of this process that
+writes prepared bytes to one connection and reads the answer, and looks into it, with
+as little of HTTP/1.1 as that takes: no net/http, for what the client takes the
+server does not get. What it costs stands in the column "CPU client". In the open
+model requests arrive evenly, at half of the rate that counterd reached with 64
+connections, and the time of an answer begins when its request was due.
+
+Calls of the system and CPU times of processes are known on Linux only; elsewhere
+there are dashes.
+
+Flags:
+
+%s
+Rows:
+
+%s
+Examples:
+
+  loadtest bench
+  loadtest bench -rows 'A3|B2'            those, and what they are compared with
+  loadtest bench -rounds 20 -duration 2s -rows '^B' -json
+
+Exit status: 0 measured, whether or not a target is met; 1 it could not be; 2 wrong
+usage.
+`
+
+// doNothing is the command, of no use to anybody else, that loadtest bench runs to
+// have a server to compare with.
+const doNothing = "do-nothing"
+
+// benchFlags are the arguments of loadtest bench.
+type benchFlags struct {
+	config bench.Config
+	rows   string
+	json   bool
+}
+
+func (f *benchFlags) set() *flag.FlagSet {
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.IntVar(&f.config.Rounds, "rounds", bench.DefaultRounds, "`number` of slices of each row")
+	set.DurationVar(&f.config.Duration, "duration", bench.DefaultDuration, "`length` of a slice")
+	set.StringVar(&f.rows, "rows", "", "measure the rows that match this `regexp`, and those that they are compared with (default all)")
+	set.StringVar(&f.config.Memcached, "memcached-binary", "memcached", "the `program` memcached")
+	set.StringVar(&f.config.Counterd, "counterd", defaultCounterd(), "the `program` counterd")
+	set.BoolVar(&f.json, "json", false, "print the figures as JSON")
+	return set
+}
+
+// defaultCounterd is where make build puts it: beside this program.
+func defaultCounterd() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "bin/counterd"
+	}
+	return filepath.Join(filepath.Dir(self), "counterd")
+}
+
+func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("no argument is taken, not %q", set.Arg(0))
+	}
+	if f.rows != "" {
+		var err error
+		if f.config.Rows, err = regexp.Compile(f.rows); err != nil {
+			return fmt.Errorf("-rows: %w", err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	f.config.Nothing = []string{self, doNothing}
+	return f.config.Check()
+}
+
+func runBench(ctx context.Context, args []string, std streams) int {
+	var flags benchFlags
+	set := flags.set()
+	err := flags.parse(set, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(std.out, benchHelp(set))
+		return exitOK
+	}
+	if err != nil {
+		std.complain("bench: %s; loadtest bench -h explains it", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return exitUsage
+	}
+	std.complain("this takes about %s", flags.config.Estimate().Round(time.Second))
+	bar := newBar(std.err)
+	flags.config.Progress = bar
+	report, err := bench.Run(ctx, flags.config)
+	bar.finish()
+	if err == nil {
+		err = writeReport(std.out, report, flags.json)
+	}
+	if err != nil {
+		return std.failed(ctx, err, nil)
+	}
+	return exitOK
+}
+
+func benchHelp(set *flag.FlagSet) string {
+	var defaults, rows strings.Builder
+	set.SetOutput(&defaults)
+	set.PrintDefaults()
+	for _, row := range bench.Rows() {
+		fmt.Fprintf(&rows, "  %-4s %s\n", row.ID, row.Name)
+	}
+	length := bench.Config{Rounds: bench.DefaultRounds, Duration: bench.DefaultDuration}.Estimate()
+	return fmt.Sprintf(benchUsage, "in about "+length.Round(10*time.Second).String(), defaults.String(), rows.String())
+}
+
+func writeReport(out io.Writer, report *bench.Report, asJSON bool) error {
+	if !asJSON {
+		return report.WriteText(out)
+	}
+	if err := json.MarshalWrite(out, report, jsontext.WithIndent("  ")); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out)
+	return err
+}
+
+// runNothing serves what does nothing, on the address given.
+func runNothing(ctx context.Context, args []string, std streams) int {
+	if len(args) != 1 {
+		std.complain("%s takes the address to serve on", doNothing)
+		return exitUsage
+	}
+	if err := bench.ServeNothing(ctx, args[0]); err != nil {
+		std.complain("%v", err)
+		return exitFailed
+	}
+	return exitOK
+}

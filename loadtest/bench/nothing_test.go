@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// The handler that does nothing says what counterd says, in other numbers: else the
+// two could not be compared.
+func TestNothingAnswersAsCounterdDoes(t *testing.T) {
+	rules, err := events.ParseRules([]byte(rulesOf("e", webRates, "24h")))
+	require.NoError(t, err)
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	require.NoError(t, err)
+	counterd := api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:  limiter,
+	})
+	ask := func(handler http.Handler) (http.Header, map[string]any) {
+		r := httptest.NewRequest(http.MethodPost, "/v1/events/e/hit", strings.NewReader(`{"features":{"ip":"10.0.0.1"},"cost":1}`))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code)
+		var body map[string]any
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body))
+		return w.Header(), body
+	}
+	wantHeader, want := ask(counterd)
+	gotHeader, got := ask(NewNothing())
+	for _, name := range []string{"Content-Type", "RateLimit-Policy", "RateLimit"} {
+		assert.Equal(t, wantHeader.Values(name), gotHeader.Values(name), name)
+	}
+	// Both were asked within a second, or not.
+	delete(want, "at")
+	at, found := got["at"]
+	assert.True(t, found)
+	assert.Len(t, at, len("2006-01-02T15:04:05Z"))
+	delete(got, "at")
+	for _, limit := range want["limits"].([]any) {
+		delete(limit.(map[string]any), "exact") // counterd decides on bounds where that will do
+	}
+	assert.Equal(t, want, got)
+	assert.Equal(t, []string{"allowed", "event", "limits", "retry_after"}, slices.Sorted(maps.Keys(got)))
+}

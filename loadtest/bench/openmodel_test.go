@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A server that stalls for a second, with one connection to it, at ten requests a
+// second: those that come due meanwhile have waited, whenever they were sent.
+func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		target := func() (int, error) {
+			n++
+			if n == 3 {
+				time.Sleep(time.Second)
+			}
+			return 1, nil
+		}
+		a, err := open(t.Context(), []step{target}, 10, 15, time.Sleep)
+		require.NoError(t, err)
+		const ms = time.Millisecond
+		assert.Equal(t, []time.Duration{
+			0, 0, 1000 * ms, 900 * ms, 800 * ms, 700 * ms, 600 * ms, 500 * ms, 400 * ms, 300 * ms, 200 * ms, 100 * ms, 0, 0, 0,
+		}, a.latencies)
+		assert.Equal(t, []time.Duration{
+			0, 0, 0, 900 * ms, 800 * ms, 700 * ms, 600 * ms, 500 * ms, 400 * ms, 300 * ms, 200 * ms, 100 * ms, 0, 0, 0,
+		}, a.late)
+		assert.Equal(t, 1400*ms, a.elapsed)
+	})
+}
+
+// Who waits holds up nobody for whom there is a connection.
+func TestArrivalsDoNotWaitForAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func() (int, error) {
+			time.Sleep(350 * time.Millisecond)
+			return 1, nil
+		}
+		a, err := open(t.Context(), []step{slow, slow, slow, slow}, 10, 40, time.Sleep)
+		require.NoError(t, err)
+		for i, latency := range a.latencies {
+			assert.Equal(t, 350*time.Millisecond, latency, "request %d", i)
+		}
+		l := latencyOf(10, []arrivals{a, a})
+		assert.Equal(t, Latency{10, 80, 350, 350, 350, 0}, l)
+	})
+}
+
+func TestOpenModelEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		_, err := open(t.Context(), []step{func() (int, error) { return 0, broken }}, 10, 1000, time.Sleep)
+		assert.ErrorIs(t, err, broken)
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err = open(ctx, []step{func() (int, error) { return 1, nil }}, 10, 1000, time.Sleep)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.LessOrEqual(t, time.Since(began), 1100*time.Millisecond)
+	})
+}

@@ -1,0 +1,229 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// asNothing makes the test binary be the server that does nothing.
+const asNothing = "COUNTERD_TEST_AS_NOTHING"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asNothing) != "" {
+		if err := ServeNothing(context.Background(), os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		os.RemoveAll(built)
+		os.Exit(status)
+	}))
+}
+
+var built string // the folder of counterd, once it is built
+
+// builtCounterd builds counterd, as it is run, once for all tests.
+var builtCounterd = sync.OnceValues(func() (string, error) {
+	var err error
+	if built, err = os.MkdirTemp("", "counterd-bench-test-"); err != nil {
+		return "", err
+	}
+	counterd := filepath.Join(built, "counterd")
+	if out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return counterd, nil
+})
+
+// small is a config of all rows that takes seconds.
+func small(t *testing.T) Config {
+	t.Helper()
+	t.Setenv(asNothing, "1")
+	counterd, err := builtCounterd()
+	require.NoError(t, err)
+	return Config{
+		Rounds: 2, Duration: 10 * time.Millisecond, Memcached: "memcached", Counterd: counterd, Nothing: []string{os.Args[0]},
+		sizes: sizes{people: 200, fresh: 4000, full: 20, counted: 50, patience: 10 * time.Second},
+	}
+}
+
+// children returns the processes that this one has started.
+func children(t *testing.T) string {
+	t.Helper()
+	if !processesAreKnown {
+		return ""
+	}
+	var list strings.Builder
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			list.Write(text)
+		}
+	}
+	return list.String()
+}
+
+// steps counts what a run says of its progress.
+type steps struct{ announced, done atomic.Int64 }
+
+func (s *steps) Start(_ string, n int) { s.announced.Add(int64(n)) }
+func (s *steps) Add(n int)             { s.done.Add(int64(n)) }
+
+// Every row runs, finds its work done, and leaves nothing behind.
+func TestAllRows(t *testing.T) {
+	config := small(t)
+	var progress steps
+	config.Progress = &progress
+	report, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	assert.Empty(t, children(t))
+	assert.Equal(t, progress.announced.Load(), progress.done.Load())
+
+	var out bytes.Buffer
+	require.NoError(t, report.WriteText(&out))
+	require.Len(t, report.Rows, len(allRows()))
+	for i, r := range allRows() {
+		row := report.Rows[i]
+		require.Equal(t, r.id, row.ID)
+		assert.Contains(t, out.String(), "| "+r.id+" ")
+		assert.Contains(t, out.String(), r.name)
+		assert.Positive(t, row.Operations, r.id)
+		assert.Positive(t, row.PerSecond.Least, r.id)
+		assert.LessOrEqual(t, row.PerSecond.Least, row.PerSecond.Median, r.id)
+		assert.LessOrEqual(t, row.PerSecond.Median, row.PerSecond.Most, r.id)
+		assert.Len(t, row.Ratios, len(r.against), r.id)
+		assert.Equal(t, r.halfOf != "", row.Latency != nil, r.id)
+		if processesAreKnown {
+			assert.Positive(t, *row.ClientCPU, r.id)
+		}
+	}
+	assert.Len(t, report.Targets, len(targets))
+
+	// What a row costs adds up to what it does.
+	row := report.row
+	for _, id := range []string{"A3", "A4", "A5", "A6", "A7", "A8", "A12", "A13"} {
+		assert.Equal(t, 1.0, *row(id).Trips, id)
+		assert.Equal(t, 4.0, *row(id).Adds, id)
+		assert.GreaterOrEqual(t, *row(id).Allocs, 0.0, id)
+	}
+	for _, id := range []string{"A1", "A2"} {
+		assert.Equal(t, 3.0, *row(id).Adds, id)
+		assert.GreaterOrEqual(t, *row(id).Trips, 4.0, id)
+	}
+	for _, id := range []string{"A2", "C1", "C2", "C3", "C5", "C7", "C8", "C9", "C11"} {
+		assert.Equal(t, 142.0, *row(id).Reads, id)
+	}
+	for _, id := range []string{"B2", "B3", "B7", "B9", "B11"} {
+		assert.GreaterOrEqual(t, *row(id).Adds, 0.04, id)
+		assert.Positive(t, *row(id).Bytes, id)
+	}
+	for _, id := range []string{"B1", "B5", "B6", "D1"} {
+		assert.Nil(t, row(id).Bytes, id)
+		assert.Nil(t, row(id).MemcachedCPU, id)
+	}
+	for _, id := range []string{"B1", "B2", "B5", "B12"} {
+		if processesAreKnown {
+			assert.Positive(t, *row(id).ServerCPU, id)
+		}
+		assert.Nil(t, row(id).Allocs, id)
+	}
+	assert.Equal(t, row("B12").Latency.Rate, row("B13").Latency.Rate)
+	assert.InDelta(t, row("B2").PerSecond.Median/2, row("B13").Latency.Rate, 1e-6)
+}
+
+// Interrupted, a run ends at once and leaves nothing behind.
+func TestInterrupted(t *testing.T) {
+	config := small(t)
+	config.Rounds, config.Duration = 100, time.Minute
+	config.Rows = regexp.MustCompile("^B13 ")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	config.Progress = stopAt{"http", cancel}
+	_, err := Run(ctx, config)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, children(t))
+}
+
+// stopAt calls stop a moment after a stage has begun.
+type stopAt struct {
+	stage string
+	stop  func()
+}
+
+func (s stopAt) Start(stage string, _ int) {
+	if stage == s.stage {
+		time.AfterFunc(50*time.Millisecond, s.stop)
+	}
+}
+
+func (stopAt) Add(int) {}
+
+// A server that dies under way fails the run, which says which and where.
+func TestAServerThatDies(t *testing.T) {
+	if !processesAreKnown {
+		t.Skip("how to find the processes is known on Linux only")
+	}
+	config := small(t)
+	config.Rounds, config.Duration = 100, time.Minute
+	config.Rows = regexp.MustCompile("^B4 ")
+	config.Progress = stopAt{"http", func() {
+		var pid int
+		for field := range strings.FieldsSeq(children(t)) {
+			name, _ := os.ReadFile("/proc/" + field + "/comm")
+			if strings.TrimSpace(string(name)) == "counterd" {
+				fmt.Sscan(field, &pid)
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}}
+	// The first slice is of what does nothing; it is short, so that counterd's turn comes.
+	config.Duration = 200 * time.Millisecond
+	_, err := Run(t.Context(), config)
+	assert.ErrorContains(t, err, "B4")
+	assert.ErrorContains(t, err, "counterd has ended: signal: killed")
+	assert.Empty(t, children(t))
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	good := Config{Rounds: 1, Duration: time.Second, Memcached: "memcached", Rows: regexp.MustCompile("^A3 ")}
+	require.NoError(t, good.Check())
+	for want, spoil := range map[string]func(*Config){
+		"rounds":              func(c *Config) { c.Rounds = 0 },
+		"duration":            func(c *Config) { c.Duration = time.Hour },
+		"no row":              func(c *Config) { c.Rows = regexp.MustCompile("nothing like it") },
+		"memcached is needed": func(c *Config) { c.Memcached = "no-such-program" },
+		"counterd is needed":  func(c *Config) { c.Rows = nil },
+	} {
+		bad := good
+		spoil(&bad)
+		assert.ErrorContains(t, bad.Check(), want)
+		_, err := Run(t.Context(), bad)
+		assert.ErrorContains(t, err, want)
+	}
+	pure := Config{Rounds: 1, Duration: time.Second, Rows: regexp.MustCompile("^D")}
+	assert.NoError(t, pure.Check(), "what runs in this process needs no other")
+}
+
+func TestAProgramThatDoesNotStart(t *testing.T) {
+	_, err := startChild(t.Context(), "false", func(string) []string { return nil }, func(string) error { return fmt.Errorf("nobody there") })
+	assert.ErrorContains(t, err, "false has ended: exit status 1")
+}

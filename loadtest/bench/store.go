@@ -1,0 +1,40 @@
+package bench
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// counted is what was asked of a store.
+type counted struct {
+	trips, adds, reads atomic.Int64
+}
+
+// countingStore counts what is asked of the store behind it. A take-back is a trip
+// too; what it subtracts is neither added nor read.
+type countingStore struct {
+	hierarchy.Store
+	counted counted
+}
+
+// Trip counts a trip, whatever comes of it.
+func (s *countingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	s.counted.trips.Add(1)
+	s.counted.adds.Add(int64(len(adds)))
+	s.counted.reads.Add(int64(len(reads)))
+	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// TakeBack counts a trip.
+func (s *countingStore) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
+	s.counted.trips.Add(1)
+	return s.Store.TakeBack(ctx, counter, by, buckets)
+}
+
+// Delete counts a trip.
+func (s *countingStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
+	s.counted.trips.Add(1)
+	return s.Store.Delete(ctx, counter, buckets)
+}
