@@ -106,7 +106,7 @@ func (f *draft) denialOf(event *events.Event, d hierarchy.Decision, status int) 
 
 // decisionOf returns the decision as the contract has it, until the next call.
 func (f *draft) decisionOf(event *events.Event, d hierarchy.Decision) *wire.Decision {
-	f.seconds = slices.Grow(f.seconds[:0], 1+len(d.Limits)) // so that none of them moves
+	f.seconds = f.seconds[:0]
 	out := &f.denial.Decision
 	*out = wire.Decision{
 		Allowed:    d.Allowed,
