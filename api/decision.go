@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -69,6 +70,7 @@ func statusOf(d hierarchy.Decision) int {
 type draft struct {
 	denial  wire.Denial // a decision that is no denial stands in it, too
 	seconds []int64     // what the waits of the decision point to
+	windows []window    // of its limits: the next one mostly has the same
 	inexact bool        // what Exact points to: false
 }
 
@@ -121,7 +123,7 @@ func (f *draft) decisionOf(event *events.Event, d hierarchy.Decision) *wire.Deci
 		*limit = wire.LimitState{
 			Name:       s.Name,
 			Limit:      s.N,
-			Window:     events.FormatDuration(s.Window),
+			Window:     f.windowOf(i, s.Window),
 			Count:      s.Count,
 			Remaining:  remaining(s),
 			Reset:      f.secondsOf(s.Reset),
@@ -144,6 +146,23 @@ func (f *draft) decisionOf(event *events.Event, d hierarchy.Decision) *wire.Deci
 		}
 	}
 	return out
+}
+
+// window is one of a limit, and how it is written.
+type window struct {
+	length time.Duration
+	text   string
+}
+
+// windowOf returns how the window of the i-th limit is written.
+func (f *draft) windowOf(i int, length time.Duration) string {
+	if i == len(f.windows) {
+		f.windows = append(f.windows, window{})
+	}
+	if known := &f.windows[i]; known.length != length || known.text == "" {
+		*known = window{length, events.FormatDuration(length)}
+	}
+	return f.windows[i].text
 }
 
 // secondsOf returns nil for Never.

@@ -139,11 +139,26 @@ func opening(i int) string {
 
 func (w *writer) str(b []byte, before, value string) []byte {
 	b = append(b, before...)
+	if isPlain(value) {
+		b = append(b, '"')
+		b = append(b, value...)
+		return append(b, '"')
+	}
 	b, err := jsontext.AppendQuote(b, value)
 	if err != nil {
 		w.err = err
 	}
 	return b
+}
+
+// isPlain reports whether nothing in a string has to be escaped.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if !plainBytes[s[i]] {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *writer) strIfAny(b []byte, before, value string) []byte {

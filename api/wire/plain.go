@@ -109,16 +109,21 @@ func (p *plain) str(s *string) bool {
 		return false
 	}
 	for i := range len(p.text) {
-		switch c := p.text[i]; {
-		case c == '"':
+		if c := p.text[i]; !plainBytes[c] {
 			*s, p.text = p.text[:i], p.text[i+1:]
-			return true
-		case c == '\\' || c < ' ' || c > '~':
-			return false
+			return c == '"'
 		}
 	}
 	return false
 }
+
+// plainBytes are those that stand in a string for themselves.
+var plainBytes = func() (plain [256]bool) {
+	for c := ' '; c <= '~'; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
 
 // number reads a whole number that cannot be too large.
 func (p *plain) number(n **int64) bool {
