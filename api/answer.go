@@ -86,20 +86,45 @@ func (h *handler) reply(e endpoint) action {
 	}
 }
 
+// appender is a body that appends itself, as json.Marshal would have it.
+type appender interface {
+	AppendTo([]byte) ([]byte, error)
+}
+
+// field is a header field. Its name is in canonical form.
+type field struct{ name, value string }
+
+// setFields sets header fields that have a value. The values share one array, in
+// which nobody who adds a value to one of them reaches another.
+func setFields(header http.Header, fields ...field) {
+	values := make([]string, len(fields))
+	for i, f := range fields {
+		if f.value != "" {
+			values[i] = f.value
+			header[f.name] = values[i : i+1 : i+1]
+		}
+	}
+}
+
 // answer writes a body.
 func (h *handler) answer(w http.ResponseWriter, status int, mediaType string, body any) {
-	data, err := json.Marshal(body)
+	buffer := newBuffer()
+	defer buffer.free()
+	var err error
+	if appends, ok := body.(appender); ok {
+		buffer.text, err = appends.AppendTo(buffer.text)
+	} else {
+		buffer.text, err = json.Marshal(body)
+	}
 	if err != nil {
 		// Only a mistake in this package leads here.
 		h.Log.Error("an answer cannot be encoded", "error", err)
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	header := w.Header()
-	header.Set("Content-Type", mediaType)
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
+	buffer.text = append(buffer.text, '\n')
+	setFields(w.Header(), field{"Content-Type", mediaType}, field{"Cache-Control", "no-store"}, field{"X-Content-Type-Options", "nosniff"})
 	w.WriteHeader(status)
 	// A client that has left is the only one that misses this.
-	_, _ = w.Write(append(data, '\n'))
+	_, _ = w.Write(buffer.text)
 }

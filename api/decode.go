@@ -57,6 +57,12 @@ func bodyError(err error) error {
 	return &requestError{[]wire.Fault{{Detail: "the body does not arrive whole"}}}
 }
 
+// plainBody is a body that reads itself from text without faults in its most common
+// shape, and reports whether it was such a text.
+type plainBody interface {
+	ReadPlain(text string) bool
+}
+
 // decodeBody reads the request's JSON body into v. Unknown and repeated fields,
 // null, invalid UTF-8 and anything behind the value are faults.
 func decodeBody(r *http.Request, v any) error {
@@ -69,11 +75,20 @@ func decodeBody(r *http.Request, v any) error {
 	if !isJSON(r.Header) {
 		return errMediaType
 	}
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
+	buffer := newBuffer()
+	defer buffer.free()
+	if err := buffer.readFrom(r.Body); err != nil {
 		return bodyError(err)
 	}
-	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(noNulls)); err != nil {
+	if p, ok := v.(plainBody); ok && p.ReadPlain(string(buffer.text)) {
+		return nil
+	}
+	return decodeStrictly(buffer.text, v)
+}
+
+// decodeStrictly decodes any body, and says what is wrong with it.
+func decodeStrictly(text []byte, v any) error {
+	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(noNulls)); err != nil {
 		return &requestError{[]wire.Fault{bodyFault(err)}}
 	}
 	return nil
@@ -82,6 +97,9 @@ func decodeBody(r *http.Request, v any) error {
 // isJSON reports whether the headers say that the body is JSON in UTF-8, and not
 // compressed.
 func isJSON(header http.Header) bool {
+	if given := header["Content-Type"]; len(given) == 1 && given[0] == wire.TypeJSON && len(header["Content-Encoding"]) == 0 {
+		return true // as nearly always
+	}
 	for _, encoding := range header.Values("Content-Encoding") {
 		if encoding != "" && !strings.EqualFold(encoding, "identity") {
 			return false
@@ -179,6 +197,9 @@ type query struct {
 // newQuery parses the query, in which only the parameters named may stand. Each
 // but feature is given once at the most.
 func newQuery(r *http.Request, names ...string) (*query, error) {
+	if r.URL.RawQuery == "" {
+		return &query{}, nil
+	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, &requestError{[]wire.Fault{{Detail: "the query is not well-formed, or too long: percent-encode what is not a letter or a digit"}}}

@@ -41,51 +41,58 @@ func (h *handler) check(w http.ResponseWriter, r *http.Request, _ *events.Rules,
 	case d.Unavailable:
 		h.answerUnavailable(w, r, event, d)
 	default:
-		h.answer(w, http.StatusOK, wire.TypeJSON, decisionOf(event, d))
+		h.answerDecided(w, event, d)
 	}
 	return nil
 }
 
 // batch decides several hits. What is wrong with the body fails it whole; what is
 // wrong with a hit that can be read is that hit's result.
-func (h *handler) batch(r *http.Request) (any, error) {
+func (h *handler) batch(w http.ResponseWriter, r *http.Request) error {
 	var in wire.Batch
 	if err := decodeBody(r, &in); err != nil {
-		return nil, err
+		return err
 	}
 	if n := len(in.Hits); n == 0 || n > hierarchy.MaxHits {
-		return nil, &requestError{[]wire.Fault{{
+		return &requestError{[]wire.Fault{{
 			Detail:  fmt.Sprintf("a batch is of 1 to %d hits, not of %d", hierarchy.MaxHits, n),
 			Pointer: "/hits",
 		}}}
 	}
 	rules := h.Rules()
-	out := wire.Results{Results: make([]wire.Result, len(in.Hits))}
-	hits := make([]hierarchy.Hit, 0, len(in.Hits))
-	places := make([]int, 0, len(in.Hits)) // of the hits, in the batch
-	for i, hit := range in.Hits {
-		event, err := rules.Event(hit.Event)
-		if err != nil {
-			out.Results[i] = faultyResult(i, err)
-			continue
+	hits := make([]hierarchy.Hit, 0, len(in.Hits)) // those on events that there are
+	for _, hit := range in.Hits {
+		if event, err := rules.Event(hit.Event); err == nil {
+			hits = append(hits, hierarchy.Hit{Event: event, Features: hit.Features, Cost: costOf(hit.Cost)})
 		}
-		hits = append(hits, hierarchy.Hit{Event: event, Features: hit.Features, Cost: costOf(hit.Cost)})
-		places = append(places, i)
 	}
-	results, err := h.Limiter.Hits(r.Context(), hits)
+	decided, err := h.Limiter.Hits(r.Context(), hits)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for n, result := range results {
-		i := places[n]
-		if result.Err != nil {
-			out.Results[i] = faultyResult(i, result.Err)
-			continue
+	draft := newDraft()
+	defer draft.free()
+	h.answer(w, http.StatusOK, wire.TypeJSON, wire.ResultSeq(func(yield func(wire.Result) bool) {
+		rest := decided
+		for i, hit := range in.Hits {
+			event, err := rules.Event(hit.Event)
+			var result hierarchy.Result
+			if err == nil {
+				result, rest = rest[0], rest[1:]
+				err = result.Err
+			}
+			out := wire.Result{Status: statusOf(result.Decision)}
+			if err != nil {
+				out = faultyResult(i, err)
+			} else {
+				out.Decision = draft.decisionOf(event, result.Decision)
+			}
+			if !yield(out) {
+				return
+			}
 		}
-		decision := decisionOf(hits[n].Event, result.Decision)
-		out.Results[i] = wire.Result{Status: statusOf(result.Decision), Decision: &decision}
-	}
-	return out, nil
+	}))
+	return nil
 }
 
 // faultyResult is the result of the i-th hit of a batch, which is at fault.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -37,55 +36,53 @@ func setRateLimitHeaders(header http.Header, rules *events.Rules, _ *events.Even
 // without more reads, and a 0 would tell clients that pace themselves by r and t
 // to send all that remains at once.
 func setStructured(header http.Header, limits []hierarchy.LimitState) {
-	var policies, states structuredList
-	for _, s := range limits {
-		if s.Shadow {
-			continue
-		}
-		policies.add(s.Name)
-		policies.param("q", s.N)
-		policies.param("w", int64(s.Window/time.Second))
-		if unknown(s) {
-			continue
-		}
-		states.add(s.Name)
-		states.param("r", remaining(s))
-		if !s.Allowed && s.Reset != hierarchy.Never {
-			states.param("t", int64(s.Reset))
+	var space [512]byte // for most of them
+	list := structuredList(space[:0])
+	for i := range limits {
+		if s := &limits[i]; !s.Shadow {
+			list = list.add(0, s.Name).param(";q=", s.N).param(";w=", int64(s.Window/time.Second))
 		}
 	}
-	policies.set(header, "RateLimit-Policy")
-	states.set(header, "RateLimit")
+	states := len(list)
+	for i := range limits {
+		s := &limits[i]
+		if s.Shadow || unknown(s) {
+			continue
+		}
+		list = list.add(states, s.Name).param(";r=", remaining(s))
+		if !s.Allowed && s.Reset != hierarchy.Never {
+			list = list.param(";t=", int64(s.Reset))
+		}
+	}
+	text := string(list)
+	setFields(header, field{policyField, text[:states]}, field{stateField, text[states:]})
 }
 
-// structuredList is a list of strings with integers for parameters, as structured
-// fields (RFC 9651) write it. A library for all of them takes ten times the time,
-// on every hit; the tests have one read what this writes.
+var (
+	policyField = http.CanonicalHeaderKey("RateLimit-Policy")
+	stateField  = http.CanonicalHeaderKey("RateLimit")
+)
+
+// structuredList are lists of strings with integers for parameters, as structured
+// fields (RFC 9651) write them, one list behind the other. A library for all of
+// them takes ten times the time, on every hit; the tests have one read what this
+// writes.
 type structuredList []byte
 
-// add adds the name of a limit, in which nothing has to be escaped.
-func (l *structuredList) add(name string) {
-	if len(*l) > 0 {
-		*l = append(*l, ", "...)
+// add adds the name of a limit, in which nothing has to be escaped, to the list
+// that begins there.
+func (l structuredList) add(begin int, name string) structuredList {
+	if len(l) > begin {
+		l = append(l, ", "...)
 	}
-	*l = append(*l, '"')
-	*l = append(*l, name...)
-	*l = append(*l, '"')
+	l = append(l, '"')
+	l = append(l, name...)
+	return append(l, '"')
 }
 
 // param adds a parameter to the string added last.
-func (l *structuredList) param(name string, value int64) {
-	*l = append(*l, ';')
-	*l = append(*l, name...)
-	*l = append(*l, '=')
-	*l = strconv.AppendInt(*l, value, 10)
-}
-
-// set sets the header. There are no empty lists.
-func (l *structuredList) set(header http.Header, name string) {
-	if len(*l) > 0 {
-		header.Set(name, string(*l))
-	}
+func (l structuredList) param(name string, value int64) structuredList {
+	return strconv.AppendInt(append(l, name...), value, 10)
 }
 
 // setTightest sets X-RateLimit-Limit, -Remaining and -Reset, the latter in seconds
@@ -96,7 +93,7 @@ func setTightest(header http.Header, limits []hierarchy.LimitState) {
 		return
 	}
 	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
-	header.Set("X-RateLimit-Remaining", strconv.FormatInt(remaining(s), 10))
+	header.Set("X-RateLimit-Remaining", strconv.FormatInt(remaining(&s), 10))
 	if s.Reset != hierarchy.Never {
 		header.Set("X-RateLimit-Reset", strconv.FormatInt(int64(s.Reset), 10))
 	}
@@ -106,17 +103,20 @@ func setTightest(header http.Header, limits []hierarchy.LimitState) {
 // those that deny the one that does it for longest, else the one with the least
 // remaining. Of equals it is the first.
 func tightest(limits []hierarchy.LimitState) (tightest hierarchy.LimitState, found bool) {
-	minded := slices.DeleteFunc(slices.Clone(limits), func(s hierarchy.LimitState) bool { return s.Shadow || unknown(s) })
-	if len(minded) == 0 {
-		return hierarchy.LimitState{}, false
+	for i := range limits {
+		s := &limits[i]
+		if s.Shadow || unknown(s) {
+			continue
+		}
+		if !found || cmp.Or(cmp.Compare(denies(&tightest), denies(s)), cmp.Compare(remaining(s), remaining(&tightest))) < 0 {
+			tightest, found = *s, true
+		}
 	}
-	return slices.MinFunc(minded, func(a, b hierarchy.LimitState) int {
-		return cmp.Or(cmp.Compare(denies(b), denies(a)), cmp.Compare(remaining(a), remaining(b)))
-	}), true
+	return tightest, found
 }
 
 // denies returns for how long the limit denies the hit: 0 where it does not.
-func denies(s hierarchy.LimitState) int64 {
+func denies(s *hierarchy.LimitState) int64 {
 	switch {
 	case s.Allowed:
 		return 0

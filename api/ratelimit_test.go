@@ -95,6 +95,28 @@ func TestTheHeadersOfTheContract(t *testing.T) {
 	assert.Equal(t, []string{"60"}, header.Values("Retry-After"))
 }
 
+// Whoever is around the handler may add to a header, or change what is there: of
+// another header, and of another answer, that is not the header.
+func TestHeadersShareNothing(t *testing.T) {
+	l := newLimits(t, "headers: [ratelimit, x-ratelimit]\nevents: {e: {limits: [{per: ip, rate: 1/d}]}}")
+	l.hit(t)
+	first := l.hit(t).Header()
+	require.Len(t, first, 9)
+	second := l.hit(t).Header()
+	want := second.Clone()
+	for name := range first {
+		first.Add(name, "added")
+		first[name][0] = "changed"
+	}
+	for name := range second {
+		second.Add(name, "added")
+	}
+	for name, values := range want {
+		assert.Equal(t, []string{"changed", "added"}, first[name])
+		assert.Equal(t, append(values, "added"), second[name])
+	}
+}
+
 func TestRulesChooseTheHeaders(t *testing.T) {
 	for headers, want := range map[string][2]bool{ // RateLimit, X-RateLimit
 		"":                                    {true, false},

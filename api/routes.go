@@ -20,14 +20,15 @@ func (h *handler) routes() http.Handler {
 	post := func(path string, do action) {
 		router.Handle(path, h.serve(do)).Methods(http.MethodPost)
 	}
+	// The router tries one route after the other: what is asked most comes first.
+	post("/v1/events/{event}/hit", h.onEvent(h.hit))
+	post("/v1/batch", h.batch)
 	get("/v1/events", h.reply(h.events))
 	get("/v1/events/{event}", h.onEvent(h.replyOn(h.event)))
 	get("/v1/events/{event}/count", h.onEvent(h.replyOn(h.count)))
 	get("/v1/events/{event}/history", h.onEvent(h.replyOn(h.history)))
 	get("/v1/events/{event}/check", h.onEvent(h.check))
 	post("/v1/events/{event}/increment", h.onEvent(h.replyOn(h.increment)))
-	post("/v1/events/{event}/hit", h.onEvent(h.hit))
-	post("/v1/batch", h.reply(h.batch))
 	router.Handle("/v1/events/{event}/counters", h.serve(bodiless(h.onEvent(h.replyOn(h.reset))))).Methods(http.MethodDelete)
 	router.Handle("/v1/authorize/{event}", h.serve(h.onEvent(h.authorize)))
 	get("/healthz", h.reply(h.alive))
@@ -44,8 +45,8 @@ func (h *handler) routes() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The router would take an encoded slash for one between parts of the path;
-		// no part has one.
-		if strings.Contains(strings.ToUpper(r.URL.EscapedPath()), "%2F") {
+		// no part has one. A path without a raw form has nothing encoded that matters.
+		if r.URL.RawPath != "" && strings.Contains(strings.ToUpper(r.URL.EscapedPath()), "%2F") {
 			router.NotFoundHandler.ServeHTTP(w, r)
 			return
 		}

@@ -1,0 +1,160 @@
+package wire_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/wire"
+)
+
+type appender interface {
+	AppendTo([]byte) ([]byte, error)
+}
+
+// equalMarshal holds what a body appends against what json.Marshal gives for want.
+func equalMarshal(t *testing.T, body appender, want any) {
+	t.Helper()
+	text, wrong := json.Marshal(want)
+	const before = `x[`
+	appended, err := body.AppendTo([]byte(before))
+	require.Equal(t, wrong == nil, err == nil, "%v, %v", wrong, err)
+	if wrong == nil {
+		require.Equal(t, before+string(text), string(appended))
+	}
+}
+
+// results returns the sequence of those.
+func results(all []wire.Result) wire.ResultSeq { return wire.ResultSeq(slices.Values(all)) }
+
+// variants returns the zero value, and values in which one field after the other,
+// at any depth, is what else it can be. A field that is added to a body is among
+// them without a word here.
+func variants(t reflect.Type) []reflect.Value {
+	all := []reflect.Value{reflect.Zero(t)}
+	with := func(set func(v reflect.Value)) {
+		v := reflect.New(t).Elem()
+		set(v)
+		all = append(all, v)
+	}
+	switch {
+	case t == reflect.TypeFor[wire.Moment]():
+		for _, at := range []time.Time{time.Unix(0, 0).UTC(), time.Unix(1773531033, 5e8), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)} {
+			all = append(all, reflect.ValueOf(wire.Moment{Time: at}))
+		}
+	case t.Kind() == reflect.String:
+		for _, s := range []string{"ip:203.0.113.9", "\"\\/\x00\x1f\x7f\u2028<&>", "naïve ✓ 😀", "\xff"} {
+			with(func(v reflect.Value) { v.SetString(s) })
+		}
+	case t.Kind() == reflect.Bool:
+		with(func(v reflect.Value) { v.SetBool(true) })
+	case t.Kind() == reflect.Int64 || t.Kind() == reflect.Int:
+		for _, n := range []int64{1, -1, 429, 1<<63 - 1, -1 << 63} {
+			with(func(v reflect.Value) { v.SetInt(n) })
+		}
+	case t.Kind() == reflect.Pointer:
+		for _, to := range variants(t.Elem()) {
+			with(func(v reflect.Value) {
+				v.Set(reflect.New(t.Elem()))
+				v.Elem().Set(to)
+			})
+		}
+	case t.Kind() == reflect.Slice:
+		with(func(v reflect.Value) { v.Set(reflect.MakeSlice(t, 0, 0)) })
+		for _, one := range variants(t.Elem()) {
+			with(func(v reflect.Value) { v.Set(reflect.Append(v, one)) })
+			with(func(v reflect.Value) { v.Set(reflect.Append(v, reflect.Zero(t.Elem()), one, one)) })
+		}
+	case t.Kind() == reflect.Struct:
+		for i := range t.NumField() {
+			for _, one := range variants(t.Field(i).Type) {
+				with(func(v reflect.Value) { v.Field(i).Set(one) })
+			}
+		}
+	default:
+		panic(fmt.Sprintf("a %s is none of the bodies' types", t))
+	}
+	return all
+}
+
+func TestAppendIsMarshal(t *testing.T) {
+	decisions := variants(reflect.TypeFor[wire.Decision]())
+	assert.Greater(t, len(decisions), 100)
+	for _, v := range decisions {
+		d := v.Interface().(wire.Decision)
+		equalMarshal(t, &d, d)
+	}
+	for _, v := range variants(reflect.TypeFor[wire.Denial]()) {
+		d := v.Interface().(wire.Denial)
+		equalMarshal(t, &d, d)
+	}
+	all := variants(reflect.TypeFor[wire.Results]())
+	assert.Greater(t, len(all), 400)
+	for _, v := range all {
+		r := v.Interface().(wire.Results)
+		equalMarshal(t, results(r.Results), r)
+	}
+}
+
+// FuzzAppend puts what it is given into all fields at once.
+func FuzzAppend(f *testing.F) {
+	f.Add("ip-5-per-1m", "ip:203.0.113.9", int64(1773531033), int64(5), int64(0), uint16(0xffff))
+	f.Add("\"\\\x00\u2028", "\xc3", int64(-1), int64(-1<<63), int64(1<<63-1), uint16(0x1234))
+	f.Fuzz(func(t *testing.T, name, feature string, at, n, m int64, flags uint16) {
+		flag := func(i int) bool { return flags>>i&1 == 1 }
+		pointer := func(i int, n int64) *int64 {
+			if !flag(i) {
+				return nil
+			}
+			return &n
+		}
+		moment, err := wire.ParseMoment(fmt.Sprint(at))
+		if err != nil {
+			t.Skip()
+		}
+		limit := wire.LimitState{
+			Name: name, Feature: feature, Limit: n, Window: name, Count: m, Remaining: n, Reset: pointer(0, m), Allowed: flag(1),
+			Shadow: flag(2), Over: flag(3), Incomplete: flag(4), OnError: feature,
+		}
+		if flag(5) {
+			limit.Exact = new(flag(6))
+		}
+		decision := wire.Decision{Allowed: flag(7), Event: name, At: moment, RetryAfter: pointer(8, n), Limits: make([]wire.LimitState, flags>>9&3)}
+		for i := range decision.Limits {
+			decision.Limits[i] = limit
+		}
+		equalMarshal(t, &decision, decision)
+
+		problem := wire.Problem{Type: name, Title: feature, Status: int(n), Detail: feature, Errors: make([]wire.Fault, flags>>11&3)}
+		for i := range problem.Errors {
+			problem.Errors[i] = wire.Fault{Detail: name, Pointer: feature, Parameter: name}
+		}
+		denial := wire.Denial{Problem: problem, Decision: decision, ViolatedPolicies: slices.Repeat([]string{name}, int(flags>>13&3))}
+		equalMarshal(t, &denial, denial)
+
+		all := []wire.Result{{Status: int(m), Decision: &decision}, {Status: int(n), Problem: &problem}, {Decision: &decision, Problem: &problem}, {}}
+		all = all[flags>>14:]
+		equalMarshal(t, results(all), wire.Results{Results: all})
+	})
+}
+
+// What is appended takes no memory but that of the text.
+func TestAppendAllocatesNothing(t *testing.T) {
+	limit := wire.LimitState{Name: "ip-5-per-1m", Feature: "ip:203.0.113.9", Window: "1m", Reset: new(int64(17))}
+	d := wire.Denial{
+		Problem:  wire.Problem{Type: wire.TypeQuotaExceeded, Title: "x", Status: 429, Detail: "y"},
+		Decision: wire.Decision{Event: "e", At: wire.Moment{Time: time.Unix(1773531033, 0)}, Limits: []wire.LimitState{limit, limit, limit, limit}},
+	}
+	b := make([]byte, 0, 4<<10)
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		if _, err := d.AppendTo(b); err != nil {
+			t.Error(err)
+		}
+	}))
+}
