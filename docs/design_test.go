@@ -118,7 +118,7 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
 		"github.com/fsnotify/fsnotify":                   {"cmd/counterd/rulesfile.go"},
 		"github.com/prometheus/client_golang/prometheus": {"cmd/counterd/metrics.go"},
-		"github.com/coocood/freecache":                    {"hierarchy/cache.go"},
+		"github.com/coocood/freecache":                   {"hierarchy/cache.go"},
 	} {
 		found := 0
 		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
