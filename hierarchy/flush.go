@@ -145,7 +145,7 @@ func (f *flush) free() {
 		clear(c.checks)
 		clear(c.places)
 		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0]}
-		c.begin("")
+		c.id, c.cache = "", nil
 	}
 	for _, check := range f.checks.handedOut() {
 		check.rule, check.limit = nil, events.Limit{}
@@ -199,9 +199,6 @@ func (f *flush) claim(a *applied) *claim {
 		return c
 	}
 	c := f.claims.next()
-	if c.known == nil {
-		c.known = map[uint64]int64{}
-	}
 	c.begin(a.id)
 	c.counter, c.countAll, c.store = a.counter, a.rule.Count == events.CountAll, f.l.store
 	c.finest, _ = levels(a.counter)

@@ -6,13 +6,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/kamstrup/intmap"
 )
 
 // reader makes the trips for one counter, and keeps what they find: the values of
 // buckets. It is used again for others.
 type reader struct {
 	id     string // the counter's
-	known  map[uint64]int64
+	known  *intmap.Map[uint64, int64]
 	adds   []uint64
 	expire []int64
 	reads  []uint64
@@ -24,10 +26,13 @@ type reader struct {
 	records []byte       // of closed buckets that are known
 }
 
+// fewBuckets is enough for a hit far from its limits.
+const fewBuckets = 16
+
 // asked stands for the value of a bucket that is being read.
 const asked = -1
 
-var readers = sync.Pool{New: func() any { return &reader{known: map[uint64]int64{}} }}
+var readers = sync.Pool{New: func() any { return new(reader) }}
 
 func newReader(id string) *reader {
 	r := readers.Get().(*reader)
@@ -43,7 +48,10 @@ func (r *reader) free() {
 // begin forgets the counter before.
 func (r *reader) begin(id string) {
 	r.id, r.cache, r.records = id, nil, r.records[:0]
-	clear(r.known)
+	if r.known == nil {
+		r.known = intmap.New[uint64, int64](fewBuckets)
+	}
+	r.known.Clear()
 	r.adds, r.expire = r.adds[:0], r.expire[:0]
 	r.reads = r.reads[:0]
 }
@@ -64,7 +72,7 @@ func (r *reader) recall(at int64) {
 	alive := 0
 	for i := 0; i+recordBytes <= len(r.records); i += recordBytes {
 		if rec := recordAt(r.records[i:]); rec.read <= at && at-rec.read < int64(closedLife) {
-			r.known[rec.bucket] = rec.value
+			r.known.Put(rec.bucket, rec.value)
 			alive += copy(r.records[alive:], r.records[i:i+recordBytes])
 		}
 	}
@@ -73,7 +81,7 @@ func (r *reader) recall(at int64) {
 
 // forgetOpen forgets what is known of buckets that hits may still change.
 func (r *reader) forgetOpen(now time.Time) {
-	clear(r.known)
+	r.known.Clear()
 	if r.cache != nil {
 		r.recall(r.cache.since(now))
 	}
@@ -88,8 +96,7 @@ func (r *reader) add(b Bucket, expires int64) {
 // want has the next trip read a bucket, unless it is known or wanted already.
 func (r *reader) want(b Bucket) {
 	id := b.ID()
-	if _, known := r.known[id]; !known {
-		r.known[id] = asked
+	if _, added := r.known.PutIfNotExists(id, asked); added {
 		r.reads = append(r.reads, id)
 	}
 }
@@ -102,13 +109,13 @@ func (r *reader) wantAll(cover Cover) {
 }
 
 // value returns what the bucket holds, 0 where that is not known.
-func (r *reader) value(b Bucket) int64 { return r.known[b.ID()] }
+func (r *reader) value(b Bucket) int64 {
+	value, _ := r.known.Get(b.ID())
+	return value
+}
 
 // knows reports whether it is known.
-func (r *reader) knows(b Bucket) bool {
-	_, known := r.known[b.ID()]
-	return known
-}
+func (r *reader) knows(b Bucket) bool { return r.known.Has(b.ID()) }
 
 // trip adds by to the buckets that add named, where it is not 0, and reads those
 // that want named. What is known of the former is without by. It returns how many
@@ -127,18 +134,18 @@ func (r *reader) trip(ctx context.Context, store Store, by int64, began time.Tim
 	landed, err = store.Trip(ctx, r.id, by, adds, expire, r.reads, r.values)
 	if err != nil {
 		for _, bucket := range r.reads {
-			delete(r.known, bucket)
+			r.known.Del(bucket)
 		}
 		r.reads = r.reads[:0]
 		return landed, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	for i, bucket := range adds {
-		r.known[bucket] = r.values[i] - by
+		r.known.Put(bucket, r.values[i]-by)
 	}
 	remembered := len(r.records)
 	for i, bucket := range r.reads {
 		value := r.values[len(adds)+i]
-		r.known[bucket] = value
+		r.known.Put(bucket, value)
 		if r.cache != nil && bucketOf(bucket).Last() < r.closed {
 			r.records = appendRecord(r.records, record{bucket, value, r.cache.since(began)})
 		}

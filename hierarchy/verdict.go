@@ -123,8 +123,8 @@ func (f *flush) takeBack() {
 		}
 		// What is read from here on holds what stays.
 		for _, bucket := range c.adds {
-			if _, known := c.known[bucket]; known {
-				c.known[bucket] += c.taken
+			if value, known := c.known.Get(bucket); known {
+				c.known.Put(bucket, value+c.taken)
 			}
 		}
 	}
