@@ -88,14 +88,16 @@ type claim struct {
 	checks   []*check
 	tiles    Cover // memory for a cover
 
-	store  Store     // that is asked: the shared one, or after its failure the local one
-	local  bool      // it is the local one
-	err    error     // why the shared one could not be asked
-	began  time.Time // when the trip that decided did
-	adding int64     // cost of the flush's hits that add to it
-	places []place   // where that was added
-	taken  int64     // of what the flush added, what stays
-	stuck  bool      // what should have been taken back was not
+	store  Store                          // that is asked: the shared one, or after its failure the local one
+	local  bool                           // it is the local one
+	err    error                          // why the shared one could not be asked
+	began  time.Time                      // when the trip that decided did
+	adding int64                          // cost of the flush's hits that add to it
+	added  bool                           // a trip was made for that
+	places []place                        // where that was added
+	wait   func() (landed int, err error) // for the trip that is under way
+	taken  int64                          // of what the flush added, what stays
+	stuck  bool                           // what should have been taken back was not
 	marked uint64
 }
 
@@ -311,7 +313,17 @@ func (f *flush) claimsOf(p path) []*claim {
 
 // look decides the hits that look on exact sums, and lets those add that find room.
 func (f *flush) look() {
-	f.sideBySide(f.claimsOf(looking), (*flush).lookAt)
+	claims := f.claimsOf(looking)
+	now := f.l.now()
+	for _, c := range claims {
+		c.began = now
+		c.remember(f.l.cache, now, f.closed())
+		c.wantExactly()
+	}
+	f.travel(claims, now)
+	for _, c := range claims {
+		c.sum()
+	}
 	for _, h := range f.hits.handedOut() {
 		if h.path != looking {
 			continue
@@ -323,14 +335,63 @@ func (f *flush) look() {
 	}
 }
 
-// lookAt reads what the exact sums of the claim's limits need.
-func (f *flush) lookAt(c *claim) {
-	c.began = f.l.now()
-	c.remember(f.l.cache, c.began, f.closed())
-	if err := f.readExactly(c); err != nil {
+// travel makes the trips of the claims that add or want something, side by side. It
+// ends when all have. Those that fail do without the store from then on.
+func (f *flush) travel(claims []*claim, now time.Time) {
+	starter, starts := f.l.store.(Starter)
+	switch {
+	case len(claims) == 0:
+	case len(claims) == 1:
+		f.send(claims[0], now)
+	case !starts:
+		f.sideBySide(claims, func(f *flush, c *claim) { f.send(c, now) })
+	default:
+		for _, c := range claims {
+			switch {
+			case c.local:
+				f.send(c, now)
+			case c.travels():
+				c.wait = c.start(f.ctx, starter, c.due())
+			}
+		}
+		for _, c := range claims {
+			if c.wait != nil {
+				landed, err := c.wait()
+				c.wait = nil
+				f.arrived(c, landed, c.unpack(c.due(), now, err))
+			}
+		}
+	}
+}
+
+// travels reports whether the claim's next trip has anything to do.
+func (c *claim) travels() bool { return c.due() > 0 || len(c.reads) > 0 }
+
+// due returns what the claim's next trip adds.
+func (c *claim) due() int64 {
+	if c.added {
+		return 0
+	}
+	return c.adding
+}
+
+// send makes the claim's next trip, if it has anything to do.
+func (f *flush) send(c *claim, now time.Time) {
+	if c.travels() {
+		landed, err := c.trip(f.ctx, c.store, c.due(), now)
+		f.arrived(c, landed, err)
+	}
+}
+
+// arrived notes what the trip has added.
+func (f *flush) arrived(c *claim, landed int, err error) {
+	if c.due() > 0 {
+		c.places = append(c.places, place{c.store, landed})
+		c.added = true
+	}
+	if err != nil {
 		f.fail(c, err)
 	}
-	c.sum()
 }
 
 // closed returns the second before which buckets have to end to be closed.
@@ -358,36 +419,38 @@ func (f *flush) add() {
 			}
 		}
 	}
-	f.sideBySide(f.claimsOf(adding), (*flush).addTo)
+	claims := f.claimsOf(adding)
+	now := f.l.now()
+	for _, c := range claims {
+		if !c.readable() {
+			c.added = true // no: its server has just failed to answer a look
+			continue
+		}
+		c.began = now
+		if c.cache == nil && !c.local {
+			c.remember(f.l.cache, now, f.closed())
+		} else {
+			c.forgetOpen(now)
+		}
+		c.nameAdds(f)
+		c.wantOthers()
+	}
+	f.travel(claims, now)
+	open := claims[:0]
+	for _, c := range claims {
+		c.bound()
+		if c.readable() && c.wantOpenEdges() {
+			open = append(open, c)
+		}
+	}
+	f.travel(open, now)
+	for _, c := range open {
+		c.sum()
+	}
 }
 
-// addTo makes the trips of a claim that hits add to.
-func (f *flush) addTo(c *claim) {
-	if !c.readable() {
-		return // its server has just failed to answer a look
-	}
-	c.began = f.l.now()
-	if c.cache == nil && !c.local {
-		c.remember(f.l.cache, c.began, f.closed())
-	} else {
-		c.forgetOpen(c.began)
-	}
-	if err := f.addAndRead(c); err != nil {
-		f.fail(c, err)
-	}
-	c.bound()
-	if !c.readable() || !c.wantOpenEdges() {
-		return
-	}
-	if err := f.read(c); err != nil {
-		f.fail(c, err)
-	}
-	c.sum()
-}
-
-// addAndRead makes the trip of a claim that hits add to.
-func (f *flush) addAndRead(c *claim) error {
-	c.nameAdds(f)
+// wantOthers wants what bounds the limits, beside what the adds return.
+func (c *claim) wantOthers() {
 	for _, check := range c.checks {
 		for n := check.span.row.First; n <= check.span.row.Last; n++ {
 			if n != check.span.head {
@@ -395,9 +458,6 @@ func (f *flush) addAndRead(c *claim) error {
 			}
 		}
 	}
-	landed, err := c.trip(f.ctx, c.store, c.adding, c.began)
-	c.places = append(c.places, place{c.store, landed})
-	return err
 }
 
 // nameAdds names the buckets that the claim's hits add to.
@@ -412,22 +472,12 @@ func (c *claim) nameAdds(f *flush) {
 	}
 }
 
-// readExactly reads the buckets that the exact sums of the limits need.
-func (f *flush) readExactly(c *claim) error {
+// wantExactly wants the buckets that the exact sums of the limits need.
+func (c *claim) wantExactly() {
 	for _, check := range c.checks {
 		c.tiles = check.span.cover(c.tiles[:0], c.finest)
 		c.wantAll(c.tiles)
 	}
-	return f.read(c)
-}
-
-// read reads what is wanted, in one trip.
-func (f *flush) read(c *claim) error {
-	if len(c.reads) == 0 {
-		return nil
-	}
-	_, err := c.trip(f.ctx, c.store, 0, f.l.now())
-	return err
 }
 
 // fail has the claim do without the shared store. Where a rule says so, this
@@ -440,19 +490,15 @@ func (f *flush) fail(c *claim, err error) {
 		c.local = false
 		return
 	}
-	c.local, c.store, c.cache = true, f.l.local, nil
+	c.local, c.store, c.cache, c.added = true, f.l.local, nil, false
 	c.forgetOpen(f.began)
-	err = nil
 	if c.adding > 0 {
-		err = f.addAndRead(c)
+		c.wantOthers()
+		f.send(c, f.began)
 	}
-	if err == nil {
-		err = f.readExactly(c)
-	}
-	if err != nil {
-		f.l.report(err)
-		c.local = false
-		return
+	if c.local {
+		c.wantExactly()
+		f.send(c, f.began)
 	}
 	c.sum()
 }

@@ -19,11 +19,13 @@ type reader struct {
 	expire []int64
 	reads  []uint64
 	values []int64
+	adding int // how many of the adds are in the trip: all, or none
 
 	cache   *BucketCache // nil: none
 	key     []byte       // the ID
 	closed  int64        // buckets that end before this second are closed
 	records []byte       // of closed buckets that are known
+	before  uint32       // what the cache wants for what the trip reads
 }
 
 // fewBuckets is enough for a hit far from its limits.
@@ -121,38 +123,53 @@ func (r *reader) knows(b Bucket) bool { return r.known.Has(b.ID()) }
 // that want named. What is known of the former is without by. It returns how many
 // adds were acknowledged; with an error nothing more is known than before.
 func (r *reader) trip(ctx context.Context, store Store, by int64, began time.Time) (landed int, err error) {
-	adds, expire := r.adds, r.expire
+	r.pack(by)
+	landed, err = store.Trip(ctx, r.id, by, r.adds[:r.adding], r.expire[:r.adding], r.reads, r.values)
+	return landed, r.unpack(by, began, err)
+}
+
+// start begins a trip. The function that it returns ends it.
+func (r *reader) start(ctx context.Context, store Starter, by int64) (wait func() (int, error)) {
+	r.pack(by)
+	return store.Start(ctx, r.id, by, r.adds[:r.adding], r.expire[:r.adding], r.reads, r.values)
+}
+
+// pack prepares a trip.
+func (r *reader) pack(by int64) {
+	r.adding = len(r.adds)
 	if by == 0 {
-		adds, expire = nil, nil
+		r.adding = 0
 	}
-	var before uint32
 	if r.cache != nil {
-		before = r.cache.changed(r.key)
+		r.before = r.cache.changed(r.key)
 	}
-	n := len(adds) + len(r.reads)
+	n := r.adding + len(r.reads)
 	r.values = slices.Grow(r.values[:0], n)[:n]
-	landed, err = store.Trip(ctx, r.id, by, adds, expire, r.reads, r.values)
+}
+
+// unpack takes in what a trip has found that began at the moment.
+func (r *reader) unpack(by int64, began time.Time, err error) error {
 	if err != nil {
 		for _, bucket := range r.reads {
 			r.known.Del(bucket)
 		}
 		r.reads = r.reads[:0]
-		return landed, fmt.Errorf("%w: %w", ErrStore, err)
+		return fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	for i, bucket := range adds {
+	for i, bucket := range r.adds[:r.adding] {
 		r.known.Put(bucket, r.values[i]-by)
 	}
 	remembered := len(r.records)
 	for i, bucket := range r.reads {
-		value := r.values[len(adds)+i]
+		value := r.values[r.adding+i]
 		r.known.Put(bucket, value)
 		if r.cache != nil && bucketOf(bucket).Last() < r.closed {
 			r.records = appendRecord(r.records, record{bucket, value, r.cache.since(began)})
 		}
 	}
 	r.reads = r.reads[:0]
-	if r.cache != nil && len(r.records) > remembered {
-		r.cache.keep(r.key, r.records, before)
+	if len(r.records) > remembered {
+		r.cache.keep(r.key, r.records, r.before)
 	}
-	return landed, nil
+	return nil
 }

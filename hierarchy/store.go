@@ -35,3 +35,13 @@ type Store interface {
 	// them may be left. Each bucket may take a round trip.
 	Delete(ctx context.Context, counter string, buckets []uint64) error
 }
+
+// Starter is a Store that can have many trips of one caller under way without a
+// goroutine for each. A Limiter makes use of it for hits on several counters.
+type Starter interface {
+	Store
+	// Start begins what Trip makes, and returns without waiting for it. The function
+	// wait does, and returns what Trip would have; it has to be called, once. Until it
+	// has returned the slices are the trip's.
+	Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error))
+}

@@ -64,7 +64,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog.Logger) (*hierarchy.Limiter, error) {
 	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store:   store,
+		Store:   store.Store,
 		Local:   newEmbedded(log),
 		Grace:   s.grace,
 		Timeout: s.timeout,
