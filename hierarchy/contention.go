@@ -31,10 +31,13 @@ type crowd struct {
 // leaveUnsettled finds the denied hits that should try again, or should have if the
 // time for it were not over.
 func (f *flush) leaveUnsettled(try int) {
-	now := f.l.now()
+	var now time.Time
 	for _, h := range f.hits.handedOut() {
 		if h.path != adding && h.path != looking || h.allowed || h.refused || h.stale || !h.ofTheMoment() {
 			continue
+		}
+		if now.IsZero() {
+			now = f.l.now()
 		}
 		h.doubtful = h.path == adding && !h.inOneOrder() || h.path == looking && f.crowded(h, now)
 		h.unsettled = h.doubtful && try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil

@@ -2,6 +2,7 @@ package hierarchy
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,11 +10,15 @@ import (
 const (
 	// denialLife is how long a denial is remembered, from the beginning of the
 	// trip that showed it.
-	denialLife = time.Second
-	// maxDenials bounds the memory of denials, in each of its shards. Beyond it those
-	// whose time is over are forgotten, and if that does not help, all.
-	maxDenials   = 1 << 10
+	denialLife   = time.Second
 	denialShards = 64
+	// maxDenying bounds the counters whose denials are remembered, in each of the
+	// shards. Beyond it those whose time is over are forgotten, and if that does not
+	// help, all.
+	maxDenying = 1 << 10
+	// maxDenials bounds the denials of one counter, by hits of different costs and
+	// limits. Beyond it the oldest is forgotten.
+	maxDenials = 16
 )
 
 // denials remembers which counters denied. While a denial is remembered it is given
@@ -26,26 +31,34 @@ type denials struct {
 }
 
 type denialShard struct {
-	mu   sync.RWMutex
-	list map[denialKey]*denial
+	mu      sync.RWMutex
+	denying map[string][]*denial // by the counter's ID; the lists are not changed, but replaced
 }
 
 func newDenials() *denials { return &denials{seed: maphash.MakeSeed()} }
 
-func (d *denials) shardOf(key denialKey) *denialShard {
-	return &d.shards[maphash.String(d.seed, key.counter)%denialShards]
+func (d *denials) shardOf(counter string) *denialShard {
+	return &d.shards[maphash.String(d.seed, counter)%denialShards]
 }
 
-// denialKey is what a denial depends on: the counter, its limits, the cost.
+// of returns the denials of the counter.
+func (d *denials) of(counter string) []*denial {
+	shard := d.shardOf(counter)
+	shard.mu.RLock()
+	defer shard.mu.RUnlock()
+	return shard.denying[counter]
+}
+
+// denialKey is what a denial of a counter depends on: its limits and the cost.
 type denialKey struct {
-	counter string
-	limits  uint64 // a hash
-	cost    int64
+	limits uint64 // a hash
+	cost   int64
 }
 
 // denial is what is remembered of a counter: how each of its limits stood. It is
 // not changed once it is in the list.
 type denial struct {
+	key    denialKey
 	until  time.Time
 	limits []stood // in the order of the claim's checks
 }
@@ -73,53 +86,86 @@ func keyOf(c *claim, cost int64) denialKey {
 		hash = (hash ^ uint64(check.limit.Window)) * 1099511628211
 		hash = (hash ^ uint64(check.ceiling)) * 1099511628211
 	}
-	return denialKey{c.id, hash, cost}
+	return denialKey{hash, cost}
 }
 
 // recall returns the denial that is remembered now, or nil; wary is true where one
 // was and no room has been seen since.
-func (d *denials) recall(key denialKey, now time.Time) (remembered *denial, wary bool) {
-	shard := d.shardOf(key)
-	shard.mu.RLock()
-	found := shard.list[key]
-	shard.mu.RUnlock()
-	if found == nil || now.Before(found.until) {
-		return found, false
+func (d *denials) recall(counter string, key func() denialKey, now time.Time) (remembered *denial, wary bool) {
+	known := d.of(counter)
+	if len(known) == 0 {
+		return nil, false
 	}
-	return nil, true
-}
-
-func (d *denials) remember(key denialKey, found *denial, now time.Time) {
-	shard := d.shardOf(key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if shard.list == nil {
-		shard.list = map[denialKey]*denial{}
-	}
-	if len(shard.list) >= maxDenials {
-		for key, old := range shard.list {
-			if !now.Before(old.until) {
-				delete(shard.list, key)
+	of := key()
+	for _, found := range known {
+		if found.key == of {
+			if now.Before(found.until) {
+				return found, false
 			}
-		}
-		if len(shard.list) >= maxDenials {
-			clear(shard.list)
+			return nil, true
 		}
 	}
-	shard.list[key] = found
+	return nil, false
 }
 
-func (d *denials) forget(key denialKey) {
-	shard := d.shardOf(key)
+// remember keeps the denial, as of now.
+func (d *denials) remember(counter string, found *denial, now time.Time) {
+	shard := d.shardOf(counter)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	delete(shard.list, key)
+	if shard.denying == nil {
+		shard.denying = map[string][]*denial{}
+	}
+	others := without(shard.denying[counter], found.key)
+	if len(others) == maxDenials {
+		others = others[1:]
+	}
+	if len(shard.denying) >= maxDenying && len(others) == 0 {
+		shard.forgetOver(now)
+	}
+	shard.denying[counter] = append(others, found)
+}
+
+// forgetOver makes room, with the shard locked.
+func (s *denialShard) forgetOver(now time.Time) {
+	for counter, list := range s.denying {
+		if !slices.ContainsFunc(list, func(d *denial) bool { return now.Before(d.until) }) {
+			delete(s.denying, counter)
+		}
+	}
+	if len(s.denying) >= maxDenying {
+		clear(s.denying)
+	}
+}
+
+// without returns the list without the denials of that key.
+func without(list []*denial, key denialKey) []*denial {
+	others := make([]*denial, 0, len(list)+1)
+	for _, d := range list {
+		if d.key != key {
+			others = append(others, d)
+		}
+	}
+	return others
+}
+
+func (d *denials) forget(counter string, key denialKey) {
+	shard := d.shardOf(counter)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	switch list := shard.denying[counter]; {
+	case len(list) == 0:
+	case len(list) == 1 && list[0].key == key:
+		delete(shard.denying, counter)
+	default:
+		shard.denying[counter] = without(list, key)
+	}
 }
 
 func (d *denials) forgetAll() {
 	for i := range d.shards {
 		d.shards[i].mu.Lock()
-		clear(d.shards[i].list)
+		clear(d.shards[i].denying)
 		d.shards[i].mu.Unlock()
 	}
 }

@@ -18,6 +18,7 @@ type flush struct {
 	until     time.Time // when the wait for the store is over
 	ctx       *tripContext
 	checkOnly bool
+	asked     bool // it has looked before it adds
 	again     bool // its hits have been denied before, by a store that answered
 	hits      arena[hit]
 	claims    arena[claim] // each counter once
@@ -119,10 +120,10 @@ type check struct {
 
 var flushes = sync.Pool{New: func() any { return new(flush) }}
 
-// newFlush returns a flush of the requests, with its stamp.
-func (l *Limiter) newFlush(requests ...*request) *flush {
+// newFlush returns a flush of the requests, stamped now.
+func (l *Limiter) newFlush(now time.Time, requests ...*request) *flush {
 	f := flushes.Get().(*flush)
-	f.l, f.began, f.until = l, l.now(), requests[0].until
+	f.l, f.began, f.until = l, now, requests[0].until
 	f.stamp = l.nextStamp(f.began)
 	for _, r := range requests {
 		if r.until.Before(f.until) {
@@ -158,7 +159,7 @@ func (f *flush) free() {
 	clear(f.byID)
 	clear(f.some)
 	clear(f.owing)
-	f.l, f.ctx, f.checkOnly, f.again = nil, nil, false, false
+	f.l, f.ctx, f.checkOnly, f.asked, f.again = nil, nil, false, false, false
 	flushes.Put(f)
 }
 
@@ -262,7 +263,7 @@ func (f *flush) recallHit(h *hit) {
 		if !enforced {
 			continue
 		}
-		found, wary := f.l.denials.recall(keyOf(c, h.cost), f.began)
+		found, wary := f.l.denials.recall(c.id, func() denialKey { return keyOf(c, h.cost) }, f.began)
 		if found == nil && !wary {
 			continue
 		}
@@ -314,13 +315,17 @@ func (f *flush) claimsOf(p path) []*claim {
 // look decides the hits that look on exact sums, and lets those add that find room.
 func (f *flush) look() {
 	claims := f.claimsOf(looking)
-	now := f.l.now()
+	var now time.Time
+	if len(claims) > 0 {
+		now = f.l.now()
+	}
 	for _, c := range claims {
 		c.began = now
 		c.remember(f.l.cache, now, f.closed())
 		c.wantExactly()
 	}
 	f.travel(claims, now)
+	f.asked = len(claims) > 0
 	for _, c := range claims {
 		c.sum()
 	}
@@ -404,7 +409,7 @@ func (f *flush) letAdd(h *hit) {
 		h.uses[i].recalled = nil
 	}
 	for _, c := range h.claims {
-		f.l.denials.forget(keyOf(c, h.cost))
+		f.l.denials.forget(c.id, keyOf(c, h.cost))
 	}
 }
 
@@ -420,7 +425,10 @@ func (f *flush) add() {
 		}
 	}
 	claims := f.claimsOf(adding)
-	now := f.l.now()
+	now := f.began
+	if f.asked {
+		now = f.l.now()
+	}
 	for _, c := range claims {
 		if !c.readable() {
 			c.added = true // no: its server has just failed to answer a look

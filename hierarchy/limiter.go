@@ -66,6 +66,7 @@ type Limiter struct {
 	store   Store
 	local   Store
 	now     func() time.Time
+	real    bool // that is the real time
 	grace   time.Duration
 	timeout time.Duration
 	report  func(error)
@@ -101,7 +102,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		l.report = func(error) {}
 	}
 	if l.now == nil {
-		l.now = time.Now
+		l.now, l.real = time.Now, true
 	}
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
@@ -145,27 +146,36 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 	}
 	r := l.newRequest(ctx, h)
 	defer l.freeRequest(r)
-	f := l.newFlush(r)
-	f.recall()
+	if r.err != nil || l.decidedAtOnce(r) {
+		return r.decision, r.err
+	}
+	now := r.began
 	var g *group
-	switch {
-	case f.hits.all[0].asksNobody():
+	if r.hurried() {
 		g = newGroup(r)
-	case r.hurried():
-		g = newGroup(r)
-	default:
-		if g = l.lines.enter(r); g == nil {
-			f.free()
-			if g = <-r.turn; g != nil {
-				l.lead(g, r)
-			}
+	} else if g = l.lines.enter(r); g == nil {
+		if g = <-r.turn; g == nil {
 			return r.decision, r.err
 		}
+		now = l.now()
 	}
-	if !l.try(f, g, r) {
-		l.lead(g, r)
-	}
+	l.lead(g, r, now)
 	return r.decision, r.err
+}
+
+// decidedAtOnce decides the hit if nobody has to be asked for that: where it is on a
+// deny list, or a denial is remembered.
+func (l *Limiter) decidedAtOnce(r *request) bool {
+	if !r.onDenyList() && !l.mayBeDenied(r) {
+		return false
+	}
+	f := l.newFlush(r.began, r)
+	f.recall()
+	if !f.hits.all[0].asksNobody() {
+		f.free()
+		return false
+	}
+	return l.try(f, newGroup(r), r)
 }
 
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
@@ -189,7 +199,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 		g.requests = append(g.requests, r)
 	}
 	requests := slices.Clone(g.requests)
-	l.lead(g, nil)
+	l.lead(g, nil, requests[0].began)
 	results := make([]Result, len(hits))
 	for i, r := range requests {
 		results[i] = Result{r.decision, r.err}
@@ -198,16 +208,18 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	return results, nil
 }
 
-// lead decides the hits of the group, again and again where they try again. It ends
-// when own is decided, the caller's, or with all of them where that is nil.
-func (l *Limiter) lead(g *group, own *request) {
+// lead decides the hits of the group, for the first time now and again and again where
+// they try again. It ends when own is decided, the caller's, or with all of them where
+// that is nil.
+func (l *Limiter) lead(g *group, own *request, now time.Time) {
 	for {
-		f := l.newFlush(g.requests...)
+		f := l.newFlush(now, g.requests...)
 		f.again = g.try > 0
 		f.recall()
 		if l.try(f, g, own) {
 			return
 		}
+		now = l.now()
 	}
 }
 
@@ -281,7 +293,7 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 		return Decision{}, r.err
 	}
 	r.hurried()
-	f := l.newFlush(r)
+	f := l.newFlush(r.began, r)
 	defer f.free()
 	f.checkOnly = true
 	f.recall()

@@ -42,7 +42,13 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	if r == nil {
 		r = &request{turn: make(chan *group, 1)}
 	}
-	r.ctx, r.cost, r.began, r.until = ctx, h.Cost, l.now(), time.Now().Add(l.timeout)
+	r.ctx, r.cost, r.began = ctx, h.Cost, l.now()
+	// Timeouts are real, whatever clock the stamps are of.
+	if l.real {
+		r.until = r.began.Add(l.timeout)
+	} else {
+		r.until = time.Now().Add(l.timeout)
+	}
 	r.err = r.resolve(h)
 	return r
 }
@@ -70,6 +76,16 @@ func (r *request) resolve(h Hit) error {
 		r.applied = append(r.applied, a)
 	}
 	return nil
+}
+
+// onDenyList reports whether a rule denies the hit without asking.
+func (r *request) onDenyList() bool {
+	return slices.ContainsFunc(r.applied, func(a applied) bool { return a.listing == events.Denied && !a.rule.Shadow })
+}
+
+// mayBeDenied reports whether denials of one of the hit's counters are remembered.
+func (l *Limiter) mayBeDenied(r *request) bool {
+	return slices.ContainsFunc(r.applied, func(a applied) bool { return len(l.denials.of(a.id)) > 0 })
 }
 
 // hurried reports whether the hit's context ends before its wait for the store would,

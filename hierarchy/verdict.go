@@ -166,7 +166,7 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 	if slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil }) {
 		return // it is in the list
 	}
-	found := &denial{until: c.began.Add(denialLife), limits: make([]stood, len(c.checks))}
+	found := &denial{key: keyOf(c, h.cost), until: c.began.Add(denialLife), limits: make([]stood, len(c.checks))}
 	denies := false
 	for i := range h.uses {
 		u := &h.uses[i]
@@ -194,7 +194,7 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		found.until = f.began // it makes those who come next look, no more
 	}
 	if denies {
-		f.l.denials.remember(keyOf(c, h.cost), found, f.began)
+		f.l.denials.remember(c.id, found, f.began)
 	}
 }
 
