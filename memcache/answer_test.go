@@ -25,9 +25,8 @@ type recorded struct {
 func (r recorded) stream() []byte { return []byte(strings.Join(r.answers, "")) }
 
 // owner returns the calls whose answer holds the byte at the place, or borders on it.
-func (r recorded) owner(place int) (from, to int) {
-	from, to = -1, len(r.answers)
-	end := 0
+func (r recorded) owner(place int) (first, last int) {
+	from, end := -1, 0
 	for i, answer := range r.answers {
 		end += len(answer)
 		if from < 0 && place <= end {

@@ -59,7 +59,7 @@ func (e *exchange) send(c *call) (landed int, err error) {
 		return 0, e.server.wrap(errNotSent)
 	}
 	c.deadline = e.deadline
-	e.server.pipes.next().send(c, e.now)
+	e.server.pipes.next(e.now).send(c, e.now)
 	if c.state.Load() == late {
 		return int(c.partly.Load()), e.server.wrap(c.verdict)
 	}

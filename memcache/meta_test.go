@@ -315,6 +315,25 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 	bounded(t, "a trip", running.Wait)
 }
 
+// A connection on which nobody is waited for any more is given up: the next trip has
+// another one, at once.
+func TestASilentConnectionIsGivenUp(t *testing.T) {
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		if conn == 0 {
+			return "", true
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := tripOf(ctx, fleet, 1, 1)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	_, values, err := tripOf(t.Context(), fleet, 1, 1)
+	require.NoError(t, err)
+	require.Equal(t, []int64{7, 7}, values)
+}
+
 // An answer that nobody asked for ends a connection that is idle.
 func TestAnswersNobodyAskedFor(t *testing.T) {
 	var connections atomic.Int32
