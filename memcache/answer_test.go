@@ -15,6 +15,36 @@ import (
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
+// What the meta path relies on, in the words of a real Memcached.
+func TestWhatMemcachedAnswers(t *testing.T) {
+	conn, err := net.Dial("tcp", memcachedtest.Start(t).Addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	for _, exchange := range [][2]string{
+		{probe, "NF Oprb\r\nMN\r\n"},
+		{"ma k N60 J5 D5 v O001\r\n", "VA 1 O001\r\n5\r\n"},  // creates
+		{"ma k N60 J5 D5 v O002\r\n", "VA 2 O002\r\n10\r\n"}, // increments
+		{"ma q N60 J5 D5 v q\r\n", "VA 1\r\n5\r\n"},          // is not quiet when it creates
+		{"ma q N60 J5 D5 v q\r\nmn\r\n", "MN\r\n"},
+		{"ma k MD D1 O003\r\n", "HD O003\r\n"},
+		{"get k\r\n", "VALUE k 0 2\r\n9 \r\nEND\r\n"}, // padded
+		{"ma k N60 J5 D5 v O004\r\n", "VA 2 O004\r\n14\r\n"},
+		{"ma absent MD D1 O005\r\n", "NF O005\r\n"},
+		{"md absent O006\r\nmd k O007\r\n", "NF O006\r\nHD O007\r\n"},
+		{"set s 0 0 3\r\nabc\r\n", "STORED\r\n"},
+		{"ma s N60 J5 D5 v O008\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"},
+		{"get s s x s\r\n", strings.Repeat("VALUE s 0 3\r\nabc\r\n", 3) + "END\r\n"},
+	} {
+		_, err := io.WriteString(conn, exchange[0])
+		require.NoError(t, err)
+		answer := make([]byte, len(exchange[1]))
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_, err = io.ReadFull(conn, answer)
+		require.NoError(t, err, "%q: %q", exchange[0], answer)
+		require.Equal(t, exchange[1], string(answer), "%q", exchange[0])
+	}
+}
+
 // recorded is a batch of calls, and what a real Memcached answered to each.
 type recorded struct {
 	batch   func() []*call

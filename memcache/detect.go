@@ -17,7 +17,7 @@ var errClassic = errors.New("the server does not speak the meta commands")
 
 const (
 	// probe asks for what the meta path uses, on a key that no counter has.
-	probe = "ma " + absentKey + " N1 MD D1 Oprb\r\nmn\r\n"
+	probe = "ma " + absentKey + " MD D1 Oprb\r\nmn\r\n"
 	// classicProbe is a command that every server and proxy knows.
 	classicProbe = "get " + absentKey + "\r\n"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-const probe = "ma counterd:none N1 MD D1 Oprb"
+const probe = "ma counterd:none MD D1 Oprb"
 
 // fakeMeta is a server that knows the meta commands: it answers the probe, and
 // every other line by a function as fakeServer does. A connection is told apart by
