@@ -176,7 +176,7 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 	var silent atomic.Bool
 	var classics atomic.Int32
 	silent.Store(true)
-	for name, answer := range map[string]string{"silent": "", "nonsense": "hello\r\n", "busy": "ERROR Too many open connections\r\n", "broken": "SERVER_ERROR\r\n"} {
+	for name, answer := range map[string]string{"silent": "", "nonsense": "hello\r\n", "busy": "ERROR Too many open connections\r\n", "broken": "SERVER_ERROR\r\n", "stopping": "hangs up"} {
 		t.Run(name, func(t *testing.T) {
 			silent.Store(true)
 			addr := fakeConns(t, func(_ int, conn net.Conn) {
@@ -189,6 +189,8 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 					switch {
 					case !strings.HasPrefix(line, "m") && !strings.HasPrefix(line, "get"):
 						classics.Add(1)
+					case silent.Load() && answer == "hangs up":
+						return
 					case silent.Load():
 						io.WriteString(conn, answer)
 					case line == probe:

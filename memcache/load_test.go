@@ -48,10 +48,11 @@ func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
 	}
 }
 
-// Trips whose answers fill every buffer on the way do not lock each other up.
+// Trips whose answers fill every buffer on the way do not lock each other up. The
+// buffers of Unix sockets do not grow.
 func TestLargeReadsByMany(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}, Protocol: protocol, Conns: 2})
+		fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.StartUnix(t).Addr}, Protocol: protocol, Conns: 2})
 		buckets, want := make([]uint64, 1000), make([]int64, 1000)
 		for i := range buckets {
 			buckets[i], want[i] = uint64(i), 123456789
@@ -73,7 +74,7 @@ func TestLargeReadsByMany(t *testing.T) {
 
 // A trip that is larger than what both sockets hold, on its own and behind others.
 func TestATripBeyondAllBuffers(t *testing.T) {
-	fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}, Protocol: memcache.Meta, Conns: 1})
+	fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.StartUnix(t).Addr}, Protocol: memcache.Meta, Conns: 1})
 	const size = 20_000
 	buckets := make([]uint64, size)
 	for i := range buckets {
