@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -18,7 +17,7 @@ var errClassic = errors.New("the server does not speak the meta commands")
 
 const (
 	// probe asks for what the meta path uses, on a key that no counter has.
-	probe = "ma " + absentKey + " N1 MD D1 Oprb\r\nmn\r\n"
+	probe = "ma " + absentKey + " MD D1 Oprb\r\nmn\r\n"
 	// classicProbe is a command that every server and proxy knows.
 	classicProbe = "get " + absentKey + "\r\n"
 )
@@ -170,11 +169,3 @@ var epoch = time.Now()
 // instant is a time as nanoseconds since epoch, on the monotonic clock where the
 // time has its reading.
 func instant(t time.Time) int64 { return int64(t.Sub(epoch)) }
-
-// isTimeout reports whether the error is a deadline that passed.
-func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) || isNetTimeout(err) }
-
-func isNetTimeout(err error) bool {
-	var fault net.Error
-	return errors.As(err, &fault) && fault.Timeout()
-}

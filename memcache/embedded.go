@@ -75,6 +75,12 @@ func (e *Embedded) Trip(ctx context.Context, id string, by int64, adds []uint64,
 	return len(adds), nil
 }
 
+// Start makes a Trip: there is nothing to wait for.
+func (e *Embedded) Start(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
+	landed, err := e.Trip(ctx, id, by, adds, expires, reads, values)
+	return func() (int, error) { return landed, err }
+}
+
 func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) {
 	s := e.shard(id)
 	s.mu.Lock()

@@ -103,6 +103,32 @@ func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint6
 	return e.classicTrip(ctx, by, adds, expires, reads, values)
 }
 
+// Start begins a Trip and does not wait for it: wait does. On the meta path many trips of
+// one caller share what is written and read. On the classic path each has a goroutine.
+func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
+	e, err := f.begin(ctx, counter)
+	switch {
+	case err != nil || len(adds) == 0 && len(reads) == 0:
+		return func() (int, error) { return 0, err }
+	case !e.meta:
+		ended := make(chan struct{})
+		landed := 0
+		go func() {
+			defer close(ended)
+			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
+		}()
+		return func() (int, error) { <-ended; return landed, err }
+	}
+	c := e.metaStart(by, adds, expires, reads)
+	return func() (int, error) {
+		landed, err := e.metaEnd(c, by, adds, values)
+		if e.turnsClassic(err) {
+			return e.classicTrip(ctx, by, adds, expires, reads, values)
+		}
+		return landed, err
+	}
+}
+
 // TakeBack subtracts from buckets of one counter, where they are there.
 func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
 	e, err := f.begin(ctx, counter)

@@ -7,9 +7,19 @@ func (e *exchange) metaTrip(by int64, adds []uint64, expires []int64, reads []ui
 	if len(adds) == 0 && len(reads) == 0 {
 		return 0, nil
 	}
+	return e.metaEnd(e.metaStart(by, adds, expires, reads), by, adds, values)
+}
+
+// metaStart sends the commands of a trip. metaEnd waits for their answers.
+func (e *exchange) metaStart(by int64, adds []uint64, expires []int64, reads []uint64) *call {
 	c := newCall()
 	c.trip(e.hash, e.server.pipes.tag(max(len(adds), 1)), by, adds, expires, reads, e.clock)
-	landed, err = e.send(c)
+	e.send(c)
+	return c
+}
+
+func (e *exchange) metaEnd(c *call, by int64, adds []uint64, values []int64) (landed int, err error) {
+	landed, err = e.await(c)
 	copy(values[:landed], c.values)
 	if err == nil {
 		copy(values[len(adds):], c.values[c.tagged:])
@@ -44,22 +54,29 @@ func (e *exchange) metaDelete(buckets []uint64) error {
 
 // finish sends a call of which only the outcome matters.
 func (e *exchange) finish(c *call) error {
-	_, err := e.send(c)
+	e.send(c)
+	_, err := e.await(c)
 	if err == nil {
 		c.free()
 	}
 	return err
 }
 
-// send makes the call and returns how many of its adds, from the first on, were
-// acknowledged; the call's values of those are good. With an error the call may
-// still be in the hands of the connection: it is not to be used again.
-func (e *exchange) send(c *call) (landed int, err error) {
-	if e.deadline <= e.now {
-		return 0, e.server.wrap(errNotSent)
-	}
+// send hands the call to one of the server's connections.
+func (e *exchange) send(c *call) {
 	c.deadline = e.deadline
-	e.server.pipes.next().send(c, e.now)
+	if e.deadline <= e.now {
+		c.settle(ended, errNotSent)
+		return
+	}
+	e.server.pipes.next(e.now).take(c, e.now)
+}
+
+// await waits for the end of the call and returns how many of its adds, from the first
+// on, were acknowledged; the call's values of those are good. With an error the call
+// may still be in the hands of the connection: it is not to be used again.
+func (e *exchange) await(c *call) (landed int, err error) {
+	<-c.done
 	if c.state.Load() == late {
 		return int(c.partly.Load()), e.server.wrap(c.verdict)
 	}

@@ -24,6 +24,9 @@ const (
 	// maxQuiet is how long a connection may have been idle and be used without
 	// looking whether the server has closed it.
 	maxQuiet = int64(time.Millisecond)
+	// restAfterRefusal is how long a server that refused a connection is not asked for
+	// one that nobody needs: it may have a bound on them.
+	restAfterRefusal = int64(time.Second)
 	// readBuffer is how much is read at once. It is longer than any one line with
 	// its data.
 	readBuffer = 64 << 10
@@ -51,6 +54,7 @@ type pipe struct {
 	stop  context.CancelFunc
 	load  atomic.Int32 // calls gathered or on the wire
 	open  atomic.Bool  // connected
+	rest  atomic.Int64 // until when no connection is opened unless a call needs it
 
 	mu      sync.Mutex
 	running bool
@@ -77,12 +81,13 @@ func newPipe(ps *pipes) *pipe {
 	return p
 }
 
-// send takes the call in and returns when it has ended. now is the present instant.
-func (p *pipe) send(c *call, now int64) {
+// take takes the call in, and wakes its caller when it has ended. now is the present
+// instant.
+func (p *pipe) take(c *call, now int64) {
 	p.mu.Lock()
 	if p.closing {
 		p.mu.Unlock()
-		c.verdict = ErrClosed
+		c.settle(ended, ErrClosed)
 		return
 	}
 	p.load.Add(1)
@@ -98,13 +103,11 @@ func (p *pipe) send(c *call, now int64) {
 		p.queue = append(p.queue, c)
 		p.start()
 		p.mu.Unlock()
-		<-c.done
 		return
 	}
 	p.wire = append(p.wire, c)
 	p.mu.Unlock()
 	p.write(conn, c.request)
-	<-c.done
 }
 
 // connect opens the connection without a call.
@@ -153,9 +156,10 @@ func (p *pipe) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw) 
 // somebody waits for it.
 func (p *pipe) run() {
 	for more := true; more; {
-		conn, err := p.pipes.dial(p.ctx)
+		deadline := time.Now().Add(p.pipes.timeout)
+		conn, err := p.pipes.dial(p.ctx, deadline)
 		if err != nil {
-			more = p.refused(err)
+			more = p.refused(err, !time.Now().Before(deadline))
 			continue
 		}
 		p.connected(conn)
@@ -166,10 +170,11 @@ func (p *pipe) run() {
 // refused ends the calls that wait for a connection which could not be opened. It
 // reports whether to try again: where the time of this attempt was over, but not that of
 // all who wait.
-func (p *pipe) refused(err error) (more bool) {
+func (p *pipe) refused(err error, overdue bool) (more bool) {
 	var waiting []*call
+	p.rest.Store(instant(time.Now()) + restAfterRefusal)
 	p.mu.Lock()
-	if !isTimeout(err) {
+	if !overdue {
 		waiting, p.queue = p.queue, nil
 		p.load.Add(-int32(len(waiting)))
 	}

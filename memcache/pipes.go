@@ -39,8 +39,8 @@ func newPipes(s *server, conns int, timeout time.Duration) *pipes {
 
 // dial opens a connection to a server that knows the meta commands, and remembers
 // whether it does.
-func (ps *pipes) dial(ctx context.Context) (net.Conn, error) {
-	conn, err := ps.server.dialMeta(ctx, time.Now().Add(ps.timeout))
+func (ps *pipes) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	conn, err := ps.server.dialMeta(ctx, deadline)
 	ps.server.learn(err)
 	return conn, err
 }
@@ -50,7 +50,7 @@ func (ps *pipes) tag(n int) uint32 { return ps.tags.Add(uint32(n)) - uint32(n) }
 
 // next returns the connection for the next call: one that is idle, else the one with the
 // fewest calls. Where all are busy another one is opened, for those who come later.
-func (ps *pipes) next() *pipe {
+func (ps *pipes) next(now int64) *pipe {
 	best, least := ps.list[0], int32(-1)
 	var shut *pipe
 	for _, p := range ps.list {
@@ -68,7 +68,7 @@ func (ps *pipes) next() *pipe {
 			best, least = p, load
 		}
 	}
-	if least > 0 && shut != nil && shut.load.Load() == 0 {
+	if least > 0 && shut != nil && shut.load.Load() == 0 && now >= shut.rest.Load() {
 		shut.connect()
 	}
 	return best

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -20,9 +21,10 @@ const startTimeout = 10 * time.Second
 type Server struct {
 	Addr string // host:port, or the path of its socket
 
-	args []string
-	tb   testing.TB
-	stop func()
+	args    []string
+	tb      testing.TB
+	process *os.Process
+	stop    func()
 }
 
 // Start runs a server on a free loopback port until the test ends. Further
@@ -89,6 +91,7 @@ func (s *Server) run() bool {
 	if err := command.Start(); err != nil {
 		s.tb.Fatalf("memcachedtest: %v", err)
 	}
+	s.process = command.Process
 	ended := make(chan struct{})
 	go func() {
 		command.Wait()

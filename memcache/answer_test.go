@@ -1,0 +1,295 @@
+package memcache
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// What the meta path relies on, in the words of a real Memcached.
+func TestWhatMemcachedAnswers(t *testing.T) {
+	conn, err := net.Dial("tcp", memcachedtest.Start(t).Addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	for _, exchange := range [][2]string{
+		{probe, "NF Oprb\r\nMN\r\n"},
+		{"ma k N60 J5 D5 v O001\r\n", "VA 1 O001\r\n5\r\n"},  // creates
+		{"ma k N60 J5 D5 v O002\r\n", "VA 2 O002\r\n10\r\n"}, // increments
+		{"ma q N60 J5 D5 v q\r\n", "VA 1\r\n5\r\n"},          // is not quiet when it creates
+		{"ma q N60 J5 D5 v q\r\nmn\r\n", "MN\r\n"},
+		{"ma k MD D1 O003\r\n", "HD O003\r\n"},
+		{"get k\r\n", "VALUE k 0 2\r\n9 \r\nEND\r\n"}, // padded
+		{"ma k N60 J5 D5 v O004\r\n", "VA 2 O004\r\n14\r\n"},
+		{"ma absent MD D1 O005\r\n", "NF O005\r\n"},
+		{"md absent O006\r\nmd k O007\r\n", "NF O006\r\nHD O007\r\n"},
+		{"set s 0 0 3\r\nabc\r\n", "STORED\r\n"},
+		{"ma s N60 J5 D5 v O008\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"},
+		{"get s s x s\r\n", strings.Repeat("VALUE s 0 3\r\nabc\r\n", 3) + "END\r\n"},
+	} {
+		_, err := io.WriteString(conn, exchange[0])
+		require.NoError(t, err)
+		answer := make([]byte, len(exchange[1]))
+		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_, err = io.ReadFull(conn, answer)
+		require.NoError(t, err, "%q: %q", exchange[0], answer)
+		require.Equal(t, exchange[1], string(answer), "%q", exchange[0])
+	}
+}
+
+// recorded is a batch of calls, and what a real Memcached answered to each.
+type recorded struct {
+	batch   func() []*call
+	answers []string  // of each call
+	values  [][]int64 // of each call, as they have to be read
+}
+
+func (r recorded) stream() []byte { return []byte(strings.Join(r.answers, "")) }
+
+// owner returns the calls whose answer holds the byte at the place, or borders on it.
+func (r recorded) owner(place int) (first, last int) {
+	from, end := -1, 0
+	for i, answer := range r.answers {
+		end += len(answer)
+		if from < 0 && place <= end {
+			from = i
+		}
+		if place < end {
+			return from, i
+		}
+	}
+	return from, len(r.answers) - 1
+}
+
+func newRecorded() (r recorded) {
+	h, other := hashCounter("a"), hashCounter("b")
+	now := time.Now()
+	until := now.Add(time.Hour).Unix()
+	r.batch = func() []*call {
+		batch := make([]*call, 5)
+		for i := range batch {
+			batch[i] = &call{done: make(chan struct{}, 1)}
+		}
+		batch[0].trip(h, 40, 7, []uint64{1, 2}, []int64{until, until}, []uint64{2, 3, 1, 1}, now)
+		batch[1].trip(other, 42, 1, nil, nil, []uint64{1}, now)
+		batch[2].trip(h, 43, 12345, []uint64{1, 4}, []int64{until, until}, nil, now)
+		batch[3].takeBack(h, 45, 12340, []uint64{1, 9})
+		batch[4].trip(h, 47, 1, nil, nil, []uint64{1, 4, 8}, now)
+		return batch
+	}
+	r.values = [][]int64{{7, 7, 7, 0, 7, 7}, {0, 0}, {12352, 12345}, {0, 0}, {0, 12, 12345, 0}}
+	return r
+}
+
+// recordFrom asks a Memcached once for each of the calls.
+func recordFrom(tb testing.TB) recorded {
+	tb.Helper()
+	r := newRecorded()
+	conn, err := net.Dial("tcp", memcachedtest.Start(tb).Addr)
+	require.NoError(tb, err)
+	defer conn.Close()
+	for _, c := range r.batch() {
+		_, err := conn.Write(append(bytes.Clone(c.request), "mn\r\n"...))
+		require.NoError(tb, err)
+		var answer []byte
+		for b := make([]byte, 1); !bytes.HasSuffix(answer, []byte("MN\r\n")); {
+			_, err := io.ReadFull(conn, b)
+			require.NoError(tb, err)
+			answer = append(answer, b...)
+		}
+		r.answers = append(r.answers, strings.TrimSuffix(string(answer), "MN\r\n"))
+	}
+	return r
+}
+
+// feed hands a stream to a new batch in pieces of at most that many bytes, as the
+// reader does, and returns how many calls it answered.
+func feed(r recorded, stream []byte, piece int) (batch []*call, whole int, fault error) {
+	batch = r.batch()
+	var buf []byte
+	for len(stream) > 0 && fault == nil {
+		n := min(piece, len(stream))
+		buf, stream = append(buf, stream[:n]...), stream[n:]
+		var used, more int
+		used, more, fault = readAnswers(batch[whole:], buf)
+		whole += more
+		buf = slices.Delete(buf, 0, used)
+	}
+	return batch, whole, fault
+}
+
+func TestTheAnswersOfAMemcachedInPieces(t *testing.T) {
+	r := recordFrom(t)
+	for piece := 1; piece <= len(r.stream()); piece++ {
+		batch, whole, fault := feed(r, r.stream(), piece)
+		require.NoError(t, fault)
+		require.Equal(t, len(batch), whole)
+		for i, c := range batch {
+			require.NoError(t, c.fault)
+			if c.kind == adding || c.reads > 0 {
+				require.Equal(t, r.values[i][:len(c.values)-c.reads][:c.landed], c.values[:c.landed])
+				require.Equal(t, r.values[i][len(c.values)-c.reads:], c.values[len(c.values)-c.reads:])
+			}
+		}
+	}
+}
+
+// check holds what came of a stream that was changed from one place to another: of the
+// calls whose own answer was left alone, none has anything else. (A digit that has become
+// another one in somebody's own answer is beyond anybody to tell.)
+func check(t *testing.T, r recorded, stream []byte, from, to, piece int) {
+	t.Helper()
+	batch, whole, _ := feed(r, stream, piece)
+	first, _ := r.owner(from)
+	_, last := r.owner(to)
+	for i, c := range batch[:whole] {
+		if i >= first && i <= last || c.fault != nil {
+			continue
+		}
+		if c.kind == adding || c.reads > 0 {
+			adds := c.values[:len(c.values)-c.reads]
+			if c.kind == adding {
+				require.Equal(t, r.values[i][:len(adds)], adds, "call %d of %q", i, stream)
+			}
+			require.Equal(t, r.values[i][len(adds):], c.values[len(adds):], "call %d of %q", i, stream)
+		}
+	}
+}
+
+func TestAnswersChangedAtEveryByte(t *testing.T) {
+	r := recordFrom(t)
+	whole := r.stream()
+	for place := range whole {
+		_, answered, _ := feed(r, whole[:place], len(whole))
+		first, _ := r.owner(place)
+		require.LessOrEqual(t, answered, first+1, "cut at %d", place)
+		check(t, r, whole[:place], place, len(whole), 1000)
+		check(t, r, slices.Delete(bytes.Clone(whole), place, place+1), place, place, 1000)
+		for b := range 256 {
+			flipped := bytes.Clone(whole)
+			flipped[place] = byte(b)
+			check(t, r, flipped, place, place, 1000)
+			check(t, r, slices.Insert(bytes.Clone(whole), place, byte(b)), place, place, 1000)
+		}
+	}
+	// Lines that come twice, are lost, or change places.
+	lines := bytes.SplitAfter(whole, []byte("\n"))
+	at := make([]int, len(lines)+1)
+	for i, line := range lines {
+		at[i+1] = at[i] + len(line)
+	}
+	for i, line := range lines {
+		check(t, r, slices.Concat(whole[:at[i+1]], line, whole[at[i+1]:]), at[i], at[i+1], 1000)
+		check(t, r, slices.Concat(whole[:at[i]], whole[at[i+1]:]), at[i], at[i+1], 1000)
+		if i+1 < len(lines) {
+			check(t, r, slices.Concat(whole[:at[i]], lines[i+1], line, whole[at[i+2]:]), at[i], at[i+2], 1000)
+		}
+	}
+	// And so do the answers of whole calls. Of those that changed places none may be
+	// taken for the other's, unless both say that nothing is there.
+	for i := range r.answers {
+		for j := range i {
+			swapped := slices.Clone(r.answers)
+			swapped[i], swapped[j] = swapped[j], swapped[i]
+			_, answered, fault := feed(r, []byte(strings.Join(swapped, "")), 1000)
+			require.Error(t, fault)
+			require.Equal(t, j, answered)
+		}
+	}
+}
+
+// FuzzAnswers changes a stream of a real Memcached at will: a part of it is replaced by
+// anything, or all of it is.
+func FuzzAnswers(f *testing.F) {
+	f.Add(uint16(0), uint16(0), uint16(1), []byte(""))
+	f.Add(uint16(10), uint16(20), uint16(7), []byte("VA 1 O018\r\n7\r\nEND\r\n"))
+	f.Add(uint16(0), uint16(9999), uint16(100), []byte("VALUE x 0 1\r\n1\r\nSERVER_ERROR\r\nEND\r\n"))
+	r := recordFrom(f)
+	whole := r.stream()
+	f.Fuzz(func(t *testing.T, from, length, piece uint16, with []byte) {
+		start := min(int(from), len(whole))
+		end := min(start+int(length), len(whole))
+		stream := slices.Concat(whole[:start], with, whole[end:])
+		// What is put in may hold sound answers to later calls: those are then
+		// nobody's in particular. Only what comes before is judged.
+		batch, answered, fault := feed(r, stream, max(int(piece), 1))
+		first, _ := r.owner(start)
+		for i := range min(first, answered) {
+			if c := batch[i]; c.kind == adding {
+				require.Equal(t, r.values[i], c.values)
+			}
+		}
+		require.True(t, fault != nil || answered <= len(batch))
+		again, answeredAgain, faultAgain := feed(r, stream, len(stream)+1)
+		require.Equal(t, answered, answeredAgain, "it does not matter in what pieces the stream comes")
+		if fault == nil || faultAgain == nil {
+			require.Equal(t, fault == nil, faultAgain == nil)
+		}
+		for i := range answered {
+			require.Equal(t, again[i].values, batch[i].values)
+		}
+	})
+}
+
+// The same on connections: a server whose answers are changed at every byte, and which
+// then hangs up. No trip hangs, and one that succeeds has its own values.
+func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
+	h := hashCounter("a")
+	c := &call{}
+	expires := time.Now().Add(time.Hour).Unix()
+	c.trip(h, 0, 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, time.Now())
+	key := string(c.askedKey(0))
+	answer := []byte("VA 2 O000\r\n77\r\nVALUE " + key + " 0 2\r\n77\r\nEND\r\n")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	answers := make(chan []byte, 1)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer listener.Close()
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 4096)
+			conn.Read(b)
+			io.WriteString(conn, "NF Oprb\r\nMN\r\n")
+			conn.Read(b)
+			conn.Write(<-answers)
+			conn.Close()
+		}
+	})
+	trip := func(changed []byte) {
+		fleet, err := NewFleet(t.Context(), Config{Servers: []string{listener.Addr().String()}, Timeout: 20 * time.Second})
+		require.NoError(t, err)
+		answers <- changed
+		values := make([]int64, 3)
+		landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, values)
+		require.NotErrorIs(t, err, errNoReply)
+		if err == nil {
+			require.Equal(t, 1, landed)
+			for _, value := range values { // of a number, one digit may have changed
+				require.LessOrEqual(t, value, int64(997))
+			}
+		}
+		require.NoError(t, fleet.Close())
+	}
+	for place := range answer {
+		trip(answer[:place])
+		trip(slices.Delete(bytes.Clone(answer), place, place+1))
+		trip(slices.Insert(bytes.Clone(answer), place, '9'))
+		flipped := bytes.Clone(answer)
+		flipped[place] ^= 1 << (place % 8)
+		trip(flipped)
+	}
+}

@@ -1,0 +1,219 @@
+package memcache_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+func TestProtocolsHaveNames(t *testing.T) {
+	for _, protocol := range []memcache.Protocol{memcache.Auto, memcache.Meta, memcache.Classic} {
+		read, err := memcache.ParseProtocol(protocol.String())
+		require.NoError(t, err)
+		assert.Equal(t, protocol, read)
+	}
+	_, err := memcache.ParseProtocol("binary")
+	require.ErrorContains(t, err, "none of auto, meta and classic")
+	_, err = memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"127.0.0.1:1"}, Protocol: 7})
+	require.ErrorContains(t, err, "Protocol(7)")
+}
+
+// oldServer stands in front of a Memcached and refuses the meta commands, with what
+// refuse returns or by hanging up where that is empty, for as long as old is set.
+type oldServer struct {
+	addr   string
+	refuse string
+	old    atomic.Bool
+	metas  atomic.Int32 // meta commands that were let through
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+}
+
+func newOldServer(t *testing.T, refuse string) *oldServer {
+	o := &oldServer{refuse: refuse, conns: map[net.Conn]bool{}}
+	o.old.Store(true)
+	behind := memcachedtest.Start(t).Addr
+	o.addr = fakeConns(t, func(_ int, conn net.Conn) {
+		server, err := net.Dial("tcp", behind)
+		if err != nil {
+			return
+		}
+		o.mu.Lock()
+		o.conns[conn] = true
+		o.mu.Unlock()
+		var back sync.WaitGroup
+		back.Go(func() { io.Copy(conn, server) })
+		defer back.Wait()
+		defer server.Close()
+		for lines := bufio.NewReader(conn); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if strings.HasPrefix(line, "m") {
+				if o.old.Load() && o.refuse == "" {
+					return
+				}
+				if o.old.Load() {
+					conn.Write([]byte(o.refuse))
+					continue
+				}
+				o.metas.Add(1)
+			}
+			server.Write([]byte(line))
+		}
+	})
+	return o
+}
+
+// cut hangs up on everybody.
+func (o *oldServer) cut() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for conn := range o.conns {
+		conn.Close()
+	}
+	clear(o.conns)
+}
+
+func TestServersWithoutMetaCommands(t *testing.T) {
+	for name, refuse := range map[string]string{
+		"old version":      "ERROR\r\n",
+		"strict proxy":     "CLIENT_ERROR unknown command\r\n",
+		"proxy hanging up": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newOldServer(t, refuse)
+			fleet := openFleet(t, server.addr)
+			assert.Equal(t, []int64{3, 3}, add(t, fleet, "a", 3, 1, 2))
+			assert.Equal(t, []int64{3, 0}, read(t, fleet, "a", 1, 3))
+			require.NoError(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1, 3}))
+			require.NoError(t, fleet.Delete(t.Context(), "a", []uint64{2}))
+			assert.Equal(t, []int64{2, 0, 0}, read(t, fleet, "a", 1, 2, 3))
+
+			// Each of the calls can be the one that finds out.
+			fleet = openFleet(t, server.addr)
+			require.NoError(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1}))
+			fleet = openFleet(t, server.addr)
+			require.NoError(t, fleet.Delete(t.Context(), "b", []uint64{1}))
+
+			forced := openFleetOf(t, memcache.Meta, server.addr)
+			for range 2 {
+				landed, err := forced.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+				require.ErrorContains(t, err, "does not speak the meta commands")
+				require.ErrorContains(t, err, server.addr)
+				require.Zero(t, landed)
+			}
+			assert.Equal(t, []int64{1}, read(t, fleet, "a", 1))
+			assert.Zero(t, server.metas.Load())
+		})
+	}
+}
+
+// Many who come at once find out together and all go the classic way.
+func TestManyFindOutAtOnce(t *testing.T) {
+	fleet := openFleet(t, newOldServer(t, "").addr)
+	var running sync.WaitGroup
+	for range 32 {
+		running.Go(func() { add(t, fleet, "a", 1, 1) })
+	}
+	running.Wait()
+	require.Equal(t, []int64{32}, read(t, fleet, "a", 1))
+}
+
+func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
+	t.Run("after a while", func(t *testing.T) {
+		server := newOldServer(t, "ERROR\r\n")
+		fleet := openFleet(t, server.addr)
+		fleet.SetClassicFor(50 * time.Millisecond)
+		add(t, fleet, "a", 1, 1)
+		server.old.Store(false)
+		require.Eventually(t, func() bool { read(t, fleet, "a", 1); return server.metas.Load() > 5 }, patience, 10*time.Millisecond)
+		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
+	})
+	t.Run("after a reconnection", func(t *testing.T) {
+		server := newOldServer(t, "ERROR\r\n")
+		fleet := openFleet(t, server.addr)
+		add(t, fleet, "a", 1, 1)
+		server.old.Store(false)
+		require.Eventually(t, func() bool {
+			server.cut()
+			time.Sleep(10 * time.Millisecond)
+			fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			return server.metas.Load() > 5
+		}, patience, 20*time.Millisecond)
+		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
+	})
+	t.Run("and forgets them", func(t *testing.T) {
+		server := newOldServer(t, "ERROR\r\n")
+		server.old.Store(false)
+		fleet := openFleet(t, server.addr)
+		add(t, fleet, "a", 1, 1)
+		server.old.Store(true)
+		server.cut()
+		time.Sleep(20 * time.Millisecond)
+		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
+	})
+}
+
+// A server that is silent, down or talks nonsense when it is asked is not taken for a
+// classic one: nothing classic is sent to it, and it is asked again.
+func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
+	var silent atomic.Bool
+	var classics atomic.Int32
+	silent.Store(true)
+	for name, answer := range map[string]string{"silent": "", "nonsense": "hello\r\n", "busy": "ERROR Too many open connections\r\n", "broken": "SERVER_ERROR\r\n", "stopping": "hangs up"} {
+		t.Run(name, func(t *testing.T) {
+			silent.Store(true)
+			addr := fakeConns(t, func(_ int, conn net.Conn) {
+				for lines := bufio.NewReader(conn); ; {
+					line, err := lines.ReadString('\n')
+					if err != nil {
+						return
+					}
+					line = strings.TrimSuffix(line, "\r\n")
+					switch {
+					case !strings.HasPrefix(line, "m") && !strings.HasPrefix(line, "get"):
+						classics.Add(1)
+					case silent.Load() && answer == "hangs up":
+						return
+					case silent.Load():
+						io.WriteString(conn, answer)
+					case line == probe:
+						io.WriteString(conn, "NF Oprb\r\n")
+					case line == "mn":
+						io.WriteString(conn, "MN\r\n")
+					default:
+						io.WriteString(conn, sound(line, 7))
+					}
+				}
+			})
+			fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond})
+			_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+			require.Error(t, err)
+			if answer == "" {
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			}
+			silent.Store(false)
+			require.Eventually(t, func() bool {
+				landed, err := fleet.Trip(context.Background(), "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
+				return err == nil && landed == 1
+			}, patience, 10*time.Millisecond)
+			require.Zero(t, classics.Load())
+		})
+	}
+}

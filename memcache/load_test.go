@@ -1,0 +1,180 @@
+package memcache_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// Many callers on few connections: each gets its own answers, and at the end nothing
+// is missing.
+func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
+	server := memcachedtest.Start(t)
+	for _, conns := range []int{1, 2} {
+		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Meta, Conns: conns})
+		const callers, trips = 64, 200
+		var running sync.WaitGroup
+		for caller := range callers {
+			running.Go(func() {
+				counter, by := fmt.Sprint(conns, " ", caller), int64(caller+1)
+				values := make([]int64, 5)
+				for n := int64(1); n <= trips; n++ {
+					landed, err := fleet.Trip(t.Context(), counter, by, []uint64{1, 2}, []int64{later(), later()}, []uint64{2, 3, 1}, values)
+					if err != nil || landed != 2 || [5]int64(values) != [5]int64{n * by, n * by, n * by, 0, n * by} {
+						t.Errorf("caller %d, trip %d: %d landed, %v: %v", caller, n, landed, values, err)
+						return
+					}
+					if n%50 == 0 {
+						assert.NoError(t, fleet.TakeBack(t.Context(), counter, by, []uint64{1}))
+						add(t, fleet, counter, by, 1)
+					}
+				}
+			})
+		}
+		running.Wait()
+		for caller := range callers {
+			want := trips * int64(caller+1)
+			require.Equal(t, []int64{want, want}, read(t, fleet, fmt.Sprint(conns, " ", caller), 1, 2))
+		}
+	}
+}
+
+// Trips whose answers fill every buffer on the way do not lock each other up. The
+// buffers of Unix sockets do not grow.
+func TestLargeReadsByMany(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.StartUnix(t).Addr}, Protocol: protocol, Conns: 2})
+		buckets, want := make([]uint64, 1000), make([]int64, 1000)
+		for i := range buckets {
+			buckets[i], want[i] = uint64(i), 123456789
+		}
+		add(t, fleet, "a", 123456789, buckets...)
+		bounded(t, "a read", func() {
+			var running sync.WaitGroup
+			for range 64 {
+				running.Go(func() {
+					for range 5 {
+						assert.Equal(t, want, read(t, fleet, "a", buckets...))
+					}
+				})
+			}
+			running.Wait()
+		})
+	})
+}
+
+// A trip that is larger than what both sockets hold, on its own and behind others.
+func TestATripBeyondAllBuffers(t *testing.T) {
+	fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.StartUnix(t).Addr}, Protocol: memcache.Meta, Conns: 1})
+	const size = 20_000
+	buckets := make([]uint64, size)
+	for i := range buckets {
+		buckets[i] = uint64(i)
+	}
+	bounded(t, "a trip", func() {
+		var running sync.WaitGroup
+		for caller := range 4 {
+			running.Go(func() {
+				counter := fmt.Sprint(caller)
+				for _, value := range add(t, fleet, counter, 5, buckets...) {
+					assert.Equal(t, int64(5), value)
+				}
+				for _, value := range read(t, fleet, counter, buckets...) {
+					assert.Equal(t, int64(5), value)
+				}
+				assert.NoError(t, fleet.TakeBack(t.Context(), counter, 2, buckets))
+				assert.NoError(t, fleet.Delete(t.Context(), counter, buckets[1:]))
+				assert.Equal(t, []int64{3, 0, 0}, read(t, fleet, counter, 0, 1, size-1))
+			})
+		}
+		running.Wait()
+	})
+}
+
+// A server that stops in its tracks costs each caller its deadline and no more, and
+// serves again when it goes on.
+func TestAServerThatPauses(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: 200 * time.Millisecond})
+		_, _, err := tripOf(t.Context(), fleet, 2, 2)
+		require.NoError(t, err)
+		server.Pause()
+		resume := sync.OnceFunc(server.Resume)
+		defer resume()
+		bounded(t, "a trip", func() {
+			var running sync.WaitGroup
+			for range 32 {
+				running.Go(func() {
+					for range 3 {
+						landed, _, err := tripOf(t.Context(), fleet, 2, 2)
+						assert.Error(t, err)
+						assert.Zero(t, landed)
+					}
+				})
+			}
+			running.Wait()
+		})
+		resume()
+		require.Eventually(t, func() bool {
+			_, _, err := tripOf(t.Context(), fleet, 2, 2)
+			return err == nil
+		}, patience, 10*time.Millisecond)
+	})
+}
+
+// A server that is killed and comes back empty, under load: no count is higher than
+// what was sent, none lower than what was acknowledged since it is back.
+func TestAServerThatIsKilledUnderLoad(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		const callers = 32
+		var sent, kept [callers]int64
+		var back, over atomic.Bool
+		var running sync.WaitGroup
+		for caller := range callers {
+			running.Go(func() {
+				values := make([]int64, 2)
+				for !over.Load() {
+					fresh := back.Load()
+					sent[caller]++
+					landed, err := fleet.Trip(context.Background(), fmt.Sprint(caller), 1, []uint64{1}, []int64{later()}, []uint64{1}, values)
+					if fresh && landed == 1 {
+						kept[caller]++
+					}
+					if err != nil {
+						time.Sleep(time.Millisecond)
+					} else if values[0] > sent[caller] || values[1] > sent[caller] {
+						t.Errorf("%v after %d adds", values, sent[caller])
+					}
+				}
+			})
+		}
+		for range 3 {
+			time.Sleep(50 * time.Millisecond)
+			server.Stop()
+			time.Sleep(20 * time.Millisecond)
+			server.Restart()
+		}
+		back.Store(true)
+		time.Sleep(100 * time.Millisecond)
+		over.Store(true)
+		bounded(t, "a trip", running.Wait)
+		for caller := range callers {
+			value := read(t, fleet, fmt.Sprint(caller), 1)[0]
+			assert.Positive(t, kept[caller])
+			assert.GreaterOrEqual(t, value, kept[caller])
+			assert.LessOrEqual(t, value, sent[caller])
+		}
+	})
+}

@@ -1,0 +1,418 @@
+package memcache_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// tripOf adds one to buckets 1 to adds and reads as many from 101 on.
+func tripOf(ctx context.Context, fleet *memcache.Fleet, adds, reads int) (landed int, values []int64, err error) {
+	var add, read []uint64
+	var expires []int64
+	for i := range adds {
+		add, expires = append(add, uint64(i+1)), append(expires, later())
+	}
+	for i := range reads {
+		read = append(read, uint64(i+101))
+	}
+	values = make([]int64, adds+reads)
+	landed, err = fleet.Trip(ctx, "a", 1, add, expires, read, values)
+	return landed, values, err
+}
+
+// An add in the middle fails: what landed is what came before it, and what came after
+// it is taken back. The connection goes on.
+func TestAnAddThatFailsInTheMiddle(t *testing.T) {
+	for _, fault := range []string{"SERVER_ERROR out of memory", "SERVER_ERROR", "CLIENT_ERROR no", "NS", "EX"} {
+		var backs []string
+		var commands, connections atomic.Int32
+		addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+			connections.Store(int32(conn))
+			if strings.Contains(line, " MD ") {
+				backs = append(backs, strings.Fields(line)[1])
+			} else if commands.Add(1) == 2 {
+				if len(fault) == 2 {
+					return fault + tagOf(line) + "\r\n", true
+				}
+				return fault + "\r\n", true
+			}
+			return sound(line, 7), true
+		})
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+		landed, values, err := tripOf(t.Context(), fleet, 4, 1)
+		require.ErrorContains(t, err, fault)
+		require.ErrorContains(t, err, addr)
+		assert.Equal(t, 1, landed)
+		assert.Equal(t, int64(7), values[0])
+		assert.Equal(t, memcache.Keys("a", []uint64{3, 4}), backs, fault)
+
+		landed, values, err = tripOf(t.Context(), fleet, 2, 1)
+		require.NoError(t, err)
+		assert.Equal(t, 2, landed)
+		assert.Equal(t, []int64{7, 7, 7}, values)
+		assert.Zero(t, connections.Load(), "the connection goes on")
+	}
+}
+
+// The same on a Memcached, where somebody has put something else into a bucket.
+func TestANonNumericBucketAmongOthers(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet := openFleetOf(t, memcache.Meta, server.Addr)
+	add(t, fleet, "a", 5, 1, 3)
+	conn, err := net.Dial("tcp", server.Addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	fmt.Fprintf(conn, "set %s 0 0 3\r\nabc\r\n", memcache.Keys("a", []uint64{2})[0])
+	_, err = conn.Read(make([]byte, 100))
+	require.NoError(t, err)
+	before := server.Stats("")
+	values := make([]int64, 4)
+	landed, err := fleet.Trip(t.Context(), "a", 2, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{1}, values)
+	require.ErrorContains(t, err, "non-numeric")
+	assert.Equal(t, 1, landed)
+	assert.Equal(t, int64(7), values[0])
+	assert.Equal(t, []int64{7, 5}, read(t, fleet, "a", 1, 3), "the later add was taken back")
+	require.ErrorContains(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1, 2}), "non-numeric")
+	assert.Equal(t, 1, grown(t, before, server.Stats(""), "total_connections"), "no connection but that of the question")
+}
+
+func TestAMemcachedThatIsFull(t *testing.T) {
+	server := memcachedtest.Start(t, "-m", "3", "-M")
+	fleet := openFleetOf(t, memcache.Meta, server.Addr)
+	buckets, expires := make([]uint64, 100), make([]int64, 100)
+	for i := range expires {
+		expires[i] = later()
+	}
+	values := make([]int64, 101)
+	for round := range 10_000 {
+		for i := range buckets {
+			buckets[i] = uint64(round*100 + i)
+		}
+		landed, err := fleet.Trip(t.Context(), "a", 1, buckets, expires, []uint64{0}, values)
+		if err == nil {
+			continue
+		}
+		require.ErrorContains(t, err, "SERVER_ERROR")
+		for i := range landed {
+			require.Equal(t, int64(1), values[i])
+		}
+		require.Equal(t, []int64{1}, read(t, fleet, "a", 0), "it goes on")
+		return
+	}
+	t.Fatal("it never is full")
+}
+
+// A caller whose deadline passes leaves; those on the same connection get their
+// answers, and so does who comes next.
+func TestAShortDeadlineIsOnesOwn(t *testing.T) {
+	first, second := make(chan struct{}), make(chan struct{})
+	var gets, connections atomic.Int32
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		connections.Store(int32(conn))
+		if strings.HasPrefix(line, "get ") {
+			switch gets.Add(1) {
+			case 1:
+				<-first // two more gather meanwhile
+			case 2:
+				<-second // they are on the wire
+			}
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	var running sync.WaitGroup
+	trip := func(ctx context.Context) {
+		_, values, err := tripOf(ctx, fleet, 1, 1)
+		assert.NoError(t, err)
+		assert.Equal(t, []int64{7, 7}, values)
+	}
+	running.Go(func() { trip(context.Background()) })
+	require.Eventually(t, func() bool { return gets.Load() == 1 }, patience, time.Millisecond)
+	left := make(chan struct{})
+	running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		defer cancel()
+		_, _, err := tripOf(ctx, fleet, 1, 1)
+		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		close(left)
+	})
+	running.Go(func() { trip(context.Background()) })
+	time.Sleep(50 * time.Millisecond)
+	close(first)
+	<-left
+	close(second)
+	running.Wait()
+	trip(context.Background())
+	assert.Zero(t, connections.Load(), "all on one connection")
+}
+
+// What was not written when a connection fails was not sent: it goes on another. What
+// was written never is.
+func TestWhatWasNotSentGoesOnAnotherConnection(t *testing.T) {
+	cut := make(chan struct{})
+	var adds, firstAdds atomic.Int32
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		adds.Add(1)
+		if conn == 0 {
+			firstAdds.Add(1)
+			<-cut
+			return "", false
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	var running sync.WaitGroup
+	running.Go(func() {
+		landed, _, err := tripOf(t.Context(), fleet, 1, 0)
+		assert.Error(t, err)
+		assert.Zero(t, landed)
+	})
+	require.Eventually(t, func() bool { return firstAdds.Load() == 1 }, patience, time.Millisecond)
+	for range 5 {
+		running.Go(func() {
+			landed, _, err := tripOf(t.Context(), fleet, 1, 0)
+			assert.NoError(t, err)
+			assert.Equal(t, 1, landed)
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(cut)
+	running.Wait()
+	assert.Equal(t, int32(6), adds.Load(), "each add was sent once")
+}
+
+// A connection that has answered part of a trip and then fails: the part counts.
+func TestAnswersThatCameBeforeTheFailure(t *testing.T) {
+	var commands atomic.Int32
+	addr := fakeMeta(t, func(_ int, line string) (string, bool) {
+		if commands.Add(1) == 3 {
+			return "", false
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	landed, values, err := tripOf(t.Context(), fleet, 4, 1)
+	require.Error(t, err)
+	assert.Equal(t, 2, landed)
+	assert.Equal(t, []int64{7, 7}, values[:2])
+	assert.Equal(t, int32(3), commands.Load())
+}
+
+// And so does the part that came before the deadline.
+func TestAnswersThatCameBeforeTheDeadline(t *testing.T) {
+	var commands atomic.Int32
+	addr := fakeMeta(t, func(_ int, line string) (string, bool) {
+		if commands.Add(1) > 2 {
+			return "", true
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: 200 * time.Millisecond})
+	landed, values, err := tripOf(t.Context(), fleet, 4, 1)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	assert.Equal(t, 2, landed)
+	assert.Equal(t, []int64{7, 7}, values[:2])
+}
+
+// What is no answer to what was asked ends the connection and fails all who wait on it,
+// at once; the next trip has a new connection.
+func TestNonsenseEndsTheConnection(t *testing.T) {
+	key := memcache.Keys("a", []uint64{101})[0]
+	other := memcache.Keys("b", []uint64{101})[0]
+	for _, nonsense := range []string{
+		"\n", "\r\n", "x\r\n", "ERROR\r\n", "VA 1 O???\r\n7\r\n", "VA 1\r\n7\r\n", "HD\r\n", "END\r\n", "VA 0 O???\r\n\r\n",
+		"VA 99999999999999999999 O???\r\n7\r\n", "VA -1 O???\r\n7\r\n", "VALUE " + key + " 0 1\r\n7\r\nEND\r\n",
+		"SERVER_ERROR out of memory writing get response\r\n", strings.Repeat("x", 100_000),
+	} {
+		for _, inGet := range []bool{false, true} {
+			if inGet && (nonsense == "END\r\n" || strings.HasPrefix(nonsense, "VALUE")) {
+				continue // just what is asked for there
+			}
+			testNonsense(t, nonsense, inGet)
+		}
+	}
+	for _, nonsense := range []string{
+		"SERVER_ERROR out of memory\r\n", "VALUE " + other + " 0 1\r\n7\r\nEND\r\n", "VALUE " + key + " 0 21\r\n777777777777777777777\r\nEND\r\n",
+		"VALUE " + key + " 0 1\r\n77\r\nEND\r\n", "VALUE " + key + " x 1\r\n7\r\nEND\r\n", "VALUE " + key + " 0\r\n7\r\nEND\r\n",
+		"VALUE " + key + " 0 1 5\r\n7\r\nEND\r\n", "VALUE " + key + " 0 1\r\n7\r\nVALUE " + key + " 0 1\r\n7\r\nEND\r\n",
+	} {
+		testNonsense(t, nonsense, true)
+	}
+}
+
+func testNonsense(t *testing.T, nonsense string, inGet bool) {
+	t.Helper()
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		if conn == 0 && strings.HasPrefix(line, "get ") == inGet {
+			return nonsense, true
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	bounded(t, nonsense, func() {
+		_, _, err := tripOf(t.Context(), fleet, 1, 1)
+		assert.Error(t, err, "%.100q", nonsense)
+		assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "%.100q", nonsense)
+		assert.Less(t, len(fmt.Sprint(err)), 300)
+		_, values, err := tripOf(t.Context(), fleet, 1, 1)
+		assert.NoError(t, err, "%.100q", nonsense)
+		assert.Equal(t, []int64{7, 7}, values)
+	})
+}
+
+// Memcached that runs out of memory in a get drops the answers ahead of it that it has
+// not sent yet. What comes behind is not taken for what was dropped.
+func TestDroppedAnswersAreNobodyElses(t *testing.T) {
+	hold := make(chan struct{})
+	var gets atomic.Int32
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		if conn > 0 {
+			return sound(line, 7), true
+		}
+		if strings.HasPrefix(line, "get ") {
+			switch gets.Add(1) {
+			case 1:
+				<-hold
+				return sound(line, 7), true
+			case 2:
+				return "", true // dropped, and its fence before it
+			}
+			return "END\r\n", true
+		}
+		if gets.Load() == 1 {
+			return "", true
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	var running sync.WaitGroup
+	trip := func() {
+		_, values, err := tripOf(t.Context(), fleet, 0, 1)
+		if err == nil {
+			assert.Equal(t, []int64{7}, values)
+		}
+	}
+	running.Go(trip)
+	require.Eventually(t, func() bool { return gets.Load() == 1 }, patience, time.Millisecond)
+	for range 2 {
+		running.Go(trip)
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(hold)
+	bounded(t, "a trip", running.Wait)
+}
+
+// A connection on which nobody is waited for any more is given up: the next trip has
+// another one, at once.
+func TestASilentConnectionIsGivenUp(t *testing.T) {
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		if conn == 0 {
+			return "", true
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := tripOf(ctx, fleet, 1, 1)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	_, values, err := tripOf(t.Context(), fleet, 1, 1)
+	require.NoError(t, err)
+	require.Equal(t, []int64{7, 7}, values)
+}
+
+// An answer that nobody asked for ends a connection that is idle.
+func TestAnswersNobodyAskedFor(t *testing.T) {
+	var connections atomic.Int32
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		connections.Store(int32(conn))
+		if strings.HasPrefix(line, "get ") && conn == 0 {
+			return "END\r\nEND\r\n", true
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	_, _, err := tripOf(t.Context(), fleet, 0, 1)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, values, err := tripOf(t.Context(), fleet, 0, 1)
+		return err == nil && values[0] == 7
+	}, patience, time.Millisecond)
+	assert.Equal(t, int32(1), connections.Load())
+}
+
+// doneless is a context whose Done nobody may ask for.
+type doneless struct{ context.Context }
+
+func (doneless) Done() <-chan struct{} { panic("asked for Done") }
+
+func TestACancellationDoesNotCutAMetaTripShort(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	addr := fakeMeta(t, func(_ int, line string) (string, bool) {
+		cancel()
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	landed, _, err := tripOf(doneless{ctx}, fleet, 3, 1)
+	require.NoError(t, err)
+	assert.Equal(t, 3, landed)
+	_, _, err = tripOf(doneless{ctx}, fleet, 3, 1)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Close waits for the trip under way, and who comes meanwhile is told so.
+func TestCloseWaitsForMetaTrips(t *testing.T) {
+	release, entered := make(chan struct{}), make(chan struct{}, 8)
+	addr := fakeMeta(t, func(_ int, line string) (string, bool) {
+		entered <- struct{}{}
+		<-release
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	var running sync.WaitGroup
+	for range 2 { // one on the wire, one behind it
+		running.Go(func() {
+			_, _, err := tripOf(t.Context(), fleet, 1, 0)
+			assert.NoError(t, err)
+		})
+	}
+	<-entered
+	time.Sleep(50 * time.Millisecond)
+	closed := make(chan error, 1)
+	go func() { closed <- fleet.Close() }()
+	select {
+	case <-closed:
+		t.Error("Close did not wait for the trips under way")
+	case <-time.After(50 * time.Millisecond):
+	}
+	_, _, err := tripOf(t.Context(), fleet, 1, 0)
+	require.ErrorIs(t, err, memcache.ErrClosed)
+	close(release)
+	require.NoError(t, <-closed)
+	running.Wait()
+}
+
+// A server that hangs while a connection is opened holds up nobody beyond the deadline,
+// and Close neither.
+func TestCloseDuringAnAttemptToConnect(t *testing.T) {
+	addr := fakeConns(t, func(_ int, conn net.Conn) { conn.Read(make([]byte, 1)); time.Sleep(200 * time.Millisecond) })
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, _, err := tripOf(ctx, fleet, 1, 0)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	bounded(t, "Close", func() { assert.NoError(t, fleet.Close()) })
+}
