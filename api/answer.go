@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 
@@ -106,6 +107,10 @@ func setFields(header http.Header, fields ...field) {
 	}
 }
 
+// counted is the length up to which net/http finds out itself how long a body is. A
+// longer one it would send in chunks.
+const counted = 2 << 10
+
 // answer writes a body.
 func (h *handler) answer(w http.ResponseWriter, status int, mediaType string, body any) {
 	buffer := newBuffer()
@@ -124,6 +129,9 @@ func (h *handler) answer(w http.ResponseWriter, status int, mediaType string, bo
 	}
 	buffer.text = append(buffer.text, '\n')
 	setFields(w.Header(), field{"Content-Type", mediaType}, field{"Cache-Control", "no-store"}, field{"X-Content-Type-Options", "nosniff"})
+	if len(buffer.text) > counted {
+		w.Header().Set("Content-Length", strconv.Itoa(len(buffer.text)))
+	}
 	w.WriteHeader(status)
 	// A client that has left is the only one that misses this.
 	_, _ = w.Write(buffer.text)
