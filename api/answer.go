@@ -5,8 +5,6 @@ import (
 	"runtime/debug"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
-
 	"github.com/counterd/counterd/api/wire"
 )
 
@@ -87,11 +85,6 @@ func (h *handler) reply(e endpoint) action {
 	}
 }
 
-// appender is a body that appends itself, as json.Marshal would have it.
-type appender interface {
-	AppendTo([]byte) ([]byte, error)
-}
-
 // field is a header field. Its name is in canonical form.
 type field struct{ name, value string }
 
@@ -115,13 +108,7 @@ const counted = 2 << 10
 func (h *handler) answer(w http.ResponseWriter, status int, mediaType string, body any) {
 	buffer := newBuffer()
 	defer buffer.free()
-	var err error
-	if appends, ok := body.(appender); ok {
-		buffer.text, err = appends.AppendTo(buffer.text)
-	} else {
-		buffer.text, err = json.Marshal(body)
-	}
-	if err != nil {
+	if err := buffer.encode(body); err != nil {
 		// Only a mistake in this package leads here.
 		h.Log.Error("an answer cannot be encoded", "error", err)
 		w.WriteHeader(http.StatusInternalServerError)
@@ -133,6 +120,7 @@ func (h *handler) answer(w http.ResponseWriter, status int, mediaType string, bo
 		w.Header().Set("Content-Length", strconv.Itoa(len(buffer.text)))
 	}
 	w.WriteHeader(status)
-	// A client that has left is the only one that misses this.
+	// A client that has left is the only one that misses this. Nobody keeps what they
+	// are given to write.
 	_, _ = w.Write(buffer.text)
 }
