@@ -3,8 +3,7 @@ package api
 import (
 	"net/http"
 	"runtime/debug"
-
-	"github.com/go-json-experiment/json"
+	"strconv"
 
 	"github.com/counterd/counterd/api/wire"
 )
@@ -86,11 +85,6 @@ func (h *handler) reply(e endpoint) action {
 	}
 }
 
-// appender is a body that appends itself, as json.Marshal would have it.
-type appender interface {
-	AppendTo([]byte) ([]byte, error)
-}
-
 // field is a header field. Its name is in canonical form.
 type field struct{ name, value string }
 
@@ -106,17 +100,15 @@ func setFields(header http.Header, fields ...field) {
 	}
 }
 
+// counted is the length up to which net/http finds out itself how long a body is. A
+// longer one it would send in chunks.
+const counted = 2 << 10
+
 // answer writes a body.
 func (h *handler) answer(w http.ResponseWriter, status int, mediaType string, body any) {
 	buffer := newBuffer()
 	defer buffer.free()
-	var err error
-	if appends, ok := body.(appender); ok {
-		buffer.text, err = appends.AppendTo(buffer.text)
-	} else {
-		buffer.text, err = json.Marshal(body)
-	}
-	if err != nil {
+	if err := buffer.encode(body); err != nil {
 		// Only a mistake in this package leads here.
 		h.Log.Error("an answer cannot be encoded", "error", err)
 		w.WriteHeader(http.StatusInternalServerError)
@@ -124,7 +116,11 @@ func (h *handler) answer(w http.ResponseWriter, status int, mediaType string, bo
 	}
 	buffer.text = append(buffer.text, '\n')
 	setFields(w.Header(), field{"Content-Type", mediaType}, field{"Cache-Control", "no-store"}, field{"X-Content-Type-Options", "nosniff"})
+	if len(buffer.text) > counted {
+		w.Header().Set("Content-Length", strconv.Itoa(len(buffer.text)))
+	}
 	w.WriteHeader(status)
-	// A client that has left is the only one that misses this.
+	// A client that has left is the only one that misses this. Nobody keeps what they
+	// are given to write.
 	_, _ = w.Write(buffer.text)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"sync"
+
+	"github.com/go-json-experiment/json"
 )
 
 // buffer holds the text of a body while it is read or written, and that of another
@@ -25,6 +27,22 @@ func (b *buffer) free() {
 		b.text = b.text[:0]
 		buffers.Put(b)
 	}
+}
+
+// appender is a body that appends itself, as json.Marshal would have it.
+type appender interface {
+	AppendTo([]byte) ([]byte, error)
+}
+
+// encode appends a body.
+func (b *buffer) encode(body any) (err error) {
+	if itself, ok := body.(appender); ok {
+		b.text, err = itself.AppendTo(b.text)
+		return err
+	}
+	text, err := json.Marshal(body)
+	b.text = append(b.text, text...)
+	return err
 }
 
 // readFrom reads the text, whole.

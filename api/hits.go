@@ -75,19 +75,19 @@ func (h *handler) batch(w http.ResponseWriter, r *http.Request) error {
 	h.answer(w, http.StatusOK, wire.TypeJSON, wire.ResultSeq(func(yield func(wire.Result) bool) {
 		rest := decided
 		for i, hit := range in.Hits {
-			event, err := rules.Event(hit.Event)
 			var result hierarchy.Result
+			event, err := rules.Event(hit.Event)
 			if err == nil {
 				result, rest = rest[0], rest[1:]
 				err = result.Err
 			}
-			out := wire.Result{Status: statusOf(result.Decision)}
 			if err != nil {
-				out = faultyResult(i, err)
-			} else {
-				out.Decision = draft.decisionOf(event, result.Decision)
+				if !yield(faultyResult(i, err)) {
+					return
+				}
+				continue
 			}
-			if !yield(out) {
+			if !yield(wire.Result{Status: statusOf(result.Decision), Decision: draft.decisionOf(event, result.Decision)}) {
 				return
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -464,6 +465,36 @@ func TestTheLargestBatch(t *testing.T) {
 	require.NoError(t, err)
 	p := problem(t, request(t, l, "POST", "/v1/batch", string(body)), http.StatusBadRequest)
 	assert.Equal(t, "/hits: a batch is of 1 to 1000 hits, not of 1001", p.Detail)
+}
+
+// Answers that are put together at the same time, where others were before, are each
+// of their own hit.
+func TestAnswersAreNotMixedUp(t *testing.T) {
+	l := newLimits(t, "events: {e: {limits: [{per: user, rate: 20/d}, {per: [user, zone], rate: 100/h}]}}")
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			user := strings.Repeat(string(rune('a'+i)), 1+9*i)
+			hit := wire.BatchHit{Event: "e", Features: map[string]string{"user": user, "zone": "z"}}
+			is := func(d *wire.Decision) {
+				assert.Equal(t, []string{"user:" + user, "user:" + user + "+zone:z"}, []string{d.Limits[0].Feature, d.Limits[1].Feature})
+				assert.Equal(t, d.Allowed, *d.RetryAfter == 0)
+			}
+			body := fmt.Sprintf(`{"features": {"user": "%s", "zone": "z"}}`, user)
+			for range 15 {
+				w := request(t, l, "POST", "/v1/events/e/hit", body)
+				if w.Code == http.StatusOK {
+					is(new(answer[wire.Decision](t, w)))
+				} else {
+					is(&new(denied(t, w)).Decision)
+				}
+				for _, result := range batchOf(t, l, hit, hit) {
+					is(result.Decision)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // A request takes the rules in force once: what comes in between is of the next.
