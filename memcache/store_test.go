@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Both are what the engine asks for.
 var (
-	_ hierarchy.Store = (*memcache.Fleet)(nil)
-	_ hierarchy.Store = (*memcache.Embedded)(nil)
+	_ hierarchy.Starter = (*memcache.Fleet)(nil)
+	_ hierarchy.Starter = (*memcache.Embedded)(nil)
 )
 
 // patience is the timeout of trips where it is not what is tested.
@@ -65,6 +65,56 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 	})
 	t.Run("classic unix socket", func(t *testing.T) {
 		test(t, openFleetOf(t, memcache.Classic, memcachedtest.StartUnix(t).Addr))
+	})
+	t.Run("embedded, started", func(t *testing.T) {
+		test(t, startedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})})
+	})
+	t.Run("meta, started", func(t *testing.T) {
+		test(t, startedStore{openFleetOf(t, memcache.Meta, memcachedtest.Start(t).Addr)})
+	})
+	t.Run("classic, started", func(t *testing.T) {
+		test(t, startedStore{openFleetOf(t, memcache.Classic, memcachedtest.Start(t).Addr)})
+	})
+}
+
+// startedStore makes its trips by starting them.
+type startedStore struct{ hierarchy.Starter }
+
+func (s startedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	return s.Start(ctx, counter, by, adds, expires, reads, values)()
+}
+
+// One caller may have many trips under way, more than there are connections.
+func TestManyTripsOfOneCaller(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		starter := store.(hierarchy.Starter)
+		const trips, rounds = 300, 3
+		var values [trips][2]int64
+		for round := range int64(rounds) {
+			waits := make([]func() (int, error), trips)
+			for i := range trips {
+				counter := fmt.Sprintf("counter %d", i)
+				waits[i] = starter.Start(t.Context(), counter, int64(i), []uint64{1}, []int64{later()}, []uint64{2}, values[i][:])
+			}
+			for i, wait := range waits {
+				landed, err := wait()
+				require.NoError(t, err)
+				require.Equal(t, 1, landed)
+				require.Equal(t, [2]int64{int64(i) * (round + 1), 0}, values[i])
+			}
+		}
+	})
+}
+
+// A trip that is started without time fails when it is waited for.
+func TestATripStartedTooLate(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		landed, err := store.(hierarchy.Starter).Start(ctx, "counter", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))()
+		assert.Zero(t, landed)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, []int64{0}, read(t, store, "counter", 1))
 	})
 }
 
