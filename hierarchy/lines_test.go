@@ -1,6 +1,7 @@
 package hierarchy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -319,4 +320,81 @@ func TestLeavingTheLine(t *testing.T) {
 		running.Wait()
 		assert.Equal(t, int64(5), admitted.Load())
 	})
+}
+
+// farStore is a store each of whose trips takes that long, and fails where there is
+// not so much time.
+type farStore struct {
+	*soloStore
+	rtt time.Duration
+}
+
+func (s farStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	time.Sleep(s.rtt / 2)
+	landed, err := s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+	return landed, cmp.Or(err, s.back(ctx))
+}
+
+func (s farStore) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
+	time.Sleep(s.rtt / 2)
+	return cmp.Or(s.soloStore.TakeBack(ctx, counter, by, buckets), s.back(ctx))
+}
+
+// back waits for the answer, or until the deadline.
+func (s farStore) back(ctx context.Context) error {
+	arrives := time.Now().Add(s.rtt / 2)
+	if deadline, _ := ctx.Deadline(); deadline.Before(arrives) {
+		time.Sleep(time.Until(deadline))
+		return context.DeadlineExceeded
+	}
+	time.Sleep(s.rtt / 2)
+	return nil
+}
+
+// A burst on limits that order hits differently, in three processes, admits what fits
+// if trips are not so slow that the timeout ends the search for it.
+func TestABurstInThreeProcesses(t *testing.T) {
+	for _, limits := range []string{
+		"[{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]",
+		"[{per: ip, rate: 10/d}, {per: [ip, user], rate: 10/h}]",
+	} {
+		for rtt, least := range map[time.Duration]int64{1: 10, 10: 10, 20: 10, 40: 10, 90: 1} {
+			for seed := range uint64(10) {
+				admitted := burst(t, limits, rtt*time.Millisecond, seed)
+				t.Logf("%s, trips of %d ms: %d admitted", limits, rtt, admitted)
+				require.LessOrEqual(t, admitted, int64(10))
+				require.GreaterOrEqual(t, admitted, least)
+			}
+		}
+	}
+}
+
+// burst has 200 callers hit within a few milliseconds, and returns how many are admitted.
+func burst(t *testing.T, limits string, rtt time.Duration, seed uint64) int64 {
+	var admitted atomic.Int64
+	synctest.Test(t, func(t *testing.T) {
+		store := farStore{newSoloStore(time.Now), rtt}
+		event := parsed(t, limits)
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var fleet []*Limiter
+		for range 3 {
+			l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache)})
+			require.NoError(t, err)
+			fleet = append(fleet, l)
+		}
+		var running sync.WaitGroup
+		defer running.Wait()
+		for i := range 200 {
+			after := time.Duration(rng.Int64N(int64(5 * time.Millisecond)))
+			running.Go(func() {
+				time.Sleep(after)
+				d, err := fleet[i%3].Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": fmt.Sprint(i % 2)}, 1})
+				assert.NoError(t, err)
+				if d.Allowed && !d.Limits[0].Failed {
+					admitted.Add(1)
+				}
+			})
+		}
+	})
+	return admitted.Load()
 }
