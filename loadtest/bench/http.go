@@ -166,7 +166,7 @@ func (a *asking) before() error {
 			return err
 		}
 		a.conns = append(a.conns, c)
-		if err := c.SetDeadline(time.Now().Add(openSlices*a.length + answerTimeout)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(a.length + answerTimeout)); err != nil {
 			return err
 		}
 	}
