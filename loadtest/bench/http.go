@@ -101,10 +101,10 @@ func (s *stage) startServers(ctx context.Context) (*web, error) {
 	return w, err
 }
 
-// startServer starts a server that is ready when a path is answered with a status.
-func (s *stage) startServer(ctx context.Context, program string, args func(addr string) []string, path string, status int) (*child, error) {
+// startServer starts a server that is ready when it answers a path with a status.
+func (s *stage) startServer(ctx context.Context, binary string, args func(addr string) []string, path string, status int) (*child, error) {
 	asking := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
-	c, err := startChild(ctx, program, args, func(addr string) error {
+	c, err := startChild(ctx, program{path: binary, args: args, ready: func(addr string) error {
 		answer, err := asking.Get("http://" + addr + path)
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func (s *stage) startServer(ctx context.Context, program string, args func(addr 
 			return fmt.Errorf("%s is answered with %s", path, answer.Status)
 		}
 		return nil
-	})
+	}})
 	if err == nil {
 		s.closing(c.stop)
 	}

@@ -73,6 +73,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	if late := r.latencies(); len(late) > 1 {
 		b.WriteString("\nThe open model: requests arrive evenly, and an answer's time, in ms, begins when its request was due. Late: until it was sent.\n\n")
 		writeTable(&b, late, 2)
+		if r.busy() {
+			b.WriteString("\nMost of a p99 is this program's own lateness: the machine is too busy for it to say much of the servers.\n")
+		}
 	}
 	if len(r.Targets) > 0 {
 		b.WriteString("\nTargets:\n\n")
@@ -98,6 +101,17 @@ func (r *Report) latencies() [][]string {
 		}
 	}
 	return rows
+}
+
+// busy reports whether requests were sent so late that the latencies say little: a
+// server that answers at once keeps nobody waiting.
+func (r *Report) busy() bool {
+	for _, row := range r.Rows {
+		if l := row.Latency; l != nil && l.LateP99.Median > l.P99.Median/2 {
+			return true
+		}
+	}
+	return false
 }
 
 func (r Row) ratios() string { return r.ratiosOf("operations/s") }

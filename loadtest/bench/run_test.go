@@ -224,6 +224,8 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func TestAProgramThatDoesNotStart(t *testing.T) {
-	_, err := startChild(t.Context(), "false", func(string) []string { return nil }, func(string) error { return fmt.Errorf("nobody there") })
+	_, err := startChild(t.Context(), program{
+		path: "false", args: func(string) []string { return nil }, ready: func(string) error { return fmt.Errorf("not there") },
+	})
 	assert.ErrorContains(t, err, "false has ended: exit status 1")
 }
