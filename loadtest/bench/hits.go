@@ -64,7 +64,7 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 // until something else is set.
 func newHittingOn(s *stage, r row, store hierarchy.Store, rates, retention string) (*hitting, *subject, error) {
 	h := &hitting{row: r, store: &countingStore{Store: store}, clock: s.now, patience: s.config.sizes.patience,
-		features: featuresOf(s.config.sizes.people), admitted: make([]atomic.Int64, s.config.sizes.people)}
+		features: s.hitters, admitted: make([]atomic.Int64, s.config.sizes.people)}
 	var err error
 	if h.event, err = eventOf(eventName(r), rates, retention); err != nil {
 		return nil, nil, err
