@@ -59,8 +59,14 @@ Targets:
 | p99 of a hit against the handler's     | at most 3×   | 3.01× (2.00–10.0) | not met |
 `, out.String())
 
+	// Who is slow makes requests late, and the machine is not to blame.
+	r.Rows[3].Latency.LateP99.Median = 2.9
+	assert.False(t, r.busy())
 	r.Rows[2].Latency.LateP99.Median = 0.6
+	r.Targets = targetsOf(r)
 	out.Reset()
 	require.NoError(t, r.WriteText(&out))
 	assert.Contains(t, out.String(), "the machine is too busy")
+	assert.Equal(t, "too busy to say", r.Targets[3].Verdict)
+	assert.Equal(t, "met", r.Targets[0].Verdict)
 }

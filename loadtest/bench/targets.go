@@ -10,7 +10,7 @@ type Target struct {
 	Text     string `json:"text"`
 	Wanted   string `json:"wanted"`
 	Measured string `json:"measured"`
-	Verdict  string `json:"verdict"` // met, or not met
+	Verdict  string `json:"verdict"` // met, not met, or too busy to say: the machine was
 }
 
 // target is a figure of the table, and its bound.
@@ -59,7 +59,10 @@ func targetsOf(r *Report) []Target {
 		} else if t.against != "" {
 			out.Wanted += "×"
 		}
-		if met {
+		switch {
+		case row.Latency != nil && r.busy():
+			out.Verdict = "too busy to say"
+		case met:
 			out.Verdict = "met"
 		}
 		list = append(list, out)
