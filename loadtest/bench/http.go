@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,8 +36,8 @@ func httpRows() []row {
 	return []row{
 		{id: "B1", name: "do-nothing handler, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareNothing},
 		{id: "B2", name: "counterd, hit, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebFar, against: []string{"B1"}},
-		{id: "B3", name: "counterd, batches of 100 hits, 16 connections", stage: stageHTTP, callers: 16, prepare: prepareBatch, against: []string{"B2"}},
-		{id: "B4", name: "counterd, denied flood, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebFlood, against: []string{"B1"}},
+		{id: "B3", name: "counterd, denied flood, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebFlood, against: []string{"B1"}, rates: webFullRates},
+		{id: "B4", name: "counterd, batches of 100 hits, 16 connections", stage: stageHTTP, callers: 16, prepare: prepareBatch, against: []string{"B2"}},
 		{id: "B5", name: "counterd on the embedded store, hit, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebEmbedded, against: []string{"B1"}},
 		{id: "B6", name: "do-nothing handler, 1 connection", stage: stageHTTP, callers: 1, prepare: prepareNothing},
 		{id: "B7", name: "counterd, hit, 1 connection", stage: stageHTTP, callers: 1, prepare: prepareWebFar, against: []string{"B6"}},
@@ -70,11 +71,7 @@ func (s *stage) startServers(ctx context.Context) (*web, error) {
 	var rules strings.Builder
 	rules.WriteString("events:\n")
 	for _, r := range httpRows() {
-		rates := webRates
-		if r.id == "B4" {
-			rates = webFullRates
-		}
-		rules.WriteString(strings.TrimPrefix(rulesOf(eventName(r), rates, "24h"), "events:\n"))
+		rules.WriteString(strings.TrimPrefix(rulesOf(eventName(r), cmp.Or(r.rates, webRates), "24h"), "events:\n"))
 	}
 	file := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
