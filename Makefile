@@ -1,6 +1,6 @@
 # make run         serve on 127.0.0.1:8080 with the embedded store
 # make test        all that a fresh machine needs, then every check and test
-# make bench       the figures of docs/performance.md, in about four minutes
+# make bench       the figures of docs/performance.md, in three to four minutes
 # make microbench  the Go benchmarks
 # make build       bin/counterd and bin/loadtest
 

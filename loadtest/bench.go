@@ -33,13 +33,23 @@ processes of its own, on free ports of loopback, and ends them. An error, an
 unexpected answer, a hit that was decided without the store, or a counter that does
 not hold what was added to it ends the run, with exit status 1.
 
+The plain program (A1, A2) adds with gomemcache to the buckets of the second, the
+minute and the hour, and makes those that are not there, and reads the 142 buckets of
+the last day in one GetMulti; its keys are named as counterd names them. It decides
+nothing. The plain server (do-nothing) is gorilla/mux and encoding/json: it decodes
+the same body, sets the same headers and encodes the same answer, and counts nothing.
+
 The rows in this process hit 10,000 counters at random, unless they say otherwise, and
-have a timeout of a second. Over HTTP the client is a loop of this process that
-writes prepared bytes to one connection and reads the answer, and looks into it, with
-as little of HTTP/1.1 as that takes: no net/http, for what the client takes the
-server does not get. What it costs stands in the column "CPU client". In the open
-model requests arrive evenly, at half of the rate that counterd reached with 64
-connections, and the time of an answer begins when its request was due.
+have a timeout of a second. A slice begins, as every second does, with buckets of the
+second that nobody has made yet: the shorter it is, the more of its hits make one.
+
+Over HTTP the client is a loop of this process that writes prepared bytes to one
+connection and reads the answer, and looks into it, with as little of HTTP/1.1 as that
+takes: no net/http, for what the client takes the server does not get. What it costs
+stands in the column "CPU client". In the open model requests arrive evenly, at half
+of the rate that counterd reached with 64 connections, and the time of an answer begins
+when its request was due. Those rows have three times as many slices, since one stall
+of the machine makes the p99 of a slice.
 
 Calls of the system and CPU times of processes are known on Linux only; elsewhere
 there are dashes.
@@ -78,18 +88,9 @@ func (f *benchFlags) set() *flag.FlagSet {
 	set.DurationVar(&f.config.Duration, "duration", bench.DefaultDuration, "`length` of a slice")
 	set.StringVar(&f.rows, "rows", "", "measure the rows that match this `regexp`, and those that they are compared with (default all)")
 	set.StringVar(&f.config.Memcached, "memcached-binary", "memcached", "the `program` memcached")
-	set.StringVar(&f.config.Counterd, "counterd", defaultCounterd(), "the `program` counterd")
+	set.StringVar(&f.config.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
 	set.BoolVar(&f.json, "json", false, "print the figures as JSON")
 	return set
-}
-
-// defaultCounterd is where make build puts it: beside this program.
-func defaultCounterd() string {
-	self, err := os.Executable()
-	if err != nil {
-		return "bin/counterd"
-	}
-	return filepath.Join(filepath.Dir(self), "counterd")
 }
 
 func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
@@ -110,6 +111,9 @@ func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
 		return err
 	}
 	f.config.Nothing = []string{self, doNothing}
+	if f.config.Counterd == "" {
+		f.config.Counterd = filepath.Join(filepath.Dir(self), "counterd") // where make build puts it
+	}
 	return f.config.Check()
 }
 

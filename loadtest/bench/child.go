@@ -29,18 +29,30 @@ type child struct {
 	ended chan struct{}
 }
 
+// program is what a child runs.
+type program struct {
+	path   string
+	args   func(addr string) []string // that tell it where to listen
+	ready  func(addr string) error    // nil once it does what it is for
+	nobody bool                       // it is not to be root
+}
+
 // startChild starts a program that listens on a free port of loopback, and waits
-// until it is ready. What argsFor returns tells it the address.
-func startChild(ctx context.Context, program string, argsFor func(addr string) []string, ready func(addr string) error) (*child, error) {
+// until it is ready.
+func startChild(ctx context.Context, p program) (*child, error) {
+	attributes, err := apart(p.nobody)
+	if err != nil {
+		return nil, err
+	}
 	for try := 1; ; try++ {
 		addr, err := freeAddr()
 		if err != nil {
 			return nil, err
 		}
-		c := &child{name: program, addr: addr, ended: make(chan struct{})}
-		c.cmd = exec.Command(program, argsFor(addr)...)
+		c := &child{name: p.path, addr: addr, ended: make(chan struct{})}
+		c.cmd = exec.Command(p.path, p.args(addr)...)
 		c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
-		c.cmd.SysProcAttr = apart()
+		c.cmd.SysProcAttr = attributes
 		if err := c.cmd.Start(); err != nil {
 			return nil, err
 		}
@@ -48,7 +60,7 @@ func startChild(ctx context.Context, program string, argsFor func(addr string) [
 			_ = c.cmd.Wait() // how it ended nobody asks; that it did shows
 			close(c.ended)
 		}()
-		err = c.await(ctx, ready)
+		err = c.await(ctx, p.ready)
 		if err == nil {
 			return c, nil
 		}

@@ -17,9 +17,9 @@ import (
 
 func hitRows() []row {
 	return []row{
-		{id: "A1", name: "gomemcache: 3 increments, GetMulti of 142, those 3 there", stage: stageHits, callers: 16, prepare: prepareSparse},
-		{id: "A2", name: "gomemcache: 3 increments, GetMulti of 142, all there (2,000 counters)", stage: stageHits, callers: 16, prepare: prepareFull, against: []string{"A1"}},
-		{id: "A3", name: "Hit, four limits, 16 callers", stage: stageHits, callers: 16, prepare: prepareFar, against: []string{"A1", "A2"}},
+		{id: "A1", name: "gomemcache: 3 increments, GetMulti of 142, all there (2,000 counters)", stage: stageHits, callers: 16, prepare: prepareFull},
+		{id: "A2", name: "gomemcache: 3 increments, GetMulti of 142, those 3 there", stage: stageHits, callers: 16, prepare: prepareSparse, against: []string{"A1"}},
+		{id: "A3", name: "Hit, four limits, 16 callers", stage: stageHits, callers: 16, prepare: prepareFar, against: []string{"A2", "A1"}},
 		{id: "A4", name: "Hit, 1 caller", stage: stageHits, callers: 1, prepare: prepareFar, against: []string{"A3"}},
 		{id: "A5", name: "Hit, 64 callers", stage: stageHits, callers: 64, prepare: prepareFar, against: []string{"A3"}},
 		{id: "A6", name: "Hit, 64 callers, one counter", stage: stageHits, callers: 64, prepare: prepareHot, against: []string{"A5"}},
@@ -64,7 +64,7 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 // until something else is set.
 func newHittingOn(s *stage, r row, store hierarchy.Store, rates, retention string) (*hitting, *subject, error) {
 	h := &hitting{row: r, store: &countingStore{Store: store}, clock: s.now, patience: s.config.sizes.patience,
-		features: featuresOf(s.config.sizes.people), admitted: make([]atomic.Int64, s.config.sizes.people)}
+		features: s.hitters, admitted: make([]atomic.Int64, s.config.sizes.people)}
 	var err error
 	if h.event, err = eventOf(eventName(r), rates, retention); err != nil {
 		return nil, nil, err

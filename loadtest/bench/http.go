@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,8 +36,8 @@ func httpRows() []row {
 	return []row{
 		{id: "B1", name: "do-nothing handler, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareNothing},
 		{id: "B2", name: "counterd, hit, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebFar, against: []string{"B1"}},
-		{id: "B3", name: "counterd, batch of 100 hits, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareBatch, against: []string{"B2"}},
-		{id: "B4", name: "counterd, denied flood, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebFlood, against: []string{"B1"}},
+		{id: "B3", name: "counterd, denied flood, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebFlood, against: []string{"B1"}, rates: webFullRates},
+		{id: "B4", name: "counterd, batches of 100 hits, 16 connections", stage: stageHTTP, callers: 16, prepare: prepareBatch, against: []string{"B2"}},
 		{id: "B5", name: "counterd on the embedded store, hit, 64 connections", stage: stageHTTP, callers: 64, prepare: prepareWebEmbedded, against: []string{"B1"}},
 		{id: "B6", name: "do-nothing handler, 1 connection", stage: stageHTTP, callers: 1, prepare: prepareNothing},
 		{id: "B7", name: "counterd, hit, 1 connection", stage: stageHTTP, callers: 1, prepare: prepareWebFar, against: []string{"B6"}},
@@ -70,11 +71,7 @@ func (s *stage) startServers(ctx context.Context) (*web, error) {
 	var rules strings.Builder
 	rules.WriteString("events:\n")
 	for _, r := range httpRows() {
-		rates := webRates
-		if r.id == "B4" {
-			rates = webFullRates
-		}
-		rules.WriteString(strings.TrimPrefix(rulesOf(eventName(r), rates, "24h"), "events:\n"))
+		rules.WriteString(strings.TrimPrefix(rulesOf(eventName(r), cmp.Or(r.rates, webRates), "24h"), "events:\n"))
 	}
 	file := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
@@ -101,10 +98,10 @@ func (s *stage) startServers(ctx context.Context) (*web, error) {
 	return w, err
 }
 
-// startServer starts a server that is ready when a path is answered with a status.
-func (s *stage) startServer(ctx context.Context, program string, args func(addr string) []string, path string, status int) (*child, error) {
+// startServer starts a server that is ready when it answers a path with a status.
+func (s *stage) startServer(ctx context.Context, binary string, args func(addr string) []string, path string, status int) (*child, error) {
 	asking := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
-	c, err := startChild(ctx, program, args, func(addr string) error {
+	c, err := startChild(ctx, program{path: binary, args: args, ready: func(addr string) error {
 		answer, err := asking.Get("http://" + addr + path)
 		if err != nil {
 			return err
@@ -114,7 +111,7 @@ func (s *stage) startServer(ctx context.Context, program string, args func(addr 
 			return fmt.Errorf("%s is answered with %s", path, answer.Status)
 		}
 		return nil
-	})
+	}})
 	if err == nil {
 		s.closing(c.stop)
 	}
@@ -166,7 +163,7 @@ func (a *asking) before() error {
 			return err
 		}
 		a.conns = append(a.conns, c)
-		if err := c.SetDeadline(time.Now().Add(openSlices*a.length + answerTimeout)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(a.length + answerTimeout)); err != nil {
 			return err
 		}
 	}
@@ -212,7 +209,7 @@ var onError = []byte(`"on_error":`)
 // connection and slice is read in full, the others are looked through.
 func (a *asking) check(status int, body []byte, hits int, first bool) error {
 	if status != a.status || bytes.Count(body, a.contains) != hits || bytes.Contains(body, onError) {
-		return fmt.Errorf("%s: an answer of status %d was not expected: %.500s", a.row.id, status, body)
+		return fmt.Errorf("an answer of status %d was not expected: %.500s", status, body)
 	}
 	if !first {
 		return nil
@@ -222,14 +219,14 @@ func (a *asking) check(status int, body []byte, hits int, first bool) error {
 		Results []nothingDecision `json:"results"`
 	}
 	if err := json.Unmarshal(body, &answers); err != nil {
-		return fmt.Errorf("%s: an answer is not JSON: %w", a.row.id, err)
+		return fmt.Errorf("an answer is not JSON: %w", err)
 	}
 	if len(answers.Results) == 0 {
 		answers.Results = []nothingDecision{answers.nothingDecision}
 	}
 	for _, d := range answers.Results {
 		if d.Event != eventName(a.row) || len(d.Limits) != len(nothingLimits) || d.At.IsZero() {
-			return fmt.Errorf("%s: an answer is not a decision on four limits: %.500s", a.row.id, body)
+			return fmt.Errorf("an answer is not a decision on four limits: %.500s", body)
 		}
 	}
 	return nil
@@ -276,7 +273,9 @@ func prepareWebEmbedded(ctx context.Context, s *stage, r row) (*subject, error) 
 	return subject, nil
 }
 
-// prepareBatch sends a hundred hits at once, of a hundred addresses.
+// prepareBatch sends a hundred hits at once, of a hundred addresses. Sixteen
+// connections keep the server busy; those of 64 would be thousands of hits under way,
+// which wait for one another until the time for a decision is over.
 func prepareBatch(ctx context.Context, s *stage, r row) (*subject, error) {
 	a, subject, err := newWeb(ctx, s, r)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"net"
-	"os"
 	"strings"
 	"time"
 )
@@ -28,22 +27,23 @@ type memcached struct {
 	own  int64 // bytes that asking for stats took so far
 }
 
-func startMemcached(ctx context.Context, program string) (*memcached, error) {
-	c, err := startChild(ctx, program, func(addr string) []string {
-		host, port, _ := net.SplitHostPort(addr)
-		args := []string{
-			"-l", host, "-p", port, "-U", "0", "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048",
-		}
-		if os.Getuid() == 0 {
-			args = append(args, "-u", "nobody") // or it refuses to run
-		}
-		return args
-	}, func(addr string) error {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+func startMemcached(ctx context.Context, binary string) (*memcached, error) {
+	c, err := startChild(ctx, program{
+		path: binary,
+		args: func(addr string) []string {
+			host, port, _ := net.SplitHostPort(addr)
+			return []string{
+				"-l", host, "-p", port, "-U", "0", "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048",
+			}
+		},
+		ready: func(addr string) error {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		},
+		nobody: true, // as root it refuses to run
 	})
 	if err != nil {
 		return nil, err

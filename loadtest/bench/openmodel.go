@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// openSlices is how many times the length of a slice one in the open model has: its
-// rate is low, and a p99.9 needs many requests.
-const openSlices = 2
+// openTurns is how many turns a row in the open model has where others have one. One
+// stall of the machine makes the p99 of a slice, so there have to be many.
+const openTurns = 3
 
 // arrivals are what happened to requests that arrived evenly, one by one.
 type arrivals struct {
@@ -67,31 +67,35 @@ func open(ctx context.Context, steps []step, rate float64, n int, pause func(tim
 	return a, context.Cause(ctx)
 }
 
-// Latency is how long answers took in the open model.
+// Latency is how long answers took in the open model, in milliseconds: percentiles
+// of each slice, and their spread.
 type Latency struct {
 	Rate     float64 `json:"rate"`     // arrivals a second
-	Requests int     `json:"requests"` // of all rounds
-	// In milliseconds. LateP99 is of a part of the latency, until the request was sent.
-	P50     float64 `json:"p50_ms"`
-	P99     float64 `json:"p99_ms"`
-	P999    float64 `json:"p99_9_ms"`
-	LateP99 float64 `json:"late_p99_ms"`
+	Requests int     `json:"requests"` // in all slices
+	P50      Spread  `json:"p50"`
+	P99      Spread  `json:"p99"`
+	P999     Spread  `json:"p99_9"`
+	LateP99  Spread  `json:"late_p99"` // of a part of the latency: until the request was sent
 }
 
-// latencyOf returns the percentiles over all rounds.
-func latencyOf(rate float64, rounds []arrivals) Latency {
-	var latencies, late []time.Duration
-	for _, a := range rounds {
-		latencies = append(latencies, a.latencies...)
-		late = append(late, a.late...)
+// latencyOf returns the latency in slices of that rate.
+func latencyOf(rate float64, turns []arrivals) Latency {
+	l := Latency{Rate: rate}
+	latencies, late := make([][]time.Duration, len(turns)), make([][]time.Duration, len(turns))
+	for i, a := range turns {
+		latencies[i], late[i] = a.latencies, a.late
+		l.Requests += len(a.latencies)
 	}
-	slices.Sort(latencies)
-	slices.Sort(late)
-	return Latency{
-		Rate: rate, Requests: len(latencies),
-		P50: milliseconds(percentile(latencies, 0.5)), P99: milliseconds(percentile(latencies, 0.99)),
-		P999: milliseconds(percentile(latencies, 0.999)), LateP99: milliseconds(percentile(late, 0.99)),
-	}
+	l.P50, l.P99, l.P999 = spreadOf(percentiles(latencies, 0.5)), spreadOf(percentiles(latencies, 0.99)), spreadOf(percentiles(latencies, 0.999))
+	l.LateP99 = spreadOf(percentiles(late, 0.99))
+	return l
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+// percentiles returns that percentile of each of several lists, in milliseconds.
+func percentiles(lists [][]time.Duration, part float64) []float64 {
+	out := make([]float64, len(lists))
+	for i, list := range lists {
+		out[i] = float64(percentile(slices.Sorted(slices.Values(list)), part).Nanoseconds()) / 1e6
+	}
+	return out
+}

@@ -49,7 +49,8 @@ func TestArrivalsDoNotWaitForAnswers(t *testing.T) {
 			assert.Equal(t, 350*time.Millisecond, latency, "request %d", i)
 		}
 		l := latencyOf(10, []arrivals{a, a})
-		assert.Equal(t, Latency{10, 80, 350, 350, 350, 0}, l)
+		same := Spread{350, 350, 350}
+		assert.Equal(t, Latency{10, 80, same, same, same, Spread{}}, l)
 	})
 }
 
@@ -66,4 +67,15 @@ func TestOpenModelEnds(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.LessOrEqual(t, time.Since(began), 1100*time.Millisecond)
 	})
+}
+
+// A stall shows in the slice in which it was, and not in the median of all.
+func TestLatencyIsOfSlices(t *testing.T) {
+	turn := func(worst time.Duration) arrivals {
+		a := arrivals{latencies: make([]time.Duration, 100), late: make([]time.Duration, 100)}
+		a.latencies[7], a.latencies[8] = worst, worst
+		return a
+	}
+	l := latencyOf(1, []arrivals{turn(time.Millisecond), turn(time.Second), turn(2 * time.Millisecond)})
+	assert.Equal(t, Latency{1, 300, Spread{}, Spread{2, 1, 1000}, Spread{2, 1, 1000}, Spread{}}, l)
 }

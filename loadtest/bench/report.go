@@ -61,7 +61,7 @@ func (r *Report) row(id string) *Row {
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%d rounds of %s, %.0f s in all. Ratios and rates: median (least–greatest) of the rounds.\n\n", r.Machine, r.Rounds, r.Duration, r.Seconds)
-	b.WriteString("Figures are for one operation, a hit or a count. CPU in µs. Calls: reads and writes of the system by the server, where there\nis none by the program. Bytes: to and from Memcached.\n\n")
+	b.WriteString("Figures are for one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as\nMemcached tells. Calls: reads and writes of the system by the server, where there is none by the program. Bytes: to and from\nMemcached. CPU: µs.\n\n")
 	rows := [][]string{{"", "", "a second", "ratio", "trips", "adds", "reads", "calls", "bytes", "CPU client", "server", "memcached", "allocs"}}
 	for _, row := range r.Rows {
 		rows = append(rows, []string{
@@ -71,8 +71,11 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	writeTable(&b, rows, 2)
 	if late := r.latencies(); len(late) > 1 {
-		b.WriteString("\nThe open model: requests arrive evenly, and an answer's time begins when its request was due. Late: until it was sent.\n\n")
+		b.WriteString("\nThe open model: requests arrive evenly, and an answer's time, in ms, begins when its request was due. Late: until it was sent.\n\n")
 		writeTable(&b, late, 2)
+		if r.busy() {
+			b.WriteString("\nMost of a p99 is this program's own lateness: the machine is too busy for it to say much of the servers.\n")
+		}
 	}
 	if len(r.Targets) > 0 {
 		b.WriteString("\nTargets:\n\n")
@@ -92,12 +95,24 @@ func (r *Report) latencies() [][]string {
 	for _, row := range r.Rows {
 		if l := row.Latency; l != nil {
 			rows = append(rows, []string{
-				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), short(l.P50), short(l.P99), short(l.P999),
-				short(l.LateP99), row.ratiosOf("p99"),
+				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.spread(), l.P99.spread(), l.P999.spread(),
+				l.LateP99.spread(), row.ratiosOf("p99"),
 			})
 		}
 	}
 	return rows
+}
+
+// busy reports whether requests were sent so late that the latencies say little. It
+// goes by the row that is compared with no other, of the server that does nothing: one
+// that is slow has requests wait for a free connection, which is its own fault.
+func (r *Report) busy() bool {
+	for _, row := range r.Rows {
+		if l := row.Latency; l != nil && len(row.Ratios) == 0 && l.LateP99.Median > l.P99.Median/2 {
+			return true
+		}
+	}
+	return false
 }
 
 func (r Row) ratios() string { return r.ratiosOf("operations/s") }
@@ -161,7 +176,10 @@ func figure(f *float64) string {
 	return fmt.Sprintf("%.0f", *f)
 }
 
-func short(milliseconds float64) string { return digits(milliseconds) + " ms" }
+// spread returns the spread of a figure without a unit.
+func (s Spread) spread() string {
+	return fmt.Sprintf("%s (%s–%s)", digits(s.Median), digits(s.Least), digits(s.Most))
+}
 
 // writeTable writes a table in Markdown, its columns in line: the first ones to the
 // left, the others, which are figures, to the right.

@@ -24,6 +24,7 @@ type row struct {
 	// halfOf is set for a row in the open model: requests arrive evenly, at half the
 	// rate that the row of that identity reached.
 	halfOf  string
+	rates   string // of the limits of a row over HTTP; none: far ones
 	prepare func(context.Context, *stage, row) (*subject, error)
 }
 

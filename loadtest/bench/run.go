@@ -58,7 +58,7 @@ func (c Config) Estimate() time.Duration {
 	for _, r := range choose(allRows(), c.wants) {
 		slices++
 		if r.halfOf != "" {
-			slices += openSlices - 1
+			slices += openTurns - 1
 		}
 	}
 	const between = 60 * time.Millisecond
@@ -100,10 +100,10 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 			open = append(open, one)
 		}
 	}
-	if err := m.takeTurns(ctx, name, closed, m.slice); err != nil {
+	if err := m.takeTurns(ctx, name, closed, m.config.Rounds, m.slice); err != nil {
 		return err
 	}
-	if err := m.takeTurns(ctx, name+", open model", open, m.openSlice); err != nil {
+	if err := m.takeTurns(ctx, name+", open model", open, openTurns*m.config.Rounds, m.openSlice); err != nil {
 		return err
 	}
 	for _, one := range rows {
@@ -126,12 +126,12 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 
 // takeTurns measures all rows round by round, and each second time in the opposite
 // order: so none has always the same one ahead of it, and compared rows stay near.
-func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measurement, slice func(context.Context, *measurement) error) error {
+func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measurement, rounds int, slice func(context.Context, *measurement) error) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	m.config.Progress.Start(name, len(rows)*m.config.Rounds)
-	for round := range m.config.Rounds {
+	m.config.Progress.Start(name, len(rows)*rounds)
+	for round := range rounds {
 		for i := range rows {
 			one := rows[i]
 			if round%2 == 1 {
@@ -195,7 +195,7 @@ func (m *measurements) openSlice(ctx context.Context, one *measurement) error {
 		return err
 	}
 	one.arrive = spreadOf(m.of[one.row.halfOf].rates).Median / 2
-	n := max(int(math.Round(one.arrive*(openSlices*m.config.Duration).Seconds())), 1)
+	n := max(int(math.Round(one.arrive*m.config.Duration.Seconds())), 1)
 	reader := reader{subject: one.subject}
 	if err := reader.begin(); err != nil {
 		return err
@@ -225,11 +225,11 @@ func (one *measurement) end(reader *reader, ops int64, elapsed time.Duration) er
 
 // p99s returns the row's p99 of each round.
 func (one *measurement) p99s() []float64 {
-	list := make([]float64, len(one.open))
+	lists := make([][]time.Duration, len(one.open))
 	for i, a := range one.open {
-		list[i] = latencyOf(one.arrive, []arrivals{a}).P99
+		lists[i] = a.latencies
 	}
-	return list
+	return percentiles(lists, 0.99)
 }
 
 // report makes a report of what was measured.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -17,6 +18,7 @@ var opened = time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
 type stage struct {
 	config  Config
 	started time.Time
+	hitters []events.Features // shared by all rows: what is alive bears on the garbage collector
 	once    struct{ memcached, servers, days sync.Once }
 
 	shared    *memcached
@@ -27,7 +29,9 @@ type stage struct {
 	closers   []func() error
 }
 
-func newStage(config Config) *stage { return &stage{config: config, started: time.Now()} }
+func newStage(config Config) *stage {
+	return &stage{config: config, started: time.Now(), hitters: featuresOf(config.sizes.people)}
+}
 
 // closing has the function called when the stage closes, the last one first.
 func (s *stage) closing(f func() error) { s.closers = append(s.closers, f) }

@@ -13,7 +13,9 @@ type counted struct {
 }
 
 // countingStore counts what is asked of the store behind it. A take-back is a trip
-// too; what it subtracts is neither added nor read.
+// too; what it subtracts is neither added nor read. It has the methods of a Store and
+// no others: should the engine come to look for more in a store, they belong here too,
+// or what is measured is not what runs.
 type countingStore struct {
 	hierarchy.Store
 	counted counted

@@ -10,7 +10,7 @@ type Target struct {
 	Text     string `json:"text"`
 	Wanted   string `json:"wanted"`
 	Measured string `json:"measured"`
-	Verdict  string `json:"verdict"` // met, or not met
+	Verdict  string `json:"verdict"` // met, not met, or too busy to say: the machine was
 }
 
 // target is a figure of the table, and its bound.
@@ -24,13 +24,13 @@ type target struct {
 
 // targets are those that the figures are held against.
 var targets = []target{
-	{text: "Hit with 16 callers against gomemcache", row: "A3", against: "A1", atLeast: true, bound: 10},
+	{text: "Hit with 16 callers against gomemcache", row: "A3", against: "A2", atLeast: true, bound: 10},
 	{text: "Memcached's CPU time of a hit, µs", row: "A3", figure: func(r *Row) *float64 { return r.MemcachedCPU }, bound: 14},
 	{text: "allocations of a hit", row: "A3", figure: func(r *Row) *float64 { return r.Allocs }, bound: 3},
 	{text: "one hot counter against 10,000, 64 callers", row: "A6", against: "A5", atLeast: true, bound: 5},
 	{text: "hit over HTTP against a handler that does nothing", row: "B2", against: "B1", atLeast: true, bound: 0.6},
-	{text: "denied flood over HTTP against the same", row: "B4", against: "B1", atLeast: true, bound: 0.9},
-	{text: "hits in batches of 100 against single ones", row: "B3", against: "B2", atLeast: true, bound: 8},
+	{text: "denied flood over HTTP against the same", row: "B3", against: "B1", atLeast: true, bound: 0.9},
+	{text: "hits in batches of 100 against single ones", row: "B4", against: "B2", atLeast: true, bound: 8},
 	{text: "p99 of a hit against the handler's", row: "B13", against: "B12", bound: 3},
 	{text: "count of a day against GetMulti, 1 goroutine", row: "C2", against: "C1", atLeast: true, bound: 2},
 	{text: "count of a day against GetMulti, 16 goroutines", row: "C8", against: "C7", atLeast: true, bound: 2},
@@ -59,7 +59,10 @@ func targetsOf(r *Report) []Target {
 		} else if t.against != "" {
 			out.Wanted += "×"
 		}
-		if met {
+		switch {
+		case row.Latency != nil && r.busy():
+			out.Verdict = "too busy to say"
+		case met:
 			out.Verdict = "met"
 		}
 		list = append(list, out)

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// badStore fails, or forgets what was added, where it is told to.
+type badStore struct {
+	hierarchy.Store
+	fails, forgets bool
+}
+
+func (s *badStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if s.fails {
+		return 0, errors.New("down")
+	}
+	landed, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+	if s.forgets && err == nil {
+		err = s.TakeBack(ctx, counter, by, adds)
+	}
+	return landed, err
+}
+
+// What is not the work that a row is meant to do fails it.
+func TestHitsThatAreNotWhatTheyShouldBe(t *testing.T) {
+	s := newStage(Config{sizes: sizes{people: 4, patience: 5 * time.Second}})
+	hits := func(rates string) (*hitting, *subject, *badStore) {
+		store := &badStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
+		h, subject, err := newHittingOn(s, row{id: "X1", callers: 1}, store, rates, "24h")
+		require.NoError(t, err)
+		return h, subject, store
+	}
+	h, subject, store := hits(farRates)
+	steps, err := subject.steps()
+	require.NoError(t, err)
+	for range 50 {
+		n, err := steps[0]()
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+	}
+	assert.NoError(t, subject.verify(t.Context()))
+	assert.EqualValues(t, 50, h.store.counted.trips.Load())
+	assert.ErrorContains(t, h.deny(0), "was admitted")
+
+	store.fails = true
+	_, err = steps[0]()
+	assert.ErrorContains(t, err, "without the store", "the rule admits it all the same")
+
+	_, subject, store = hits(farRates)
+	store.forgets = true
+	steps, err = subject.steps()
+	require.NoError(t, err)
+	_, err = steps[0]()
+	require.NoError(t, err)
+	assert.ErrorContains(t, subject.verify(t.Context()), "holds 0, and 1 were added")
+
+	h, _, _ = hits("[1/s, 1/m, 1/h, 1/d]")
+	require.NoError(t, h.admit(0, h.features[0]))
+	assert.NoError(t, h.deny(0))
+	assert.ErrorContains(t, h.admit(0, h.features[0]), "was denied")
+}

@@ -1,0 +1,72 @@
+package bench
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReport(t *testing.T) {
+	r := &Report{
+		Machine: Machine{CPU: "cpu", Cores: 2, GoMaxProcs: 2, System: "linux/amd64", Go: "go1.26", Memcached: "memcached 1.6.18"},
+		Rounds:  3, Duration: "1s", Seconds: 12.4,
+		Rows: []Row{
+			{ID: "A1", Name: "plain", PerSecond: Spread{1234567, 999, 2000000}, Trips: new(4.0), Reads: new(142.0), MemcachedCPU: new(120.4), Allocs: new(0.004)},
+			{
+				ID: "A3", Name: "hit, µs", PerSecond: Spread{5, 4, 6}, MemcachedCPU: new(14.04), Allocs: new(3.06),
+				Ratios: []Ratio{{"A2", "operations/s", Spread{12.34, 9.999, 123.4}}, {"A1", "operations/s", Spread{0.5, 0.4, 0.6}}},
+			},
+			{ID: "B12", Name: "nothing", Latency: &Latency{Rate: 4000, Requests: 100, P50: Spread{0.2, 0.1, 0.3}, P99: Spread{1, 0.9, 2}, LateP99: Spread{0.4, 0.3, 1}}},
+			{
+				ID: "B13", Name: "hit", Latency: &Latency{Rate: 4000, Requests: 100, P99: Spread{3, 2, 20}, LateP99: Spread{1, 0.5, 9}},
+				Ratios: []Ratio{{"B12", "p99", Spread{3.01, 2, 10}}},
+			},
+		},
+	}
+	r.Targets = targetsOf(r)
+	var out bytes.Buffer
+	require.NoError(t, r.WriteText(&out))
+	assert.Equal(t, `cpu, 2 cores, GOMAXPROCS 2, linux/amd64, go1.26, memcached 1.6.18 with 2 threads, all on loopback
+3 rounds of 1s, 12 s in all. Ratios and rates: median (least–greatest) of the rounds.
+
+Figures are for one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as
+Memcached tells. Calls: reads and writes of the system by the server, where there is none by the program. Bytes: to and from
+Memcached. CPU: µs.
+
+|     |         |                  a second |                                      ratio | trips | adds | reads | calls | bytes | CPU client | server | memcached | allocs |
+| --- | ------- | ------------------------: | -----------------------------------------: | ----: | ---: | ----: | ----: | ----: | ---------: | -----: | --------: | -----: |
+| A1  | plain   | 1,234,567 (999–2,000,000) |                                          – |   4.0 |    – |   142 |     – |     – |          – |      – |       120 |   0.00 |
+| A3  | hit, µs |                   5 (4–6) | 12.3× (10.00–123) A2, 0.50× (0.40–0.60) A1 |     – |    – |     – |     – |     – |          – |      – |      14.0 |    3.1 |
+| B12 | nothing |                   0 (0–0) |                                          – |     – |    – |     – |     – |     – |          – |      – |         – |      – |
+| B13 | hit     |                   0 (0–0) |                                          – |     – |    – |     – |     – |     – |          – |      – |         – |      – |
+
+The open model: requests arrive evenly, and an answer's time, in ms, begins when its request was due. Late: until it was sent.
+
+|     |         | arrivals a second | requests |              p50 |              p99 |            p99.9 |         late p99 |      ratio of the p99 |
+| --- | ------- | ----------------: | -------: | ---------------: | ---------------: | ---------------: | ---------------: | --------------------: |
+| B12 | nothing |              4000 |      100 | 0.20 (0.10–0.30) | 1.00 (0.90–2.00) | 0.00 (0.00–0.00) | 0.40 (0.30–1.00) |                     – |
+| B13 | hit     |              4000 |      100 | 0.00 (0.00–0.00) | 3.00 (2.00–20.0) | 0.00 (0.00–0.00) | 1.00 (0.50–9.00) | 3.01× (2.00–10.0) B12 |
+
+Targets:
+
+| target                                 |              | measured          |         |
+| -------------------------------------- | ------------ | ----------------- | ------- |
+| Hit with 16 callers against gomemcache | at least 10× | 12.3× (10.00–123) | met     |
+| Memcached's CPU time of a hit, µs      | at most 14   | 14.0              | met     |
+| allocations of a hit                   | at most 3    | 3.1               | not met |
+| p99 of a hit against the handler's     | at most 3×   | 3.01× (2.00–10.0) | not met |
+`, out.String())
+
+	// Who is slow makes requests late, and the machine is not to blame.
+	r.Rows[3].Latency.LateP99.Median = 2.9
+	assert.False(t, r.busy())
+	r.Rows[2].Latency.LateP99.Median = 0.6
+	r.Targets = targetsOf(r)
+	out.Reset()
+	require.NoError(t, r.WriteText(&out))
+	assert.Contains(t, out.String(), "the machine is too busy")
+	assert.Equal(t, "too busy to say", r.Targets[3].Verdict)
+	assert.Equal(t, "met", r.Targets[0].Verdict)
+}
