@@ -110,7 +110,7 @@ func count(event string) func(context.Context, *stage, row) (*subject, error) {
 				if fleet, err = s.fleet(ctx, standing); err != nil {
 					return err
 				}
-				store.Store = fleet
+				store.Starter = fleet
 				counters = hierarchy.NewCounters(hierarchy.Config{Store: &store, Clock: standing})
 				next.Store(0)
 				return nil
@@ -174,7 +174,7 @@ func prepareRepeated(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err := m.fill(ctx, keysAround(counter)); err != nil {
 		return nil, err
 	}
-	store := &countingStore{Store: fleet}
+	store := &countingStore{Starter: fleet}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
 	return &subject{
 		counted: &store.counted, memcached: m, inProcess: true,

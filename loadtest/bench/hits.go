@@ -22,7 +22,7 @@ func hitRows() []row {
 		{id: "A3", name: "Hit, four limits, 16 callers", stage: stageHits, callers: 16, prepare: prepareFar, against: []string{"A2", "A1"}},
 		{id: "A4", name: "Hit, 1 caller", stage: stageHits, callers: 1, prepare: prepareFar, against: []string{"A3"}},
 		{id: "A5", name: "Hit, 64 callers", stage: stageHits, callers: 64, prepare: prepareFar, against: []string{"A3"}},
-		{id: "A6", name: "Hit, 64 callers, one counter", stage: stageHits, callers: 64, prepare: prepareHot, against: []string{"A5"}},
+		{id: "A6", name: "Hit, 64 callers, one counter", stage: stageHits, callers: 64, prepare: prepareHot, against: []string{"A3", "A5"}},
 		{id: "A7", name: "Hit, 256 callers", stage: stageHits, callers: 256, prepare: prepareFar, against: []string{"A3"}},
 		{id: "A8", name: "Hit, first of each of up to 1,000,000 counters", stage: stageHits, callers: 16, prepare: prepareNew, against: []string{"A3"}},
 		{id: "A9", name: "Hit near a limit", stage: stageHits, callers: 16, prepare: prepareNear, against: []string{"A3"}},
@@ -62,8 +62,8 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 
 // newHittingOn prepares hits on a store. Its steps hit at random, far from any limit,
 // until something else is set.
-func newHittingOn(s *stage, r row, store hierarchy.Store, rates, retention string) (*hitting, *subject, error) {
-	h := &hitting{row: r, store: &countingStore{Store: store}, clock: s.now, patience: s.config.sizes.patience,
+func newHittingOn(s *stage, r row, store hierarchy.Starter, rates, retention string) (*hitting, *subject, error) {
+	h := &hitting{row: r, store: &countingStore{Starter: store}, clock: s.now, patience: s.config.sizes.patience,
 		features: s.hitters, admitted: make([]atomic.Int64, s.config.sizes.people)}
 	var err error
 	if h.event, err = eventOf(eventName(r), rates, retention); err != nil {

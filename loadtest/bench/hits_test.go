@@ -15,7 +15,7 @@ import (
 
 // badStore fails, or forgets what was added, where it is told to.
 type badStore struct {
-	hierarchy.Store
+	hierarchy.Starter
 	fails, forgets bool
 }
 
@@ -23,7 +23,7 @@ func (s *badStore) Trip(ctx context.Context, counter string, by int64, adds []ui
 	if s.fails {
 		return 0, errors.New("down")
 	}
-	landed, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+	landed, err := s.Starter.Trip(ctx, counter, by, adds, expires, reads, values)
 	if s.forgets && err == nil {
 		err = s.TakeBack(ctx, counter, by, adds)
 	}
@@ -34,7 +34,7 @@ func (s *badStore) Trip(ctx context.Context, counter string, by int64, adds []ui
 func TestHitsThatAreNotWhatTheyShouldBe(t *testing.T) {
 	s := newStage(Config{sizes: sizes{people: 4, patience: 5 * time.Second}})
 	hits := func(rates string) (*hitting, *subject, *badStore) {
-		store := &badStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
+		store := &badStore{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
 		h, subject, err := newHittingOn(s, row{id: "X1", callers: 1}, store, rates, "24h")
 		require.NoError(t, err)
 		return h, subject, store

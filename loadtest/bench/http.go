@@ -47,6 +47,7 @@ func httpRows() []row {
 		{id: "B11", name: "counterd, hit, 256 connections", stage: stageHTTP, callers: 256, prepare: prepareWebFar, against: []string{"B10"}},
 		{id: "B12", name: "do-nothing handler, open model", stage: stageHTTP, callers: 64, prepare: prepareNothing, halfOf: "B2"},
 		{id: "B13", name: "counterd, hit, open model", stage: stageHTTP, callers: 64, prepare: prepareWebFar, against: []string{"B12"}, halfOf: "B2"},
+		{id: "B14", name: "counterd, batches of 100 hits on one counter, 16 connections", stage: stageHTTP, callers: 16, prepare: prepareBatchOfOne, against: []string{"B2"}},
 	}
 }
 
@@ -277,6 +278,17 @@ func prepareWebEmbedded(ctx context.Context, s *stage, r row) (*subject, error) 
 // connections keep the server busy; those of 64 would be thousands of hits under way,
 // which wait for one another until the time for a decision is over.
 func prepareBatch(ctx context.Context, s *stage, r row) (*subject, error) {
+	return prepareBatches(ctx, s, r, func(_, i int) int { return i })
+}
+
+// prepareBatchOfOne sends a hundred hits at once, of one address.
+func prepareBatchOfOne(ctx context.Context, s *stage, r row) (*subject, error) {
+	return prepareBatches(ctx, s, r, func(from, _ int) int { return from })
+}
+
+// prepareBatches sends batches, in which who says whose the i-th hit is, where the
+// batch begins with the hit from.
+func prepareBatches(ctx context.Context, s *stage, r row, whose func(from, i int) int) (*subject, error) {
 	a, subject, err := newWeb(ctx, s, r)
 	if err != nil {
 		return nil, err
@@ -290,8 +302,8 @@ func prepareBatch(ctx context.Context, s *stage, r row) (*subject, error) {
 			if i > from {
 				body.WriteByte(',')
 			}
-			fmt.Fprintf(&body, `{"event":"%s","features":{"ip":"%s"},"cost":1}`, eventName(r), address(i))
-			who = append(who, i)
+			fmt.Fprintf(&body, `{"event":"%s","features":{"ip":"%s"},"cost":1}`, eventName(r), address(whose(from, i)))
+			who = append(who, whose(from, i))
 		}
 		body.WriteString(`]}`)
 		a.requests = append(a.requests, asked{request("/v1/batch", body.String()), who})

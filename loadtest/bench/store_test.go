@@ -11,16 +11,19 @@ import (
 )
 
 func TestCountingStore(t *testing.T) {
-	s := &countingStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+	s := &countingStore{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 	expires := time.Now().Add(time.Hour).Unix()
 	values := make([]int64, 5)
 	landed, err := s.Trip(t.Context(), "c", 2, []uint64{1, 2}, []int64{expires, expires}, []uint64{1, 2, 3}, values)
 	require.NoError(t, err)
 	assert.Equal(t, 2, landed)
 	assert.Equal(t, []int64{2, 2, 2, 2, 0}, values, "it changes nothing")
+	landed, err = s.Start(t.Context(), "d", 1, nil, nil, []uint64{4}, values[:1])()
+	require.NoError(t, err)
+	assert.Zero(t, landed)
 	require.NoError(t, s.TakeBack(t.Context(), "c", 2, []uint64{1}))
 	require.NoError(t, s.Delete(t.Context(), "c", []uint64{1, 2}))
-	assert.EqualValues(t, 3, s.counted.trips.Load())
+	assert.EqualValues(t, 4, s.counted.trips.Load())
 	assert.EqualValues(t, 2, s.counted.adds.Load())
-	assert.EqualValues(t, 3, s.counted.reads.Load())
+	assert.EqualValues(t, 4, s.counted.reads.Load())
 }
