@@ -22,11 +22,10 @@ events:
 	}
 	event, _ := rules.Event("url_shorten")
 	features := events.Features{"ip": "192.0.2.1", "user": "42"}
-	applying, _ := event.Applying(features)
-	for _, rule := range applying {
-		counter, _ := event.CounterOf(rule, features)
-		for _, limit := range rule.LimitsOf(counter.Feature) {
-			fmt.Println(counter.Feature, limit.Name, events.FormatRate(limit))
+	applied, _ := event.Apply(nil, features)
+	for _, a := range applied {
+		for _, limit := range a.Rule.LimitsOf(a.Counter.Feature) {
+			fmt.Println(a.Counter.Feature, limit.Name, events.FormatRate(limit))
 		}
 	}
 	// Output:

@@ -91,7 +91,7 @@ func (f Features) Validate() error {
 	if len(f) > MaxFeatureKinds {
 		return &FeatureError{Index: -1, Reason: tooManyKinds(len(f))}
 	}
-	if f.faultless() {
+	if _, fine := f.check(); fine {
 		return nil
 	}
 	var faults []error
@@ -103,14 +103,24 @@ func (f Features) Validate() error {
 	return errors.Join(faults...)
 }
 
-// faultless reports whether none of the features has a fault. It need not sort them.
-func (f Features) faultless() bool {
+// check reports whether the features have no fault, without naming those there are, and
+// returns the address among them.
+func (f Features) check() (address netip.Prefix, fine bool) {
+	if len(f) > MaxFeatureKinds {
+		return address, false
+	}
 	for kind, value := range f {
-		if featureFault(kind, value) != "" {
-			return false
+		if textFault(kind, value) != "" {
+			return address, false
+		}
+		if kind == KindIP {
+			var err error
+			if address, err = parseNetwork(value); err != nil {
+				return address, false
+			}
 		}
 	}
-	return true
+	return address, true
 }
 
 func tooManyKinds(n int) string {
@@ -119,6 +129,21 @@ func tooManyKinds(n int) string {
 
 // featureFault says what is wrong with a kind and its value, or nothing.
 func featureFault(kind, value string) string {
+	if reason := textFault(kind, value); reason != "" {
+		return reason
+	}
+	if kind == KindIP {
+		if _, err := parseNetwork(value); err != nil {
+			return notAnAddress
+		}
+	}
+	return ""
+}
+
+const notAnAddress = "the value is not an IP address"
+
+// textFault says what is wrong with a kind and its value as texts, or nothing.
+func textFault(kind, value string) string {
 	switch {
 	case !validKind(kind):
 		return "a kind is 1 to 32 of a-z, 0-9, _ and -, and begins with a letter"
@@ -128,11 +153,6 @@ func featureFault(kind, value string) string {
 		return fmt.Sprintf("the value has %d bytes, at most %d are taken", len(value), MaxValue)
 	case !utf8.ValidString(value):
 		return "the value is not valid UTF-8"
-	}
-	if kind == KindIP {
-		if _, err := parseNetwork(value); err != nil {
-			return "the value is not an IP address"
-		}
 	}
 	return ""
 }
@@ -182,27 +202,25 @@ type Feature struct {
 const idSpace = 192
 
 // appendFeature appends the identity of the feature of those kinds, which features
-// must hold. IPv6 addresses are taken by their network of ipv6Prefix bits.
-func appendFeature(id []byte, kinds []string, features Features, ipv6Prefix int) ([]byte, error) {
-	var faults []error
+// must hold. The address among them has been parsed already. IPv6 addresses are taken by
+// their network of ipv6Prefix bits.
+func appendFeature(id []byte, kinds []string, features Features, address netip.Prefix, ipv6Prefix int) ([]byte, error) {
 	for _, kind := range kinds {
-		value := features[kind]
 		id = appendString(id, kind)
 		if kind != KindIP {
-			id = appendString(id, value)
+			id = appendString(id, features[kind])
 			continue
 		}
-		network, reason := canonicalNetwork(value, ipv6Prefix)
+		network, reason := countedNetwork(address, ipv6Prefix)
 		if reason != "" {
-			faults = append(faults, &FeatureError{Kind: kind, Index: -1, Reason: reason})
-			continue
+			return id, &FeatureError{Kind: kind, Index: -1, Reason: reason}
 		}
 		var text [longestNetwork]byte
 		canonical := appendNetwork(text[:0], network)
 		id = binary.AppendUvarint(id, uint64(len(canonical)))
 		id = append(id, canonical...)
 	}
-	return id, errors.Join(faults...)
+	return id, nil
 }
 
 // longestNetwork is the longest text of a canonical network.
@@ -211,27 +229,27 @@ const longestNetwork = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
 // canonicalIP returns the address in canonical form, an IPv6 one as its network.
 // What it returns it also takes.
 func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
-	network, reason := canonicalNetwork(value, ipv6Prefix)
+	address, err := parseNetwork(value)
+	if err != nil {
+		return "", notAnAddress
+	}
+	network, reason := countedNetwork(address, ipv6Prefix)
 	if reason != "" {
 		return "", reason
 	}
 	return string(appendNetwork(nil, network)), ""
 }
 
-// canonicalNetwork returns the network by which the address is counted.
-func canonicalNetwork(value string, ipv6Prefix int) (network netip.Prefix, reason string) {
-	network, err := parseNetwork(value)
-	if err != nil {
-		return network, "the value is not an IP address"
-	}
-	bits := network.Addr().BitLen()
-	if network.Addr().Is6() {
+// countedNetwork returns the network by which the address is counted.
+func countedNetwork(address netip.Prefix, ipv6Prefix int) (network netip.Prefix, reason string) {
+	bits := address.Addr().BitLen()
+	if address.Addr().Is6() {
 		bits = ipv6Prefix
 	}
-	if network.Bits() < bits {
-		return network, fmt.Sprintf("the network is wider than the /%d by which such addresses are counted", bits)
+	if address.Bits() < bits {
+		return address, fmt.Sprintf("the network is wider than the /%d by which such addresses are counted", bits)
 	}
-	return netip.PrefixFrom(network.Addr(), bits).Masked(), ""
+	return netip.PrefixFrom(address.Addr(), bits).Masked(), ""
 }
 
 // appendNetwork appends the network's text: that of the address where it is one.

@@ -149,7 +149,7 @@ func FuzzCanonicalIP(f *testing.F) {
 
 func TestFeature(t *testing.T) {
 	event := &Event{Name: "e"}
-	counter, id, err := event.counterAndID([]string{"ip", "user"}, Features{"user": "42", "ip": "2001:db8::1", "other": "x"})
+	counter, id, err := event.counter([]string{"ip", "user"}, Features{"user": "42", "other": "x"}, netip.MustParsePrefix("2001:db8::1/128"))
 	require.NoError(t, err)
 	assert.Equal(t, counter.ID(), id)
 	feature := counter.Feature
@@ -162,7 +162,7 @@ func TestFeature(t *testing.T) {
 	assert.Empty(t, Feature{}.String())
 	assert.Empty(t, slices.Collect(maps.Keys(maps.Collect(Feature{}.All()))))
 
-	_, err = event.counter([]string{"ip"}, Features{"ip": "2001:db8::/32"})
+	_, _, err = event.counter([]string{"ip"}, nil, netip.MustParsePrefix("2001:db8::/32"))
 	require.ErrorIs(t, err, ErrInvalid)
 	assert.NotContains(t, err.Error(), "2001")
 }

@@ -118,28 +118,43 @@ func (r *Rule) ipv6Prefix() int {
 	return r.IPv6Prefix
 }
 
-// Applying returns the rules of the event that apply to a hit with those
-// features, in their order. Where none does, the error names the kinds wanted.
-// Errors wrap ErrInvalid.
-func (e *Event) Applying(features Features) ([]*Rule, error) {
-	return e.AppendApplying(nil, features)
+// Applied is a rule as it applies to a hit.
+type Applied struct {
+	Rule    *Rule
+	Counter Counter // on which it decides
+	ID      string  // the counter's
+	Listing Listing // on which list of the rule the hit stands
 }
 
-// AppendApplying appends what Applying returns, with an error nothing.
-func (e *Event) AppendApplying(rules []*Rule, features Features) ([]*Rule, error) {
-	if err := features.Validate(); err != nil {
-		return rules, err
+// Apply appends the rules of the event that apply to a hit with those features, in
+// their order. Where none does, the error names the kinds wanted. Errors wrap
+// ErrInvalid.
+func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
+	address, fine := features.check()
+	if !fine {
+		return list, features.Validate()
 	}
-	before := len(rules)
+	before := len(list)
 	for i := range e.Rules {
-		if e.Rules[i].Applies(features) {
-			rules = append(rules, &e.Rules[i])
+		rule := &e.Rules[i]
+		if !rule.Applies(features) {
+			continue
 		}
+		a := Applied{Rule: rule, Listing: rule.Listed(features)}
+		if n := len(list); n > before && slices.Equal(list[n-1].Rule.Per, rule.Per) {
+			a.Counter, a.ID = list[n-1].Counter, list[n-1].ID
+		} else {
+			var err error
+			if a.Counter, a.ID, err = e.counter(rule.Per, features, address); err != nil {
+				return list, err
+			}
+		}
+		list = append(list, a)
 	}
-	if len(rules) == before {
-		return rules, &FeatureError{Index: -1, Reason: e.wanted()}
+	if len(list) == before {
+		return list, &FeatureError{Index: -1, Reason: e.wanted()}
 	}
-	return rules, nil
+	return list, nil
 }
 
 // wanted says with which features a hit could be decided.
@@ -154,18 +169,6 @@ func (e *Event) wanted() string {
 		}
 	}
 	return fmt.Sprintf("no limit of %s is per the features given: wanted are %s", e.Name, strings.Join(combinations, ", or "))
-}
-
-// CounterOf returns the counter on which the rule, one of the event's that
-// applies to those features, decides. Errors wrap ErrInvalid.
-func (e *Event) CounterOf(rule *Rule, features Features) (Counter, error) {
-	return e.counter(rule.Per, features)
-}
-
-// CounterAndIDOf returns what CounterOf does, and the counter's ID, for less than
-// the two cost one by one.
-func (e *Event) CounterAndIDOf(rule *Rule, features Features) (Counter, string, error) {
-	return e.counterAndID(rule.Per, features)
 }
 
 // Kinds returns the kinds that the event's rules name, sorted.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestApplying(t *testing.T) {
+func TestApply(t *testing.T) {
 	event := &Event{Name: "e", Rules: []Rule{{Per: []string{"ip"}}, {Per: []string{"ip", "user"}}, {Per: []string{"email"}}, {Per: []string{"ip"}, Shadow: true}}}
 	for _, c := range []struct {
 		features Features
@@ -18,33 +18,36 @@ func TestApplying(t *testing.T) {
 		{Features{"ip": "192.0.2.1", "user": "42"}, []int{0, 1, 3}},
 		{Features{"email": "a@example.com", "other": "x"}, []int{2}},
 	} {
-		rules, err := event.Applying(c.features)
+		applied, err := event.Apply([]Applied{{ID: "before"}}, c.features)
 		require.NoError(t, err)
-		var want []*Rule
-		for _, i := range c.want {
-			want = append(want, &event.Rules[i])
+		require.Len(t, applied, 1+len(c.want))
+		assert.Equal(t, "before", applied[0].ID)
+		for n, i := range c.want {
+			a := applied[1+n]
+			assert.Same(t, &event.Rules[i], a.Rule)
+			assert.Equal(t, a.Rule.Per, a.Counter.Feature.Kinds())
+			assert.Equal(t, a.Counter.ID(), a.ID)
 		}
-		assert.Equal(t, want, rules)
 	}
 	for _, features := range []Features{nil, {"user": "hidden"}} {
-		_, err := event.Applying(features)
+		_, err := event.Apply(nil, features)
 		require.ErrorIs(t, err, ErrInvalid)
 		assert.EqualError(t, err, "no limit of e is per the features given: wanted are ip, or ip and user, or email")
 	}
-	_, err := event.Applying(Features{"ip": "hidden"})
+	_, err := event.Apply(nil, Features{"ip": "hidden"})
 	assert.EqualError(t, err, `feature of kind "ip": the value is not an IP address`)
 
-	_, err = (&Event{Name: "e"}).Applying(Features{"ip": "192.0.2.1"})
+	_, err = (&Event{Name: "e"}).Apply(nil, Features{"ip": "192.0.2.1"})
 	require.ErrorIs(t, err, ErrInvalid)
 	assert.EqualError(t, err, "e has no limits: it is counted, not decided")
 
 	whole := &Event{Name: "e", Rules: []Rule{{}}}
-	rules, err := whole.Applying(nil)
-	require.NoError(t, err)
-	require.Len(t, rules, 1, "the whole event has no kinds to wait for")
-	counter, err := whole.CounterOf(rules[0], Features{"ip": "192.0.2.1"})
-	require.NoError(t, err)
-	assert.Equal(t, Feature{}, counter.Feature)
+	for _, features := range []Features{nil, {"ip": "192.0.2.1"}} {
+		applied, err := whole.Apply(nil, features)
+		require.NoError(t, err)
+		require.Len(t, applied, 1, "the whole event has no kinds to wait for")
+		assert.Equal(t, Feature{}, applied[0].Counter.Feature)
+	}
 }
 
 func TestKinds(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -95,22 +96,25 @@ func (e *Event) Remembered() time.Duration {
 // Counter returns the one counter of those features together; of the whole
 // event where there are none and a rule counts it. Errors wrap ErrInvalid.
 func (e *Event) Counter(features Features) (Counter, error) {
-	if err := features.Validate(); err != nil {
-		return Counter{}, err
+	address, fine := features.check()
+	if !fine {
+		return Counter{}, features.Validate()
 	}
 	kinds := slices.Sorted(maps.Keys(features))
 	if len(kinds) == 0 && e.rule(nil) == nil {
 		return Counter{}, e.wantsFeature()
 	}
-	return e.counter(kinds, features)
+	counter, _, err := e.counter(kinds, features, address)
+	return counter, err
 }
 
 // Counters returns the counters to which an event with those features is added:
 // one for each feature, and one for each combination that a rule names and the
 // features hold. Errors wrap ErrInvalid.
 func (e *Event) Counters(features Features) ([]Counter, error) {
-	if err := features.Validate(); err != nil {
-		return nil, err
+	address, fine := features.check()
+	if !fine {
+		return nil, features.Validate()
 	}
 	var combinations [][]string
 	for _, kind := range slices.Sorted(maps.Keys(features)) {
@@ -128,7 +132,7 @@ func (e *Event) Counters(features Features) ([]Counter, error) {
 	counters := make([]Counter, 0, len(combinations))
 	var faults []error
 	for _, kinds := range combinations {
-		counter, err := e.counter(kinds, features)
+		counter, _, err := e.counter(kinds, features, address)
 		if err != nil {
 			faults = append(faults, err)
 			continue
@@ -138,16 +142,10 @@ func (e *Event) Counters(features Features) ([]Counter, error) {
 	return counters, errors.Join(faults...)
 }
 
-// counter returns the counter of those kinds, which features hold.
-func (e *Event) counter(kinds []string, features Features) (Counter, error) {
-	counter, _, err := e.counterAndID(kinds, features)
-	return counter, err
-}
-
-// counterAndID returns the counter with its ID. The feature is a part of the ID, so
-// that the two take one allocation.
-func (e *Event) counterAndID(kinds []string, features Features) (Counter, string, error) {
-	counter := Counter{Event: e.Name, Retention: e.Remembered()}
+// counter returns the counter of those kinds, which features hold, with its ID. The
+// feature is a part of the ID, so that the two take one allocation.
+func (e *Event) counter(kinds []string, features Features, address netip.Prefix) (counter Counter, id string, err error) {
+	counter = Counter{Event: e.Name, Retention: e.Remembered()}
 	ipv6Prefix := DefaultIPv6Prefix
 	if rule := e.rule(kinds); rule != nil {
 		counter.Precision = rule.Precision
@@ -156,11 +154,11 @@ func (e *Event) counterAndID(kinds []string, features Features) (Counter, string
 	var space [idSpace]byte
 	bytes := appendString(space[:0], e.Name)
 	feature := len(bytes)
-	bytes, err := appendFeature(bytes, kinds, features, ipv6Prefix)
+	bytes, err = appendFeature(bytes, kinds, features, address, ipv6Prefix)
 	if err != nil {
 		return counter, "", err
 	}
-	id := string(bytes)
+	id = string(bytes)
 	counter.Feature.id = id[feature:]
 	return counter, id, nil
 }

@@ -260,9 +260,9 @@ func TestOverridesAreCanonicalAndRemembered(t *testing.T) {
 		"192.0.2.1":         {"8/m"},
 		"192.0.2.3":         {"5/m"},
 	} {
-		counter, err := event.CounterOf(&event.Rules[0], Features{"ip": ip})
+		applied, err := event.Apply(nil, Features{"ip": ip})
 		require.NoError(t, err)
-		assert.Equal(t, want, ratesOf(event.Rules[0].LimitsOf(counter.Feature)), ip)
+		assert.Equal(t, want, ratesOf(event.Rules[0].LimitsOf(applied[0].Counter.Feature)), ip)
 	}
 }
 
@@ -427,18 +427,14 @@ func requireCounted(t *testing.T, event *Event, rule *Rule) {
 		require.NoError(t, err)
 		require.Equal(t, rule.Precision, counter.Precision)
 		require.True(t, slices.Equal(rule.Per, counter.Feature.Kinds()))
-		of, err := event.CounterOf(rule, features)
-		require.NoError(t, err)
-		require.Equal(t, counter, of)
 		counters, err := event.Counters(features)
 		require.NoError(t, err)
 		require.Contains(t, counters, counter)
-		applying, err := event.Applying(features)
+		applied, err := event.Apply(nil, features)
 		require.NoError(t, err)
-		require.Contains(t, applying, rule)
+		require.Contains(t, applied, Applied{rule, counter, counter.ID(), rule.Listed(features)})
 		if limits, found := rule.Overrides[value]; found {
 			require.Equal(t, limits, rule.LimitsOf(counter.Feature))
 		}
-		rule.Listed(features)
 	}
 }

@@ -314,12 +314,9 @@ func (w *world) happen(t *testing.T, rules *events.Rules, h happened) {
 	require.NoError(t, err)
 	if !h.increment {
 		counters = counters[:0]
-		for i := range event.Rules {
-			rule := &event.Rules[i]
-			counter, err := event.CounterOf(rule, everyone)
-			require.NoError(t, err)
-			if (h.admitted || rule.Count == events.CountAll) && !slices.Contains(counters, counter) {
-				counters = append(counters, counter)
+		for _, a := range applied(t, event) {
+			if (h.admitted || a.Rule.Count == events.CountAll) && !slices.Contains(counters, a.Counter) {
+				counters = append(counters, a.Counter)
 			}
 		}
 	}
@@ -347,10 +344,8 @@ func (w *world) look(t *testing.T, rules *events.Rules, seed uint64) int {
 	t.Helper()
 	looked := 0
 	for _, event := range rules.Events {
-		for i := range event.Rules {
-			rule := &event.Rules[i]
-			counter, err := event.CounterOf(rule, everyone)
-			require.NoError(t, err)
+		for _, a := range applied(t, event) {
+			rule, counter := a.Rule, a.Counter
 			for _, limit := range rule.Limits {
 				if limit.Since != 0 && w.now < limit.Since+int64(limit.Window/time.Second) {
 					continue
@@ -426,4 +421,16 @@ func ExampleSucceed() {
 	// Output:
 	// ip-5-per-1m 0
 	// ip-100-per-24h 1790000000
+}
+
+// applied returns all rules of the event, with their counters of everyone.
+func applied(t *testing.T, event *events.Event) []events.Applied {
+	t.Helper()
+	if len(event.Rules) == 0 {
+		return nil
+	}
+	list, err := event.Apply(nil, everyone)
+	require.NoError(t, err)
+	require.Len(t, list, len(event.Rules))
+	return list
 }

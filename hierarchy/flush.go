@@ -177,11 +177,11 @@ func (f *flush) join(r *request) {
 		if !slices.Contains(h.claims, c) {
 			h.claims = append(h.claims, c)
 		}
-		if a.listing == events.Denied && !a.rule.Shadow {
+		if a.Listing == events.Denied && !a.Rule.Shadow {
 			h.path = denied
 		}
 		for _, check := range f.checksOf(c, a) {
-			h.uses = append(h.uses, use{claim: c, check: check, listing: a.listing})
+			h.uses = append(h.uses, use{claim: c, check: check, listing: a.Listing})
 		}
 	}
 }
@@ -190,21 +190,21 @@ func (f *flush) join(r *request) {
 const mappedClaims = 8
 
 // claim returns the flush's claim on the counter.
-func (f *flush) claim(a *applied) *claim {
+func (f *flush) claim(a *events.Applied) *claim {
 	claims := f.claims.handedOut()
 	if len(claims) <= mappedClaims {
 		for _, c := range claims {
-			if c.id == a.id {
+			if c.id == a.ID {
 				return c
 			}
 		}
-	} else if c := f.byID[a.id]; c != nil {
+	} else if c := f.byID[a.ID]; c != nil {
 		return c
 	}
 	c := f.claims.next()
-	c.begin(a.id)
-	c.counter, c.countAll, c.store = a.counter, a.rule.Count == events.CountAll, f.l.store
-	c.finest, _ = levels(a.counter)
+	c.begin(a.ID)
+	c.counter, c.countAll, c.store = a.Counter, a.Rule.Count == events.CountAll, f.l.store
+	c.finest, _ = levels(a.Counter)
 	if len(claims) == mappedClaims {
 		if f.byID == nil {
 			f.byID = map[string]*claim{}
@@ -220,15 +220,15 @@ func (f *flush) claim(a *applied) *claim {
 }
 
 // checksOf returns the rule's limits in the claim on its counter.
-func (f *flush) checksOf(c *claim, a *applied) []*check {
-	limits := a.rule.LimitsOf(a.counter.Feature)
-	first := slices.IndexFunc(c.checks, func(check *check) bool { return check.rule == a.rule })
+func (f *flush) checksOf(c *claim, a *events.Applied) []*check {
+	limits := a.Rule.LimitsOf(a.Counter.Feature)
+	first := slices.IndexFunc(c.checks, func(check *check) bool { return check.rule == a.Rule })
 	if first < 0 {
 		first = len(c.checks)
 		for _, limit := range limits {
 			k := f.checks.next()
 			*k = check{
-				rule: a.rule, limit: limit, ceiling: a.rule.Throttle.Ceiling(limit.N),
+				rule: a.Rule, limit: limit, ceiling: a.Rule.Throttle.Ceiling(limit.N),
 				span: f.l.spanOf(f.stamp, limit.Window, c.finest, f.l.ahead),
 			}
 			c.checks = append(c.checks, k)

@@ -212,12 +212,10 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 				decisions++
 				if d.Allowed {
 					admitted++
-					rules, err := event.Applying(h.Features)
+					applied, err := event.Apply(nil, h.Features)
 					require.NoError(t, err)
-					for _, rule := range rules {
-						counter, err := event.CounterOf(rule, h.Features)
-						require.NoError(t, err)
-						log[counter.ID()] = append(log[counter.ID()], logEvent{d.At.Unix(), h.Cost})
+					for _, a := range applied {
+						log[a.ID] = append(log[a.ID], logEvent{d.At.Unix(), h.Cost})
 					}
 				}
 			}
@@ -232,12 +230,11 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 // it than the covers hold.
 func requireLikeLog(t *testing.T, log exactLog, l *Limiter, h Hit, d Decision, store *soloStore) {
 	t.Helper()
-	rules, err := h.Event.Applying(h.Features)
+	applied, err := h.Event.Apply(nil, h.Features)
 	require.NoError(t, err)
 	i, covers, want := 0, 0, true
-	for _, rule := range rules {
-		counter, err := h.Event.CounterOf(rule, h.Features)
-		require.NoError(t, err)
+	for _, a := range applied {
+		rule, counter := a.Rule, a.Counter
 		finest, _ := levels(counter)
 		for _, limit := range rule.LimitsOf(counter.Feature) {
 			state := d.Limits[i]

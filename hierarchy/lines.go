@@ -88,9 +88,9 @@ func (ls *lines) shardOf(id string) *lineShard {
 func (ls *lines) enter(r *request) *group {
 	if len(r.applied) > 1 {
 		for i := range r.applied {
-			shard := ls.shardOf(r.applied[i].id)
+			shard := ls.shardOf(r.applied[i].ID)
 			shard.mu.Lock()
-			if ln := shard.busy[r.applied[i].id]; ln != nil {
+			if ln := shard.busy[r.applied[i].ID]; ln != nil {
 				ls.wait(ln, r)
 				shard.mu.Unlock()
 				return nil
@@ -100,7 +100,7 @@ func (ls *lines) enter(r *request) *group {
 	}
 	var g *group
 	for i := range r.applied {
-		id := r.applied[i].id
+		id := r.applied[i].ID
 		shard := ls.shardOf(id)
 		shard.mu.Lock()
 		ln := shard.busy[id]

@@ -586,10 +586,10 @@ func (s *simulation) judge() (faults []string, admitted, denied int) {
 
 // log enters an admitted hit for each of the limits that hold for it.
 func (s *simulation) log(op *operation, h Hit, d Decision, log map[limitKey][]admission, ceilings map[limitKey]int64) {
-	rules, _ := s.event.Applying(h.Features)
+	applied, _ := s.event.Apply(nil, h.Features)
 	i := 0
-	for _, rule := range rules {
-		counter, _ := s.event.CounterOf(rule, h.Features)
+	for _, a := range applied {
+		rule, counter := a.Rule, a.Counter
 		for _, limit := range rule.LimitsOf(counter.Feature) {
 			state := d.Limits[i]
 			i++
