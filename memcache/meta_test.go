@@ -246,7 +246,7 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 	}
 	for _, nonsense := range []string{
 		"SERVER_ERROR out of memory\r\n", "VALUE " + other + " 0 1\r\n7\r\nEND\r\n", "VALUE " + key + " 0 21\r\n777777777777777777777\r\nEND\r\n",
-		"VALUE " + key + " 0 1\r\n77\r\nEND\r\n", "VALUE " + key + " x 1\r\n7\r\nEND\r\n", "VALUE " + key + " 0\r\n7\r\nEND\r\n",
+		"VALUE " + key + " 0 1\r\n77\r\nEND\r\n", "VALUE " + key + " 0 1\r\n7xyEND\r\n", "VALUE " + key + " x 1\r\n7\r\nEND\r\n", "VALUE " + key + " 0\r\n7\r\nEND\r\n",
 		"VALUE " + key + " 0 1 5\r\n7\r\nEND\r\n", "VALUE " + key + " 0 1\r\n7\r\nVALUE " + key + " 0 1\r\n7\r\nEND\r\n",
 	} {
 		testNonsense(t, nonsense, true)
