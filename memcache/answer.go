@@ -194,7 +194,8 @@ func cutData(b []byte, size int) (data []byte, used int, err error) {
 }
 
 // cutSize reads the number that b begins with, and returns what follows; -1 where
-// there is none, or one of more than ten digits.
+// there is none, or one of more than ten digits. What is larger than any size here
+// is maxLine.
 func cutSize(b []byte) (size int, rest []byte) {
 	for i, digit := range b {
 		if digit < '0' || digit > '9' {
@@ -206,7 +207,7 @@ func cutSize(b []byte) (size int, rest []byte) {
 		if i == 10 {
 			return -1, b
 		}
-		size = size*10 + int(digit-'0')
+		size = min(size*10+int(digit-'0'), maxLine)
 	}
 	if len(b) == 0 {
 		return -1, b

@@ -8,3 +8,13 @@ func (f *Fleet) SetClassicFor(d time.Duration) {
 		s.pipes.classicFor = d
 	}
 }
+
+// Waiting returns how many calls wait for answers on the meta path.
+func (f *Fleet) Waiting() (n int) {
+	for _, s := range f.servers {
+		for _, p := range s.pipes.list {
+			n += int(p.load.Load())
+		}
+	}
+	return n
+}
