@@ -120,11 +120,15 @@ func TestAllRows(t *testing.T) {
 
 	// What a row costs adds up to what it does.
 	row := report.row
-	for _, id := range []string{"A3", "A4", "A5", "A6", "A7", "A8", "A12", "A13"} {
+	for _, id := range []string{"A4", "A8", "A12"} { // nobody waits for anybody
 		assert.Equal(t, 1.0, *row(id).Trips, id)
-		assert.Equal(t, 4.0, *row(id).Adds, id)
+	}
+	for _, id := range []string{"A3", "A4", "A5", "A6", "A7", "A8", "A12", "A13"} {
+		assert.LessOrEqual(t, *row(id).Trips, 1.0, id)
+		assert.InDelta(t, 4.0**row(id).Trips, *row(id).Adds, 1e-9, id)
 		assert.GreaterOrEqual(t, *row(id).Allocs, 0.0, id)
 	}
+	assert.Less(t, *row("A6").Trips, 0.9, "those who wait on one counter share trips")
 	for _, id := range []string{"A1", "A2"} {
 		assert.Equal(t, 3.0, *row(id).Adds, id)
 		assert.GreaterOrEqual(t, *row(id).Trips, 4.0, id)

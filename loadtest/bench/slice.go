@@ -11,13 +11,15 @@ import (
 // drive has all callers work, each at its step again and again, until the time is
 // over, one of them fails or has spent what it needs, or the context ends. It calls
 // begin when all are ready, and returns how many operations were done, in which
-// time; the last ones are finished.
+// time; the last ones are finished, and each caller makes one step at least, however
+// short the time.
 func drive(ctx context.Context, steps []step, length time.Duration, begin func() error) (ops int64, elapsed time.Duration, err error) {
 	var (
 		running sync.WaitGroup
 		ready   sync.WaitGroup
 		total   atomic.Int64
 		over    atomic.Bool
+		void    atomic.Bool // nothing is to be done
 		start   = make(chan struct{})
 		stopped = make(chan error, len(steps))
 	)
@@ -27,7 +29,7 @@ func drive(ctx context.Context, steps []step, length time.Duration, begin func()
 			done := 0
 			ready.Done()
 			<-start
-			for !over.Load() {
+			for again := !void.Load(); again; again = !over.Load() {
 				n, err := do()
 				done += n
 				if err != nil {
@@ -40,7 +42,7 @@ func drive(ctx context.Context, steps []step, length time.Duration, begin func()
 	}
 	ready.Wait()
 	if err = begin(); err != nil {
-		over.Store(true)
+		void.Store(true)
 	}
 	timer := time.NewTimer(length)
 	defer timer.Stop()
