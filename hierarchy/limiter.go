@@ -175,7 +175,8 @@ func (l *Limiter) decidedAtOnce(r *request) bool {
 		f.free()
 		return false
 	}
-	return l.try(f, newGroup(r), r)
+	f.run(0)
+	return l.handOn(f, newGroup(r), r)
 }
 
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
@@ -208,34 +209,45 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	return results, nil
 }
 
-// lead decides the hits of the group, for the first time now and again and again where
-// they try again. It ends when own is decided, the caller's, or with all of them where
-// that is nil.
+// lead decides the hits of the group, again and again where they try again. It ends when
+// own is decided, the caller's, or with all of them where that is nil.
 func (l *Limiter) lead(g *group, own *request, now time.Time) {
-	for {
+	handedOn := false
+	defer func() {
+		if !handedOn {
+			l.abandon(g) // the store, or who is told of its failures, has panicked
+		}
+	}()
+	for !handedOn {
+		if g.try > 0 {
+			l.pause(g.requests[0].ctx, g.try-1)
+			now = l.now()
+		}
 		f := l.newFlush(now, g.requests...)
 		f.again = g.try > 0
 		f.recall()
-		if l.try(f, g, own) {
-			return
-		}
-		now = l.now()
+		f.run(g.try)
+		handedOn = l.handOn(f, g, own)
 	}
 }
 
-// try decides the hits of the group once, in the flush, and frees that. Where own is
-// decided, or all are, it hands the group on and returns true; else those that are
-// left are to try again.
-func (l *Limiter) try(f *flush, g *group, own *request) (done bool) {
+// run decides the hits of the flush.
+func (f *flush) run(try int) {
 	f.look()
 	f.add()
 	f.decide()
 	f.takeBack()
-	f.leaveUnsettled(g.try)
+	f.leaveUnsettled(try)
 	f.findResets()
 	f.remember()
+}
+
+// handOn gives the hits of the group what the flush has decided, and frees the flush.
+// Where own is decided, or all are, it hands on what is left of the group, or its lines,
+// and returns true; else those that are left are to try again.
+func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	left := g.requests[:0]
-	ownLeft := false
+	ownLeft := own == nil
 	for _, h := range f.hits.handedOut() {
 		r := h.request
 		// Where the store has failed since, the denial that it gave stands.
@@ -247,24 +259,36 @@ func (l *Limiter) try(f *flush, g *group, own *request) (done bool) {
 			left = append(left, r)
 			ownLeft = ownLeft || r == own
 		case r.waited:
-			r.turn <- nil
+			r.turn <- nil // it is its caller's from here on
 		}
 	}
 	f.free()
 	clear(g.requests[len(left):])
 	g.requests = left
+	g.try++
 	switch {
 	case len(left) == 0:
 		l.lines.leave(g)
-		return true
-	case own != nil && !ownLeft:
-		g.try++
+	case !ownLeft:
 		g.pass()
-		return true
+	default:
+		return false
 	}
-	l.pause(g.requests[0].ctx, g.try)
-	g.try++
-	return false
+	return true
+}
+
+// errAbandoned is what hits get whose decision somebody else has broken off.
+var errAbandoned = fmt.Errorf("%w: the decision was broken off by a panic", ErrStore)
+
+// abandon has nobody wait for the group.
+func (l *Limiter) abandon(g *group) {
+	for _, r := range g.requests {
+		if r.waited {
+			r.err = errAbandoned
+			r.turn <- nil
+		}
+	}
+	l.lines.leave(g)
 }
 
 // pause lets those go first who are in each other's way: not at all the first

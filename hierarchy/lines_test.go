@@ -322,6 +322,61 @@ func TestLeavingTheLine(t *testing.T) {
 	})
 }
 
+// panickingStore panics once, while hits wait.
+type panickingStore struct {
+	*soloStore
+	after time.Duration
+}
+
+func (s *panickingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if after := s.after; after > 0 {
+		s.after = 0
+		time.Sleep(after)
+		panic("a store's mistake")
+	}
+	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// A panic of the store is that of the one hit whose trip it was; those that went with it
+// get an error, and nobody waits for ever.
+func TestAPanicLeavesNobodyInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &panickingStore{soloStore: newSoloStore(time.Now)}
+		l := newTestLimiter(t, store, time.Now)
+		event := parsed(t, "[{per: ip, rate: 100/d}]")
+		hit := Hit{event, events.Features{"ip": "192.0.2.1"}, 1}
+		// The first is held up, the next two wait and go together, and panic.
+		store.delay = 50 * time.Millisecond
+		var panics, errors, admitted atomic.Int64
+		var running sync.WaitGroup
+		hitOnce := func() {
+			defer func() {
+				if recover() != nil {
+					panics.Add(1)
+				}
+			}()
+			switch d, err := l.Hit(t.Context(), hit); {
+			case err != nil:
+				assert.ErrorIs(t, err, ErrStore)
+				errors.Add(1)
+			case d.Allowed:
+				admitted.Add(1)
+			}
+		}
+		running.Go(hitOnce)
+		synctest.Wait()
+		store.after = time.Millisecond
+		running.Go(hitOnce)
+		running.Go(hitOnce)
+		running.Wait()
+		assert.Equal(t, [3]int64{1, 1, 1}, [3]int64{panics.Load(), errors.Load(), admitted.Load()})
+		store.delay = 0
+		hitOnce()
+		assert.Equal(t, int64(2), admitted.Load())
+		requireNobodyInLine(t, l)
+	})
+}
+
 // farStore is a store each of whose trips takes that long, and fails where there is
 // not so much time.
 type farStore struct {
