@@ -30,6 +30,7 @@ func hitRows() []row {
 		{id: "A11", name: "Hit denied from memory, one counter", stage: stageHits, callers: 16, prepare: prepareFlood, against: []string{"A3"}},
 		{id: "A12", name: "Hit, embedded store, 1 caller", stage: stageHits, callers: 1, prepare: prepareEmbedded, against: []string{"A4"}},
 		{id: "A13", name: "Hit, embedded store, 16 callers", stage: stageHits, callers: 16, prepare: prepareEmbedded, against: []string{"A3"}},
+		{id: "A14", name: "Hit, 256 callers, one counter", stage: stageHits, callers: 256, prepare: prepareHot, against: []string{"A3", "A7"}},
 	}
 }
 
