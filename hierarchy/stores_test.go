@@ -15,32 +15,50 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// onEveryStore runs a test on the embedded store, on one Memcached server and on
-// three. The function open that it gets returns the store as one process has it;
-// called again, as another process does. The embedded store has one process.
+// onEveryStore runs a test on the embedded store, on one Memcached server, where every
+// process speaks the meta commands, or none does, and on three, where every other one
+// does. The function open that it gets returns the store as one process has it; called
+// again, as another process does. The embedded store has one process.
 func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, open func() hierarchy.Store)) {
 	t.Run("embedded", func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 		test(t, func() hierarchy.Store { return store })
 	})
-	for name, n := range map[string]int{"one server": 1, "three servers": 3} {
+	for name, fleet := range map[string]struct {
+		servers   int
+		protocols []memcache.Protocol // of the processes, in turn
+	}{
+		"one server":    {1, []memcache.Protocol{memcache.Meta}},
+		"classic":       {1, []memcache.Protocol{memcache.Classic}},
+		"three servers": {3, []memcache.Protocol{memcache.Auto, memcache.Classic}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			servers := memcachedtest.StartMany(t, n)
+			servers := memcachedtest.StartMany(t, fleet.servers)
+			opened := 0
 			// The servers' time is real and does not follow the test's clock. So that
 			// no bucket expires under a slow test, each lives an hour longer;
 			// package memcache tests how long they do live.
 			earlier := func() time.Time { return clock().Add(-time.Hour) }
-			test(t, func() hierarchy.Store { return openFleet(t, earlier, servers...) })
+			test(t, func() hierarchy.Store {
+				opened++
+				return openFleetOf(t, fleet.protocols[(opened-1)%len(fleet.protocols)], earlier, servers...)
+			})
 		})
 	}
 }
 
 func openFleet(tb testing.TB, clock func() time.Time, servers ...string) *memcache.Fleet {
 	tb.Helper()
+	return openFleetOf(tb, memcache.Auto, clock, servers...)
+}
+
+func openFleetOf(tb testing.TB, protocol memcache.Protocol, clock func() time.Time, servers ...string) *memcache.Fleet {
+	tb.Helper()
 	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{
-		Servers: servers,
-		Timeout: 20 * time.Second, // the machine that runs the tests may be busy
-		Clock:   clock,
+		Protocol: protocol,
+		Servers:  servers,
+		Timeout:  20 * time.Second, // the machine that runs the tests may be busy
+		Clock:    clock,
 	})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })

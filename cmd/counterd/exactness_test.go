@@ -25,16 +25,16 @@ events:
   loose:   {limits: [{per: ip, rate: [1000/s, 1000/m, 1000/h, 10/d]}]}
 `
 
-// Three processes on two Memcached servers, 200 hits at once: 10 are admitted, in
-// each of 20 rounds.
+// Three processes on two Memcached servers, one of which speaks no meta commands, 200
+// hits at once: 10 are admitted, in each of 20 rounds.
 func TestThreeProcessesAdmitExactlyTheLimit(t *testing.T) {
 	const rounds, hits = 20, 200
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte(exactRules), 0o600))
 	servers := strings.Join(memcachedtest.StartMany(t, 2), ",")
 	var clients []*client.Client
-	for range 3 {
-		clients = append(clients, startProcess(t, "-rules", rules, "-memcached", servers, "-timeout", "5s", "-grace", "10s").client(t))
+	for _, protocol := range []string{"auto", "meta", "classic"} {
+		clients = append(clients, startProcess(t, "-rules", rules, "-memcached", servers, "-protocol", protocol, "-timeout", "5s", "-grace", "10s").client(t))
 	}
 	one := func(cost int64) func(c *client.Client, event string, features map[string]string) (int64, error) {
 		return func(c *client.Client, event string, features map[string]string) (int64, error) {
