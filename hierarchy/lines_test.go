@@ -27,7 +27,7 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 	admitted, denied, mixed := 0, 0, 0
 	for _, limits := range drawnRules {
 		event := parsed(t, limits)
-		for range 40 {
+		for range 25 {
 			store := newSoloStore(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			for range 12 {
@@ -38,7 +38,7 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 					hits = append(hits, Hit{event, features, pick[int64](rng, 1, 1, 1, 2, 3, 4)})
 				}
 				apart := store.copied(clock.Now)
-				one := newTestLimiter(t, apart, clock.Now)
+				one := newForgetfulLimiter(t, apart, clock.Now)
 				l.denials.forgetAll()
 				together, err := l.Hits(t.Context(), hits)
 				require.NoError(t, err)
