@@ -176,3 +176,85 @@ func TestTheCacheIsBounded(t *testing.T) {
 	assert.Less(t, small.entries.EntryCount(), int64(3000))
 	assert.Positive(t, small.entries.EntryCount())
 }
+
+// What this process has changed between two trips of a hit does not come back with what
+// the hit had remembered before.
+func TestAChangeBetweenTwoTripsIsSeen(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 50/d}]")
+	for range 40 {
+		c.increment(t, 0, 23*time.Hour+59*time.Minute)
+	}
+	for range 25 {
+		c.increment(t, 0, 2*time.Second)
+	}
+	c.clock.now = c.clock.now.Add(2 * time.Minute)
+	hour := func() int64 {
+		count, err := c.counters[0].Count(t.Context(), c.counter, time.Hour, time.Time{})
+		require.NoError(t, err)
+		return count.Count
+	}
+	require.Equal(t, int64(25), hour())
+	trips := 0
+	c.store.before = func() error {
+		if trips++; trips == 1 {
+			c.increment(t, 0, 32*time.Minute)
+		}
+		return nil
+	}
+	_, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+	require.NoError(t, err)
+	require.Greater(t, c.store.trips, 2, "the hit had to read its cover")
+	c.store.before = nil
+	assert.Equal(t, int64(27), hour(), "with the increment, and the hit")
+}
+
+// An increment of a bucket that closes meanwhile is seen at once by its own process.
+func TestABucketThatClosesUnderWay(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 50/d}]")
+	count := func() int64 {
+		count, err := c.counters[0].Count(t.Context(), c.counter, 10*time.Second, time.Time{})
+		require.NoError(t, err)
+		return count.Count
+	}
+	trips := 0
+	c.store.before = func() error {
+		if trips++; trips == 1 {
+			c.clock.now = c.clock.now.Add(100 * time.Millisecond) // the trip takes that long
+			require.Zero(t, count())
+		}
+		return nil
+	}
+	c.clock.now = c.clock.now.Add(950 * time.Millisecond)
+	c.increment(t, 0, 4*time.Second)
+	c.store.before = nil
+	assert.Equal(t, int64(1), count())
+}
+
+// What somebody else has remembered is believed only of buckets that are closed by the
+// reader's own clock and grace.
+func TestOpenBucketsAreNotBelieved(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 5/10s}]")
+	cache := NewBucketCache(0)
+	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Cache: cache, Grace: time.Second})
+	l, err := NewLimiter(LimiterConfig{Store: c.store, Clock: c.clock.Now, Cache: cache, Grace: 20 * time.Second, Timeout: time.Second})
+	require.NoError(t, err)
+	hit := Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1}
+	admitted := 0
+	hitFiveTimes := func(l *Limiter) {
+		for range 5 {
+			d, err := l.Hit(t.Context(), hit)
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+		}
+	}
+	c.clock.now = c.clock.now.Add(5 * time.Second)
+	_, err = counters.Count(t.Context(), c.counter, 10*time.Second, time.Time{})
+	require.NoError(t, err)
+	c.clock.now = c.clock.now.Add(-5 * time.Second) // another process's clock is behind
+	hitFiveTimes(c.limiters[1])
+	c.clock.now = c.clock.now.Add(5500 * time.Millisecond)
+	hitFiveTimes(l)
+	assert.Equal(t, 5, admitted)
+}

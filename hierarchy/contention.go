@@ -65,7 +65,7 @@ func (h *hit) ofTheMoment() bool {
 	for i := range h.uses {
 		u := &h.uses[i]
 		// One whose answer was lost, or could not be taken back, must not be repeated.
-		if u.claim.countAll || u.claim.err != nil || u.claim.stuck {
+		if u.claim.name.countAll || u.claim.err != nil || u.claim.stuck {
 			return false
 		}
 		if u.state.Allowed || !u.enforced() {

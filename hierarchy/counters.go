@@ -38,8 +38,8 @@ type Config struct {
 	Store Store
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
-	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
-	// Limiter on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, which takes DefaultCacheBytes
+	// when it is first used. The Limiter on the same store should have the same one.
 	Cache *BucketCache
 }
 
@@ -134,7 +134,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		// failed is not half there. If that fails too, it stays.
 		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), r.id, by, r.adds[:landed]))
 	}
-	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(now) {
+	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(c.now()) {
 		c.cache.forget(r.id, now)
 	}
 	return err

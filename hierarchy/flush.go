@@ -1,6 +1,7 @@
 package hierarchy
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -22,7 +23,7 @@ type flush struct {
 	again     bool // its hits have been denied before, by a store that answered
 	hits      arena[hit]
 	claims    arena[claim] // each counter once
-	byID      map[string]*claim
+	byName    map[claimName]*claim
 	checks    arena[check]
 	some      []*claim // of claimsOf
 	owing     []*claim
@@ -83,11 +84,10 @@ func (u *use) failed() bool {
 // values of buckets without what the flush added.
 type claim struct {
 	reader
-	counter  events.Counter
-	finest   Level
-	countAll bool
-	checks   []*check
-	tiles    Cover // memory for a cover
+	name   claimName
+	finest Level
+	checks []*check
+	tiles  Cover // memory for a cover
 
 	store  Store                          // that is asked: the shared one, or after its failure the local one
 	local  bool                           // it is the local one
@@ -156,7 +156,7 @@ func (f *flush) free() {
 	f.hits.takeBack()
 	f.claims.takeBack()
 	f.checks.takeBack()
-	clear(f.byID)
+	clear(f.byName)
 	clear(f.some)
 	clear(f.owing)
 	f.l, f.ctx, f.checkOnly, f.asked, f.again = nil, nil, false, false, false
@@ -186,35 +186,47 @@ func (f *flush) join(r *request) {
 	}
 }
 
+// claimName tells the claims of a flush apart: by the counter, and how it is counted. Hits
+// of two generations of rules may differ in that. Then each has a claim of its own, which
+// counts the other in full.
+type claimName struct {
+	counter  events.Counter
+	countAll bool
+}
+
+func nameOf(a *events.Applied) claimName {
+	return claimName{a.Counter, a.Rule.Count == events.CountAll}
+}
+
 // mappedClaims is how many claims a flush has before it finds them by a map.
 const mappedClaims = 8
 
 // claim returns the flush's claim on the counter.
 func (f *flush) claim(a *events.Applied) *claim {
-	claims := f.claims.handedOut()
+	name, claims := nameOf(a), f.claims.handedOut()
 	if len(claims) <= mappedClaims {
 		for _, c := range claims {
-			if c.id == a.ID {
+			if c.name == name {
 				return c
 			}
 		}
-	} else if c := f.byID[a.ID]; c != nil {
+	} else if c := f.byName[name]; c != nil {
 		return c
 	}
 	c := f.claims.next()
 	c.begin(a.ID)
-	c.counter, c.countAll, c.store = a.Counter, a.Rule.Count == events.CountAll, f.l.store
+	c.name, c.store = name, f.l.store
 	c.finest, _ = levels(a.Counter)
 	if len(claims) == mappedClaims {
-		if f.byID == nil {
-			f.byID = map[string]*claim{}
+		if f.byName == nil {
+			f.byName = map[claimName]*claim{}
 		}
 		for _, c := range claims {
-			f.byID[c.id] = c
+			f.byName[c.name] = c
 		}
 	}
 	if len(claims) >= mappedClaims {
-		f.byID[c.id] = c
+		f.byName[name] = c
 	}
 	return c
 }
@@ -246,7 +258,7 @@ func (f *flush) recall() {
 		case h.path != adding:
 		case f.checkOnly || f.again:
 			h.path = looking
-		case !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.countAll }):
+		case !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll }):
 			f.recallHit(h)
 		}
 	}
@@ -381,9 +393,11 @@ func (c *claim) due() int64 {
 }
 
 // send makes the claim's next trip, if it has anything to do.
-func (f *flush) send(c *claim, now time.Time) {
+func (f *flush) send(c *claim, now time.Time) { f.sendOn(f.ctx, c, now) }
+
+func (f *flush) sendOn(ctx context.Context, c *claim, now time.Time) {
 	if c.travels() {
-		landed, err := c.trip(f.ctx, c.store, c.due(), now)
+		landed, err := c.trip(ctx, c.store, c.due(), now)
 		f.arrived(c, landed, err)
 	}
 }
@@ -409,7 +423,10 @@ func (f *flush) letAdd(h *hit) {
 		h.uses[i].recalled = nil
 	}
 	for _, c := range h.claims {
-		f.l.denials.forget(c.id, keyOf(c, h.cost))
+		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits })
+		if !full {
+			f.l.denials.forget(c.id, keyOf(c, h.cost))
+		}
 	}
 }
 
@@ -460,10 +477,8 @@ func (f *flush) add() {
 // wantOthers wants what bounds the limits, beside what the adds return.
 func (c *claim) wantOthers() {
 	for _, check := range c.checks {
-		for n := check.span.row.First; n <= check.span.row.Last; n++ {
-			if n != check.span.head {
-				c.want(Bucket{check.span.rank, n})
-			}
+		for bucket := range check.span.others {
+			c.want(bucket)
 		}
 	}
 }
@@ -473,10 +488,10 @@ func (c *claim) nameAdds(f *flush) {
 	if len(c.adds) > 0 {
 		return
 	}
-	finest, coarsest := levels(c.counter)
+	finest, coarsest := levels(c.name.counter)
 	for l := finest; l <= coarsest; l++ {
 		bucket := BucketAt(l, f.stamp)
-		c.add(bucket, bucket.Expires(retention(c.counter), f.l.grace))
+		c.add(bucket, bucket.Expires(retention(c.name.counter), f.l.grace))
 	}
 }
 
@@ -500,13 +515,16 @@ func (f *flush) fail(c *claim, err error) {
 	}
 	c.local, c.store, c.cache, c.added = true, f.l.local, nil, false
 	c.forgetOpen(f.began)
+	// The time for the shared one may be over.
+	ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
+	defer ctx.over()
 	if c.adding > 0 {
 		c.wantOthers()
-		f.send(c, f.began)
+		f.sendOn(ctx, c, f.began)
 	}
 	if c.local {
 		c.wantExactly()
-		f.send(c, f.began)
+		f.sendOn(ctx, c, f.began)
 	}
 	c.sum()
 }

@@ -48,8 +48,8 @@ type LimiterConfig struct {
 	// Report is told of each trip to the store that failed, and of each take-back
 	// that did: what it should have taken stays counted. nil: nobody is.
 	Report func(error)
-	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
-	// Counters on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, which takes DefaultCacheBytes
+	// when it is first used. The Counters on the same store should have the same one.
 	Cache *BucketCache
 }
 
@@ -171,11 +171,15 @@ func (l *Limiter) decidedAtOnce(r *request) bool {
 	}
 	f := l.newFlush(r.began, r)
 	f.recall()
-	if !f.hits.all[0].asksNobody() {
+	h := f.hits.all[0]
+	if h.asksNobody() {
+		f.look()
+	}
+	if !h.asksNobody() || h.path == adding { // it has turned out to fit
 		f.free()
 		return false
 	}
-	f.run(0)
+	f.settle(0)
 	return l.handOn(f, newGroup(r), r)
 }
 
@@ -226,20 +230,29 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 		f := l.newFlush(now, g.requests...)
 		f.again = g.try > 0
 		f.recall()
-		f.run(g.try)
+		f.look()
+		f.settle(g.try)
+		if f.hasFailed() {
+			l.lines.stayApart()
+		}
 		handedOn = l.handOn(f, g, own)
 	}
 }
 
-// run decides the hits of the flush.
-func (f *flush) run(try int) {
-	f.look()
+// settle decides the hits of the flush, which have looked.
+func (f *flush) settle(try int) {
 	f.add()
 	f.decide()
 	f.takeBack()
 	f.leaveUnsettled(try)
 	f.findResets()
 	f.remember()
+}
+
+// hasFailed reports whether one of several trips has.
+func (f *flush) hasFailed() bool {
+	claims := f.claims.handedOut()
+	return len(claims) > 1 && slices.ContainsFunc(claims, func(c *claim) bool { return c.err != nil })
 }
 
 // handOn gives the hits of the group what the flush has decided, and frees the flush.
@@ -270,7 +283,7 @@ func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	case len(left) == 0:
 		l.lines.leave(g)
 	case !ownLeft:
-		g.pass()
+		l.lines.pass(g)
 	default:
 		return false
 	}

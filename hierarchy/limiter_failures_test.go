@@ -130,6 +130,24 @@ func TestLocalCountersKeepTheLimit(t *testing.T) {
 	})
 }
 
+// A store that does not answer, until the time for it is over, leaves time to ask this
+// process's own counters.
+func TestLocalCountersAfterATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		local := farStore{newSoloStore(time.Now), time.Millisecond} // which minds deadlines
+		l, err := NewLimiter(LimiterConfig{Store: downStore{newSoloStore(time.Now)}, Local: local, Cache: NewBucketCache(smallCache)})
+		require.NoError(t, err)
+		h := Hit{parsed(t, "[{per: ip, rate: [2/s, 2/h], on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1}
+		for i := range 4 {
+			d, err := l.Hit(t.Context(), h)
+			require.NoError(t, err)
+			assert.Equal(t, i < 2, d.Allowed)
+			assert.False(t, d.Unavailable)
+			assert.True(t, d.Limits[0].Failed)
+		}
+	})
+}
+
 // halfStore fails for one counter.
 type halfStore struct {
 	*soloStore

@@ -2,8 +2,8 @@ package hierarchy
 
 import (
 	"hash/maphash"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +23,10 @@ const (
 	// ahead may be held up by another server, or by the one that is down; then those
 	// who wait go without them.
 	patienceShare = 8
+	// apartFor is how long hits on several counters go by themselves after a trip of such
+	// hits has failed: whoever goes together waits for all trips, and one server that
+	// does not answer would hold up those too who need nothing of it.
+	apartFor = time.Second
 )
 
 // lines are the counters on which hits are being decided.
@@ -30,6 +34,8 @@ type lines struct {
 	patience time.Duration
 	seed     maphash.Seed
 	shards   [lineShards]lineShard
+	epoch    time.Time
+	apart    atomic.Int64 // until when hits on several counters go by themselves, since the epoch
 }
 
 type lineShard struct {
@@ -75,7 +81,7 @@ func (g *group) free() {
 }
 
 func newLines(patience time.Duration) *lines {
-	return &lines{patience: patience, seed: maphash.MakeSeed()}
+	return &lines{patience: patience, seed: maphash.MakeSeed(), epoch: time.Now()}
 }
 
 func (ls *lines) shardOf(id string) *lineShard {
@@ -86,6 +92,9 @@ func (ls *lines) shardOf(id string) *lineShard {
 // counters; or nil, if hits on one of them are being decided: then it waits for its
 // turn with others.
 func (ls *lines) enter(r *request) *group {
+	if ls.goesApart(r) {
+		return newGroup(r)
+	}
 	if len(r.applied) > 1 {
 		for i := range r.applied {
 			shard := ls.shardOf(r.applied[i].ID)
@@ -119,6 +128,15 @@ func (ls *lines) enter(r *request) *group {
 		shard.mu.Unlock()
 	}
 	return g
+}
+
+// stayApart has hits on several counters go by themselves for a while.
+func (ls *lines) stayApart() { ls.apart.Store(int64(time.Since(ls.epoch) + apartFor)) }
+
+// goesApart reports whether the hit should go by itself.
+func (ls *lines) goesApart(r *request) bool {
+	until := ls.apart.Load()
+	return until != 0 && r.onSeveral() && int64(time.Since(ls.epoch)) < until
 }
 
 // open returns a line for the counter. The shard is locked.
@@ -155,62 +173,83 @@ func (ls *lines) wait(ln *line, r *request) {
 // overtake lets those go who have waited for too long.
 func (ls *lines) overtake(ln *line) {
 	ln.shard.mu.Lock()
-	var g *group
-	if len(ln.waiting) > 0 {
-		g = ls.next(ln)
-	}
+	next := ls.next(ln)
 	ln.shard.mu.Unlock()
-	if g != nil {
-		g.pass()
-	}
+	ls.pass(next)
 }
 
-// next returns the group of those who wait, which now holds the line. The shard is
-// locked.
+// next lets those go who wait, and returns their group: it holds the line now. They are
+// not in the group who go by themselves, or are beyond MaxHits. The shard is locked; nobody
+// is waiting then.
 func (ls *lines) next(ln *line) *group {
-	n := min(len(ln.waiting), MaxHits)
-	g := newGroup(ln.waiting[:n]...)
-	ln.waiting = slices.Delete(ln.waiting, 0, n)
-	ln.turn++
-	g.held = append(g.held, hold{ln, ln.turn})
 	if len(ln.waiting) == 0 {
-		ln.patience.Stop()
-	} else {
-		ln.patience.Reset(ls.patience)
+		return nil
 	}
+	ln.patience.Stop()
+	ln.turn++
+	g := newGroup()
+	g.held = append(g.held, hold{ln, ln.turn})
+	others := g
+	for _, r := range ln.waiting {
+		switch {
+		case ls.goesApart(r):
+			ls.pass(newGroup(r))
+		case len(others.requests) < MaxHits:
+			others.requests = append(others.requests, r)
+		default:
+			if others != g {
+				ls.pass(others)
+			}
+			others = newGroup(r)
+		}
+	}
+	if others != g {
+		ls.pass(others)
+	}
+	clear(ln.waiting)
+	ln.waiting = ln.waiting[:0]
 	return g
 }
 
-// pass has the caller of the group's first request lead it.
-func (g *group) pass() {
-	leader := g.requests[0]
-	leader.waited = false
-	leader.turn <- g
+// pass has the caller of the group's first request lead it. A group of nobody lets go of
+// its lines.
+func (ls *lines) pass(g *group) {
+	switch {
+	case g == nil:
+	case len(g.requests) == 0:
+		ls.leave(g)
+	default:
+		leader := g.requests[0]
+		leader.waited = false
+		leader.turn <- g
+	}
 }
 
 // leave gives the group's lines to those who wait. Where these were not patient enough
-// they have them already.
+// they have gone already.
 func (ls *lines) leave(g *group) {
 	for _, h := range g.held {
-		var next *group
-		shard := h.line.shard
-		shard.mu.Lock()
-		switch {
-		case h.line.turn != h.turn:
-		case len(h.line.waiting) > 0:
-			next = ls.next(h.line)
-		default:
-			delete(shard.busy, h.line.id)
-			h.line.id = ""
-			h.line.turn++
-			if len(shard.spare) < spareLines {
-				shard.spare = append(shard.spare, h.line)
-			}
-		}
-		shard.mu.Unlock()
-		if next != nil {
-			next.pass()
-		}
+		ls.pass(ls.leaveLine(h))
 	}
 	g.free()
+}
+
+// leaveLine ends the group's hold of the line, and returns the group that has it next.
+func (ls *lines) leaveLine(h hold) *group {
+	ln, shard := h.line, h.line.shard
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	switch {
+	case ln.turn != h.turn:
+	case len(ln.waiting) > 0:
+		return ls.next(ln)
+	default:
+		delete(shard.busy, ln.id)
+		ln.id = ""
+		ln.turn++
+		if len(shard.spare) < spareLines {
+			shard.spare = append(shard.spare, ln)
+		}
+	}
+	return nil
 }

@@ -377,6 +377,104 @@ func TestAPanicLeavesNobodyInLine(t *testing.T) {
 	})
 }
 
+// Hits of two generations of rules that go together, because one came before a reload and
+// one after it, are decided on counters that are kept as each of them wants it.
+func TestGenerationsOfRulesGoTogether(t *testing.T) {
+	before, after := parsed(t, "[{per: ip, rate: 1000/h}]"), parsed(t, "[{per: ip, rate: [1000/h, 5/d]}]")
+	who := events.Features{"ip": "192.0.2.1"}
+	t.Run("in line", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newSoloStore(time.Now)
+			l := newTestLimiter(t, store, time.Now)
+			for range 5 {
+				d, err := l.Hit(t.Context(), Hit{after, who, 1})
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+			}
+			store.delay = time.Millisecond
+			decisions := together(t, l, 60, func(i int) Hit {
+				if i < 3 {
+					return Hit{before, who, 1}
+				}
+				return Hit{after, who, 1}
+			})
+			for _, d := range decisions {
+				assert.Equal(t, len(d.Limits) == 1, d.Allowed, "%+v", d)
+			}
+		})
+	})
+	t.Run("in a batch", func(t *testing.T) {
+		clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+		l := newTestLimiter(t, newSoloStore(clock.Now), clock.Now)
+		hits := []Hit{{before, who, 1}}
+		for range mappedClaims { // so many counters that they are found by a map
+			hits = append(hits, Hit{before, events.Features{"ip": fmt.Sprintf("192.0.2.%d", 2+len(hits))}, 1})
+		}
+		for range 7 {
+			hits = append(hits, Hit{after, who, 1}, Hit{before, who, 1})
+		}
+		results, err := l.Hits(t.Context(), hits)
+		require.NoError(t, err)
+		admitted := 0
+		for _, r := range results {
+			if len(r.Decision.Limits) == 2 && r.Decision.Allowed {
+				admitted++
+			}
+		}
+		assert.Equal(t, 5, admitted)
+	})
+}
+
+// partlyDown answers after a millisecond, but for the counters that are down: nothing
+// until the deadline.
+type partlyDown struct {
+	*soloStore
+	down map[string]bool
+}
+
+func (s partlyDown) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if s.down[counter] {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	time.Sleep(time.Millisecond)
+	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// A server that does not answer holds up those whose counters it has, and of the others
+// those that went with the first of them.
+func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		event := parsed(t, "[{per: ip, rate: 100000/s}, {per: user, rate: 100000/s}]")
+		store := partlyDown{newSoloStore(time.Now), map[string]bool{}}
+		down, err := event.Counter(events.Features{"user": "0"})
+		require.NoError(t, err)
+		store.down[down.ID()] = true
+		l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache)})
+		require.NoError(t, err)
+		var slow, all atomic.Int64
+		var running sync.WaitGroup
+		for i := range 4000 { // in two seconds, a tenth of them by the user that is down
+			running.Go(func() {
+				began := time.Now()
+				_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": fmt.Sprint(i % 10)}, 1})
+				assert.NoError(t, err)
+				if i%10 != 0 {
+					all.Add(1)
+					if time.Since(began) > 15*time.Millisecond {
+						slow.Add(1)
+					}
+				}
+			})
+			time.Sleep(500 * time.Microsecond)
+		}
+		running.Wait()
+		t.Logf("%d of %d were held up", slow.Load(), all.Load())
+		assert.Less(t, slow.Load(), all.Load()/10)
+		requireNobodyInLine(t, l)
+	})
+}
+
 // farStore is a store each of whose trips takes that long, and fails where there is
 // not so much time.
 type farStore struct {

@@ -68,6 +68,7 @@ func (r *reader) remember(cache *BucketCache, now time.Time, closed int64) {
 	at := cache.since(now)
 	r.cache, r.closed = cache, closed
 	r.key = append(r.key[:0], r.id...)
+	r.before = cache.changed(r.key)
 	r.records = cache.recall(r.records, r.key)
 	r.recall(at)
 }
@@ -76,7 +77,7 @@ func (r *reader) remember(cache *BucketCache, now time.Time, closed int64) {
 func (r *reader) recall(at int64) {
 	alive := 0
 	for i := 0; i+recordBytes <= len(r.records); i += recordBytes {
-		if rec := recordAt(r.records[i:]); rec.read <= at && at-rec.read < int64(closedLife) {
+		if rec := recordAt(r.records[i:]); rec.read <= at && at-rec.read < int64(closedLife) && bucketOf(rec.bucket).Last() < r.closed {
 			r.known.Put(rec.bucket, rec.value)
 			alive += copy(r.records[alive:], r.records[i:i+recordBytes])
 		}
@@ -142,9 +143,6 @@ func (r *reader) pack(by int64) {
 	r.adding = len(r.adds)
 	if by == 0 {
 		r.adding = 0
-	}
-	if r.cache != nil {
-		r.before = r.cache.changed(r.key)
 	}
 	n := r.adding + len(r.reads)
 	r.values = slices.Grow(r.values[:0], n)[:n]

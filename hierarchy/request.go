@@ -51,6 +51,11 @@ func (l *Limiter) freeRequest(r *request) {
 	l.requests.Put(r)
 }
 
+// onSeveral reports whether the hit is on several counters.
+func (r *request) onSeveral() bool {
+	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return a.ID != r.applied[0].ID })
+}
+
 // onDenyList reports whether a rule denies the hit without asking.
 func (r *request) onDenyList() bool {
 	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return a.Listing == events.Denied && !a.Rule.Shadow })

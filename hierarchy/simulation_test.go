@@ -125,6 +125,20 @@ func (s *simStore) Trip(ctx context.Context, counter string, by int64, adds []ui
 	return len(adds), nil
 }
 
+// startingStore is the store of a simulation whose trips can be started.
+type startingStore struct{ *simStore }
+
+func (s startingStore) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) func() (int, error) {
+	ended := make(chan struct{})
+	var landed int
+	var err error
+	go func() {
+		defer close(ended)
+		landed, err = s.Trip(ctx, counter, by, adds, expires, reads, values)
+	}()
+	return func() (int, error) { <-ended; return landed, err }
+}
+
 // sendLate has adds arrive, in their order, of which nobody awaits the answer.
 func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds []uint64, expires []int64) {
 	s.late.Add(1)
@@ -254,6 +268,9 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	s.offset = time.Until(time.Unix(s.phases[0], 0).Add(-time.Duration(rng.Int64N(int64(early)))))
 	s.store = &simStore{now: s.now, items: map[string]map[uint64]simItem{}, parts: rng.Uint64(), strict: s.chance(0.3)}
 	var store Store = s.store
+	if s.chance(0.5) && broken.store == nil {
+		store = startingStore{s.store}
+	}
 	if broken.store != nil {
 		store = broken.store(s, store)
 	}

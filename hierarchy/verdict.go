@@ -25,7 +25,7 @@ func (f *flush) decide() {
 				f.distrust(h)
 			}
 			for _, c := range h.claims {
-				if h.allowed || c.countAll {
+				if h.allowed || c.name.countAll {
 					c.taken += h.cost
 				}
 			}
@@ -74,7 +74,7 @@ func (f *flush) evaluate(h *hit) {
 func (u *use) weigh(cost int64) {
 	c := u.check
 	u.state = LimitState{
-		Name: c.limit.Name, Feature: u.claim.counter.Feature, N: c.limit.N, Window: c.limit.Window, Shadow: c.rule.Shadow,
+		Name: c.limit.Name, Feature: u.claim.name.counter.Feature, N: c.limit.N, Window: c.limit.Window, Shadow: c.rule.Shadow,
 	}
 	switch {
 	case u.recalled != nil:
@@ -104,12 +104,13 @@ func (h *hit) refuse() {
 	for _, u := range h.uses {
 		if u.listing == events.Denied && !u.check.rule.Shadow {
 			u.state = LimitState{
-				Name: u.check.limit.Name, Feature: u.claim.counter.Feature, N: u.check.limit.N, Window: u.check.limit.Window,
+				Name: u.check.limit.Name, Feature: u.claim.name.counter.Feature, N: u.check.limit.N, Window: u.check.limit.Window,
 			}
 			u.reset = Never
 			denying = append(denying, u)
 		}
 	}
+	clear(h.uses[len(denying):])
 	h.uses = denying
 }
 
@@ -153,7 +154,7 @@ func (f *flush) remember() {
 			continue
 		}
 		for _, c := range h.claims {
-			if !c.countAll && c.err == nil {
+			if !c.name.countAll && c.err == nil {
 				f.rememberClaim(h, c)
 			}
 		}
@@ -206,7 +207,7 @@ func (f *flush) decision(h *hit) Decision {
 		u, s := &h.uses[i], &d.Limits[i]
 		*s = u.state
 		s.Count, s.Exact, s.Reset = u.count, u.exact, u.reset
-		if charged := h.allowed || u.claim.countAll && h.path == adding; charged && !f.checkOnly && !u.failed() {
+		if charged := h.allowed || u.claim.name.countAll && h.path == adding; charged && !f.checkOnly && !u.failed() {
 			s.Count += h.cost
 		}
 		s.Listing = u.listing
