@@ -392,37 +392,47 @@ func TestGenerationsOfRulesGoTogether(t *testing.T) {
 				require.True(t, d.Allowed)
 			}
 			store.delay = time.Millisecond
-			decisions := together(t, l, 60, func(i int) Hit {
+			var running sync.WaitGroup
+			for i := range 60 { // the first goes alone, the others together
+				event := after
 				if i < 3 {
-					return Hit{before, who, 1}
+					event = before
 				}
-				return Hit{after, who, 1}
-			})
-			for _, d := range decisions {
-				assert.Equal(t, len(d.Limits) == 1, d.Allowed, "%+v", d)
+				running.Go(func() {
+					d, err := l.Hit(t.Context(), Hit{event, who, 1})
+					assert.NoError(t, err)
+					assert.Equal(t, event == before, d.Allowed, "%+v", d)
+				})
+				synctest.Wait()
 			}
+			running.Wait()
 		})
 	})
-	t.Run("in a batch", func(t *testing.T) {
-		clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
-		l := newTestLimiter(t, newSoloStore(clock.Now), clock.Now)
-		hits := []Hit{{before, who, 1}}
-		for range mappedClaims { // so many counters that they are found by a map
-			hits = append(hits, Hit{before, events.Features{"ip": fmt.Sprintf("192.0.2.%d", 2+len(hits))}, 1})
+	for name, counters := range map[string]int{"in a batch": 0, "in a batch of so many counters that they are found by a map": mappedClaims} {
+		t.Run(name, func(t *testing.T) { testGenerationsInABatch(t, before, after, counters) })
+	}
+}
+
+func testGenerationsInABatch(t *testing.T, before, after *events.Event, counters int) {
+	who := events.Features{"ip": "192.0.2.1"}
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	l := newTestLimiter(t, newSoloStore(clock.Now), clock.Now)
+	hits := []Hit{{before, who, 1}}
+	for range counters {
+		hits = append(hits, Hit{before, events.Features{"ip": fmt.Sprintf("192.0.2.%d", 2+len(hits))}, 1})
+	}
+	for range 7 {
+		hits = append(hits, Hit{after, who, 1}, Hit{before, who, 1})
+	}
+	results, err := l.Hits(t.Context(), hits)
+	require.NoError(t, err)
+	admitted := 0
+	for _, r := range results {
+		if len(r.Decision.Limits) == 2 && r.Decision.Allowed {
+			admitted++
 		}
-		for range 7 {
-			hits = append(hits, Hit{after, who, 1}, Hit{before, who, 1})
-		}
-		results, err := l.Hits(t.Context(), hits)
-		require.NoError(t, err)
-		admitted := 0
-		for _, r := range results {
-			if len(r.Decision.Limits) == 2 && r.Decision.Allowed {
-				admitted++
-			}
-		}
-		assert.Equal(t, 5, admitted)
-	})
+	}
+	assert.Equal(t, 5, admitted)
 }
 
 // partlyDown answers after a millisecond, but for the counters that are down: nothing
