@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coocood/freecache"
@@ -32,14 +33,15 @@ type BucketCache struct {
 	entries  *freecache.Cache // of the records of each counter, by its ID; made when it is first needed
 	epoch    time.Time
 	seed     maphash.Seed
-	// changes count what this process has changed in closed buckets, by a hash of the
-	// counter: what was read before a change must not be remembered after it.
+	// changes count the resets of this process and what else it has changed in closed
+	// buckets, by a hash of the counter: what was read before a change must not be
+	// remembered after it, nor a denial.
 	changes [256]changes
 }
 
 type changes struct {
-	mu    sync.Mutex
-	count uint32
+	mu    sync.Mutex // of what depends on the count
+	count atomic.Uint32
 }
 
 // NewBucketCache returns a cache of so many bytes, at least half a megabyte; 0:
@@ -97,11 +99,11 @@ func (c *BucketCache) changesOf(key []byte) *changes {
 }
 
 // changed returns what keep has to be given for what is read from now on.
-func (c *BucketCache) changed(key []byte) uint32 {
-	of := c.changesOf(key)
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	return of.count
+func (c *BucketCache) changed(key []byte) uint32 { return c.changesOf(key).count.Load() }
+
+// changedOf returns the same for the counter of that ID.
+func (c *BucketCache) changedOf(id string) uint32 {
+	return c.changes[maphash.String(c.seed, id)%uint64(len(c.changes))].count.Load()
 }
 
 // keep remembers the records instead of those there were, unless the counter has
@@ -110,7 +112,7 @@ func (c *BucketCache) keep(key, records []byte, since uint32) {
 	of := c.changesOf(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	if of.count != since {
+	if of.count.Load() != since {
 		return
 	}
 	// It expires by the cache's own clock, in whole seconds: no sooner than it is too
@@ -125,6 +127,6 @@ func (c *BucketCache) forget(id string, now time.Time) {
 	of := c.changesOf(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	of.count++
+	of.count.Add(1)
 	c.entries.Del(key)
 }

@@ -125,6 +125,26 @@ func TestChangesOfClosedBucketsAreSeen(t *testing.T) {
 	assert.Zero(t, count, "another's, a second later")
 }
 
+// A reset ends the denials that this process remembers.
+func TestAResetEndsDenials(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 2/h}]")
+	hit := func() bool {
+		d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+		require.NoError(t, err)
+		return d.Allowed
+	}
+	for _, want := range []bool{true, true, false, false} {
+		require.Equal(t, want, hit())
+	}
+	c.store.trips = 0
+	require.False(t, hit())
+	require.Zero(t, c.store.trips, "from memory")
+	require.NoError(t, c.counters[0].Reset(t.Context(), c.counter))
+	for _, want := range []bool{true, true, false} {
+		assert.Equal(t, want, hit())
+	}
+}
+
 // What was read before a change of this process is not remembered after it.
 func TestWhatWasReadBeforeAChangeIsNotRemembered(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 1000/d}]")

@@ -60,6 +60,7 @@ type denialKey struct {
 type denial struct {
 	key    denialKey
 	until  time.Time
+	before uint32  // what the cache says of changes, from before the trip that showed it
 	limits []stood // in the order of the claim's checks
 }
 
@@ -90,8 +91,8 @@ func keyOf(c *claim, cost int64) denialKey {
 }
 
 // recall returns the denial that is remembered now, or nil; wary is true where one
-// was and no room has been seen since.
-func (d *denials) recall(counter string, key func() denialKey, now time.Time) (remembered *denial, wary bool) {
+// was and no room has been seen since. The cache knows of resets since.
+func (d *denials) recall(counter string, key func() denialKey, now time.Time, cache *BucketCache) (remembered *denial, wary bool) {
 	known := d.of(counter)
 	if len(known) == 0 {
 		return nil, false
@@ -99,7 +100,7 @@ func (d *denials) recall(counter string, key func() denialKey, now time.Time) (r
 	of := key()
 	for _, found := range known {
 		if found.key == of {
-			if now.Before(found.until) {
+			if now.Before(found.until) && (cache == nil || found.before == cache.changedOf(counter)) {
 				return found, false
 			}
 			return nil, true

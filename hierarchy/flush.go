@@ -275,7 +275,7 @@ func (f *flush) recallHit(h *hit) {
 		if !enforced {
 			continue
 		}
-		found, wary := f.l.denials.recall(c.id, func() denialKey { return keyOf(c, h.cost) }, f.began)
+		found, wary := f.l.denials.recall(c.id, func() denialKey { return keyOf(c, h.cost) }, f.began, f.l.cache)
 		if found == nil && !wary {
 			continue
 		}

@@ -167,7 +167,7 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 	if slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil }) {
 		return // it is in the list
 	}
-	found := &denial{key: keyOf(c, h.cost), until: c.began.Add(denialLife), limits: make([]stood, len(c.checks))}
+	found := &denial{key: keyOf(c, h.cost), before: c.before, until: c.began.Add(denialLife), limits: make([]stood, len(c.checks))}
 	denies := false
 	for i := range h.uses {
 		u := &h.uses[i]

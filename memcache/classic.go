@@ -48,13 +48,17 @@ func (e *exchange) classicDelete(ctx context.Context, buckets []uint64) error {
 }
 
 func (e *exchange) classic(ctx context.Context, trip func(*gomemcache.Client) error) error {
-	return e.server.do(ctx, epoch.Add(time.Duration(e.deadline)), trip)
+	return e.server.do(ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, trip)
 }
 
-// do makes one trip to the server on a connection of its own, within the deadline.
-func (s *server) do(ctx context.Context, deadline time.Time, trip func(*gomemcache.Client) error) error {
+// do makes one trip to the server on a connection of its own, within the deadline and,
+// once it has the connection, the timeout.
+func (s *server) do(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*gomemcache.Client) error) error {
 	l, err := s.lanes.enter(ctx, deadline)
 	if err == nil {
+		if soon := time.Now().Add(timeout); soon.Before(deadline) {
+			l.deadline = soon
+		}
 		err = l.run(trip)
 		s.lanes.leave(l)
 	}

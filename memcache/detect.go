@@ -48,7 +48,7 @@ func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, er
 		return nil, err
 	}
 	if fault := s.probeClassic(ctx, deadline); fault != nil {
-		return nil, errors.Join(err, fault)
+		return nil, fmt.Errorf("%w, and to a classic one: %w", err, fault)
 	}
 	return nil, errClassic
 }
@@ -70,7 +70,7 @@ func probeMeta(conn net.Conn, deadline time.Time) (refused bool, err error) {
 	line := strings.TrimSuffix(string(first), "\r\n")
 	switch {
 	case line == "ERROR", strings.HasPrefix(line, "CLIENT_ERROR"):
-		return true, errors.New(line)
+		return true, fmt.Errorf("the server answered %s to the meta commands", line)
 	case line != "NF Oprb" && line != "HD Oprb":
 		return false, fmt.Errorf("asked for the meta commands: %w", nonsense(first))
 	}
@@ -149,9 +149,20 @@ func (s *server) learn(err error) {
 	if errors.Is(err, errClassic) {
 		s.classicSince.Store(now)
 		s.classicUntil.Store(now + int64(s.pipes.classicFor))
+		s.tell(Classic)
 		return
 	}
 	s.classicUntil.Store(0)
+	if err == nil {
+		s.tell(Meta)
+	}
+}
+
+// tell says how the server speaks, if that is news.
+func (s *server) tell(speaks Protocol) {
+	if s.known.Swap(int32(speaks)) != int32(speaks) && s.learned != nil {
+		s.learned(s.name, speaks)
+	}
 }
 
 // reconnected notes that a classic connection was opened anew: there may be another

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +35,11 @@ type Config struct {
 	// path each is for one trip at a time. On the meta path all trips share a few:
 	// this bounds them too, but there never are more than two.
 	Conns    int
-	Protocol Protocol         // Auto, unless set
-	Clock    func() time.Time // nil: time.Now
+	Protocol Protocol // Auto, unless set
+	// Learned is told how a server speaks, Meta or Classic, when that is found out and
+	// whenever it changes, from any goroutine; with Classic nobody asks. nil: nobody is.
+	Learned func(server string, speaks Protocol)
+	Clock   func() time.Time // nil: time.Now
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
@@ -64,6 +68,9 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	f.servers, err = newServers(ctx, config.Servers, cmp.Or(config.Conns, DefaultConns), f.timeout)
 	if err != nil {
 		return nil, err
+	}
+	for _, s := range f.servers {
+		s.learned = config.Learned
 	}
 	return f, nil
 }
@@ -113,6 +120,11 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 	case !e.meta:
 		ended := make(chan struct{})
 		landed := 0
+		// It may have to wait for others to leave a connection: for that there is all the
+		// time of the context, and for the trip itself the timeout.
+		if end, bounded := ctx.Deadline(); bounded {
+			e.deadline = instant(end)
+		}
 		go func() {
 			defer close(ended)
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
@@ -164,8 +176,9 @@ type exchange struct {
 	server   *server
 	meta     bool
 	auto     bool
-	now      int64     // the instant of its beginning
-	deadline int64     // as an instant
+	now      int64 // the instant of its beginning
+	deadline int64 // as an instant
+	timeout  time.Duration
 	clock    time.Time // the fleet's clock at the beginning
 }
 
@@ -175,7 +188,7 @@ type exchange struct {
 // finished.
 func (f *Fleet) begin(ctx context.Context, counter string) (exchange, error) {
 	start := time.Now()
-	e := exchange{hash: hashCounter(counter), auto: f.protocol == Auto, now: instant(start), clock: start}
+	e := exchange{hash: hashCounter(counter), auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
 	e.server = f.servers.of(e.hash)
 	if f.closed.Load() {
 		return e, ErrClosed
@@ -231,7 +244,16 @@ func (f *Fleet) ping(ctx context.Context, name string) error {
 	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
 		deadline = end
 	}
-	err := anew.do(ctx, deadline, (*gomemcache.Client).Ping)
+	var err error
+	if f.protocol == Meta { // one that only speaks the classic commands is of no use
+		var conn net.Conn
+		if conn, err = anew.dialMeta(ctx, deadline); err == nil {
+			err = conn.Close()
+		}
+		err = anew.wrap(err)
+	} else {
+		err = anew.do(ctx, deadline, f.timeout, (*gomemcache.Client).Ping)
+	}
 	return errors.Join(err, anew.close())
 }
 

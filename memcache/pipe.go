@@ -64,6 +64,7 @@ type pipe struct {
 	queue   []*call // gathered: none of it was sent
 	wire    []*call // the batch on the wire
 	head    int     // how many calls of it were answered
+	sent    int64   // when it was written, as instant has it
 	spare   []*call // memory for the next batch
 	out     []byte  // the reader's: memory for what it writes
 	quiet   int64   // when the last batch was answered
@@ -105,7 +106,7 @@ func (p *pipe) take(c *call, now int64) {
 		p.mu.Unlock()
 		return
 	}
-	p.wire = append(p.wire, c)
+	p.wire, p.sent = append(p.wire, c), now
 	p.mu.Unlock()
 	p.write(conn, c.request)
 }
@@ -328,6 +329,9 @@ func (p *pipe) gather() {
 			break
 		}
 	}
+	if n > 0 {
+		p.sent = instant(time.Now())
+	}
 	p.wire = append(p.wire, p.queue[:n]...)
 	p.queue = slices.Delete(p.queue, 0, n)
 }
@@ -362,8 +366,8 @@ func (p *pipe) setAlarm(at, now int64) {
 
 // ring lets the callers leave whose deadline has passed. Those of them that were not
 // sent never will be; the answers to the others are skipped when they come. Where that
-// leaves nobody who waits for the batch on the wire, the connection is given up, so that
-// it does not keep those behind it waiting.
+// leaves nobody who waits for the batch on the wire, and it has been there for the fleet's
+// timeout, the connection is given up, so that it does not keep those behind it waiting.
 func (p *pipe) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -387,7 +391,12 @@ func (p *pipe) ring() {
 		}
 	}
 	if alone && p.conn != nil {
-		p.abandon(errNoReply)
+		// Not because of one caller who had no time: the server has the fleet's timeout.
+		if until := p.sent + int64(p.pipes.timeout); until > now {
+			next = min(next, until)
+		} else {
+			p.abandon(errNoReply)
+		}
 	}
 	p.alarmAt = math.MaxInt64
 	if next < p.alarmAt {

@@ -24,6 +24,8 @@ type server struct {
 	classicSince atomic.Int64 // when it last was found to be a classic server
 	classicUntil atomic.Int64 // until when that is taken for granted; 0: it is not known to be one
 	asking       atomic.Bool  // it is being asked again
+	known        atomic.Int32 // the Protocol that learned was told last; 0: none
+	learned      func(server string, speaks Protocol)
 }
 
 func newServer(name string, conns int, timeout time.Duration) *server {

@@ -126,7 +126,12 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 			"max_bytes", memcache.DefaultMaxBytes)
 		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
-	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: s.memcached, Timeout: s.timeout, Protocol: s.protocol})
+	fleet, err := memcache.NewFleet(ctx, memcache.Config{
+		Servers: s.memcached, Timeout: s.timeout, Protocol: s.protocol,
+		Learned: func(server string, speaks memcache.Protocol) {
+			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
+		},
+	})
 	if err != nil {
 		return store{}, err
 	}
