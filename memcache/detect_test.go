@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -216,4 +217,49 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 			require.Zero(t, classics.Load())
 		})
 	}
+}
+
+// How a server speaks is told once, and again when it changes.
+func TestHowServersSpeakIsTold(t *testing.T) {
+	server := newOldServer(t, "ERROR\r\n")
+	var mu sync.Mutex
+	var told []string
+	fleet := openConfig(t, memcache.Config{Servers: []string{server.addr}, Learned: func(name string, speaks memcache.Protocol) {
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, server.addr, name)
+		told = append(told, speaks.String())
+	}})
+	heard := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(told)
+	}
+	fleet.SetClassicFor(time.Nanosecond)
+	for range 5 {
+		add(t, fleet, "a", 1, 1)
+	}
+	assert.Equal(t, []string{"classic"}, heard())
+	server.old.Store(false)
+	require.Eventually(t, func() bool {
+		add(t, fleet, "a", 1, 1)
+		return len(heard()) == 2
+	}, patience, time.Millisecond)
+	assert.Equal(t, []string{"classic", "meta"}, heard())
+}
+
+// A ping asks for what the trips will need.
+func TestPingAsksForWhatIsNeeded(t *testing.T) {
+	server := newOldServer(t, "ERROR\r\n")
+	for _, protocol := range []memcache.Protocol{memcache.Auto, memcache.Meta, memcache.Classic} {
+		err := openFleetOf(t, protocol, server.addr).Ping(t.Context())[server.addr]
+		if protocol == memcache.Meta {
+			assert.ErrorContains(t, err, "does not speak the meta commands")
+			assert.ErrorContains(t, err, server.addr)
+		} else {
+			assert.NoError(t, err)
+		}
+	}
+	good := memcachedtest.Start(t).Addr
+	assert.NoError(t, openFleetOf(t, memcache.Meta, good).Ping(t.Context())[good])
 }

@@ -435,3 +435,28 @@ func TestNegativeSettings(t *testing.T) {
 		require.ErrorContains(t, err, "negative")
 	}
 }
+
+// Trips that are started and have to queue for a connection have the time of their
+// context for that, and the timeout once they have one.
+func TestStartedTripsQueue(t *testing.T) {
+	const trips = 8
+	addr := fakeServer(t, func(line string) (string, bool) {
+		if strings.HasPrefix(line, "incr ") {
+			time.Sleep(250 * time.Millisecond) // all of them take longer than the timeout
+			return "1\r\n", true
+		}
+		return "ERROR\r\n", true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Conns: 1, Timeout: time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var waits []func() (int, error)
+	for i := range trips {
+		waits = append(waits, fleet.Start(ctx, fmt.Sprint(i), 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1)))
+	}
+	for _, wait := range waits {
+		landed, err := wait()
+		assert.NoError(t, err)
+		assert.Equal(t, 1, landed)
+	}
+}

@@ -315,8 +315,8 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 	bounded(t, "a trip", running.Wait)
 }
 
-// A connection on which nobody is waited for any more is given up: the next trip has
-// another one, at once.
+// A connection on which there was no answer for the fleet's timeout is given up: the next
+// trip has another one, at once.
 func TestASilentConnectionIsGivenUp(t *testing.T) {
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
 		if conn == 0 {
@@ -324,10 +324,8 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, _, err := tripOf(ctx, fleet, 1, 1)
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: time.Second})
+	_, _, err := tripOf(t.Context(), fleet, 1, 1)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	_, values, err := tripOf(t.Context(), fleet, 1, 1)
 	require.NoError(t, err)
@@ -415,4 +413,31 @@ func TestCloseDuringAnAttemptToConnect(t *testing.T) {
 	_, _, err := tripOf(ctx, fleet, 1, 0)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	bounded(t, "Close", func() { assert.NoError(t, fleet.Close()) })
+}
+
+// A caller without time, alone on the wire, does not cost the connection: the server has
+// the fleet's timeout to answer.
+func TestACallerWithoutTimeClosesNoConnection(t *testing.T) {
+	answer := make(chan struct{})
+	var gets, connections atomic.Int32
+	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+		connections.Store(int32(conn))
+		if strings.HasPrefix(line, "get ") && gets.Add(1) == 1 {
+			<-answer
+		}
+		return sound(line, 7), true
+	})
+	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	_, _, err := tripOf(ctx, fleet, 1, 1)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	close(answer)
+	for range 3 {
+		_, values, err := tripOf(context.Background(), fleet, 1, 1)
+		require.NoError(t, err)
+		require.Equal(t, []int64{7, 7}, values)
+	}
+	assert.EqualValues(t, 4, gets.Load())
+	assert.Zero(t, connections.Load(), "all on one connection")
 }
