@@ -111,20 +111,21 @@ func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint6
 }
 
 // Start begins a Trip and does not wait for it: wait does. On the meta path many trips of
-// one caller share what is written and read. On the classic path each has a goroutine.
+// one caller share what is written and read. On the classic path each has a goroutine. The
+// time for it is that of the context; the fleet's timeout only where it has none.
 func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
 	e, err := f.begin(ctx, counter)
+	// Of many trips that are started at once some wait for long until it is their turn.
+	// For that there is all the time of the context.
+	if end, bounded := ctx.Deadline(); bounded {
+		e.deadline = instant(end)
+	}
 	switch {
 	case err != nil || len(adds) == 0 && len(reads) == 0:
 		return func() (int, error) { return 0, err }
 	case !e.meta:
 		ended := make(chan struct{})
 		landed := 0
-		// It may have to wait for others to leave a connection: for that there is all the
-		// time of the context, and for the trip itself the timeout.
-		if end, bounded := ctx.Deadline(); bounded {
-			e.deadline = instant(end)
-		}
 		go func() {
 			defer close(ended)
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)

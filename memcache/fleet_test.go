@@ -436,27 +436,35 @@ func TestNegativeSettings(t *testing.T) {
 	}
 }
 
-// Trips that are started and have to queue for a connection have the time of their
-// context for that, and the timeout once they have one.
+// Trips that are started and have to wait for their turn have the time of their context
+// for that, which may be longer than the fleet's timeout.
 func TestStartedTripsQueue(t *testing.T) {
-	const trips = 8
-	addr := fakeServer(t, func(line string) (string, bool) {
-		if strings.HasPrefix(line, "incr ") {
-			time.Sleep(250 * time.Millisecond) // all of them take longer than the timeout
-			return "1\r\n", true
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		const trips = 8
+		const delay = 250 * time.Millisecond // all of them take longer than the timeout
+		var addr string
+		if protocol == memcache.Classic {
+			addr = fakeServer(t, func(line string) (string, bool) {
+				time.Sleep(delay)
+				return "1\r\n", true
+			})
+		} else {
+			addr = fakeMeta(t, func(_ int, line string) (string, bool) {
+				time.Sleep(delay)
+				return sound(line, 1), true
+			})
 		}
-		return "ERROR\r\n", true
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Conns: 1, Timeout: time.Second})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var waits []func() (int, error)
+		for i := range trips {
+			waits = append(waits, fleet.Start(ctx, fmt.Sprint(i), 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1)))
+		}
+		for _, wait := range waits {
+			landed, err := wait()
+			assert.NoError(t, err)
+			assert.Equal(t, 1, landed)
+		}
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Conns: 1, Timeout: time.Second})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	var waits []func() (int, error)
-	for i := range trips {
-		waits = append(waits, fleet.Start(ctx, fmt.Sprint(i), 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1)))
-	}
-	for _, wait := range waits {
-		landed, err := wait()
-		assert.NoError(t, err)
-		assert.Equal(t, 1, landed)
-	}
 }

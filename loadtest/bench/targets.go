@@ -24,7 +24,8 @@ type target struct {
 
 // targets are those that the figures are held against.
 var targets = []target{
-	{text: "Hit with 16 callers against gomemcache", row: "A3", against: "A2", atLeast: true, bound: 10},
+	// All 142 there: so the row was whose CPU times the target was set by, 139 and 149 µs.
+	{text: "Hit with 16 callers against gomemcache, all 142 there", row: "A3", against: "A1", atLeast: true, bound: 10},
 	{text: "Memcached's CPU time of a hit, µs", row: "A3", figure: func(r *Row) *float64 { return r.MemcachedCPU }, bound: 14},
 	{text: "allocations of a hit", row: "A3", figure: func(r *Row) *float64 { return r.Allocs }, bound: 3},
 	{text: "one hot counter and 64 callers against 10,000 and 16", row: "A6", against: "A3", atLeast: true, bound: 5},
