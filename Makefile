@@ -63,4 +63,4 @@ bench: build
 	bin/loadtest bench $(BENCH)
 
 microbench:
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./memcache
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./memcache ./api

@@ -16,7 +16,7 @@ func TestReport(t *testing.T) {
 			{ID: "A1", Name: "plain", PerSecond: Spread{1234567, 999, 2000000}, Trips: new(4.0), Reads: new(142.0), MemcachedCPU: new(120.4), Allocs: new(0.004)},
 			{
 				ID: "A3", Name: "hit, µs", PerSecond: Spread{5, 4, 6}, MemcachedCPU: new(14.04), Allocs: new(3.06),
-				Ratios: []Ratio{{"A2", "operations/s", Spread{12.34, 9.999, 123.4}}, {"A1", "operations/s", Spread{0.5, 0.4, 0.6}}},
+				Ratios: []Ratio{{"A1", "operations/s", Spread{12.34, 9.999, 123.4}}, {"A2", "operations/s", Spread{0.5, 0.4, 0.6}}},
 			},
 			{ID: "B12", Name: "nothing", Latency: &Latency{Rate: 4000, Requests: 100, P50: Spread{0.2, 0.1, 0.3}, P99: Spread{1, 0.9, 2}, LateP99: Spread{0.4, 0.3, 1}}},
 			{
@@ -38,7 +38,7 @@ Memcached. CPU: µs.
 |     |         |                  a second |                                      ratio | trips | adds | reads | calls | bytes | CPU client | server | memcached | allocs |
 | --- | ------- | ------------------------: | -----------------------------------------: | ----: | ---: | ----: | ----: | ----: | ---------: | -----: | --------: | -----: |
 | A1  | plain   | 1,234,567 (999–2,000,000) |                                          – |   4.0 |    – |   142 |     – |     – |          – |      – |       120 |   0.00 |
-| A3  | hit, µs |                   5 (4–6) | 12.3× (10.00–123) A2, 0.50× (0.40–0.60) A1 |     – |    – |     – |     – |     – |          – |      – |      14.0 |    3.1 |
+| A3  | hit, µs |                   5 (4–6) | 12.3× (10.00–123) A1, 0.50× (0.40–0.60) A2 |     – |    – |     – |     – |     – |          – |      – |      14.0 |    3.1 |
 | B12 | nothing |                   0 (0–0) |                                          – |     – |    – |     – |     – |     – |          – |      – |         – |      – |
 | B13 | hit     |                   0 (0–0) |                                          – |     – |    – |     – |     – |     – |          – |      – |         – |      – |
 
@@ -51,12 +51,12 @@ The open model: requests arrive evenly, and an answer's time, in ms, begins when
 
 Targets:
 
-| target                                 |              | measured          |         |
-| -------------------------------------- | ------------ | ----------------- | ------- |
-| Hit with 16 callers against gomemcache | at least 10× | 12.3× (10.00–123) | met     |
-| Memcached's CPU time of a hit, µs      | at most 14   | 14.0              | met     |
-| allocations of a hit                   | at most 3    | 3.1               | not met |
-| p99 of a hit against the handler's     | at most 3×   | 3.01× (2.00–10.0) | not met |
+| target                                                |              | measured          |         |
+| ----------------------------------------------------- | ------------ | ----------------- | ------- |
+| Hit with 16 callers against gomemcache, all 142 there | at least 10× | 12.3× (10.00–123) | met     |
+| Memcached's CPU time of a hit, µs                     | at most 14   | 14.0              | met     |
+| allocations of a hit                                  | at most 3    | 3.1               | not met |
+| p99 of a hit against the handler's                    | at most 3×   | 3.01× (2.00–10.0) | not met |
 `, out.String())
 
 	// Who is slow makes requests late, and the machine is not to blame.
