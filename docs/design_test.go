@@ -118,6 +118,7 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
 		"github.com/fsnotify/fsnotify":                   {"cmd/counterd/rulesfile.go"},
 		"github.com/prometheus/client_golang/prometheus": {"cmd/counterd/metrics.go"},
+		"github.com/kamstrup/intmap":                     {"hierarchy/reader.go"},
 		"github.com/coocood/freecache":                   {"hierarchy/cache.go"},
 	} {
 		found := 0
