@@ -12,9 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/counterd/counterd/loadtest/bench"
 )
 
@@ -135,7 +132,7 @@ func runBench(ctx context.Context, args []string, std streams) int {
 	report, err := bench.Run(ctx, flags.config)
 	bar.finish()
 	if err == nil {
-		err = writeReport(std.out, report, flags.json)
+		err = writeResult(std.out, report, flags.json)
 	}
 	if err != nil {
 		return std.failed(ctx, err, nil)
@@ -152,17 +149,6 @@ func benchHelp(set *flag.FlagSet) string {
 	}
 	length := bench.Config{Rounds: bench.DefaultRounds, Duration: bench.DefaultDuration}.Estimate()
 	return fmt.Sprintf(benchUsage, "in about "+length.Round(10*time.Second).String(), defaults.String(), rows.String())
-}
-
-func writeReport(out io.Writer, report *bench.Report, asJSON bool) error {
-	if !asJSON {
-		return report.WriteText(out)
-	}
-	if err := json.MarshalWrite(out, report, jsontext.WithIndent("  ")); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(out)
-	return err
 }
 
 // runNothing serves what does nothing, on the address given.

@@ -12,6 +12,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Exit statuses.
@@ -71,4 +74,21 @@ func run(ctx context.Context, args []string, std streams) int {
 	}
 	std.complain("there is no command %q: replay and bench are; loadtest -h explains it", args[0])
 	return exitUsage
+}
+
+// result is what a command has to say in the end.
+type result interface {
+	WriteText(io.Writer) error
+}
+
+// writeResult writes a result as text, or as JSON.
+func writeResult(out io.Writer, r result, asJSON bool) error {
+	if !asJSON {
+		return r.WriteText(out)
+	}
+	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  ")); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out)
+	return err
 }

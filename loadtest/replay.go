@@ -11,9 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -233,15 +230,4 @@ func (s streams) failed(ctx context.Context, err error, result *replay.Result) i
 		return exitUsage
 	}
 	return exitFailed
-}
-
-func writeResult(out io.Writer, result *replay.Result, asJSON bool) error {
-	if !asJSON {
-		return result.WriteText(out)
-	}
-	if err := json.MarshalWrite(out, result, jsontext.WithIndent("  ")); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(out)
-	return err
 }
