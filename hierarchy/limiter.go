@@ -74,8 +74,9 @@ type Limiter struct {
 	denials *denials
 	lines   *lines
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
-	// channels of another.
-	requests sync.Pool
+	// channels of another. It is not a part of the limiter, which the runtime would hold
+	// on to with it.
+	requests *sync.Pool
 	cache    *BucketCache
 	random   func(below time.Duration) time.Duration
 	// What the simulation breaks to see that it finds it broken.
@@ -87,16 +88,17 @@ type Limiter struct {
 // NewLimiter returns a Limiter on the store of the config.
 func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	l := &Limiter{
-		store:   config.Store,
-		local:   config.Local,
-		now:     config.Clock,
-		grace:   cmp.Or(config.Grace, DefaultGrace),
-		timeout: cmp.Or(config.Timeout, DefaultTimeout),
-		report:  config.Report,
-		denials: newDenials(),
-		cache:   config.Cache,
-		random:  rand.N[time.Duration],
-		spanOf:  spanOf,
+		store:    config.Store,
+		local:    config.Local,
+		now:      config.Clock,
+		grace:    cmp.Or(config.Grace, DefaultGrace),
+		timeout:  cmp.Or(config.Timeout, DefaultTimeout),
+		report:   config.Report,
+		denials:  newDenials(),
+		requests: new(sync.Pool),
+		cache:    config.Cache,
+		random:   rand.N[time.Duration],
+		spanOf:   spanOf,
 	}
 	if l.report == nil {
 		l.report = func(error) {}
