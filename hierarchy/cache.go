@@ -28,11 +28,10 @@ const (
 //
 // It is bounded in bytes, and safe for concurrent use. It belongs to one store.
 type BucketCache struct {
-	maxBytes int
-	first    sync.Once
-	entries  *freecache.Cache // of the records of each counter, by its ID; made when it is first needed
-	epoch    time.Time
-	seed     maphash.Seed
+	entries *freecache.Cache // of the records of each counter, by its ID
+	first   sync.Once
+	epoch   time.Time
+	seed    maphash.Seed
 	// changes count the resets of this process and what else it has changed in closed
 	// buckets, by a hash of the counter: what was read before a change must not be
 	// remembered after it, nor a denial.
@@ -45,12 +44,12 @@ type changes struct {
 }
 
 // NewBucketCache returns a cache of so many bytes, at least half a megabyte; 0:
-// DefaultCacheBytes. It takes them when it is first used.
+// DefaultCacheBytes. It takes them at once, so that no hit has to wait for that.
 func NewBucketCache(maxBytes int) *BucketCache {
 	if maxBytes <= 0 {
 		maxBytes = DefaultCacheBytes
 	}
-	return &BucketCache{maxBytes: maxBytes, seed: maphash.MakeSeed()}
+	return &BucketCache{entries: freecache.NewCache(maxBytes), seed: maphash.MakeSeed()}
 }
 
 // record is a closed bucket, its value, and when the trip began that read it, in
@@ -80,7 +79,7 @@ func recordAt(b []byte) record {
 // since returns the moment as nanoseconds since the cache's epoch, the first moment
 // that it was asked about; on the monotonic clock, where the moments have it.
 func (c *BucketCache) since(now time.Time) int64 {
-	c.first.Do(func() { c.epoch, c.entries = now, freecache.NewCache(c.maxBytes) })
+	c.first.Do(func() { c.epoch = now })
 	return int64(now.Sub(c.epoch))
 }
 

@@ -38,8 +38,7 @@ type Config struct {
 	Store Store
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
-	// Cache remembers closed buckets; nil: one of its own, which takes DefaultCacheBytes
-	// when it is first used. The Limiter on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Limiter on the same store should have the same one.
 	Cache *BucketCache
 }
 

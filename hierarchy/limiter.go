@@ -48,8 +48,7 @@ type LimiterConfig struct {
 	// Report is told of each trip to the store that failed, and of each take-back
 	// that did: what it should have taken stays counted. nil: nobody is.
 	Report func(error)
-	// Cache remembers closed buckets; nil: one of its own, which takes DefaultCacheBytes
-	// when it is first used. The Counters on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Counters on the same store should have the same one.
 	Cache *BucketCache
 }
 

@@ -134,10 +134,14 @@ func newTestLimiter(tb testing.TB, store Store, clock func() time.Time) *Limiter
 	return l
 }
 
+// noCache stands for one where none is used.
+var noCache = NewBucketCache(1)
+
 // newForgetfulLimiter returns a limiter without a cache, for tests that make many.
 func newForgetfulLimiter(tb testing.TB, store Store, clock func() time.Time) *Limiter {
 	tb.Helper()
-	l := newTestLimiter(tb, store, clock)
+	l, err := NewLimiter(LimiterConfig{Store: store, Clock: clock, Timeout: time.Second, Cache: noCache})
+	require.NoError(tb, err)
 	l.cache = nil
 	return l
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,7 @@ func TestNothingAnswersAsCounterdDoes(t *testing.T) {
 	rules, err := events.ParseRules([]byte(rulesOf("e", webRates, "24h")))
 	require.NoError(t, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second, Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	counterd := api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
