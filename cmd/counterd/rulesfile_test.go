@@ -477,7 +477,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	defer stop()
 	answered := map[string]*atomic.Int64{}
 	for name, request := range requests {
-		answered[name] = &atomic.Int64{}
+		answers := &atomic.Int64{}
+		answered[name] = answers
 		for range 2 {
 			c := p.client(t)
 			running.Go(func() {
@@ -488,7 +489,7 @@ func TestReloadUnderLoad(t *testing.T) {
 						return
 					}
 					last = max(last, n)
-					answered[name].Add(1)
+					answers.Add(1)
 				}
 			})
 		}
