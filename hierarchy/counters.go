@@ -128,10 +128,13 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 	}
 	now := c.now()
 	landed, err := r.trip(ctx, c.store, by, now)
-	if err != nil && landed > 0 {
+	if err != nil && landed != 0 {
 		// What is known to have been added is taken back, that an increment that
 		// failed is not half there. If that fails too, it stays.
-		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), r.id, by, r.adds[:landed]))
+		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), r.id, by, r.adds, landed))
+	}
+	if copier, keepsCopies := c.store.(Copier); keepsCopies && err == nil {
+		copier.Owe(r.id, by, r.adds, r.expire, landed)
 	}
 	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(c.now()) {
 		c.cache.forget(r.id, now)

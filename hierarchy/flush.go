@@ -26,8 +26,8 @@ type flush struct {
 	byName    map[claimName]*claim
 	checks    arena[check]
 	some      []*claim // of claimsOf
-	owing     []*claim
-	marked    uint64 // with what claims are marked that claimsOf has found
+	surplus   []*claim // have more in the store than stays
+	marked    uint64   // with what claims are marked that claimsOf has found
 }
 
 // path is the way a hit takes.
@@ -102,11 +102,11 @@ type claim struct {
 	marked uint64
 }
 
-// place is a store, and to how many of the buckets, from the finest on, it
-// acknowledged the adds.
+// place is a store, and what it acknowledged of the adds.
 type place struct {
 	store  Store
 	landed int
+	whole  bool // the trip was made
 }
 
 // check is one limit of a claim.
@@ -158,7 +158,7 @@ func (f *flush) free() {
 	f.checks.takeBack()
 	clear(f.byName)
 	clear(f.some)
-	clear(f.owing)
+	clear(f.surplus)
 	f.l, f.ctx, f.checkOnly, f.asked, f.again = nil, nil, false, false, false
 	flushes.Put(f)
 }
@@ -405,7 +405,7 @@ func (f *flush) sendOn(ctx context.Context, c *claim, now time.Time) {
 // arrived notes what the trip has added.
 func (f *flush) arrived(c *claim, landed int, err error) {
 	if c.due() > 0 {
-		c.places = append(c.places, place{c.store, landed})
+		c.places = append(c.places, place{c.store, landed, err == nil})
 		c.added = true
 	}
 	if err != nil {

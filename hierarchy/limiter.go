@@ -244,6 +244,7 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 func (f *flush) settle(try int) {
 	f.add()
 	f.decide()
+	f.owe()
 	f.takeBack()
 	f.leaveUnsettled(try)
 	f.findResets()

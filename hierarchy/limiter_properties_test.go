@@ -79,13 +79,13 @@ func (s *soloStore) Trip(_ context.Context, counter string, by int64, adds []uin
 	})
 }
 
-func (s *soloStore) TakeBack(_ context.Context, counter string, by int64, buckets []uint64) error {
+func (s *soloStore) TakeBack(_ context.Context, counter string, by int64, adds []uint64, landed int) error {
 	s.mu.Lock()
 	if !s.takenBack {
 		s.takenBack, s.decided = true, s.reads
 	}
 	s.mu.Unlock()
-	for _, bucket := range buckets {
+	for _, bucket := range adds[:landed] {
 		err := s.command(func() {
 			if item, found := s.items[counter][bucket]; found {
 				item.value = max(item.value-by, 0)

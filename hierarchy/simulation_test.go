@@ -155,8 +155,8 @@ func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds 
 	}()
 }
 
-func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
-	for _, bucket := range buckets {
+func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+	for _, bucket := range adds[:landed] {
 		a := s.do(ctx, counter, bucket, func() {
 			if item, found := s.items[counter][bucket]; found {
 				item.value = max(item.value-by, 0)

@@ -19,20 +19,24 @@ type Store interface {
 	//
 	// Trip sets values, which is as long as adds and reads together, to what
 	// each add made of its bucket and then to what each read found. It returns
-	// how many adds, from the first on, were acknowledged. With an error, the
-	// values of those are good and all others are not; of the adds behind
-	// them any may have taken place, but none before the one ahead of it. No add
-	// is ever sent twice.
+	// what was acknowledged of the adds: 0 says nothing, any other number something
+	// to the store alone, which wants it back in TakeBack. With an error the values
+	// are of no use; of the adds that were not acknowledged any may have taken place,
+	// but none before the one ahead of it. No add is ever sent twice.
+	//
+	// Where a store keeps copies of a counter, a value is the largest that any copy
+	// gave, and one copy that has made the whole trip is enough.
 	Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error)
 
-	// TakeBack subtracts by from each of the buckets that is there, to zero at the
-	// least; it creates none. With an error some may not have been subtracted
+	// TakeBack subtracts by from each bucket of the adds of a trip, wherever the trip's
+	// landed says that the add was acknowledged and the bucket is still there, to zero
+	// at the least; it creates none. With an error some may not have been subtracted
 	// from. No subtraction is ever sent twice. Each bucket may take a round trip.
-	TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error
+	TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error
 
 	// Delete removes the buckets, in their order, each one gone before the next
-	// is touched. Buckets that are not there are no error. With an error some of
-	// them may be left. Each bucket may take a round trip.
+	// is touched, every copy of them. Buckets that are not there are no error. With
+	// an error some of them may be left. Each bucket may take a round trip.
 	Delete(ctx context.Context, counter string, buckets []uint64) error
 }
 
@@ -44,4 +48,14 @@ type Starter interface {
 	// wait does, and returns what Trip would have; it has to be called, once. Until it
 	// has returned the slices are the trip's.
 	Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error))
+}
+
+// Copier is a Store that keeps copies of each counter on several servers.
+type Copier interface {
+	Store
+	// Owe has those copies that did not acknowledge the adds of a trip get them later:
+	// by, at the most what the trip added, is what stays of it. A copy may count it
+	// twice then, never not at all while this process lives. It does not wait, and does
+	// not keep the slices.
+	Owe(counter string, by int64, adds []uint64, expires []int64, landed int)
 }

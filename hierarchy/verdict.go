@@ -117,10 +117,10 @@ func (h *hit) refuse() {
 // takeBack takes back what the hits that were not admitted had added, as far as it
 // was acknowledged.
 func (f *flush) takeBack() {
-	f.owing = f.owing[:0]
+	f.surplus = f.surplus[:0]
 	for _, c := range f.claimsOf(adding) {
 		if c.adding > c.taken {
-			f.owing = append(f.owing, c)
+			f.surplus = append(f.surplus, c)
 		}
 		// What is read from here on holds what stays.
 		for _, bucket := range c.adds {
@@ -129,7 +129,22 @@ func (f *flush) takeBack() {
 			}
 		}
 	}
-	f.sideBySide(f.owing, (*flush).takeBackOf)
+	f.sideBySide(f.surplus, (*flush).takeBackOf)
+}
+
+// owe has the copies that have missed the adds get what stays of them.
+func (f *flush) owe() {
+	copier, keepsCopies := f.l.store.(Copier)
+	if !keepsCopies {
+		return
+	}
+	for _, c := range f.claimsOf(adding) {
+		for _, place := range c.places {
+			if c.taken > 0 && place.whole && place.store == f.l.store {
+				copier.Owe(c.id, c.taken, c.adds, c.expire, place.landed)
+			}
+		}
+	}
 }
 
 func (f *flush) takeBackOf(c *claim) {
@@ -139,7 +154,7 @@ func (f *flush) takeBackOf(c *claim) {
 		}
 		// In its own time, whatever became of the caller's.
 		ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
-		if err := place.store.TakeBack(ctx, c.id, c.adding-c.taken, c.adds[:place.landed]); err != nil {
+		if err := place.store.TakeBack(ctx, c.id, c.adding-c.taken, c.adds, place.landed); err != nil {
 			f.l.report(err)
 			c.stuck = true
 		}

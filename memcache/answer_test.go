@@ -76,7 +76,7 @@ func newRecorded() (r recorded) {
 	r.batch = func() []*call {
 		batch := make([]*call, 5)
 		for i := range batch {
-			batch[i] = &call{done: make(chan struct{}, 1)}
+			batch[i] = newCall()
 		}
 		batch[0].trip(h, 40, 7, []uint64{1, 2}, []int64{until, until}, []uint64{2, 3, 1, 1}, now)
 		batch[1].trip(other, 42, 1, nil, nil, []uint64{1}, now)

@@ -31,7 +31,9 @@ type call struct {
 	state   atomic.Int32
 	partly  atomic.Int32 // landed, of a call whose answers came in part
 	verdict error        // how the call ended; nil: all answers came
-	done    chan struct{}
+	done    chan<- int   // is sent index when the call has ended
+	index   int
+	own     chan int // for a call of which alone the end is awaited
 }
 
 // The states of a call.
@@ -44,7 +46,7 @@ const (
 // refused stands in values for an add that was answered with an error.
 const refused = math.MinInt64
 
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+var calls = sync.Pool{New: func() any { return &call{own: make(chan int, 1)} }}
 
 func newCall() *call { return calls.Get().(*call) }
 
@@ -65,6 +67,7 @@ func (c *call) reset(k kind, tag uint32, tagged, reads int) {
 		c.values = make([]int64, n)
 	}
 	c.answered, c.landed, c.fault, c.verdict = 0, 0, nil, nil
+	c.done, c.index = c.own, 0
 	c.state.Store(waiting)
 	c.partly.Store(0)
 }
@@ -73,7 +76,7 @@ func (c *call) reset(k kind, tag uint32, tagged, reads int) {
 func (c *call) settle(state int32, verdict error) {
 	if c.state.CompareAndSwap(waiting, state) {
 		c.verdict = verdict
-		c.done <- struct{}{}
+		c.done <- c.index
 	}
 }
 

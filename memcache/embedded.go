@@ -110,9 +110,9 @@ func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expir
 	e.bytes.Add(c.reckon())
 }
 
-// TakeBack subtracts from buckets of one counter, where they are there, all at
-// once.
-func (e *Embedded) TakeBack(ctx context.Context, id string, by int64, buckets []uint64) error {
+// TakeBack subtracts from the buckets of the first adds of a trip, as many as landed,
+// where they are there, all at once.
+func (e *Embedded) TakeBack(ctx context.Context, id string, by int64, adds []uint64, landed int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (e *Embedded) TakeBack(ctx context.Context, id string, by int64, buckets []
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.counters[id]; c != nil {
-		for _, bucket := range buckets {
+		for _, bucket := range adds[:landed] {
 			if b, found := c.buckets[bucket]; found && b.expires > now {
 				b.value = max(b.value-by, 0)
 				c.buckets[bucket] = b

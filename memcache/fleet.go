@@ -11,6 +11,8 @@ import (
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/counterd/counterd/memcache/copies"
 )
 
 const (
@@ -21,16 +23,27 @@ const (
 	DefaultConns = 64
 )
 
-// ErrClosed is returned by a Fleet that was closed.
-var ErrClosed = errors.New("memcache: fleet is closed")
+// MaxReplicas is the most copies of a counter.
+const MaxReplicas = copies.MaxReplicas
+
+var (
+	// ErrClosed is returned by a Fleet that was closed.
+	ErrClosed = errors.New("memcache: fleet is closed")
+
+	errListChanged = errors.New("memcache: the servers have changed since: what should have been taken back stays")
+)
 
 // Config names the servers of a Fleet. Only Servers is needed.
 type Config struct {
 	// Servers are host:port or the paths of Unix sockets. A counter's place
 	// depends on these names: all processes need the same ones, letter by letter;
-	// their order does not matter.
+	// their order does not matter. SetServers changes them.
 	Servers []string
-	Timeout time.Duration // longest time for a trip, connecting included; 0: DefaultTimeout
+	// Replicas is how many copies of each counter are kept, each on a server of its
+	// own, as far as there are servers; 0: 1; at most MaxReplicas. All processes need
+	// the same.
+	Replicas int
+	Timeout  time.Duration // longest time for a trip, connecting included; 0: DefaultTimeout
 	// Conns is the most connections to one server; 0: DefaultConns. On the classic
 	// path each is for one trip at a time. On the meta path all trips share a few:
 	// this bounds them too, but there never are more than two.
@@ -43,14 +56,20 @@ type Config struct {
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
-// server, so a trip has one server whatever the size of the fleet. It is safe
-// for concurrent use.
+// server, or on each of as many as it has copies, so a trip has few servers whatever
+// the size of the fleet. It is safe for concurrent use.
 type Fleet struct {
-	servers  servers
+	config   Config // with all defaults
+	replicas int
 	timeout  time.Duration
 	protocol Protocol
 	clock    func() time.Time // or nil
+	set      *copies.Set
 	closed   atomic.Bool
+
+	changing sync.Mutex // of the servers
+	servers  servers
+	leaving  sync.WaitGroup // servers that are no longer used
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -63,63 +82,114 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	if !config.Protocol.known() {
 		return nil, fmt.Errorf("memcache: %s is none of auto, meta and classic", config.Protocol)
 	}
-	f := &Fleet{timeout: cmp.Or(config.Timeout, DefaultTimeout), protocol: config.Protocol, clock: config.Clock}
-	var err error
-	f.servers, err = newServers(ctx, config.Servers, cmp.Or(config.Conns, DefaultConns), f.timeout)
-	if err != nil {
+	if config.Replicas < 0 || config.Replicas > MaxReplicas {
+		return nil, fmt.Errorf("memcache: %d copies of each counter are not between 1 and %d", config.Replicas, MaxReplicas)
+	}
+	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
+	config.Conns = cmp.Or(config.Conns, DefaultConns)
+	f := &Fleet{config: config, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock}
+	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
+	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
-	for _, s := range f.servers {
-		s.learned = config.Learned
-	}
 	return f, nil
+}
+
+// SetServers has the fleet keep counters on these servers from here on. Those that it
+// has already stay as they are; trips under way to those that go are finished. It is an
+// error, and nothing changes, if there are none or one is named wrongly or does not
+// resolve. All processes need the same servers: until they have, those that are ahead
+// and those that are behind may ask different ones for a counter.
+func (f *Fleet) SetServers(ctx context.Context, names []string) error {
+	f.changing.Lock()
+	defer f.changing.Unlock()
+	if f.closed.Load() {
+		return ErrClosed
+	}
+	list, gone, err := f.servers.change(ctx, names, f.newServer)
+	if err != nil {
+		return err
+	}
+	f.servers = list
+	members := make([]copies.Server, len(list))
+	for i, s := range list {
+		members[i] = s
+	}
+	f.set.Use(members)
+	for _, s := range gone {
+		f.leaving.Go(func() {
+			// A trip that has just begun may not be there yet.
+			time.Sleep(f.timeout)
+			_ = s.close() // of connections that nobody uses any more
+		})
+	}
+	return nil
+}
+
+func (f *Fleet) newServer(name string) *server {
+	s := newServer(name, f.config.Conns, f.timeout)
+	s.fleet = f
+	s.learned = f.config.Learned
+	return s
 }
 
 // Close waits for the trips under way, which end within the timeout, and closes
 // all connections. Later calls of the fleet return ErrClosed.
 func (f *Fleet) Close() error {
+	f.changing.Lock()
+	defer f.changing.Unlock()
 	f.closed.Store(true)
+	f.set.Close()
 	faults := make([]error, len(f.servers))
 	var closing sync.WaitGroup
 	for i, s := range f.servers {
 		closing.Go(func() { faults[i] = s.close() })
 	}
 	closing.Wait()
+	f.leaving.Wait()
 	return errors.Join(faults...)
 }
 
-// Server returns the name of the server that holds the counter.
+// Server returns the name of the server that holds the counter, of several copies the
+// first.
 func (f *Fleet) Server(counter string) string {
-	return f.servers.of(hashCounter(counter)).name
+	server, _ := f.set.First(copies.Hash(hashCounter(counter)))
+	return server.Name()
+}
+
+// Servers returns the names of the servers that hold the counter's copies, in its order.
+func (f *Fleet) Servers(counter string) []string {
+	var names []string
+	for _, s := range f.set.Of(copies.Hash(hashCounter(counter))) {
+		names = append(names, s.Name())
+	}
+	return names
 }
 
 // Trip adds to and reads buckets of one counter: see the Store of package
 // hierarchy. On the meta path all of it goes out in one write. On the classic path
 // every add waits for the answer to the one before, and all reads are one multi-get.
 func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
+	if f.replicas > 1 {
+		return f.start(ctx, false, counter, by, adds, expires, reads, values)()
+	}
 	e, err := f.begin(ctx, counter)
 	if err != nil {
 		return 0, err
 	}
-	if e.meta {
-		landed, err = e.metaTrip(by, adds, expires, reads, values)
-		if !e.turnsClassic(err) {
-			return landed, err
-		}
-	}
-	return e.classicTrip(ctx, by, adds, expires, reads, values)
+	landed, err = e.trip(ctx, by, adds, expires, reads, values)
+	return copies.Alone(landed, e.generation), err
 }
 
 // Start begins a Trip and does not wait for it: wait does. On the meta path many trips of
 // one caller share what is written and read. On the classic path each has a goroutine. The
 // time for it is that of the context; the fleet's timeout only where it has none.
 func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
-	e, err := f.begin(ctx, counter)
-	// Of many trips that are started at once some wait for long until it is their turn.
-	// For that there is all the time of the context.
-	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = instant(end)
+	if f.replicas > 1 {
+		return f.start(ctx, true, counter, by, adds, expires, reads, values)
 	}
+	e, err := f.begin(ctx, counter)
+	e.takeAllTime(ctx)
 	switch {
 	case err != nil || len(adds) == 0 && len(reads) == 0:
 		return func() (int, error) { return 0, err }
@@ -130,21 +200,48 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 			defer close(ended)
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
 		}()
-		return func() (int, error) { <-ended; return landed, err }
+		return func() (int, error) { <-ended; return copies.Alone(landed, e.generation), err }
 	}
 	c := e.metaStart(by, adds, expires, reads)
 	return func() (int, error) {
 		landed, err := e.metaEnd(c, by, adds, values)
 		if e.turnsClassic(err) {
-			return e.classicTrip(ctx, by, adds, expires, reads, values)
+			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
 		}
-		return landed, err
+		return copies.Alone(landed, e.generation), err
 	}
 }
 
-// TakeBack subtracts from buckets of one counter, where they are there.
-func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
-	e, err := f.begin(ctx, counter)
+// start begins a trip to all copies.
+func (f *Fleet) start(ctx context.Context, allTime bool, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
+	e := exchange{now: instant(time.Now())}
+	err := f.limit(ctx, &e)
+	if err != nil || len(adds) == 0 && len(reads) == 0 {
+		return func() (int, error) { return 0, err }
+	}
+	if allTime {
+		e.takeAllTime(ctx)
+	}
+	return f.set.Start(ctx, epoch.Add(time.Duration(e.now)), epoch.Add(time.Duration(e.deadline)), counterOf(counter), by, adds, expires, reads, values)
+}
+
+// TakeBack subtracts from the buckets of the adds of a trip that landed, where they are
+// there.
+func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+	if f.replicas > 1 {
+		return f.set.TakeBack(ctx, counterOf(counter), by, adds, landed)
+	}
+	hash := hashCounter(counter)
+	// Not where the counter is by now: where it was added to.
+	on, n := f.set.AloneOn(copies.Hash(hash), landed)
+	if on == nil {
+		return errListChanged
+	}
+	return f.takeBack(ctx, on.(*server), hash, by, adds[:n])
+}
+
+func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by int64, buckets []uint64) error {
+	e, err := f.beginOn(ctx, s, hash)
 	if err != nil {
 		return err
 	}
@@ -156,9 +253,14 @@ func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, buckets 
 	return e.classicTakeBack(ctx, by, buckets)
 }
 
-// Delete removes buckets of one counter, in their order.
+// Delete removes buckets of one counter, in their order, from each server that has a
+// copy. That one of these did not acknowledge it is an error.
 func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	e, err := f.begin(ctx, counter)
+	return f.set.Delete(ctx, counterOf(counter), buckets)
+}
+
+func (f *Fleet) delete(ctx context.Context, s *server, hash counterHash, buckets []uint64) error {
+	e, err := f.beginOn(ctx, s, hash)
 	if err != nil {
 		return err
 	}
@@ -170,48 +272,88 @@ func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) er
 	return e.classicDelete(ctx, buckets)
 }
 
-// exchange is one call of the fleet: the counter, its server, how it is spoken to,
-// and until when.
-type exchange struct {
-	hash     counterHash
-	server   *server
-	meta     bool
-	auto     bool
-	now      int64 // the instant of its beginning
-	deadline int64 // as an instant
-	timeout  time.Duration
-	clock    time.Time // the fleet's clock at the beginning
+// Owe has those copies get the adds of a trip later that did not acknowledge them: see
+// the Copier of package hierarchy.
+func (f *Fleet) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
+	if f.replicas > 1 {
+		f.set.Owe(counterOf(counter), by, adds, expires, landed)
+	}
 }
 
-// begin finds the server of the counter and sets the deadline: the fleet's timeout,
-// or the context's if that is sooner. Nothing else is asked of the context: a trip
-// that has begun is not cut short, for nothing is left half done that could be
-// finished.
+// exchange is one call to a server: the counter, how the server is spoken to, and until
+// when.
+type exchange struct {
+	hash       counterHash
+	server     *server
+	generation int // of the list of servers
+	meta       bool
+	auto       bool
+	now        int64 // the instant of its beginning
+	deadline   int64 // as an instant
+	timeout    time.Duration
+	clock      time.Time // the fleet's clock at the beginning
+}
+
+// begin finds the first server of the counter and sets the deadline.
 func (f *Fleet) begin(ctx context.Context, counter string) (exchange, error) {
+	hash := hashCounter(counter)
+	first, generation := f.set.First(copies.Hash(hash))
+	e, err := f.beginOn(ctx, first.(*server), hash)
+	e.generation = generation
+	return e, err
+}
+
+// beginOn begins an exchange with the server.
+func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash) (exchange, error) {
 	start := time.Now()
-	e := exchange{hash: hashCounter(counter), auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
-	e.server = f.servers.of(e.hash)
-	if f.closed.Load() {
-		return e, ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return e, e.server.wrap(err)
-	}
-	e.deadline = e.now + int64(f.timeout)
-	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = min(e.deadline, instant(end))
+	e := exchange{hash: hash, server: s, auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
+	if err := f.limit(ctx, &e); err != nil {
+		return e, s.wrap(err)
 	}
 	if f.clock != nil {
 		e.clock = f.clock()
 	}
 	switch {
 	case f.protocol == Classic:
-	case !e.server.classic(e.now):
+	case !s.classic(e.now):
 		e.meta = true
 	case f.protocol == Meta:
-		return e, e.server.wrap(errClassic)
+		return e, s.wrap(errClassic)
 	}
 	return e, nil
+}
+
+// limit sets the deadline: the fleet's timeout, or the context's if that is sooner.
+// Nothing else is asked of the context: a trip that has begun is not cut short, for
+// nothing is left half done that could be finished.
+func (f *Fleet) limit(ctx context.Context, e *exchange) error {
+	if f.closed.Load() {
+		return ErrClosed
+	}
+	e.deadline = e.now + int64(f.timeout)
+	if end, bounded := ctx.Deadline(); bounded {
+		e.deadline = min(e.deadline, instant(end))
+	}
+	return ctx.Err()
+}
+
+// takeAllTime gives the exchange all the time of the context. Of many trips that are
+// started at once some wait for long until it is their turn.
+func (e *exchange) takeAllTime(ctx context.Context) {
+	if end, bounded := ctx.Deadline(); bounded {
+		e.deadline = instant(end)
+	}
+}
+
+// trip makes a trip.
+func (e *exchange) trip(ctx context.Context, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
+	if e.meta {
+		landed, err = e.metaTrip(by, adds, expires, reads, values)
+		if !e.turnsClassic(err) {
+			return landed, err
+		}
+	}
+	return e.classicTrip(ctx, by, adds, expires, reads, values)
 }
 
 // turnsClassic reports whether the exchange, not begun yet, has to be made the
@@ -223,15 +365,16 @@ func (e *exchange) turnsClassic(err error) bool {
 // Ping asks every server whether it is there, side by side and each on a new
 // connection, and returns for each, by its name, nil or why not.
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
-	answers := make([]error, len(f.servers))
+	list := f.set.Servers()
+	answers := make([]error, len(list))
 	var pings sync.WaitGroup
-	for i, s := range f.servers {
-		pings.Go(func() { answers[i] = f.ping(ctx, s.name) })
+	for i, s := range list {
+		pings.Go(func() { answers[i] = f.ping(ctx, s.Name()) })
 	}
 	pings.Wait()
 	byName := make(map[string]error, len(answers))
-	for i, s := range f.servers {
-		byName[s.name] = answers[i]
+	for i, s := range list {
+		byName[s.Name()] = answers[i]
 	}
 	return byName
 }
@@ -265,3 +408,52 @@ func (s *server) wrap(err error) error {
 	}
 	return fmt.Errorf("memcache: server %s: %w", s.name, err)
 }
+
+// Copies returns the names of the servers that have the counter and are up. With Look
+// and Raise each can be compared with the others: see the Mender of package hierarchy.
+func (f *Fleet) Copies(counter string) []string {
+	var names []string
+	for _, s := range f.set.Of(copies.Hash(hashCounter(counter))) {
+		if s.Up() {
+			names = append(names, s.Name())
+		}
+	}
+	return names
+}
+
+// Look reads buckets of one counter as one server has them, one after the other in
+// their order, and the version of each: a number that changes with each change of the
+// bucket, 0 where it is not there.
+func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
+	s, err := f.named(server)
+	if err != nil {
+		return err
+	}
+	return s.Look(ctx, counterOf(counter), buckets, values, versions)
+}
+
+// Raise sets a bucket on one server to a value if it still has the version that Look
+// found; where that is 0, if it is still not there. It reports whether it did.
+func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, version uint64, value, expires int64) (bool, error) {
+	s, err := f.named(server)
+	if err != nil {
+		return false, err
+	}
+	return s.Raise(ctx, counterOf(counter), bucket, version, value, expires)
+}
+
+func (f *Fleet) named(server string) (copies.Server, error) {
+	for _, s := range f.set.Servers() {
+		if s.Name() == server {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("memcache: server %s is not in the list any more", server)
+}
+
+// Differing returns counters whose copies were seen to differ, each once. Gaps returns a
+// number that grows whenever a server may have missed something. Owed returns how many
+// adds have to be made up for, on how many servers.
+func (f *Fleet) Differing() []string       { return f.set.Differing() }
+func (f *Fleet) Gaps() uint64              { return f.set.Gaps() }
+func (f *Fleet) Owed() (adds, servers int) { return f.set.Owed() }

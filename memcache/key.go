@@ -3,17 +3,18 @@ package memcache
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"math"
 	"strings"
 	"time"
+
+	"github.com/counterd/counterd/memcache/copies"
 )
 
 // A key is a hash of its counter and the number of its bucket, both in letters
 // that Memcached takes, always of the same length. With a value of up to nine
 // digits the item fits Memcached's smallest chunk, of 96 bytes.
 const (
-	hashBytes   = 15 // 120 bits: no two counters will ever share a key
+	hashBytes   = copies.HashBytes // 120 bits: no two counters will ever share a key
 	hashLetters = hashBytes * 8 / 6
 	bucketBits  = 40
 	keyLetters  = hashLetters + bucketBits/5
@@ -22,7 +23,7 @@ const (
 const base32Letters = "0123456789abcdefghijklmnopqrstuv"
 
 // counterHash is what of a counter its keys and its place depend on.
-type counterHash [hashBytes]byte
+type counterHash copies.Hash
 
 func hashCounter(counter string) counterHash {
 	var room [256]byte // on the stack: nearly all counters fit
@@ -30,8 +31,10 @@ func hashCounter(counter string) counterHash {
 	return counterHash(sum[:hashBytes])
 }
 
-// place returns the part of the hash that chooses the server.
-func (h counterHash) place() uint64 { return binary.BigEndian.Uint64(h[:8]) }
+// counterOf returns the counter as its copies know it.
+func counterOf(counter string) copies.Counter {
+	return copies.Counter{Name: counter, Hash: copies.Hash(hashCounter(counter))}
+}
 
 // Keys returns the Memcached keys of a counter's buckets.
 func Keys(counter string, buckets []uint64) []string {

@@ -19,7 +19,13 @@ func (e *exchange) metaStart(by int64, adds []uint64, expires []int64, reads []u
 }
 
 func (e *exchange) metaEnd(c *call, by int64, adds []uint64, values []int64) (landed int, err error) {
-	landed, err = e.await(c)
+	<-c.own
+	return e.metaOutcome(c, by, adds, values)
+}
+
+// metaOutcome takes in a trip that has ended.
+func (e *exchange) metaOutcome(c *call, by int64, adds []uint64, values []int64) (landed int, err error) {
+	landed, err = e.outcome(c)
 	copy(values[:landed], c.values)
 	if err == nil {
 		copy(values[len(adds):], c.values[c.tagged:])
@@ -76,7 +82,12 @@ func (e *exchange) send(c *call) {
 // on, were acknowledged; the call's values of those are good. With an error the call
 // may still be in the hands of the connection: it is not to be used again.
 func (e *exchange) await(c *call) (landed int, err error) {
-	<-c.done
+	<-c.own
+	return e.outcome(c)
+}
+
+// outcome is what await returns, of a call that has ended.
+func (e *exchange) outcome(c *call) (landed int, err error) {
 	if c.state.Load() == late {
 		return int(c.partly.Load()), e.server.wrap(c.verdict)
 	}

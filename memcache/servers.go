@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -15,8 +14,8 @@ import (
 // dials, and the ServerSelector that sends every key there: which server has a
 // counter is decided once for a trip, not for each of its keys.
 type server struct {
+	fleet *Fleet
 	name  string // as configured: the address, and the server's part in placement
-	seed  uint64
 	lanes lanes  // connections of the classic path
 	pipes *pipes // connections of the meta path
 
@@ -29,7 +28,7 @@ type server struct {
 }
 
 func newServer(name string, conns int, timeout time.Duration) *server {
-	s := &server{name: name, seed: serverSeed(name)}
+	s := &server{name: name}
 	s.lanes.server = s
 	s.lanes.slots = make(chan struct{}, conns)
 	s.lanes.closing = make(chan struct{})
@@ -63,26 +62,50 @@ func (s *server) Each(f func(net.Addr) error) error { return f(s) }
 // servers is the list of a fleet's servers.
 type servers []*server
 
-// newServers checks all names and reports all faults together.
-func newServers(ctx context.Context, names []string, conns int, timeout time.Duration) (servers, error) {
-	var list servers
+// change returns the list of the servers with these names: those of the old list that
+// stay, and new ones; and those that go. It checks all names and reports all faults
+// together.
+func (list servers) change(ctx context.Context, names []string, create func(name string) *server) (after, gone servers, err error) {
 	var faults []error
+	stays := map[*server]bool{}
 	seen := map[string]bool{}
 	for _, name := range names {
-		s := newServer(name, conns, timeout)
-		if err := s.check(ctx); err != nil {
-			faults = append(faults, err)
-		}
 		if seen[name] {
 			faults = append(faults, fmt.Errorf("memcache: server %s is named twice", name))
 		}
 		seen[name] = true
-		list = append(list, s)
+		if s := list.named(name); s != nil {
+			stays[s] = true
+			after = append(after, s)
+			continue
+		}
+		s := create(name)
+		if err := s.check(ctx); err != nil {
+			faults = append(faults, err)
+		}
+		after = append(after, s)
 	}
-	if len(list) == 0 {
+	if len(names) == 0 {
 		faults = append(faults, errors.New("memcache: no servers"))
 	}
-	return list, errors.Join(faults...)
+	if err := errors.Join(faults...); err != nil {
+		return nil, nil, err
+	}
+	for _, s := range list {
+		if !stays[s] {
+			gone = append(gone, s)
+		}
+	}
+	return after, gone, nil
+}
+
+func (list servers) named(name string) *server {
+	for _, s := range list {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
 }
 
 // check finds the names that can never be reached. A server that is down is no
@@ -102,35 +125,4 @@ func (s *server) check(ctx context.Context) error {
 		return fmt.Errorf("memcache: server %q: %w", s.name, err)
 	}
 	return nil
-}
-
-// of returns the server that holds the counter: the one with the highest score.
-// So a server that is added takes its share evenly from the others and moves
-// nothing else (rendezvous hashing: Thaler and Ravishankar, "Using Name-Based
-// Mappings to Increase Hit Rates", 1998).
-func (list servers) of(h counterHash) *server {
-	best, bestScore := list[0], uint64(0)
-	for _, s := range list {
-		if score := mix(s.seed ^ h.place()); score >= bestScore {
-			best, bestScore = s, score
-		}
-	}
-	return best
-}
-
-// serverSeed depends on the server's name alone, so that all processes place
-// alike.
-func serverSeed(name string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	return mix(h.Sum64())
-}
-
-// mix is the finalizer of splitmix64 (Steele, Lea and Flood, "Fast Splittable
-// Pseudorandom Number Generators", 2014): every bit of x bears on every bit of
-// the result.
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

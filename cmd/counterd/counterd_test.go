@@ -213,7 +213,7 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 	for _, args := range [][]string{
 		{"-nonsense"}, {"serve"}, {"-timeout", "soon"}, {"-timeout", "2s"}, {"-timeout", "0s"}, {"-grace", "0s"}, {"-grace", "1h"},
-		{"-log", "xml"}, {"-replicas", "2"}, {"-replicas", "x"}, {"-listen"}, {"-protocol", "binary"}, {"-protocol", ""},
+		{"-log", "xml"}, {"-replicas", "2"}, {"-replicas", "6"}, {"-replicas", "0"}, {"-replicas", "x"}, {"-listen"}, {"-protocol", "binary"}, {"-protocol", ""},
 		{"-listen", ""}, {"-listen", "localhost"}, {"-listen", "8080"}, {"-listen", "127.0.0.1:"}, {"-listen", ":65536"}, {"-listen", ":-1"},
 		{"-listen", ":no-such-port"}, {"-listen", "::1:8080"}, {"-listen", "a\nb"},
 		{"-memcached", ""}, {"-memcached", ","}, {"-memcached", "localhost"}, {"-memcached", "127.0.0.1:"}, {"-memcached", ":11211"},

@@ -135,7 +135,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
 	flags.Var(&s.memcached, "memcached", "`servers`, host:port or socket paths, comma-separated; none: the embedded store")
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
-	flags.IntVar(&s.replicas, "replicas", 1, "`copies` of each counter; this version keeps 1")
+	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
 	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
@@ -149,8 +149,10 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 		return s, usageError("-listen: " + err.Error())
 	}
 	switch {
-	case s.replicas != 1:
-		return s, usageError("-replicas: this version keeps 1 copy of each counter")
+	case s.replicas < 1 || s.replicas > memcache.MaxReplicas:
+		return s, usageError(fmt.Sprintf("-replicas: %d is not between 1 and %d", s.replicas, memcache.MaxReplicas))
+	case s.replicas > 1 && len(s.memcached) < s.replicas:
+		return s, usageError(fmt.Sprintf("-replicas: %d copies need as many servers: -memcached names %d", s.replicas, len(s.memcached)))
 	case s.grace < time.Second || s.grace > maxGrace:
 		return s, usageError(fmt.Sprintf("-grace: %s is not between 1s and %s", s.grace, maxGrace))
 	case s.timeout < time.Millisecond || s.timeout > s.grace/2:

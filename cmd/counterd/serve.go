@@ -127,7 +127,7 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
 	fleet, err := memcache.NewFleet(ctx, memcache.Config{
-		Servers: s.memcached, Timeout: s.timeout, Protocol: s.protocol,
+		Servers: s.memcached, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
@@ -140,6 +140,6 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
 		}
 	}
-	log.Info("memcached store", "servers", s.memcached.String(), "protocol", s.protocol.String(), "timeout", s.timeout)
+	log.Info("memcached store", "servers", s.memcached.String(), "replicas", s.replicas, "protocol", s.protocol.String(), "timeout", s.timeout)
 	return store{fleet, fleet.Ping, fleet.Close}, nil
 }

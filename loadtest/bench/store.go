@@ -40,9 +40,9 @@ func (s *countingStore) count(adds, reads []uint64) {
 }
 
 // TakeBack counts a trip.
-func (s *countingStore) TakeBack(ctx context.Context, counter string, by int64, buckets []uint64) error {
+func (s *countingStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	s.counted.trips.Add(1)
-	return s.Starter.TakeBack(ctx, counter, by, buckets)
+	return s.Starter.TakeBack(ctx, counter, by, adds, landed)
 }
 
 // Delete counts a trip.

@@ -1,0 +1,157 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/counterd/counterd/memcache/copies"
+)
+
+// A server as package copies knows it: one of those that have a counter.
+
+// Name returns the server's name.
+func (s *server) Name() string { return s.name }
+
+// Up reports whether it is worth asking.
+func (s *server) Up() bool { return true }
+
+// Start begins a trip, as Fleet.Start does.
+func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
+	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash))
+	e.deadline = instant(deadline)
+	if err == nil && e.meta && (!e.auto || s.known.Load() == int32(Meta)) {
+		m := &metaCopy{exchange: e, call: newCall(), by: by, adds: slices.Clone(adds)}
+		m.call.trip(e.hash, s.pipes.tag(max(len(adds), 1)), by, adds, expires, reads, e.clock)
+		m.call.done, m.call.index = ended, index
+		m.send(m.call)
+		return m
+	}
+	c := &slowCopy{ended: ended, index: index, err: err}
+	if err != nil {
+		c.settle(over)
+		return c
+	}
+	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)
+	c.values = make([]int64, len(adds)+len(reads))
+	go func() {
+		c.landed, c.err = e.trip(ctx, by, adds, expires, reads, c.values)
+		c.settle(over)
+	}()
+	return c
+}
+
+// metaCopy is a trip on the meta path.
+type metaCopy struct {
+	exchange
+	call *call
+	by   int64
+	adds []uint64
+}
+
+func (m *metaCopy) GiveUp() { m.call.settle(late, errNoReply) }
+
+func (m *metaCopy) End(values []int64) (landed int, err error) {
+	return m.metaOutcome(m.call, m.by, m.adds, values)
+}
+
+// slowCopy is a trip on the classic path, or to a server that has to be asked first how
+// it speaks, in a goroutine of its own.
+type slowCopy struct {
+	ended chan<- int
+	index int
+	state atomic.Int32
+
+	// Of the goroutine, until it has settled.
+	values []int64
+	landed int
+	err    error
+}
+
+// The states of a slowCopy: it is under way, then one of these.
+const (
+	over = 1 + iota
+	givenUp
+)
+
+func (c *slowCopy) settle(state int32) {
+	if c.state.CompareAndSwap(0, state) {
+		c.ended <- c.index
+	}
+}
+
+func (c *slowCopy) GiveUp() { c.settle(givenUp) }
+
+func (c *slowCopy) End(values []int64) (landed int, err error) {
+	if c.state.Load() == givenUp {
+		return 0, errNoReply
+	}
+	copy(values, c.values)
+	return c.landed, c.err
+}
+
+// TakeBack subtracts from buckets.
+func (s *server) TakeBack(ctx context.Context, counter copies.Counter, by int64, buckets []uint64) error {
+	return s.fleet.takeBack(ctx, s, counterHash(counter.Hash), by, buckets)
+}
+
+// Delete removes buckets.
+func (s *server) Delete(ctx context.Context, counter copies.Counter, buckets []uint64) error {
+	return s.fleet.delete(ctx, s, counterHash(counter.Hash), buckets)
+}
+
+// Look reads buckets and their versions, which are Memcached's, for compare-and-swap.
+// It is rare, so it takes the classic path whatever the server knows.
+func (s *server) Look(ctx context.Context, counter copies.Counter, buckets []uint64, values []int64, versions []uint64) error {
+	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash))
+	if err != nil {
+		return err
+	}
+	keys := e.hash.keys(buckets)
+	return e.classic(ctx, func(client *gomemcache.Client) error {
+		items, err := client.GetMulti(keys)
+		if err != nil {
+			return err
+		}
+		for i, key := range keys {
+			values[i], versions[i] = 0, 0
+			if item := items[key]; item != nil {
+				versions[i] = item.CasID
+				if values[i], err = parseValue(item.Value); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Raise sets a bucket that still has the version.
+func (s *server) Raise(ctx context.Context, counter copies.Counter, bucket, version uint64, value, expires int64) (raised bool, err error) {
+	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash))
+	if err != nil {
+		return false, err
+	}
+	item := &gomemcache.Item{
+		Key:        e.hash.keys([]uint64{bucket})[0],
+		Value:      strconv.AppendInt(nil, value, 10),
+		Expiration: expiration(expires, e.clock),
+		CasID:      version,
+	}
+	err = e.classic(ctx, func(client *gomemcache.Client) error {
+		if version == 0 {
+			return client.Add(item)
+		}
+		return client.CompareAndSwap(item)
+	})
+	switch {
+	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss):
+		return false, nil
+	}
+	return err == nil, err
+}
