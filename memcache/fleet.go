@@ -66,6 +66,7 @@ type Fleet struct {
 	clock    func() time.Time // or nil
 	set      *copies.Set
 	closed   atomic.Bool
+	closing  chan struct{}
 
 	changing sync.Mutex // of the servers
 	servers  servers
@@ -87,7 +88,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)
-	f := &Fleet{config: config, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock}
+	f := &Fleet{config: config, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
 	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
@@ -118,8 +119,11 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.set.Use(members)
 	for _, s := range gone {
 		f.leaving.Go(func() {
-			// A trip that has just begun may not be there yet.
-			time.Sleep(f.timeout)
+			// A trip that has just begun may not be there yet, nor its take-back.
+			select {
+			case <-time.After(4 * f.timeout):
+			case <-f.closing:
+			}
 			_ = s.close() // of connections that nobody uses any more
 		})
 	}
@@ -138,7 +142,9 @@ func (f *Fleet) newServer(name string) *server {
 func (f *Fleet) Close() error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	f.closed.Store(true)
+	if !f.closed.Swap(true) {
+		close(f.closing)
+	}
 	f.set.Close()
 	faults := make([]error, len(f.servers))
 	var closing sync.WaitGroup

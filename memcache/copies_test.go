@@ -1,0 +1,222 @@
+package memcache_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+var _ hierarchy.Copier = (*memcache.Fleet)(nil)
+
+// copiesOn starts servers and a fleet with two copies on them.
+func copiesOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Fleet, map[string]*memcachedtest.Server) {
+	t.Helper()
+	servers := map[string]*memcachedtest.Server{}
+	var names []string
+	for range n {
+		s := memcachedtest.Start(t)
+		servers[s.Addr] = s
+		names = append(names, s.Addr)
+	}
+	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{
+		Servers: names, Replicas: 2, Protocol: protocol, Timeout: 2 * time.Second,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
+	return fleet, servers
+}
+
+// keep adds as a limiter does whose hits are admitted.
+func keep(t *testing.T, fleet *memcache.Fleet, counter string, by int64, buckets ...uint64) {
+	t.Helper()
+	landed := landedOf(t, fleet, counter, by, buckets...)
+	expires := slices.Repeat([]int64{later()}, len(buckets))
+	fleet.Owe(counter, by, buckets, expires, landed)
+}
+
+// holds returns what one server has of a counter.
+func holds(t *testing.T, fleet *memcache.Fleet, counter, server string, buckets ...uint64) []int64 {
+	t.Helper()
+	values, versions := make([]int64, len(buckets)), make([]uint64, len(buckets))
+	require.NoError(t, fleet.Look(t.Context(), counter, server, buckets, values, versions))
+	for i, version := range versions {
+		require.Equal(t, values[i] == 0, version == 0)
+	}
+	return values
+}
+
+// paid waits until nothing is owed.
+func paid(t *testing.T, fleet *memcache.Fleet) {
+	t.Helper()
+	require.Eventually(t, func() bool { n, _ := fleet.Owed(); return n == 0 }, 20*time.Second, 10*time.Millisecond)
+}
+
+func TestEveryCopyHasIt(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		fleet, servers := copiesOn(t, protocol, 3)
+		for i := range 30 {
+			counter := fmt.Sprint(i)
+			keep(t, fleet, counter, 3, 1, 2)
+			on := fleet.Servers(counter)
+			require.Len(t, on, 2)
+			for name := range servers {
+				want := []int64{0, 0}
+				if slices.Contains(on, name) {
+					want = []int64{3, 3}
+				}
+				require.Equal(t, want, holds(t, fleet, counter, name, 1, 2))
+			}
+		}
+		owed, _ := fleet.Owed()
+		assert.Zero(t, owed)
+		assert.Empty(t, fleet.Differing())
+	})
+}
+
+// A server dies and comes back empty: what was counted stays, and what it missed meanwhile
+// is made up for.
+func TestACopyDies(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		fleet, servers := copiesOn(t, protocol, 2)
+		for i := range 20 {
+			keep(t, fleet, fmt.Sprint(i), 5, 1, 2)
+		}
+		dead := servers[fleet.Servers("0")[0]]
+		dead.Stop()
+		for i := range 20 {
+			require.Equal(t, []int64{5, 5}, read(t, fleet, fmt.Sprint(i), 1, 2))
+			keep(t, fleet, fmt.Sprint(i), 1, 2)
+			keep(t, fleet, fmt.Sprint(i), 1, 2)
+			require.Equal(t, []int64{5, 7}, read(t, fleet, fmt.Sprint(i), 1, 2))
+		}
+		owed, to := fleet.Owed()
+		assert.Equal(t, 20, owed, "those of one second are one")
+		assert.Equal(t, 1, to)
+		require.Error(t, fleet.Delete(t.Context(), "0", []uint64{1}), "not every copy has acknowledged it")
+		dead.Restart()
+		paid(t, fleet)
+		for i := range 20 {
+			counter := fmt.Sprint(i)
+			require.Equal(t, []int64{0, 2}, holds(t, fleet, counter, dead.Addr, 1, 2))
+			read(t, fleet, counter, 1, 2)
+		}
+		assert.Len(t, fleet.Differing(), 20, "what it had before is for the mender")
+	})
+}
+
+// A server stops in its tracks and goes on: it may count twice what it was sent then.
+func TestACopyStalls(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		fleet, servers := copiesOn(t, protocol, 2)
+		keep(t, fleet, "a", 5, 1)
+		on := fleet.Servers("a")
+		stalled := servers[on[1]]
+		stalled.Pause()
+		landed := landedOf(t, fleet, "a", 1, 1)
+		fleet.Owe("a", 1, []uint64{1}, []int64{later()}, landed)
+		require.NoError(t, fleet.TakeBack(t.Context(), "a", 0, []uint64{1}, 0))
+		stalled.Resume()
+		paid(t, fleet)
+		require.Equal(t, []int64{6}, holds(t, fleet, "a", on[0], 1))
+		require.Eventually(t, func() bool {
+			value := holds(t, fleet, "a", on[1], 1)[0]
+			return value == 6 || value == 7
+		}, 10*time.Second, 10*time.Millisecond)
+	})
+}
+
+// What is taken back goes only where it was acknowledged.
+func TestTakeBackFromTheCopiesThatHaveIt(t *testing.T) {
+	fleet, servers := copiesOn(t, memcache.Meta, 2)
+	keep(t, fleet, "a", 5, 1, 2)
+	on := fleet.Servers("a")
+	servers[on[0]].Stop()
+	landed := landedOf(t, fleet, "a", 1, 1, 2)
+	servers[on[0]].Restart()
+	require.Eventually(t, func() bool {
+		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		return err == nil && holds(t, fleet, "a", on[0], 1)[0] > 0
+	}, 10*time.Second, 10*time.Millisecond)
+	before := holds(t, fleet, "a", on[0], 1)
+	require.NoError(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1, 2}, landed))
+	assert.Equal(t, before, holds(t, fleet, "a", on[0], 1))
+	assert.Equal(t, []int64{5}, holds(t, fleet, "a", on[1], 2))
+}
+
+// The servers change while the fleet is in use.
+func TestServersChange(t *testing.T) {
+	for _, replicas := range []int{1, 2} {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			names := memcachedtest.StartMany(t, 4)
+			fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: names[:3], Replicas: replicas, Timeout: patience / 4})
+			require.NoError(t, err)
+			closed := false
+			defer func() {
+				if !closed {
+					require.NoError(t, fleet.Close())
+				}
+			}()
+			const counters = 200
+			landed := make([]int, counters)
+			places := make([][]string, counters)
+			for i := range counters {
+				places[i] = fleet.Servers(fmt.Sprint(i))
+				landed[i] = landedOf(t, fleet, fmt.Sprint(i), 3, 1)
+			}
+			gaps := fleet.Gaps()
+			require.ErrorContains(t, fleet.SetServers(t.Context(), []string{names[0], "nonsense"}), "nonsense")
+			require.ErrorContains(t, fleet.SetServers(t.Context(), nil), "no servers")
+			require.Equal(t, gaps, fleet.Gaps(), "an error changes nothing")
+			require.NoError(t, fleet.SetServers(t.Context(), []string{names[3], names[1], names[2], names[0]}))
+			assert.Greater(t, fleet.Gaps(), gaps)
+			moved := 0
+			for i := range counters {
+				counter := fmt.Sprint(i)
+				now := fleet.Servers(counter)
+				stay := 0
+				for _, name := range now {
+					if slices.Contains(places[i], name) {
+						stay++
+					}
+				}
+				if stay < replicas {
+					moved++
+					require.Contains(t, now, names[3], "what moves, moves to the new server")
+				}
+				require.GreaterOrEqual(t, stay, replicas-1)
+				if stay > 0 {
+					require.Equal(t, []int64{3}, read(t, fleet, counter, 1))
+				} else {
+					require.Equal(t, []int64{0}, read(t, fleet, counter, 1))
+				}
+				// It is taken back where it was added, not where the counter is now.
+				require.NoError(t, fleet.TakeBack(t.Context(), counter, 1, []uint64{1}, landed[i]))
+				for _, name := range places[i] {
+					require.Equal(t, []int64{2}, holds(t, fleet, counter, name, 1))
+				}
+			}
+			assert.InDelta(t, counters*replicas/4, moved, counters/5)
+
+			require.NoError(t, fleet.SetServers(t.Context(), names[3:]))
+			add(t, fleet, "only one is left", 1, 1)
+			assert.Len(t, fleet.Ping(t.Context()), 1)
+			for range 10 { // so many lists ago nobody knows
+				require.NoError(t, fleet.SetServers(t.Context(), names[2:]))
+				require.NoError(t, fleet.SetServers(t.Context(), names[3:]))
+			}
+			require.ErrorContains(t, fleet.TakeBack(t.Context(), "0", 1, []uint64{1}, landed[0]), "changed")
+			closed = true
+			require.NoError(t, fleet.Close())
+			require.ErrorIs(t, fleet.SetServers(t.Context(), names), memcache.ErrClosed)
+		})
+	}
+}
