@@ -34,6 +34,9 @@ type call struct {
 	done    chan<- int   // is sent index when the call has ended
 	index   int
 	own     chan int // for a call of which alone the end is awaited
+	// afterwards is told when all answers have come to a call that nobody awaits any
+	// more. nil: nobody is.
+	afterwards interface{ answeredLate(*call) }
 }
 
 // The states of a call.
@@ -67,9 +70,18 @@ func (c *call) reset(k kind, tag uint32, tagged, reads int) {
 		c.values = make([]int64, n)
 	}
 	c.answered, c.landed, c.fault, c.verdict = 0, 0, nil, nil
-	c.done, c.index = c.own, 0
+	c.done, c.index, c.afterwards = c.own, 0, nil
 	c.state.Store(waiting)
 	c.partly.Store(0)
+}
+
+// answerCame ends a call all of whose answers have come.
+func (c *call) answerCame() {
+	if c.afterwards != nil && c.state.Load() == late {
+		c.afterwards.answeredLate(c)
+		return
+	}
+	c.settle(ended, nil)
 }
 
 // settle ends the call and wakes its caller, unless somebody else has.

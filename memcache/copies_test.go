@@ -3,7 +3,10 @@ package memcache_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -219,4 +222,68 @@ func TestServersChange(t *testing.T) {
 			require.ErrorIs(t, fleet.SetServers(t.Context(), names), memcache.ErrClosed)
 		})
 	}
+}
+
+// slowly forwards connections to the server, and holds each answer back for a while.
+func slowly(t *testing.T, server string, by time.Duration) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer conn.Close()
+				behind, err := net.Dial("tcp", server)
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer behind.Close()
+				running.Go(func() { io.Copy(behind, conn); behind.Close() })
+				for answer := make([]byte, 4096); ; {
+					n, err := behind.Read(answer)
+					if err != nil {
+						return
+					}
+					time.Sleep(by)
+					if _, err := conn.Write(answer[:n]); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { listener.Close(); running.Wait() })
+	return listener.Addr().String()
+}
+
+// A copy that always answers too late to be waited for does not count twice: its late
+// answers are taken note of.
+func TestASlowCopyDoesNotCountTwice(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		const timeout = time.Second
+		quick, behind := memcachedtest.Start(t).Addr, memcachedtest.Start(t).Addr
+		for _, server := range []string{quick, behind} { // to create it takes two round trips on the classic path
+			add(t, openFleet(t, server), "a", 1, 1)
+		}
+		slow := slowly(t, behind, timeout*6/10)
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{quick, slow}, Replicas: 2, Protocol: protocol, Timeout: timeout})
+		require.NoError(t, err)
+		defer fleet.Close()
+		const trips = 4
+		owed := 0
+		for range trips {
+			keep(t, fleet, "a", 1, 1)
+			n, _ := fleet.Owed()
+			owed = max(owed, n)
+		}
+		assert.Equal(t, 1, owed, "or it was not slow")
+		paid(t, fleet)
+		assert.Equal(t, []int64{1 + trips}, holds(t, fleet, "a", quick, 1))
+		assert.Equal(t, []int64{1 + trips}, holds(t, fleet, "a", slow, 1))
+	})
 }

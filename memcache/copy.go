@@ -28,7 +28,7 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.C
 	if err == nil && e.meta && (!e.auto || s.known.Load() == int32(Meta)) {
 		m := &metaCopy{exchange: e, call: newCall(), by: by, adds: slices.Clone(adds)}
 		m.call.trip(e.hash, s.pipes.tag(max(len(adds), 1)), by, adds, expires, reads, e.clock)
-		m.call.done, m.call.index = ended, index
+		m.call.done, m.call.index, m.call.afterwards = ended, index, m
 		m.send(m.call)
 		return m
 	}
@@ -41,7 +41,9 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.C
 	c.values = make([]int64, len(adds)+len(reads))
 	go func() {
 		c.landed, c.err = e.trip(ctx, by, adds, expires, reads, c.values)
-		c.settle(over)
+		if !c.settle(over) && c.err == nil && len(adds) > 0 {
+			s.credit(e.hash, by, adds)
+		}
 	}()
 	return c
 }
@@ -52,6 +54,17 @@ type metaCopy struct {
 	call *call
 	by   int64
 	adds []uint64
+}
+
+func (m *metaCopy) answeredLate(c *call) {
+	if c.fault == nil && len(m.adds) > 0 {
+		m.server.credit(m.hash, m.by, m.adds)
+	}
+}
+
+// credit notes that adds were acknowledged that nobody awaited any more.
+func (s *server) credit(hash counterHash, by int64, adds []uint64) {
+	s.fleet.set.Credit(s, copies.Hash(hash), by, adds)
 }
 
 func (m *metaCopy) GiveUp() { m.call.settle(late, errNoReply) }
@@ -79,10 +92,12 @@ const (
 	givenUp
 )
 
-func (c *slowCopy) settle(state int32) {
-	if c.state.CompareAndSwap(0, state) {
+func (c *slowCopy) settle(state int32) (first bool) {
+	first = c.state.CompareAndSwap(0, state)
+	if first {
 		c.ended <- c.index
 	}
+	return first
 }
 
 func (c *slowCopy) GiveUp() { c.settle(givenUp) }

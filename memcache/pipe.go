@@ -312,7 +312,7 @@ func (p *pipe) answered(conn net.Conn, batch []*call, whole int) []*call {
 		rest = next
 	}
 	for _, c := range woken {
-		c.settle(ended, nil)
+		c.answerCame()
 	}
 	return rest
 }

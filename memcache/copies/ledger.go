@@ -38,6 +38,7 @@ type debt struct {
 	by      int64
 	buckets []uint64
 	expires []int64
+	due     time.Time // until then the answer may come after all
 }
 
 func newLedger(set *Set, most int) *ledger {
@@ -59,22 +60,46 @@ func (l *ledger) owe(server Server, h Hash, by int64, buckets []uint64, expires 
 		debts = map[Hash][]debt{}
 		l.owed[server] = debts
 	}
-	// That of this very second is the last one.
-	for i := len(debts[h]) - 1; i >= 0; i-- {
-		if slices.Equal(debts[h][i].buckets, buckets) {
-			debts[h][i].by += by
-			return
-		}
+	due := time.Now().Add(2 * l.set.timeout)
+	if d := find(debts[h], buckets); d != nil {
+		d.by += by
+		d.due = due
+		return
 	}
 	if l.n >= l.most {
 		l.set.Gap()
 		return
 	}
 	l.n++
-	debts[h] = append(debts[h], debt{by, slices.Clone(buckets), slices.Clone(expires)})
+	debts[h] = append(debts[h], debt{by, slices.Clone(buckets), slices.Clone(expires), due})
 	if !l.paying {
 		l.paying = true
 		l.others.Go(l.pay)
+	}
+}
+
+// find returns the debt with these buckets. That of this very second is the last one.
+func find(debts []debt, buckets []uint64) *debt {
+	for i := len(debts) - 1; i >= 0; i-- {
+		if slices.Equal(debts[i].buckets, buckets) {
+			return &debts[i]
+		}
+	}
+	return nil
+}
+
+// credit takes from a debt what was acknowledged after all.
+func (l *ledger) credit(server Server, h Hash, by int64, buckets []uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	debts := l.owed[server][h]
+	d := find(debts, buckets)
+	if d == nil {
+		return
+	}
+	if d.by -= by; d.by <= 0 {
+		l.owed[server][h] = slices.DeleteFunc(debts, func(d debt) bool { return d.by <= 0 })
+		l.n--
 	}
 }
 
@@ -203,23 +228,26 @@ type payment struct {
 
 // take takes some debts out of the ledger, without those whose buckets have expired.
 func (l *ledger) take(server Server) (batch []payment) {
-	now := l.set.now().Unix()
+	now, second := time.Now(), l.set.now().Unix()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for h, debts := range l.owed[server] {
-		for len(debts) > 0 && len(batch) < paysAtOnce {
+		for len(debts) > 0 && len(batch) < paysAtOnce && !debts[0].due.After(now) {
 			d := debts[0]
 			debts = debts[1:]
 			l.n--
-			if slices.Max(d.expires) > now {
+			if slices.Max(d.expires) > second {
 				batch = append(batch, payment{h, d})
 			}
 		}
-		if len(debts) > 0 {
+		if len(debts) == 0 {
+			delete(l.owed[server], h)
+		} else {
 			l.owed[server][h] = debts
+		}
+		if len(batch) == paysAtOnce {
 			break
 		}
-		delete(l.owed[server], h)
 	}
 	return batch
 }

@@ -200,6 +200,12 @@ func (s *Set) Owe(c Counter, by int64, adds []uint64, expires []int64, landed in
 	}
 }
 
+// Credit notes that a copy has acknowledged all adds of a trip after nobody waited for it
+// any more: it is not owed them. A slow server would count twice for ever.
+func (s *Set) Credit(server Server, h Hash, by int64, adds []uint64) {
+	s.debts.credit(server, h, by, adds)
+}
+
 // onEach does something to all servers at once, and returns what went wrong.
 func onEach(servers []Server, do func(i int, server Server) error) error {
 	if len(servers) == 1 {
