@@ -63,6 +63,7 @@ type LimiterConfig struct {
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
 	store   Store
+	copied  bool // the store keeps several copies of a counter
 	local   Store
 	now     func() time.Time
 	real    bool // that is the real time
@@ -107,6 +108,9 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	}
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
+	}
+	if copier, ok := l.store.(Copier); ok {
+		l.copied = copier.Replicas() > 1
 	}
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)

@@ -134,10 +134,10 @@ func (f *flush) takeBack() {
 
 // owe has the copies that have missed the adds get what stays of them.
 func (f *flush) owe() {
-	copier, keepsCopies := f.l.store.(Copier)
-	if !keepsCopies {
+	if !f.l.copied {
 		return
 	}
+	copier := f.l.store.(Copier)
 	for _, c := range f.claimsOf(adding) {
 		for _, place := range c.places {
 			if c.taken > 0 && place.whole && place.store == f.l.store {

@@ -28,13 +28,27 @@ events:
 // Three processes on two Memcached servers, one of which speaks no meta commands, 200
 // hits at once: 10 are admitted, in each of 20 rounds.
 func TestThreeProcessesAdmitExactlyTheLimit(t *testing.T) {
+	admitExactly(t, memcachedtest.StartMany(t, 2))
+}
+
+// The same with copies: never more. Hits that meet in another order on each copy may see
+// each other ahead; they look again, so it is hardly ever less.
+func TestThreeProcessesWithCopies(t *testing.T) {
+	for _, replicas := range []int{2, 3} {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			admitExactly(t, memcachedtest.StartMany(t, 3), "-replicas", fmt.Sprint(replicas))
+		})
+	}
+}
+
+func admitExactly(t *testing.T, memcached []string, more ...string) {
 	const rounds, hits = 20, 200
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte(exactRules), 0o600))
-	servers := strings.Join(memcachedtest.StartMany(t, 2), ",")
+	servers := strings.Join(memcached, ",")
 	var clients []*client.Client
 	for _, protocol := range []string{"auto", "meta", "classic"} {
-		clients = append(clients, startProcess(t, "-rules", rules, "-memcached", servers, "-protocol", protocol, "-timeout", "5s", "-grace", "10s").client(t))
+		clients = append(clients, startProcess(t, append([]string{"-rules", rules, "-memcached", servers, "-protocol", protocol, "-timeout", "5s", "-grace", "10s"}, more...)...).client(t))
 	}
 	one := func(cost int64) func(c *client.Client, event string, features map[string]string) (int64, error) {
 		return func(c *client.Client, event string, features map[string]string) (int64, error) {
