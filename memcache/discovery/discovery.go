@@ -56,21 +56,35 @@ func List(ctx context.Context, source Source) ([]string, error) {
 // again is the pause of Await between two questions.
 const again = time.Second
 
-// Await asks the source until it names servers, or the context ends: then it returns the
-// last failure. Each failure before is told to report.
+// Await asks the source until it names servers, or the context ends: then it returns why
+// there were none before, rather than that a question was cut short. Each failure is told to
+// report.
 func Await(ctx context.Context, source Source, report func(error)) ([]string, error) {
+	var last error
 	for {
 		servers, err := listWithin(ctx, DefaultTimeout, source)
-		if err == nil || ctx.Err() != nil {
-			return servers, err
+		switch {
+		case err == nil:
+			return servers, nil
+		case !ended(ctx):
+			report(err)
+			last = err
+		case last == nil:
+			last = err
 		}
-		report(err)
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, last
 		case <-time.After(again):
 		}
 	}
+}
+
+// ended reports whether the context has ended, or is just about to: a dial may notice first
+// that the time has passed.
+func ended(ctx context.Context) bool {
+	end, bounded := ctx.Deadline()
+	return ctx.Err() != nil || bounded && !time.Now().Before(end)
 }
 
 // listWithin asks the source once, with a time of its own.
