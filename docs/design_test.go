@@ -116,7 +116,7 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"github.com/bradfitz/gomemcache/memcache":        {"memcache/", "loadtest/bench/gomemcache.go"},
 		"go.yaml.in/yaml/v3":                             {"events/"},
 		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
-		"github.com/fsnotify/fsnotify":                   {"cmd/counterd/rulesfile.go"},
+		"github.com/fsnotify/fsnotify":                   {"internal/filewatch/filewatch.go"},
 		"github.com/prometheus/client_golang/prometheus": {"cmd/counterd/metrics.go"},
 		"github.com/kamstrup/intmap":                     {"hierarchy/reader.go"},
 		"github.com/coocood/freecache":                   {"hierarchy/cache.go"},

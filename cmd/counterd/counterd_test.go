@@ -201,13 +201,18 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, "json", s.log)
-	assert.Equal(t, serverList{"127.0.0.1:1", "/run/x.sock"}, s.memcached)
+	assert.Equal(t, serverList{"127.0.0.1:1", "/run/x.sock"}, s.memcached.named)
 	assert.Equal(t, 60*time.Millisecond, s.timeout, "a flag goes before the environment")
 	assert.Equal(t, "127.0.0.1:8080", s.listen)
 	assert.Equal(t, memcache.Classic, s.protocol)
+	t.Setenv("COUNTERD_MEMCACHED_FILE", "servers")
+	_, err = parseServe(nil, io.Discard)
+	require.ErrorIs(t, err, errUsage, "one place is enough")
+	t.Setenv("COUNTERD_MEMCACHED", "")
 	s, err = parseServe([]string{"-protocol", "meta"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, memcache.Meta, s.protocol)
+	assert.Equal(t, fleetServers{file: "servers"}, s.memcached)
 }
 
 func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
@@ -220,6 +225,11 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		{"-memcached", "127.0.0.1:0"}, {"-memcached", "127.0.0.1:65536"}, {"-memcached", "127.0.0.1:no-such-port"}, {"-memcached", "::1:11211"},
 		{"-memcached", "127.0.0.1:11211,127.0.0.1:11211"}, {"-memcached", "/run/a.sock, /run/a.sock"}, {"-memcached", "a\nb"},
 		{"-memcached", "unix:///run/memcached.sock"}, {"-memcached", "tcp://127.0.0.1:11211"},
+		{"-memcached", "dns:cache.internal"}, {"-memcached", "dns:10.0.0.1:11211"}, {"-memcached", "dns:cache.internal:http"}, {"-memcached", "dns:[::1]:1"},
+		{"-memcached", "dns:cache.internal:11211,10.0.0.1:11211"}, {"-memcached", "a:1,aws:b:1"}, {"-memcached", "dns:a:1,dns:b:1"},
+		{"-memcached", "aws:my.cfg.example"}, {"-memcached", "aws:my.cfg.example:0"}, {"-memcached", "srv:cache.internal:11211"},
+		{"-memcached-file", ""}, {"-memcached-file", "servers", "-memcached", "10.0.0.1:11211"},
+		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", "servers", "-memcached", "10.0.0.1:11211"},
 		{"-version", "more"}, {"help", "unknown"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "localhost"},
 		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
@@ -244,11 +254,16 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
+	wrong := filepath.Join(t.TempDir(), "servers")
+	write(t, wrong, "one\ntwo\n")
 	for _, args := range [][]string{
 		{"-listen", taken.Addr().String()},
 		{"-memcached", "counterd-test.invalid:11211"},
 		{"-memcached", "counterd-test.invalid:11211,counterd-test-2.invalid:11211"},
 		{"-rules", filepath.Join(t.TempDir(), "missing.yaml")},
+		{"-memcached-file", filepath.Join(t.TempDir(), "missing")},
+		{"-memcached-file", wrong},
+		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", wrong},
 		{"validate", filepath.Join(t.TempDir(), "missing.yaml")},
 	} {
 		var stderr bytes.Buffer
@@ -280,7 +295,10 @@ func TestASocketIsNamedByItsPath(t *testing.T) {
 	var stderr bytes.Buffer
 	runFor(t, []string{"-memcached", "unix:///run/memcached.sock"}, io.Discard, &stderr)
 	assert.Contains(t, stderr.String(), "by its path alone: /run/memcached.sock")
-	for _, good := range []string{"127.0.0.1:11211", "[::1]:11211", "a.example:11211,b.example:11211", "/run/memcached.sock", "./m.sock", "a:1,/x"} {
+	for _, good := range []string{
+		"127.0.0.1:11211", "[::1]:11211", "a.example:11211,b.example:11211", "/run/memcached.sock", "./m.sock", "a:1,/x",
+		"dns:11211,aws:11211", "dns:cache.internal:11211", "dns:cache.internal.:11211,", "aws:my.cfg.use1.cache.amazonaws.com:11211", "aws:10.0.0.3:11211",
+	} {
 		assert.NoError(t, new(serverList).Set(good), good)
 	}
 	for _, good := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:http", ":0"} {
@@ -309,10 +327,11 @@ func TestHelp(t *testing.T) {
 	}
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
-	for _, name := range []string{"listen", "rules", "memcached", "protocol", "replicas", "timeout", "grace", "log"} {
+	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))
 	}
+	assert.Contains(t, stdout.String(), " COUNTERD_MEMCACHED_FILE\n")
 }
 
 func TestKeysAreThoseInMemcached(t *testing.T) {

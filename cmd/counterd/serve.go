@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/discovery"
 )
 
 // drainTimeout is how long requests in flight may take after the signal to stop.
@@ -121,25 +123,48 @@ type store struct {
 
 // openStore returns the store that the settings name.
 func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error) {
-	if len(s.memcached) == 0 {
+	if s.memcached.none() {
 		log.Info("embedded store: counts are seen by this process alone and are lost when it stops; -memcached shares and keeps them",
 			"max_bytes", memcache.DefaultMaxBytes)
 		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
+	servers, source, err := s.memcached.find(ctx, func(err error) {
+		log.Warn("no memcached server is found yet", "from", s.memcached.place(), "error", err)
+	})
+	if err != nil {
+		return store{}, err
+	}
+	fleet, err := openFleet(ctx, s, servers, log)
+	if err != nil {
+		return store{}, err
+	}
+	if _, fixed := source.(discovery.Static); fixed {
+		return store{fleet, fleet.Ping, fleet.Close}, nil
+	}
+	log.Info("the memcached servers are followed", "from", s.memcached.place())
+	follower := followServers(source, s.memcached.place(), servers, fleet.SetServers, log)
+	return store{fleet, fleet.Ping, func() error {
+		follower.Close()
+		return fleet.Close()
+	}}, nil
+}
+
+// openFleet returns the fleet of the servers that were found.
+func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logger) (*memcache.Fleet, error) {
 	fleet, err := memcache.NewFleet(ctx, memcache.Config{
-		Servers: s.memcached, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
+		Servers: servers, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
 	})
 	if err != nil {
-		return store{}, err
+		return nil, err
 	}
 	for server, err := range fleet.Ping(ctx) {
 		if err != nil {
 			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
 		}
 	}
-	log.Info("memcached store", "servers", s.memcached.String(), "replicas", s.replicas, "protocol", s.protocol.String(), "timeout", s.timeout)
-	return store{fleet, fleet.Ping, fleet.Close}, nil
+	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "timeout", s.timeout)
+	return fleet, nil
 }
