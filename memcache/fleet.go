@@ -3,6 +3,7 @@ package memcache
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -39,7 +40,15 @@ type Config struct {
 	// Learned is told how a server speaks, Meta or Classic, when that is found out and
 	// whenever it changes, from any goroutine; with Classic nobody asks. nil: nobody is.
 	Learned func(server string, speaks Protocol)
-	Clock   func() time.Time // nil: time.Now
+	// TLS returns how connections are secured; nil: they are not. It is asked for each
+	// connection, so that renewed certificates take effect on those opened after; an
+	// error is that connection's. Where it names no server, a server's certificate has
+	// to be for the host in the server's name. Unix sockets have no TLS.
+	TLS func() (*tls.Config, error)
+	// Credentials returns what servers are told that demand a user and a password; nil:
+	// nothing. It is asked for each connection, too.
+	Credentials func() (Credentials, error)
+	Clock       func() time.Time // nil: time.Now
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
@@ -49,6 +58,7 @@ type Fleet struct {
 	servers  servers
 	timeout  time.Duration
 	protocol Protocol
+	dialer   dialer
 	clock    func() time.Time // or nil
 	closed   atomic.Bool
 }
@@ -64,8 +74,12 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, fmt.Errorf("memcache: %s is none of auto, meta and classic", config.Protocol)
 	}
 	f := &Fleet{timeout: cmp.Or(config.Timeout, DefaultTimeout), protocol: config.Protocol, clock: config.Clock}
+	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
+	if err := f.dialer.check(); err != nil {
+		return nil, err
+	}
 	var err error
-	f.servers, err = newServers(ctx, config.Servers, cmp.Or(config.Conns, DefaultConns), f.timeout)
+	f.servers, err = newServers(ctx, config.Servers, cmp.Or(config.Conns, DefaultConns), f.timeout, f.dialer)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +254,7 @@ func (f *Fleet) ping(ctx context.Context, name string) error {
 	if f.closed.Load() {
 		return ErrClosed
 	}
-	anew := newServer(name, 1, f.timeout)
+	anew := newServer(name, 1, f.timeout, f.dialer)
 	deadline := time.Now().Add(f.timeout)
 	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
 		deadline = end

@@ -15,10 +15,11 @@ import (
 // dials, and the ServerSelector that sends every key there: which server has a
 // counter is decided once for a trip, not for each of its keys.
 type server struct {
-	name  string // as configured: the address, and the server's part in placement
-	seed  uint64
-	lanes lanes  // connections of the classic path
-	pipes *pipes // connections of the meta path
+	name   string // as configured: the address, and the server's part in placement
+	seed   uint64
+	dialer dialer
+	lanes  lanes  // connections of the classic path
+	pipes  *pipes // connections of the meta path
 
 	// What is known of the commands it speaks.
 	classicSince atomic.Int64 // when it last was found to be a classic server
@@ -28,8 +29,8 @@ type server struct {
 	learned      func(server string, speaks Protocol)
 }
 
-func newServer(name string, conns int, timeout time.Duration) *server {
-	s := &server{name: name, seed: serverSeed(name)}
+func newServer(name string, conns int, timeout time.Duration, dialer dialer) *server {
+	s := &server{name: name, seed: serverSeed(name), dialer: dialer}
 	s.lanes.server = s
 	s.lanes.slots = make(chan struct{}, conns)
 	s.lanes.closing = make(chan struct{})
@@ -64,12 +65,12 @@ func (s *server) Each(f func(net.Addr) error) error { return f(s) }
 type servers []*server
 
 // newServers checks all names and reports all faults together.
-func newServers(ctx context.Context, names []string, conns int, timeout time.Duration) (servers, error) {
+func newServers(ctx context.Context, names []string, conns int, timeout time.Duration, dialer dialer) (servers, error) {
 	var list servers
 	var faults []error
 	seen := map[string]bool{}
 	for _, name := range names {
-		s := newServer(name, conns, timeout)
+		s := newServer(name, conns, timeout, dialer)
 		if err := s.check(ctx); err != nil {
 			faults = append(faults, err)
 		}

@@ -66,6 +66,16 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 	t.Run("classic unix socket", func(t *testing.T) {
 		test(t, openFleetOf(t, memcache.Classic, memcachedtest.StartUnix(t).Addr))
 	})
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+		for name, demands := range securities(t) {
+			if name == "plain" {
+				continue
+			}
+			t.Run(protocol.String()+", "+name, func(t *testing.T) {
+				test(t, openConfig(t, secured(t, demands, memcache.Config{Servers: []string{startServer(t, demands).Addr}, Protocol: protocol})))
+			})
+		}
+	}
 	t.Run("embedded, started", func(t *testing.T) {
 		test(t, startedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})})
 	})
