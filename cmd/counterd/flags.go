@@ -36,6 +36,7 @@ type settings struct {
 	listen    string
 	rules     string
 	memcached serverList
+	security  security
 	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
@@ -125,6 +126,7 @@ Examples:
   counterd
   counterd -listen :8080 -memcached 10.0.0.1:11211,10.0.0.2:11211
   counterd -rules rules.yaml -memcached /run/memcached.sock -log json
+  counterd -memcached cache.example:11211 -memcached-tls -memcached-ca ca.pem -memcached-auth /run/secrets/memcached
 `
 
 // parseServe reads the flags of the server and checks them.
@@ -134,6 +136,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve on")
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
 	flags.Var(&s.memcached, "memcached", "`servers`, host:port or socket paths, comma-separated; none: the embedded store")
+	s.security.addFlags(flags)
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, "`copies` of each counter; this version keeps 1")
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
@@ -158,7 +161,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
 	}
-	return s, nil
+	return s, s.security.check(s.memcached)
 }
 
 // flagSet is a set of flags with its help. What is wrong with arguments is said
@@ -174,13 +177,15 @@ func newFlags(name string, stdout io.Writer, usage, examples string) flagSet {
 	flags.Usage = func() {}
 	return flagSet{flags, func() {
 		fmt.Fprint(stdout, usage)
+		width := 0
+		flags.VisitAll(func(f *flag.Flag) { width = max(width, len(f.Name)) })
 		flags.VisitAll(func(f *flag.Flag) {
 			value, text := flag.UnquoteUsage(f)
-			fmt.Fprintf(stdout, "  -%-10s %-10s %s", f.Name, value, text)
+			fmt.Fprintf(stdout, "  -%-*s %-8s %s", width, f.Name, value, text)
 			if f.DefValue != "" {
 				fmt.Fprintf(stdout, " (default %s)", f.DefValue)
 			}
-			fmt.Fprintf(stdout, "\n  %-11s %-10s %s\n", "", "", envName(f.Name))
+			fmt.Fprintf(stdout, "\n  %-*s %-8s %s\n", width+1, "", "", envName(f.Name))
 		})
 		fmt.Fprint(stdout, examples)
 	}}
@@ -189,7 +194,7 @@ func newFlags(name string, stdout io.Writer, usage, examples string) flagSet {
 const envPrefix = "COUNTERD"
 
 func envName(flagName string) string {
-	return envPrefix + "_" + strings.ToUpper(flagName)
+	return envPrefix + "_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
 // parse reads arguments, and the environment for what they leave out.

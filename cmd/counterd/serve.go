@@ -126,12 +126,15 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 			"max_bytes", memcache.DefaultMaxBytes)
 		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
-	fleet, err := memcache.NewFleet(ctx, memcache.Config{
+	config := memcache.Config{
 		Servers: s.memcached, Timeout: s.timeout, Protocol: s.protocol,
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
-	})
+	}
+	s.security.apply(&config)
+	s.security.warn(s.memcached, log)
+	fleet, err := memcache.NewFleet(ctx, config)
 	if err != nil {
 		return store{}, err
 	}
@@ -140,6 +143,6 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
 		}
 	}
-	log.Info("memcached store", "servers", s.memcached.String(), "protocol", s.protocol.String(), "timeout", s.timeout)
+	log.Info("memcached store", "servers", s.memcached.String(), "protocol", s.protocol.String(), "tls", s.security.tls, "timeout", s.timeout)
 	return store{fleet, fleet.Ping, fleet.Close}, nil
 }
