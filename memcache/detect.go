@@ -24,8 +24,7 @@ const (
 
 // dial opens a connection.
 func (s *server) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	dialer := net.Dialer{Deadline: deadline}
-	return dialer.DialContext(ctx, s.Network(), s.name)
+	return s.dialer.dial(ctx, s.Network(), s.name, deadline)
 }
 
 // dialMeta opens a connection and makes sure that the other side knows the meta
@@ -69,6 +68,8 @@ func probeMeta(conn net.Conn, deadline time.Time) (refused bool, err error) {
 	}
 	line := strings.TrimSuffix(string(first), "\r\n")
 	switch {
+	case line == unauthenticated: // which a classic one answers too
+		return false, errNoCredentials
 	case line == "ERROR", strings.HasPrefix(line, "CLIENT_ERROR"):
 		return true, fmt.Errorf("the server answered %s to the meta commands", line)
 	case line != "NF Oprb" && line != "HD Oprb":
@@ -101,10 +102,12 @@ func (s *server) probeClassic(ctx context.Context, deadline time.Time) error {
 		return err
 	}
 	if _, err := io.WriteString(conn, classicProbe); err != nil {
-		return err
+		return unanswered(conn, err)
 	}
 	line, err := bufio.NewReaderSize(conn, maxLine).ReadSlice('\n')
 	switch {
+	case err != nil && len(line) == 0:
+		return unanswered(conn, err)
 	case err != nil:
 		return err
 	case string(line) != "END\r\n" && !strings.HasPrefix(string(line), "VALUE "+absentKey+" "):

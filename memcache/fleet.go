@@ -3,6 +3,7 @@ package memcache
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -52,7 +53,15 @@ type Config struct {
 	// Learned is told how a server speaks, Meta or Classic, when that is found out and
 	// whenever it changes, from any goroutine; with Classic nobody asks. nil: nobody is.
 	Learned func(server string, speaks Protocol)
-	Clock   func() time.Time // nil: time.Now
+	// TLS returns how connections are secured; nil: they are not. It is asked for each
+	// connection, so that renewed certificates take effect on those opened after; an
+	// error is that connection's. Where it names no server, a server's certificate has
+	// to be for the host in the server's name. Unix sockets have no TLS.
+	TLS func() (*tls.Config, error)
+	// Credentials returns what servers are told that demand a user and a password; nil:
+	// nothing. It is asked for each connection, too.
+	Credentials func() (Credentials, error)
+	Clock       func() time.Time // nil: time.Now
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
@@ -63,6 +72,7 @@ type Fleet struct {
 	replicas int
 	timeout  time.Duration
 	protocol Protocol
+	dialer   dialer
 	clock    func() time.Time // or nil
 	set      *copies.Set
 	closed   atomic.Bool
@@ -89,6 +99,10 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)
 	f := &Fleet{config: config, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
+	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
+	if err := f.dialer.check(); err != nil {
+		return nil, err
+	}
 	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
@@ -131,7 +145,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 }
 
 func (f *Fleet) newServer(name string) *server {
-	s := newServer(name, f.config.Conns, f.timeout)
+	s := newServer(name, f.config.Conns, f.timeout, f.dialer)
 	s.fleet = f
 	s.learned = f.config.Learned
 	return s
@@ -392,7 +406,7 @@ func (f *Fleet) ping(ctx context.Context, name string) error {
 	if f.closed.Load() {
 		return ErrClosed
 	}
-	anew := newServer(name, 1, f.timeout)
+	anew := newServer(name, 1, f.timeout, f.dialer)
 	deadline := time.Now().Add(f.timeout)
 	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
 		deadline = end

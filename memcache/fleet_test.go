@@ -247,9 +247,8 @@ func TestWhatIsNoNumberIsAnError(t *testing.T) {
 }
 
 func TestAServerThatComesBack(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		fleet := openConfig(t, config)
 		add(t, fleet, "a", 1, 1)
 		server.Stop()
 		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
@@ -269,9 +268,8 @@ func TestAServerThatComesBack(t *testing.T) {
 // Connections that a server closed while they were idle cost nobody an error: not
 // after a restart, not where idle ones are cut.
 func TestConnectionsThatWereCutWhileIdle(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		fleet := openConfig(t, config)
 		burst := func() {
 			var running sync.WaitGroup
 			for range 32 {
@@ -303,9 +301,8 @@ func TestAClosedFleet(t *testing.T) {
 // Connections are kept: a burst of trips makes as many as run at once, and the
 // next burst makes none.
 func TestConnectionsAreKept(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		fleet := openConfig(t, config)
 		burst := func() {
 			var running sync.WaitGroup
 			for range 64 {

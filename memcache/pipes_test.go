@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"strconv"
@@ -41,8 +42,26 @@ func BenchmarkPipes(b *testing.B) {
 	}
 }
 
+// BenchmarkTLS measures what TLS costs a trip.
+func BenchmarkTLS(b *testing.B) {
+	authority := memcachedtest.NewAuthority(b)
+	for _, callers := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("plain/callers=%d", callers), func(b *testing.B) {
+			benchmarkTrips(b, Config{Protocol: Meta}, callers)
+		})
+		b.Run(fmt.Sprintf("TLS/callers=%d", callers), func(b *testing.B) {
+			server := memcachedtest.StartSecure(b, memcachedtest.Security{Authority: authority})
+			config := Config{Protocol: Meta, TLS: func() (*tls.Config, error) { return authority.Client(), nil }}
+			benchmarkTripsOn(b, server, config, callers)
+		})
+	}
+}
+
 func benchmarkTrips(b *testing.B, config Config, callers int) {
-	server := memcachedtest.Start(b)
+	benchmarkTripsOn(b, memcachedtest.Start(b), config, callers)
+}
+
+func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config, callers int) {
 	config.Servers, config.Timeout = []string{server.Addr}, 10*time.Second
 	fleet, err := NewFleet(b.Context(), config)
 	require.NoError(b, err)

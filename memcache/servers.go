@@ -14,10 +14,11 @@ import (
 // dials, and the ServerSelector that sends every key there: which server has a
 // counter is decided once for a trip, not for each of its keys.
 type server struct {
-	fleet *Fleet
-	name  string // as configured: the address, and the server's part in placement
-	lanes lanes  // connections of the classic path
-	pipes *pipes // connections of the meta path
+	fleet  *Fleet
+	name   string // as configured: the address, and the server's part in placement
+	dialer dialer
+	lanes  lanes  // connections of the classic path
+	pipes  *pipes // connections of the meta path
 
 	// What is known of the commands it speaks.
 	classicSince atomic.Int64 // when it last was found to be a classic server
@@ -27,8 +28,8 @@ type server struct {
 	learned      func(server string, speaks Protocol)
 }
 
-func newServer(name string, conns int, timeout time.Duration) *server {
-	s := &server{name: name}
+func newServer(name string, conns int, timeout time.Duration, dialer dialer) *server {
+	s := &server{name: name, dialer: dialer}
 	s.lanes.server = s
 	s.lanes.slots = make(chan struct{}, conns)
 	s.lanes.closing = make(chan struct{})

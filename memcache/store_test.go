@@ -87,6 +87,16 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 	t.Run("two copies, started", func(t *testing.T) {
 		test(t, startedStore{openCopies(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
 	})
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+		for name, demands := range securities(t) {
+			if name == "plain" {
+				continue
+			}
+			t.Run(protocol.String()+", "+name, func(t *testing.T) {
+				test(t, openConfig(t, secured(t, demands, memcache.Config{Servers: []string{startServer(t, demands).Addr}, Protocol: protocol})))
+			})
+		}
+	}
 	t.Run("embedded, started", func(t *testing.T) {
 		test(t, startedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})})
 	})

@@ -230,6 +230,10 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		{"-memcached", "aws:my.cfg.example"}, {"-memcached", "aws:my.cfg.example:0"}, {"-memcached", "srv:cache.internal:11211"},
 		{"-memcached-file", ""}, {"-memcached-file", "servers", "-memcached", "10.0.0.1:11211"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", "servers", "-memcached", "10.0.0.1:11211"},
+		{"-memcached-tls"}, {"-memcached-auth", "/x"}, {"-memcached-tls", "-memcached", "/run/a.sock"}, {"-memcached-tls=maybe", "-memcached", "a:1"},
+		{"-memcached", "a:1", "-memcached-ca", "/x"}, {"-memcached", "a:1", "-memcached-cert", "/x", "-memcached-key", "/x"},
+		{"-memcached", "a:1", "-memcached-server-name", "x"}, {"-memcached", "a:1", "-memcached-tls", "-memcached-key", "/x"},
+		{"-memcached", "a:1", "-memcached-tls", "-memcached-cert", "/x"},
 		{"-version", "more"}, {"help", "unknown"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "localhost"},
 		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
@@ -260,6 +264,11 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 		{"-listen", taken.Addr().String()},
 		{"-memcached", "counterd-test.invalid:11211"},
 		{"-memcached", "counterd-test.invalid:11211,counterd-test-2.invalid:11211"},
+		{"-memcached", "127.0.0.1:1", "-memcached-tls", "-memcached-ca", "/nowhere/ca"},
+		{"-memcached", "127.0.0.1:1", "-memcached-tls", "-memcached-ca", os.Args[0]},
+		{"-memcached", "127.0.0.1:1", "-memcached-tls", "-memcached-cert", "/nowhere/cert", "-memcached-key", "/nowhere/key"},
+		{"-memcached", "127.0.0.1:1", "-memcached-auth", "/nowhere/auth"},
+		{"-memcached", "127.0.0.1:1", "-memcached-auth", os.Args[0]},
 		{"-rules", filepath.Join(t.TempDir(), "missing.yaml")},
 		{"-memcached-file", filepath.Join(t.TempDir(), "missing")},
 		{"-memcached-file", wrong},
@@ -327,7 +336,8 @@ func TestHelp(t *testing.T) {
 	}
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
-	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log"} {
+	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log",
+		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))
 	}

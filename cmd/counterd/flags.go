@@ -35,6 +35,7 @@ type settings struct {
 	listen    string
 	rules     string
 	memcached fleetServers
+	security  security
 	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
@@ -80,6 +81,7 @@ Examples:
   counterd -memcached dns:cache.internal:11211
   counterd -memcached aws:my.cfg.use1.cache.amazonaws.com:11211
   counterd -memcached-file /etc/counterd/servers
+  counterd -memcached cache.example:11211 -memcached-tls -memcached-ca ca.pem -memcached-auth /run/secrets/memcached
 `
 
 // parseServe reads the flags of the server and checks them.
@@ -89,6 +91,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve on")
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
 	s.memcached.register(flags, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint tells; none: the embedded store")
+	s.security.addFlags(flags)
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
@@ -118,7 +121,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
 	}
-	return s, nil
+	return s, s.security.check(s.memcached)
 }
 
 // flagSet is a set of flags with its help. What is wrong with arguments is said
@@ -134,13 +137,15 @@ func newFlags(name string, stdout io.Writer, usage, examples string) flagSet {
 	flags.Usage = func() {}
 	return flagSet{flags, func() {
 		fmt.Fprint(stdout, usage)
+		width := 0
+		flags.VisitAll(func(f *flag.Flag) { width = max(width, len(f.Name)) })
 		flags.VisitAll(func(f *flag.Flag) {
 			value, text := flag.UnquoteUsage(f)
-			fmt.Fprintf(stdout, "  -%-14s %-10s %s", f.Name, value, text)
+			fmt.Fprintf(stdout, "  -%-*s %-8s %s", width, f.Name, value, text)
 			if f.DefValue != "" {
 				fmt.Fprintf(stdout, " (default %s)", f.DefValue)
 			}
-			fmt.Fprintf(stdout, "\n  %-15s %-10s %s\n", "", "", envName(f.Name))
+			fmt.Fprintf(stdout, "\n  %-*s %-8s %s\n", width+1, "", "", envName(f.Name))
 		})
 		fmt.Fprint(stdout, examples)
 	}}

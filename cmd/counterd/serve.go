@@ -151,12 +151,15 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 
 // openFleet returns the fleet of the servers that were found.
 func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logger) (*memcache.Fleet, error) {
-	fleet, err := memcache.NewFleet(ctx, memcache.Config{
+	config := memcache.Config{
 		Servers: servers, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
-	})
+	}
+	s.security.apply(&config)
+	s.security.warn(servers, log)
+	fleet, err := memcache.NewFleet(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +168,6 @@ func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logg
 			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
 		}
 	}
-	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "timeout", s.timeout)
+	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "tls", s.security.tls, "timeout", s.timeout)
 	return fleet, nil
 }

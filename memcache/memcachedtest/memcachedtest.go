@@ -3,6 +3,7 @@ package memcachedtest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -19,20 +20,28 @@ const startTimeout = 10 * time.Second
 
 // Server is a running Memcached server.
 type Server struct {
-	Addr string // host:port, or the path of its socket
+	Addr     string // host:port, or the path of its socket
+	AuthFile string // the users that it takes; empty: everybody
 
-	args    []string
-	tb      testing.TB
-	process *os.Process
-	stop    func()
+	args     []string
+	tb       testing.TB
+	process  *os.Process
+	stop     func()
+	security Security
+	client   *tls.Config // for Ask; nil: no TLS
 }
 
 // Start runs a server on a free loopback port until the test ends. Further
 // arguments go to memcached. Where there is no memcached the test fails.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	return (&Server{tb: tb}).start(args)
+}
+
+func (s *Server) start(args []string) *Server {
+	s.tb.Helper()
 	for range 20 {
-		s := &Server{Addr: freeAddr(tb), tb: tb}
+		s.Addr = freeAddr(s.tb)
 		_, port, _ := net.SplitHostPort(s.Addr)
 		s.args = append([]string{"-l", "127.0.0.1", "-p", port}, args...)
 		if s.run() {
@@ -40,7 +49,7 @@ func Start(tb testing.TB, args ...string) *Server {
 		}
 		// Somebody else took the port in between.
 	}
-	tb.Fatal("memcachedtest: memcached does not start")
+	s.tb.Fatal("memcachedtest: memcached does not start")
 	return nil
 }
 
@@ -141,12 +150,11 @@ func (s *Server) Stats(section string) map[string]string {
 // for commands that have none, the first.
 func (s *Server) Ask(command string) []string {
 	s.tb.Helper()
-	conn, err := net.DialTimeout(s.network(), s.Addr, startTimeout)
+	conn, err := s.dial()
 	if err != nil {
 		s.tb.Fatalf("memcachedtest: %v", err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(startTimeout))
 	fmt.Fprintf(conn, "%s\r\n", command)
 	long := strings.HasPrefix(command, "stats") || strings.HasPrefix(command, "get") || strings.HasPrefix(command, "lru_crawler metadump")
 	var lines []string
