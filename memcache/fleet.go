@@ -39,7 +39,14 @@ type Config struct {
 	// Learned is told how a server speaks, Meta or Classic, when that is found out and
 	// whenever it changes, from any goroutine; with Classic nobody asks. nil: nobody is.
 	Learned func(server string, speaks Protocol)
+	// Changed is told what has become of a server, and how it is then, from any
+	// goroutine; it must not call Close. nil: nobody is.
+	Changed func(Change, ServerHealth)
 	Clock   func() time.Time // nil: time.Now
+
+	// For tests.
+	dialer func(context.Context, time.Time) (net.Conn, error)
+	pace   time.Duration
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
@@ -51,6 +58,7 @@ type Fleet struct {
 	protocol Protocol
 	clock    func() time.Time // or nil
 	closed   atomic.Bool
+	memories memories
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -70,7 +78,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, err
 	}
 	for _, s := range f.servers {
-		s.learned = config.Learned
+		s.belong(f, config)
 	}
 	return f, nil
 }
@@ -104,10 +112,11 @@ func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint6
 	if e.meta {
 		landed, err = e.metaTrip(by, adds, expires, reads, values)
 		if !e.turnsClassic(err) {
-			return landed, err
+			return landed, e.ended(err)
 		}
 	}
-	return e.classicTrip(ctx, by, adds, expires, reads, values)
+	landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
+	return landed, e.ended(err)
 }
 
 // Start begins a Trip and does not wait for it: wait does. On the meta path many trips of
@@ -130,15 +139,15 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 			defer close(ended)
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
 		}()
-		return func() (int, error) { <-ended; return landed, err }
+		return func() (int, error) { <-ended; return landed, e.ended(err) }
 	}
 	c := e.metaStart(by, adds, expires, reads)
 	return func() (int, error) {
 		landed, err := e.metaEnd(c, by, adds, values)
 		if e.turnsClassic(err) {
-			return e.classicTrip(ctx, by, adds, expires, reads, values)
+			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
 		}
-		return landed, err
+		return landed, e.ended(err)
 	}
 }
 
@@ -150,10 +159,10 @@ func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, buckets 
 	}
 	if e.meta {
 		if err := e.metaTakeBack(by, buckets); !e.turnsClassic(err) {
-			return err
+			return e.ended(err)
 		}
 	}
-	return e.classicTakeBack(ctx, by, buckets)
+	return e.ended(e.classicTakeBack(ctx, by, buckets))
 }
 
 // Delete removes buckets of one counter, in their order.
@@ -164,10 +173,10 @@ func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) er
 	}
 	if e.meta {
 		if err := e.metaDelete(buckets); !e.turnsClassic(err) {
-			return err
+			return e.ended(err)
 		}
 	}
-	return e.classicDelete(ctx, buckets)
+	return e.ended(e.classicDelete(ctx, buckets))
 }
 
 // exchange is one call of the fleet: the counter, its server, how it is spoken to,
@@ -197,6 +206,9 @@ func (f *Fleet) begin(ctx context.Context, counter string) (exchange, error) {
 	if err := ctx.Err(); err != nil {
 		return e, e.server.wrap(err)
 	}
+	if err := e.server.admit(); err != nil {
+		return e, err
+	}
 	e.deadline = e.now + int64(f.timeout)
 	if end, bounded := ctx.Deadline(); bounded {
 		e.deadline = min(e.deadline, instant(end))
@@ -221,12 +233,13 @@ func (e *exchange) turnsClassic(err error) bool {
 }
 
 // Ping asks every server whether it is there, side by side and each on a new
-// connection, and returns for each, by its name, nil or why not.
+// connection, and returns for each, by its name, nil or why not. What they remember is
+// known then.
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	answers := make([]error, len(f.servers))
 	var pings sync.WaitGroup
 	for i, s := range f.servers {
-		pings.Go(func() { answers[i] = f.ping(ctx, s.name) })
+		pings.Go(func() { answers[i] = f.ping(ctx, s) })
 	}
 	pings.Wait()
 	byName := make(map[string]error, len(answers))
@@ -236,11 +249,12 @@ func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	return byName
 }
 
-func (f *Fleet) ping(ctx context.Context, name string) error {
+func (f *Fleet) ping(ctx context.Context, s *server) error {
 	if f.closed.Load() {
 		return ErrClosed
 	}
-	anew := newServer(name, 1, f.timeout)
+	anew := newServer(s.name, 1, f.timeout)
+	anew.dialer = s.dialer
 	deadline := time.Now().Add(f.timeout)
 	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
 		deadline = end
@@ -255,12 +269,15 @@ func (f *Fleet) ping(ctx context.Context, name string) error {
 	} else {
 		err = anew.do(ctx, deadline, f.timeout, (*gomemcache.Client).Ping)
 	}
+	if admitted := s.admit(); err == nil && admitted == nil && s.pace > 0 {
+		_ = s.look(ctx, deadline) // it is there, whatever comes of that
+	}
 	return errors.Join(err, anew.close())
 }
 
 // wrap names the server in an error.
 func (s *server) wrap(err error) error {
-	if err == nil || errors.Is(err, ErrClosed) {
+	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrDown) {
 		return err
 	}
 	return fmt.Errorf("memcache: server %s: %w", s.name, err)
