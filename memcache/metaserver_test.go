@@ -39,7 +39,8 @@ func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) s
 			case "mn":
 				text = "MN\r\n"
 			case "stats":
-				text = "ERROR\r\n"
+				// Nothing is sent behind it: so it is answered by hanging up, as some proxies do.
+				return
 			case "get counterd:memory":
 				text = aMarker
 			default:
