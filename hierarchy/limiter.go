@@ -69,6 +69,7 @@ type Limiter struct {
 	grace   time.Duration
 	timeout time.Duration
 	report  func(error)
+	memory  Rememberer   // the store, where it is one, or nil
 	stamp   atomic.Int64 // the last one given
 	denials *denials
 	lines   *lines
@@ -108,6 +109,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
 	}
+	l.memory, _ = l.store.(Rememberer)
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)
 	l.open = openSeconds(l.grace)

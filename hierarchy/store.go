@@ -45,3 +45,13 @@ type Starter interface {
 	// has returned the slices are the trip's.
 	Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error))
 }
+
+// Rememberer is a Store that may lose what it has kept, and knows when it has. A Limiter
+// makes use of it to say which limits were decided on less than a whole window.
+type Rememberer interface {
+	Store
+	// Since returns the Unix second since which nothing of the counter was lost; 0: as
+	// far as is known nothing ever was. It is asked for every decision, after its trips,
+	// and asks nobody.
+	Since(counter string) int64
+}

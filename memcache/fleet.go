@@ -234,7 +234,7 @@ func (e *exchange) turnsClassic(err error) bool {
 
 // Ping asks every server whether it is there, side by side and each on a new
 // connection, and returns for each, by its name, nil or why not. What they remember is
-// known then.
+// known then, and one that does not answer is down.
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	answers := make([]error, len(f.servers))
 	var pings sync.WaitGroup
@@ -255,7 +255,8 @@ func (f *Fleet) ping(ctx context.Context, s *server) error {
 	}
 	anew := newServer(s.name, 1, f.timeout)
 	anew.dialer = s.dialer
-	deadline := time.Now().Add(f.timeout)
+	began := time.Now()
+	deadline := began.Add(f.timeout)
 	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
 		deadline = end
 	}
@@ -269,8 +270,12 @@ func (f *Fleet) ping(ctx context.Context, s *server) error {
 	} else {
 		err = anew.do(ctx, deadline, f.timeout, (*gomemcache.Client).Ping)
 	}
-	if admitted := s.admit(); err == nil && admitted == nil && s.pace > 0 {
+	switch admitted := s.admit(); {
+	case admitted != nil:
+	case err == nil && s.pace > 0:
 		_ = s.look(ctx, deadline) // it is there, whatever comes of that
+	case err != nil && isOutage(err) && deadline.Sub(began) >= f.timeout/2:
+		s.open(err)
 	}
 	return errors.Join(err, anew.close())
 }

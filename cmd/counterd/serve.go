@@ -50,8 +50,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		Rules:    rules.Rules,
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, Cache: cache}),
 		Limiter:  limiter,
-		Ping:     store.ping,
-		Metrics:  newMetrics(rules),
+		Servers:  store.servers(),
+		Metrics:  newMetrics(rules, store.health),
 		Log:      log,
 	}), log)
 	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
@@ -115,8 +115,8 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 // store is a hierarchy.Store with what the process around it needs.
 type store struct {
 	hierarchy.Store
-	ping  func(context.Context) map[string]error // nil: always there
-	close func() error
+	health func() []memcache.ServerHealth // nil: it has no servers
+	close  func() error
 }
 
 // openStore returns the store that the settings name.
@@ -131,6 +131,7 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
+		Changed: changesTo(log),
 	})
 	if err != nil {
 		return store{}, err
@@ -141,5 +142,5 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 		}
 	}
 	log.Info("memcached store", "servers", s.memcached.String(), "protocol", s.protocol.String(), "timeout", s.timeout)
-	return store{fleet, fleet.Ping, fleet.Close}, nil
+	return store{fleet, fleet.Health, fleet.Close}, nil
 }
