@@ -237,6 +237,9 @@ func (f *flush) forgotten(u *use) bool {
 	if f.l.memory == nil || u.claim.local && u.check.rule.OnError == events.OnErrorLocal {
 		return false
 	}
-	since := f.l.memory.Since(u.claim.id)
-	return since != 0 && u.check.span.edge.First <= since+f.l.ahead
+	c := u.claim
+	if !c.heard {
+		c.since, c.heard = f.l.memory.Since(c.id), true
+	}
+	return c.since != 0 && u.check.span.edge.First <= c.since+f.l.ahead
 }
