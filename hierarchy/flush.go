@@ -99,6 +99,8 @@ type claim struct {
 	wait   func() (landed int, err error) // for the trip that is under way
 	taken  int64                          // of what the flush added, what stays
 	stuck  bool                           // what should have been taken back was not
+	since  int64                          // since when the shared store has lost nothing of it
+	heard  bool                           // that is known
 	marked uint64
 }
 

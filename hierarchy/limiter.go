@@ -70,6 +70,7 @@ type Limiter struct {
 	grace   time.Duration
 	timeout time.Duration
 	report  func(error)
+	memory  Rememberer   // the store, where it is one, or nil
 	stamp   atomic.Int64 // the last one given
 	denials *denials
 	lines   *lines
@@ -112,6 +113,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if copier, ok := l.store.(Copier); ok {
 		l.copied = copier.Replicas() > 1
 	}
+	l.memory, _ = l.store.(Rememberer)
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)
 	l.open = openSeconds(l.grace)

@@ -270,7 +270,7 @@ func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
 		}
 	})
 	trip := func(changed []byte) {
-		fleet, err := NewFleet(t.Context(), Config{Servers: []string{listener.Addr().String()}, Timeout: 20 * time.Second})
+		fleet, err := NewFleet(t.Context(), Unwatched(Config{Servers: []string{listener.Addr().String()}, Timeout: 20 * time.Second}))
 		require.NoError(t, err)
 		answers <- changed
 		values := make([]int64, 3)

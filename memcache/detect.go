@@ -24,6 +24,9 @@ const (
 
 // dial opens a connection.
 func (s *server) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	if s.dialing != nil {
+		return s.dialing(ctx, deadline)
+	}
 	return s.dialer.dial(ctx, s.Network(), s.name, deadline)
 }
 
@@ -39,6 +42,13 @@ func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, er
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
 	refused, err := probeMeta(conn, deadline)
+	if err == nil {
+		// Before anything else is asked: whoever uses the connection knows.
+		refused, err = false, s.recollect(conn)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
 	if err == nil {
 		return conn, nil
 	}
@@ -82,7 +92,7 @@ func probeMeta(conn net.Conn, deadline time.Time) (refused bool, err error) {
 	if string(second) != "MN\r\n" || answers.Buffered() > 0 {
 		return false, fmt.Errorf("asked for the meta commands: %w", nonsense(second))
 	}
-	return false, conn.SetDeadline(time.Time{})
+	return false, nil
 }
 
 func hungUp(err error) bool {
@@ -171,6 +181,7 @@ func (s *server) tell(speaks Protocol) {
 // reconnected notes that a classic connection was opened anew: there may be another
 // server behind it.
 func (s *server) reconnected() {
+	s.poke()
 	now := instant(time.Now())
 	if s.classicUntil.Load() != 0 && now-s.classicSince.Load() > int64(classicReconnect) {
 		s.classicUntil.Store(min(now, s.classicUntil.Load()))

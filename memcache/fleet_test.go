@@ -97,7 +97,7 @@ func TestPlaceIsEvenAndMovesLittle(t *testing.T) {
 	assert.InEpsilon(t, counters/(n+1), moved, 0.1)
 }
 
-// fakeServer answers each command line by a function: no answer where that
+// fakeServer answers each command line of a trip by a function: no answer where that
 // returns none, and an end of the connection where it returns false.
 func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
 	t.Helper()
@@ -115,7 +115,16 @@ func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
 			conns.Go(func() {
 				defer conn.Close()
 				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					text, more := answer(lines.Text())
+					var text string
+					more := true
+					switch line := lines.Text(); line {
+					case "stats":
+						text = "ERROR\r\n"
+					case "get counterd:memory":
+						text = aMarker
+					default:
+						text, more = answer(line)
+					}
 					if _, err := conn.Write([]byte(text)); err != nil || !more {
 						return
 					}
@@ -261,6 +270,7 @@ func TestAServerThatComesBack(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, server.Addr, name)
 		}
+		require.Eventually(t, func() bool { return fleet.Health()[0].Up }, patience, time.Millisecond)
 		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
 	})
 }

@@ -34,8 +34,8 @@ func newLane(s *server) *lane {
 	return l
 }
 
-func (l *lane) dial(_ context.Context, network, address string) (net.Conn, error) {
-	conn, err := l.server.dialer.dial(context.Background(), network, address, l.deadline)
+func (l *lane) dial(context.Context, string, string) (net.Conn, error) {
+	conn, err := l.server.dial(context.Background(), l.deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (l *lane) dial(_ context.Context, network, address string) (net.Conn, error
 func (l *lane) run(trip func(*gomemcache.Client) error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = errors.Join(fmt.Errorf("the answer makes no sense: %v", cause), l.client.Close())
+			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.client.Close())
 		}
 	}()
 	return trip(l.client)

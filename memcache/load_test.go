@@ -171,6 +171,10 @@ func TestAServerThatIsKilledUnderLoad(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			server.Restart()
 		}
+		require.Eventually(t, func() bool { // a probe has found it
+			_, err := fleet.Trip(context.Background(), "back", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			return err == nil
+		}, patience, time.Millisecond)
 		back.Store(true)
 		assert.Eventually(t, func() bool { // connecting anew may take a while
 			for caller := range kept {

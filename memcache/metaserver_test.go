@@ -17,8 +17,11 @@ import (
 
 const probe = "ma counterd:none MD D1 Oprb"
 
-// fakeMeta is a server that knows the meta commands: it answers the probe, and
-// every other line by a function as fakeServer does. A connection is told apart by
+// aMarker is what fakes answer to the question for it.
+const aMarker = "VALUE counterd:memory 0 27\r\n1700000000 0123456789abcdef\r\nEND\r\n"
+
+// fakeMeta is a server that knows the meta commands: it answers the probe and
+// what is asked beside trips, and every other line by a function as fakeServer does. A connection is told apart by
 // its number.
 func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) string {
 	t.Helper()
@@ -35,6 +38,11 @@ func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) s
 				text = "NF Oprb\r\n"
 			case "mn":
 				text = "MN\r\n"
+			case "stats":
+				// Nothing is sent behind it: so it is answered by hanging up, as some proxies do.
+				return
+			case "get counterd:memory":
+				text = aMarker
 			default:
 				text, more = answer(number, line)
 			}
@@ -104,6 +112,12 @@ func openConfig(t *testing.T, config memcache.Config) *memcache.Fleet {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
 	return fleet
+}
+
+// openUnwatched opens a fleet for tests that count what comes to a server.
+func openUnwatched(t *testing.T, config memcache.Config) *memcache.Fleet {
+	t.Helper()
+	return openConfig(t, memcache.Unwatched(config))
 }
 
 // bounded fails the test where f does not come back.

@@ -67,8 +67,8 @@ func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config,
 	require.NoError(b, err)
 	defer fleet.Close()
 	for _, s := range fleet.servers { // also beyond the bound that it measures
-		if config.Protocol == Meta && config.Conns > len(s.pipes.list) {
-			s.pipes = newPipes(s, config.Conns, fleet.timeout)
+		for config.Protocol == Meta && len(s.pipes.list) < config.Conns {
+			s.pipes.list = append(s.pipes.list, newPipe(s.pipes))
 		}
 	}
 	counters := make([]string, 10_000)

@@ -394,7 +394,7 @@ func TestItemsFitTheSmallestChunk(t *testing.T) {
 func TestAReadIsOneMultiGetOnOneServer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t), memcachedtest.Start(t)}
-		fleet := openFleetOf(t, protocol, servers[0].Addr, servers[1].Addr, servers[2].Addr)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{servers[0].Addr, servers[1].Addr, servers[2].Addr}, Protocol: protocol})
 		buckets := make([]uint64, 142)
 		for i := range buckets {
 			buckets[i] = uint64(i)

@@ -52,8 +52,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		Rules:    rules.Rules,
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, Cache: cache}),
 		Limiter:  limiter,
-		Ping:     store.ping,
-		Metrics:  newMetrics(rules),
+		Servers:  store.servers(),
+		Metrics:  newMetrics(rules, store.health),
 		Log:      log,
 	}), log)
 	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
@@ -117,8 +117,8 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 // store is a hierarchy.Store with what the process around it needs.
 type store struct {
 	hierarchy.Store
-	ping  func(context.Context) map[string]error // nil: always there
-	close func() error
+	health func() []memcache.ServerHealth // nil: it has no servers
+	close  func() error
 }
 
 // openStore returns the store that the settings name.
@@ -139,11 +139,11 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 		return store{}, err
 	}
 	if _, fixed := source.(discovery.Static); fixed {
-		return store{fleet, fleet.Ping, fleet.Close}, nil
+		return store{fleet, fleet.Health, fleet.Close}, nil
 	}
 	log.Info("the memcached servers are followed", "from", s.memcached.place())
 	follower := followServers(source, s.memcached.place(), servers, fleet.SetServers, log)
-	return store{fleet, fleet.Ping, func() error {
+	return store{fleet, fleet.Health, func() error {
 		follower.Close()
 		return fleet.Close()
 	}}, nil
@@ -156,6 +156,7 @@ func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logg
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
+		Changed: changesTo(log),
 	}
 	s.security.apply(&config)
 	s.security.warn(servers, log)
