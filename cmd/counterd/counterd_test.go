@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/memcache"
@@ -198,6 +199,7 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	t.Setenv("COUNTERD_MEMCACHED", "127.0.0.1:1, /run/x.sock")
 	t.Setenv("COUNTERD_TIMEOUT", "50ms")
 	t.Setenv("COUNTERD_PROTOCOL", "classic")
+	t.Setenv("COUNTERD_MAX_PENDING", "17")
 	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, "json", s.log)
@@ -205,6 +207,8 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	assert.Equal(t, 60*time.Millisecond, s.timeout, "a flag goes before the environment")
 	assert.Equal(t, "127.0.0.1:8080", s.listen)
 	assert.Equal(t, memcache.Classic, s.protocol)
+	assert.Equal(t, 17, s.pending)
+	assert.Equal(t, api.DefaultMaxConnections, s.conns)
 	s, err = parseServe([]string{"-protocol", "meta"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, memcache.Meta, s.protocol)
@@ -220,6 +224,7 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		{"-memcached", "127.0.0.1:0"}, {"-memcached", "127.0.0.1:65536"}, {"-memcached", "127.0.0.1:no-such-port"}, {"-memcached", "::1:11211"},
 		{"-memcached", "127.0.0.1:11211,127.0.0.1:11211"}, {"-memcached", "/run/a.sock, /run/a.sock"}, {"-memcached", "a\nb"},
 		{"-memcached", "unix:///run/memcached.sock"}, {"-memcached", "tcp://127.0.0.1:11211"},
+		{"-max-pending", "0"}, {"-max-pending", "-1"}, {"-max-pending", "many"}, {"-max-connections", "0"}, {"-max-connections", "-1"},
 		{"-version", "more"}, {"help", "unknown"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "localhost"},
 		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
@@ -307,9 +312,10 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, stdout.String(), "Usage:", "%q", args)
 		assert.Empty(t, stderr.String(), "%q", args)
 	}
+	assert.Equal(t, "COUNTERD_MAX_PENDING", envName("max-pending"))
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
-	for _, name := range []string{"listen", "rules", "memcached", "protocol", "replicas", "timeout", "grace", "log"} {
+	for _, name := range []string{"listen", "rules", "memcached", "protocol", "replicas", "timeout", "grace", "log", "max-pending", "max-connections"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))
 	}
