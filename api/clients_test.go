@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/internal/leaktest"
 )
 
 // clients are what talks to a real server, on real connections.
@@ -37,6 +38,7 @@ func newClients(t *testing.T, h http.Handler, most int) *clients {
 	if h == nil {
 		h = newServer()
 	}
+	leaktest.Check(t)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := &clients{t: t, server: api.NewServer(h, slog.New(slog.DiscardHandler)), listener: api.NewListener(inner, most)}

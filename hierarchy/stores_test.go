@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -54,6 +55,7 @@ func openFleet(tb testing.TB, clock func() time.Time, servers ...string) *memcac
 
 func openFleetOf(tb testing.TB, protocol memcache.Protocol, clock func() time.Time, servers ...string) *memcache.Fleet {
 	tb.Helper()
+	leaktest.Check(tb)
 	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{
 		Protocol: protocol,
 		Servers:  servers,

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -37,6 +38,7 @@ func openFleet(tb testing.TB, servers ...string) *memcache.Fleet {
 
 func openFleetOf(tb testing.TB, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
 	tb.Helper()
+	leaktest.Check(tb)
 	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Protocol: protocol, Timeout: patience})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })

@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -80,6 +81,7 @@ var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{log: &lockedBuffer{}}
+	leaktest.Check(t)
 	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0"}, args...)...)
 	p.Env = append(os.Environ(), asCommand+"=1")
 	p.Stderr = p.log
@@ -246,6 +248,7 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 }
 
 func TestFailuresAtTheStartAreStatus1(t *testing.T) {
+	leaktest.Check(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
