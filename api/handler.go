@@ -43,6 +43,7 @@ type handler struct {
 	Config
 	outage   rate.Sometimes // that hits are refused is logged once a second, not once a request
 	failures sparse.Lines   // so is why, for each cause
+	room     room
 }
 
 // NewHandler returns the HTTP interface.
@@ -64,6 +65,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
+		ConnState:         noteState,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -74,6 +75,7 @@ func openFleetOf(tb testing.TB, protocol memcache.Protocol, clock func() time.Ti
 
 func openConfig(tb testing.TB, config memcache.Config) *memcache.Fleet {
 	tb.Helper()
+	leaktest.Check(tb)
 	config.Timeout = 20 * time.Second // the machine that runs the tests may be busy
 	fleet, err := memcache.NewFleet(context.Background(), config)
 	require.NoError(tb, err)

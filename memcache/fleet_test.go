@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -101,6 +102,7 @@ func TestPlaceIsEvenAndMovesLittle(t *testing.T) {
 // returns none, and an end of the connection where it returns false.
 func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
 	t.Helper()
+	leaktest.Check(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var conns sync.WaitGroup

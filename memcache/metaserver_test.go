@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -56,6 +57,7 @@ func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) s
 // fakeConns serves each connection by a function.
 func fakeConns(t *testing.T, serve func(number int, conn net.Conn)) string {
 	t.Helper()
+	leaktest.Check(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var conns sync.WaitGroup
@@ -108,6 +110,7 @@ func openConfig(t *testing.T, config memcache.Config) *memcache.Fleet {
 	if config.Timeout == 0 {
 		config.Timeout = patience
 	}
+	leaktest.Check(t)
 	fleet, err := memcache.NewFleet(context.Background(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })

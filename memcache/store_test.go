@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -43,6 +44,7 @@ func openFleetOf(tb testing.TB, protocol memcache.Protocol, servers ...string) *
 
 func openCopies(tb testing.TB, replicas int, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
 	tb.Helper()
+	leaktest.Check(tb)
 	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Replicas: replicas, Protocol: protocol, Timeout: patience})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })

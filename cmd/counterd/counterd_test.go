@@ -22,8 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -79,6 +81,7 @@ var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{log: &lockedBuffer{}}
+	leaktest.Check(t)
 	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0"}, args...)...)
 	p.Env = append(os.Environ(), asCommand+"=1")
 	p.Stderr = p.log
@@ -198,6 +201,7 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	t.Setenv("COUNTERD_MEMCACHED", "127.0.0.1:1, /run/x.sock")
 	t.Setenv("COUNTERD_TIMEOUT", "50ms")
 	t.Setenv("COUNTERD_PROTOCOL", "classic")
+	t.Setenv("COUNTERD_MAX_PENDING", "17")
 	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, "json", s.log)
@@ -205,6 +209,8 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	assert.Equal(t, 60*time.Millisecond, s.timeout, "a flag goes before the environment")
 	assert.Equal(t, "127.0.0.1:8080", s.listen)
 	assert.Equal(t, memcache.Classic, s.protocol)
+	assert.Equal(t, 17, s.pending)
+	assert.Equal(t, api.DefaultMaxConnections, s.conns)
 	t.Setenv("COUNTERD_MEMCACHED_FILE", "servers")
 	_, err = parseServe(nil, io.Discard)
 	require.ErrorIs(t, err, errUsage, "one place is enough")
@@ -234,6 +240,7 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		{"-memcached", "a:1", "-memcached-ca", "/x"}, {"-memcached", "a:1", "-memcached-cert", "/x", "-memcached-key", "/x"},
 		{"-memcached", "a:1", "-memcached-server-name", "x"}, {"-memcached", "a:1", "-memcached-tls", "-memcached-key", "/x"},
 		{"-memcached", "a:1", "-memcached-tls", "-memcached-cert", "/x"},
+		{"-max-pending", "0"}, {"-max-pending", "-1"}, {"-max-pending", "many"}, {"-max-connections", "0"}, {"-max-connections", "-1"},
 		{"-version", "more"}, {"help", "unknown"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "localhost"},
 		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
@@ -255,6 +262,7 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 }
 
 func TestFailuresAtTheStartAreStatus1(t *testing.T) {
+	leaktest.Check(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
@@ -334,10 +342,11 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, stdout.String(), "Usage:", "%q", args)
 		assert.Empty(t, stderr.String(), "%q", args)
 	}
+	assert.Equal(t, "COUNTERD_MAX_PENDING", envName("max-pending"))
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
 	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log",
-		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth"} {
+		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "max-pending", "max-connections"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/peterbourgon/ff/v3"
 
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
@@ -40,6 +41,8 @@ type settings struct {
 	replicas  int
 	timeout   time.Duration
 	grace     time.Duration
+	pending   int
+	conns     int
 	log       string
 }
 
@@ -96,6 +99,8 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
+	flags.IntVar(&s.pending, "max-pending", hierarchy.DefaultMaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
+	flags.IntVar(&s.conns, "max-connections", api.DefaultMaxConnections, "`number` of clients' connections; for one more an idle one is closed, or it is a 503")
 	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
 	if err := parse(flags, args); err != nil {
 		return s, err
@@ -118,6 +123,10 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 		return s, usageError(fmt.Sprintf("-grace: %s is not between 1s and %s", s.grace, maxGrace))
 	case s.timeout < time.Millisecond || s.timeout > s.grace/2:
 		return s, usageError(fmt.Sprintf("-timeout: %s is not between 1ms and half the grace, %s", s.timeout, s.grace/2))
+	case s.pending < 1:
+		return s, usageError(fmt.Sprintf("-max-pending: %d is not at least 1", s.pending))
+	case s.conns < 1:
+		return s, usageError(fmt.Sprintf("-max-connections: %d is not at least 1", s.conns))
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
 	}

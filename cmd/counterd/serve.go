@@ -48,17 +48,41 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, MaxPending: s.pending, Cache: cache})
+	bounded := api.NewListener(listener, connections(s.conns, store, log))
 	server := api.NewServer(api.NewHandler(api.Config{
 		Rules:    rules.Rules,
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, Cache: cache}),
+		Counters: counters,
 		Limiter:  limiter,
 		Servers:  store.servers(),
-		Metrics:  newMetrics(rules, store.health),
+		Metrics:  newMetrics(rules, store.health, limiter, counters, bounded),
 		Log:      log,
 	}), log)
 	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
-	return serveUntil(ctx, server, listener, log)
+	return serveUntil(ctx, server, bounded, log)
 }
+
+// connections returns how many connections to take: as many as is said, and as the
+// system has files for.
+func connections(wanted int, store store, log *slog.Logger) int {
+	files := maxFiles()
+	most := files - ownFiles
+	if store.health != nil {
+		most -= filesPerServer * len(store.health())
+	}
+	if wanted <= most {
+		return wanted
+	}
+	most = max(most, 1)
+	log.Warn("fewer connections are taken than -max-connections says: the process may not open as many files",
+		"connections", most, "files", files)
+	return most
+}
+
+const (
+	ownFiles       = 64 // what the process needs besides connections
+	filesPerServer = 68 // connections to a Memcached server
+)
 
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
@@ -71,6 +95,8 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog
 		Grace:   s.grace,
 		Timeout: s.timeout,
 		Cache:   cache,
+
+		MaxPending: s.pending,
 		Report: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)

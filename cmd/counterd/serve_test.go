@@ -20,6 +20,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -59,6 +60,7 @@ func TestShutdownUnderLoadLosesNothing(t *testing.T) {
 // The answer to a request that was in flight when the signal came ends its
 // connection.
 func TestShutdownClosesKeptConnections(t *testing.T) {
+	leaktest.Check(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -104,6 +106,7 @@ func TestTheGraceIsPassedOn(t *testing.T) {
 
 // A store that accepts and says nothing is waited for as long as is said.
 func TestTheTimeoutIsPassedOn(t *testing.T) {
+	leaktest.Check(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var accepting sync.WaitGroup

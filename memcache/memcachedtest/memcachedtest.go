@@ -1,4 +1,5 @@
-// Package memcachedtest runs real Memcached servers for tests.
+// Package memcachedtest runs real Memcached servers for tests, and finds the goroutines
+// that these leave behind.
 package memcachedtest
 
 import (
@@ -13,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/counterd/counterd/internal/leaktest"
 )
 
 // startTimeout is how long a server may take until it answers.
@@ -88,6 +91,7 @@ func (s *Server) Restart() {
 // run reports whether the server came up.
 func (s *Server) run() bool {
 	s.tb.Helper()
+	leaktest.Check(s.tb)
 	path, err := exec.LookPath("memcached")
 	if err != nil {
 		s.tb.Fatal("memcachedtest: this test needs memcached: apt-get install memcached")
