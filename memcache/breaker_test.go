@@ -56,6 +56,7 @@ func TestAKilledServer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
 		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: time.Second})
+		require.NoError(t, fleet.Ping(t.Context())[server.Addr])
 		_, _, err := tripOf(t.Context(), fleet, 1, 1)
 		require.NoError(t, err)
 		server.Stop()

@@ -216,27 +216,30 @@ func (s *server) note(stats ServerStats) {
 // noticed where there is no traffic, a flush where no connection breaks, and that a full
 // server evicts.
 func (s *server) watch(ctx context.Context) {
-	for {
+	// Not at once: the first connections are for those who wait.
+	for pause := min(lookAgain, s.pace); s.rest(ctx, pause); pause = s.pace*3/4 + rand.N(s.pace/2) {
 		if s.up() {
 			s.inspect(ctx)
 		}
-		began := time.Now()
-		pause := time.NewTimer(s.pace*3/4 + rand.N(s.pace/2))
+	}
+}
+
+// rest waits for the pause, or for less where there is reason to look. It reports
+// whether the context goes on.
+func (s *server) rest(ctx context.Context, pause time.Duration) bool {
+	began, timer := time.Now(), time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.pokes:
+		timer.Reset(min(lookAgain, s.pace) - time.Since(began))
 		select {
 		case <-ctx.Done():
-		case <-pause.C:
-		case <-s.pokes:
-			pause.Reset(min(lookAgain, s.pace) - time.Since(began))
-			select {
-			case <-ctx.Done():
-			case <-pause.C:
-			}
-		}
-		pause.Stop()
-		if ctx.Err() != nil {
-			return
+		case <-timer.C:
 		}
 	}
+	return ctx.Err() == nil
 }
 
 // poke has watch look at the server soon.

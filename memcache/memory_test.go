@@ -97,11 +97,13 @@ func TestALossOnTheClassicPath(t *testing.T) {
 	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Classic}, time.Hour))
 	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
 	add(t, fleet, "a", 1, 1)
-	server.Stop()
-	server.Restart()
-	add(t, fleet, "a", 1, 1)
-	told.await(t, "emptied "+server.Addr)
-	assert.NotZero(t, fleet.Since("a"))
+	for range 2 { // once it may be the first look that finds out
+		server.Stop()
+		server.Restart()
+		add(t, fleet, "a", 1, 1)
+		told.await(t, "emptied "+server.Addr)
+		assert.NotZero(t, fleet.Since("a"))
+	}
 }
 
 // Who comes after a restart knows of it by the other servers, and that a server was
@@ -194,13 +196,14 @@ func TestAServerThatEvicts(t *testing.T) {
 // refuses to keep the marker.
 func TestAProxyWithoutStatistics(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		var asked atomic.Int32
+		var asked, looks atomic.Int32
 		refuse := func(conn net.Conn, line string) (more bool) {
 			switch {
 			case line == "stats":
 				asked.Add(1)
 				return false
 			case line == "get counterd:memory":
+				looks.Add(1)
 				fmt.Fprint(conn, "END\r\n")
 			case strings.HasPrefix(line, "add counterd:memory"):
 			case line == "version":
@@ -227,9 +230,10 @@ func TestAProxyWithoutStatistics(t *testing.T) {
 		for range 100 {
 			assert.Equal(t, []int64{7}, add(t, fleet, "a", 7, 1))
 		}
-		require.Eventually(t, func() bool { return asked.Load() > 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return looks.Load() > 10 }, patience, time.Millisecond)
 		assert.Empty(t, told)
 		assert.True(t, fleet.Health()[0].Up)
+		assert.Positive(t, asked.Load())
 		assert.LessOrEqual(t, asked.Load(), int32(2), "it is not asked again and again")
 	})
 }
