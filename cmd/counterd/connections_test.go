@@ -111,5 +111,3 @@ func TestConnectionsAreAsManyAsFiles(t *testing.T) {
 	two := store{health: func() []memcache.ServerHealth { return make([]memcache.ServerHealth, 2) }}
 	assert.Less(t, connections(maxFiles(), two, to), most)
 }
-	assert.Less(t, connections(s, slog.New(slog.NewTextHandler(&log, nil))), most)
-}
