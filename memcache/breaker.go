@@ -112,11 +112,14 @@ func (e *exchange) ended(err error) error {
 	return err
 }
 
-// isOutage reports whether the error speaks for a server that is down: nobody there,
-// no answer in time, a connection that broke, or answers that make no sense.
+// isOutage reports whether the error speaks for a server that is down: nobody there, or
+// one who lets nobody in, no answer in time, a connection that broke, or answers that make no sense.
 func isOutage(err error) bool {
 	if errors.Is(err, ErrDown) || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) {
 		return false
+	}
+	if _, ok := errors.AsType[*dialError](err); ok || isForbidden(err) {
+		return true
 	}
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return true
@@ -126,6 +129,13 @@ func isOutage(err error) bool {
 	}
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, io.ErrClosedPipe) || errors.Is(err, errNonsense) || isNonsense(err)
+}
+
+// isForbidden reports whether the server wants to be told who asks. It is as good as not
+// there.
+func isForbidden(err error) bool {
+	text := err.Error() // that is all that gomemcache gives
+	return errors.Is(err, errNoCredentials) || strings.Contains(text, "memcache: client error: unauthenticated") || strings.Contains(text, unauthenticated)
 }
 
 // isNonsense reports whether the classic path was answered something that is no answer.
@@ -142,6 +152,9 @@ func isNonsense(err error) bool {
 func isAnswer(err error) bool {
 	if _, ok := errors.AsType[refusal](err); ok || errors.Is(err, errClassic) || errors.Is(err, errNoNumber) {
 		return true
+	}
+	if isForbidden(err) {
+		return false
 	}
 	// gomemcache has a text only.
 	text := err.Error()

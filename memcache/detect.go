@@ -27,8 +27,19 @@ func (s *server) dial(ctx context.Context, deadline time.Time) (net.Conn, error)
 	if s.dialing != nil {
 		return s.dialing(ctx, deadline)
 	}
-	return s.dialer.dial(ctx, s.Network(), s.name, deadline)
+	conn, err := s.dialer.dial(ctx, s.Network(), s.name, deadline)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	return conn, nil
 }
+
+// dialError is why no connection could be opened: nobody is there, or lets anybody in.
+type dialError struct{ cause error }
+
+func (e *dialError) Error() string { return e.cause.Error() }
+
+func (e *dialError) Unwrap() error { return e.cause }
 
 // dialMeta opens a connection and makes sure that the other side knows the meta
 // commands. It returns errClassic only of a server that refused those and then

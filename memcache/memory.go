@@ -339,6 +339,8 @@ func readMarker(answers *bufio.Reader) (m marker, found bool, err error) {
 		return marker{}, false, err
 	case string(line) == "END\r\n":
 		return marker{}, false, nil
+	case strings.HasPrefix(string(line), unauthenticated):
+		return marker{}, false, errNoCredentials
 	case isError(line):
 		return marker{}, true, nil
 	}

@@ -49,7 +49,7 @@ func newFlooded(t *testing.T, rules string, s settings) flooded {
 	require.NoError(t, err)
 	s.timeout, s.grace = 10*time.Second, 20*time.Second // the machine may be busy
 	opened := store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes}), close: func() error { return nil }}
-	if len(s.memcached) > 0 {
+	if !s.memcached.none() {
 		opened, err = openStore(t.Context(), s, log)
 		require.NoError(t, err)
 	}
@@ -96,7 +96,7 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 	}{
 		{"embedded", floodedBytes + 48<<20, func(*testing.T) settings { return settings{} }},
 		{"memcached", 48 << 20, func(t *testing.T) settings {
-			return settings{memcached: serverList{memcachedtest.Start(t, "-m", "256").Addr}}
+			return settings{memcached: fleetServers{named: serverList{memcachedtest.Start(t, "-m", "256").Addr}}}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
