@@ -48,7 +48,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	server := api.NewServer(api.NewHandler(api.Config{
 		Rules:    rules.Rules,
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, Cache: cache}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, Cache: cache}),
 		Limiter:  limiter,
 		Ping:     store.ping,
 		Metrics:  newMetrics(rules),
