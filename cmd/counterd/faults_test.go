@@ -34,6 +34,7 @@ type counted string
 const (
 	countedAll   counted = "all"
 	countedTwice counted = "all; some of it may count twice"
+	countedOwed  counted = "all, once it can be made up for; some of it may count twice"
 	countedAfter counted = "what came since; what was before is gone"
 	countedLess  counted = "what was not evicted"
 )
@@ -60,6 +61,17 @@ func thaw(s *site)    { s.servers[0].Resume() }
 func killAndRestart(s *site) {
 	kill(s)
 	restart(s)
+}
+
+// cross cuts each of two processes off from another of two servers.
+func cross(s *site) {
+	s.ways[0][0].Partition()
+	s.ways[1][1].Partition()
+}
+
+func uncross(s *site) {
+	s.ways[0][0].Heal()
+	s.ways[1][1].Heal()
 }
 
 // slow returns a way in either direction that takes longer by that.
@@ -101,6 +113,7 @@ func faults() []fault {
 		{test: "half-open", name: "half-open connections to one", copies: 2, strike: each(silence), lift: nothing, counted: countedTwice},
 		{test: "resets", name: "resets of connections to one", copies: 2, strike: each(reset), lift: nothing, counted: countedTwice},
 		{test: "partition", name: "partition of one process from one", copies: 2, strike: first(partition), lift: first(heal), counted: countedTwice},
+		{test: "partition-crossed", name: "partition of each of two processes from another", copies: 2, strike: cross, lift: uncross, counted: countedOwed},
 		{test: "partition-of-all", name: "partition of all processes from one", copies: 2, strike: each(partition), lift: each(heal), counted: countedTwice},
 	}
 }
@@ -205,7 +218,7 @@ func (f fault) compare(s *site, name counterName, before, during, back oracle.Ta
 	told := s.tallies()[name]
 	least, most := told.Acknowledged, told.Acknowledged+told.Unknown
 	switch f.counted {
-	case countedTwice:
+	case countedTwice, countedOwed:
 		most += back.Acknowledged - before.Acknowledged
 	case countedAfter:
 		least = told.Sub(back).Acknowledged
@@ -248,8 +261,11 @@ func (f fault) row(all []seen) string {
 		longest = "twice the timeout"
 	}
 	limits := "hold"
-	if f.counted == countedAfter || f.counted == countedLess {
+	switch f.counted {
+	case countedAfter, countedLess:
 		limits = "begin again with what is counted"
+	case countedOwed:
+		limits = "hold on each side by itself, until it ends"
 	}
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s", f.name, f.copies, hits, increments, longest, until, f.counted, limits)
 }

@@ -55,7 +55,6 @@ type site struct {
 	mu       sync.Mutex
 	counters map[counterName]*oracle.Counter
 	slowest  map[string]time.Duration // by "hit" and "increment"
-	tripped  []string                 // answers that must not be
 }
 
 type counterName struct{ event, user string }
