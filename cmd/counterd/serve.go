@@ -48,7 +48,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, MaxPending: s.pending, Cache: cache})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache})
 	bounded := api.NewListener(listener, connections(s.conns, store, log))
 	server := api.NewServer(api.NewHandler(api.Config{
 		Rules:    rules.Rules,

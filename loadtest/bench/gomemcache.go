@@ -40,7 +40,7 @@ func newPlain(ctx context.Context, s *stage, r row, clock func() time.Time, coun
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plain{client: gomemcache.New(server.addr), clock: clock, atLeast: 1}
+	p := &plain{client: gomemcache.New(server.Addr), clock: clock, atLeast: 1}
 	p.client.MaxIdleConns = r.callers
 	p.client.Timeout = s.config.sizes.patience
 	s.closing(p.client.Close)
@@ -195,7 +195,7 @@ func bare(event string, again bool) func(context.Context, *stage, row) (*subject
 		if err != nil {
 			return nil, err
 		}
-		client := gomemcache.New(m.addr)
+		client := gomemcache.New(m.Addr)
 		client.MaxIdleConns = r.callers
 		client.Timeout = s.config.sizes.patience
 		s.closing(client.Close)

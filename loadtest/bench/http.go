@@ -17,6 +17,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/child"
 )
 
 // batchHits is how many hits a batch has.
@@ -54,7 +55,7 @@ func httpRows() []row {
 // web is the servers of the rows over HTTP.
 type web struct {
 	memcached                   *memcached
-	nothing, counterd, embedded *child
+	nothing, counterd, embedded *child.Child
 }
 
 // servers returns the stage's servers.
@@ -82,12 +83,12 @@ func (s *stage) startServers(ctx context.Context) (*web, error) {
 	if w.memcached, err = s.memcached(ctx); err != nil {
 		return nil, err
 	}
-	counterd := func(more ...string) (*child, error) {
+	counterd := func(more ...string) (*child.Child, error) {
 		return s.startServer(ctx, s.config.Counterd, func(addr string) []string {
 			return append([]string{"-listen", addr, "-rules", file, "-timeout", s.config.sizes.patience.String(), "-grace", (2 * s.config.sizes.patience).String()}, more...)
 		}, "/readyz", http.StatusOK)
 	}
-	if w.counterd, err = counterd("-memcached", w.memcached.addr); err != nil {
+	if w.counterd, err = counterd("-memcached", w.memcached.Addr); err != nil {
 		return nil, err
 	}
 	if w.embedded, err = counterd(); err != nil {
@@ -100,9 +101,9 @@ func (s *stage) startServers(ctx context.Context) (*web, error) {
 }
 
 // startServer starts a server that is ready when it answers a path with a status.
-func (s *stage) startServer(ctx context.Context, binary string, args func(addr string) []string, path string, status int) (*child, error) {
-	asking := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
-	c, err := startChild(ctx, program{path: binary, args: args, ready: func(addr string) error {
+func (s *stage) startServer(ctx context.Context, binary string, args func(addr string) []string, path string, status int) (*child.Child, error) {
+	asking := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: child.StartTimeout}
+	c, err := child.Start(ctx, child.Program{Path: binary, Args: args, Ready: func(addr string) error {
 		answer, err := asking.Get("http://" + addr + path)
 		if err != nil {
 			return err
@@ -114,7 +115,7 @@ func (s *stage) startServer(ctx context.Context, binary string, args func(addr s
 		return nil
 	}})
 	if err == nil {
-		s.closing(c.stop)
+		s.closing(c.Stop)
 	}
 	return c, err
 }
@@ -123,7 +124,7 @@ func (s *stage) startServer(ctx context.Context, binary string, args func(addr s
 type asking struct {
 	row      row
 	length   time.Duration // of a slice
-	server   *child
+	server   *child.Child
 	conns    []*conn
 	requests []asked
 	admitted []atomic.Int64 // by address, all slices together
@@ -138,7 +139,7 @@ type asked struct {
 }
 
 // newAsking prepares hits on a server, one of each address.
-func newAsking(s *stage, r row, server *child) (*asking, *subject, error) {
+func newAsking(s *stage, r row, server *child.Child) (*asking, *subject, error) {
 	a := &asking{
 		row: r, length: s.config.Duration, server: server, admitted: make([]atomic.Int64, s.config.sizes.people),
 		status: http.StatusOK, contains: []byte(`{"allowed":true,"event":`),
@@ -155,11 +156,11 @@ func newAsking(s *stage, r row, server *child) (*asking, *subject, error) {
 // the time that an answer may take. From one slice to the next the server would close
 // them for want of traffic.
 func (a *asking) before() error {
-	if err := a.server.alive(); err != nil {
+	if err := a.server.Alive(); err != nil {
 		return err
 	}
 	for range a.row.callers {
-		c, err := dial(a.server.addr)
+		c, err := dial(a.server.Addr)
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (a *asking) steps() ([]step, error) {
 			request := a.requests[random.IntN(len(a.requests))]
 			status, body, err := c.exchange(request.bytes)
 			if err != nil {
-				return 1, errors.Join(err, a.server.alive())
+				return 1, errors.Join(err, a.server.Alive())
 			}
 			if err := a.check(status, body, len(request.people), first); err != nil {
 				return 1, err
@@ -337,7 +338,7 @@ func prepareWebFlood(ctx context.Context, s *stage, r row) (*subject, error) {
 
 // verify finds hits that were admitted and not counted, or the other way round.
 func (a *asking) verify(ctx context.Context) error {
-	c, err := client.New(client.Config{URL: "http://" + a.server.addr})
+	c, err := client.New(client.Config{URL: "http://" + a.server.Addr})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/child"
 )
 
 const (
@@ -21,43 +23,43 @@ const (
 // memcached is a Memcached server of our own, with a connection for its stats. It
 // is not safe for concurrent use.
 type memcached struct {
-	*child
+	*child.Child
 	conn net.Conn
 	in   *bufio.Reader
 	own  int64 // bytes that asking for stats took so far
 }
 
 func startMemcached(ctx context.Context, binary string) (*memcached, error) {
-	c, err := startChild(ctx, program{
-		path: binary,
-		args: func(addr string) []string {
+	c, err := child.Start(ctx, child.Program{
+		Path: binary,
+		Args: func(addr string) []string {
 			host, port, _ := net.SplitHostPort(addr)
 			return []string{
 				"-l", host, "-p", port, "-U", "0", "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048",
 			}
 		},
-		ready: func(addr string) error {
+		Ready: func(addr string) error {
 			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				return err
 			}
 			return conn.Close()
 		},
-		nobody: true, // as root it refuses to run
+		Nobody: true, // as root it refuses to run
 	})
 	if err != nil {
 		return nil, err
 	}
-	m := &memcached{child: c}
-	if m.conn, err = net.Dial("tcp", c.addr); err != nil {
-		return nil, errors.Join(err, c.stop())
+	m := &memcached{Child: c}
+	if m.conn, err = net.Dial("tcp", c.Addr); err != nil {
+		return nil, errors.Join(err, c.Stop())
 	}
 	m.in = bufio.NewReader(m.conn)
 	return m, nil
 }
 
 func (m *memcached) close() error {
-	m.kill() // asked to end it would take a second
+	m.Kill() // asked to end it would take a second
 	return m.conn.Close()
 }
 
@@ -67,7 +69,7 @@ func (m *memcached) readStats() (stats, error) {
 	const command = "stats\r\n"
 	lines, answered, err := m.ask(command)
 	if err != nil {
-		return stats{}, errors.Join(fmt.Errorf("memcached's stats: %w", err), m.alive())
+		return stats{}, errors.Join(fmt.Errorf("memcached's stats: %w", err), m.Alive())
 	}
 	s, err := parseStats(lines)
 	// The answer is not among the bytes that it tells.
@@ -107,7 +109,7 @@ func (m *memcached) fill(ctx context.Context, keys iter.Seq[string]) error {
 	if err != nil {
 		return err
 	}
-	conn, err := net.Dial("tcp", m.addr)
+	conn, err := net.Dial("tcp", m.Addr)
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,7 @@
 package bench
 
 import (
-	"errors"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -18,12 +16,5 @@ var selfPID = os.Getpid()
 func cpuOf(int) (time.Duration, error) { return 0, nil }
 
 func callsOf(int) (int64, error) { return 0, nil }
-
-func apart(nobody bool) (*syscall.SysProcAttr, error) {
-	if nobody && os.Getuid() == 0 {
-		return nil, errors.New("memcached does not run as root: run this as another user")
-	}
-	return nil, nil
-}
 
 func sleep(d time.Duration) { time.Sleep(d) }

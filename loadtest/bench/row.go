@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/counterd/counterd/loadtest/child"
 )
 
 // Stages: rows of one stage share its processes, and take turns.
@@ -39,7 +41,7 @@ type subject struct {
 	// What the cost is read from; nil: there is no such thing.
 	counted   *counted
 	memcached *memcached
-	server    *child
+	server    *child.Child
 	// inProcess is set where the work itself is done in this process, so that its
 	// allocations are those of the work.
 	inProcess bool

@@ -226,10 +226,3 @@ func TestConfigIsChecked(t *testing.T) {
 	pure := Config{Rounds: 1, Duration: time.Second, Rows: regexp.MustCompile("^D")}
 	assert.NoError(t, pure.Check(), "what runs in this process needs no other")
 }
-
-func TestAProgramThatDoesNotStart(t *testing.T) {
-	_, err := startChild(t.Context(), program{
-		path: "false", args: func(string) []string { return nil }, ready: func(string) error { return fmt.Errorf("not there") },
-	})
-	assert.ErrorContains(t, err, "false has ended: exit status 1")
-}

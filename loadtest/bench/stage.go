@@ -67,5 +67,5 @@ func (s *stage) fleet(ctx context.Context, clock func() time.Time) (*memcache.Fl
 	if err != nil {
 		return nil, err
 	}
-	return memcache.NewFleet(ctx, memcache.Config{Servers: []string{m.addr}, Timeout: s.config.sizes.patience, Clock: clock})
+	return memcache.NewFleet(ctx, memcache.Config{Servers: []string{m.Addr}, Timeout: s.config.sizes.patience, Clock: clock})
 }

@@ -46,7 +46,7 @@ func TestStatsOfARealServer(t *testing.T) {
 		assert.Zero(t, idle)
 	}
 
-	client := gomemcache.New(m.addr)
+	client := gomemcache.New(m.Addr)
 	defer client.Close()
 	require.NoError(t, client.Add(&gomemcache.Item{Key: "k", Value: []byte("1")}))
 	for range 3 {

@@ -97,10 +97,10 @@ func (s *subject) readOthers() (usage, error) {
 		}
 	}
 	if s.server != nil {
-		if u.serverCalls, err = callsOf(s.server.pid()); err != nil {
+		if u.serverCalls, err = callsOf(s.server.PID()); err != nil {
 			return u, err
 		}
-		if u.server, err = cpuOf(s.server.pid()); err != nil {
+		if u.server, err = cpuOf(s.server.PID()); err != nil {
 			return u, err
 		}
 	}

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// fault is what befalls one of the servers, or the network before it.
+type fault struct {
+	test    string // its name
+	name    string // as in docs/failure.md
+	copies  int    // on as many servers
+	direct  bool   // there is no proxy
+	small   bool   // the servers have room for little
+	undo    bool   // adds arrive, and the taking back of them does not in time
+	strike  func(s *site)
+	again   func(s *site) // instead: now and then, until both was seen, what was decided and what was not
+	lift    func(s *site)
+	counted counted
+}
+
+// counted is what of all that was acknowledged is counted afterwards.
+type counted string
+
+const (
+	countedAll   counted = "all"
+	countedTwice counted = "all; some of it may count twice"
+	countedOwed  counted = "all, once it can be made up for; some of it may count twice"
+	countedAfter counted = "what came since; what was before is gone"
+	countedLess  counted = "what was not evicted"
+)
+
+// each does something to the ways of all processes to the first server.
+func each(do func(*memcachedtest.Proxy)) func(*site) {
+	return func(s *site) {
+		for _, ways := range s.ways {
+			do(ways[0])
+		}
+	}
+}
+
+// first does it to that of the first process.
+func first(do func(*memcachedtest.Proxy)) func(*site) {
+	return func(s *site) { do(s.ways[0][0]) }
+}
+
+func kill(s *site)    { s.servers[0].Stop() }
+func restart(s *site) { s.servers[0].Restart() }
+func freeze(s *site)  { s.servers[0].Pause() }
+func thaw(s *site)    { s.servers[0].Resume() }
+
+func killAndRestart(s *site) {
+	kill(s)
+	restart(s)
+}
+
+// cross cuts each of two processes off from another of two servers.
+func cross(s *site) {
+	s.ways[0][0].Partition()
+	s.ways[1][1].Partition()
+}
+
+func uncross(s *site) {
+	s.ways[0][0].Heal()
+	s.ways[1][1].Heal()
+}
+
+// slow returns a way in either direction that takes longer by that.
+func slow(latency, jitter time.Duration) func(*memcachedtest.Proxy) {
+	return func(p *memcachedtest.Proxy) {
+		p.Route(memcachedtest.Way{Latency: latency}, memcachedtest.Way{Latency: latency, Jitter: jitter})
+	}
+}
+
+func muteServer(p *memcachedtest.Proxy) { p.Route(memcachedtest.Way{}, memcachedtest.Way{Held: true}) }
+
+var (
+	partition = (*memcachedtest.Proxy).Partition
+	heal      = (*memcachedtest.Proxy).Heal
+	silence   = (*memcachedtest.Proxy).Silence
+	reset     = (*memcachedtest.Proxy).Reset
+)
+
+func faults() []fault {
+	nothing := func(*site) {}
+	return []fault{
+		{test: "killed", name: "the server is killed (`kill -9`), and comes back empty", copies: 1, direct: true, strike: kill, lift: restart, counted: countedAfter},
+		{test: "restarted", name: "it is killed and started again at once, over and over", copies: 1, direct: true, again: killAndRestart, lift: nothing, counted: countedAfter},
+		{test: "frozen", name: "it stands still (`SIGSTOP`), and goes on", copies: 1, direct: true, strike: freeze, lift: thaw, counted: countedAll},
+		{test: "full", name: "it is full, and evicts", copies: 1, direct: true, small: true, strike: flood, lift: nothing, counted: countedLess},
+		{test: "latency", name: "latency below the timeout", copies: 1, strike: each(slow(siteTimeout/20, 0)), lift: each(heal), counted: countedAll},
+		{test: "latency-above", name: "latency above the timeout", copies: 1, strike: each(slow(siteTimeout, 0)), lift: each(heal), counted: countedAll},
+		{test: "jitter", name: "jitter around the timeout", copies: 1, strike: each(slow(0, siteTimeout*3/2)), again: nothing, lift: each(heal), undo: true, counted: countedAll},
+		{test: "half-open", name: "half-open connections: open, and what is sent gets lost", copies: 1, again: each(silence), lift: nothing, counted: countedAll},
+		{test: "resets", name: "resets of connections", copies: 1, again: each(reset), lift: nothing, counted: countedAll},
+		{test: "mute", name: "its answers do not arrive", copies: 1, strike: each(muteServer), lift: each(heal), counted: countedAll},
+		{test: "partition", name: "partition of one process from it", copies: 1, strike: first(partition), lift: first(heal), counted: countedAll},
+
+		{test: "killed", name: "one server is killed (`kill -9`), and comes back empty", copies: 2, direct: true, strike: kill, lift: restart, counted: countedAll},
+		{test: "frozen", name: "one stands still (`SIGSTOP`), and goes on", copies: 2, direct: true, strike: freeze, lift: thaw, counted: countedTwice},
+		{test: "full", name: "both are full, and evict", copies: 2, direct: true, small: true, strike: flood, lift: nothing, counted: countedLess},
+		{test: "latency-above", name: "latency above the timeout, before one", copies: 2, strike: each(slow(siteTimeout, 0)), lift: each(heal), counted: countedTwice},
+		{test: "jitter", name: "jitter around the timeout, before one", copies: 2, strike: each(slow(0, siteTimeout*3/2)), lift: each(heal), undo: true, counted: countedTwice},
+		{test: "half-open", name: "half-open connections to one", copies: 2, strike: each(silence), lift: nothing, counted: countedTwice},
+		{test: "resets", name: "resets of connections to one", copies: 2, strike: each(reset), lift: nothing, counted: countedTwice},
+		{test: "partition", name: "partition of one process from one", copies: 2, strike: first(partition), lift: first(heal), counted: countedTwice},
+		{test: "partition-crossed", name: "partition of each of two processes from another", copies: 2, strike: cross, lift: uncross, counted: countedOwed},
+		{test: "partition-of-all", name: "partition of all processes from one", copies: 2, strike: each(partition), lift: each(heal), counted: countedTwice},
+	}
+}
+
+// flood fills the servers until counters that nobody has used meanwhile are evicted.
+func flood(s *site) {
+	round := 0
+	require.Eventually(s.t, func() bool {
+		round++
+		for _, server := range s.servers {
+			server.Flood(fmt.Sprintf("filler%d-", round), 10_000)
+		}
+		return s.count(1, counterName{"count", "caller-0"}) < s.counter("count", "caller-0").Tally().Acknowledged
+	}, time.Minute, time.Millisecond, "nothing is evicted")
+}
+
+// What a caller sees of each fault, for how long, and what is counted afterwards: the
+// table in docs/failure.md.
+func TestFaults(t *testing.T) {
+	rows := readFaultTable(t)
+	list := faults()
+	assert.Len(t, rows, len(list), "docs/failure.md has a row for each")
+	for _, f := range list {
+		t.Run(fmt.Sprintf("%s-%d", f.test, f.copies), func(t *testing.T) {
+			t.Parallel()
+			assert.Contains(t, rows, f.meet(t)+" | `"+t.Name()+"` |", "a row of docs/failure.md")
+		})
+	}
+}
+
+// meet has the fault befall a site under load, and returns what it was as the row of a
+// table.
+func (f fault) meet(t *testing.T) string {
+	s := newSite(t, siteConfig{servers: f.copies, copies: f.copies, processes: 2, proxies: !f.direct, small: f.small})
+	stop := s.hammer("a", "b")
+	defer stop()
+	s.awaitStore()
+	s.load(5)
+	before := s.tallies()
+
+	all := f.under(s)
+	during := s.tallies()
+	f.lift(s)
+	outage := s.awaitStore()
+	assert.Less(t, outage, maxOutage+siteSlack)
+	back := s.tallies()
+	for _, seen := range s.load(5) {
+		assert.Equal(t, onStore, seen.hits|seen.increments, "after the fault")
+	}
+	stop()
+	hit := siteTimeout
+	if f.undo {
+		hit *= 2
+	}
+	s.inTime(hit)
+	if f.counted == countedAll || f.counted == countedTwice {
+		s.holdLimits()
+	}
+	for name := range before {
+		f.compare(s, name, before[name], during[name], back[name])
+	}
+	return f.row(all)
+}
+
+// under has the fault strike, and callers come. It returns what they saw.
+func (f fault) under(s *site) []seen {
+	if f.strike != nil {
+		f.strike(s)
+	}
+	if f.again == nil {
+		return s.load(3)
+	}
+	all := make([]seen, len(s.clients))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+			var both seen
+			for i, seen := range s.load(3) {
+				all[i].hits |= seen.hits
+				all[i].increments |= seen.increments
+				both.hits |= all[i].hits
+				both.increments |= all[i].increments
+			}
+			if both == (seen{onStore | onError, onStore | onError}) {
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case <-ended:
+			return all
+		case <-time.After(20 * time.Millisecond):
+			f.again(s)
+		}
+	}
+}
+
+// compare holds what is counted against what was told.
+func (f fault) compare(s *site, name counterName, before, during, back oracle.Tally) {
+	told := s.tallies()[name]
+	least, most := told.Acknowledged, told.Acknowledged+told.Unknown
+	switch f.counted {
+	case countedTwice, countedOwed:
+		most += back.Acknowledged - before.Acknowledged
+	case countedAfter:
+		least = told.Sub(back).Acknowledged
+		most -= before.Acknowledged + before.Unknown
+	case countedLess:
+		least = 0
+	}
+	for process := range s.clients {
+		var got int64
+		assert.Eventually(s.t, func() bool {
+			got = s.count(process, name)
+			return got >= least && got <= most
+		}, 10*time.Second, 50*time.Millisecond, "process %d, %v: acknowledged %d, counted %d to %d: %v %v %v", process, name, told.Acknowledged, least, most, before, during, back)
+		s.t.Logf("%v: %d, of %d to %d", name, got, least, most)
+	}
+}
+
+// row returns the row of the table but for the test.
+func (f fault) row(all []seen) string {
+	hits, increments, until := "", "", "–"
+	switch {
+	case all[0] == all[1] || f.again != nil:
+		var both seen
+		for _, seen := range all {
+			both.hits |= seen.hits
+			both.increments |= seen.increments
+		}
+		hits, increments = wordsFor(both)
+	default:
+		hits, increments = wordsFor(all[0])
+		othersHits, othersIncrements := wordsFor(all[1])
+		hits += " there, " + othersHits + " elsewhere"
+		increments += " there, " + othersIncrements + " elsewhere"
+	}
+	if strings.Contains(hits, "on_error") {
+		until = "until 2 s after it at most"
+	}
+	longest := "the timeout"
+	if f.undo {
+		longest = "twice the timeout"
+	}
+	limits := "hold"
+	switch f.counted {
+	case countedAfter, countedLess:
+		limits = "begin again with what is counted"
+	case countedOwed:
+		limits = "hold on each side by itself, until it ends"
+	}
+	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s", f.name, f.copies, hits, increments, longest, until, f.counted, limits)
+}
+
+func wordsFor(s seen) (hits, increments string) {
+	switch s.hits {
+	case onStore:
+		hits = "decided"
+	case onError:
+		hits = "by `on_error`"
+	default:
+		hits = "decided, some by `on_error`"
+	}
+	switch s.increments {
+	case onStore:
+		increments = "counted"
+	case onError:
+		increments = "503"
+	default:
+		increments = "counted, some 503"
+	}
+	return hits, increments
+}
+
+// readFaultTable returns the rows of the table in docs/failure.md that name a test.
+func readFaultTable(t *testing.T) (rows []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/failure.md")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "|") && strings.Contains(line, "`TestFaults/") {
+			rows = append(rows, strings.TrimSpace(line))
+		}
+	}
+	return rows
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+const (
+	// siteTimeout is the processes' -timeout.
+	siteTimeout = time.Second
+	// siteSlack is what a busy machine may add to an answer.
+	siteSlack = time.Second
+	// maxOutage is how long after the end of a fault all is decided on the store again.
+	maxOutage = 2 * time.Second
+)
+
+const siteRules = `
+events:
+  allow: {limits: [{per: user, rate: 100000/d, on_error: allow}]}
+  deny:  {limits: [{per: user, rate: 100000/d, on_error: deny}]}
+  local: {limits: [{per: user, rate: 100000/d, on_error: local}]}
+  count: {retention: 24h}
+  tight: {limits: [{per: user, rate: [4/s, 12/6s, 25/m], on_error: deny}]}
+`
+
+// tightLimits are those of the event tight.
+func tightLimits() []oracle.Limit {
+	return []oracle.Limit{{N: 4, Window: time.Second}, {N: 12, Window: 6 * time.Second}, {N: 25, Window: time.Minute}}
+}
+
+// site is some Memcached servers and some processes of counterd. All that callers are
+// told is kept beside them.
+type site struct {
+	t       *testing.T
+	servers []*memcachedtest.Server
+	clients []*client.Client
+	ways    [][]*memcachedtest.Proxy // of each process, to each server; nil where there are none
+
+	mu       sync.Mutex
+	counters map[counterName]*oracle.Counter
+	slowest  map[string]time.Duration // by "hit" and "increment"
+}
+
+type counterName struct{ event, user string }
+
+// siteConfig says what a site is of.
+type siteConfig struct {
+	servers, copies, processes int
+	proxies                    bool // between each process and each server
+	small                      bool // the servers evict
+}
+
+func newSite(t *testing.T, config siteConfig) *site {
+	t.Helper()
+	s := &site{t: t, counters: map[counterName]*oracle.Counter{}, slowest: map[string]time.Duration{}}
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte(siteRules), 0o600))
+	start := func(tb testing.TB) *memcachedtest.Server { return memcachedtest.Start(tb) }
+	if config.small {
+		start = memcachedtest.StartSmall
+	}
+	for range config.servers {
+		s.servers = append(s.servers, start(t))
+	}
+	for range config.processes {
+		var names []string
+		var ways []*memcachedtest.Proxy
+		for _, server := range s.servers {
+			names = append(names, server.Addr)
+			if config.proxies {
+				ways = append(ways, memcachedtest.StartProxy(t, server))
+				names[len(names)-1] = ways[len(ways)-1].Addr
+			}
+		}
+		s.ways = append(s.ways, ways)
+		p := startProcess(t, "-rules", rules, "-memcached", strings.Join(names, ","), "-replicas", fmt.Sprint(config.copies), "-timeout", siteTimeout.String())
+		s.clients = append(s.clients, p.client(t))
+	}
+	return s
+}
+
+// outcome is what became of a hit or an increment.
+type outcome int
+
+const (
+	onStore outcome = 1 << iota // decided, or counted, on the store
+	onError                     // by the event's on_error; of an increment, a 503
+)
+
+func (s *site) counter(event, user string) *oracle.Counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := counterName{event, user}
+	c := s.counters[name]
+	if c == nil {
+		c = oracle.NewCounter()
+		if event == "tight" {
+			c = oracle.NewCounter(tightLimits()...)
+		}
+		s.counters[name] = c
+	}
+	return c
+}
+
+// took notes how long an answer took.
+func (s *site) took(what string, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slowest[what] = max(s.slowest[what], time.Since(since))
+}
+
+// hit hits, notes what came of it, and sees to it that an answer that was not decided
+// on the store is the one that the event's rule wants.
+func (s *site) hit(process int, event, user string) outcome {
+	began := time.Now()
+	d, err := s.clients[process].Hit(context.Background(), event, events.Features{"user": user}, 1)
+	s.took("hit", began)
+	switch c := s.counter(event, user); {
+	case err != nil:
+		assert.ErrorIs(s.t, err, client.ErrUnavailable, event)
+		assert.Contains(s.t, []string{"deny", "tight"}, event, "%v", err)
+		if _, answered := errors.AsType[*client.Error](err); !answered {
+			assert.NoError(s.t, err, "nobody answers")
+		}
+		c.Doubt(1)
+		return onError
+	case failed(d):
+		for _, l := range d.Limits {
+			assert.Equal(s.t, event, l.OnError)
+		}
+		assert.True(s.t, d.Allowed, event)
+		c.Doubt(1)
+		return onError
+	case d.Allowed:
+		c.Admit(d.At.Unix(), 1)
+	}
+	return onStore
+}
+
+func failed(d wire.Decision) bool {
+	for _, l := range d.Limits {
+		if l.OnError != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// increment adds, and notes what came of it.
+func (s *site) increment(process int, user string) outcome {
+	began := time.Now()
+	_, err := s.clients[process].Increment(context.Background(), "count", events.Features{"user": user}, 1, time.Time{})
+	s.took("increment", began)
+	if err != nil {
+		assert.ErrorIs(s.t, err, client.ErrUnavailable)
+		s.counter("count", user).Doubt(1)
+		return onError
+	}
+	s.counter("count", user).Acknowledge(1)
+	return onStore
+}
+
+// seen are the outcomes at a process.
+type seen struct{ hits, increments outcome }
+
+// load has callers come to all processes, on all events, so often each. It returns what
+// they saw at each process.
+func (s *site) load(rounds int) []seen {
+	all := make([]seen, len(s.clients))
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for process := range s.clients {
+		for _, event := range []string{"allow", "deny", "local", "count"} {
+			for caller := range 2 {
+				running.Go(func() {
+					user := fmt.Sprint("caller-", caller)
+					for range rounds {
+						var hit, increment outcome
+						if event == "count" {
+							increment = s.increment(process, user)
+						} else {
+							hit = s.hit(process, event, user)
+						}
+						mu.Lock()
+						all[process].hits |= hit
+						all[process].increments |= increment
+						mu.Unlock()
+					}
+				})
+			}
+		}
+	}
+	running.Wait()
+	return all
+}
+
+// hammer has callers hit a limit at all processes until stop is called.
+func (s *site) hammer(users ...string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for process := range s.clients {
+		for _, user := range users {
+			running.Go(func() {
+				for ctx.Err() == nil {
+					s.hit(process, "tight", user)
+					select {
+					case <-ctx.Done():
+					case <-time.After(10 * time.Millisecond):
+					}
+				}
+			})
+		}
+	}
+	return sync.OnceFunc(func() { cancel(); running.Wait() })
+}
+
+// awaitStore waits until each process decides and counts all on the store again, and
+// returns how long that took.
+func (s *site) awaitStore() time.Duration {
+	began := time.Now()
+	for process := range s.clients {
+		require.Eventually(s.t, func() bool {
+			hits := onStore
+			for _, event := range []string{"allow", "deny", "local"} {
+				hits |= s.hit(process, event, "probe")
+			}
+			return hits|s.increment(process, "probe") == onStore
+		}, 30*time.Second, 10*time.Millisecond, "process %d has no store again", process)
+	}
+	return time.Since(began)
+}
+
+// count returns what the process says that a counter holds in the last hour.
+func (s *site) count(process int, name counterName) int64 {
+	count, err := s.clients[process].Count(context.Background(), name.event, events.Features{"user": name.user}, time.Hour, time.Time{})
+	if !assert.NoError(s.t, err) {
+		return -1
+	}
+	return count.Count
+}
+
+// tallies returns what was told of each counter that was not limited tightly.
+func (s *site) tallies() map[counterName]oracle.Tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[counterName]oracle.Tally{}
+	for name, c := range s.counters {
+		if name.event != "tight" {
+			all[name] = c.Tally()
+		}
+	}
+	return all
+}
+
+// holdLimits fails the test if a window held more than its limit.
+func (s *site) holdLimits() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, c := range s.counters {
+		assert.NoError(s.t, c.Fault(), "%v", name)
+	}
+}
+
+// inTime fails the test if a hit was answered later than that, or an increment later
+// than twice the timeout: what it has added half is taken back.
+func (s *site) inTime(hit time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	assert.Less(s.t, s.slowest["hit"], hit+siteSlack, "the slowest hit")
+	assert.Less(s.t, s.slowest["increment"], 2*siteTimeout+siteSlack, "the slowest increment")
+	s.t.Logf("slowest: %v", s.slowest)
+}

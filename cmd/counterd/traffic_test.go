@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/oracle"
+)
+
+// traffic are callers that hit and count at all processes of a site until it ends, on
+// counters that are spread over the servers.
+type traffic struct {
+	site    *site
+	users   []string
+	calls   []atomic.Int64 // at each process, but those on the limit that is hammered
+	failed  atomic.Int64   // answers that were not made on the store
+	cancel  context.CancelFunc
+	callers sync.WaitGroup
+}
+
+// trafficCallers is how many callers there are at each process, of each kind.
+const trafficCallers = 3
+
+func (s *site) startTraffic(users int) *traffic {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &traffic{site: s, cancel: cancel, calls: make([]atomic.Int64, len(s.clients))}
+	for i := range users {
+		t.users = append(t.users, fmt.Sprint("user-", i))
+	}
+	for process := range s.clients {
+		for _, event := range []string{"deny", "count", "tight"} {
+			for caller := range trafficCallers {
+				t.callers.Go(func() {
+					for i := caller; ctx.Err() == nil; i++ {
+						t.call(process, event, t.users[i*7%len(t.users)])
+					}
+				})
+			}
+		}
+	}
+	s.t.Cleanup(t.stop)
+	return t
+}
+
+func (t *traffic) call(process int, event, user string) {
+	var o outcome
+	if event == "count" {
+		o = t.site.increment(process, user)
+	} else {
+		o = t.site.hit(process, event, user)
+	}
+	if event != "tight" { // most of those are denied from memory
+		t.calls[process].Add(1)
+	}
+	if o != onStore {
+		t.failed.Add(1)
+	}
+}
+
+func (t *traffic) stop() {
+	t.cancel()
+	t.callers.Wait()
+}
+
+// more waits for so many more calls, at each process.
+func (t *traffic) more(calls int64) {
+	t.site.t.Helper()
+	for process := range t.calls {
+		until := t.calls[process].Load() + calls
+		require.Eventually(t.site.t, func() bool { return t.calls[process].Load() >= until }, time.Minute, time.Millisecond, "the traffic has stopped")
+	}
+}
+
+func (t *traffic) total() (calls int64) {
+	for process := range t.calls {
+		calls += t.calls[process].Load()
+	}
+	return calls
+}
+
+// nothingLost fails the test if a process counts less, now, than was acknowledged. The
+// traffic may go on.
+func (t *traffic) nothingLost() {
+	t.site.t.Helper()
+	for name, told := range t.site.tallies() {
+		for process := range t.site.clients {
+			assert.GreaterOrEqual(t.site.t, t.site.count(process, name), told.Acknowledged, "process %d, %v", process, name)
+		}
+	}
+	t.site.holdLimits()
+}
+
+// end ends the traffic, and fails the test if counts are not what was told.
+func (t *traffic) end() {
+	t.site.t.Helper()
+	t.stop()
+	t.nothingLost()
+	var all oracle.Tally
+	excess := int64(0)
+	for name, told := range t.site.tallies() {
+		got := t.site.count(0, name)
+		assert.LessOrEqual(t.site.t, got, told.Acknowledged+told.Unknown, "%v", name)
+		all.Acknowledged += told.Acknowledged
+		all.Unknown += told.Unknown
+		excess += got - told.Acknowledged
+	}
+	t.site.inTime(siteTimeout)
+	t.site.t.Logf("calls %d, not on the store %d; of what is not limited tightly: told %+v, counted beyond what was acknowledged %d",
+		t.total(), t.failed.Load(), all, excess)
+}
+
+// Three servers, two copies: whichever of them is killed under load and comes back
+// empty, no hit is left undecided, no acknowledged count is lost, no hit is slower than
+// the timeout, and no window holds more than its limit.
+func TestAnyOfThreeServersMayDie(t *testing.T) {
+	for victim := range 3 {
+		t.Run(fmt.Sprint("server ", victim), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2})
+			traffic := s.startTraffic(24)
+			traffic.more(500)
+			s.servers[victim].Stop()
+			traffic.more(500)
+			traffic.nothingLost()
+			s.servers[victim].Restart()
+			traffic.more(500)
+			traffic.end()
+			assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
+		})
+	}
+}
+
+// A process that is cut off from one of two copies, while the other process reaches
+// both, admits no more than the limit with it, whichever of the copies it is.
+func TestAPartitionAdmitsNoMore(t *testing.T) {
+	for cut := range 2 {
+		t.Run(fmt.Sprint("server ", cut), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, siteConfig{servers: 2, copies: 2, processes: 2, proxies: true})
+			traffic := s.startTraffic(8)
+			traffic.more(200)
+			s.ways[0][cut].Partition()
+			traffic.more(60) // the one that is cut off is slow
+			s.ways[0][cut].Heal()
+			traffic.more(200)
+			traffic.stop()
+			traffic.nothingLost()
+			s.inTime(siteTimeout)
+			t.Logf("calls %d, not on the store %d", traffic.total(), traffic.failed.Load())
+			assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
+		})
+	}
+}

@@ -1,0 +1,54 @@
+package child_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/child"
+)
+
+func TestAProgramThatDoesNotStart(t *testing.T) {
+	_, err := child.Start(t.Context(), child.Program{
+		Path: "false", Args: func(string) []string { return nil }, Ready: func(string) error { return errors.New("not there") },
+	})
+	assert.ErrorContains(t, err, "false has ended: exit status 1")
+}
+
+// A program that was killed is started again where it was.
+func TestAProgramIsStartedAgain(t *testing.T) {
+	path, err := exec.LookPath("memcached")
+	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
+	p := child.Program{
+		Path: path,
+		Args: func(addr string) []string {
+			host, port, _ := net.SplitHostPort(addr)
+			return []string{"-l", host, "-p", port, "-U", "0", "-t", "1"}
+		},
+		Ready: func(addr string) error {
+			conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		},
+		Nobody: true,
+	}
+	c, err := child.Start(t.Context(), p)
+	require.NoError(t, err)
+	defer func() { c.Kill() }()
+	require.NoError(t, c.Alive())
+	c.Kill()
+	require.ErrorContains(t, c.Alive(), "has ended")
+	require.NoError(t, c.Stop(), "it is over")
+	again, err := child.StartAt(t.Context(), p, c.Addr)
+	require.NoError(t, err)
+	defer again.Kill()
+	assert.Equal(t, c.Addr, again.Addr)
+	assert.NotEqual(t, c.PID(), again.PID())
+}
