@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -315,7 +316,7 @@ func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
 	for name, demands := range map[string]memcachedtest.Security{"plain": {}, "TLS": {Authority: authority}} {
 		t.Run(name, func(t *testing.T) {
 			onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-				t.Parallel()
+				leaktest.Parallel(t)
 				server := memcachedtest.StartSecure(t, demands, "-o", "idle_timeout=1")
 				fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}))
 				add(t, fleet, "a", 1, 1)

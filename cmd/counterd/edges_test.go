@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -24,7 +25,7 @@ import (
 // they were stamped, no window ever held more than its limit; and the limits were
 // used: what is denied was denied for a reason.
 func TestHammeringAcrossEdges(t *testing.T) {
-	t.Parallel()
+	leaktest.Parallel(t)
 	limits := map[string]struct {
 		window time.Duration
 		n      int

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/loadtest/oracle"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -138,7 +139,7 @@ func TestFaults(t *testing.T) {
 	assert.Len(t, rows, len(list), "docs/failure.md has a row for each")
 	for _, f := range list {
 		t.Run(fmt.Sprintf("%s-%d", f.test, f.copies), func(t *testing.T) {
-			t.Parallel()
+			leaktest.Parallel(t)
 			assert.Contains(t, rows, f.meet(t)+" | `"+t.Name()+"` |", "a row of docs/failure.md")
 		})
 	}

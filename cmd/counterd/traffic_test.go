@@ -122,7 +122,6 @@ func (t *traffic) end() {
 func TestAnyOfThreeServersMayDie(t *testing.T) {
 	for victim := range 3 {
 		t.Run(fmt.Sprint("server ", victim), func(t *testing.T) {
-			t.Parallel()
 			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2})
 			traffic := s.startTraffic(24)
 			traffic.more(500)
@@ -142,7 +141,6 @@ func TestAnyOfThreeServersMayDie(t *testing.T) {
 func TestAPartitionAdmitsNoMore(t *testing.T) {
 	for cut := range 2 {
 		t.Run(fmt.Sprint("server ", cut), func(t *testing.T) {
-			t.Parallel()
 			s := newSite(t, siteConfig{servers: 2, copies: 2, processes: 2, proxies: true})
 			traffic := s.startTraffic(8)
 			traffic.more(200)

@@ -19,17 +19,12 @@ var checked sync.Map
 
 // Check fails the test if goroutines are left that have begun from now on, when all
 // that is cleaned up after it is. Helpers that start something call it first of all; only
-// the first call in a test, or in the one that it is a part of, matters. It is not for
-// tests that run in parallel with others.
+// the first call in a test, or in the one that it is a part of, matters. Tests that run in
+// parallel with others call Parallel before.
 func Check(tb testing.TB) {
 	name := tb.Name()
-	for i, letter := range name + "/" {
-		if letter != '/' {
-			continue
-		}
-		if _, found := checked.Load(name[:i]); found {
-			return
-		}
+	if isChecked(name) {
+		return
 	}
 	checked.Store(name, true)
 	before := goleak.IgnoreCurrent()
@@ -41,6 +36,29 @@ func Check(tb testing.TB) {
 			tb.Errorf("%s leaves goroutines behind: %v", name, err)
 		}
 	})
+}
+
+// Parallel has the test run in parallel with others. What is left behind then is not
+// known to be its own: the check of the whole package finds it.
+func Parallel(t *testing.T) {
+	t.Helper()
+	name := t.Name()
+	checked.Store(name, true)
+	t.Cleanup(func() { checked.Delete(name) })
+	t.Parallel()
+}
+
+// isChecked reports whether the test, or one that it is a part of, has been seen to.
+func isChecked(name string) bool {
+	for i, letter := range name + "/" {
+		if letter != '/' {
+			continue
+		}
+		if _, found := checked.Load(name[:i]); found {
+			return true
+		}
+	}
+	return false
 }
 
 func find(before goleak.Option) (err error) {
