@@ -20,9 +20,10 @@ func (h *handler) serve(do action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Actions decode after they have found what is asked of them; the bound
 		// holds from here on.
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		out := &answerWriter{ResponseWriter: w}
+		out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
+		r.Body = heldBody{out}
 		defer func() {
+			out.over()
 			if fault := recover(); fault != nil {
 				h.panicked(out, r, fault)
 			}
@@ -33,28 +34,9 @@ func (h *handler) serve(do action) http.Handler {
 	})
 }
 
-// answerWriter knows whether an answer has begun.
-type answerWriter struct {
-	http.ResponseWriter
-	begun bool
-}
-
-func (w *answerWriter) WriteHeader(status int) {
-	w.begun = true
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *answerWriter) Write(p []byte) (int, error) {
-	w.begun = true
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // panicked answers a request whose action panicked. An answer that has begun is
 // broken off, so that nobody takes it for a whole one.
-func (h *handler) panicked(w *answerWriter, r *http.Request, fault any) {
+func (h *handler) panicked(w *exchange, r *http.Request, fault any) {
 	if fault == http.ErrAbortHandler {
 		panic(fault)
 	}

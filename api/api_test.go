@@ -3,7 +3,6 @@ package api_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -63,7 +62,7 @@ func newServer() *server {
 	return s
 }
 
-func newHandler(store hierarchy.Store, log io.Writer, ping func(context.Context) map[string]error) http.Handler {
+func newHandler(store hierarchy.Store, log io.Writer, servers func() []api.ServerState) http.Handler {
 	rules := testRules()
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
 	if err != nil {
@@ -73,7 +72,7 @@ func newHandler(store hierarchy.Store, log io.Writer, ping func(context.Context)
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
 		Limiter:  limiter,
-		Ping:     ping,
+		Servers:  servers,
 		Log:      slog.New(slog.NewTextHandler(log, nil)),
 	})
 }
@@ -222,24 +221,25 @@ func TestHealth(t *testing.T) {
 	assert.Equal(t, "alive", answer[wire.Health](t, request(t, s, "GET", "/healthz", "")).Status)
 	assert.Equal(t, "ready", answer[wire.Health](t, request(t, s, "GET", "/readyz", "")).Status)
 
-	down := errors.New("down")
+	since := time.Date(2026, 11, 21, 10, 0, 0, 0, time.FixedZone("", 3600))
 	for name, test := range map[string]struct {
-		pings  map[string]error
-		status int
+		servers []api.ServerState
+		status  int
 	}{
-		"all":  {map[string]error{"a:1": nil, "b:1": nil}, 200},
-		"some": {map[string]error{"a:1": nil, "b:1": down}, 200},
-		"none": {map[string]error{"a:1": down, "b:1": down}, 503},
+		"all":  {[]api.ServerState{{Name: "a:1", Reachable: true, EmptyFrom: since}, {Name: "b:1", Reachable: true, EmptyFrom: since, Evicting: true}}, 200},
+		"some": {[]api.ServerState{{Name: "a:1", Reachable: true}, {Name: "b:1"}}, 200},
+		"none": {[]api.ServerState{{Name: "a:1"}, {Name: "b:1"}}, 503},
 	} {
-		h := newHandler(s.store, io.Discard, func(context.Context) map[string]error { return test.pings })
+		h := newHandler(s.store, io.Discard, func() []api.ServerState { return test.servers })
 		w := request(t, h, "GET", "/readyz", "")
 		require.Equal(t, test.status, w.Code, name)
-		if test.status == 200 {
-			health := answer[wire.Health](t, w)
-			assert.Equal(t, "reachable", health.Store["a:1"])
-			if test.pings["b:1"] != nil {
-				assert.Equal(t, "unreachable", health.Store["b:1"])
-			}
+		switch name {
+		case "all":
+			assert.Equal(t, map[string]string{
+				"a:1": "reachable, empty since 2026-11-21T09:00:00Z", "b:1": "reachable, full, incomplete before 2026-11-21T09:00:00Z",
+			}, answer[wire.Health](t, w).Store)
+		case "some":
+			assert.Equal(t, map[string]string{"a:1": "reachable", "b:1": "unreachable"}, answer[wire.Health](t, w).Store)
 		}
 		assert.Equal(t, http.StatusOK, request(t, h, "GET", "/healthz", "").Code, "alive without the store")
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -78,6 +79,7 @@ func newBackstage(t *testing.T) *backstage {
 	for i := range rules.Events["api"].Rules {
 		rules.Events["api"].Rules[i].OnError = events.OnErrorDeny
 	}
+	leaktest.Check(t)
 	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
@@ -131,6 +133,7 @@ func runProxy(t *testing.T, start func(dir, port string) *exec.Cmd) string {
 	t.Helper()
 	var output string
 	for range 5 { // somebody else may take the port
+		leaktest.Check(t)
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		addr := listener.Addr().String()
@@ -379,6 +382,7 @@ func TestTraefiksRequest(t *testing.T) {
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(b.place(t, documented(t, "traefik.yaml"), "", "")), &config))
 	name := config.HTTP.Routers["api"].Middlewares[0]
+	leaktest.Check(t)
 	traefik := httptest.NewServer(&forwardAuth{t, config.HTTP.Middlewares[name].ForwardAuth.Address, b.service})
 	t.Cleanup(traefik.Close)
 	testProxy(t, b, traefik.Listener.Addr().String(), traits{headersOfAdmitted: false, duplicated: 400, unreachable: 500})

@@ -79,6 +79,9 @@ func (h *handler) history(r *http.Request, event *events.Event) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := holdAnswer(r, len(points)*bucketBytes); err != nil {
+		return nil, err
+	}
 	history := wire.History{
 		Event: event.Name, Feature: counter.Feature.String(), Level: level.String(),
 		From:    unix(points[0].Bucket.First()),

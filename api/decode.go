@@ -51,7 +51,7 @@ func checkLength(r *http.Request) error {
 
 // bodyError is what a body that cannot be read is answered with.
 func bodyError(err error) error {
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || errors.Is(err, hierarchy.ErrOverload) {
 		return err
 	}
 	return &requestError{[]wire.Fault{{Detail: "the body does not arrive whole"}}}

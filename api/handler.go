@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	stdlog "log"
 	"log/slog"
 	"net/http"
@@ -31,9 +30,9 @@ type Config struct {
 	Rules    func() *events.Rules // the rules in force
 	Counters *hierarchy.Counters
 	Limiter  *hierarchy.Limiter
-	// Ping asks the store's servers whether they are there and returns for each
-	// nil or why not. nil: the store has none, and is always there.
-	Ping func(context.Context) map[string]error
+	// Servers returns how the store's servers are, as far as is known: it asks nobody.
+	// nil: the store has none, and is always there.
+	Servers func() []ServerState
 	// Metrics answers /metrics; nil: there is no such route.
 	Metrics http.Handler
 	Log     *slog.Logger // nil: slog.Default
@@ -44,6 +43,7 @@ type handler struct {
 	Config
 	outage   rate.Sometimes // that hits are refused is logged once a second, not once a request
 	failures sparse.Lines   // so is why, for each cause
+	room     room
 }
 
 // NewHandler returns the HTTP interface.
@@ -65,6 +65,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
+		ConnState:         noteState,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}

@@ -2,9 +2,33 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/counterd/counterd/api/wire"
 )
+
+// ServerState is how one of the store's servers is.
+type ServerState struct {
+	Name      string
+	Reachable bool
+	EmptyFrom time.Time // it has lost what it held before; zero: nothing
+	Evicting  bool      // that is so because it is full
+}
+
+// String is what readyz says of the server.
+func (s ServerState) String() string {
+	text := "reachable"
+	if !s.Reachable {
+		text = "unreachable"
+	}
+	switch {
+	case s.EmptyFrom.IsZero():
+		return text
+	case s.Evicting:
+		return text + ", full, incomplete before " + s.EmptyFrom.UTC().Format(time.RFC3339)
+	}
+	return text + ", empty since " + s.EmptyFrom.UTC().Format(time.RFC3339)
+}
 
 // alive says that the process answers.
 func (h *handler) alive(r *http.Request) (any, error) {
@@ -14,24 +38,21 @@ func (h *handler) alive(r *http.Request) (any, error) {
 	return wire.Health{Status: "alive"}, nil
 }
 
-// ready says whether the store can be reached, and which of its servers. One
+// ready says whether the store can be reached, and how its servers are. One
 // server that answers is enough: to take all processes out of service because
 // one of many servers is down would make a part's outage that of the whole.
 func (h *handler) ready(r *http.Request) (any, error) {
 	if _, err := newQuery(r); err != nil {
 		return nil, err
 	}
-	if h.Ping == nil {
+	if h.Servers == nil {
 		return wire.Health{Status: "ready"}, nil
 	}
 	health := wire.Health{Status: "ready", Store: map[string]string{}}
 	reachable := false
-	for server, err := range h.Ping(r.Context()) {
-		health.Store[server] = "unreachable"
-		if err == nil {
-			health.Store[server] = "reachable"
-			reachable = true
-		}
+	for _, server := range h.Servers() {
+		health.Store[server.Name] = server.String()
+		reachable = reachable || server.Reachable
 	}
 	if !reachable {
 		return nil, errUnready

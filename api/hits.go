@@ -59,6 +59,9 @@ func (h *handler) batch(w http.ResponseWriter, r *http.Request) error {
 			Pointer: "/hits",
 		}}}
 	}
+	if err := holdAnswer(r, len(in.Hits)*resultBytes); err != nil {
+		return err
+	}
 	rules := h.Rules()
 	hits := make([]hierarchy.Hit, 0, len(in.Hits)) // those on events that there are
 	for _, hit := range in.Hits {

@@ -46,6 +46,7 @@ var statuses = []struct {
 	{hierarchy.ErrOutOfRange, http.StatusBadRequest, ""},
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
 	{errUnready, http.StatusServiceUnavailable, "No server of the store answers."},
+	{hierarchy.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
 	{hierarchy.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
 	{context.Canceled, http.StatusServiceUnavailable, "The request was given up before anything was done."},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
@@ -63,8 +64,15 @@ func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 			h.Log.Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
 		})
 	}
+	if errors.Is(err, hierarchy.ErrOverload) {
+		w.Header().Set("Retry-After", retryOverload)
+	}
 	h.answer(w, problem.Status, wire.TypeProblem, problem)
 }
+
+// retryOverload is after how many seconds those may try again who are refused for what
+// others ask.
+const retryOverload = "1"
 
 func problemOf(err error, method string) wire.Problem {
 	problem := wire.Problem{

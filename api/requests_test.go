@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 )
 
 // The body of a route that takes none is not ignored: what it names would not be
@@ -67,6 +68,7 @@ func TestTheLargestBody(t *testing.T) {
 
 // Who asks before it sends a body that is too large need not send it.
 func TestABodyThatIsTooLargeIsNotAskedFor(t *testing.T) {
+	leaktest.Check(t)
 	server := httptest.NewServer(newServer())
 	defer server.Close()
 	for _, head := range []string{

@@ -16,7 +16,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const module = "github.com/counterd/counterd"
 
@@ -116,10 +119,11 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"github.com/bradfitz/gomemcache/memcache":        {"memcache/", "loadtest/bench/gomemcache.go"},
 		"go.yaml.in/yaml/v3":                             {"events/"},
 		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
-		"github.com/fsnotify/fsnotify":                   {"cmd/counterd/rulesfile.go"},
+		"github.com/fsnotify/fsnotify":                   {"internal/filewatch/filewatch.go"},
 		"github.com/prometheus/client_golang/prometheus": {"cmd/counterd/metrics.go"},
 		"github.com/kamstrup/intmap":                     {"hierarchy/reader.go"},
 		"github.com/coocood/freecache":                   {"hierarchy/cache.go"},
+		"github.com/cenkalti/backoff/v5":                 {"memcache/breaker.go"},
 	} {
 		found := 0
 		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {

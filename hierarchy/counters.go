@@ -38,6 +38,11 @@ type Config struct {
 	Store Store
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
+	// MaxPending bounds the calls that may wait for the store at once: a Count and a
+	// History are one, an Increment is one for each counter, a Reset is as many as it
+	// deletes at once, 16. One beyond it returns ErrOverload at once, and has done
+	// nothing. 0: DefaultMaxPending.
+	MaxPending int
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Limiter on the same store should have the same one.
 	Cache *BucketCache
 }
@@ -56,16 +61,25 @@ type Counters struct {
 	now   func() time.Time
 	grace time.Duration
 	cache *BucketCache
+
+	pending *pending
 }
 
 // NewCounters returns Counters on the store of the config.
 func NewCounters(config Config) *Counters {
-	c := &Counters{config.Store, config.clock(), cmp.Or(max(config.Grace, 0), DefaultGrace), config.Cache}
+	c := &Counters{
+		store: config.Store, now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
+		cache: config.Cache, pending: newPending(max(config.MaxPending, 0)),
+	}
 	if c.cache == nil {
 		c.cache = NewBucketCache(0)
 	}
 	return c
 }
+
+// Load returns how much waits for the store, and how many calls have found that it was
+// too much.
+func (c *Counters) Load() Load { return c.pending.load() }
 
 // Increment adds by, 1 to MaxBy, to each of the counters at the moment at, which
 // lies between their retention back and the grace ahead; the zero time is now.
@@ -93,6 +107,10 @@ func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counte
 				events.FormatDuration(retention(counter)), c.grace)
 		}
 	}
+	if !c.pending.enter(len(counters)) {
+		return time.Time{}, ErrOverload
+	}
+	defer c.pending.leave(len(counters))
 	return time.Unix(second, 0).UTC(), c.add(ctx, by, second, counters)
 }
 
@@ -194,6 +212,10 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r.remember(c.cache, now, c.closed(now))
 	r.wantAll(cover)
 	if len(r.reads) > 0 {
+		if !c.pending.enter(1) {
+			return Count{}, ErrOverload
+		}
+		defer c.pending.leave(1)
 		if _, err := r.trip(ctx, c.store, 0, now); err != nil {
 			return Count{}, err
 		}
@@ -243,6 +265,10 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 			n, MaxHistory)
 	}
 	buckets := bucketsWithin(level, w)
+	if !c.pending.enter(1) {
+		return nil, ErrOverload
+	}
+	defer c.pending.leave(1)
 	values, err := c.read(ctx, counter, buckets)
 	if err != nil {
 		return nil, err
@@ -263,6 +289,10 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 // reset that comes after them forgets them. An error wraps ErrStore; repeat the
 // call then.
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
+	if !c.pending.enter(deletesAtOnce) {
+		return ErrOverload
+	}
+	defer c.pending.leave(deletesAtOnce)
 	defer func() { c.cache.forget(counter.ID(), c.now()) }()
 	finest, coarsest := levels(counter)
 	// Whatever can still be there, of each level, is not yet expired.

@@ -52,7 +52,7 @@ type LimitState struct {
 	Listing    events.Listing // on which of the rule's lists the hit stands
 	Shadow     bool           // its no is reported, not enforced
 	Over       bool           // Count is above N, and the throttle lets it be
-	Incomplete bool           // the counter has not been kept for a whole window yet
+	Incomplete bool           // the counter has not been kept for a whole window yet, or the store has lost a part of it
 	// Failed is set where the store could not be asked in time. OnError says what
 	// was decided then; with OnErrorLocal the state is that of this process's own
 	// counters.

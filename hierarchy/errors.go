@@ -10,6 +10,9 @@ var (
 	// be reached, or not in time. Of an increment that fails with it a part may
 	// have been counted.
 	ErrStore = errors.New("hierarchy: store failed")
+	// ErrOverload is why the store was not asked: too much waited for it. It wraps
+	// ErrStore, and nothing was counted.
+	ErrOverload = fmt.Errorf("%w: too much waits for it", ErrStore)
 	// ErrOutOfRange is what every RangeError wraps.
 	ErrOutOfRange = errors.New("hierarchy: out of range")
 )

@@ -21,13 +21,15 @@ type flush struct {
 	checkOnly bool
 	asked     bool // it has looked before it adds
 	again     bool // its hits have been denied before, by a store that answered
-	hits      arena[hit]
-	claims    arena[claim] // each counter once
-	byName    map[claimName]*claim
-	checks    arena[check]
-	some      []*claim // of claimsOf
-	surplus   []*claim // have more in the store than stays
-	marked    uint64   // with what claims are marked that claimsOf has found
+	// Too much waits for the shared store: it is not asked.
+	overloaded bool
+	hits       arena[hit]
+	claims     arena[claim] // each counter once
+	byName     map[claimName]*claim
+	checks     arena[check]
+	some       []*claim // of claimsOf
+	surplus    []*claim // have more in the store than stays
+	marked     uint64   // with what claims are marked that claimsOf has found
 }
 
 // path is the way a hit takes.
@@ -99,6 +101,8 @@ type claim struct {
 	wait   func() (landed int, err error) // for the trip that is under way
 	taken  int64                          // of what the flush added, what stays
 	stuck  bool                           // what should have been taken back was not
+	since  int64                          // since when the shared store has lost nothing of it
+	heard  bool                           // that is known
 	marked uint64
 }
 
@@ -159,7 +163,7 @@ func (f *flush) free() {
 	clear(f.byName)
 	clear(f.some)
 	clear(f.surplus)
-	f.l, f.ctx, f.checkOnly, f.asked, f.again = nil, nil, false, false, false
+	f.l, f.ctx, f.checkOnly, f.asked, f.again, f.overloaded = nil, nil, false, false, false, false
 	flushes.Put(f)
 }
 
@@ -358,6 +362,10 @@ func (f *flush) travel(claims []*claim, now time.Time) {
 	starter, starts := f.l.store.(Starter)
 	switch {
 	case len(claims) == 0:
+	case f.overloaded:
+		for _, c := range claims {
+			f.doWithout(c, now)
+		}
 	case len(claims) == 1:
 		f.send(claims[0], now)
 	case !starts:
@@ -378,6 +386,16 @@ func (f *flush) travel(claims []*claim, now time.Time) {
 				f.arrived(c, landed, c.unpack(c.due(), now, err))
 			}
 		}
+	}
+}
+
+// doWithout has the claim do without the shared store, which too much waits for.
+func (f *flush) doWithout(c *claim, now time.Time) {
+	if c.local {
+		f.send(c, now)
+	} else if c.travels() {
+		c.unwant()
+		f.fail(c, ErrOverload)
 	}
 }
 
@@ -424,7 +442,7 @@ func (f *flush) letAdd(h *hit) {
 	}
 	for _, c := range h.claims {
 		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits })
-		if !full {
+		if !full && !f.overloaded { // who has not looked has seen no room
 			f.l.denials.forget(c.id, keyOf(c, h.cost))
 		}
 	}

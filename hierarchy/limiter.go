@@ -48,6 +48,11 @@ type LimiterConfig struct {
 	// Report is told of each trip to the store that failed, and of each take-back
 	// that did: what it should have taken stays counted. nil: nobody is.
 	Report func(error)
+	// MaxPending is the most hits and checks that may wait for the store at once, those
+	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
+	// rules, as if the store had failed; what needs no store is decided as ever. 0:
+	// DefaultMaxPending.
+	MaxPending int
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Counters on the same store should have the same one.
 	Cache *BucketCache
 }
@@ -70,9 +75,11 @@ type Limiter struct {
 	grace   time.Duration
 	timeout time.Duration
 	report  func(error)
+	memory  Rememberer   // the store, where it is one, or nil
 	stamp   atomic.Int64 // the last one given
 	denials *denials
 	lines   *lines
+	pending *pending
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
 	// channels of another. It is not a part of the limiter, which the runtime would hold
 	// on to with it.
@@ -95,6 +102,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		timeout:  cmp.Or(config.Timeout, DefaultTimeout),
 		report:   config.Report,
 		denials:  newDenials(),
+		pending:  newPending(config.MaxPending),
 		requests: new(sync.Pool),
 		cache:    config.Cache,
 		random:   rand.N[time.Duration],
@@ -112,6 +120,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if copier, ok := l.store.(Copier); ok {
 		l.copied = copier.Replicas() > 1
 	}
+	l.memory, _ = l.store.(Rememberer)
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)
 	l.open = openSeconds(l.grace)
@@ -121,8 +130,15 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.timeout < 0 || l.timeout > l.grace/2 {
 		return nil, fmt.Errorf("hierarchy: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
 	}
+	if err := checkMaxPending(config.MaxPending); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
+
+// Load returns how many hits and checks wait for the store, and how many have found too
+// many of them.
+func (l *Limiter) Load() Load { return l.pending.load() }
 
 // Hit is what is to be decided: somebody does an event.
 type Hit struct {
@@ -154,6 +170,11 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 	if r.err != nil || l.decidedAtOnce(r) {
 		return r.decision, r.err
 	}
+	if !l.pending.enter(1) {
+		l.overload(r)
+		return r.decision, r.err
+	}
+	defer l.pending.leave(1)
 	now := r.began
 	var g *group
 	if r.hurried() {
@@ -188,6 +209,16 @@ func (l *Limiter) decidedAtOnce(r *request) bool {
 	return l.handOn(f, newGroup(r), r)
 }
 
+// overload decides the hits without the shared store. What is remembered still counts.
+func (l *Limiter) overload(requests ...*request) {
+	f := l.newFlush(requests[0].began, requests...)
+	f.overloaded = true
+	f.recall()
+	f.look()
+	f.settle(maxTries)
+	l.handOn(f, newGroup(requests...), nil)
+}
+
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
 // the same counter in their order and in one trip. The error is that of the
 // context, if it had ended before anything was done.
@@ -209,7 +240,13 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 		g.requests = append(g.requests, r)
 	}
 	requests := slices.Clone(g.requests)
-	l.lead(g, nil, requests[0].began)
+	if l.pending.enter(len(hits)) {
+		defer l.pending.leave(len(hits))
+		l.lead(g, nil, requests[0].began)
+	} else {
+		g.free()
+		l.overload(requests...)
+	}
 	results := make([]Result, len(hits))
 	for i, r := range requests {
 		results[i] = Result{r.decision, r.err}
@@ -339,6 +376,11 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	f := l.newFlush(r.began, r)
 	defer f.free()
 	f.checkOnly = true
+	if l.pending.enter(1) {
+		defer l.pending.leave(1)
+	} else {
+		f.overloaded = true
+	}
 	f.recall()
 	f.look()
 	f.decide()

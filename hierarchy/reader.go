@@ -107,6 +107,14 @@ func (r *reader) want(b Bucket) {
 	}
 }
 
+// unwant has the next trip read nothing of what was wanted.
+func (r *reader) unwant() {
+	for _, bucket := range r.reads {
+		r.known.Del(bucket)
+	}
+	r.reads = r.reads[:0]
+}
+
 // wantAll wants all buckets of the cover.
 func (r *reader) wantAll(cover Cover) {
 	for bucket := range cover.Buckets() {
@@ -151,10 +159,7 @@ func (r *reader) pack(by int64) {
 // unpack takes in what a trip has found that began at the moment.
 func (r *reader) unpack(by int64, began time.Time, err error) error {
 	if err != nil {
-		for _, bucket := range r.reads {
-			r.known.Del(bucket)
-		}
-		r.reads = r.reads[:0]
+		r.unwant()
 		return fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	for i, bucket := range r.adds[:r.adding] {

@@ -61,3 +61,13 @@ type Copier interface {
 	// not keep the slices.
 	Owe(counter string, by int64, adds []uint64, expires []int64, landed int)
 }
+
+// Rememberer is a Store that may lose what it has kept, and knows when it has. A Limiter
+// makes use of it to say which limits were decided on less than a whole window.
+type Rememberer interface {
+	Store
+	// Since returns the Unix second since which nothing of the counter was lost; 0: as
+	// far as is known nothing ever was. It is asked for every decision, after its trips,
+	// and asks nobody.
+	Since(counter string) int64
+}

@@ -2,6 +2,7 @@ package hierarchy_test
 
 import (
 	"context"
+	"crypto/tls"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -18,7 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // onEveryStore runs a test on the embedded store, on one Memcached server, where every
 // process speaks the meta commands, or none does, and on three, where every other one
 // does. The function open that it gets returns the store as one process has it; called
-// again, as another process does. The embedded store has one process.
+// again, as another process does. The embedded store has one process. Another server
+// demands TLS and a password.
 func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, open func() hierarchy.Store)) {
 	t.Run("embedded", func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
@@ -45,6 +48,19 @@ func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, 
 			})
 		})
 	}
+	t.Run("secured", func(t *testing.T) {
+		authority := memcachedtest.NewAuthority(t)
+		server := memcachedtest.StartSecure(t, memcachedtest.Security{Authority: authority, User: "counterd", Password: "sesame"})
+		config := memcache.Config{
+			Servers: []string{server.Addr},
+			TLS:     func() (*tls.Config, error) { return authority.Client(), nil },
+			Credentials: func() (memcache.Credentials, error) {
+				return memcache.Credentials{User: "counterd", Password: "sesame"}, nil
+			},
+			Clock: func() time.Time { return clock().Add(-time.Hour) },
+		}
+		test(t, func() hierarchy.Store { return openConfig(t, config) })
+	})
 }
 
 func openFleet(tb testing.TB, clock func() time.Time, servers ...string) *memcache.Fleet {
@@ -54,12 +70,14 @@ func openFleet(tb testing.TB, clock func() time.Time, servers ...string) *memcac
 
 func openFleetOf(tb testing.TB, protocol memcache.Protocol, clock func() time.Time, servers ...string) *memcache.Fleet {
 	tb.Helper()
-	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{
-		Protocol: protocol,
-		Servers:  servers,
-		Timeout:  20 * time.Second, // the machine that runs the tests may be busy
-		Clock:    clock,
-	})
+	return openConfig(tb, memcache.Config{Protocol: protocol, Servers: servers, Clock: clock})
+}
+
+func openConfig(tb testing.TB, config memcache.Config) *memcache.Fleet {
+	tb.Helper()
+	leaktest.Check(tb)
+	config.Timeout = 20 * time.Second // the machine that runs the tests may be busy
+	fleet, err := memcache.NewFleet(context.Background(), config)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })
 	return fleet

@@ -231,11 +231,30 @@ func (f *flush) decision(h *hit) Decision {
 			s.Remaining = max(s.N-s.Count, 0)
 		}
 		s.Over = s.Allowed && s.Count > s.N
-		since := u.check.limit.Since
-		s.Incomplete = since != 0 && f.stamp < since+int64(u.check.limit.Window/time.Second)
+		s.Incomplete = u.young(f.stamp) || !s.Unknown && f.forgotten(u)
 		if !s.Allowed && !s.Shadow {
 			d.RetryAfter = d.RetryAfter.longer(s.Reset)
 		}
 	}
 	return d
+}
+
+// young reports whether the rules have not kept the counter for a whole window yet.
+func (u *use) young(stamp int64) bool {
+	since := u.check.limit.Since
+	return since != 0 && stamp < since+int64(u.check.limit.Window/time.Second)
+}
+
+// forgotten reports whether the store may have lost what was counted in the window that
+// it decided on. What was lost was stamped by clocks that may have been ahead by the
+// grace, and may lie as far behind the second of the loss.
+func (f *flush) forgotten(u *use) bool {
+	if f.l.memory == nil || u.claim.local && u.check.rule.OnError == events.OnErrorLocal {
+		return false
+	}
+	c := u.claim
+	if !c.heard {
+		c.since, c.heard = f.l.memory.Since(c.id), true
+	}
+	return c.since != 0 && u.check.span.edge.First <= c.since+f.l.ahead
 }

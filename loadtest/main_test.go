@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -25,6 +26,8 @@ import (
 	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const log = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 www.example.com - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1

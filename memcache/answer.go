@@ -26,6 +26,11 @@ const lostAnswers = "SERVER_ERROR out of memory writing get response"
 // answer to what was asked. Nothing that follows on it can be trusted.
 var errNonsense = errors.New("the answer makes no sense")
 
+// refusal is an answer that is an error in good form: the server is there.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
 func nonsense(line []byte) error {
 	return fmt.Errorf("%w: %q", errNonsense, line[:min(len(line), 80)])
 }
@@ -88,10 +93,10 @@ func (c *call) readTagged(b []byte) (used int, err error) {
 	case c.kind != adding && len(line) > 2 && (string(line[:2]) == "HD" || string(line[:2]) == "NF") && isTag(line[2:], tag):
 		return used, nil
 	case len(line) > 2 && (string(line[:2]) == "NS" || string(line[:2]) == "EX") && isTag(line[2:], tag):
-		c.refuse(fmt.Errorf("the server answered %s", line[:2]))
+		c.refuse(refusal("the server answered " + string(line[:2])))
 		return used, nil
 	case isRefusal(line) && string(line) != lostAnswers:
-		c.refuse(errors.New(string(line)))
+		c.refuse(refusal(line))
 		return used, nil
 	}
 	return 0, nonsense(line)

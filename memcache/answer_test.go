@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -248,6 +249,7 @@ func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
 	c.trip(h, 0, 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, time.Now())
 	key := string(c.askedKey(0))
 	answer := []byte("VA 2 O000\r\n77\r\nVALUE " + key + " 0 2\r\n77\r\nEND\r\n")
+	leaktest.Check(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
@@ -270,7 +272,7 @@ func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
 		}
 	})
 	trip := func(changed []byte) {
-		fleet, err := NewFleet(t.Context(), Config{Servers: []string{listener.Addr().String()}, Timeout: 20 * time.Second})
+		fleet, err := NewFleet(t.Context(), Unwatched(Config{Servers: []string{listener.Addr().String()}, Timeout: 20 * time.Second}))
 		require.NoError(t, err)
 		answers <- changed
 		values := make([]int64, 3)

@@ -2,13 +2,7 @@
 
 package memcache
 
-import (
-	"net"
-	"syscall"
-)
+import "syscall"
 
-// closedByPeer cannot be told here without waiting.
-func closedByPeer(net.Conn) bool { return false }
-
-// closedRaw cannot be told here either.
-func closedRaw(syscall.RawConn) bool { return false }
+// closedRaw cannot be told here without waiting.
+func closedRaw(syscall.RawConn, bool) bool { return false }

@@ -3,28 +3,45 @@
 package memcache
 
 import (
-	"net"
+	"encoding/binary"
 	"syscall"
 )
 
-// closedByPeer reports whether an idle connection has been closed by the other
-// side, or holds bytes that nobody asked for. It looks without waiting.
-func closedByPeer(conn net.Conn) bool {
-	raw, ok := conn.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	control, err := raw.SyscallConn()
-	return err != nil || closedRaw(control)
-}
-
-// closedRaw is closedByPeer of the connection's control.
-func closedRaw(control syscall.RawConn) bool {
+// closedRaw reports whether an idle connection has been closed by the other side, or
+// holds bytes that nobody asked for. It looks without waiting. Where TLS records are
+// to be seen, only one that ends the connection means that: others are of TLS itself.
+func closedRaw(control syscall.RawConn, records bool) bool {
 	closed := false
 	err := control.Control(func(fd uintptr) {
-		var b [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		closed = err != syscall.EAGAIN && err != syscall.EWOULDBLOCK && err != syscall.EINTR
+		var b [recordHead]byte
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		switch {
+		case err != nil:
+			closed = err != syscall.EAGAIN && err != syscall.EWOULDBLOCK && err != syscall.EINTR
+		case records && n > 0:
+			closed = endsTLS(b[:n])
+		default:
+			closed = true
+		}
 	})
 	return err != nil || closed
+}
+
+// A TLS record begins with its type, two bytes of version and two of length.
+const (
+	recordHead      = 5
+	recordAlert     = 21
+	recordEncrypted = 23
+	// From TLS 1.3 on records look alike, but for their length: an alert has two bytes,
+	// its true type and 16 bytes of seal, and whatever else comes unasked is longer.
+	encryptedAlert = 2 + 1 + 16
+)
+
+// endsTLS reports whether a record that begins like this is an alert: all that come to
+// an idle connection end it.
+func endsTLS(head []byte) bool {
+	if len(head) < recordHead {
+		return false
+	}
+	return head[0] == recordAlert || head[0] == recordEncrypted && binary.BigEndian.Uint16(head[3:]) == encryptedAlert
 }

@@ -19,7 +19,7 @@ import (
 func (s *server) Name() string { return s.name }
 
 // Up reports whether it is worth asking.
-func (s *server) Up() bool { return true }
+func (s *server) Up() bool { return s.up() }
 
 // Start begins a trip, as Fleet.Start does.
 func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
@@ -41,6 +41,7 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.C
 	c.values = make([]int64, len(adds)+len(reads))
 	go func() {
 		c.landed, c.err = e.trip(ctx, by, adds, expires, reads, c.values)
+		c.err = e.ended(c.err)
 		if !c.settle(over) && c.err == nil && len(adds) > 0 {
 			s.credit(e.hash, by, adds)
 		}
@@ -70,7 +71,8 @@ func (s *server) credit(hash counterHash, by int64, adds []uint64) {
 func (m *metaCopy) GiveUp() { m.call.settle(late, errNoReply) }
 
 func (m *metaCopy) End(values []int64) (landed int, err error) {
-	return m.metaOutcome(m.call, m.by, m.adds, values)
+	landed, err = m.metaOutcome(m.call, m.by, m.adds, values)
+	return landed, m.ended(err)
 }
 
 // slowCopy is a trip on the classic path, or to a server that has to be asked first how
@@ -128,7 +130,7 @@ func (s *server) Look(ctx context.Context, counter copies.Counter, buckets []uin
 		return err
 	}
 	keys := e.hash.keys(buckets)
-	return e.classic(ctx, func(client *gomemcache.Client) error {
+	return e.ended(e.classic(ctx, func(client *gomemcache.Client) error {
 		items, err := client.GetMulti(keys)
 		if err != nil {
 			return err
@@ -143,7 +145,7 @@ func (s *server) Look(ctx context.Context, counter copies.Counter, buckets []uin
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // Raise sets a bucket that still has the version.
@@ -164,6 +166,7 @@ func (s *server) Raise(ctx context.Context, counter copies.Counter, bucket, vers
 		}
 		return client.CompareAndSwap(item)
 	})
+	_ = e.ended(err)
 	switch {
 	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss):
 		return false, nil

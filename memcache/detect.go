@@ -24,9 +24,22 @@ const (
 
 // dial opens a connection.
 func (s *server) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	dialer := net.Dialer{Deadline: deadline}
-	return dialer.DialContext(ctx, s.Network(), s.name)
+	if s.dialing != nil {
+		return s.dialing(ctx, deadline)
+	}
+	conn, err := s.dialer.dial(ctx, s.Network(), s.name, deadline)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	return conn, nil
 }
+
+// dialError is why no connection could be opened: nobody is there, or lets anybody in.
+type dialError struct{ cause error }
+
+func (e *dialError) Error() string { return e.cause.Error() }
+
+func (e *dialError) Unwrap() error { return e.cause }
 
 // dialMeta opens a connection and makes sure that the other side knows the meta
 // commands. It returns errClassic only of a server that refused those and then
@@ -40,6 +53,13 @@ func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, er
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
 	refused, err := probeMeta(conn, deadline)
+	if err == nil {
+		// Before anything else is asked: whoever uses the connection knows.
+		refused, err = false, s.recollect(conn)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
 	if err == nil {
 		return conn, nil
 	}
@@ -69,6 +89,8 @@ func probeMeta(conn net.Conn, deadline time.Time) (refused bool, err error) {
 	}
 	line := strings.TrimSuffix(string(first), "\r\n")
 	switch {
+	case line == unauthenticated: // which a classic one answers too
+		return false, errNoCredentials
 	case line == "ERROR", strings.HasPrefix(line, "CLIENT_ERROR"):
 		return true, fmt.Errorf("the server answered %s to the meta commands", line)
 	case line != "NF Oprb" && line != "HD Oprb":
@@ -81,7 +103,7 @@ func probeMeta(conn net.Conn, deadline time.Time) (refused bool, err error) {
 	if string(second) != "MN\r\n" || answers.Buffered() > 0 {
 		return false, fmt.Errorf("asked for the meta commands: %w", nonsense(second))
 	}
-	return false, conn.SetDeadline(time.Time{})
+	return false, nil
 }
 
 func hungUp(err error) bool {
@@ -101,10 +123,12 @@ func (s *server) probeClassic(ctx context.Context, deadline time.Time) error {
 		return err
 	}
 	if _, err := io.WriteString(conn, classicProbe); err != nil {
-		return err
+		return unanswered(conn, err)
 	}
 	line, err := bufio.NewReaderSize(conn, maxLine).ReadSlice('\n')
 	switch {
+	case err != nil && len(line) == 0:
+		return unanswered(conn, err)
 	case err != nil:
 		return err
 	case string(line) != "END\r\n" && !strings.HasPrefix(string(line), "VALUE "+absentKey+" "):
@@ -168,6 +192,7 @@ func (s *server) tell(speaks Protocol) {
 // reconnected notes that a classic connection was opened anew: there may be another
 // server behind it.
 func (s *server) reconnected() {
+	s.poke()
 	now := instant(time.Now())
 	if s.classicUntil.Load() != 0 && now-s.classicSince.Load() > int64(classicReconnect) {
 		s.classicUntil.Store(min(now, s.classicUntil.Load()))

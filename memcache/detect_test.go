@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -28,6 +29,7 @@ func TestProtocolsHaveNames(t *testing.T) {
 	}
 	_, err := memcache.ParseProtocol("binary")
 	require.ErrorContains(t, err, "none of auto, meta and classic")
+	leaktest.Check(t)
 	_, err = memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"127.0.0.1:1"}, Protocol: 7})
 	require.ErrorContains(t, err, "Protocol(7)")
 }
@@ -188,6 +190,8 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 					}
 					line = strings.TrimSuffix(line, "\r\n")
 					switch {
+					case line == "stats": // a look, not a trip
+						io.WriteString(conn, "ERROR\r\n")
 					case !strings.HasPrefix(line, "m") && !strings.HasPrefix(line, "get"):
 						classics.Add(1)
 					case silent.Load() && answer == "hangs up":

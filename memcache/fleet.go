@@ -3,6 +3,7 @@ package memcache
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -52,7 +53,22 @@ type Config struct {
 	// Learned is told how a server speaks, Meta or Classic, when that is found out and
 	// whenever it changes, from any goroutine; with Classic nobody asks. nil: nobody is.
 	Learned func(server string, speaks Protocol)
+	// TLS returns how connections are secured; nil: they are not. It is asked for each
+	// connection, so that renewed certificates take effect on those opened after; an
+	// error is that connection's. Where it names no server, a server's certificate has
+	// to be for the host in the server's name. Unix sockets have no TLS.
+	TLS func() (*tls.Config, error)
+	// Credentials returns what servers are told that demand a user and a password; nil:
+	// nothing. It is asked for each connection, too.
+	Credentials func() (Credentials, error)
+	// Changed is told what has become of a server, and how it is then, from any
+	// goroutine; it must not call Close. nil: nobody is.
+	Changed func(Change, ServerHealth)
 	Clock   func() time.Time // nil: time.Now
+
+	// For tests.
+	dialing func(context.Context, time.Time) (net.Conn, error)
+	pace    time.Duration
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
@@ -63,6 +79,7 @@ type Fleet struct {
 	replicas int
 	timeout  time.Duration
 	protocol Protocol
+	dialer   dialer
 	clock    func() time.Time // or nil
 	set      *copies.Set
 	closed   atomic.Bool
@@ -71,6 +88,7 @@ type Fleet struct {
 	changing sync.Mutex // of the servers
 	servers  servers
 	leaving  sync.WaitGroup // servers that are no longer used
+	memories memories
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -89,6 +107,10 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)
 	f := &Fleet{config: config, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
+	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
+	if err := f.dialer.check(); err != nil {
+		return nil, err
+	}
 	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
@@ -131,9 +153,8 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 }
 
 func (f *Fleet) newServer(name string) *server {
-	s := newServer(name, f.config.Conns, f.timeout)
-	s.fleet = f
-	s.learned = f.config.Learned
+	s := newServer(name, f.config.Conns, f.timeout, f.dialer)
+	s.belong(f, f.config)
 	return s
 }
 
@@ -184,7 +205,7 @@ func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint6
 		return 0, err
 	}
 	landed, err = e.trip(ctx, by, adds, expires, reads, values)
-	return copies.Alone(landed, e.generation), err
+	return copies.Alone(landed, e.generation), e.ended(err)
 }
 
 // Start begins a Trip and does not wait for it: wait does. On the meta path many trips of
@@ -206,7 +227,7 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 			defer close(ended)
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
 		}()
-		return func() (int, error) { <-ended; return copies.Alone(landed, e.generation), err }
+		return func() (int, error) { <-ended; return copies.Alone(landed, e.generation), e.ended(err) }
 	}
 	c := e.metaStart(by, adds, expires, reads)
 	return func() (int, error) {
@@ -214,7 +235,7 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 		if e.turnsClassic(err) {
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
 		}
-		return copies.Alone(landed, e.generation), err
+		return copies.Alone(landed, e.generation), e.ended(err)
 	}
 }
 
@@ -253,10 +274,10 @@ func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by in
 	}
 	if e.meta {
 		if err := e.metaTakeBack(by, buckets); !e.turnsClassic(err) {
-			return err
+			return e.ended(err)
 		}
 	}
-	return e.classicTakeBack(ctx, by, buckets)
+	return e.ended(e.classicTakeBack(ctx, by, buckets))
 }
 
 // Delete removes buckets of one counter, in their order, from each server that has a
@@ -272,10 +293,10 @@ func (f *Fleet) delete(ctx context.Context, s *server, hash counterHash, buckets
 	}
 	if e.meta {
 		if err := e.metaDelete(buckets); !e.turnsClassic(err) {
-			return err
+			return e.ended(err)
 		}
 	}
-	return e.classicDelete(ctx, buckets)
+	return e.ended(e.classicDelete(ctx, buckets))
 }
 
 // Replicas returns how many copies of a counter the fleet keeps.
@@ -318,6 +339,9 @@ func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash) (excha
 	e := exchange{hash: hash, server: s, auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
 	if err := f.limit(ctx, &e); err != nil {
 		return e, s.wrap(err)
+	}
+	if err := s.admit(); err != nil {
+		return e, err
 	}
 	if f.clock != nil {
 		e.clock = f.clock()
@@ -372,13 +396,14 @@ func (e *exchange) turnsClassic(err error) bool {
 }
 
 // Ping asks every server whether it is there, side by side and each on a new
-// connection, and returns for each, by its name, nil or why not.
+// connection, and returns for each, by its name, nil or why not. What they remember is
+// known then, and one that does not answer is down.
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	list := f.set.Servers()
 	answers := make([]error, len(list))
 	var pings sync.WaitGroup
 	for i, s := range list {
-		pings.Go(func() { answers[i] = f.ping(ctx, s.Name()) })
+		pings.Go(func() { answers[i] = f.ping(ctx, s.(*server)) })
 	}
 	pings.Wait()
 	byName := make(map[string]error, len(answers))
@@ -388,12 +413,14 @@ func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	return byName
 }
 
-func (f *Fleet) ping(ctx context.Context, name string) error {
+func (f *Fleet) ping(ctx context.Context, s *server) error {
 	if f.closed.Load() {
 		return ErrClosed
 	}
-	anew := newServer(name, 1, f.timeout)
-	deadline := time.Now().Add(f.timeout)
+	anew := newServer(s.name, 1, f.timeout, f.dialer)
+	anew.dialing = s.dialing
+	began := time.Now()
+	deadline := began.Add(f.timeout)
 	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
 		deadline = end
 	}
@@ -407,12 +434,19 @@ func (f *Fleet) ping(ctx context.Context, name string) error {
 	} else {
 		err = anew.do(ctx, deadline, f.timeout, (*gomemcache.Client).Ping)
 	}
+	switch admitted := s.admit(); {
+	case admitted != nil:
+	case err == nil && s.pace > 0:
+		_ = s.look(ctx, deadline) // it is there, whatever comes of that
+	case err != nil && isOutage(err) && deadline.Sub(began) >= f.timeout/2:
+		s.open(err)
+	}
 	return errors.Join(err, anew.close())
 }
 
 // wrap names the server in an error.
 func (s *server) wrap(err error) error {
-	if err == nil || errors.Is(err, ErrClosed) {
+	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrDown) {
 		return err
 	}
 	return fmt.Errorf("memcache: server %s: %w", s.name, err)

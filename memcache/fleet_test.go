@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -97,10 +98,11 @@ func TestPlaceIsEvenAndMovesLittle(t *testing.T) {
 	assert.InEpsilon(t, counters/(n+1), moved, 0.1)
 }
 
-// fakeServer answers each command line by a function: no answer where that
+// fakeServer answers each command line of a trip by a function: no answer where that
 // returns none, and an end of the connection where it returns false.
 func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
 	t.Helper()
+	leaktest.Check(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var conns sync.WaitGroup
@@ -115,7 +117,16 @@ func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
 			conns.Go(func() {
 				defer conn.Close()
 				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					text, more := answer(lines.Text())
+					var text string
+					more := true
+					switch line := lines.Text(); line {
+					case "stats":
+						text = "ERROR\r\n"
+					case "get counterd:memory":
+						text = aMarker
+					default:
+						text, more = answer(line)
+					}
 					if _, err := conn.Write([]byte(text)); err != nil || !more {
 						return
 					}
@@ -247,9 +258,8 @@ func TestWhatIsNoNumberIsAnError(t *testing.T) {
 }
 
 func TestAServerThatComesBack(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		fleet := openConfig(t, config)
 		add(t, fleet, "a", 1, 1)
 		server.Stop()
 		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
@@ -262,6 +272,7 @@ func TestAServerThatComesBack(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, server.Addr, name)
 		}
+		require.Eventually(t, func() bool { return fleet.Health()[0].Up }, patience, time.Millisecond)
 		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
 	})
 }
@@ -269,9 +280,8 @@ func TestAServerThatComesBack(t *testing.T) {
 // Connections that a server closed while they were idle cost nobody an error: not
 // after a restart, not where idle ones are cut.
 func TestConnectionsThatWereCutWhileIdle(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		fleet := openConfig(t, config)
 		burst := func() {
 			var running sync.WaitGroup
 			for range 32 {
@@ -303,9 +313,8 @@ func TestAClosedFleet(t *testing.T) {
 // Connections are kept: a burst of trips makes as many as run at once, and the
 // next burst makes none.
 func TestConnectionsAreKept(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		fleet := openConfig(t, config)
 		burst := func() {
 			var running sync.WaitGroup
 			for range 64 {

@@ -22,6 +22,7 @@ type lane struct {
 	server   *server
 	client   *gomemcache.Client
 	conn     net.Conn  // the client's, or nil
+	heard    bool      // something came on it
 	deadline time.Time // of the trip that is under way
 	inForce  time.Time // the deadline that the connection has
 }
@@ -33,13 +34,12 @@ func newLane(s *server) *lane {
 	return l
 }
 
-func (l *lane) dial(_ context.Context, network, address string) (net.Conn, error) {
-	dialer := net.Dialer{Deadline: l.deadline}
-	conn, err := dialer.Dial(network, address)
+func (l *lane) dial(context.Context, string, string) (net.Conn, error) {
+	conn, err := l.server.dial(context.Background(), l.deadline)
 	if err != nil {
 		return nil, err
 	}
-	l.conn, l.inForce = conn, time.Time{}
+	l.conn, l.inForce, l.heard = conn, time.Time{}, false
 	l.server.reconnected()
 	return laneConn{conn, l}, nil
 }
@@ -49,7 +49,7 @@ func (l *lane) dial(_ context.Context, network, address string) (net.Conn, error
 func (l *lane) run(trip func(*gomemcache.Client) error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = errors.Join(fmt.Errorf("the answer makes no sense: %v", cause), l.client.Close())
+			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.client.Close())
 		}
 	}()
 	return trip(l.client)
@@ -58,7 +58,13 @@ func (l *lane) run(trip func(*gomemcache.Client) error) (err error) {
 // dead reports whether the server, or something on the way to it, has closed the
 // lane's connection while it was idle: after a restart, or for want of traffic.
 // What is sent on it would be lost, and be an error that need not be.
-func (l *lane) dead() bool { return l.conn != nil && closedByPeer(l.conn) }
+func (l *lane) dead() bool {
+	if l.conn == nil {
+		return false
+	}
+	raw, records := control(l.conn)
+	return raw != nil && closedRaw(raw, records)
+}
 
 // laneConn is the connection of a lane.
 type laneConn struct {
@@ -74,6 +80,25 @@ func (c laneConn) SetDeadline(time.Time) error {
 	}
 	c.lane.inForce = c.lane.deadline
 	return c.Conn.SetDeadline(c.lane.deadline)
+}
+
+// Read and Write say more of a connection that fails before its first answer.
+func (c laneConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.lane.heard = c.lane.heard || n > 0
+	return n, c.lane.explain(err)
+}
+
+func (c laneConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, c.lane.explain(err)
+}
+
+func (l *lane) explain(err error) error {
+	if err != nil && !l.heard {
+		return unanswered(l.conn, err)
+	}
+	return err
 }
 
 // lanes are the connections to one server. They are opened as they are needed,

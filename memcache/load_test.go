@@ -18,9 +18,14 @@ import (
 // Many callers on few connections: each gets its own answers, and at the end nothing
 // is missing.
 func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
-	server := memcachedtest.Start(t)
+	for name, demands := range securities(t) {
+		t.Run(name, func(t *testing.T) { eachCallerGetsItsOwnAnswers(t, startServer(t, demands), demands) })
+	}
+}
+
+func eachCallerGetsItsOwnAnswers(t *testing.T, server *memcachedtest.Server, demands memcachedtest.Security) {
 	for _, conns := range []int{1, 2} {
-		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Meta, Conns: conns})
+		fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Meta, Conns: conns}))
 		const callers, trips = 64, 200
 		var running sync.WaitGroup
 		for caller := range callers {
@@ -103,9 +108,9 @@ func TestATripBeyondAllBuffers(t *testing.T) {
 // A server that stops in its tracks costs each caller its deadline and no more, and
 // serves again when it goes on.
 func TestAServerThatPauses(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: 200 * time.Millisecond})
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		config.Timeout = 200 * time.Millisecond
+		fleet := openConfig(t, config)
 		_, _, err := tripOf(t.Context(), fleet, 2, 2)
 		require.NoError(t, err)
 		server.Pause()
@@ -135,11 +140,11 @@ func TestAServerThatPauses(t *testing.T) {
 // A server that is killed and comes back empty, under load: no count is higher than
 // what was sent, none lower than what was acknowledged since it is back.
 func TestAServerThatIsKilledUnderLoad(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
+		fleet := openConfig(t, config)
 		const callers = 32
-		var sent, kept [callers]int64
+		var sent [callers]int64
+		var kept [callers]atomic.Int64
 		var back, over atomic.Bool
 		var running sync.WaitGroup
 		for caller := range callers {
@@ -150,7 +155,7 @@ func TestAServerThatIsKilledUnderLoad(t *testing.T) {
 					sent[caller]++
 					landed, err := fleet.Trip(context.Background(), fmt.Sprint(caller), 1, []uint64{1}, []int64{later()}, []uint64{1}, values)
 					if fresh && landed == 1 {
-						kept[caller]++
+						kept[caller].Add(1)
 					}
 					if err != nil {
 						time.Sleep(time.Millisecond)
@@ -166,14 +171,24 @@ func TestAServerThatIsKilledUnderLoad(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			server.Restart()
 		}
+		require.Eventually(t, func() bool { // a probe has found it
+			_, err := fleet.Trip(context.Background(), "back", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			return err == nil
+		}, patience, time.Millisecond)
 		back.Store(true)
-		time.Sleep(100 * time.Millisecond)
+		assert.Eventually(t, func() bool { // connecting anew may take a while
+			for caller := range kept {
+				if kept[caller].Load() == 0 {
+					return false
+				}
+			}
+			return true
+		}, patience, 10*time.Millisecond)
 		over.Store(true)
 		bounded(t, "a trip", running.Wait)
 		for caller := range callers {
 			value := read(t, fleet, fmt.Sprint(caller), 1)[0]
-			assert.Positive(t, kept[caller])
-			assert.GreaterOrEqual(t, value, kept[caller])
+			assert.GreaterOrEqual(t, value, kept[caller].Load())
 			assert.LessOrEqual(t, value, sent[caller])
 		}
 	})

@@ -51,7 +51,7 @@ func TestAnAddThatFailsInTheMiddle(t *testing.T) {
 			}
 			return sound(line, 7), true
 		})
-		fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
 		landed, values, err := tripOf(t.Context(), fleet, 4, 1)
 		require.ErrorContains(t, err, fault)
 		require.ErrorContains(t, err, addr)
@@ -132,7 +132,7 @@ func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
 	var running sync.WaitGroup
 	trip := func(ctx context.Context) {
 		_, values, err := tripOf(ctx, fleet, 1, 1)
@@ -173,7 +173,7 @@ func TestWhatWasNotSentGoesOnAnotherConnection(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
 	var running sync.WaitGroup
 	running.Go(func() {
 		landed, _, err := tripOf(t.Context(), fleet, 1, 0)
@@ -203,7 +203,7 @@ func TestAnswersThatCameBeforeTheFailure(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
 	landed, values, err := tripOf(t.Context(), fleet, 4, 1)
 	require.Error(t, err)
 	assert.Equal(t, 2, landed)
@@ -220,7 +220,7 @@ func TestAnswersThatCameBeforeTheDeadline(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: 200 * time.Millisecond})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: 200 * time.Millisecond})
 	landed, values, err := tripOf(t.Context(), fleet, 4, 1)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	assert.Equal(t, 2, landed)
@@ -261,7 +261,7 @@ func testNonsense(t *testing.T, nonsense string, inGet bool) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
 	bounded(t, nonsense, func() {
 		_, _, err := tripOf(t.Context(), fleet, 1, 1)
 		assert.Error(t, err, "%.100q", nonsense)
@@ -297,7 +297,7 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
 	var running sync.WaitGroup
 	trip := func() {
 		_, values, err := tripOf(t.Context(), fleet, 0, 1)
@@ -324,7 +324,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: time.Second})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: time.Second})
 	_, _, err := tripOf(t.Context(), fleet, 1, 1)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	_, values, err := tripOf(t.Context(), fleet, 1, 1)
@@ -342,7 +342,7 @@ func TestAnswersNobodyAskedFor(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
 	_, _, err := tripOf(t.Context(), fleet, 0, 1)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -363,7 +363,7 @@ func TestACancellationDoesNotCutAMetaTripShort(t *testing.T) {
 		cancel()
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
 	landed, _, err := tripOf(doneless{ctx}, fleet, 3, 1)
 	require.NoError(t, err)
 	assert.Equal(t, 3, landed)
@@ -379,7 +379,7 @@ func TestCloseWaitsForMetaTrips(t *testing.T) {
 		<-release
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
 	var running sync.WaitGroup
 	for range 2 { // one on the wire, one behind it
 		running.Go(func() {
@@ -407,7 +407,7 @@ func TestCloseWaitsForMetaTrips(t *testing.T) {
 // and Close neither.
 func TestCloseDuringAnAttemptToConnect(t *testing.T) {
 	addr := fakeConns(t, func(_ int, conn net.Conn) { conn.Read(make([]byte, 1)); time.Sleep(200 * time.Millisecond) })
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, _, err := tripOf(ctx, fleet, 1, 0)
@@ -427,7 +427,7 @@ func TestACallerWithoutTimeClosesNoConnection(t *testing.T) {
 		}
 		return sound(line, 7), true
 	})
-	fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Conns: 1})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	_, _, err := tripOf(ctx, fleet, 1, 1)

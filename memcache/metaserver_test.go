@@ -12,13 +12,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 )
 
 const probe = "ma counterd:none MD D1 Oprb"
 
-// fakeMeta is a server that knows the meta commands: it answers the probe, and
-// every other line by a function as fakeServer does. A connection is told apart by
+// aMarker is what fakes answer to the question for it.
+const aMarker = "VALUE counterd:memory 0 27\r\n1700000000 0123456789abcdef\r\nEND\r\n"
+
+// fakeMeta is a server that knows the meta commands: it answers the probe and
+// what is asked beside trips, and every other line by a function as fakeServer does. A connection is told apart by
 // its number.
 func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) string {
 	t.Helper()
@@ -35,6 +39,11 @@ func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) s
 				text = "NF Oprb\r\n"
 			case "mn":
 				text = "MN\r\n"
+			case "stats":
+				// Nothing is sent behind it: so it is answered by hanging up, as some proxies do.
+				return
+			case "get counterd:memory":
+				text = aMarker
 			default:
 				text, more = answer(number, line)
 			}
@@ -48,6 +57,7 @@ func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) s
 // fakeConns serves each connection by a function.
 func fakeConns(t *testing.T, serve func(number int, conn net.Conn)) string {
 	t.Helper()
+	leaktest.Check(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var conns sync.WaitGroup
@@ -100,10 +110,17 @@ func openConfig(t *testing.T, config memcache.Config) *memcache.Fleet {
 	if config.Timeout == 0 {
 		config.Timeout = patience
 	}
+	leaktest.Check(t)
 	fleet, err := memcache.NewFleet(context.Background(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
 	return fleet
+}
+
+// openUnwatched opens a fleet for tests that count what comes to a server.
+func openUnwatched(t *testing.T, config memcache.Config) *memcache.Fleet {
+	t.Helper()
+	return openConfig(t, memcache.Unwatched(config))
 }
 
 // bounded fails the test where f does not come back.

@@ -58,16 +58,17 @@ type pipe struct {
 
 	mu      sync.Mutex
 	running bool
-	conn    net.Conn // nil while there is none to write to
-	raw     syscall.RawConn
-	fault   error   // why the connection was closed from this side
-	queue   []*call // gathered: none of it was sent
-	wire    []*call // the batch on the wire
-	head    int     // how many calls of it were answered
-	sent    int64   // when it was written, as instant has it
-	spare   []*call // memory for the next batch
-	out     []byte  // the reader's: memory for what it writes
-	quiet   int64   // when the last batch was answered
+	conn    net.Conn        // nil while there is none to write to
+	raw     syscall.RawConn // the connection's, or nil
+	records bool            // TLS records are to be seen there
+	fault   error           // why the connection was closed from this side
+	queue   []*call         // gathered: none of it was sent
+	wire    []*call         // the batch on the wire
+	head    int             // how many calls of it were answered
+	sent    int64           // when it was written, as instant has it
+	spare   []*call         // memory for the next batch
+	out     []byte          // the reader's: memory for what it writes
+	quiet   int64           // when the last batch was answered
 	closing bool
 	change  sync.Cond // on mu, of running, queue and wire, while closing
 
@@ -151,7 +152,7 @@ func (p *pipe) abandon(fault error) {
 // closedMeanwhile reports, with mu held, whether the idle connection is of no use
 // any more. The reader is about to learn that too, but who writes before it does
 // loses a trip.
-func (p *pipe) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw) }
+func (p *pipe) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
 
 // run opens the connection and reads from it, and again as long as it fails while
 // somebody waits for it.
@@ -190,10 +191,8 @@ func (p *pipe) refused(err error, overdue bool) (more bool) {
 // connected takes the connection into use, for those who wait first of all.
 func (p *pipe) connected(conn net.Conn) {
 	p.mu.Lock()
-	p.conn, p.raw, p.fault = conn, nil, nil
-	if c, ok := conn.(syscall.Conn); ok {
-		p.raw, _ = c.SyscallConn()
-	}
+	p.conn, p.fault = conn, nil
+	p.raw, p.records = control(conn)
 	p.quiet = instant(time.Now())
 	p.open.Store(true)
 	p.gather()

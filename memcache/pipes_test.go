@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"strconv"
@@ -41,15 +42,33 @@ func BenchmarkPipes(b *testing.B) {
 	}
 }
 
+// BenchmarkTLS measures what TLS costs a trip.
+func BenchmarkTLS(b *testing.B) {
+	authority := memcachedtest.NewAuthority(b)
+	for _, callers := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("plain/callers=%d", callers), func(b *testing.B) {
+			benchmarkTrips(b, Config{Protocol: Meta}, callers)
+		})
+		b.Run(fmt.Sprintf("TLS/callers=%d", callers), func(b *testing.B) {
+			server := memcachedtest.StartSecure(b, memcachedtest.Security{Authority: authority})
+			config := Config{Protocol: Meta, TLS: func() (*tls.Config, error) { return authority.Client(), nil }}
+			benchmarkTripsOn(b, server, config, callers)
+		})
+	}
+}
+
 func benchmarkTrips(b *testing.B, config Config, callers int) {
-	server := memcachedtest.Start(b)
+	benchmarkTripsOn(b, memcachedtest.Start(b), config, callers)
+}
+
+func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config, callers int) {
 	config.Servers, config.Timeout = []string{server.Addr}, 10*time.Second
 	fleet, err := NewFleet(b.Context(), config)
 	require.NoError(b, err)
 	defer fleet.Close()
 	for _, s := range fleet.servers { // also beyond the bound that it measures
-		if config.Protocol == Meta && config.Conns > len(s.pipes.list) {
-			s.pipes = newPipes(s, config.Conns, fleet.timeout)
+		for config.Protocol == Meta && len(s.pipes.list) < config.Conns {
+			s.pipes.list = append(s.pipes.list, newPipe(s.pipes))
 		}
 	}
 	counters := make([]string, 10_000)

@@ -1,6 +1,7 @@
 package memcache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,11 @@ import (
 // dials, and the ServerSelector that sends every key there: which server has a
 // counter is decided once for a trip, not for each of its keys.
 type server struct {
-	fleet *Fleet
-	name  string // as configured: the address, and the server's part in placement
-	lanes lanes  // connections of the classic path
-	pipes *pipes // connections of the meta path
+	fleet  *Fleet
+	name   string // as configured: the address, and the server's part in placement
+	dialer dialer
+	lanes  lanes  // connections of the classic path
+	pipes  *pipes // connections of the meta path
 
 	// What is known of the commands it speaks.
 	classicSince atomic.Int64 // when it last was found to be a classic server
@@ -25,20 +27,45 @@ type server struct {
 	asking       atomic.Bool  // it is being asked again
 	known        atomic.Int32 // the Protocol that learned was told last; 0: none
 	learned      func(server string, speaks Protocol)
+
+	// What the fleet says of it, before the first call.
+	protocol Protocol
+	clock    func() time.Time
+	change   func(Change, ServerHealth)                         // or nil
+	dialing  func(context.Context, time.Time) (net.Conn, error) // nil: the dialer; for tests
+	pace     time.Duration                                      // between two looks; below 0: nobody looks
+
+	breaker breaker
+	memory  memory
+	pokes   chan struct{} // there is reason to look at it
 }
 
-func newServer(name string, conns int, timeout time.Duration) *server {
-	s := &server{name: name}
+func newServer(name string, conns int, timeout time.Duration, dialer dialer) *server {
+	s := &server{name: name, dialer: dialer}
 	s.lanes.server = s
 	s.lanes.slots = make(chan struct{}, conns)
 	s.lanes.closing = make(chan struct{})
 	s.pipes = newPipes(s, min(conns, maxPipes), timeout)
+	s.clock, s.pokes = time.Now, make(chan struct{}, 1)
+	s.breaker.init()
 	return s
+}
+
+// belong makes the server one of the fleet's, before the first call.
+func (s *server) belong(f *Fleet, config Config) {
+	s.fleet = f
+	s.learned, s.change, s.protocol, s.dialing = config.Learned, config.Changed, config.Protocol, config.dialing
+	if config.Clock != nil {
+		s.clock = config.Clock
+	}
+	s.pace = cmp.Or(config.pace, lookEvery)
+	s.memory.join(&f.memories, s)
 }
 
 // close waits for the trips under way and closes all connections.
 func (s *server) close() error {
 	s.pipes.close()
+	s.memory.leave(s)
 	return s.lanes.close()
 }
 

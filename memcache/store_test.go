@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -43,6 +44,7 @@ func openFleetOf(tb testing.TB, protocol memcache.Protocol, servers ...string) *
 
 func openCopies(tb testing.TB, replicas int, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
 	tb.Helper()
+	leaktest.Check(tb)
 	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Replicas: replicas, Protocol: protocol, Timeout: patience})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })
@@ -87,6 +89,16 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 	t.Run("two copies, started", func(t *testing.T) {
 		test(t, startedStore{openCopies(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
 	})
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+		for name, demands := range securities(t) {
+			if name == "plain" {
+				continue
+			}
+			t.Run(protocol.String()+", "+name, func(t *testing.T) {
+				test(t, openConfig(t, secured(t, demands, memcache.Config{Servers: []string{startServer(t, demands).Addr}, Protocol: protocol})))
+			})
+		}
+	}
 	t.Run("embedded, started", func(t *testing.T) {
 		test(t, startedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})})
 	})
@@ -384,7 +396,7 @@ func TestItemsFitTheSmallestChunk(t *testing.T) {
 func TestAReadIsOneMultiGetOnOneServer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t), memcachedtest.Start(t)}
-		fleet := openFleetOf(t, protocol, servers[0].Addr, servers[1].Addr, servers[2].Addr)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{servers[0].Addr, servers[1].Addr, servers[2].Addr}, Protocol: protocol})
 		buckets := make([]uint64, 142)
 		for i := range buckets {
 			buckets[i] = uint64(i)

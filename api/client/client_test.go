@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -34,6 +35,7 @@ func realServer(tb testing.TB) *httptest.Server {
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second})
 	require.NoError(tb, err)
+	leaktest.Check(tb)
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
@@ -174,6 +176,7 @@ func TestAnswersOfOthersToHits(t *testing.T) {
 		{503, "application/problem+json", `{"status": 503, "allowed": false, "event": "e"}`, client.ErrUnavailable},
 		{200, "text/html", "<html>", client.ErrUnexpected},
 	} {
+		leaktest.Check(t)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", test.mediaType)
 			w.WriteHeader(test.status)
@@ -223,6 +226,7 @@ func TestAServerThatIsNotThere(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	release := make(chan struct{})
+	leaktest.Check(t)
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer server.Close()
 	defer close(release)
@@ -251,6 +255,7 @@ func TestAnswersOfOthers(t *testing.T) {
 		{200, "application/json", "<html>", client.ErrUnexpected},
 		{200, "application/json", `{"events": [{"name": "new", "added": {"later": true}}]}`, nil},
 	} {
+		leaktest.Check(t)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", test.mediaType)
 			w.WriteHeader(test.status)
@@ -273,6 +278,7 @@ func TestURLs(t *testing.T) {
 		assert.ErrorIs(t, err, client.ErrInvalid, bad)
 	}
 	// A server behind a path.
+	leaktest.Check(t)
 	under := httptest.NewServer(http.StripPrefix("/limits", realServer(t).Config.Handler))
 	defer under.Close()
 	c := open(t, client.Config{URL: under.URL + "/limits"})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 )
 
 // transport makes an exchange in the network's place.
@@ -62,6 +63,7 @@ func TestWindowsInWholeSeconds(t *testing.T) {
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var elsewhere atomic.Int64
+	leaktest.Check(t)
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
 	defer other.Close()
 	for _, status := range []int{301, 302, 303, 307, 308} {

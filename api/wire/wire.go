@@ -135,7 +135,7 @@ type LimitState struct {
 	Exact      *bool  `json:"exact,omitzero"`
 	Shadow     bool   `json:"shadow,omitzero"`     // its no is reported, not enforced
 	Over       bool   `json:"over,omitzero"`       // Count is above Limit, and the throttle lets it be
-	Incomplete bool   `json:"incomplete,omitzero"` // the counter has not been kept for a whole window yet
+	Incomplete bool   `json:"incomplete,omitzero"` // the counter has not been kept for a whole window yet, or a part of it was lost
 	OnError    string `json:"on_error,omitzero"`   // the store could not be asked, and this was done: allow, deny or local
 }
 

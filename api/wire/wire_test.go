@@ -9,13 +9,14 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api/wire"
 )
 
 func TestMain(m *testing.M) {
 	time.Local = time.FixedZone("elsewhere", 5*3600+1800) // nothing depends on it
-	m.Run()
+	goleak.VerifyTestMain(m)
 }
 
 func ExampleParseMoment() {

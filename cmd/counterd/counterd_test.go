@@ -22,8 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -79,6 +81,7 @@ var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{log: &lockedBuffer{}}
+	leaktest.Check(t)
 	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0"}, args...)...)
 	p.Env = append(os.Environ(), asCommand+"=1")
 	p.Stderr = p.log
@@ -198,16 +201,24 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	t.Setenv("COUNTERD_MEMCACHED", "127.0.0.1:1, /run/x.sock")
 	t.Setenv("COUNTERD_TIMEOUT", "50ms")
 	t.Setenv("COUNTERD_PROTOCOL", "classic")
+	t.Setenv("COUNTERD_MAX_PENDING", "17")
 	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, "json", s.log)
-	assert.Equal(t, serverList{"127.0.0.1:1", "/run/x.sock"}, s.memcached)
+	assert.Equal(t, serverList{"127.0.0.1:1", "/run/x.sock"}, s.memcached.named)
 	assert.Equal(t, 60*time.Millisecond, s.timeout, "a flag goes before the environment")
 	assert.Equal(t, "127.0.0.1:8080", s.listen)
 	assert.Equal(t, memcache.Classic, s.protocol)
+	assert.Equal(t, 17, s.pending)
+	assert.Equal(t, api.DefaultMaxConnections, s.conns)
+	t.Setenv("COUNTERD_MEMCACHED_FILE", "servers")
+	_, err = parseServe(nil, io.Discard)
+	require.ErrorIs(t, err, errUsage, "one place is enough")
+	t.Setenv("COUNTERD_MEMCACHED", "")
 	s, err = parseServe([]string{"-protocol", "meta"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, memcache.Meta, s.protocol)
+	assert.Equal(t, fleetServers{file: "servers"}, s.memcached)
 }
 
 func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
@@ -220,6 +231,16 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		{"-memcached", "127.0.0.1:0"}, {"-memcached", "127.0.0.1:65536"}, {"-memcached", "127.0.0.1:no-such-port"}, {"-memcached", "::1:11211"},
 		{"-memcached", "127.0.0.1:11211,127.0.0.1:11211"}, {"-memcached", "/run/a.sock, /run/a.sock"}, {"-memcached", "a\nb"},
 		{"-memcached", "unix:///run/memcached.sock"}, {"-memcached", "tcp://127.0.0.1:11211"},
+		{"-memcached", "dns:cache.internal"}, {"-memcached", "dns:10.0.0.1:11211"}, {"-memcached", "dns:cache.internal:http"}, {"-memcached", "dns:[::1]:1"},
+		{"-memcached", "dns:cache.internal:11211,10.0.0.1:11211"}, {"-memcached", "a:1,aws:b:1"}, {"-memcached", "dns:a:1,dns:b:1"},
+		{"-memcached", "aws:my.cfg.example"}, {"-memcached", "aws:my.cfg.example:0"}, {"-memcached", "srv:cache.internal:11211"},
+		{"-memcached-file", ""}, {"-memcached-file", "servers", "-memcached", "10.0.0.1:11211"},
+		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", "servers", "-memcached", "10.0.0.1:11211"},
+		{"-memcached-tls"}, {"-memcached-auth", "/x"}, {"-memcached-tls", "-memcached", "/run/a.sock"}, {"-memcached-tls=maybe", "-memcached", "a:1"},
+		{"-memcached", "a:1", "-memcached-ca", "/x"}, {"-memcached", "a:1", "-memcached-cert", "/x", "-memcached-key", "/x"},
+		{"-memcached", "a:1", "-memcached-server-name", "x"}, {"-memcached", "a:1", "-memcached-tls", "-memcached-key", "/x"},
+		{"-memcached", "a:1", "-memcached-tls", "-memcached-cert", "/x"},
+		{"-max-pending", "0"}, {"-max-pending", "-1"}, {"-max-pending", "many"}, {"-max-connections", "0"}, {"-max-connections", "-1"},
 		{"-version", "more"}, {"help", "unknown"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "localhost"},
 		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
@@ -241,14 +262,25 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 }
 
 func TestFailuresAtTheStartAreStatus1(t *testing.T) {
+	leaktest.Check(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
+	wrong := filepath.Join(t.TempDir(), "servers")
+	write(t, wrong, "one\ntwo\n")
 	for _, args := range [][]string{
 		{"-listen", taken.Addr().String()},
 		{"-memcached", "counterd-test.invalid:11211"},
 		{"-memcached", "counterd-test.invalid:11211,counterd-test-2.invalid:11211"},
+		{"-memcached", "127.0.0.1:1", "-memcached-tls", "-memcached-ca", "/nowhere/ca"},
+		{"-memcached", "127.0.0.1:1", "-memcached-tls", "-memcached-ca", os.Args[0]},
+		{"-memcached", "127.0.0.1:1", "-memcached-tls", "-memcached-cert", "/nowhere/cert", "-memcached-key", "/nowhere/key"},
+		{"-memcached", "127.0.0.1:1", "-memcached-auth", "/nowhere/auth"},
+		{"-memcached", "127.0.0.1:1", "-memcached-auth", os.Args[0]},
 		{"-rules", filepath.Join(t.TempDir(), "missing.yaml")},
+		{"-memcached-file", filepath.Join(t.TempDir(), "missing")},
+		{"-memcached-file", wrong},
+		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", wrong},
 		{"validate", filepath.Join(t.TempDir(), "missing.yaml")},
 	} {
 		var stderr bytes.Buffer
@@ -280,7 +312,10 @@ func TestASocketIsNamedByItsPath(t *testing.T) {
 	var stderr bytes.Buffer
 	runFor(t, []string{"-memcached", "unix:///run/memcached.sock"}, io.Discard, &stderr)
 	assert.Contains(t, stderr.String(), "by its path alone: /run/memcached.sock")
-	for _, good := range []string{"127.0.0.1:11211", "[::1]:11211", "a.example:11211,b.example:11211", "/run/memcached.sock", "./m.sock", "a:1,/x"} {
+	for _, good := range []string{
+		"127.0.0.1:11211", "[::1]:11211", "a.example:11211,b.example:11211", "/run/memcached.sock", "./m.sock", "a:1,/x",
+		"dns:11211,aws:11211", "dns:cache.internal:11211", "dns:cache.internal.:11211,", "aws:my.cfg.use1.cache.amazonaws.com:11211", "aws:10.0.0.3:11211",
+	} {
 		assert.NoError(t, new(serverList).Set(good), good)
 	}
 	for _, good := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:http", ":0"} {
@@ -307,12 +342,15 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, stdout.String(), "Usage:", "%q", args)
 		assert.Empty(t, stderr.String(), "%q", args)
 	}
+	assert.Equal(t, "COUNTERD_MAX_PENDING", envName("max-pending"))
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
-	for _, name := range []string{"listen", "rules", "memcached", "protocol", "replicas", "timeout", "grace", "log"} {
+	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log",
+		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "max-pending", "max-connections"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))
 	}
+	assert.Contains(t, stdout.String(), " COUNTERD_MEMCACHED_FILE\n")
 }
 
 func TestKeysAreThoseInMemcached(t *testing.T) {

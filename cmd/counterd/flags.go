@@ -7,12 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/peterbourgon/ff/v3"
 
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
@@ -35,59 +35,15 @@ const maxGrace = time.Minute
 type settings struct {
 	listen    string
 	rules     string
-	memcached serverList
+	memcached fleetServers
+	security  security
 	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
 	grace     time.Duration
+	pending   int
+	conns     int
 	log       string
-}
-
-// serverList is a flag of comma-separated servers.
-type serverList []string
-
-func (l *serverList) String() string { return strings.Join(*l, ",") }
-
-// Set finds what is not written as servers are. Whether their names resolve is not
-// a matter of writing.
-func (l *serverList) Set(s string) error {
-	*l = nil
-	for name := range strings.SplitSeq(s, ",") {
-		name = strings.TrimSpace(name)
-		if name == "" {
-			continue
-		}
-		if err := checkServer(name); err != nil {
-			return err
-		}
-		if slices.Contains(*l, name) {
-			return fmt.Errorf("%s is named twice", name)
-		}
-		*l = append(*l, name)
-	}
-	if len(*l) == 0 {
-		return errors.New("no server is named")
-	}
-	return nil
-}
-
-func checkServer(name string) error {
-	switch {
-	case strings.HasPrefix(name, "unix:"):
-		return fmt.Errorf("%s: a socket is named by its path alone: %s", name, strings.TrimPrefix(strings.TrimPrefix(name, "unix:"), "//"))
-	case strings.Contains(name, "://"):
-		return fmt.Errorf("%s: a server is host:port, without a scheme", name)
-	case strings.Contains(name, "/"):
-		return nil
-	}
-	host, port, err := net.SplitHostPort(name)
-	switch {
-	case err != nil || host == "":
-		return fmt.Errorf("%s is neither host:port nor the path of a socket", name)
-	case !validPort(port) || port == "0":
-		return fmt.Errorf("%s has no valid port", name)
-	}
-	return nil
 }
 
 // checkListen finds what is not written as an address to serve on.
@@ -125,6 +81,10 @@ Examples:
   counterd
   counterd -listen :8080 -memcached 10.0.0.1:11211,10.0.0.2:11211
   counterd -rules rules.yaml -memcached /run/memcached.sock -log json
+  counterd -memcached dns:cache.internal:11211
+  counterd -memcached aws:my.cfg.use1.cache.amazonaws.com:11211
+  counterd -memcached-file /etc/counterd/servers
+  counterd -memcached cache.example:11211 -memcached-tls -memcached-ca ca.pem -memcached-auth /run/secrets/memcached
 `
 
 // parseServe reads the flags of the server and checks them.
@@ -133,11 +93,14 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags := newFlags("counterd", stdout, serveUsage, serveExamples)
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve on")
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
-	flags.Var(&s.memcached, "memcached", "`servers`, host:port or socket paths, comma-separated; none: the embedded store")
+	s.memcached.register(flags, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint tells; none: the embedded store")
+	s.security.addFlags(flags)
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
+	flags.IntVar(&s.pending, "max-pending", hierarchy.DefaultMaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
+	flags.IntVar(&s.conns, "max-connections", api.DefaultMaxConnections, "`number` of clients' connections; for one more an idle one is closed, or it is a 503")
 	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
 	if err := parse(flags, args); err != nil {
 		return s, err
@@ -145,22 +108,29 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	if flags.NArg() > 0 {
 		return s, usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
 	}
+	if err := s.memcached.check(); err != nil {
+		return s, err
+	}
 	if err := checkListen(s.listen); err != nil {
 		return s, usageError("-listen: " + err.Error())
 	}
 	switch {
 	case s.replicas < 1 || s.replicas > memcache.MaxReplicas:
 		return s, usageError(fmt.Sprintf("-replicas: %d is not between 1 and %d", s.replicas, memcache.MaxReplicas))
-	case s.replicas > 1 && len(s.memcached) < s.replicas:
-		return s, usageError(fmt.Sprintf("-replicas: %d copies need as many servers: -memcached names %d", s.replicas, len(s.memcached)))
+	case s.memcached.fewerThan(s.replicas):
+		return s, usageError(fmt.Sprintf("-replicas: %d copies need as many servers: -memcached names %d", s.replicas, len(s.memcached.named)))
 	case s.grace < time.Second || s.grace > maxGrace:
 		return s, usageError(fmt.Sprintf("-grace: %s is not between 1s and %s", s.grace, maxGrace))
 	case s.timeout < time.Millisecond || s.timeout > s.grace/2:
 		return s, usageError(fmt.Sprintf("-timeout: %s is not between 1ms and half the grace, %s", s.timeout, s.grace/2))
+	case s.pending < 1:
+		return s, usageError(fmt.Sprintf("-max-pending: %d is not at least 1", s.pending))
+	case s.conns < 1:
+		return s, usageError(fmt.Sprintf("-max-connections: %d is not at least 1", s.conns))
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
 	}
-	return s, nil
+	return s, s.security.check(s.memcached)
 }
 
 // flagSet is a set of flags with its help. What is wrong with arguments is said
@@ -176,13 +146,15 @@ func newFlags(name string, stdout io.Writer, usage, examples string) flagSet {
 	flags.Usage = func() {}
 	return flagSet{flags, func() {
 		fmt.Fprint(stdout, usage)
+		width := 0
+		flags.VisitAll(func(f *flag.Flag) { width = max(width, len(f.Name)) })
 		flags.VisitAll(func(f *flag.Flag) {
 			value, text := flag.UnquoteUsage(f)
-			fmt.Fprintf(stdout, "  -%-10s %-10s %s", f.Name, value, text)
+			fmt.Fprintf(stdout, "  -%-*s %-8s %s", width, f.Name, value, text)
 			if f.DefValue != "" {
 				fmt.Fprintf(stdout, " (default %s)", f.DefValue)
 			}
-			fmt.Fprintf(stdout, "\n  %-11s %-10s %s\n", "", "", envName(f.Name))
+			fmt.Fprintf(stdout, "\n  %-*s %-8s %s\n", width+1, "", "", envName(f.Name))
 		})
 		fmt.Fprint(stdout, examples)
 	}}
@@ -191,7 +163,7 @@ func newFlags(name string, stdout io.Writer, usage, examples string) flagSet {
 const envPrefix = "COUNTERD"
 
 func envName(flagName string) string {
-	return envPrefix + "_" + strings.ToUpper(flagName)
+	return envPrefix + "_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
 // parse reads arguments, and the environment for what they leave out.

@@ -41,17 +41,20 @@ func (l *featureList) Set(s string) error {
 func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var name, rulesFile string
 	var list featureList
-	var servers serverList
+	var servers fleetServers
 	flags := newFlags("counterd keys", stdout, keysUsage, keysExamples)
 	flags.StringVar(&name, "event", "", "`name` of the event")
 	flags.Var(&list, "feature", "`kind:value`; several name the combined counter")
 	flags.StringVar(&rulesFile, "rules", "", "rules `file`; none: one example event, url_shorten")
-	flags.Var(&servers, "memcached", "`servers` as counterd has them, to say which holds the counter")
+	servers.register(flags, "`servers` as counterd has them, to say which holds the counter")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
+	}
+	if err := servers.check(); err != nil {
+		return err
 	}
 	rules, err := readRules(rulesFile)
 	if err != nil {
@@ -69,18 +72,27 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return usageError("-feature: " + oneLine(err))
 	}
-	server := "-"
-	if len(servers) > 0 {
-		fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: servers})
-		if err != nil {
-			return err
-		}
-		server = fleet.Server(counter.ID())
-		if err := fleet.Close(); err != nil {
-			return err
-		}
+	server, err := serverOf(ctx, servers, counter)
+	if err != nil {
+		return err
 	}
 	return printKeys(stdout, counter, server, time.Now())
+}
+
+// serverOf returns the name of the server that holds the counter, where there is a fleet.
+func serverOf(ctx context.Context, servers fleetServers, counter events.Counter) (string, error) {
+	if servers.none() {
+		return "-", nil
+	}
+	found, _, err := servers.find(ctx, func(error) {})
+	if err != nil {
+		return "", err
+	}
+	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: found})
+	if err != nil {
+		return "", err
+	}
+	return fleet.Server(counter.ID()), fleet.Close()
 }
 
 func printKeys(to io.Writer, counter events.Counter, server string, now time.Time) error {

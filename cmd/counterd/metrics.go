@@ -6,11 +6,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
 )
 
-// newMetrics returns what /metrics serves: the state of the rules file, and the
-// process's own figures. No feature is ever a label.
-func newMetrics(rules *rulesFile) http.Handler {
+// newMetrics returns what /metrics serves: the state of the rules file and of the
+// store's servers, where it has any, how busy the process is, and its own figures. No
+// feature is ever a label.
+func newMetrics(rules *rulesFile, health func() []memcache.ServerHealth, limiter *hierarchy.Limiter, counters *hierarchy.Counters, listener *api.Listener) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -24,5 +29,67 @@ func newMetrics(rules *rulesFile) http.Handler {
 			Help: "Edits of the rules file that could not be taken; the rules in force stayed.",
 		}, func() float64 { return float64(rules.reloads.failures.Load()) }),
 	)
+	if health != nil {
+		registry.MustRegister(newServerMetrics(health))
+	}
+	for what, load := range map[string]func() hierarchy.Load{"hits": limiter.Load, "counts": counters.Load} {
+		labels := prometheus.Labels{"of": what}
+		registry.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "counterd_pending", ConstLabels: labels,
+				Help: "Hits and checks, or other calls, that wait for the store.",
+			}, func() float64 { return float64(load().Pending) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "counterd_overload_total", ConstLabels: labels,
+				Help: "Those for which too much waited for the store: hits were decided by on_error, others refused.",
+			}, func() float64 { return float64(load().Refused) }),
+		)
+	}
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "counterd_connections",
+			Help: "Connections of clients.",
+		}, func() float64 { return float64(listener.Open()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "counterd_connections_refused_total",
+			Help: "Connections refused because there were too many.",
+		}, func() float64 { return float64(listener.Refused()) }),
+	)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// serverMetrics are the metrics of the store's servers.
+type serverMetrics struct {
+	health                       func() []memcache.ServerHealth
+	up, lostSince, evicted, down *prometheus.Desc
+}
+
+func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
+	describe := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("counterd_memcached_"+name, help, []string{"server"}, nil)
+	}
+	return &serverMetrics{
+		health:    health,
+		up:        describe("up", "Whether the server answers."),
+		lostSince: describe("lost_since_seconds", "Unix second before which the server has lost what it held; 0 where nothing is known to be lost."),
+		evicted:   describe("evictions_total", "Items that the server, by its own statistics, dropped since its start before they expired."),
+		down:      describe("breaker_openings_total", "How often the server was found to be down."),
+	}
+}
+
+// Describe and Collect are what a prometheus.Collector has.
+func (m *serverMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
+
+// Collect asks no server.
+func (m *serverMetrics) Collect(to chan<- prometheus.Metric) {
+	for _, h := range m.health() {
+		up := 0.0
+		if h.Up {
+			up = 1
+		}
+		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, up, h.Name)
+		to <- prometheus.MustNewConstMetric(m.lostSince, prometheus.GaugeValue, float64(h.Since), h.Name)
+		to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(h.Stats.Evictions), h.Name)
+		to <- prometheus.MustNewConstMetric(m.down, prometheus.CounterValue, float64(h.Openings), h.Name)
+	}
 }

@@ -10,24 +10,18 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/filewatch"
 )
 
 const (
 	// quiet is how long a rules file has to stay the same before it is judged, so
 	// that one that is still being written is not.
 	quiet = 100 * time.Millisecond
-	// glance is how often the file is looked at without being told of a change:
-	// network file systems tell of none, nor is one told of in the links to a folder
-	// on the way to the file.
-	glance = 5 * time.Second
 	// maxFaultsLogged bounds the lines in the log for one broken file.
 	maxFaultsLogged = 1000
 )
@@ -42,20 +36,17 @@ type rulesFile struct {
 	rules   atomic.Pointer[events.Rules]
 	reloads reloads
 
-	hangup  chan os.Signal
-	watcher *fsnotify.Watcher // nil: there is none to be had
-	cancel  context.CancelFunc
-	done    chan struct{}
+	hangup chan os.Signal
+	cancel context.CancelFunc
+	done   chan struct{}
 
 	// Of the goroutine that follows the file.
-	paths     watched
-	watchFail string   // why the file could not be watched when last tried
-	inForce   snapshot // what the rules in force came from
-	judged    snapshot // what was last found to be good or broken
-	seen      snapshot // what is to be judged once it has been the same for a while
-	settle    *time.Timer
-	settling  bool // the timer is running
-	asked     bool // by SIGHUP: it wants an answer even if nothing has changed
+	inForce  snapshot // what the rules in force came from
+	judged   snapshot // what was last found to be good or broken
+	seen     snapshot // what is to be judged once it has been the same for a while
+	settle   *time.Timer
+	settling bool // the timer is running
+	asked    bool // by SIGHUP: it wants an answer even if nothing has changed
 }
 
 // reloads counts what became of the rules file since the start.
@@ -129,22 +120,11 @@ func (f *rulesFile) follow(ctx context.Context) {
 	defer close(f.done)
 	f.settle = time.NewTimer(quiet)
 	f.settle.Stop()
-	var changes chan fsnotify.Event
-	var faults chan error
-	var glances <-chan time.Time
+	var changes <-chan struct{}
 	if f.follows {
-		if watcher, err := fsnotify.NewWatcher(); err != nil {
-			f.unwatched(err)
-		} else {
-			f.watcher, changes, faults = watcher, watcher.Events, watcher.Errors
-			defer watcher.Close()
-		}
-		ticker := time.NewTicker(glance)
-		defer ticker.Stop()
-		glances = ticker.C
-		// It may have changed since it was opened.
-		f.watch()
-		f.look()
+		watch := filewatch.New(f.path, f.unwatched)
+		defer watch.Close()
+		changes = watch.Changes()
 	}
 	for {
 		select {
@@ -152,16 +132,7 @@ func (f *rulesFile) follow(ctx context.Context) {
 			return
 		case <-f.hangup:
 			f.hungUp()
-		case change := <-changes:
-			if f.paths.concern(f.path, change.Name) {
-				f.watch()
-				f.look()
-			}
-		case err := <-faults:
-			f.log.Warn("watching the rules file", "error", err)
-			f.look()
-		case <-glances:
-			f.watch()
+		case <-changes:
 			f.look()
 		case <-f.settle.C:
 			f.settled()
@@ -250,70 +221,9 @@ func (f *rulesFile) refuse(err error) {
 	}
 }
 
-// watch sees to it that the folders in which the file can be replaced are
-// watched: those of the file and of the link to it.
-func (f *rulesFile) watch() {
-	f.paths = watchedPaths(f.path)
-	if f.watcher == nil {
-		return
-	}
-	for _, folder := range f.watcher.WatchList() {
-		if !slices.Contains(f.paths.folders(), folder) {
-			// One that is gone is no longer watched anyway.
-			_ = f.watcher.Remove(folder)
-		}
-	}
-	var failed error
-	for _, folder := range f.paths.folders() {
-		failed = errors.Join(failed, f.watcher.Add(folder))
-	}
-	f.unwatched(failed)
-}
-
-// unwatched says once why the file is not watched; nil: it is.
+// unwatched says why changes of the file may be seen late.
 func (f *rulesFile) unwatched(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != f.watchFail {
-		f.log.Warn("the rules file cannot be watched: it is looked at now and then", "file", f.path, "every", glance, "error", err)
-	}
-	f.watchFail = text
-}
-
-// watched are the places of a file without the links that lead to its folder.
-type watched struct {
-	link string // where the file, or a link to it, is; empty: its folder is gone
-	file string // what it leads to in the end; empty: nowhere
-}
-
-func watchedPaths(path string) watched {
-	var w watched
-	if folder, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		w.link = filepath.Join(folder, filepath.Base(path))
-	}
-	if file, err := filepath.EvalSymlinks(path); err == nil {
-		w.file = file
-	}
-	return w
-}
-
-// folders returns the one or two folders of the places.
-func (w watched) folders() []string {
-	var folders []string
-	for _, place := range []string{w.link, w.file} {
-		if place != "" && !slices.Contains(folders, filepath.Dir(place)) {
-			folders = append(folders, filepath.Dir(place))
-		}
-	}
-	return folders
-}
-
-// concern reports whether a change there may have changed what is at the path: it
-// happened to it, or something now leads elsewhere.
-func (w watched) concern(path, changed string) bool {
-	return changed == w.link || changed == w.file || w != watchedPaths(path)
+	f.log.Warn("the rules file cannot be watched: it is looked at now and then", "file", f.path, "every", filewatch.Glance, "error", err)
 }
 
 // snapshot is what a file held at one moment.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -59,6 +60,7 @@ func TestShutdownUnderLoadLosesNothing(t *testing.T) {
 // The answer to a request that was in flight when the signal came ends its
 // connection.
 func TestShutdownClosesKeptConnections(t *testing.T) {
+	leaktest.Check(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -104,31 +106,18 @@ func TestTheGraceIsPassedOn(t *testing.T) {
 
 // A store that accepts and says nothing is waited for as long as is said.
 func TestTheTimeoutIsPassedOn(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var accepting sync.WaitGroup
-	accepting.Go(func() {
-		var conns []net.Conn
-		for {
-			conn, err := silent.Accept()
-			if err != nil {
-				break
-			}
-			conns = append(conns, conn)
-		}
-		for _, conn := range conns {
-			conn.Close()
-		}
-	})
-	defer accepting.Wait()
-	defer silent.Close()
+	leaktest.Check(t)
+	server := memcachedtest.Start(t)
 	const timeout = 300 * time.Millisecond
-	p := startProcess(t, "-memcached", silent.Addr().String(), "-timeout", timeout.String())
+	p := startProcess(t, "-memcached", server.Addr, "-timeout", timeout.String())
+	// It is not known to be down until a few have waited for it.
+	server.Pause()
+	defer server.Resume()
 	c := p.client(t)
 	who := events.Features{"ip": "203.0.113.9"}
 
 	began := time.Now()
-	_, err = c.Count(t.Context(), "url_shorten", who, time.Minute, time.Time{})
+	_, err := c.Count(t.Context(), "url_shorten", who, time.Minute, time.Time{})
 	require.ErrorIs(t, err, client.ErrUnavailable)
 	assert.Contains(t, err.Error(), "503")
 	assert.GreaterOrEqual(t, time.Since(began), timeout)

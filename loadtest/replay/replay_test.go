@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
@@ -21,6 +22,8 @@ import (
 	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const realLog = "../testdata/apache_logs.log.gz"
 

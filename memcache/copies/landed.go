@@ -45,10 +45,6 @@ func (s *Set) AloneOn(h Hash, packed int) (server Server, landed int) {
 	return t.first(h), packed & maxAddsAlone
 }
 
-// formerLists is how many lists of servers are remembered, for trips that ended
-// before the last change.
-const formerLists = 8
-
 // at returns the list of servers that the number is of; nil where that is forgotten.
 func (s *Set) at(packed int) *topology {
 	generation := packed >> landedBits
@@ -57,9 +53,9 @@ func (s *Set) at(packed int) *topology {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.former {
-		if t.generation&(1<<generationBits-1) == generation {
-			return t
+	for _, f := range s.former {
+		if f.generation&(1<<generationBits-1) == generation {
+			return f.topology
 		}
 	}
 	return nil

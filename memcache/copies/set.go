@@ -50,7 +50,10 @@ type Set struct {
 	debts *ledger
 
 	mu        sync.Mutex
-	former    []*topology
+	former    []former
+	forgot    int64        // the Unix second until which the latest list was that is remembered no more
+	mended    int64        // the Unix second until which what moved was mended
+	changed   atomic.Int64 // the Unix second of the last change of the list that matters; 0: none does
 	differing map[string]bool
 }
 
@@ -81,10 +84,13 @@ func (s *Set) Use(servers []Server) {
 		return
 	}
 	s.mu.Lock()
-	s.former = append(s.former, before)
+	now := s.now().Unix()
+	s.former = append(s.former, former{before, now})
 	if len(s.former) > formerLists {
+		s.forgot = s.former[0].until
 		s.former = slices.Delete(s.former, 0, 1)
 	}
+	s.changed.Store(now)
 	s.mu.Unlock()
 	s.topology.Store(after)
 	for _, m := range before.members {

@@ -1,8 +1,10 @@
-// Package memcachedtest runs real Memcached servers for tests.
+// Package memcachedtest runs real Memcached servers for tests, and finds the goroutines
+// that these leave behind.
 package memcachedtest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -12,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/counterd/counterd/internal/leaktest"
 )
 
 // startTimeout is how long a server may take until it answers.
@@ -19,20 +23,28 @@ const startTimeout = 10 * time.Second
 
 // Server is a running Memcached server.
 type Server struct {
-	Addr string // host:port, or the path of its socket
+	Addr     string // host:port, or the path of its socket
+	AuthFile string // the users that it takes; empty: everybody
 
-	args    []string
-	tb      testing.TB
-	process *os.Process
-	stop    func()
+	args     []string
+	tb       testing.TB
+	process  *os.Process
+	stop     func()
+	security Security
+	client   *tls.Config // for Ask; nil: no TLS
 }
 
 // Start runs a server on a free loopback port until the test ends. Further
 // arguments go to memcached. Where there is no memcached the test fails.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	return (&Server{tb: tb}).start(args)
+}
+
+func (s *Server) start(args []string) *Server {
+	s.tb.Helper()
 	for range 20 {
-		s := &Server{Addr: freeAddr(tb), tb: tb}
+		s.Addr = freeAddr(s.tb)
 		_, port, _ := net.SplitHostPort(s.Addr)
 		s.args = append([]string{"-l", "127.0.0.1", "-p", port}, args...)
 		if s.run() {
@@ -40,7 +52,7 @@ func Start(tb testing.TB, args ...string) *Server {
 		}
 		// Somebody else took the port in between.
 	}
-	tb.Fatal("memcachedtest: memcached does not start")
+	s.tb.Fatal("memcachedtest: memcached does not start")
 	return nil
 }
 
@@ -79,6 +91,7 @@ func (s *Server) Restart() {
 // run reports whether the server came up.
 func (s *Server) run() bool {
 	s.tb.Helper()
+	leaktest.Check(s.tb)
 	path, err := exec.LookPath("memcached")
 	if err != nil {
 		s.tb.Fatal("memcachedtest: this test needs memcached: apt-get install memcached")
@@ -141,12 +154,11 @@ func (s *Server) Stats(section string) map[string]string {
 // for commands that have none, the first.
 func (s *Server) Ask(command string) []string {
 	s.tb.Helper()
-	conn, err := net.DialTimeout(s.network(), s.Addr, startTimeout)
+	conn, err := s.dial()
 	if err != nil {
 		s.tb.Fatalf("memcachedtest: %v", err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(startTimeout))
 	fmt.Fprintf(conn, "%s\r\n", command)
 	long := strings.HasPrefix(command, "stats") || strings.HasPrefix(command, "get") || strings.HasPrefix(command, "lru_crawler metadump")
 	var lines []string

@@ -1,0 +1,297 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/internal/leaktest"
+)
+
+// clients are what talks to a real server, on real connections.
+type clients struct {
+	t        *testing.T
+	server   *http.Server
+	listener *api.Listener
+}
+
+// longest is the wait for what has to come in the end.
+const longest = 30 * time.Second
+
+// newClients starts a server, by default of all routes, for so many connections. It
+// waits for slow clients for a few seconds.
+func newClients(t *testing.T, h http.Handler, most int) *clients {
+	if h == nil {
+		h = newServer()
+	}
+	leaktest.Check(t)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := &clients{t: t, server: api.NewServer(h, slog.New(slog.DiscardHandler)), listener: api.NewListener(inner, most)}
+	for _, timeout := range []*time.Duration{&c.server.ReadHeaderTimeout, &c.server.ReadTimeout, &c.server.WriteTimeout, &c.server.IdleTimeout} {
+		require.GreaterOrEqual(t, *timeout, time.Second, "it is there")
+	}
+	c.server.ReadHeaderTimeout = time.Second
+	c.server.ReadTimeout = 2 * time.Second
+	c.server.WriteTimeout = 3 * time.Second
+	c.server.IdleTimeout = time.Minute
+	served := make(chan error, 1)
+	go func() { served <- c.server.Serve(c.listener) }()
+	t.Cleanup(func() {
+		assert.NoError(t, c.server.Close())
+		assert.ErrorIs(t, <-served, http.ErrServerClosed)
+		assert.Eventually(t, func() bool { return c.listener.Open() == 0 }, longest, time.Millisecond, "connections that are left")
+	})
+	return c
+}
+
+// rawConn is a connection to the server.
+type rawConn struct {
+	*net.TCPConn
+	reader *bufio.Reader
+}
+
+func (c *clients) dial() *rawConn {
+	conn, err := net.Dial("tcp", c.listener.Addr().String())
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() { conn.Close() })
+	require.NoError(c.t, conn.SetDeadline(time.Now().Add(longest)))
+	return &rawConn{conn.(*net.TCPConn), bufio.NewReader(conn)}
+}
+
+const healthz = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+// answered makes a request and reads the answer: the connection is idle then.
+func (c *clients) answered(conn *rawConn) {
+	c.t.Helper()
+	_, err := io.WriteString(conn, healthz)
+	require.NoError(c.t, err)
+	response, err := http.ReadResponse(conn.reader, nil)
+	require.NoError(c.t, err)
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(c.t, err)
+	require.Equal(c.t, 200, response.StatusCode)
+}
+
+const postHit = "POST /v1/events/url_shorten/hit HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+// statuses reads answers until the server closes the connection, and returns their
+// statuses. An answer that is broken off has none.
+func (c *clients) statuses(conn *rawConn) (list []int) {
+	for {
+		response, err := http.ReadResponse(conn.reader, nil)
+		untilClosed := false // an answer of net/http itself ends with the connection, or a reset
+		if err == nil {
+			untilClosed = response.ContentLength < 0 && len(response.TransferEncoding) == 0
+			_, err = io.Copy(io.Discard, response.Body)
+		}
+		if err == nil || untilClosed {
+			list = append(list, response.StatusCode)
+		}
+		if err != nil {
+			timeout, isTimeout := errors.AsType[net.Error](err)
+			assert.False(c.t, isTimeout && timeout.Timeout(), "the server has not closed the connection: %v", list)
+			return list
+		}
+	}
+}
+
+// drip writes the text byte by byte, until it cannot.
+func drip(conn *rawConn, text string) {
+	for i := range len(text) {
+		if _, err := io.WriteString(conn, text[i:i+1]); err != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// endless writes the text again and again, until it cannot.
+func endless(conn *rawConn, text string) {
+	for {
+		if _, err := io.WriteString(conn, text); err != nil {
+			return
+		}
+	}
+}
+
+// toldOff are the statuses for who means no good. Which one it is depends on whether the
+// time or the room is over first.
+var toldOff = []int{400, 408, 413, 431}
+
+// hostile are clients that mean no good: what they send, and with which statuses beside
+// toldOff they may be answered. All of them are shut out in the end.
+var hostile = map[string]struct {
+	send func(*rawConn)
+	want []int
+}{
+	"says nothing":        {func(*rawConn) {}, nil},
+	"header byte by byte": {func(c *rawConn) { drip(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n"+strings.Repeat("A: b\r\n", 10_000)) }, nil},
+	"headers without end": {func(c *rawConn) { io.WriteString(c, healthz[:20]); endless(c, "A: b\r\n") }, nil},
+	"body byte by byte": {func(c *rawConn) {
+		io.WriteString(c, postHit+"Content-Length: 100000\r\n\r\n")
+		drip(c, strings.Repeat(" ", 100_000))
+	}, nil},
+	"chunks byte by byte": {func(c *rawConn) {
+		io.WriteString(c, postHit+"Transfer-Encoding: chunked\r\n\r\n")
+		drip(c, strings.Repeat("1\r\n \r\n", 100_000))
+	}, nil},
+	"chunks without end": {func(c *rawConn) {
+		io.WriteString(c, postHit+"Transfer-Encoding: chunked\r\n\r\n")
+		endless(c, "400\r\n"+strings.Repeat(" ", 1024)+"\r\n")
+	}, nil},
+	"an endless chunk size": {func(c *rawConn) {
+		io.WriteString(c, postHit+"Transfer-Encoding: chunked\r\n\r\n")
+		endless(c, strings.Repeat("0", 1024))
+	}, nil},
+	"trailers without end": {func(c *rawConn) {
+		io.WriteString(c, postHit+"Transfer-Encoding: chunked\r\nTrailer: A\r\n\r\n0\r\n")
+		endless(c, "A: b\r\n")
+	}, []int{429, 200}},
+	"a body that is never sent":  {func(c *rawConn) { io.WriteString(c, postHit+"Content-Length: 100\r\nExpect: 100-continue\r\n\r\n") }, []int{100}},
+	"a body cut short":           {func(c *rawConn) { io.WriteString(c, postHit+"Content-Length: 100\r\n\r\n{}"); c.CloseWrite() }, nil},
+	"a body longer than is said": {func(c *rawConn) { io.WriteString(c, postHit+"Content-Length: 2\r\n\r\n{}"); endless(c, "{}") }, nil},
+	"a large body, pipelined":    {func(c *rawConn) { endless(c, postHit+"Content-Length: 1048577\r\n\r\n"+strings.Repeat(" ", 1<<20+1)) }, nil},
+	"never reads the answers": {func(c *rawConn) {
+		c.SetReadBuffer(4 << 10)
+		endless(c, "GET /v1/events/plain/history?feature=user:42&level=second&from="+fmt.Sprint(now.Unix()-9_999)+" HTTP/1.1\r\nHost: x\r\n\r\n")
+	}, []int{200, 503}},
+	"not HTTP at all": {func(c *rawConn) {
+		io.WriteString(c, "\x16\x03\x01\x00\xf4\x01\x00\x00\xf0\x03\x03")
+		drip(c, "\r\n\r\n")
+	}, nil},
+}
+
+// However clients misbehave, hundreds of them: others are answered meanwhile, they
+// themselves are told off or shut out, and nothing is left of them.
+func TestHostileClients(t *testing.T) {
+	c := newClients(t, nil, 0)
+	ctx, stop := context.WithCancel(t.Context())
+	var honest atomic.Int64
+	var good sync.WaitGroup
+	for range 4 {
+		good.Go(func() {
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			honestly := http.Client{Transport: transport}
+			for ctx.Err() == nil {
+				response, err := honestly.Post("http://"+c.listener.Addr().String()+"/v1/events/url_shorten/hit", "application/json", strings.NewReader(who))
+				if err != nil {
+					continue // on a busy machine an honest client may be too slow, too
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+				assert.Contains(t, []int{200, 429}, response.StatusCode)
+				honest.Add(1)
+			}
+		})
+	}
+	var bad sync.WaitGroup
+	for name, kind := range hostile {
+		for range 25 {
+			conn := c.dial()
+			var sending sync.WaitGroup
+			sending.Go(func() { kind.send(conn) })
+			bad.Go(func() {
+				if name == "never reads the answers" {
+					sending.Wait() // it ends when the server has closed the connection
+				}
+				for _, status := range c.statuses(conn) {
+					assert.True(t, slices.Contains(toldOff, status) || slices.Contains(kind.want, status), "%s: %d", name, status)
+				}
+				conn.Close()
+				sending.Wait()
+			})
+		}
+	}
+	bad.Wait()
+	before := honest.Load()
+	require.Eventually(t, func() bool { return honest.Load() > before }, longest, time.Millisecond)
+	stop()
+	good.Wait()
+	assert.Eventually(t, func() bool { return c.listener.Open() == 0 }, longest, time.Millisecond)
+}
+
+// What a client may do, however odd, is answered.
+func TestOddRequests(t *testing.T) {
+	c := newClients(t, nil, 0)
+	hit := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", postHit, len(who), who)
+	const last = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	for name, test := range map[string]struct {
+		text string
+		want []int
+	}{
+		"pipelined":                     {strings.Repeat(hit, 5) + last, []int{200, 200, 429, 429, 429, 200}},
+		"HTTP/1.0":                      {"GET /healthz HTTP/1.0\r\n\r\n", []int{200}},
+		"HTTP/1.0, kept":                {"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + last, []int{200, 200}},
+		"HTTP/0.9":                      {"GET /healthz\r\n\r\n", []int{400}},
+		"HTTP/2":                        {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + last, []int{404}},
+		"a huge URL":                    {"GET /" + strings.Repeat("x", 100<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", []int{431}},
+		"a huge header":                 {"GET /healthz HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", []int{431}},
+		"many headers":                  {"GET /healthz HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 20<<10) + "\r\n", []int{431}},
+		"no host":                       {"GET /healthz HTTP/1.1\r\n\r\n", []int{400}},
+		"two lengths":                   {postHit + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", []int{400}},
+		"a negative length":             {postHit + "Content-Length: -1\r\n\r\n{}", []int{400}},
+		"a length beyond all":           {postHit + "Content-Length: 99999999999999999999\r\n\r\n{}", []int{400}},
+		"a length and chunks":           {postHit + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + last, []int{400, 200}},
+		"another encoding":              {postHit + "Transfer-Encoding: gzip\r\n\r\n", []int{501}},
+		"another expectation":           {postHit + "Content-Length: 2\r\nExpect: the worst\r\n\r\n{}", []int{417}},
+		"expected, and sent":            {strings.Replace(postHit, "url_shorten/hit", "plain/increment", 1) + fmt.Sprintf("Content-Length: %d\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n%s", len(who), who), []int{100, 200}},
+		"asterisk":                      {"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", []int{200}},
+		"connect":                       {"CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\nConnection: close\r\n\r\n", []int{404}},
+		"an absolute URL":               {"GET http://x/healthz HTTP/1.1\r\nHost: y\r\nConnection: close\r\n\r\n", []int{200}},
+		"upgrade":                       {"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n", []int{200}},
+		"a path of dots":                {"GET /../../healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", []int{404}},
+		"an odd method":                 {"B_R-E!W /v1/events/url_shorten/hit HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", []int{405}},
+		"a body where none is taken":    {"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", []int{400}},
+		"a large body, where none is":   {"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 10485760\r\n\r\n" + strings.Repeat("x", 64<<10), []int{413}},
+		"a large body, pipelined after": {last[:len(last)-21] + "\r\n" + postHit + "Content-Length: 10485760\r\n\r\n" + strings.Repeat("x", 64<<10), []int{200, 413}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := c.dial()
+			go io.WriteString(conn, test.text)
+			assert.Equal(t, test.want, c.statuses(conn))
+		})
+	}
+}
+
+// Idle connections are in nobody's way: for a new one an idle one is closed.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	const most = 50
+	c := newClients(t, nil, most)
+	var idle []*rawConn
+	for range most {
+		conn := c.dial()
+		c.answered(conn)
+		idle = append(idle, conn)
+	}
+	require.Eventually(t, func() bool { return c.listener.Open() == most }, longest, time.Millisecond)
+	for range 3 * most {
+		c.answered(c.dial())
+		require.LessOrEqual(t, c.listener.Open(), most)
+	}
+	assert.Zero(t, c.listener.Refused())
+	closed := 0
+	for _, conn := range idle {
+		conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := conn.reader.Peek(1); errors.Is(err, io.EOF) {
+			closed++
+		}
+	}
+	assert.Positive(t, closed)
+}

@@ -1,0 +1,176 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// heldStore lets no trip go on before it is released, and says when one has come.
+type heldStore struct {
+	hierarchy.Store
+	arrived, released chan struct{}
+}
+
+func (s heldStore) Trip(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	s.arrived <- struct{}{}
+	<-s.released
+	return s.Store.Trip(ctx, id, by, adds, expires, reads, values)
+}
+
+// What finds too much waiting is refused at once, says when to come back, and nothing
+// is counted of it; hits are decided by their on_error.
+func TestOverloadIsAnswered(t *testing.T) {
+	store := heldStore{memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), make(chan struct{}), make(chan struct{})}
+	rules, err := events.ParseRules([]byte(`events:
+  allow: {limits: [{per: ip, rate: 2/m}]}
+  deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
+	require.NoError(t, err)
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1})
+	require.NoError(t, err)
+	h := api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1}),
+		Limiter:  limiter,
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	const body = `{"features": {"ip": "203.0.113.9"}}`
+	var waiting sync.WaitGroup
+	for _, action := range []string{"hit", "increment"} {
+		waiting.Go(func() { assert.Equal(t, 200, request(t, h, "POST", "/v1/events/allow/"+action, body).Code) })
+		<-store.arrived
+	}
+	for _, test := range []struct{ method, target, body string }{
+		{"POST", "/v1/events/allow/increment", body},
+		{"GET", "/v1/events/allow/count?window=1m&feature=ip:203.0.113.9", ""},
+		{"GET", "/v1/events/allow/history?level=minute&feature=ip:203.0.113.9", ""},
+		{"DELETE", "/v1/events/allow/counters?feature=ip:203.0.113.9", ""},
+	} {
+		w := request(t, h, test.method, test.target, test.body)
+		problem(t, w, 503)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"), test.target)
+		assert.Contains(t, w.Body.String(), "too much to do", test.target)
+	}
+	d := answer[wire.Decision](t, request(t, h, "POST", "/v1/events/allow/hit", body))
+	assert.Equal(t, "allow", d.Limits[0].OnError)
+	w := request(t, h, "POST", "/v1/events/deny/hit", body)
+	assert.Equal(t, 503, w.Code)
+	assert.Empty(t, w.Header().Get("Retry-After"))
+	results := answer[wire.Results](t, request(t, h, "POST", "/v1/batch", `{"hits": [{"event": "allow", "features": {"ip": "203.0.113.9"}}, {"event": "deny", "features": {"ip": "203.0.113.9"}}]}`)).Results
+	assert.Equal(t, []int{200, 503}, []int{results[0].Status, results[1].Status})
+	close(store.released)
+	waiting.Wait()
+	go func() {
+		for range store.arrived {
+		}
+	}()
+	defer close(store.arrived)
+	count := answer[wire.Count](t, request(t, h, "GET", "/v1/events/allow/count?window=1m&feature=ip:203.0.113.9", ""))
+	assert.Equal(t, int64(2), count.Count, "the two that waited")
+}
+
+// gatedBody is a body of which the end does not come before the gate is open.
+type gatedBody struct {
+	io.Reader
+	read chan<- struct{}
+	gate <-chan struct{}
+}
+
+func (b gatedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		b.read <- struct{}{}
+		<-b.gate
+	}
+	return n, err
+}
+
+// Slow clients with large bodies hold bounded memory: one more of them is refused, and
+// small requests go on.
+func TestLargeBodiesShareABound(t *testing.T) {
+	s := newServer()
+	large := who + strings.Repeat(" ", 1<<20-len(who))
+	send := func(body io.Reader) int {
+		r := httptest.NewRequest("POST", "/v1/events/url_shorten/increment", body)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != 200 {
+			problem(t, w, 503)
+			assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		}
+		return w.Code
+	}
+	read, gate := make(chan struct{}), make(chan struct{})
+	const fit = 65 // of 1 MiB less the 20 KiB that each may have besides, in 64 MiB
+	var waiting sync.WaitGroup
+	for range fit {
+		waiting.Go(func() { assert.Equal(t, 200, send(gatedBody{strings.NewReader(large), read, gate})) })
+		<-read
+	}
+	assert.Equal(t, 503, send(strings.NewReader(large)))
+	assert.Equal(t, 503, send(io.MultiReader(strings.NewReader(large))), "of no known length")
+	assert.Equal(t, 200, send(strings.NewReader(who+strings.Repeat(" ", 10<<10))))
+	many := `{"hits": [` + strings.TrimSuffix(strings.Repeat(`{"event": "url_shorten", "features": {"ip": "203.0.113.8"}},`, 1000), ",") + `]}`
+	w := request(t, s, "POST", "/v1/batch", many)
+	problem(t, w, 503)
+	w = request(t, s, "GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=second&from="+fmt.Sprint(now.Unix()-9999), "")
+	problem(t, w, 503)
+	assert.Equal(t, 200, request(t, s, "POST", "/v1/events/url_shorten/hit", who).Code)
+	close(gate)
+	waiting.Wait()
+	for range 3 {
+		assert.Equal(t, 200, send(strings.NewReader(large)), "the room was given back")
+	}
+	w = request(t, s, "POST", "/v1/batch", many)
+	require.Equal(t, 200, w.Code)
+	assert.Equal(t, 2, strings.Count(w.Body.String(), `"status":200`), "nothing of the batch was counted before")
+	assert.Less(t, w.Body.Len(), 1000<<10, "what is reckoned for it")
+	w = request(t, s, "GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=second&from="+fmt.Sprint(now.Unix()-9999), "")
+	require.Equal(t, 200, w.Code)
+	assert.Less(t, w.Body.Len(), 10_000*64)
+}
+
+// The refusal of a connection is a problem document.
+func TestARefusedConnectionIsToldSo(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	c := newClients(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-release
+	}), 1)
+	busy := c.dial()
+	_, err := io.WriteString(busy, healthz)
+	require.NoError(t, err)
+	<-arrived
+	response, err := http.ReadResponse(c.dial().reader, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 503, response.StatusCode)
+	assert.Equal(t, "1", response.Header.Get("Retry-After"))
+	assert.True(t, response.Close)
+	w := httptest.NewRecorder()
+	w.Code = response.StatusCode
+	w.Header().Set("Content-Type", response.Header.Get("Content-Type"))
+	_, err = io.Copy(w.Body, response.Body)
+	require.NoError(t, err)
+	problem(t, w, 503)
+	assert.Equal(t, int64(1), c.listener.Refused())
+	close(release)
+	response, err = http.ReadResponse(busy.reader, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 200, response.StatusCode)
+}

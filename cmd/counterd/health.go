@@ -1,0 +1,53 @@
+package main
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/memcache"
+)
+
+// changesTo returns what logs what becomes of the servers: of each kind for each server
+// at most once a second.
+func changesTo(log *slog.Logger) func(memcache.Change, memcache.ServerHealth) {
+	var lines sparse.Lines
+	return func(change memcache.Change, h memcache.ServerHealth) {
+		lines.Do(change.String()+" "+h.Name, func(suppressed int64) {
+			log := log.With("server", h.Name, "suppressed", suppressed)
+			switch change {
+			case memcache.Down:
+				log.Warn("a memcached server is down: what it holds is decided by on_error until it is back", "error", h.Err)
+			case memcache.Back:
+				log.Info("a memcached server is back")
+			case memcache.Emptied:
+				log.Warn("a memcached server came back empty, or is new: its counters begin again from zero", "since", secondOf(h.Since))
+			case memcache.Evicting:
+				log.Warn("a memcached server is full: it drops counters that have not expired, and counts on it may be too low",
+					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
+			}
+		})
+	}
+}
+
+// secondOf returns the time of a Unix second; the zero time for 0.
+func secondOf(second int64) time.Time {
+	if second == 0 {
+		return time.Time{}
+	}
+	return time.Unix(second, 0).UTC()
+}
+
+// servers returns what readyz is told, or nil where the store has no servers.
+func (s store) servers() func() []api.ServerState {
+	if s.health == nil {
+		return nil
+	}
+	return func() (states []api.ServerState) {
+		for _, h := range s.health() {
+			states = append(states, api.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: secondOf(h.Since), Evicting: h.Evicting})
+		}
+		return states
+	}
+}

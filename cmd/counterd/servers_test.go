@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache/discovery"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// says waits for a line of the log.
+func says(t *testing.T, log *lockedBuffer, parts ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for line := range strings.Lines(log.String()) {
+			has := 0
+			for _, part := range parts {
+				if strings.Contains(line, part) {
+					has++
+				}
+			}
+			if has == len(parts) {
+				return true
+			}
+		}
+		return false
+	}, soon, time.Millisecond, "%q: %s", parts, log)
+}
+
+// Every change is logged with what was added and removed, and what failed with why.
+func TestServersAreFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	write(t, path, "a:1\nb:1\n")
+	log, text := debugLog()
+	var mu sync.Mutex
+	var inForce []string
+	refuse := error(nil)
+	set := func(_ context.Context, servers []string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if refuse == nil {
+			inForce = servers
+		}
+		return refuse
+	}
+	refuses := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		refuse = err
+	}
+	f := followServers(discovery.File{Path: path}, path, []string{"a:1", "b:1"}, set, log)
+	defer f.Close()
+
+	f.hangup <- syscall.SIGHUP
+	says(t, text, `level=INFO msg="the memcached servers found are those in force" from=`+path, "servers=a:1,b:1")
+	replace(t, path, "b:1,c:1,d:1")
+	says(t, text, `level=INFO msg="the memcached servers have changed" from=`+path+" added=c:1,d:1 removed=a:1 servers=b:1,c:1,d:1")
+	mu.Lock()
+	assert.Equal(t, []string{"b:1", "c:1", "d:1"}, inForce)
+	mu.Unlock()
+	const failed = `level=WARN msg="looking for the memcached servers failed, those in force stay" from=`
+	replace(t, path, "b:1\nc\nd\n")
+	says(t, text, failed, "line 2: c is neither host:port nor the path of a socket; line 3: d is", "suppressed=0")
+	refuses(errors.New("no such host"))
+	replace(t, path, "e:1")
+	says(t, text, failed, "cannot be put in force: no such host")
+	refuses(nil)
+	f.hangup <- syscall.SIGHUP
+	says(t, text, "added=e:1 removed=b:1,c:1,d:1 servers=e:1")
+}
+
+// A source that fails again and again is logged once a second.
+func TestFailuresOfASourceAreThinnedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, text := debugLog()
+		f := followServers(discovery.Static{}, "nowhere", []string{"a:1"}, nil, log)
+		defer f.Close()
+		for range 5 {
+			f.Ask()
+			synctest.Wait()
+		}
+		assert.Equal(t, 1, strings.Count(text.String(), "level=WARN"), "%s", text)
+		time.Sleep(discovery.DefaultInterval * 2)
+		synctest.Wait()
+		assert.Contains(t, text.String(), "suppressed=4")
+	})
+}
+
+// The first servers are waited for, not for ever, and why there are none is said in one
+// line.
+func TestAStartWithoutServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var stderr bytes.Buffer
+		assert.Equal(t, exitFailed, run(t.Context(), []string{"-memcached", "aws:127.0.0.1:1"}, io.Discard, &stderr))
+		assert.Equal(t, firstAnswer, time.Since(began))
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		assert.Contains(t, lines[0], `level=WARN msg="no memcached server is found yet" from=aws:127.0.0.1:1`)
+		last := lines[len(lines)-1]
+		assert.Contains(t, last, "counterd: no memcached server was found within 10s: discovery: cluster 127.0.0.1:1: ")
+		assert.Contains(t, last, "connection refused")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		began = time.Now()
+		stderr.Reset()
+		assert.Equal(t, exitFailed, run(ctx, []string{"-memcached", "aws:127.0.0.1:1"}, io.Discard, &stderr))
+		assert.Equal(t, time.Second/2, time.Since(began), "a signal ends the wait")
+		assert.Contains(t, stderr.String(), "stopped before")
+	})
+}
+
+// A list that is edited while counterd runs is followed, and SIGHUP is answered by the rules
+// and by the servers.
+func TestAProcessFollowsAFileOfServers(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	dir := t.TempDir()
+	rules, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "servers")
+	write(t, rules, oneLimit(5))
+	write(t, path, "# the fleet\n"+servers[0]+"\n")
+	p := startProcess(t, "-rules", rules, "-memcached-file", path, "-timeout", "1s")
+	says(t, p.log, `msg="memcached store" servers=`+servers[0])
+	who := events.Features{"ip": "203.0.113.9"}
+	_, err := p.client(t).Increment(t.Context(), "e", who, 1, time.Time{})
+	require.NoError(t, err)
+
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	says(t, p.log, "the rules file holds the rules in force")
+	says(t, p.log, "the memcached servers found are those in force")
+	replace(t, path, "")
+	says(t, p.log, "those in force stay", "no server is named")
+	replace(t, path, servers[0]+"\nnonsense\n")
+	says(t, p.log, "those in force stay", "line 2: nonsense is neither")
+	replace(t, path, strings.Join(servers, "\n"))
+	says(t, p.log, "added="+servers[1]+" removed=\"\" servers=")
+	_, err = p.client(t).Increment(t.Context(), "e", who, 1, time.Time{})
+	assert.NoError(t, err)
+
+	var stdout bytes.Buffer
+	write(t, path, servers[1])
+	args := []string{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", path}
+	require.Equal(t, exitOK, run(t.Context(), args, &stdout, os.Stderr))
+	assert.Contains(t, stdout.String(), servers[1])
+}
+
+// clusterOf is the configuration endpoint of a cluster, until the test ends: what is sent to
+// it is what it tells from then on.
+func clusterOf(t *testing.T) (address string, tell func(version int, servers ...string)) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var answer string
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			if line, err := bufio.NewReader(conn).ReadString('\n'); err == nil && line == "config get cluster\r\n" {
+				io.WriteString(conn, answer)
+			}
+			mu.Unlock()
+			conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		running.Wait()
+	})
+	return listener.Addr().String(), func(version int, servers ...string) {
+		mu.Lock()
+		defer mu.Unlock()
+		var nodes []string
+		for _, server := range servers {
+			host, port, err := net.SplitHostPort(server)
+			require.NoError(t, err)
+			nodes = append(nodes, fmt.Sprintf("%s|%s|%s", host, host, port))
+		}
+		body := fmt.Sprintf("%d\n%s\n", version, strings.Join(nodes, " "))
+		answer = fmt.Sprintf("CONFIG cluster 0 %d\r\n%s\r\nEND\r\n", len(body), body)
+	}
+}
+
+func TestAProcessFollowsACluster(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	address, tell := clusterOf(t)
+	tell(1, servers[0])
+	p := startProcess(t, "-memcached", "aws:"+address, "-timeout", "1s")
+	says(t, p.log, `msg="memcached store" servers=`+servers[0])
+	says(t, p.log, `msg="the memcached servers are followed" from=aws:`+address)
+	_, err := p.client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Time{})
+	require.NoError(t, err)
+	tell(2)
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	says(t, p.log, "those in force stay", "no server is named")
+	tell(3, servers...)
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	says(t, p.log, "added="+servers[1]+" removed=\"\" servers=")
+}

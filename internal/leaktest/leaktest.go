@@ -1,0 +1,53 @@
+// Package leaktest finds the goroutines that a test leaves behind. It goes on where
+// goleak's own check of a whole package says that there is a leak and not of which test.
+package leaktest
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience is how long goroutines may take to end after their test.
+const patience = 5 * time.Second
+
+// checked are the names of the tests that are being checked.
+var checked sync.Map
+
+// Check fails the test if goroutines are left that have begun from now on, when all
+// that is cleaned up after it is. Helpers that start something call it first of all; only
+// the first call in a test, or in the one that it is a part of, matters. It is not for
+// tests that run in parallel with others.
+func Check(tb testing.TB) {
+	name := tb.Name()
+	for i, letter := range name + "/" {
+		if letter != '/' {
+			continue
+		}
+		if _, found := checked.Load(name[:i]); found {
+			return
+		}
+	}
+	checked.Store(name, true)
+	before := goleak.IgnoreCurrent()
+	tb.Cleanup(func() {
+		checked.Delete(name)
+		// Connections that are kept for the next request are nobody's leak.
+		http.DefaultClient.CloseIdleConnections()
+		if err := find(before); err != nil && !tb.Failed() {
+			tb.Errorf("%s leaves goroutines behind: %v", name, err)
+		}
+	})
+}
+
+func find(before goleak.Option) (err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if err = goleak.Find(before); err == nil {
+			return nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,276 @@
+package memcache_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// changes keeps what a fleet tells of its servers.
+type changes chan string
+
+func (c changes) changed(change memcache.Change, h memcache.ServerHealth) {
+	c <- fmt.Sprint(change, " ", h.Name)
+}
+
+// await waits for a change, and returns what was told before it.
+func (c changes) await(t *testing.T, want string) (before []string) {
+	t.Helper()
+	for timeout := time.After(patience); ; {
+		select {
+		case got := <-c:
+			if got == want {
+				return before
+			}
+			before = append(before, got)
+		case <-timeout:
+			t.Fatalf("nobody says %q, only %q", want, before)
+		}
+	}
+}
+
+func openTold(t *testing.T, config memcache.Config) (*memcache.Fleet, changes) {
+	t.Helper()
+	told := make(changes, 1000)
+	config.Changed = told.changed
+	return openConfig(t, config), told
+}
+
+// A server that was killed: a few calls fail, the others at once and without a look at
+// it, until a probe finds it back.
+func TestAKilledServer(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: time.Second})
+		require.NoError(t, fleet.Ping(t.Context())[server.Addr])
+		_, _, err := tripOf(t.Context(), fleet, 1, 1)
+		require.NoError(t, err)
+		server.Stop()
+		for i := 0; !errors.Is(err, memcache.ErrDown); i++ {
+			require.Less(t, i, 4)
+			_, _, err = tripOf(t.Context(), fleet, 1, 1)
+			require.Error(t, err)
+			require.ErrorContains(t, err, server.Addr)
+		}
+		told.await(t, "down "+server.Addr)
+		health := fleet.Health()[0]
+		assert.False(t, health.Up)
+		assert.Error(t, health.Err)
+		assert.False(t, health.Down.IsZero())
+		assert.Equal(t, uint64(1), health.Openings)
+		for range 100 {
+			require.ErrorIs(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1}, 1), memcache.ErrDown)
+			require.ErrorIs(t, fleet.Delete(t.Context(), "a", []uint64{1}), memcache.ErrDown)
+			_, err := fleet.Start(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))()
+			require.ErrorIs(t, err, memcache.ErrDown)
+		}
+		server.Restart()
+		assert.Equal(t, []string{"emptied " + server.Addr}, told.await(t, "back "+server.Addr))
+		_, _, err = tripOf(t.Context(), fleet, 1, 1)
+		require.NoError(t, err)
+		health = fleet.Health()[0]
+		assert.True(t, health.Up)
+		assert.NoError(t, health.Err)
+		assert.InDelta(t, time.Now().Unix(), health.Since, 20)
+	})
+}
+
+// Many who wait for a server that has stopped fail together, those behind them at once.
+func TestAStalledServer(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: 200 * time.Millisecond})
+		_, _, err := tripOf(t.Context(), fleet, 1, 1)
+		require.NoError(t, err)
+		server.Pause()
+		resume := sync.OnceFunc(server.Resume)
+		defer resume()
+		var running sync.WaitGroup
+		for range 64 {
+			running.Go(func() {
+				_, _, err := tripOf(context.Background(), fleet, 1, 1)
+				assert.Error(t, err)
+			})
+		}
+		bounded(t, "a trip", running.Wait)
+		told.await(t, "down "+server.Addr)
+		assert.Equal(t, uint64(1), fleet.Health()[0].Openings)
+		for range 1000 {
+			_, _, err := tripOf(context.Background(), fleet, 1, 1)
+			require.ErrorIs(t, err, memcache.ErrDown)
+		}
+		resume()
+		assert.Empty(t, told.await(t, "back "+server.Addr), "it has forgotten nothing")
+		require.Eventually(t, func() bool {
+			_, _, err = tripOf(t.Context(), fleet, 1, 1)
+			return err == nil
+		}, patience, time.Millisecond)
+	})
+}
+
+// An outage is noticed without any traffic.
+func TestAnOutageWithoutTraffic(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Timeout: time.Second}, 20*time.Millisecond))
+	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
+	server.Stop()
+	told.await(t, "down "+server.Addr)
+	server.Restart()
+	told.await(t, "back "+server.Addr)
+}
+
+// What proves nothing opens no breaker: answers that are errors, and callers with hardly
+// any time.
+func TestWhatOpensNoBreaker(t *testing.T) {
+	trip := func(fleet *memcache.Fleet, timeout time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		_, _, err := tripOf(ctx, fleet, 1, 0)
+		return err
+	}
+	for _, answer := range []string{"SERVER_ERROR out of memory storing object\r\n", "CLIENT_ERROR no\r\n"} {
+		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+			addr := fakeMeta(t, func(int, string) (string, bool) { return answer, true })
+			fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
+			for range 10 {
+				err := trip(fleet, patience)
+				require.Error(t, err)
+				require.NotErrorIs(t, err, memcache.ErrDown)
+			}
+			assert.Zero(t, fleet.Health()[0].Openings, "%s %q", protocol, answer)
+		}
+	}
+	addr := fakeMeta(t, func(int, string) (string, bool) { return "", true })
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Meta, Timeout: 2 * time.Second})
+	for range 10 {
+		require.NotErrorIs(t, trip(fleet, 5*time.Millisecond), memcache.ErrDown)
+	}
+	assert.Zero(t, fleet.Health()[0].Openings)
+	// But nonsense does.
+	addr = fakeMeta(t, func(int, string) (string, bool) { return "x\r\n", true })
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+		fleet = openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
+		for range 3 {
+			require.Error(t, trip(fleet, patience))
+		}
+		assert.Equal(t, uint64(1), fleet.Health()[0].Openings, protocol)
+	}
+}
+
+// bubbled is a server in a bubble of fake time: there, silent, or gone. It is for the
+// classic path: calls of the meta path wait on channels that go from test to test.
+type bubbled struct {
+	state atomic.Int32
+	dials atomic.Int32
+}
+
+const (
+	there int32 = iota
+	silent
+	gone
+)
+
+func (b *bubbled) dial(_ context.Context, deadline time.Time) (net.Conn, error) {
+	b.dials.Add(1)
+	if b.state.Load() == gone {
+		return nil, syscall.ECONNREFUSED
+	}
+	conn, other := net.Pipe()
+	go func() {
+		defer other.Close()
+		for lines := bufio.NewReader(other); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			text := "1\r\n"
+			switch line {
+			case "stats\r\n":
+				text = "ERROR\r\n"
+			case "get counterd:memory\r\n":
+				text = aMarker
+			}
+			if b.state.Load() == there {
+				other.Write([]byte(text))
+			}
+		}
+	}()
+	return conn, nil
+}
+
+// However long a server was gone, and in whatever way, calls are made again within two
+// seconds of its return, and until then it is asked hardly more than once a second.
+func TestAReturnIsNoticedInTwoSeconds(t *testing.T) {
+	for _, way := range []int32{silent, gone} {
+		for _, timeout := range []time.Duration{100 * time.Millisecond, 10 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				server := &bubbled{}
+				fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(memcache.Config{Protocol: memcache.Classic, Servers: []string{"127.0.0.1:1"}, Timeout: timeout}, server.dial))
+				require.NoError(t, err)
+				defer fleet.Close()
+				trip := func() error {
+					_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+					return err
+				}
+				for outage := time.Second; outage < time.Minute; outage = outage * 27 / 20 {
+					require.NoError(t, trip())
+					server.state.Store(way)
+					for fleet.Health()[0].Up {
+						trip()
+					}
+					server.dials.Store(0)
+					began := time.Now()
+					time.Sleep(outage)
+					require.ErrorIs(t, trip(), memcache.ErrDown)
+					assert.LessOrEqual(t, int(server.dials.Load()), 7+int(2*outage/time.Second))
+					require.Equal(t, outage, time.Since(began), "who asks meanwhile waits for nothing")
+					server.state.Store(there)
+					time.Sleep(2 * time.Second)
+					require.NoError(t, trip(), "after %s", outage)
+				}
+			})
+		}
+	}
+}
+
+// A server that comes and goes is not probed as quickly as one that was well.
+func TestAServerThatComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &bubbled{}
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(memcache.Config{Protocol: memcache.Classic, Servers: []string{"127.0.0.1:1"}}, server.dial))
+		require.NoError(t, err)
+		defer fleet.Close()
+		for {
+			// It is there when it is probed, and gone when it is called.
+			server.state.Store(gone)
+			for fleet.Health()[0].Up {
+				fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+			}
+			server.state.Store(there)
+			began := time.Now()
+			for !fleet.Health()[0].Up {
+				time.Sleep(time.Millisecond)
+			}
+			if openings := fleet.Health()[0].Openings; openings == 1 {
+				require.LessOrEqual(t, time.Since(began), 50*time.Millisecond)
+			} else if openings > 7 {
+				require.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
+				return
+			}
+		}
+	})
+}

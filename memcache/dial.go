@@ -1,0 +1,166 @@
+package memcache
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+)
+
+// dialer opens the connections to servers. It is asked for each what the server has to
+// be shown, so that what is renewed takes effect on the connections opened after.
+type dialer struct {
+	tls         func() (*tls.Config, error) // nil: none
+	credentials func() (Credentials, error) // nil: none
+}
+
+// check finds out at the start what would make every connection fail.
+func (d dialer) check() error {
+	var faults []error
+	if d.tls != nil {
+		if _, err := d.tls(); err != nil {
+			faults = append(faults, fmt.Errorf("memcache: TLS: %w", err))
+		}
+	}
+	if d.credentials != nil {
+		if _, err := d.readCredentials(); err != nil {
+			faults = append(faults, fmt.Errorf("memcache: %w", err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (d dialer) readCredentials() (Credentials, error) {
+	c, err := d.credentials()
+	if err != nil {
+		return c, fmt.Errorf("credentials: %w", err)
+	}
+	if err := c.check(); err != nil {
+		return c, fmt.Errorf("credentials: %w", err)
+	}
+	return c, nil
+}
+
+// dial opens a connection on which the server takes commands: with TLS and the
+// credentials, where those are set. All of it takes until the deadline at the most;
+// the connection that it returns has none.
+func (d dialer) dial(ctx context.Context, network, address string, deadline time.Time) (net.Conn, error) {
+	open := net.Dialer{Deadline: deadline}
+	conn, err := open.DialContext(ctx, network, address)
+	if err != nil || d.credentials == nil && !d.secures(network) {
+		return conn, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	defer stop()
+	ready, err := d.enter(ctx, conn, network, address, deadline)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return ready, nil
+}
+
+// secures reports whether connections have TLS. Those to sockets do not: they stay on
+// this machine, and Memcached speaks none there.
+func (d dialer) secures(network string) bool { return d.tls != nil && network != "unix" }
+
+// enter does what comes before the first command.
+func (d dialer) enter(ctx context.Context, conn net.Conn, network, address string, deadline time.Time) (net.Conn, error) {
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if d.secures(network) {
+		tunnel, err := d.handshake(ctx, conn, address)
+		if err != nil {
+			return nil, fmt.Errorf("TLS: %w", err)
+		}
+		conn = tunnel
+	}
+	if d.credentials != nil {
+		c, err := d.readCredentials()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.present(conn); err != nil {
+			return nil, err
+		}
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	return conn, ctx.Err()
+}
+
+// handshake makes sure of who the server is: the one named in its address, where the
+// config names no other.
+func (d dialer) handshake(ctx context.Context, conn net.Conn, address string) (tunnel, error) {
+	config, err := d.tls()
+	if err != nil {
+		return tunnel{}, err
+	}
+	if config == nil {
+		config = &tls.Config{}
+	}
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return tunnel{}, err
+		}
+		config = config.Clone()
+		config.ServerName = host
+	}
+	t := tunnel{tls.Client(conn, config)}
+	if err := t.HandshakeContext(ctx); err != nil {
+		switch _, plain := errors.AsType[tls.RecordHeaderError](err); {
+		case plain:
+			return tunnel{}, errors.New("the server does not speak TLS")
+		case isTimeout(err):
+			return tunnel{}, fmt.Errorf("the handshake was not over in time, as with a server that does not speak TLS: %w", err)
+		case hungUp(err):
+			return tunnel{}, fmt.Errorf("the server hung up in the handshake: %w", err)
+		}
+		return tunnel{}, err
+	}
+	return t, nil
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// tunnel is a connection with TLS.
+type tunnel struct{ *tls.Conn }
+
+// Close hangs up. What TLS would have sent before might have to wait for a server that
+// does not read, and whoever closes must not.
+func (t tunnel) Close() error { return t.NetConn().Close() }
+
+// control returns what a connection is watched by without reading from it, or nil, and
+// whether what is to be seen there are TLS records.
+func control(conn net.Conn) (raw syscall.RawConn, records bool) {
+	if t, ok := conn.(tunnel); ok {
+		conn, records = t.NetConn(), true
+	}
+	if c, ok := conn.(syscall.Conn); ok {
+		raw, _ = c.SyscallConn()
+	}
+	return raw, records
+}
+
+// unanswered says more of an error that came in place of the first answer on a
+// connection. To one who has no certificate a server hangs up only after the
+// handshake: of that the client's side is over before the server has looked.
+func unanswered(conn net.Conn, err error) error {
+	if !hungUp(err) {
+		return err
+	}
+	wants := "TLS"
+	if _, ok := conn.(tunnel); ok {
+		wants = "a client certificate"
+	}
+	return fmt.Errorf("the server hung up before it answered anything, as one does that wants %s: %w", wants, err)
+}

@@ -1,0 +1,239 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// replace puts a new file in the place of the old one, as most editors do.
+func replace(t *testing.T, path, text string) {
+	t.Helper()
+	write(t, path+"~", text)
+	require.NoError(t, os.Rename(path+"~", path))
+}
+
+// lead has a symbolic link lead elsewhere, in one step.
+func lead(t *testing.T, link, to string) {
+	t.Helper()
+	require.NoError(t, os.Symlink(to, link+"~"))
+	require.NoError(t, os.Rename(link+"~", link))
+}
+
+func TestAFileOfServers(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a:1":                                   {"a:1"},
+		"b:1\na:1\n":                            {"b:1", "a:1"},
+		"a:1, b:1 ,\n,\nc:1":                    {"a:1", "b:1", "c:1"},
+		"# all of them\r\na:1\r\n":              {"a:1"},
+		"\n\n \t\na:1 # the first\n#b:1\n,#b:1": {"a:1"},
+		"/run/#1/s,./s":                         {"/run/#1/s", "./s"},
+		"[::1]:11211":                           {"[::1]:11211"},
+	} {
+		servers, err := parseFile([]byte(text))
+		require.NoError(t, err, "%q", text)
+		assert.Equal(t, want, servers, "%q", text)
+	}
+	for text, want := range map[string]string{
+		"":             "no server is named",
+		" \n# a:1\n,,": "no server is named",
+		"a:1\n\nb":     "line 3: b is neither host:port nor the path of a socket",
+		"a:1\nb:1,a:1": "line 2: a:1 is named twice, first in line 1",
+		"a:1 b:1":      "line 1: a:1 b:1 is neither",
+		"a\nb\na:1":    "line 1: a is neither host:port nor the path of a socket\nline 2: b is",
+		"- a:1":        "line 1: - a:1 is neither",
+		"\ufeffa:1":    "line 1: ",
+		"a:1\x00":      "line 1: ",
+	} {
+		_, err := parseFile([]byte(text))
+		assert.ErrorContains(t, err, want, "%q", text)
+	}
+	_, err := parseFile(bytes.Repeat([]byte("x\n"), 1000))
+	assert.ErrorContains(t, err, "and 990 faults more")
+	assert.Equal(t, maxFaults, strings.Count(err.Error(), "\n"))
+}
+
+// What is taken can be written again in either way, and is then the same list.
+func FuzzFile(f *testing.F) {
+	for _, text := range []string{"a:1", "a:1,b:1\n# c\n/run/s", "[::1]:1 # x\r\n", ",#/x", "\u00a0#/x", "a\n", "/a #b", "dns:1,aws:2"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		servers, err := parseFile(data)
+		if err != nil {
+			require.Nil(t, servers)
+			return
+		}
+		require.NotEmpty(t, servers)
+		for _, between := range []string{"\n", ",", " # and\r\n"} {
+			again, err := parseFile([]byte(strings.Join(servers, between)))
+			require.NoError(t, err, "%q", servers)
+			require.Equal(t, servers, again)
+		}
+		for _, name := range servers {
+			require.NoError(t, CheckServer(name))
+			require.NotContains(t, name, ",")
+		}
+		_, err = parseFile(append(data, "\n"+servers[0]...))
+		require.ErrorContains(t, err, "named twice")
+	})
+}
+
+func TestWhatIsNoFileOfServers(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "servers")
+	fails := func(want string) {
+		t.Helper()
+		_, err := List(t.Context(), File{path})
+		require.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, path)
+	}
+	fails("no such file")
+	write(t, path, "")
+	fails("no server is named")
+	write(t, path, "a:1\n"+strings.Repeat("#", maxFile))
+	fails("more than 65536 bytes")
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Mkdir(path, 0o700))
+	fails("not a regular file")
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	fails("not a regular file")
+}
+
+// Half of a list is a list too, and is not taken.
+func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	write(t, path, "a:1")
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(quiet / 10):
+				_ = os.WriteFile(path, []byte(strings.Repeat("#", n%7)+"\na:1"), 0o600)
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*quiet)
+	defer cancel()
+	_, err := List(ctx, File{path})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "while it changed")
+	close(stop)
+	<-stopped
+	write(t, path, "a:1,b:1")
+	servers, err := List(t.Context(), File{path})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a:1", "b:1"}, servers)
+}
+
+// told is what a follower tells.
+type told struct {
+	changes  chan Change
+	failures chan error
+	same     chan []string
+}
+
+// following follows a file for the test, without the questions of its interval.
+func following(t *testing.T, path string) (*Follower, told) {
+	t.Helper()
+	servers, err := List(t.Context(), File{path})
+	require.NoError(t, err)
+	to := told{make(chan Change, 100), make(chan error, 100), make(chan []string, 100)}
+	f := Follow(Config{
+		Source: File{path}, Servers: servers, Interval: time.Hour,
+		Changed:   func(_ context.Context, change Change) error { to.changes <- change; return nil },
+		Unchanged: func(servers []string) { to.same <- servers },
+		Report:    func(err error) { to.failures <- err },
+	})
+	t.Cleanup(f.Close)
+	return f, to
+}
+
+func receive[T any](t *testing.T, from <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(soon):
+		require.FailNow(t, "nothing is told")
+	}
+	return value
+}
+
+func TestAFileIsFollowed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "servers")
+	write(t, path, "n:1")
+	_, to := following(t, path)
+	before := "n:1"
+	follows := func(now string, change func(text string)) {
+		t.Helper()
+		change(now)
+		assert.Equal(t, Change{Servers: []string{now}, Added: []string{now}, Removed: []string{before}}, receive(t, to.changes))
+		before = now
+	}
+	follows("n:2", func(text string) { write(t, path, text) })
+	follows("n:3", func(text string) { replace(t, path, text) })
+	follows("n:4", func(text string) {
+		require.NoError(t, os.Remove(path))
+		write(t, path, text)
+	})
+	// The way of Kubernetes: the file is a link through ..data, and that is swapped.
+	for i, now := range []string{"n:5", "n:6", "n:7"} {
+		follows(now, func(text string) {
+			version := filepath.Join(dir, "..v"+now[2:])
+			require.NoError(t, os.Mkdir(version, 0o700))
+			write(t, filepath.Join(version, "servers"), text)
+			lead(t, filepath.Join(dir, "..data"), filepath.Base(version))
+			if i == 0 {
+				lead(t, path, filepath.Join("..data", "servers"))
+			}
+		})
+	}
+	assert.Empty(t, to.changes)
+}
+
+func TestAFileThatIsBrokenChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	write(t, path, "a:1,b:1")
+	f, to := following(t, path)
+	for _, way := range []struct {
+		want  string
+		wreck func()
+	}{
+		{"line 2: b is neither", func() { replace(t, path, "a:1\nb\n") }},
+		{"no server is named", func() { write(t, path, "") }},
+		{"no server is named", func() { write(t, path, "#a:1") }},
+		{"no such file", func() { require.NoError(t, os.Remove(path)) }},
+		{"not a regular file", func() { require.NoError(t, os.Mkdir(path, 0o700)) }},
+	} {
+		way.wreck()
+		// A glance in between tells of what was broken before once more.
+		for !strings.Contains(receive(t, to.failures).Error(), way.want) {
+		}
+	}
+	require.NoError(t, os.Remove(path))
+	write(t, path, "b:1\na:1\n")
+	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same), "that it is mended is told")
+	f.Ask()
+	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same))
+	assert.Empty(t, to.changes)
+	write(t, path, "b:1,c:1")
+	assert.Equal(t, Change{Servers: []string{"b:1", "c:1"}, Added: []string{"c:1"}, Removed: []string{"a:1"}}, receive(t, to.changes))
+}

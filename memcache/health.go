@@ -1,0 +1,111 @@
+package memcache
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/counterd/counterd/memcache/copies"
+)
+
+// Change is what has become of a server.
+type Change int
+
+const (
+	Down     Change = iota + 1 // it does not answer: calls fail at once, and it is probed
+	Back                       // it answers again
+	Emptied                    // it has forgotten what it held before Since: it came back empty, was flushed, or is new
+	Evicting                   // it is full, and has dropped what had not expired: counts on it may be too low
+)
+
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Evicting: "evicting"}
+
+// String returns down, back, emptied or evicting.
+func (c Change) String() string {
+	if c >= Down && int(c) < len(changeNames) {
+		return changeNames[c]
+	}
+	return fmt.Sprintf("Change(%d)", int(c))
+}
+
+// ServerHealth is how a server is, as far as this process knows. It may be behind by a
+// few seconds where there is no traffic.
+type ServerHealth struct {
+	Name     string
+	Up       bool
+	Err      error     // why it is not up: the last failure
+	Down     time.Time // since when it is not up
+	Openings uint64    // how often it was found to be down
+	// Since is the Unix second since which it has forgotten nothing; 0: as far as is
+	// known it never has. A loss of more than 31 days ago is none.
+	Since    int64
+	Evicting bool        // what it has forgotten went because it is full
+	Speaks   Protocol    // Meta or Classic; Auto: it was not asked yet
+	Stats    ServerStats // of the last look at it; zero where it gives none
+}
+
+// Health returns how the servers are, in the order of the config, without asking
+// them.
+func (f *Fleet) Health() []ServerHealth {
+	list := f.set.Servers()
+	all := make([]ServerHealth, len(list))
+	for i, s := range list {
+		all[i] = s.(*server).health()
+	}
+	return all
+}
+
+// Since returns the Unix second since which nothing of the counter was lost with its
+// servers, nor by moving to others; 0: as far as is known nothing ever was. Of a loss it is
+// that of the server's clock and of the moment when it was noticed, whichever is later.
+// With several copies nothing is lost as long as one that is up has it all.
+func (f *Fleet) Since(counter string) int64 {
+	if f.memories.since.Load() == 0 && f.set.Changed() == 0 {
+		return 0
+	}
+	return f.set.Since(copies.Hash(hashCounter(counter)), func(s copies.Server) int64 { return s.(*server).since() })
+}
+
+// Mended notes that the copies of all counters that this process knows were compared, and
+// made good, for all reasons up to that number of Gaps. So servers that came back empty,
+// or are new, count as whole again; not where so many did that counters may have lost all
+// their copies.
+func (f *Fleet) Mended(gaps uint64) {
+	if f.replicas < 2 || f.set.Gaps() != gaps {
+		return
+	}
+	var forgetful []*server
+	for _, s := range f.set.Servers() {
+		if s := s.(*server); s.since() != 0 {
+			forgetful = append(forgetful, s)
+		}
+	}
+	if f.set.Mended(len(forgetful)) {
+		for _, s := range forgetful {
+			s.forgive()
+		}
+	}
+}
+
+func (s *server) health() ServerHealth {
+	h := ServerHealth{Name: s.name, Up: s.up(), Openings: s.breaker.openings.Load(), Since: s.since(), Speaks: Protocol(s.known.Load())}
+	if s.protocol == Classic {
+		h.Speaks = Classic
+	}
+	s.breaker.mu.Lock()
+	h.Err, h.Down = s.breaker.fault, s.breaker.since
+	s.breaker.mu.Unlock()
+	s.memory.all.mu.Lock()
+	h.Evicting, h.Stats = h.Since != 0 && s.memory.evicting && h.Since == s.memory.lost, s.memory.stats
+	s.memory.all.mu.Unlock()
+	return h
+}
+
+// changed tells of a change. No lock is held meanwhile.
+func (s *server) changed(change Change) {
+	if change == Back || change == Emptied {
+		s.fleet.set.Gap()
+	}
+	if s.change != nil {
+		s.change(change, s.health())
+	}
+}

@@ -1,0 +1,445 @@
+package memcache
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A server that restarts, is flushed or is full forgets, and says nothing. So each has
+// one item without expiry, its marker, put there by the first process that finds none.
+// As long as it is the same the server has forgotten nothing (but what a full one
+// evicts, which it counts itself). It is read whenever a connection of the meta path is
+// opened, before that is used, and every few seconds.
+const (
+	markerKey = "counterd:memory"
+
+	// lookEvery is the time between two looks at a server, give or take a quarter;
+	// lookAgain the shortest, where there is reason for one.
+	lookEvery = 5 * time.Second
+	lookAgain = time.Second
+	// noStatsFor is how long a server is not asked for statistics that had none.
+	noStatsFor = time.Minute
+	maxStats   = 1000 // lines
+
+	// maxAhead is by how many seconds the clock of a marker's writer may be ahead.
+	maxAhead = 5
+	// maxYounger is by how many seconds a marker may be younger than the oldest of the
+	// fleet's.
+	maxYounger = 60
+	// lossLasts is for how many seconds a loss is of interest to anybody: the longest
+	// window and a day.
+	lossLasts = 31 * 24 * 60 * 60
+)
+
+// marker is the item's content: when it was written, and what tells it from others.
+type marker struct {
+	second int64  // Unix, by the writer's clock
+	random uint64 // below 1<<randomBits
+}
+
+// randomBits are few enough for the item to fit Memcached's smallest chunk: a full server
+// keeps it and the counters in one order.
+const randomBits = 40
+
+func (m marker) String() string { return fmt.Sprintf("%d %010x", m.second, m.random) }
+
+// parseMarker returns the zero marker for what is none.
+func parseMarker(text string) marker {
+	second, random, _ := strings.Cut(text, " ")
+	var m marker
+	var faults [2]error
+	m.second, faults[0] = strconv.ParseInt(second, 10, 64)
+	m.random, faults[1] = strconv.ParseUint(random, 16, 64)
+	if faults[0] != nil || faults[1] != nil || m.second <= 0 {
+		return marker{}
+	}
+	return m
+}
+
+// memories are what the servers of a fleet remember.
+type memories struct {
+	since atomic.Int64 // the latest of the servers'; 0: none has lost anything
+
+	mu      sync.Mutex // of what follows, and of the servers' memories
+	oldest  int64      // the second of the oldest marker seen; 0: none was
+	servers map[*server]struct{}
+}
+
+// memory is what is known of one server's.
+type memory struct {
+	since atomic.Int64 // the Unix second since which it is whole; 0: always, as far as is known
+	all   *memories    // nil: nobody wants to know
+
+	known    marker
+	forgiven marker // what was lost before it was made good
+	before   marker // the one before that: who has read it late is not news
+	from     int64  // the second of the known one, as far as it can be trusted
+	seen     int64  // when it was read last
+	lost     int64  // what was before is lost
+	evicting bool   // because the server is full
+	counted  bool   // its evictions were
+	stats    ServerStats
+	noStats  time.Time // until when it is not asked for them
+}
+
+// ServerStats is what a server says of itself, as far as it does.
+type ServerStats struct {
+	Uptime    time.Duration
+	Items     int64
+	Bytes     int64
+	MaxBytes  int64
+	Evictions int64 // items dropped, since its start, that had not expired
+}
+
+// join has the server's memory be one of the fleet's.
+func (m *memory) join(all *memories, s *server) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.servers == nil {
+		all.servers = map[*server]struct{}{}
+	}
+	m.all = all
+	all.servers[s] = struct{}{}
+}
+
+func (m *memory) leave(s *server) {
+	if m.all == nil {
+		return
+	}
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	delete(m.all.servers, s)
+	m.all.weigh(s.clock().Unix())
+}
+
+// since returns the Unix second since which the server has forgotten nothing; 0: as far
+// as is known it never has.
+func (s *server) since() int64 { return s.memory.since.Load() }
+
+// learnMarker takes in a marker that was read, and what it says of the others.
+func (s *server) learnMarker(read marker) {
+	m, now := &s.memory, s.clock().Unix()
+	m.all.mu.Lock()
+	if read == m.known {
+		m.seen = now
+	}
+	if read == m.known || read == m.before {
+		m.all.mu.Unlock()
+		return
+	}
+	m.from = read.second
+	if read.second > now+maxAhead {
+		m.from = now
+	}
+	if m.known != (marker{}) {
+		m.lost, m.evicting = max(m.from, m.seen), false
+	}
+	m.before, m.known, m.seen = m.known, read, now
+	if m.all.oldest == 0 || m.from < m.all.oldest {
+		m.all.oldest = m.from
+	}
+	news := m.all.weigh(now)
+	m.all.mu.Unlock()
+	tell(news)
+}
+
+// weigh finds since when each server's memory is whole, with mu held. It returns those
+// that have lost more than was known.
+func (all *memories) weigh(now int64) (news []*server) {
+	latest := int64(0)
+	for s := range all.servers {
+		m := &s.memory
+		since := m.lost
+		// It was there before this process began to look, and has come back empty; or it
+		// was added, and others had its counters.
+		if m.from > all.oldest+maxYounger && m.known != m.forgiven {
+			since = max(since, m.from)
+		}
+		if since < now-lossLasts {
+			since = 0
+		}
+		if since > m.since.Swap(since) {
+			news = append(news, s)
+		}
+		latest = max(latest, since)
+	}
+	all.since.Store(latest)
+	return news
+}
+
+// forgive notes that what the server has lost was made good.
+func (s *server) forgive() {
+	m := &s.memory
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	m.forgiven, m.lost, m.evicting = m.known, 0, false
+	m.all.weigh(s.clock().Unix())
+}
+
+func tell(news []*server) {
+	for _, s := range news {
+		if s.health().Evicting {
+			s.changed(Evicting)
+		} else {
+			s.changed(Emptied)
+		}
+	}
+}
+
+// note takes in the statistics.
+func (s *server) note(stats ServerStats) {
+	m, now := &s.memory, s.clock().Unix()
+	m.all.mu.Lock()
+	grown := stats.Evictions - m.stats.Evictions
+	if grown < 0 {
+		grown = stats.Evictions // it began again
+	}
+	if m.counted && grown > 0 && now > m.lost {
+		m.lost, m.evicting = now, true
+	}
+	m.counted, m.stats = true, stats
+	news := m.all.weigh(now)
+	m.all.mu.Unlock()
+	tell(news)
+}
+
+// watch looks at the server every now and then, until the context ends: so an outage is
+// noticed where there is no traffic, a flush where no connection breaks, and that a full
+// server evicts.
+func (s *server) watch(ctx context.Context) {
+	// Not at once: the first connections are for those who wait.
+	for pause := min(lookAgain, s.pace); s.rest(ctx, pause); pause = s.pace*3/4 + rand.N(s.pace/2) {
+		if s.up() {
+			s.inspect(ctx)
+		}
+	}
+}
+
+// rest waits for the pause, or for less where there is reason to look. It reports
+// whether the context goes on.
+func (s *server) rest(ctx context.Context, pause time.Duration) bool {
+	began, timer := time.Now(), time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.pokes:
+		timer.Reset(min(lookAgain, s.pace) - time.Since(began))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// poke has watch look at the server soon.
+func (s *server) poke() {
+	select {
+	case s.pokes <- struct{}{}:
+	default:
+	}
+}
+
+// inspect looks at the server, and again where it does not answer, until it counts as
+// down.
+func (s *server) inspect(ctx context.Context) {
+	for range maxFailures {
+		err := s.look(ctx, time.Now().Add(s.pipes.timeout))
+		if err == nil || !isOutage(err) || ctx.Err() != nil || !s.up() {
+			return
+		}
+		s.failed(s.wrap(err))
+	}
+}
+
+// look reads the marker and the statistics on a connection of its own.
+func (s *server) look(ctx context.Context, deadline time.Time) error {
+	conn, err := s.dial(ctx, deadline)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	defer stop()
+	if err := s.recollect(conn); err != nil {
+		return err
+	}
+	s.lookAtStats(conn)
+	return nil
+}
+
+// recollect reads the marker, and writes one where there is none. What makes it an error
+// is a connection that is of no use.
+func (s *server) recollect(conn net.Conn) error {
+	if s.memory.all == nil || s.pace < 0 {
+		return nil
+	}
+	answers := bufio.NewReaderSize(conn, maxLine)
+	m, err := s.fetchMarker(conn, answers)
+	switch {
+	case err != nil:
+		return fmt.Errorf("asked for the item %s: %w", markerKey, err)
+	case answers.Buffered() > 0:
+		return fmt.Errorf("asked for the item %s: %w: more than was asked for", markerKey, errNonsense)
+	case m != marker{}:
+		s.learnMarker(m)
+	}
+	return nil
+}
+
+// fetchMarker returns the zero marker where the server has none and takes none, or
+// something else in its place.
+func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader) (marker, error) {
+	for range 3 { // somebody else may be putting one there at the same time
+		if _, err := io.WriteString(conn, "get "+markerKey+"\r\n"); err != nil {
+			return marker{}, err
+		}
+		m, found, err := readMarker(answers)
+		if found || err != nil {
+			return m, err
+		}
+		own := marker{s.clock().Unix(), rand.Uint64N(1 << randomBits)}
+		if _, err := fmt.Fprintf(conn, "add %s 0 0 %d\r\n%s\r\n", markerKey, len(own.String()), own); err != nil {
+			return marker{}, err
+		}
+		line, err := answers.ReadSlice('\n')
+		switch {
+		case err != nil:
+			return marker{}, err
+		case string(line) == "STORED\r\n":
+			return own, nil
+		case isError(line):
+			return marker{}, nil
+		case string(line) != "NOT_STORED\r\n":
+			return marker{}, nonsense(line)
+		}
+	}
+	return marker{}, nil
+}
+
+// readMarker reads the answer to a get of it. A server that refuses, and something
+// else in its place, are found too: the zero marker.
+func readMarker(answers *bufio.Reader) (m marker, found bool, err error) {
+	line, err := answers.ReadSlice('\n')
+	switch {
+	case err != nil:
+		return marker{}, false, err
+	case string(line) == "END\r\n":
+		return marker{}, false, nil
+	case strings.HasPrefix(string(line), unauthenticated):
+		return marker{}, false, errNoCredentials
+	case isError(line):
+		return marker{}, true, nil
+	}
+	fields := strings.Fields(string(line))
+	if len(fields) < 4 || fields[0] != "VALUE" || fields[1] != markerKey {
+		return marker{}, false, nonsense(line)
+	}
+	size, err := strconv.Atoi(fields[3])
+	if err != nil || size < 0 {
+		return marker{}, false, nonsense(line)
+	}
+	if size > maxLine/2 {
+		_, err = answers.Discard(size)
+	} else {
+		data := make([]byte, size)
+		_, err = io.ReadFull(answers, data)
+		m = parseMarker(string(data))
+	}
+	if err != nil {
+		return marker{}, false, err
+	}
+	for _, want := range []string{"\r\n", "END\r\n"} {
+		line, err := answers.ReadSlice('\n')
+		if err != nil {
+			return marker{}, false, err
+		}
+		if string(line) != want {
+			return marker{}, false, nonsense(line)
+		}
+	}
+	return m, true, nil
+}
+
+// isError reports whether the line is an error in good form.
+func isError(line []byte) bool {
+	return strings.HasPrefix(string(line), "ERROR") || strings.HasPrefix(string(line), "SERVER_ERROR") || strings.HasPrefix(string(line), "CLIENT_ERROR")
+}
+
+// lookAtStats takes in the statistics of a server that has any. Many proxies have none,
+// and some hang up: that says nothing of the server.
+func (s *server) lookAtStats(conn net.Conn) {
+	s.memory.all.mu.Lock()
+	rest := time.Now().Before(s.memory.noStats)
+	s.memory.all.mu.Unlock()
+	if rest {
+		return
+	}
+	stats, err := fetchStats(conn)
+	if err != nil {
+		s.memory.all.mu.Lock()
+		s.memory.noStats = time.Now().Add(noStatsFor)
+		s.memory.all.mu.Unlock()
+		return
+	}
+	s.note(stats)
+}
+
+func fetchStats(conn io.ReadWriter) (ServerStats, error) {
+	var stats ServerStats
+	if _, err := io.WriteString(conn, "stats\r\n"); err != nil {
+		return stats, err
+	}
+	answers, known := bufio.NewReaderSize(conn, maxLine), false
+	for range maxStats {
+		line, err := answers.ReadSlice('\n')
+		if err != nil {
+			return stats, err
+		}
+		fields := strings.Fields(string(line))
+		switch {
+		case len(fields) == 1 && fields[0] == "END" && known:
+			return stats, nil
+		case len(fields) < 2 || fields[0] != "STAT":
+			return stats, nonsense(line)
+		case len(fields) == 3:
+			known = stats.take(fields[1], fields[2]) || known
+		}
+	}
+	return stats, fmt.Errorf("%w: statistics without an end", errNonsense)
+}
+
+// take reports whether the statistic is the one that is needed.
+func (stats *ServerStats) take(name, value string) (needed bool) {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return false
+	}
+	switch name {
+	case "uptime":
+		stats.Uptime = time.Duration(n) * time.Second
+	case "curr_items":
+		stats.Items = n
+	case "bytes":
+		stats.Bytes = n
+	case "limit_maxbytes":
+		stats.MaxBytes = n
+	case "evictions":
+		stats.Evictions = n
+		return true
+	}
+	return false
+}
