@@ -139,6 +139,19 @@ func TestAnyOfThreeServersMayDie(t *testing.T) {
 	}
 }
 
+// A server is added under load: of the copies of a counter at the most one is on it, so
+// the other has all, and the same holds.
+func TestAServerIsAdded(t *testing.T) {
+	s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, listed: true})
+	traffic := s.startTraffic(24)
+	traffic.more(500)
+	s.addServer()
+	traffic.more(500)
+	traffic.end()
+	assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
+	assert.NotEqual(t, "0", s.servers[3].Stats("")["curr_items"], "it is used")
+}
+
 // A process that is cut off from one of two copies, while the other process reaches
 // both, admits no more than the limit with it, whichever of the copies it is.
 func TestAPartitionAdmitsNoMore(t *testing.T) {
