@@ -1,6 +1,7 @@
 # make run         serve on 127.0.0.1:8080 with the embedded store
 # make test        all that a fresh machine needs, then every check and test
 # make bench       the figures of docs/performance.md, in three to four minutes
+# make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
 # make microbench  the Go benchmarks
 # make build       bin/counterd and bin/loadtest
 
@@ -8,11 +9,12 @@ SHELL    := /bin/bash
 FUZZTIME ?= 10000x
 # What make bench tells loadtest bench: BENCH="-rows A3 -json"
 BENCH ?=
+SOAKTIME ?= 10m
 BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
 .NOTPARALLEL:
-.PHONY: run build test deps check unit fuzz bench microbench
+.PHONY: run build test deps check unit fuzz bench soak microbench
 
 run:
 	go run ./cmd/counterd
@@ -61,6 +63,9 @@ fuzz:
 
 bench: build
 	bin/loadtest bench $(BENCH)
+
+soak: build
+	bin/loadtest soak -duration $(SOAKTIME)
 
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./memcache ./api

@@ -2,7 +2,8 @@
 //
 // loadtest replay reads an access log, has the server count it through HTTP, and
 // compares what the server says with an exact log kept beside it. loadtest bench
-// prints the figures of docs/performance.md. See loadtest -h.
+// prints the figures of docs/performance.md. loadtest soak lets servers die under load, for
+// long. See loadtest -h.
 package main
 
 import (
@@ -30,8 +31,9 @@ Usage:
 
   loadtest replay [flags] [FILE]   replay an access log, compare every count
   loadtest bench [flags]           measure, against what a plain program would do
+  loadtest soak [flags]            run for long while servers die, hold it against an oracle
 
-loadtest replay -h and loadtest bench -h explain them. Exit status: 0 all is right, 1 something is not,
+loadtest replay -h, loadtest bench -h and loadtest soak -h explain them. Exit status: 0 all is right, 1 something is not,
 2 wrong usage.
 `
 
@@ -58,7 +60,7 @@ func (s streams) complain(format string, args ...any) {
 // run returns the exit status.
 func run(ctx context.Context, args []string, std streams) int {
 	if len(args) == 0 {
-		std.complain("a command is wanted: replay or bench; loadtest -h explains it")
+		std.complain("a command is wanted: replay, bench or soak; loadtest -h explains it")
 		return exitUsage
 	}
 	switch args[0] {
@@ -66,13 +68,15 @@ func run(ctx context.Context, args []string, std streams) int {
 		return runReplay(ctx, args[1:], std)
 	case "bench":
 		return runBench(ctx, args[1:], std)
+	case "soak":
+		return runSoak(ctx, args[1:], std)
 	case doNothing:
 		return runNothing(ctx, args[1:], std)
 	case "-h", "-help", "--help", "help":
 		fmt.Fprint(std.out, usage)
 		return exitOK
 	}
-	std.complain("there is no command %q: replay and bench are; loadtest -h explains it", args[0])
+	std.complain("there is no command %q: replay, bench and soak are; loadtest -h explains it", args[0])
 	return exitUsage
 }
 

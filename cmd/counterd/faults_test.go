@@ -134,6 +134,7 @@ func flood(s *site) {
 // What a caller sees of each fault, for how long, and what is counted afterwards: the
 // table in docs/failure.md.
 func TestFaults(t *testing.T) {
+	leaktest.Check(t) // here, since the tests in it run side by side
 	rows := readFaultTable(t)
 	list := faults()
 	assert.Len(t, rows, len(list), "docs/failure.md has a row for each")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -47,10 +49,12 @@ func tightLimits() []oracle.Limit {
 // site is some Memcached servers and some processes of counterd. All that callers are
 // told is kept beside them.
 type site struct {
-	t       *testing.T
-	servers []*memcachedtest.Server
-	clients []*client.Client
-	ways    [][]*memcachedtest.Proxy // of each process, to each server; nil where there are none
+	t         *testing.T
+	servers   []*memcachedtest.Server
+	processes []*process
+	clients   []*client.Client
+	ways      [][]*memcachedtest.Proxy // of each process, to each server; nil where there are none
+	list      string                   // the file that names the servers, where there is one
 
 	mu       sync.Mutex
 	counters map[counterName]*oracle.Counter
@@ -64,6 +68,7 @@ type siteConfig struct {
 	servers, copies, processes int
 	proxies                    bool // between each process and each server
 	small                      bool // the servers evict
+	listed                     bool // a file names them, which may change
 }
 
 func newSite(t *testing.T, config siteConfig) *site {
@@ -78,21 +83,73 @@ func newSite(t *testing.T, config siteConfig) *site {
 	for range config.servers {
 		s.servers = append(s.servers, start(t))
 	}
+	if config.listed {
+		s.list = filepath.Join(t.TempDir(), "servers")
+		s.writeList()
+	}
 	for range config.processes {
-		var names []string
 		var ways []*memcachedtest.Proxy
-		for _, server := range s.servers {
-			names = append(names, server.Addr)
-			if config.proxies {
+		if config.proxies {
+			for _, server := range s.servers {
 				ways = append(ways, memcachedtest.StartProxy(t, server))
-				names[len(names)-1] = ways[len(ways)-1].Addr
 			}
 		}
 		s.ways = append(s.ways, ways)
-		p := startProcess(t, "-rules", rules, "-memcached", strings.Join(names, ","), "-replicas", fmt.Sprint(config.copies), "-timeout", siteTimeout.String())
+		p := startProcess(t, append(s.whereServersAre(ways), "-rules", rules, "-replicas", fmt.Sprint(config.copies), "-timeout", siteTimeout.String())...)
+		s.processes = append(s.processes, p)
 		s.clients = append(s.clients, p.client(t))
 	}
 	return s
+}
+
+// whereServersAre returns the flags that tell a process.
+func (s *site) whereServersAre(ways []*memcachedtest.Proxy) []string {
+	if s.list != "" {
+		return []string{"-memcached-file", s.list}
+	}
+	var names []string
+	for i, server := range s.servers {
+		names = append(names, server.Addr)
+		if ways != nil {
+			names[i] = ways[i].Addr
+		}
+	}
+	return []string{"-memcached", strings.Join(names, ",")}
+}
+
+// writeList names the servers in the file, in one step.
+func (s *site) writeList() {
+	s.t.Helper()
+	var names strings.Builder
+	for _, server := range s.servers {
+		fmt.Fprintln(&names, server.Addr)
+	}
+	require.NoError(s.t, os.WriteFile(s.list+".new", []byte(names.String()), 0o600))
+	require.NoError(s.t, os.Rename(s.list+".new", s.list))
+}
+
+// addServer adds a server to the file, and waits until all processes reach it.
+func (s *site) addServer() {
+	s.t.Helper()
+	server := memcachedtest.Start(s.t)
+	s.servers = append(s.servers, server)
+	s.writeList()
+	for _, p := range s.processes {
+		require.Eventually(s.t, func() bool {
+			return strings.HasPrefix(p.readiness(s.t)[server.Addr], "reachable")
+		}, 20*time.Second, 20*time.Millisecond, "a process does not use the server that was added: %s", p.log)
+	}
+}
+
+// readiness returns what the process says of each server.
+func (p *process) readiness(t *testing.T) map[string]string {
+	t.Helper()
+	answer, err := http.Get(p.url + "/readyz")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var health wire.Health
+	require.NoError(t, json.UnmarshalRead(answer.Body, &health))
+	return health.Store
 }
 
 // outcome is what became of a hit or an increment.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/loadtest/oracle"
 )
 
@@ -120,6 +121,7 @@ func (t *traffic) end() {
 // empty, no hit is left undecided, no acknowledged count is lost, no hit is slower than
 // the timeout, and no window holds more than its limit.
 func TestAnyOfThreeServersMayDie(t *testing.T) {
+	leaktest.Check(t)
 	for victim := range 3 {
 		t.Run(fmt.Sprint("server ", victim), func(t *testing.T) {
 			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2})
@@ -136,16 +138,30 @@ func TestAnyOfThreeServersMayDie(t *testing.T) {
 	}
 }
 
+// A server is added under load: of the copies of a counter at the most one is on it, so
+// the other has all, and the same holds.
+func TestAServerIsAdded(t *testing.T) {
+	s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, listed: true})
+	traffic := s.startTraffic(24)
+	traffic.more(500)
+	s.addServer()
+	traffic.more(500)
+	traffic.end()
+	assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
+	assert.NotEqual(t, "0", s.servers[3].Stats("")["curr_items"], "it is used")
+}
+
 // A process that is cut off from one of two copies, while the other process reaches
 // both, admits no more than the limit with it, whichever of the copies it is.
 func TestAPartitionAdmitsNoMore(t *testing.T) {
+	leaktest.Check(t)
 	for cut := range 2 {
 		t.Run(fmt.Sprint("server ", cut), func(t *testing.T) {
 			s := newSite(t, siteConfig{servers: 2, copies: 2, processes: 2, proxies: true})
 			traffic := s.startTraffic(8)
 			traffic.more(200)
 			s.ways[0][cut].Partition()
-			traffic.more(60) // the one that is cut off is slow
+			traffic.more(300)
 			s.ways[0][cut].Heal()
 			traffic.more(200)
 			traffic.stop()

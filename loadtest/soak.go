@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/counterd/counterd/loadtest/soak"
+)
+
+const soakUsage = `loadtest soak lets counterd run for long while its servers die.
+
+Usage: loadtest soak [flags]
+
+It starts three Memcached servers and two processes of counterd that keep two copies of
+each counter, on free ports of loopback, and ends them. Callers hit and count all the
+time, each when its call before was answered, while servers are killed (kill -9) at
+random, one at a time, and come back empty. All that callers are told is held against
+an oracle.
+
+It fails if an acknowledged count is lost, if more is counted than may be, if a window
+held more than its limit, if a call took longer than the timeout and a second, if a
+process has more goroutines afterwards than before, or if its live heap has grown by
+more than a quarter and 8 MiB from the first third of the time to the last.
+
+Flags:
+
+%s
+Exit status: 0 all is right, 1 something is not, 2 wrong usage.
+`
+
+// soakFlags are the arguments of loadtest soak.
+type soakFlags struct {
+	config soak.Config
+	json   bool
+}
+
+func (f *soakFlags) set() *flag.FlagSet {
+	set := flag.NewFlagSet("soak", flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	set.DurationVar(&f.config.Duration, "duration", soak.DefaultDuration, "how `long` callers call")
+	set.IntVar(&f.config.Callers, "callers", 32, "`number` of callers")
+	set.Uint64Var(&f.config.Seed, "seed", 0, "`number` that the moments depend on at which servers die (default a random one)")
+	set.StringVar(&f.config.Memcached, "memcached-binary", "memcached", "the `program` memcached")
+	set.StringVar(&f.config.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
+	set.BoolVar(&f.json, "json", false, "print the result as JSON")
+	return set
+}
+
+func (f *soakFlags) parse(set *flag.FlagSet, args []string) error {
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("no argument is taken, not %q", set.Arg(0))
+	}
+	if f.config.Seed == 0 {
+		f.config.Seed = rand.Uint64()
+	}
+	if f.config.Counterd == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		f.config.Counterd = filepath.Join(filepath.Dir(self), "counterd") // where make build puts it
+	}
+	return f.config.Check()
+}
+
+func runSoak(ctx context.Context, args []string, std streams) int {
+	var flags soakFlags
+	set := flags.set()
+	err := flags.parse(set, args)
+	if errors.Is(err, flag.ErrHelp) {
+		var defaults strings.Builder
+		set.SetOutput(&defaults)
+		set.PrintDefaults()
+		fmt.Fprintf(std.out, soakUsage, defaults.String())
+		return exitOK
+	}
+	if err != nil {
+		std.complain("soak: %s; loadtest soak -h explains it", strings.ReplaceAll(err.Error(), "\n", "; "))
+		return exitUsage
+	}
+	std.complain("this takes about %s; -seed %d", flags.config.Duration, flags.config.Seed)
+	flags.config.Progress = std.err
+	report, err := soak.Run(ctx, flags.config)
+	if err == nil {
+		err = writeResult(std.out, report, flags.json)
+	}
+	switch {
+	case err != nil:
+		return std.failed(ctx, err, nil)
+	case len(report.Faults) > 0:
+		return exitFailed
+	}
+	return exitOK
+}

@@ -1,0 +1,86 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// killer kills servers at random, one at a time, and starts them again, empty.
+type killer struct {
+	stage   *stage
+	callers *callers
+	rng     *rand.Rand
+	pace    time.Duration // the mean time between two kills
+	victim  int           // the last one
+	kills   int
+}
+
+// run kills until the context ends, which it does not let end with a server away.
+func (k *killer) run(ctx context.Context) error {
+	k.victim = k.rng.IntN(servers)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(k.pace/2 + rand.N(k.pace)):
+		}
+		if err := k.kill(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+}
+
+// kill kills a server and waits until it is back, and mended.
+func (k *killer) kill(ctx context.Context) error {
+	k.victim = k.next()
+	k.callers.away.Store(true)
+	k.stage.servers[k.victim].Kill()
+	k.kills++
+	time.Sleep(time.Duration(k.rng.Int64N(int64(k.pace / 4))))
+	if err := k.stage.restart(ctx, k.victim); err != nil {
+		return err
+	}
+	if err := k.awaitMended(ctx); err != nil {
+		return err
+	}
+	// What was under way when it came back has had its time.
+	time.Sleep(2 * timeout)
+	k.callers.away.Store(false)
+	if err := k.callers.sample(ctx, k.rng); err != nil {
+		return fmt.Errorf("after server %d was killed: %w", k.victim, err)
+	}
+	return nil
+}
+
+// next returns the server to kill. What a server that came back empty lacks nobody
+// gives back to it yet, so it is the same one every time.
+func (k *killer) next() int { return k.victim }
+
+// awaitMended waits until the server that came back is in use in all processes.
+func (k *killer) awaitMended(ctx context.Context) error {
+	for _, process := range k.stage.processes {
+		if err := until(ctx, time.Minute, func() error { return ready(process.Addr) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until tries until it succeeds, for so long at the most.
+func until(ctx context.Context, long time.Duration, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, long)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after %s: %w", long, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

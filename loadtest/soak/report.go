@@ -1,0 +1,76 @@
+package soak
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// maxFaults bounds the faults that a report lists.
+const maxFaults = 20
+
+// Report is what came of a soak.
+type Report struct {
+	Duration         time.Duration `json:"duration_ns"`
+	Kills            int           `json:"kills"`
+	Calls            int64         `json:"calls"`
+	Denied           int64         `json:"denied"`
+	OnError          int64         `json:"on_error"` // answered without the store
+	Slowest          time.Duration `json:"slowest_ns"`
+	Acknowledged     int64         `json:"acknowledged"`
+	Unknown          int64         `json:"unknown"` // may be counted, or not
+	Excess           int64         `json:"excess"`  // counted beyond what was acknowledged
+	Lost             int64         `json:"lost"`    // acknowledged, and not counted
+	Goroutines       int           `json:"goroutines"`
+	GoroutinesBefore []int         `json:"goroutines_before"`
+	GoroutinesAfter  []int         `json:"goroutines_after"`
+	LiveHeap         int64         `json:"live_heap"` // most bytes that the collector left, of a process
+	Heap             []Heap        `json:"heap"`      // of each process
+	Faults           []string      `json:"faults"`
+}
+
+// Heap is the live heap of a process: the median of the first third of the time, and of
+// the last.
+type Heap struct {
+	First int64 `json:"first"`
+	Last  int64 `json:"last"`
+}
+
+// fault adds a fault, unless there are too many.
+func (r *Report) fault(err error) {
+	if len(r.Faults) < maxFaults {
+		r.Faults = append(r.Faults, err.Error())
+	}
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range []struct {
+		name  string
+		value any
+	}{
+		{"time", r.Duration.Round(time.Second)},
+		{"servers killed", r.Kills},
+		{"calls", fmt.Sprintf("%d  %.0f/s", r.Calls, float64(r.Calls)/r.Duration.Seconds())},
+		{"denied", r.Denied},
+		{"answered by on_error", r.OnError},
+		{"slowest", r.Slowest.Round(time.Millisecond)},
+		{"acknowledged", r.Acknowledged},
+		{"lost", r.Lost},
+		{"counted beyond", fmt.Sprintf("%d  of %d of unknown outcome", r.Excess, r.Unknown)},
+		{"goroutines", fmt.Sprintf("%v before, at most %d, %v after", r.GoroutinesBefore, r.Goroutines, r.GoroutinesAfter)},
+	} {
+		fmt.Fprintf(table, "%s\t%v\n", row.name, row.value)
+	}
+	for i, heap := range r.Heap {
+		fmt.Fprintf(table, "live heap of process %d\t%.1f MiB in the first third, %.1f in the last\n", i, mebibytes(heap.First), mebibytes(heap.Last))
+	}
+	for _, fault := range r.Faults {
+		fmt.Fprintf(table, "WRONG\t%s\n", fault)
+	}
+	return table.Flush()
+}
+
+func mebibytes(bytes int64) float64 { return float64(bytes) / (1 << 20) }

@@ -1,0 +1,204 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// settle is how long goroutines may take to end after the last call.
+	settle = 30 * time.Second
+	// pipes is how many goroutines a process may have more than in the beginning: it has
+	// up to two connections to a server, each with one, and in the beginning perhaps none.
+	pipes = 2 * servers
+	// heapFactor and heapSlack bound the live heap of the last third of the time, by that
+	// of the first.
+	heapFactor = 1.25
+	heapSlack  = 8 << 20
+	// maxSamples bounds the samples of a process.
+	maxSamples = 600
+	// sayEvery is the time between two lines of progress.
+	sayEvery = 10 * time.Second
+)
+
+// Run runs a soak. What it finds wrong is in the report; an error says that it could not
+// be run to its end.
+func Run(ctx context.Context, config Config) (report *Report, err error) {
+	if err := config.Check(); err != nil {
+		return nil, err
+	}
+	s, err := newStage(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	r := &run{config: config, stage: s, callers: newCallers(s), samples: make([][]int64, processes)}
+	return r.soak(ctx)
+}
+
+// run is one soak.
+type run struct {
+	config   Config
+	stage    *stage
+	callers  *callers
+	killer   *killer
+	baseline []int     // goroutines of each process
+	samples  [][]int64 // live heap of each process
+	report   Report
+}
+
+func (r *run) soak(ctx context.Context) (*Report, error) {
+	warm, stop := context.WithCancel(ctx)
+	r.callers.start(warm, r.config.callers(), r.config.Seed)
+	time.Sleep(timeout)
+	stop()
+	r.callers.running.Wait()
+	var err error
+	if r.baseline, err = r.goroutines(); err != nil {
+		return nil, err
+	}
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return r.judge(ctx)
+}
+
+// load has callers call and servers die, for the time of the run.
+func (r *run) load(ctx context.Context) error {
+	began := time.Now()
+	loading, stop := context.WithTimeout(ctx, r.config.duration())
+	defer stop()
+	r.killer = &killer{stage: r.stage, callers: r.callers, rng: rand.New(rand.NewPCG(r.config.Seed, 0)), pace: min(r.config.duration()/5, 10*time.Second)}
+	r.callers.start(loading, r.config.callers(), r.config.Seed+1)
+	var faults [2]error
+	var others sync.WaitGroup
+	others.Go(func() {
+		if faults[0] = r.killer.run(loading); faults[0] != nil {
+			stop()
+		}
+	})
+	others.Go(func() {
+		if faults[1] = r.watch(loading, began); faults[1] != nil {
+			stop()
+		}
+	})
+	r.callers.running.Wait()
+	r.report.Duration = time.Since(began)
+	others.Wait()
+	if r.report.Duration < r.config.duration() && faults[0] != nil {
+		r.report.fault(faults[0]) // what the killer found ends the run, and is its result
+		faults[0] = nil
+	}
+	return errors.Join(faults[:]...)
+}
+
+// watch measures the processes until the context ends, and says how it goes.
+func (r *run) watch(ctx context.Context, began time.Time) error {
+	ticker := time.NewTicker(max(r.config.duration()/maxSamples, time.Second/4))
+	defer ticker.Stop()
+	said, calls := began, int64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := r.stage.alive(); err != nil {
+			return err
+		}
+		goroutines := 0
+		for i, process := range r.stage.processes {
+			g, err := measure(process.Addr)
+			if err != nil {
+				return err
+			}
+			goroutines = max(goroutines, g.goroutines)
+			r.samples[i] = append(r.samples[i], g.live)
+			r.report.LiveHeap = max(r.report.LiveHeap, g.live)
+		}
+		r.report.Goroutines = max(r.report.Goroutines, goroutines)
+		if now := time.Now(); now.Sub(said) >= sayEvery {
+			done := r.callers.calls.Load()
+			fmt.Fprintf(r.config.progress(), "%6s  %6.0f calls/s  %d by on_error  %d goroutines  %d MiB live  slowest %s\n",
+				now.Sub(began).Round(time.Second), float64(done-calls)/now.Sub(said).Seconds(), r.callers.onError.Load(),
+				goroutines, r.samples[0][len(r.samples[0])-1]>>20, time.Duration(r.callers.slowest.Load()).Round(time.Millisecond))
+			said, calls = now, done
+		}
+	}
+}
+
+// goroutines returns those of each process, once all of their connections are closed.
+func (r *run) goroutines() (list []int, err error) {
+	r.stage.idle()
+	time.Sleep(timeout)
+	for _, process := range r.stage.processes {
+		g, err := measure(process.Addr)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, g.goroutines)
+	}
+	return list, nil
+}
+
+// judge looks at what is left when the callers have gone.
+func (r *run) judge(ctx context.Context) (*Report, error) {
+	c, report := r.callers, &r.report
+	report.Calls, report.Denied, report.OnError = c.calls.Load(), c.denied.Load(), c.onError.Load()
+	report.Kills, report.Slowest = r.killer.kills, time.Duration(c.slowest.Load())
+	if report.Slowest > timeout+slack {
+		report.fault(fmt.Errorf("a call took %s, the timeout is %s", report.Slowest, timeout))
+	}
+	all, faults := c.compare(ctx)
+	report.Acknowledged, report.Unknown, report.Excess, report.Lost = all.acknowledged, all.unknown, all.excess, all.lost
+	for _, fault := range faults {
+		report.fault(fault)
+	}
+	select {
+	case err := <-c.surprise:
+		report.fault(fmt.Errorf("a call was answered with: %w", err))
+	default:
+	}
+	for i, samples := range r.samples {
+		if len(samples) == 0 {
+			return nil, errors.New("the run was too short to measure memory")
+		}
+		first, last := growth(samples)
+		report.Heap = append(report.Heap, Heap{first, last})
+		if float64(last) > heapFactor*float64(first)+heapSlack {
+			report.fault(fmt.Errorf("process %d: the live heap grew from %d to %d bytes", i, first, last))
+		}
+	}
+	return report, r.awaitGoroutines(ctx)
+}
+
+// awaitGoroutines waits until the processes have no more goroutines than they had.
+func (r *run) awaitGoroutines(ctx context.Context) error {
+	var over error
+	err := until(ctx, settle, func() error {
+		now, err := r.goroutines()
+		if err != nil {
+			return err
+		}
+		over = nil
+		for i, n := range now {
+			if n > r.baseline[i]+pipes {
+				over = errors.Join(over, fmt.Errorf("process %d has %d goroutines, in the beginning %d", i, n, r.baseline[i]))
+			}
+		}
+		r.report.GoroutinesBefore, r.report.GoroutinesAfter = r.baseline, now
+		return over
+	})
+	if over != nil {
+		r.report.fault(over)
+		return nil
+	}
+	return err
+}
