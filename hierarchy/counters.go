@@ -40,6 +40,8 @@ type Config struct {
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Limiter on the same store should have the same one.
 	Cache *BucketCache
+	// Mender is told of each counter that is used; nil: nobody is.
+	Mender *Mender
 }
 
 func (c Config) clock() func() time.Time {
@@ -52,15 +54,16 @@ func (c Config) clock() func() time.Time {
 // Counters counts events. It is safe for concurrent use, and any number of
 // Counters, in any number of processes, may share one store.
 type Counters struct {
-	store Store
-	now   func() time.Time
-	grace time.Duration
-	cache *BucketCache
+	store  Store
+	now    func() time.Time
+	grace  time.Duration
+	cache  *BucketCache
+	mender *Mender
 }
 
 // NewCounters returns Counters on the store of the config.
 func NewCounters(config Config) *Counters {
-	c := &Counters{config.Store, config.clock(), cmp.Or(max(config.Grace, 0), DefaultGrace), config.Cache}
+	c := &Counters{config.Store, config.clock(), cmp.Or(max(config.Grace, 0), DefaultGrace), config.Cache, config.Mender}
 	if c.cache == nil {
 		c.cache = NewBucketCache(0)
 	}
@@ -127,6 +130,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
 	now := c.now()
+	c.mender.note(r.id, counter, now)
 	landed, err := r.trip(ctx, c.store, by, now)
 	if err != nil && landed != 0 {
 		// What is known to have been added is taken back, that an increment that
@@ -191,6 +195,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r := newReader(counter.ID())
 	defer r.free()
 	now := c.now()
+	c.mender.note(r.id, counter, now)
 	r.remember(c.cache, now, c.closed(now))
 	r.wantAll(cover)
 	if len(r.reads) > 0 {

@@ -37,8 +37,13 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
 
+	mender, err := newMender(s, store, log)
+	if err != nil {
+		return err
+	}
+	defer mender.Close()
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, store, cache, log)
+	limiter, err := newLimiter(s, store, cache, mender, log)
 	if err != nil {
 		return err
 	}
@@ -48,7 +53,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	server := api.NewServer(api.NewHandler(api.Config{
 		Rules:    rules.Rules,
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, Cache: cache}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.grace, Cache: cache, Mender: mender}),
 		Limiter:  limiter,
 		Ping:     store.ping,
 		Metrics:  newMetrics(rules),
@@ -61,7 +66,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
 // once a second for each cause.
-func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog.Logger) (*hierarchy.Limiter, error) {
+func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Mender, log *slog.Logger) (*hierarchy.Limiter, error) {
 	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store:   store.Store,
@@ -69,10 +74,36 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog
 		Grace:   s.grace,
 		Timeout: s.timeout,
 		Cache:   cache,
+		Mender:  mender,
 		Report: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)
 			})
+		},
+	})
+}
+
+// newMender returns the mender of the store's copies, nil where each counter has one
+// alone. What went wrong is logged at most once a second for each cause.
+func newMender(s settings, store store, log *slog.Logger) (*hierarchy.Mender, error) {
+	if store.copies == nil {
+		return nil, nil
+	}
+	var failures sparse.Lines
+	return hierarchy.NewMender(hierarchy.MenderConfig{
+		Store: store.copies,
+		Grace: s.grace,
+		Report: func(err error) {
+			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+				log.Warn("the copies of a counter are mended later", "error", err, "suppressed", suppressed)
+			})
+		},
+		Began: func(counters int) {
+			log.Info("a server may have missed something: the copies of all counters are compared", "counters", counters)
+		},
+		Finished: func(walk hierarchy.Walk) {
+			log.Info("the copies of all counters were compared",
+				"counters", walk.Counters, "raised", walk.Raised, "left", walk.Failed, "took", walk.Took.Round(time.Millisecond))
 		},
 	})
 }
@@ -115,8 +146,9 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 // store is a hierarchy.Store with what the process around it needs.
 type store struct {
 	hierarchy.Store
-	ping  func(context.Context) map[string]error // nil: always there
-	close func() error
+	copies hierarchy.Mendable                     // nil: there are none
+	ping   func(context.Context) map[string]error // nil: always there
+	close  func() error
 }
 
 // openStore returns the store that the settings name.
@@ -141,5 +173,9 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 		}
 	}
 	log.Info("memcached store", "servers", s.memcached.String(), "replicas", s.replicas, "protocol", s.protocol.String(), "timeout", s.timeout)
-	return store{fleet, fleet.Ping, fleet.Close}, nil
+	opened := store{Store: fleet, ping: fleet.Ping, close: fleet.Close}
+	if s.replicas > 1 {
+		opened.copies = fleet
+	}
+	return opened, nil
 }
