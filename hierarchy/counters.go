@@ -45,6 +45,8 @@ type Config struct {
 	MaxPending int
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Limiter on the same store should have the same one.
 	Cache *BucketCache
+	// Mender is told of each counter that is used; nil: nobody is.
+	Mender *Mender
 }
 
 func (c Config) clock() func() time.Time {
@@ -57,11 +59,11 @@ func (c Config) clock() func() time.Time {
 // Counters counts events. It is safe for concurrent use, and any number of
 // Counters, in any number of processes, may share one store.
 type Counters struct {
-	store Store
-	now   func() time.Time
-	grace time.Duration
-	cache *BucketCache
-
+	store   Store
+	now     func() time.Time
+	grace   time.Duration
+	cache   *BucketCache
+	mender  *Mender
 	pending *pending
 }
 
@@ -69,7 +71,7 @@ type Counters struct {
 func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
-		cache: config.Cache, pending: newPending(max(config.MaxPending, 0)),
+		cache: config.Cache, mender: config.Mender, pending: newPending(max(config.MaxPending, 0)),
 	}
 	if c.cache == nil {
 		c.cache = NewBucketCache(0)
@@ -145,6 +147,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
 	now := c.now()
+	c.mender.note(r.id, counter, now)
 	landed, err := r.trip(ctx, c.store, by, now)
 	if err != nil && landed != 0 {
 		// What is known to have been added is taken back, that an increment that
@@ -209,6 +212,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r := newReader(counter.ID())
 	defer r.free()
 	now := c.now()
+	c.mender.note(r.id, counter, now)
 	r.remember(c.cache, now, c.closed(now))
 	r.wantAll(cover)
 	if len(r.reads) > 0 {

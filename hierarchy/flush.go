@@ -217,6 +217,7 @@ func (f *flush) claim(a *events.Applied) *claim {
 	} else if c := f.byName[name]; c != nil {
 		return c
 	}
+	f.l.mender.note(a.ID, a.Counter, f.began)
 	c := f.claims.next()
 	c.begin(a.ID)
 	c.name, c.store = name, f.l.store

@@ -55,6 +55,9 @@ type LimiterConfig struct {
 	MaxPending int
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Counters on the same store should have the same one.
 	Cache *BucketCache
+	// Mender is told of each counter that is used; nil: nobody is. The Counters on the
+	// same store should have the same one.
+	Mender *Mender
 }
 
 // Limiter decides hits: it adds them to their counters and admits those that fit
@@ -85,6 +88,7 @@ type Limiter struct {
 	// on to with it.
 	requests *sync.Pool
 	cache    *BucketCache
+	mender   *Mender
 	random   func(below time.Duration) time.Duration
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64
@@ -105,6 +109,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		pending:  newPending(config.MaxPending),
 		requests: new(sync.Pool),
 		cache:    config.Cache,
+		mender:   config.Mender,
 		random:   rand.N[time.Duration],
 		spanOf:   spanOf,
 	}

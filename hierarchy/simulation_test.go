@@ -156,7 +156,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds 
 }
 
 func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	for _, bucket := range adds[:landed] {
+	for _, bucket := range slices.Backward(adds[:landed]) {
 		a := s.do(ctx, counter, bucket, func() {
 			if item, found := s.items[counter][bucket]; found {
 				item.value = max(item.value-by, 0)

@@ -30,7 +30,8 @@ type Store interface {
 
 	// TakeBack subtracts by from each bucket of the adds of a trip, wherever the trip's
 	// landed says that the add was acknowledged and the bucket is still there, to zero
-	// at the least; it creates none. With an error some may not have been subtracted
+	// at the least; it creates none. It begins with the last of them: what is in one
+	// bucket of the adds is in those before it, on the way out as on the way in. With an error some may not have been subtracted
 	// from. No subtraction is ever sent twice. Each bucket may take a round trip.
 	TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error
 
@@ -70,4 +71,24 @@ type Rememberer interface {
 	// far as is known nothing ever was. It is asked for every decision, after its trips,
 	// and asks nobody.
 	Since(counter string) int64
+}
+
+// Mendable is a Store whose copies of a counter can be compared and made good one by
+// one, for a Mender.
+type Mendable interface {
+	Copier
+	// Copies returns the names of those servers that have the counter and are up.
+	Copies(counter string) []string
+	// Look reads buckets as one server has them, one after the other in their order, and
+	// the version of each: a number that changes with each change of the bucket, 0 where
+	// it is not there. The last two slices are as long as the first.
+	Look(ctx context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error
+	// Raise sets a bucket on one server, to expire at the Unix second, if it still has
+	// that version; where that is 0, if it is still not there. It reports whether it
+	// did. With an error it may have. It is never sent twice.
+	Raise(ctx context.Context, counter, server string, bucket, version uint64, value, expires int64) (bool, error)
+	// Differing returns counters whose copies were seen to differ since the last call.
+	Differing() []string
+	// Gaps returns a number that grows whenever a server may have missed something.
+	Gaps() uint64
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -267,7 +268,11 @@ func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []u
 	return f.takeBack(ctx, on.(*server), hash, by, adds[:n])
 }
 
+// takeBack subtracts from the last of the buckets first: see the Store of package
+// hierarchy.
 func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by int64, buckets []uint64) error {
+	buckets = slices.Clone(buckets)
+	slices.Reverse(buckets)
 	e, err := f.beginOn(ctx, s, hash)
 	if err != nil {
 		return err

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	_ hierarchy.Starter = (*memcache.Fleet)(nil)
 	_ hierarchy.Starter = (*memcache.Embedded)(nil)
+	// Its copies can be mended.
+	_ hierarchy.Mendable = (*memcache.Fleet)(nil)
 )
 
 // patience is the timeout of trips where it is not what is tested.

@@ -55,7 +55,7 @@ func newFlooded(t *testing.T, rules string, s settings) flooded {
 	}
 	t.Cleanup(func() { require.NoError(t, opened.close()) })
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, opened, cache, log)
+	limiter, err := newLimiter(s, opened, cache, nil, log)
 	require.NoError(t, err)
 	return flooded{
 		handler: api.NewHandler(api.Config{

@@ -8,14 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/sparse"
-	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/discovery"
 )
 
 // drainTimeout is how long requests in flight may take after the signal to stop.
@@ -39,8 +36,13 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
 
+	mender, err := newMender(s, store, log)
+	if err != nil {
+		return err
+	}
+	defer mender.Close()
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, store, cache, log)
+	limiter, err := newLimiter(s, store, cache, mender, log)
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache, Mender: mender})
 	bounded := api.NewListener(listener, connections(s.conns, store, log))
 	server := api.NewServer(api.NewHandler(api.Config{
 		Rules:    rules.Rules,
@@ -87,7 +89,7 @@ const (
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
 // once a second for each cause.
-func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog.Logger) (*hierarchy.Limiter, error) {
+func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Mender, log *slog.Logger) (*hierarchy.Limiter, error) {
 	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store:   store.Store,
@@ -95,6 +97,7 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog
 		Grace:   s.grace,
 		Timeout: s.timeout,
 		Cache:   cache,
+		Mender:  mender,
 
 		MaxPending: s.pending,
 		Report: func(err error) {
@@ -103,18 +106,6 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, log *slog
 			})
 		},
 	})
-}
-
-// newEmbedded returns a store in this process. That it forgets counters for want of
-// memory is logged at most once a second.
-func newEmbedded(log *slog.Logger) *memcache.Embedded {
-	var evictions sparse.Lines
-	return memcache.NewEmbedded(memcache.EmbeddedConfig{Report: func(evicted int64) {
-		evictions.Do("", func(int64) {
-			log.Warn("the embedded store is full: the counters not used for longest are forgotten, and begin again from zero",
-				"evicted", evicted, "max_bytes", memcache.DefaultMaxBytes)
-		})
-	}})
 }
 
 // serveUntil serves until the context ends, and then lets the requests in flight
@@ -138,63 +129,4 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 	}
 	log.Info("stopped")
 	return nil
-}
-
-// store is a hierarchy.Store with what the process around it needs.
-type store struct {
-	hierarchy.Store
-	health func() []memcache.ServerHealth // nil: it has no servers
-	close  func() error
-}
-
-// openStore returns the store that the settings name.
-func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error) {
-	if s.memcached.none() {
-		log.Info("embedded store: counts are seen by this process alone and are lost when it stops; -memcached shares and keeps them",
-			"max_bytes", memcache.DefaultMaxBytes)
-		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
-	}
-	servers, source, err := s.memcached.find(ctx, func(err error) {
-		log.Warn("no memcached server is found yet", "from", s.memcached.place(), "error", err)
-	})
-	if err != nil {
-		return store{}, err
-	}
-	fleet, err := openFleet(ctx, s, servers, log)
-	if err != nil {
-		return store{}, err
-	}
-	if _, fixed := source.(discovery.Static); fixed {
-		return store{fleet, fleet.Health, fleet.Close}, nil
-	}
-	log.Info("the memcached servers are followed", "from", s.memcached.place())
-	follower := followServers(source, s.memcached.place(), servers, fleet.SetServers, log)
-	return store{fleet, fleet.Health, func() error {
-		follower.Close()
-		return fleet.Close()
-	}}, nil
-}
-
-// openFleet returns the fleet of the servers that were found.
-func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logger) (*memcache.Fleet, error) {
-	config := memcache.Config{
-		Servers: servers, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
-		Learned: func(server string, speaks memcache.Protocol) {
-			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
-		},
-		Changed: changesTo(log),
-	}
-	s.security.apply(&config)
-	s.security.warn(servers, log)
-	fleet, err := memcache.NewFleet(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	for server, err := range fleet.Ping(ctx) {
-		if err != nil {
-			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
-		}
-	}
-	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "tls", s.security.tls, "timeout", s.timeout)
-	return fleet, nil
 }

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/discovery"
+)
+
+// store is a hierarchy.Store with what the process around it needs.
+type store struct {
+	hierarchy.Store
+	health func() []memcache.ServerHealth // nil: it has no servers
+	copies *memcache.Fleet                // nil: of each counter there is one alone
+	close  func() error
+}
+
+// openStore returns the store that the settings name.
+func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error) {
+	if s.memcached.none() {
+		log.Info("embedded store: counts are seen by this process alone and are lost when it stops; -memcached shares and keeps them",
+			"max_bytes", memcache.DefaultMaxBytes)
+		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
+	}
+	servers, source, err := s.memcached.find(ctx, func(err error) {
+		log.Warn("no memcached server is found yet", "from", s.memcached.place(), "error", err)
+	})
+	if err != nil {
+		return store{}, err
+	}
+	fleet, err := openFleet(ctx, s, servers, log)
+	if err != nil {
+		return store{}, err
+	}
+	opened := store{Store: fleet, health: fleet.Health, close: fleet.Close}
+	if s.replicas > 1 {
+		opened.copies = fleet
+	}
+	if _, fixed := source.(discovery.Static); fixed {
+		return opened, nil
+	}
+	log.Info("the memcached servers are followed", "from", s.memcached.place())
+	follower := followServers(source, s.memcached.place(), servers, fleet.SetServers, log)
+	opened.close = func() error {
+		follower.Close()
+		return fleet.Close()
+	}
+	return opened, nil
+}
+
+// openFleet returns the fleet of the servers that were found.
+func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logger) (*memcache.Fleet, error) {
+	config := memcache.Config{
+		Servers: servers, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
+		Learned: func(server string, speaks memcache.Protocol) {
+			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
+		},
+		Changed: changesTo(log),
+	}
+	s.security.apply(&config)
+	s.security.warn(servers, log)
+	fleet, err := memcache.NewFleet(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	for server, err := range fleet.Ping(ctx) {
+		if err != nil {
+			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
+		}
+	}
+	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "tls", s.security.tls, "timeout", s.timeout)
+	return fleet, nil
+}
+
+// newMender returns the mender of the store's copies, nil where each counter has one
+// alone. What went wrong is logged at most once a second for each cause.
+func newMender(s settings, store store, log *slog.Logger) (*hierarchy.Mender, error) {
+	if store.copies == nil {
+		return nil, nil
+	}
+	var failures sparse.Lines
+	return hierarchy.NewMender(hierarchy.MenderConfig{
+		Store:  store.copies,
+		Grace:  s.grace,
+		Mended: store.copies.Mended,
+		Report: func(err error) {
+			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+				log.Warn("the copies of a counter are mended later", "error", err, "suppressed", suppressed)
+			})
+		},
+		Began: func(counters int) {
+			log.Info("a server may have missed something: the copies of all counters are compared", "counters", counters)
+		},
+		Finished: func(walk hierarchy.Walk) {
+			log.Info("the copies of all counters were compared",
+				"counters", walk.Counters, "raised", walk.Raised, "left", walk.Failed, "took", walk.Took.Round(time.Millisecond))
+		},
+	})
+}
+
+// newEmbedded returns a store in this process. That it forgets counters for want of
+// memory is logged at most once a second.
+func newEmbedded(log *slog.Logger) *memcache.Embedded {
+	var evictions sparse.Lines
+	return memcache.NewEmbedded(memcache.EmbeddedConfig{Report: func(evicted int64) {
+		evictions.Do("", func(int64) {
+			log.Warn("the embedded store is full: the counters not used for longest are forgotten, and begin again from zero",
+				"evicted", evicted, "max_bytes", memcache.DefaultMaxBytes)
+		})
+	}})
+}

@@ -1,0 +1,117 @@
+package hierarchy
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+
+	"github.com/coocood/freecache"
+
+	"github.com/counterd/counterd/events"
+)
+
+// known is a counter that this process has used, as the store knows it.
+type known struct {
+	id               string
+	finest, coarsest Level
+	retention        time.Duration
+}
+
+func knownOf(id string, counter events.Counter) known {
+	finest, coarsest := levels(counter)
+	return known{id, finest, coarsest, retention(counter)}
+}
+
+// census is the list of counters that this process knows. It is bounded in bytes, and
+// forgets those that were not used for longer than their buckets live and a day.
+type census struct {
+	entries *freecache.Cache
+	now     func() time.Time
+	seed    maphash.Seed
+	recent  [1 << 14]atomic.Uint64 // what was noted within the hour, by its hash
+	longest atomic.Int64           // the longest that an entry is kept, in seconds
+	evicted atomic.Int64           // entries that had to go, when that was looked at last
+	until   atomic.Int64           // the Unix second until which counters may be missing for that
+}
+
+// newCensus returns a list of at most so many bytes, which it takes at once.
+func newCensus(maxBytes int, now func() time.Time) *census {
+	return &census{entries: freecache.NewCacheCustomTimer(maxBytes, secondsOf(now)), now: now, seed: maphash.MakeSeed()}
+}
+
+// secondsOf is a clock as freecache wants it.
+type secondsOf func() time.Time
+
+func (s secondsOf) Now() uint32 { return uint32(s().Unix()) }
+
+const (
+	censusDay  = 86_400
+	censusHour = 3_600
+)
+
+// note adds a counter to the list, or has it stay there. It reports whether it is new. A
+// counter that is noted again within the hour costs next to nothing.
+func (c *census) note(id string, counter events.Counter, now time.Time) (isNew bool) {
+	hash := maphash.String(c.seed, id)
+	// A counter that is kept otherwise since a reload is another one here.
+	mark := hash ^ uint64(now.Unix()/censusHour)<<32 ^ uint64(counter.Retention)<<2 ^ uint64(counter.Precision)
+	recent := &c.recent[hash%uint64(len(c.recent))]
+	if recent.Load() == mark {
+		return false
+	}
+	k := knownOf(id, counter)
+	before, found := c.find(id)
+	if found {
+		k.finest, k.coarsest = min(k.finest, before.finest), max(k.coarsest, before.coarsest)
+		k.retention = max(k.retention, before.retention)
+	}
+	keep := ceilSeconds(k.retention) + censusDay + censusHour
+	for longest := c.longest.Load(); longest < keep && !c.longest.CompareAndSwap(longest, keep); {
+		longest = c.longest.Load()
+	}
+	if c.entries.Set([]byte(id), k.encode(), int(keep)) != nil {
+		c.overflow(now) // its name is too long
+		return false
+	}
+	if evicted := c.entries.EvacuateCount(); c.evicted.Swap(evicted) != evicted {
+		c.overflow(now)
+	}
+	recent.Store(mark)
+	return !found
+}
+
+func (c *census) overflow(now time.Time) { c.until.Store(now.Unix() + c.longest.Load()) }
+
+// overflowed reports whether counters may be missing that were not forgotten for being
+// out of use.
+func (c *census) overflowed() bool { return c.now().Unix() < c.until.Load() }
+
+func (c *census) len() int { return int(c.entries.EntryCount()) }
+
+// find returns the counter of that ID.
+func (c *census) find(id string) (known, bool) {
+	value, err := c.entries.Get([]byte(id))
+	if err != nil {
+		return known{}, false // it is not there
+	}
+	return decodeKnown(id, value), true
+}
+
+// all yields the counters, in no order. One that is noted meanwhile may be left out.
+func (c *census) all(yield func(known) bool) {
+	for all := c.entries.NewIterator(); ; {
+		entry := all.Next()
+		if entry == nil || !yield(decodeKnown(string(entry.Key), entry.Value)) {
+			return
+		}
+	}
+}
+
+func (k known) encode() []byte {
+	return binary.LittleEndian.AppendUint64([]byte{byte(k.finest), byte(k.coarsest)}, uint64(k.retention))
+}
+
+func decodeKnown(id string, b []byte) known {
+	return known{id, Level(b[0]), Level(b[1]), time.Duration(binary.LittleEndian.Uint64(b[2:]))}
+}

@@ -1,0 +1,461 @@
+package hierarchy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	// DefaultMenderBytes bounds a Mender's list of counters where nothing else is set:
+	// some 300,000.
+	DefaultMenderBytes = 32 << 20
+	// DefaultMenderRate is how many looks at a bucket a Mender takes in a second where
+	// nothing else is set, a few hundred of them in one request. A million buckets with two
+	// copies take two minutes.
+	DefaultMenderRate = 50_000
+
+	// menderLooks is how many looks of a Mender are under way at a time.
+	menderLooks = 4
+	// menderEntries bounds the buckets that are being mended at a time; a counter is
+	// reckoned to have at least leastEntries.
+	menderEntries = 2 * maxEntries
+	leastEntries  = 256
+
+	// menderPoll is how often a Mender asks the store whether there is something to do.
+	menderPoll = 250 * time.Millisecond
+	// menderPause is, beside what trips take, what there is for debts to be paid.
+	menderPause = time.Second
+	// What could not be mended is tried again after a time that doubles.
+	firstRetry, lastRetry = 5 * time.Second, time.Minute
+	// A counter whose copies were seen to differ is left alone for a while afterwards,
+	// longer each time that there was nothing to mend: adds under way reach the copies
+	// at different moments.
+	firstCalm, lastCalm = 10 * time.Second, time.Hour
+	// maxLeft bounds what a Mender has to come back to.
+	maxLeft = 1 << 16
+)
+
+// MenderConfig sets up a Mender. Only Store is needed.
+type MenderConfig struct {
+	Store Mendable
+	Clock func() time.Time // nil: time.Now
+	Grace time.Duration    // 0: DefaultGrace; that of the Limiter and the Counters
+	// Timeout is the longest that a trip to the store is under way, in any process; 0:
+	// half the grace. What is quiet for more than twice as long is taken to be so.
+	Timeout  time.Duration
+	MaxBytes int // bounds the list of counters; 0: DefaultMenderBytes
+	Rate     int // looks at buckets in a second, those at all copies together; 0: DefaultMenderRate
+	// Report is told of what went wrong; the counter is mended later. nil: nobody is.
+	Report func(error)
+	// Began and Finished are told of each walk over all counters. nil: nobody is.
+	Began    func(counters int)
+	Finished func(Walk)
+	// Mended is told that all counters that this process knows were mended since the
+	// store's Gaps were that number. nil: nobody is.
+	Mended func(gaps uint64)
+}
+
+// Walk is what became of a walk over all counters that a process knows.
+type Walk struct {
+	Gaps     uint64 // of the store when it began
+	Counters int
+	Raised   int // buckets, once for each copy
+	Failed   int // counters that have to be mended later
+	Took     time.Duration
+}
+
+// Mender makes the copies of counters equal again when one may have missed something: it
+// came back empty, was away, or is new. It knows the counters that this process has used,
+// of which the Limiter and the Counters on the store tell it. It is safe for concurrent
+// use, and any number of processes may mend at once. docs/design.md has how it does that
+// while the counters are in use.
+type Mender struct {
+	store   Mendable
+	now     func() time.Time
+	grace   time.Duration
+	quiet   time.Duration // what does not change for so long has nothing under way
+	pause   time.Duration
+	config  MenderConfig
+	counted *census
+	rate    *rate.Limiter
+	looking *semaphore.Weighted
+	room    *semaphore.Weighted // for entries
+	broken  brokenMender
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	raised atomic.Int64
+	walked atomic.Uint64 // Gaps
+	toWalk atomic.Int64
+	failed atomic.Int64
+	open   atomic.Bool // a walk is under way: new counters take part
+
+	mu    sync.Mutex
+	fresh []known         // noted for the first time meanwhile
+	left  map[string]bool // not mended: to be tried again
+	again bool            // so many that they were not written down
+	calm  map[string]calm
+}
+
+// calm is until when a counter is left alone whose copies differ.
+type calm struct {
+	until time.Time
+	step  time.Duration
+}
+
+// brokenMender is what the tests break.
+type brokenMender struct {
+	hasty         bool // nothing has to be quiet
+	childrenFirst bool
+}
+
+// NewMender returns a Mender, which works until it is closed.
+func NewMender(config MenderConfig) (*Mender, error) {
+	m, err := newMender(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	m.running.Go(func() { m.run(ctx) })
+	return m, nil
+}
+
+func newMender(config MenderConfig) (*Mender, error) {
+	if config.Store == nil {
+		return nil, errors.New("hierarchy: a mender needs a store")
+	}
+	m := &Mender{
+		store: config.Store, now: config.Clock, grace: cmp.Or(config.Grace, DefaultGrace), config: config,
+		looking: semaphore.NewWeighted(menderLooks), room: semaphore.NewWeighted(menderEntries),
+		left: map[string]bool{}, calm: map[string]calm{}, stop: func() {},
+	}
+	if m.now == nil {
+		m.now = time.Now
+	}
+	timeout := cmp.Or(config.Timeout, m.grace/2)
+	if timeout < 0 || config.Rate < 0 || config.MaxBytes < 0 {
+		return nil, fmt.Errorf("hierarchy: the timeout, %s, the rate, %d, and the bytes, %d, of a mender cannot be negative", timeout, config.Rate, config.MaxBytes)
+	}
+	m.quiet = 2*timeout + timeout/2
+	m.pause = 2*timeout + menderPause
+	perSecond := cmp.Or(config.Rate, DefaultMenderRate)
+	m.rate = rate.NewLimiter(rate.Limit(perSecond), lookBuckets)
+	m.counted = newCensus(cmp.Or(config.MaxBytes, DefaultMenderBytes), m.now)
+	return m, nil
+}
+
+// Close ends the mending, and waits for it. That of a nil Mender does nothing.
+func (m *Mender) Close() {
+	if m == nil {
+		return
+	}
+	m.stop()
+	m.running.Wait()
+}
+
+// Note tells of a counter that is used. A nil Mender takes no notice.
+func (m *Mender) Note(counter events.Counter) {
+	if m != nil {
+		m.note(counter.ID(), counter, m.now())
+	}
+}
+
+func (m *Mender) note(id string, counter events.Counter, now time.Time) {
+	if m == nil || !m.counted.note(id, counter, now) || !m.open.Load() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.fresh) < maxLeft {
+		m.fresh = append(m.fresh, knownOf(id, counter))
+	} else {
+		m.again = true
+	}
+}
+
+// MenderState is how far a Mender is.
+type MenderState struct {
+	Known      int    // counters
+	ToWalk     int    // of the walk that is under way
+	Failed     int    // that have to be tried again
+	Raised     int64  // buckets so far, once for each copy
+	Walked     uint64 // the store's Gaps up to which all known counters were mended
+	Overflowed bool   // counters may be missing for which there was no room
+}
+
+// State returns how far the mender is.
+func (m *Mender) State() MenderState {
+	return MenderState{
+		Known: m.counted.len(), ToWalk: int(max(m.toWalk.Load(), 0)), Failed: int(m.failed.Load()), Raised: m.raised.Load(),
+		Walked: m.walked.Load(), Overflowed: m.counted.overflowed(),
+	}
+}
+
+// run mends whatever there is to mend until the context ends.
+func (m *Mender) run(ctx context.Context) {
+	ticker := time.NewTicker(menderPoll)
+	defer ticker.Stop()
+	var seen uint64
+	var retryAt time.Time
+	retry := firstRetry
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		due := m.unfinished() && !time.Now().Before(retryAt)
+		switch gaps := m.store.Gaps(); {
+		case gaps != seen || due && m.startAgain():
+			if m.rest(ctx, m.pause) != nil {
+				return
+			}
+			seen = m.store.Gaps()
+			m.walk(ctx, seen)
+			retry = firstRetry
+			retryAt = time.Now().Add(retry)
+		case due:
+			m.mendAll(ctx, m.takeLeft)
+			m.mendAll(ctx, m.takeFresh)
+			m.finish(seen)
+			retry = min(2*retry, lastRetry)
+			retryAt = time.Now().Add(retry)
+		default:
+			m.mendAll(ctx, m.takeDiffering)
+		}
+	}
+}
+
+// walk mends all counters that are known, those too that are noted meanwhile.
+func (m *Mender) walk(ctx context.Context, gaps uint64) {
+	began, raised := time.Now(), m.raised.Load()
+	m.mu.Lock()
+	clear(m.left)
+	m.fresh = m.fresh[:0]
+	m.mu.Unlock()
+	m.failed.Store(0)
+	m.open.Store(true)
+	m.toWalk.Store(int64(m.counted.len()))
+	if m.config.Began != nil {
+		m.config.Began(m.counted.len())
+	}
+	n := m.mendAll(ctx, m.counted.all)
+	for {
+		more := m.mendAll(ctx, m.takeFresh)
+		if n += more; more == 0 || ctx.Err() != nil {
+			break
+		}
+	}
+	m.open.Store(false)
+	m.toWalk.Store(0)
+	if ctx.Err() != nil {
+		return
+	}
+	if m.config.Finished != nil {
+		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), time.Since(began)})
+	}
+	m.finish(gaps)
+}
+
+// finish tells that all is mended, if it is.
+func (m *Mender) finish(gaps uint64) {
+	if m.unfinished() {
+		return
+	}
+	before := m.walked.Swap(gaps)
+	if before != gaps && m.config.Mended != nil && !m.counted.overflowed() {
+		m.config.Mended(gaps)
+	}
+}
+
+func (m *Mender) unfinished() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.again || len(m.left) > 0 || len(m.fresh) > 0
+}
+
+// startAgain reports whether more is unfinished than was written down.
+func (m *Mender) startAgain() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	again := m.again
+	m.again = false
+	return again
+}
+
+// mendAll mends counters, many at a time, and returns how many there were when it is done
+// with them.
+func (m *Mender) mendAll(ctx context.Context, counters func(yield func(known) bool)) (n int) {
+	var mending sync.WaitGroup
+	counters(func(k known) bool {
+		if m.room.Acquire(ctx, leastEntries) != nil {
+			return false
+		}
+		n++
+		mending.Go(func() {
+			m.mend(ctx, k)
+			if m.open.Load() {
+				m.toWalk.Add(-1)
+			}
+		})
+		return true
+	})
+	mending.Wait()
+	return n
+}
+
+// mend mends one counter, for which there is room for some entries.
+func (m *Mender) mend(ctx context.Context, k known) {
+	g := &mending{m: m, counter: k, store: m.store, servers: m.store.Copies(k.id), began: m.now().Unix(), gaps: m.store.Gaps(), held: leastEntries}
+	defer func() { m.room.Release(g.held) }()
+	err := errFewCopies
+	if len(g.servers) > 1 {
+		err = g.run(ctx, runWithin(k.coarsest, g.alive(k.coarsest)))
+	}
+	m.raised.Add(int64(g.raised))
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		m.report(fmt.Errorf("%w: a counter could not be mended: %w", ErrStore, err))
+	}
+	m.ended(k, g.raised, err)
+}
+
+func (m *Mender) report(err error) {
+	if m.config.Report != nil {
+		m.config.Report(err)
+	}
+}
+
+// ended notes what became of a counter.
+func (m *Mender) ended(k known, raised int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(m.left, k.id)
+	case len(m.left) < maxLeft:
+		m.left[k.id] = true
+	default:
+		m.again = true
+	}
+	m.failed.Store(int64(len(m.left)))
+	quiet, found := m.calm[k.id]
+	if !found {
+		return // it was not for its copies that it was mended
+	}
+	quiet.step = min(2*quiet.step, lastCalm)
+	if raised > 0 {
+		quiet.step = firstCalm
+	}
+	quiet.until = time.Now().Add(quiet.step)
+	m.calm[k.id] = quiet
+}
+
+// reserve has the mending hold room for so many entries, and no more.
+func (g *mending) reserve(ctx context.Context, n int) error {
+	want := min(max(int64(n), leastEntries), menderEntries)
+	if want <= g.held {
+		g.m.room.Release(g.held - want)
+		g.held = want
+		return nil
+	}
+	// Who waits holds nothing: else all could wait for each other.
+	g.m.room.Release(g.held)
+	g.held = 0
+	if err := g.m.room.Acquire(ctx, want); err != nil {
+		return err
+	}
+	g.held = want
+	return nil
+}
+
+// takeLeft yields the counters that could not be mended.
+func (m *Mender) takeLeft(yield func(known) bool) {
+	m.mu.Lock()
+	left := m.left
+	m.left = map[string]bool{}
+	m.mu.Unlock()
+	for id := range left {
+		if k, found := m.counted.find(id); found && !yield(k) {
+			return
+		}
+	}
+}
+
+// takeFresh yields the counters that were noted for the first time since the walk began.
+func (m *Mender) takeFresh(yield func(known) bool) {
+	m.mu.Lock()
+	fresh := m.fresh
+	m.fresh = nil
+	m.mu.Unlock()
+	for _, k := range fresh {
+		if !yield(k) {
+			return
+		}
+	}
+}
+
+// takeDiffering yields the counters that this process knows of those whose copies were
+// seen to differ, unless they are left alone.
+func (m *Mender) takeDiffering(yield func(known) bool) {
+	for _, id := range m.store.Differing() {
+		if k, found := m.counted.find(id); found && m.isDue(id) && !yield(k) {
+			return
+		}
+	}
+}
+
+// isDue reports whether a counter whose copies differ is to be looked at now.
+func (m *Mender) isDue(id string) bool {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	quiet, found := m.calm[id]
+	if found && now.Before(quiet.until) {
+		return false
+	}
+	if !found && len(m.calm) >= maxLeft {
+		for other, quiet := range m.calm {
+			if now.After(quiet.until) {
+				delete(m.calm, other)
+			}
+		}
+		if len(m.calm) >= maxLeft {
+			return false
+		}
+	}
+	if !found {
+		m.calm[id] = calm{step: firstCalm}
+	}
+	return true
+}
+
+// pace waits until so many buckets may be looked at.
+func (m *Mender) pace(ctx context.Context, buckets int) error {
+	return m.rate.WaitN(ctx, min(buckets, lookBuckets))
+}
+
+// rest waits.
+func (m *Mender) rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
