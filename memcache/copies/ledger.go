@@ -26,8 +26,9 @@ type ledger struct {
 	stop context.CancelFunc
 
 	mu     sync.Mutex
-	owed   map[Server]map[Hash][]debt
-	n      int // debts
+	owed   map[Server]map[Hash][]debt // the oldest first
+	batch  []payment                  // under way
+	n      int                        // debts, those included
 	paying bool
 	closed bool
 	others sync.WaitGroup
@@ -51,24 +52,19 @@ func newLedger(set *Set, most int) *ledger {
 func (l *ledger) owe(server Server, h Hash, by int64, buckets []uint64, expires []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	switch {
+	case l.closed, !l.set.topology.Load().has(server):
+		return // nobody will ever pay
+	case l.merge(server, h, by, buckets, expires):
+		return
+	case l.n >= l.most:
+		l.set.Gap()
 		return
 	}
 	debts := l.owed[server]
 	if debts == nil {
 		debts = map[Hash][]debt{}
 		l.owed[server] = debts
-	}
-	// That of this very second is the last one.
-	for i := len(debts[h]) - 1; i >= 0; i-- {
-		if slices.Equal(debts[h][i].buckets, buckets) {
-			debts[h][i].by += by
-			return
-		}
-	}
-	if l.n >= l.most {
-		l.set.Gap()
-		return
 	}
 	l.n++
 	debts[h] = append(debts[h], debt{by, slices.Clone(buckets), slices.Clone(expires)})
@@ -78,19 +74,42 @@ func (l *ledger) owe(server Server, h Hash, by int64, buckets []uint64, expires 
 	}
 }
 
-// forgive drops debts to buckets of the counter, which are deleted.
+// merge makes one debt of two with the same buckets, if there is such a one.
+func (l *ledger) merge(server Server, h Hash, by int64, buckets []uint64, expires []int64) bool {
+	debts := l.owed[server][h]
+	// That of this very second is the last one.
+	for i := len(debts) - 1; i >= 0; i-- {
+		if d := &debts[i]; slices.Equal(d.buckets, buckets) {
+			d.by += by
+			for k, at := range expires {
+				d.expires[k] = max(d.expires[k], at)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// forgive drops debts to buckets of the counter, which are deleted. One that is just
+// being made up for is not tried again.
 func (l *ledger) forgive(h Hash, buckets []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	deleted := func(d debt) bool {
+		return slices.ContainsFunc(d.buckets, func(b uint64) bool { return slices.Contains(buckets, b) })
+	}
 	for _, debts := range l.owed {
 		before := len(debts[h])
 		if before == 0 {
 			continue
 		}
-		debts[h] = slices.DeleteFunc(debts[h], func(d debt) bool {
-			return slices.ContainsFunc(d.buckets, func(b uint64) bool { return slices.Contains(buckets, b) })
-		})
+		debts[h] = slices.DeleteFunc(debts[h], deleted)
 		l.n -= before - len(debts[h])
+	}
+	for i := range l.batch {
+		if p := &l.batch[i]; p.hash == h && deleted(p.debt) {
+			p.forgiven = true
+		}
 	}
 }
 
@@ -104,6 +123,7 @@ func (l *ledger) forget(server Server) {
 	delete(l.owed, server)
 }
 
+// size returns how many debts there are, and of how many servers.
 func (l *ledger) size() (debts, servers int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,13 +159,14 @@ func (l *ledger) pay() {
 	}
 }
 
+// payable returns the servers that are owed something and are up.
 func (l *ledger) payable() []Server {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var servers []Server
-	for server := range l.owed {
-		if server.Up() {
-			servers = append(servers, server)
+	for _, m := range l.set.topology.Load().members {
+		if len(l.owed[m.Server]) > 0 && m.Up() {
+			servers = append(servers, m.Server)
 		}
 	}
 	return servers
@@ -180,39 +201,39 @@ func (l *ledger) payBatch(server Server, pace *rate.Limiter) (more bool) {
 	for i, p := range batch {
 		exchanges[i] = server.Start(l.ctx, deadline, Counter{Hash: p.hash}, p.by, p.buckets, p.expires, nil, i, ended)
 	}
-	var left []payment
+	landed := make([]int, len(batch))
 	for range batch {
 		i := <-ended
-		p := batch[i]
-		landed, err := exchanges[i].End(make([]int64, len(p.buckets)))
-		if err != nil {
-			// What is not known to have been added is added again.
-			p.buckets, p.expires = p.buckets[landed:], p.expires[landed:]
-			left = append(left, p)
+		var err error
+		if landed[i], err = exchanges[i].End(make([]int64, len(batch[i].buckets))); err == nil {
+			landed[i] = len(batch[i].buckets)
 		}
 	}
-	l.giveBack(server, left)
-	return len(left) == 0
+	return l.settle(server, landed)
 }
 
 // payment is a debt that is being made up for.
 type payment struct {
 	hash Hash
 	debt
+	forgiven bool
 }
 
-// take takes some debts out of the ledger, without those whose buckets have expired.
-func (l *ledger) take(server Server) (batch []payment) {
+// take takes some debts to be made up for, and drops those whose buckets have expired.
+// They are the ledger's until they are settled.
+func (l *ledger) take(server Server) []payment {
 	now := l.set.now().Unix()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.batch = l.batch[:0]
 	for h, debts := range l.owed[server] {
-		for len(debts) > 0 && len(batch) < paysAtOnce {
+		for len(debts) > 0 && len(l.batch) < paysAtOnce {
 			d := debts[0]
 			debts = debts[1:]
-			l.n--
 			if slices.Max(d.expires) > now {
-				batch = append(batch, payment{h, d})
+				l.batch = append(l.batch, payment{hash: h, debt: d})
+			} else {
+				l.n--
 			}
 		}
 		if len(debts) > 0 {
@@ -221,14 +242,36 @@ func (l *ledger) take(server Server) (batch []payment) {
 		}
 		delete(l.owed[server], h)
 	}
-	return batch
+	return slices.Clone(l.batch)
 }
 
-// giveBack owes again what could not be made up for.
-func (l *ledger) giveBack(server Server, batch []payment) {
-	for _, p := range batch {
-		if len(p.buckets) > 0 && l.set.topology.Load().has(server) {
-			l.owe(server, p.hash, p.by, p.buckets, p.expires)
+// settle drops what of the batch was made up for: so many buckets of each debt. What is
+// not known to have been added is owed again, ahead of what has come since. It reports
+// whether there was no such thing.
+func (l *ledger) settle(server Server, landed []int) (all bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all = true
+	known := l.set.topology.Load().has(server)
+	for i, p := range slices.Backward(l.batch) {
+		p.buckets, p.expires = p.buckets[landed[i]:], p.expires[landed[i]:]
+		if len(p.buckets) == 0 {
+			l.n--
+			continue
 		}
+		all = false
+		if p.forgiven || !known || l.merge(server, p.hash, p.by, p.buckets, p.expires) {
+			l.n--
+			continue
+		}
+		debts := l.owed[server]
+		if debts == nil {
+			debts = map[Hash][]debt{}
+			l.owed[server] = debts
+		}
+		debts[p.hash] = slices.Insert(debts[p.hash], 0, p.debt)
 	}
+	clear(l.batch)
+	l.batch = l.batch[:0]
+	return all
 }
