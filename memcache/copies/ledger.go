@@ -12,6 +12,11 @@ import (
 const (
 	// payEvery is how often it is looked whether a server that is owed something is up.
 	payEvery = 50 * time.Millisecond
+	// A server that did not acknowledge a payment is not tried again before that, at the
+	// first time, and then longer and longer to the most: what it was too slow to
+	// acknowledge counts once more with each try.
+	payAgain     = 100 * time.Millisecond
+	payAgainMost = 2 * time.Second
 	// A debt is made up for by a trip of adds. So many are under way at a time, and no
 	// more a second are begun than paysASecond.
 	paysAtOnce  = 64
@@ -143,6 +148,7 @@ func (l *ledger) pay() {
 	pace := rate.NewLimiter(paysASecond, paysAtOnce)
 	ticker := time.NewTicker(payEvery)
 	defer ticker.Stop()
+	later := map[Server]retry{}
 	for {
 		select {
 		case <-ticker.C:
@@ -150,13 +156,31 @@ func (l *ledger) pay() {
 			return
 		}
 		for _, server := range l.payable() {
-			for l.payBatch(server, pace) {
+			again := later[server]
+			if time.Now().Before(again.at) {
+				continue
+			}
+			if l.payAll(server, pace) {
+				delete(later, server)
+			} else {
+				later[server] = again.next(time.Now())
 			}
 		}
 		if l.done() {
 			return
 		}
 	}
+}
+
+// retry is when a server is tried again.
+type retry struct {
+	wait time.Duration
+	at   time.Time
+}
+
+func (r retry) next(now time.Time) retry {
+	wait := min(max(2*r.wait, payAgain), payAgainMost)
+	return retry{wait, now.Add(wait)}
 }
 
 // payable returns the servers that are owed something and are up.
@@ -185,13 +209,21 @@ func (l *ledger) done() bool {
 	return !l.paying
 }
 
-// payBatch makes up for some of what a server is owed. It reports whether all of that
-// was acknowledged and there is more.
-func (l *ledger) payBatch(server Server, pace *rate.Limiter) (more bool) {
-	batch := l.take(server)
-	if len(batch) == 0 {
-		return false
+// payAll makes up for what a server is owed. It reports whether all of that was
+// acknowledged.
+func (l *ledger) payAll(server Server, pace *rate.Limiter) bool {
+	for {
+		batch := l.take(server)
+		if len(batch) == 0 {
+			return true
+		}
+		if !l.payBatch(server, batch, pace) {
+			return false
+		}
 	}
+}
+
+func (l *ledger) payBatch(server Server, batch []payment, pace *rate.Limiter) (all bool) {
 	if pace.WaitN(l.ctx, len(batch)) != nil {
 		return false // the set is closed
 	}
