@@ -55,6 +55,7 @@ type simCopies struct {
 	maxDebts  int
 	nobody    bool // no server is reached by all: all windows are judged
 	processes int  // at the least
+	spare     int  // servers more than copies
 
 	handover   bool
 	handPhase  int
@@ -141,7 +142,7 @@ func newSimCopies(s *simulation, seed uint64, processes *int, broken func(*simCo
 
 // settle chooses the server that all reach: one that has a counter of the event.
 func (c *simCopies) settle() {
-	for len(c.servers) < c.replicas {
+	for len(c.servers) < c.replicas+c.spare {
 		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newBuckets()})
 	}
 	c.place = copies.New(copies.Config{Replicas: c.replicas})
@@ -161,7 +162,7 @@ func (c *simCopies) settle() {
 }
 
 func (c *simCopies) newNode(process int) *simNode {
-	n := &simNode{payer: &operation{id: 1<<20 + process, process: process}}
+	n := &simNode{payer: &operation{id: 1<<20 + 3000 + process, process: process}}
 	n.payer.priority = 0.5
 	skewed := func() time.Time {
 		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
@@ -380,26 +381,26 @@ const lateMost = 100
 // refuse answers for servers that refuse; and where there are very many commands it drops
 // those that nobody waits for any more.
 func (c *simCopies) refuse() {
-	for {
-		var refused []*command
-		c.s.store.mu.Lock()
-		crowded := len(c.s.store.waiting) > lateMost
-		c.s.store.waiting = slices.DeleteFunc(c.s.store.waiting, func(w *command) bool {
-			drop := w.at.state == refusing || crowded && w.of.isOver()
-			if drop {
-				refused = append(refused, w)
-			}
-			return drop
-		})
-		c.s.store.mu.Unlock()
-		if len(refused) == 0 {
-			return
-		}
-		for _, w := range refused {
-			w.answer <- answer{err: errLost}
-		}
-		synctest.Wait()
+	for w := c.refused(); w != nil; w = c.refused() {
+		w.answer <- answer{err: errLost}
+		synctest.Wait() // one after the other: what comes of it follows from the seed
 	}
+}
+
+// refused takes the first of those commands out of the list.
+func (c *simCopies) refused() *command {
+	store := c.s.store
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	crowded := len(store.waiting) > lateMost
+	var first *command
+	for _, w := range store.waiting {
+		if (w.at.state == refusing || crowded && w.of.isOver()) && (first == nil || w.compare(first) < 0) {
+			first = w
+		}
+	}
+	store.waiting = slices.DeleteFunc(store.waiting, func(w *command) bool { return w == first })
+	return first
 }
 
 // close ends what processes do in the background.
@@ -436,10 +437,11 @@ func (c copiedStore) Start(ctx context.Context, counter string, by int64, adds [
 	if !bounded {
 		deadline = now.Add(c.c.s.grace / 2)
 	}
-	wait := c.set.Start(ctx, now, deadline, named(counter), by, adds, expires, reads, values)
+	op := ctx.Value(operationKey{}).(*operation)
+	wait := c.set.Start(ctx, now.Add(-tie(op, hashOf(counter))), deadline, named(counter), by, adds, expires, reads, values)
 	return func() (int, error) {
 		landed, err := wait()
-		c.c.returned(ctx.Value(operationKey{}).(*operation), hashOf(counter), err)
+		c.c.returned(op, hashOf(counter), err)
 		return landed, err
 	}
 }
@@ -454,6 +456,12 @@ func (c copiedStore) Delete(ctx context.Context, counter string, buckets []uint6
 
 func (c copiedStore) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
 	c.set.Owe(named(counter), by, adds, expires, landed)
+}
+
+// tie is so short a time that no two trips lose their patience at once: what comes of it
+// would not follow from the seed.
+func tie(op *operation, counter copies.Hash) time.Duration {
+	return time.Duration(op.id%4096<<12 + int(counter[0])<<4)
 }
 
 func named(counter string) copies.Counter {
@@ -505,7 +513,7 @@ func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.
 	l.c.enter(x)
 	if l.c.s.store.strict {
 		x.mu.Lock()
-		x.timer = time.AfterFunc(deadline.Sub(now), x.GiveUp)
+		x.timer = time.AfterFunc(deadline.Sub(now)+tie(x.op, x.counter)+time.Duration(l.place), x.GiveUp)
 		x.mu.Unlock()
 	}
 	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)

@@ -49,6 +49,10 @@ type command struct {
 	answer chan answer
 }
 
+func (c *command) compare(other *command) int {
+	return cmp.Or(cmp.Compare(c.by.id, other.by.id), strings.Compare(c.lane, other.lane), cmp.Compare(c.bucket, other.bucket))
+}
+
 type answer struct {
 	err  error
 	rest bool // what was sent behind the command arrives too, though its answer was lost
@@ -535,9 +539,7 @@ func (s *simulation) waiting() []*command {
 	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	slices.SortFunc(s.store.waiting, func(a, b *command) int {
-		return cmp.Or(cmp.Compare(a.by.id, b.by.id), strings.Compare(a.lane, b.lane), cmp.Compare(a.bucket, b.bucket))
-	})
+	slices.SortFunc(s.store.waiting, (*command).compare)
 	var able []*command
 	for _, c := range s.store.waiting {
 		if !s.processes[c.by.process].crashed && !c.at.holds() {
