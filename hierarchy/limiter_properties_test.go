@@ -32,7 +32,7 @@ type soloStore struct {
 }
 
 func newSoloStore(now func() time.Time) *soloStore {
-	return &soloStore{simStore: simStore{now: now, items: map[string]map[uint64]simItem{}}}
+	return &soloStore{simStore: simStore{simBuckets: simBuckets{now: now, items: map[string]map[uint64]simItem{}}}}
 }
 
 // copied returns a store that holds the same.

@@ -8,3 +8,6 @@ const simulatedSeeds = 800
 
 // simulatedSeconds is how long callers try to keep each other out.
 const simulatedSeconds = 6
+
+// copiedSeeds is how many seeds are simulated with copies.
+const copiedSeeds = 400

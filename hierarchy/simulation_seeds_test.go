@@ -7,3 +7,6 @@ const simulatedSeeds = 8000
 
 // simulatedSeconds is how long callers try to keep each other out.
 const simulatedSeconds = 30
+
+// copiedSeeds is how many seeds are simulated with copies.
+const copiedSeeds = 4000

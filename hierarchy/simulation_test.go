@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -39,10 +40,17 @@ var (
 // command is one command to the store.
 type command struct {
 	by     *operation
-	lane   string // with the operation and the bucket it names the command among those that wait
+	at     *simLink     // where a counter has copies: the server
+	of     *simExchange // and the trip, if it is one's
+	first  *float64     // its priority
+	lane   string       // with the operation and the bucket it names the command among those that wait
 	bucket uint64
 	run    func() // what the store does
 	answer chan answer
+}
+
+func (c *command) compare(other *command) int {
+	return cmp.Or(cmp.Compare(c.by.id, other.by.id), strings.Compare(c.lane, other.lane), cmp.Compare(c.bucket, other.bucket))
 }
 
 type answer struct {
@@ -71,10 +79,15 @@ type simStore struct {
 	mu      sync.Mutex
 	waiting []*command
 	late    atomic.Int64 // goroutines that send what arrives after its caller has gone
-	now     func() time.Time
-	items   map[string]map[uint64]simItem
-	parts   uint64 // seed of how reads are cut
-	strict  bool   // it ends by the deadlines of the contexts
+	parts   uint64       // seed of how reads are cut
+	strict  bool         // it ends by the deadlines of the contexts
+	simBuckets
+}
+
+// simBuckets is what a server has, of each counter.
+type simBuckets struct {
+	now   func() time.Time
+	items map[string]map[uint64]simItem
 	// It keeps a bucket for as long as the last add wants. Memcached keeps it for as long as
 	// the first one did, and a limit that a reload has added is incomplete for a window.
 	prolongs bool
@@ -86,15 +99,20 @@ type simItem struct {
 
 // do has the command wait for its turn.
 func (s *simStore) do(ctx context.Context, lane string, bucket uint64, run func()) answer {
-	c := &command{ctx.Value(operationKey{}).(*operation), lane, bucket, run, make(chan answer)}
-	s.mu.Lock()
-	s.waiting = append(s.waiting, c)
-	s.mu.Unlock()
-	a := <-c.answer
+	op := ctx.Value(operationKey{}).(*operation)
+	a := s.send(&command{by: op, lane: lane, bucket: bucket, run: run, first: &op.priority})
 	if a.err == nil && s.strict {
 		a.err = ctx.Err()
 	}
 	return a
+}
+
+func (s *simStore) send(c *command) answer {
+	c.answer = make(chan answer)
+	s.mu.Lock()
+	s.waiting = append(s.waiting, c)
+	s.mu.Unlock()
+	return <-c.answer
 }
 
 func (s *simStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
@@ -108,13 +126,8 @@ func (s *simStore) Trip(ctx context.Context, counter string, by int64, adds []ui
 		}
 		return i, a.err
 	}
-	// The server reads one bucket after the other. In a few parts is enough.
-	rng := rand.New(rand.NewPCG(s.parts, uint64(ctx.Value(operationKey{}).(*operation).id)))
-	for from := 0; from < len(reads); {
-		to := len(reads)
-		if rest := len(reads) - from; rest > 1 && rng.IntN(2) == 0 {
-			to = from + 1 + rng.IntN(rest)
-		}
+	parts := s.partsOf(len(reads), ctx.Value(operationKey{}).(*operation))
+	for from, to := range parts {
 		a := s.do(ctx, counter, reads[from], func() {
 			for i := from; i < to; i++ {
 				values[len(adds)+i] = s.read(counter, reads[i])
@@ -123,9 +136,26 @@ func (s *simStore) Trip(ctx context.Context, counter string, by int64, adds []ui
 		if a.err != nil {
 			return len(adds), a.err
 		}
-		from = to
 	}
 	return len(adds), nil
+}
+
+// partsOf yields where the parts of a read begin and end. The server reads one bucket
+// after the other; in a few parts is enough.
+func (s *simStore) partsOf(n int, op *operation) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		rng := rand.New(rand.NewPCG(s.parts, uint64(op.id)))
+		for from := 0; from < n; {
+			to := n
+			if rest := n - from; rest > 1 && rng.IntN(2) == 0 {
+				to = from + 1 + rng.IntN(rest)
+			}
+			if !yield(from, to) {
+				return
+			}
+			from = to
+		}
+	}
 }
 
 // startingStore is the store of a simulation whose trips can be started.
@@ -157,12 +187,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds 
 
 func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	for _, bucket := range slices.Backward(adds[:landed]) {
-		a := s.do(ctx, counter, bucket, func() {
-			if item, found := s.items[counter][bucket]; found {
-				item.value = max(item.value-by, 0)
-				s.items[counter][bucket] = item
-			}
-		})
+		a := s.do(ctx, counter, bucket, func() { s.subtract(counter, bucket, by) })
 		if a.err != nil {
 			return a.err
 		}
@@ -172,14 +197,14 @@ func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, adds 
 
 func (s *simStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
 	for _, bucket := range buckets {
-		if a := s.do(ctx, counter, bucket, func() { delete(s.items[counter], bucket) }); a.err != nil {
+		if a := s.do(ctx, counter, bucket, func() { s.remove(counter, bucket) }); a.err != nil {
 			return a.err
 		}
 	}
 	return nil
 }
 
-func (s *simStore) add(counter string, bucket uint64, by, expires int64) int64 {
+func (s *simBuckets) add(counter string, bucket uint64, by, expires int64) int64 {
 	if s.items[counter] == nil {
 		s.items[counter] = map[uint64]simItem{}
 	}
@@ -195,7 +220,16 @@ func (s *simStore) add(counter string, bucket uint64, by, expires int64) int64 {
 	return item.value
 }
 
-func (s *simStore) read(counter string, bucket uint64) int64 {
+func (s *simBuckets) subtract(counter string, bucket uint64, by int64) {
+	if item, found := s.items[counter][bucket]; found {
+		item.value = max(item.value-by, 0)
+		s.items[counter][bucket] = item
+	}
+}
+
+func (s *simBuckets) remove(counter string, bucket uint64) { delete(s.items[counter], bucket) }
+
+func (s *simBuckets) read(counter string, bucket uint64) int64 {
 	if item := s.items[counter][bucket]; item.expires > s.now().Unix() {
 		return item.value
 	}
@@ -206,14 +240,16 @@ func (s *simStore) read(counter string, bucket uint64) int64 {
 type sabotage struct {
 	limiter func(*Limiter)
 	store   func(*simulation, Store) Store
+	copies  func(*simCopies) // there are copies; it may break them
 }
 
 // simulation is one run.
 type simulation struct {
 	rng       *rand.Rand
 	store     *simStore
+	copies    *simCopies // nil: each counter is on the one store
 	grace     time.Duration
-	offset    time.Duration // of the simulated time to that of the bubble
+	offset    atomic.Int64 // nanoseconds of the simulated time to that of the bubble
 	event     *events.Event
 	reloaded  *events.Event // the same with other rules, which some hits have; or the same
 	window    int64         // seconds of the window around which time moves
@@ -241,7 +277,7 @@ type simProcess struct {
 	crashed  bool
 }
 
-func (s *simulation) now() time.Time { return time.Now().Round(0).Add(s.offset) }
+func (s *simulation) now() time.Time { return time.Now().Round(0).Add(time.Duration(s.offset.Load())) }
 
 // chance reports true with that probability.
 func (s *simulation) chance(p float64) bool { return s.rng.Float64() < p }
@@ -273,8 +309,8 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	if s.narrow {
 		early = s.grace / 4
 	}
-	s.offset = time.Until(time.Unix(s.phases[0], 0).Add(-time.Duration(rng.Int64N(int64(early)))))
-	s.store = &simStore{now: s.now, items: map[string]map[uint64]simItem{}, parts: rng.Uint64(), strict: s.chance(0.3), prolongs: s.reloaded != s.event}
+	s.offset.Store(int64(time.Until(time.Unix(s.phases[0], 0).Add(-time.Duration(rng.Int64N(int64(early)))))))
+	s.store = &simStore{parts: rng.Uint64(), strict: s.chance(0.3), simBuckets: s.newBuckets()}
 	var store Store = s.store
 	if s.chance(0.5) && broken.store == nil {
 		store = startingStore{s.store}
@@ -282,8 +318,16 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	if broken.store != nil {
 		store = broken.store(s, store)
 	}
-	for range 1 + rng.IntN(5) {
+	processes := 1 + rng.IntN(5)
+	if broken.copies != nil {
+		s.copies = newSimCopies(s, seed, &processes, broken.copies)
+	}
+	for i := range processes {
 		p := &simProcess{}
+		store := store
+		if s.copies != nil {
+			store = s.copies.nodes[i].store
+		}
 		p.skew.Store(s.drawSkew())
 		clock := func() time.Time { return s.now().Add(time.Duration(p.skew.Load())) }
 		cache := NewBucketCache(smallCache)
@@ -300,6 +344,10 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		s.processes = append(s.processes, p)
 	}
 	return s
+}
+
+func (s *simulation) newBuckets() simBuckets {
+	return simBuckets{now: s.now, items: map[string]map[uint64]simItem{}, prolongs: s.reloaded != s.event}
 }
 
 func (s *simulation) drawSkew() int64 {
@@ -410,18 +458,24 @@ func (s *simulation) drawPhases() {
 func (s *simulation) run() {
 	for i, phase := range s.phases {
 		if wait := time.Unix(phase, 0).Sub(s.now()) - time.Duration(s.rng.Int64N(int64(time.Second))); i > 0 && wait > 0 {
-			time.Sleep(wait)
+			s.pass(wait)
 		}
 		abandon := s.chance(0.2)
 		for left := 3 + s.rng.IntN(5); ; {
 			synctest.Wait()
 			s.step.Add(1)
+			if s.copies != nil {
+				s.copies.advance(i, left)
+			}
 			waiting := s.waiting()
 			switch {
 			case len(waiting) == 0 && left == 0 || left == 0 && abandon && s.chance(0.05):
 			case left > 0 && (len(waiting) == 0 || s.chance(0.2)):
 				left--
 				s.start()
+				continue
+			case s.copies != nil && s.chance(s.copies.weather):
+				s.copies.turn()
 				continue
 			case s.chance(s.ticks):
 				s.tick()
@@ -444,14 +498,26 @@ func (s *simulation) run() {
 			continue
 		}
 		idle++ // whoever waits for time to pass
-		time.Sleep(s.grace / 10)
+		s.pass(s.grace / 10)
 	}
 	s.end()
+}
+
+// pass lets time pass.
+func (s *simulation) pass(d time.Duration) {
+	if s.copies == nil {
+		time.Sleep(d)
+	} else {
+		s.copies.pass(d)
+	}
 }
 
 // end sends home whoever still waits: those whose process has crashed.
 func (s *simulation) end() {
 	s.step.Store(0)
+	if s.copies != nil {
+		s.copies.close()
+	}
 	for s.running.Load()+s.store.late.Load() > 0 {
 		time.Sleep(s.grace) // for those who pause
 		synctest.Wait()
@@ -468,14 +534,15 @@ func (s *simulation) end() {
 // waiting returns the commands that can go on, in an order that follows from the
 // seed.
 func (s *simulation) waiting() []*command {
+	if s.copies != nil {
+		s.copies.refuse()
+	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	slices.SortFunc(s.store.waiting, func(a, b *command) int {
-		return cmp.Or(cmp.Compare(a.by.id, b.by.id), strings.Compare(a.lane, b.lane), cmp.Compare(a.bucket, b.bucket))
-	})
+	slices.SortFunc(s.store.waiting, (*command).compare)
 	var able []*command
 	for _, c := range s.store.waiting {
-		if !s.processes[c.by.process].crashed {
+		if !s.processes[c.by.process].crashed && !c.at.holds() {
 			able = append(able, c)
 		}
 	}
@@ -487,13 +554,13 @@ func (s *simulation) serve(waiting []*command) {
 	c := waiting[s.rng.IntN(len(waiting))]
 	if s.chance(s.hurry) {
 		for _, other := range waiting {
-			if other.by.priority > c.by.priority {
+			if *other.first > *c.first {
 				c = other
 			}
 		}
 	}
 	if s.chance(s.change) {
-		c.by.priority = s.rng.Float64()
+		*c.first = s.rng.Float64()
 	}
 	s.store.mu.Lock()
 	s.store.waiting = slices.DeleteFunc(s.store.waiting, func(other *command) bool { return other == c })
@@ -501,7 +568,11 @@ func (s *simulation) serve(waiting []*command) {
 	hash := fnv.New64a()
 	fmt.Fprint(hash, s.trace, c.by.id, c.lane, c.bucket, s.now().UnixNano())
 	s.trace = hash.Sum64()
-	if !s.chance(s.faults) {
+	faults := s.faults
+	if s.copies != nil {
+		faults = s.copies.faultsAt(c.at)
+	}
+	if !s.chance(faults) {
 		c.run()
 		c.answer <- answer{}
 		return
@@ -524,14 +595,14 @@ func (s *simulation) tick() {
 	p := s.processes[s.rng.IntN(len(s.processes))]
 	switch s.rng.IntN(8) {
 	case 0, 1, 2:
-		time.Sleep(time.Duration(s.rng.Int64N(int64(s.grace / 32))))
+		s.pass(time.Duration(s.rng.Int64N(int64(s.grace / 32))))
 	case 3:
-		time.Sleep(time.Duration(s.rng.Int64N(int64(s.grace / 4))))
+		s.pass(time.Duration(s.rng.Int64N(int64(s.grace / 4))))
 	case 4:
-		time.Sleep(time.Duration(s.rng.Int64N(int64(s.grace))))
+		s.pass(time.Duration(s.rng.Int64N(int64(s.grace))))
 	case 5, 6:
 		now := s.now().Add(time.Duration(p.skew.Load()))
-		time.Sleep(now.Truncate(time.Second).Add(time.Second).Sub(now))
+		s.pass(now.Truncate(time.Second).Add(time.Second).Sub(now))
 	case 7:
 		p.skew.Store(s.drawSkew())
 	}
@@ -560,7 +631,7 @@ func (s *simulation) start() {
 		go func() {
 			defer s.running.Add(-1)
 			op.err = p.counters.Reset(ctx, *op.reset)
-			op.ended = int(s.step.Load())
+			s.ended(op)
 		}()
 		return
 	}
@@ -585,11 +656,19 @@ func (s *simulation) start() {
 		} else {
 			op.results, op.err = p.limiter.Hits(ctx, op.hits)
 		}
-		op.ended = int(s.step.Load())
+		s.ended(op)
 	}()
 	if cancelled {
 		synctest.Wait()
 		cancel()
+	}
+}
+
+// ended notes that an operation has, unless nobody is there any more who could tell: a
+// process that has crashed may still lose its patience with a server.
+func (s *simulation) ended(op *operation) {
+	if s.copies == nil || !s.processes[op.process].crashed {
+		op.ended = int(s.step.Load())
 	}
 }
 
@@ -628,6 +707,9 @@ func (s *simulation) judge() (faults []string, admitted, denied int) {
 		}
 	}
 	for key, entries := range log {
+		if s.copies != nil && !s.copies.promises(key.counter) {
+			continue
+		}
 		s.forget(key.counter, entries, func(entries []admission, slack int64) {
 			if sum, last := fullest(entries, int64(key.window/time.Second)); sum > key.ceiling+slack {
 				faults = append(faults, fmt.Sprintf("%d in the %s that end at %d, %d are allowed", sum, key.window, last, key.ceiling))
@@ -717,6 +799,7 @@ func fullest(entries []admission, window int64) (most, last int64) {
 // outcome is what many simulations came to.
 type outcome struct {
 	seeds, admitted, denied, broken int
+	handed, missed                  int    // of the simulations with copies: see simCopies
 	first                           string // of what was broken
 }
 
@@ -730,6 +813,11 @@ func simulate(t *testing.T, first, n uint64, broken sabotage, stop bool) (o outc
 		o.seeds++
 		o.admitted += admitted
 		o.denied += denied
+		if s.copies != nil && s.copies.missed {
+			o.missed++
+		} else if s.copies != nil && s.copies.handed {
+			o.handed++
+		}
 		if len(faults) > 0 {
 			o.broken++
 			if o.first == "" {

@@ -12,6 +12,11 @@ import (
 const (
 	// payEvery is how often it is looked whether a server that is owed something is up.
 	payEvery = 50 * time.Millisecond
+	// A server that did not acknowledge a payment is not tried again before that, at the
+	// first time, and then longer and longer to the most: what it was too slow to
+	// acknowledge counts once more with each try.
+	payAgain     = 100 * time.Millisecond
+	payAgainMost = 2 * time.Second
 	// A debt is made up for by a trip of adds. So many are under way at a time, and no
 	// more a second are begun than paysASecond.
 	paysAtOnce  = 64
@@ -26,8 +31,9 @@ type ledger struct {
 	stop context.CancelFunc
 
 	mu     sync.Mutex
-	owed   map[Server]map[Hash][]debt
-	n      int // debts
+	owed   map[Server]map[Hash][]debt // the oldest first
+	batch  []payment                  // under way
+	n      int                        // debts, those included
 	paying bool
 	closed bool
 	others sync.WaitGroup
@@ -52,7 +58,13 @@ func newLedger(set *Set, most int) *ledger {
 func (l *ledger) owe(server Server, h Hash, by int64, buckets []uint64, expires []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	switch {
+	case l.closed, !l.set.topology.Load().has(server):
+		return // nobody will ever pay
+	case l.merge(server, h, by, buckets, expires):
+		return
+	case l.n >= l.most:
+		l.set.Gap()
 		return
 	}
 	debts := l.owed[server]
@@ -60,25 +72,20 @@ func (l *ledger) owe(server Server, h Hash, by int64, buckets []uint64, expires 
 		debts = map[Hash][]debt{}
 		l.owed[server] = debts
 	}
-	due := time.Now().Add(2 * l.set.timeout)
-	if d := find(debts[h], buckets); d != nil {
-		d.by += by
-		d.due = due
-		return
-	}
-	if l.n >= l.most {
-		l.set.Gap()
-		return
-	}
 	l.n++
-	debts[h] = append(debts[h], debt{by, slices.Clone(buckets), slices.Clone(expires), due})
+	debts[h] = append(debts[h], debt{by, slices.Clone(buckets), slices.Clone(expires), l.nextDue()})
 	if !l.paying {
 		l.paying = true
 		l.others.Go(l.pay)
 	}
 }
 
-// find returns the debt with these buckets. That of this very second is the last one.
+// nextDue returns when a debt of now is made up for. A server that was too slow to be
+// waited for has answered by then, and Credit has taken note.
+func (l *ledger) nextDue() time.Time { return time.Now().Add(2 * l.set.timeout) }
+
+// find returns the debt with these buckets; nil where there is none. That of this very
+// second is the last one.
 func find(debts []debt, buckets []uint64) *debt {
 	for i := len(debts) - 1; i >= 0; i-- {
 		if slices.Equal(debts[i].buckets, buckets) {
@@ -86,6 +93,20 @@ func find(debts []debt, buckets []uint64) *debt {
 		}
 	}
 	return nil
+}
+
+// merge makes one debt of two with the same buckets, if there is such a one.
+func (l *ledger) merge(server Server, h Hash, by int64, buckets []uint64, expires []int64) bool {
+	d := find(l.owed[server][h], buckets)
+	if d == nil {
+		return false
+	}
+	d.by += by
+	for k, at := range expires {
+		d.expires[k] = max(d.expires[k], at)
+	}
+	d.due = l.nextDue()
+	return true
 }
 
 // credit takes from a debt what was acknowledged after all.
@@ -103,19 +124,26 @@ func (l *ledger) credit(server Server, h Hash, by int64, buckets []uint64) {
 	}
 }
 
-// forgive drops debts to buckets of the counter, which are deleted.
+// forgive drops debts to buckets of the counter, which are deleted. One that is just
+// being made up for is not tried again.
 func (l *ledger) forgive(h Hash, buckets []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	deleted := func(d debt) bool {
+		return slices.ContainsFunc(d.buckets, func(b uint64) bool { return slices.Contains(buckets, b) })
+	}
 	for _, debts := range l.owed {
 		before := len(debts[h])
 		if before == 0 {
 			continue
 		}
-		debts[h] = slices.DeleteFunc(debts[h], func(d debt) bool {
-			return slices.ContainsFunc(d.buckets, func(b uint64) bool { return slices.Contains(buckets, b) })
-		})
+		debts[h] = slices.DeleteFunc(debts[h], deleted)
 		l.n -= before - len(debts[h])
+	}
+	for i := range l.batch {
+		if p := &l.batch[i]; p.hash == h && deleted(p.debt) {
+			p.forgiven = true
+		}
 	}
 }
 
@@ -129,6 +157,7 @@ func (l *ledger) forget(server Server) {
 	delete(l.owed, server)
 }
 
+// size returns how many debts there are, and of how many servers.
 func (l *ledger) size() (debts, servers int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,6 +177,7 @@ func (l *ledger) pay() {
 	pace := rate.NewLimiter(paysASecond, paysAtOnce)
 	ticker := time.NewTicker(payEvery)
 	defer ticker.Stop()
+	later := map[Server]retry{}
 	for {
 		select {
 		case <-ticker.C:
@@ -155,7 +185,14 @@ func (l *ledger) pay() {
 			return
 		}
 		for _, server := range l.payable() {
-			for l.payBatch(server, pace) {
+			again := later[server]
+			if time.Now().Before(again.at) {
+				continue
+			}
+			if l.payAll(server, pace) {
+				delete(later, server)
+			} else {
+				later[server] = again.next(time.Now())
 			}
 		}
 		if l.done() {
@@ -164,13 +201,25 @@ func (l *ledger) pay() {
 	}
 }
 
+// retry is when a server is tried again.
+type retry struct {
+	wait time.Duration
+	at   time.Time
+}
+
+func (r retry) next(now time.Time) retry {
+	wait := min(max(2*r.wait, payAgain), payAgainMost)
+	return retry{wait, now.Add(wait)}
+}
+
+// payable returns the servers that are owed something and are up.
 func (l *ledger) payable() []Server {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var servers []Server
-	for server := range l.owed {
-		if server.Up() {
-			servers = append(servers, server)
+	for _, m := range l.set.topology.Load().members {
+		if len(l.owed[m.Server]) > 0 && m.Up() {
+			servers = append(servers, m.Server)
 		}
 	}
 	return servers
@@ -189,13 +238,21 @@ func (l *ledger) done() bool {
 	return !l.paying
 }
 
-// payBatch makes up for some of what a server is owed. It reports whether all of that
-// was acknowledged and there is more.
-func (l *ledger) payBatch(server Server, pace *rate.Limiter) (more bool) {
-	batch := l.take(server)
-	if len(batch) == 0 {
-		return false
+// payAll makes up for what a server is owed. It reports whether all of that was
+// acknowledged.
+func (l *ledger) payAll(server Server, pace *rate.Limiter) bool {
+	for {
+		batch := l.take(server)
+		if len(batch) == 0 {
+			return true
+		}
+		if !l.payBatch(server, batch, pace) {
+			return false
+		}
 	}
+}
+
+func (l *ledger) payBatch(server Server, batch []payment, pace *rate.Limiter) (all bool) {
 	if pace.WaitN(l.ctx, len(batch)) != nil {
 		return false // the set is closed
 	}
@@ -205,58 +262,80 @@ func (l *ledger) payBatch(server Server, pace *rate.Limiter) (more bool) {
 	for i, p := range batch {
 		exchanges[i] = server.Start(l.ctx, deadline, Counter{Hash: p.hash}, p.by, p.buckets, p.expires, nil, i, ended)
 	}
-	var left []payment
+	landed := make([]int, len(batch))
 	for range batch {
 		i := <-ended
-		p := batch[i]
-		landed, err := exchanges[i].End(make([]int64, len(p.buckets)))
-		if err != nil {
-			// What is not known to have been added is added again.
-			p.buckets, p.expires = p.buckets[landed:], p.expires[landed:]
-			left = append(left, p)
+		var err error
+		if landed[i], err = exchanges[i].End(make([]int64, len(batch[i].buckets))); err == nil {
+			landed[i] = len(batch[i].buckets)
 		}
 	}
-	l.giveBack(server, left)
-	return len(left) == 0
+	return l.settle(server, landed)
 }
 
 // payment is a debt that is being made up for.
 type payment struct {
 	hash Hash
 	debt
+	forgiven bool
 }
 
-// take takes some debts out of the ledger, without those whose buckets have expired.
-func (l *ledger) take(server Server) (batch []payment) {
+// take takes some debts to be made up for, and drops those whose buckets have expired.
+// They are the ledger's until they are settled.
+func (l *ledger) take(server Server) []payment {
 	now, second := time.Now(), l.set.now().Unix()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.batch = l.batch[:0]
 	for h, debts := range l.owed[server] {
-		for len(debts) > 0 && len(batch) < paysAtOnce && !debts[0].due.After(now) {
+		for len(debts) > 0 && len(l.batch) < paysAtOnce && !debts[0].due.After(now) {
 			d := debts[0]
 			debts = debts[1:]
-			l.n--
 			if slices.Max(d.expires) > second {
-				batch = append(batch, payment{h, d})
+				l.batch = append(l.batch, payment{hash: h, debt: d})
+			} else {
+				l.n--
 			}
 		}
-		if len(debts) == 0 {
-			delete(l.owed[server], h)
-		} else {
+		if len(debts) > 0 {
 			l.owed[server][h] = debts
+		} else {
+			delete(l.owed[server], h)
 		}
-		if len(batch) == paysAtOnce {
+		if len(l.batch) == paysAtOnce {
 			break
 		}
 	}
-	return batch
+	return slices.Clone(l.batch)
 }
 
-// giveBack owes again what could not be made up for.
-func (l *ledger) giveBack(server Server, batch []payment) {
-	for _, p := range batch {
-		if len(p.buckets) > 0 && l.set.topology.Load().has(server) {
-			l.owe(server, p.hash, p.by, p.buckets, p.expires)
+// settle drops what of the batch was made up for: so many buckets of each debt. What is
+// not known to have been added is owed again, ahead of what has come since. It reports
+// whether there was no such thing.
+func (l *ledger) settle(server Server, landed []int) (all bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all = true
+	known := l.set.topology.Load().has(server)
+	for i, p := range slices.Backward(l.batch) {
+		p.buckets, p.expires = p.buckets[landed[i]:], p.expires[landed[i]:]
+		if len(p.buckets) == 0 {
+			l.n--
+			continue
 		}
+		all = false
+		if p.forgiven || !known || l.merge(server, p.hash, p.by, p.buckets, p.expires) {
+			l.n--
+			continue
+		}
+		debts := l.owed[server]
+		if debts == nil {
+			debts = map[Hash][]debt{}
+			l.owed[server] = debts
+		}
+		debts[p.hash] = slices.Insert(debts[p.hash], 0, p.debt)
 	}
+	clear(l.batch)
+	l.batch = l.batch[:0]
+	return all
 }

@@ -1,0 +1,686 @@
+package hierarchy
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing/synctest"
+	"time"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache/copies"
+)
+
+// In a simulation with copies each process has its own copies.Set over a few servers.
+// Every command to every server waits for the scheduler. Servers go down and come back,
+// some of them empty; processes are cut off from a server, or take it for down late or
+// without need; commands and answers are lost; processes crash and what they owe is lost
+// with them.
+//
+// It is one of two kinds. In the first one server is reached by every hit throughout. In
+// the second it dies, or comes back empty, when the others, which had missed things, are
+// well again and have been paid what they were owed.
+//
+// What a mender does (raising buckets, with Look and Raise) is not in it yet.
+
+var (
+	errGivenUp  = errors.New("nobody waits for the answer any more")
+	errNotThere = errors.New("the simulation does not raise buckets")
+)
+
+// simServer is one server.
+type simServer struct {
+	name string
+	simBuckets
+}
+
+// simCopies are the servers of a simulation, and what befalls them.
+type simCopies struct {
+	s         *simulation
+	rng       *rand.Rand
+	replicas  int
+	servers   []*simServer
+	nodes     []*simNode
+	place     *copies.Set // where counters are at the beginning
+	faults    float64     // share of commands that go wrong, but to the one that all reach
+	weather   float64     // share of steps in which something befalls a server
+	wipes     bool        // servers come back empty
+	maxDebts  int
+	nobody    bool // no server is reached by all: all windows are judged
+	processes int  // at the least
+	spare     int  // servers more than copies
+
+	handover   bool
+	handPhase  int
+	handLeft   int // hits left to begin in that phase
+	handed     bool
+	unpaid     bool                    // it dies without that debts were paid
+	atOnce     bool                    // it dies when they are, under hits that began before
+	atHandover func()                  // befalls them before debts are paid
+	begin      func()                  // at the beginning
+	wrapStore  func(copiedStore) Store // breaks it
+	wrapServer func(*simLink) copies.Server
+
+	mu     sync.Mutex
+	safe   *simServer       // that all reach; nil: there is none, and all windows are judged
+	gone   *simServer       // it, once it is dead
+	calm   bool             // nothing befalls the others any more
+	live   []*simExchange   // those that have to be answered
+	lost   map[simTrip]bool // trips that such a one has not answered
+	missed bool             // one of these was made all the same: nothing is promised
+}
+
+// simNode is the servers as one process has them.
+type simNode struct {
+	links []*simLink
+	set   *copies.Set
+	store Store
+	payer *operation // pays debts
+}
+
+// How a link is.
+const (
+	sound    = iota
+	refusing // each command fails
+	holding  // what is sent arrives when it is sound again
+)
+
+// simLink is a server as one process has it.
+type simLink struct {
+	c         *simCopies
+	node      *simNode
+	server    *simServer
+	place     int
+	state     int         // the scheduler's
+	suspected atomic.Bool // the process takes it for down
+
+	mu    sync.Mutex
+	trips map[simTrip]int
+	first map[int]*float64 // priorities of operations
+}
+
+type simTrip struct {
+	operation int
+	counter   copies.Hash
+}
+
+func newSimCopies(s *simulation, seed uint64, processes *int, broken func(*simCopies)) *simCopies {
+	c := &simCopies{s: s, rng: rand.New(rand.NewPCG(seed, 2)), wipes: true, lost: map[simTrip]bool{}}
+	rng := c.rng
+	c.replicas = pick(rng, 1, 2, 2, 2, 3)
+	servers := max(c.replicas, pick(rng, 1, 2, 2, 3, 4))
+	c.faults = pick(rng, 0, 0.02, 0.1, 0.3)
+	c.weather = pick(rng, 0.02, 0.05, 0.1)
+	if s.store.strict = rng.IntN(4) > 0; s.narrow {
+		c.faults = pick(rng, 0, 0.02)
+	}
+	for i := range servers {
+		c.servers = append(c.servers, &simServer{fmt.Sprint(seed, i), s.newBuckets()})
+	}
+	c.handPhase, c.handLeft = rng.IntN(len(s.phases)), 1+rng.IntN(3)
+	c.handover = c.replicas > 1 && rng.IntN(2) == 0
+	if broken(c); c.handover {
+		c.replicas, c.wipes, s.crashes = max(c.replicas, 2), false, 0
+	}
+	*processes = max(*processes, c.processes)
+	c.settle()
+	for i := range *processes {
+		c.nodes = append(c.nodes, c.newNode(i))
+	}
+	if c.begin != nil {
+		c.begin()
+	}
+	return c
+}
+
+// settle chooses the server that all reach: one that has a counter of the event.
+func (c *simCopies) settle() {
+	for len(c.servers) < c.replicas+c.spare {
+		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newBuckets()})
+	}
+	c.place = copies.New(copies.Config{Replicas: c.replicas})
+	list := make([]copies.Server, len(c.servers))
+	for i, server := range c.servers {
+		list[i] = &simLink{server: server}
+	}
+	c.place.Use(list)
+	counters, err := c.s.event.Counters(events.Features{"ip": "192.0.2.1", "user": "a"})
+	if err != nil {
+		panic(err) // the simulation's own mistake
+	}
+	of := c.place.Of(hashOf(counters[c.rng.IntN(len(counters))].ID()))
+	if c.safe = of[c.rng.IntN(len(of))].(*simLink).server; c.nobody {
+		c.safe = nil
+	}
+}
+
+func (c *simCopies) newNode(process int) *simNode {
+	n := &simNode{payer: &operation{id: 1<<20 + 3000 + process, process: process}}
+	n.payer.priority = 0.5
+	skewed := func() time.Time {
+		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
+	}
+	n.set = copies.New(copies.Config{Replicas: c.replicas, Timeout: c.s.grace / 2, MaxDebts: c.maxDebts, Clock: skewed})
+	for i, server := range c.servers {
+		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simTrip]int{}, first: map[int]*float64{}})
+	}
+	n.use(n.links)
+	store := copiedStore{c, n.set}
+	switch {
+	case c.wrapStore != nil:
+		n.store = c.wrapStore(store)
+	case c.rng.IntN(2) == 0:
+		n.store = struct{ Copier }{store} // its trips cannot be started
+	default:
+		n.store = store
+	}
+	return n
+}
+
+// use has the process use these servers.
+func (n *simNode) use(links []*simLink) {
+	list := make([]copies.Server, len(links))
+	for i, link := range links {
+		if list[i] = link; link.c.wrapServer != nil {
+			list[i] = link.c.wrapServer(link)
+		}
+	}
+	n.set.Use(list)
+}
+
+// promises reports whether the windows of a counter have to be within their limits: all of
+// its hits have reached the server that they had to reach, and it is one of the counter's.
+func (c *simCopies) promises(counter string) bool {
+	if c.missed {
+		return false
+	}
+	return c.safe == nil || slices.ContainsFunc(c.place.Of(hashOf(counter)), func(s copies.Server) bool {
+		return s.(*simLink).server == c.safe
+	})
+}
+
+// faultsAt returns the share of commands to the server that go wrong.
+func (c *simCopies) faultsAt(l *simLink) float64 {
+	if c.calm && l.server != c.gone || l.server == c.safe {
+		return 0
+	}
+	return c.faults
+}
+
+// turn has something befall a server that not all have to reach.
+func (c *simCopies) turn() {
+	var able []*simLink
+	for _, n := range c.nodes {
+		for _, link := range n.links {
+			if !c.calm && link.server != c.safe {
+				able = append(able, link)
+			}
+		}
+	}
+	if len(able) == 0 {
+		return
+	}
+	link := able[c.rng.IntN(len(able))]
+	switch state := pick(c.rng, refusing, holding); c.rng.IntN(7) {
+	case 0: // it goes down
+		c.setAll(link.server, state)
+	case 1, 2: // the process is cut off
+		link.state = state
+	case 3:
+		c.setAll(link.server, sound)
+	case 4:
+		link.state = sound
+	case 5: // the process comes to see how it is
+		link.suspected.Store(link.state != sound)
+	case 6:
+		if c.wipes {
+			clear(link.server.items)
+			c.setAll(link.server, sound)
+		}
+	}
+}
+
+func (c *simCopies) setAll(server *simServer, state int) {
+	for _, n := range c.nodes {
+		for _, link := range n.links {
+			if link.server == server {
+				link.state = state
+			}
+		}
+	}
+}
+
+// advance has the server that all reached go when it is time.
+func (c *simCopies) advance(phase, left int) {
+	if !c.handover || c.handed || phase != c.handPhase || left > c.handLeft {
+		return
+	}
+	c.handed = true
+	c.mu.Lock()
+	c.calm = true
+	c.mu.Unlock()
+	for _, n := range c.nodes {
+		for _, link := range n.links {
+			link.state = sound
+			link.suspected.Store(false)
+		}
+	}
+	if c.atHandover != nil {
+		c.atHandover()
+	}
+	if !c.unpaid && !c.settleDebts() || !c.atOnce && !c.unpaid && !c.settleDebts() {
+		c.missed = true
+	}
+	c.mu.Lock()
+	c.gone = c.safe
+	c.mu.Unlock()
+	switch c.rng.IntN(4) {
+	case 0:
+		clear(c.gone.items) // and it goes on
+		return
+	case 1:
+		c.setAll(c.gone, holding)
+	default:
+		c.setAll(c.gone, refusing)
+	}
+	for _, n := range c.nodes {
+		for _, link := range n.links {
+			link.suspected.Store(link.server == c.gone && c.rng.IntN(2) == 0)
+		}
+	}
+}
+
+// settleDebts goes on until all that had begun has ended, and nothing is owed. Some more
+// hits begin meanwhile. When the second time is over all has ended that began when
+// something was owed.
+func (c *simCopies) settleDebts() bool {
+	s := c.s
+	old, more := slices.Clone(s.operation), c.rng.IntN(4)
+	for range 5000 {
+		synctest.Wait()
+		s.step.Add(1)
+		if c.nothingOwed() && !slices.ContainsFunc(old, func(op *operation) bool {
+			return op.ended == 0 && !s.processes[op.process].crashed
+		}) {
+			return true
+		}
+		waiting := s.waiting()
+		switch {
+		case more > 0 && c.rng.IntN(20) == 0:
+			more--
+			s.start()
+		case len(waiting) > 0 && c.rng.IntN(10) > 0:
+			s.serve(waiting)
+		default:
+			s.pass(20 * time.Millisecond)
+		}
+	}
+	return false
+}
+
+func (c *simCopies) nothingOwed() bool {
+	for i, n := range c.nodes {
+		if owed, _ := n.set.Owed(); owed > 0 && !c.s.processes[i].crashed {
+			return false
+		}
+	}
+	return true
+}
+
+// pass lets time pass. Where that would take a hit's patience with a server that all have
+// to reach, that server goes on first. Most of a long time passes on the clocks alone.
+func (c *simCopies) pass(d time.Duration) {
+	most := 2 * c.s.grace
+	if d > most {
+		defer c.s.offset.Add(int64(d - most))
+		d = most
+	}
+	for end := time.Now().Add(d); ; {
+		synctest.Wait()
+		now := time.Now()
+		if !now.Before(end) {
+			return
+		}
+		until := end
+		urgent := c.urgent()
+		if urgent != nil && urgent.limit.Before(until) {
+			until = urgent.limit
+		}
+		if wait := until.Sub(now); wait > 0 {
+			time.Sleep(min(wait, c.s.grace/64)) // who pauses may go on meanwhile
+			continue
+		}
+		c.s.serve(slices.DeleteFunc(c.s.waiting(), func(other *command) bool { return other.of != urgent }))
+	}
+}
+
+// urgent returns the exchange that has to be answered soonest.
+func (c *simCopies) urgent() (urgent *simExchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range c.live {
+		switch {
+		case x.link.server == c.gone || c.s.processes[x.op.process].crashed:
+		case urgent == nil || cmp.Or(x.limit.Compare(urgent.limit), cmp.Compare(x.op.id, urgent.op.id), strings.Compare(x.lane, urgent.lane)) < 0:
+			urgent = x
+		}
+	}
+	return urgent
+}
+
+// lateMost bounds the commands that wait though nobody waits for their answers.
+const lateMost = 100
+
+// refuse answers for servers that refuse; and where there are very many commands it drops
+// those that nobody waits for any more.
+func (c *simCopies) refuse() {
+	for w := c.refused(); w != nil; w = c.refused() {
+		w.answer <- answer{err: errLost}
+		synctest.Wait() // one after the other: what comes of it follows from the seed
+	}
+}
+
+// refused takes the first of those commands out of the list.
+func (c *simCopies) refused() *command {
+	store := c.s.store
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	crowded := len(store.waiting) > lateMost
+	var first *command
+	for _, w := range store.waiting {
+		if (w.at.state == refusing || crowded && w.of.isOver()) && (first == nil || w.compare(first) < 0) {
+			first = w
+		}
+	}
+	store.waiting = slices.DeleteFunc(store.waiting, func(w *command) bool { return w == first })
+	return first
+}
+
+// close ends what processes do in the background.
+func (c *simCopies) close() {
+	for _, n := range c.nodes {
+		c.s.running.Add(1)
+		go func() {
+			defer c.s.running.Add(-1)
+			n.set.Close()
+		}()
+	}
+}
+
+// hashOf returns the hash of a counter's name.
+func hashOf(counter string) (h copies.Hash) {
+	sum := sha256.Sum256([]byte(counter))
+	copy(h[:], sum[:])
+	return h
+}
+
+// copiedStore is the store of a process whose counters have copies.
+type copiedStore struct {
+	c   *simCopies
+	set *copies.Set
+}
+
+func (c copiedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	return c.Start(ctx, counter, by, adds, expires, reads, values)()
+}
+
+func (c copiedStore) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) func() (int, error) {
+	now := time.Now()
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
+		deadline = now.Add(c.c.s.grace / 2)
+	}
+	op := ctx.Value(operationKey{}).(*operation)
+	wait := c.set.Start(ctx, now.Add(-tie(op, hashOf(counter))), deadline, named(counter), by, adds, expires, reads, values)
+	return func() (int, error) {
+		landed, err := wait()
+		c.c.returned(op, hashOf(counter), err)
+		return landed, err
+	}
+}
+
+func (c copiedStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+	return c.set.TakeBack(ctx, named(counter), by, adds, landed)
+}
+
+func (c copiedStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
+	return c.set.Delete(ctx, named(counter), buckets)
+}
+
+func (c copiedStore) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
+	c.set.Owe(named(counter), by, adds, expires, landed)
+}
+
+// tie is so short a time that no two trips lose their patience at once: what comes of it
+// would not follow from the seed.
+func tie(op *operation, counter copies.Hash) time.Duration {
+	return time.Duration(op.id%4096<<12 + int(counter[0])<<4)
+}
+
+func named(counter string) copies.Counter {
+	return copies.Counter{Name: counter, Hash: hashOf(counter)}
+}
+
+// holds reports whether what is sent does not arrive for the time being.
+func (l *simLink) holds() bool { return l != nil && l.state == holding }
+
+func (l *simLink) Name() string { return l.server.name }
+
+func (l *simLink) Up() bool { return !l.suspected.Load() }
+
+// operation returns whose call it is.
+func (l *simLink) operation(ctx context.Context) *operation {
+	if op, known := ctx.Value(operationKey{}).(*operation); known {
+		return op
+	}
+	return l.node.payer
+}
+
+// sender sends a command, and returns when it is answered.
+type sender func(bucket uint64, run func()) answer
+
+// sender returns what sends commands of a call to the server, one after the other.
+func (l *simLink) sender(ctx context.Context, h copies.Hash, what string, of *simExchange) sender {
+	op := l.operation(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trips[simTrip{op.id, h}]++
+	lane := fmt.Sprintf("%d %x %s %d", l.place, h[:4], what, l.trips[simTrip{op.id, h}])
+	if l.first[op.id] == nil {
+		first := rand.New(rand.NewPCG(uint64(op.id), uint64(l.place))).Float64()
+		l.first[op.id] = &first
+	}
+	first := l.first[op.id]
+	if of != nil {
+		of.lane = lane
+	}
+	return func(bucket uint64, run func()) answer {
+		return l.c.s.store.send(&command{by: op, at: l, of: of, lane: lane, bucket: bucket, run: run, first: first})
+	}
+}
+
+func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
+	now := time.Now()
+	x := &simExchange{link: l, op: l.operation(ctx), counter: counter.Hash, index: index, ended: ended, limit: now.Add(deadline.Sub(now) * 7 / 16), values: make([]int64, len(adds)+len(reads))}
+	send := l.sender(ctx, counter.Hash, "trip", x)
+	l.c.enter(x)
+	if l.c.s.store.strict {
+		x.mu.Lock()
+		x.timer = time.AfterFunc(deadline.Sub(now)+tie(x.op, x.counter)+time.Duration(l.place), x.GiveUp)
+		x.mu.Unlock()
+	}
+	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)
+	l.c.s.store.late.Add(1)
+	go func() {
+		defer l.c.s.store.late.Add(-1)
+		x.run(send, string(counter.Hash[:]), by, adds, expires, reads)
+	}()
+	return x
+}
+
+func (l *simLink) TakeBack(ctx context.Context, counter copies.Counter, by int64, buckets []uint64) error {
+	send := l.sender(ctx, counter.Hash, "back", nil)
+	for _, bucket := range buckets {
+		if a := send(bucket, func() { l.server.subtract(string(counter.Hash[:]), bucket, by) }); a.err != nil {
+			return a.err
+		}
+	}
+	return nil
+}
+
+func (l *simLink) Delete(ctx context.Context, counter copies.Counter, buckets []uint64) error {
+	send := l.sender(ctx, counter.Hash, fmt.Sprint("delete", buckets[0]), nil)
+	for _, bucket := range buckets {
+		if a := send(bucket, func() { l.server.remove(string(counter.Hash[:]), bucket) }); a.err != nil {
+			return a.err
+		}
+	}
+	return nil
+}
+
+func (l *simLink) Look(context.Context, copies.Counter, []uint64, []int64, []uint64) error {
+	return errNotThere
+}
+
+func (l *simLink) Raise(context.Context, copies.Counter, uint64, uint64, int64, int64) (bool, error) {
+	return false, errNotThere
+}
+
+// simExchange is a trip to one server.
+type simExchange struct {
+	link    *simLink
+	op      *operation
+	counter copies.Hash
+	must    bool // it has to be answered
+	limit   time.Time
+	lane    string
+	index   int
+	ended   chan<- int
+	timer   *time.Timer
+
+	mu     sync.Mutex
+	over   bool
+	err    error
+	landed int
+	values []int64
+}
+
+// enter notes whether the exchange has to be answered.
+func (c *simCopies) enter(x *simExchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	server := x.link.server
+	if x.must = server != c.gone && (c.calm || server == c.safe); x.must {
+		c.live = append(c.live, x)
+	}
+}
+
+func (c *simCopies) leave(x *simExchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live = slices.DeleteFunc(c.live, func(other *simExchange) bool { return other == x })
+	if x.err == errGivenUp && x.link.server != c.gone && !c.s.processes[x.op.process].crashed {
+		c.lost[simTrip{x.op.id, x.counter}] = true
+	}
+}
+
+// returned notes what came of a trip.
+func (c *simCopies) returned(op *operation, counter copies.Hash, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	trip := simTrip{op.id, counter}
+	if err == nil && c.lost[trip] {
+		c.missed = true
+	}
+	delete(c.lost, trip)
+}
+
+// run makes the trip. When nobody waits any more it goes on all the same: what was sent
+// arrives.
+func (x *simExchange) run(send sender, counter string, by int64, adds []uint64, expires []int64, reads []uint64) {
+	server := x.link.server
+	for i, bucket := range adds {
+		var value int64
+		a := send(bucket, func() { value = server.add(counter, bucket, by, expires[i]) })
+		switch {
+		case a.err == nil:
+			x.acknowledge(i, value)
+		case a.rest:
+			x.settle(a.err)
+		default:
+			x.settle(a.err)
+			return
+		}
+	}
+	for from, to := range x.link.c.s.store.partsOf(len(reads), x.op) {
+		values := make([]int64, to-from)
+		a := send(reads[from], func() {
+			for i := range values {
+				values[i] = server.read(counter, reads[from+i])
+			}
+		})
+		if a.err != nil {
+			x.settle(a.err)
+			return
+		}
+		x.found(len(adds)+from, values)
+	}
+	x.settle(nil)
+}
+
+func (x *simExchange) acknowledge(i int, value int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.over {
+		x.landed, x.values[i] = i+1, value
+	}
+}
+
+func (x *simExchange) found(at int, values []int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.over {
+		copy(x.values[at:], values)
+	}
+}
+
+func (x *simExchange) settle(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return
+	}
+	x.over, x.err = true, err
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+	if x.must {
+		x.link.c.leave(x)
+	}
+	x.ended <- x.index
+}
+
+func (x *simExchange) isOver() bool {
+	if x == nil {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.over
+}
+
+func (x *simExchange) GiveUp() { x.settle(errGivenUp) }
+
+func (x *simExchange) End(values []int64) (landed int, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	copy(values, x.values)
+	return x.landed, x.err
+}
