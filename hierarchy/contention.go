@@ -9,8 +9,9 @@ import (
 // The adds of a hit that will be denied are in place for a moment, and others count
 // them. With one limit that costs nobody anything: those ahead in its order are
 // admitted, or there is no room. But several limits, or several counters, order
-// the same hits differently, and then hits may deny each other that would each
-// have fitted: of a burst some could be admitted, and none is.
+// the same hits differently, and so do several copies of one counter; then hits may
+// deny each other that would each have fitted: of a burst some could be admitted, and
+// none is.
 //
 // So a hit that was denied in such company takes its adds back, looks, and adds
 // again if there is room. It is settled when a look finds the limit full and not
@@ -39,7 +40,7 @@ func (f *flush) leaveUnsettled(try int) {
 		if now.IsZero() {
 			now = f.l.now()
 		}
-		h.doubtful = h.path == adding && !h.inOneOrder() || h.path == looking && f.crowded(h, now)
+		h.doubtful = h.path == adding && (f.l.copied || !h.inOneOrder()) || h.path == looking && f.crowded(h, now)
 		h.unsettled = h.doubtful && try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
 	}
 }

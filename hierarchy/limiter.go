@@ -64,6 +64,7 @@ type LimiterConfig struct {
 type Limiter struct {
 	store   Store
 	local   Store
+	copied  bool // the store has several copies of each counter
 	now     func() time.Time
 	real    bool // that is the real time
 	grace   time.Duration
@@ -111,6 +112,9 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)
 	l.open = openSeconds(l.grace)
+	if copier, keepsCopies := l.store.(Copier); keepsCopies {
+		l.copied = copier.Replicas() > 1
+	}
 	if l.store == nil {
 		return nil, errors.New("hierarchy: a limiter needs a store")
 	}

@@ -454,6 +454,8 @@ func (c copiedStore) Delete(ctx context.Context, counter string, buckets []uint6
 	return c.set.Delete(ctx, named(counter), buckets)
 }
 
+func (c copiedStore) Replicas() int { return c.c.replicas }
+
 func (c copiedStore) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
 	c.set.Owe(named(counter), by, adds, expires, landed)
 }

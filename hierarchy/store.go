@@ -53,6 +53,8 @@ type Starter interface {
 // Copier is a Store that keeps copies of each counter on several servers.
 type Copier interface {
 	Store
+	// Replicas returns how many copies of a counter there are at the most.
+	Replicas() int
 	// Owe has those copies that did not acknowledge the adds of a trip get them later:
 	// by, at the most what the trip added, is what stays of it. A copy may count it
 	// twice then, never not at all while this process lives. It does not wait, and does

@@ -272,6 +272,9 @@ func (f *Fleet) delete(ctx context.Context, s *server, hash counterHash, buckets
 	return e.classicDelete(ctx, buckets)
 }
 
+// Replicas returns how many copies each counter has, where there are as many servers.
+func (f *Fleet) Replicas() int { return f.replicas }
+
 // Owe has those copies get the adds of a trip later that did not acknowledge them: see
 // the Copier of package hierarchy.
 func (f *Fleet) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
