@@ -165,6 +165,9 @@ func (c *simCopies) newNode(process int) *simNode {
 	n := &simNode{payer: &operation{id: 1<<20 + 3000 + process, process: process}}
 	n.payer.priority = 0.5
 	skewed := func() time.Time {
+		if process >= len(c.s.processes) {
+			return c.s.now() // it has not begun
+		}
 		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
 	}
 	n.set = copies.New(copies.Config{Replicas: c.replicas, Timeout: c.s.grace / 2, MaxDebts: c.maxDebts, Clock: skewed})
@@ -454,6 +457,8 @@ func (c copiedStore) Delete(ctx context.Context, counter string, buckets []uint6
 	return c.set.Delete(ctx, named(counter), buckets)
 }
 
+func (c copiedStore) Replicas() int { return c.c.replicas }
+
 func (c copiedStore) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
 	c.set.Owe(named(counter), by, adds, expires, landed)
 }
@@ -474,6 +479,9 @@ func (l *simLink) holds() bool { return l != nil && l.state == holding }
 func (l *simLink) Name() string { return l.server.name }
 
 func (l *simLink) Up() bool { return !l.suspected.Load() }
+
+// Whole says that nobody has noticed: what is noticed only helps.
+func (l *simLink) Whole() bool { return true }
 
 // operation returns whose call it is.
 func (l *simLink) operation(ctx context.Context) *operation {

@@ -21,6 +21,9 @@ func (s *server) Name() string { return s.name }
 // Up reports whether it is worth asking.
 func (s *server) Up() bool { return s.up() }
 
+// Whole reports whether the server has forgotten nothing, as far as is known.
+func (s *server) Whole() bool { return s.since() == 0 }
+
 // Start begins a trip, as Fleet.Start does.
 func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
 	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash))

@@ -25,6 +25,7 @@ type fakeServer struct {
 	delay   time.Duration // of each trip, and of what else is asked of it
 	stalled bool          // it does nothing and does not answer
 	failing int           // this add of each trip, counted from 1, fails, and those behind it
+	emptied bool          // it has forgotten what it had, and that is known
 	unheard bool          // it does all, and its answer is lost
 	items   map[Hash]map[uint64]int64
 	calls   []fakeCall
@@ -59,6 +60,12 @@ func (f *fakeServer) Up() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return !f.down
+}
+
+func (f *fakeServer) Whole() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.emptied
 }
 
 func (f *fakeServer) value(h Hash, bucket uint64) int64 {

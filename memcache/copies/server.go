@@ -24,6 +24,9 @@ type Server interface {
 	Name() string
 	// Up reports whether it is worth asking: it is not known to be down.
 	Up() bool
+	// Whole reports whether it has forgotten nothing, as far as is known. One that came
+	// back empty does not decide alone while one that has not can be asked.
+	Whole() bool
 	// Start begins a trip, as the Store of package hierarchy makes them, that ends by
 	// the deadline, and does not wait for it. It keeps none of the slices. When the trip
 	// has ended, index is sent to ended, once, which has room for it.

@@ -72,9 +72,9 @@ func (t *trip) free() {
 	set.trips.Put(t)
 }
 
-// wait waits for all parts. Once a copy has made the whole trip, the others have until
-// half of the time is over: a server that does not answer must not take what the
-// decision needs for its next trip.
+// wait waits for all parts. Once a copy that has forgotten nothing has made the whole trip,
+// the others have until half of the time is over: a server that does not answer must not
+// take what the decision needs for its next trip.
 func (t *trip) wait() {
 	var impatient <-chan time.Time
 	for t.underway > 0 {
@@ -84,7 +84,7 @@ func (t *trip) wait() {
 			t.underway--
 			p.over = true
 			p.landed, p.err = p.exchange.End(p.values)
-			if p.err == nil && t.underway > 0 && impatient == nil {
+			if p.err == nil && t.underway > 0 && impatient == nil && t.copies[i].Whole() {
 				impatient = t.patience()
 			}
 		case <-impatient:
@@ -111,11 +111,14 @@ func (t *trip) patience() <-chan time.Time {
 	return t.timer.C
 }
 
-// merge makes one outcome of those of the parts: of each value the largest.
+// merge makes one outcome of those of the parts: of each value the largest. Copies that
+// have forgotten what they had are not enough where another was asked in vain: then it
+// fails, until that one is known to be down.
 func (t *trip) merge(values []int64) (landed int, err error) {
 	var counts [MaxReplicas]int
 	var faults []error
 	whole, differ := 0, false
+	knowing, missed := false, false // one that has forgotten nothing has answered, or has not
 	for i := range t.copies {
 		p := &t.parts[i]
 		counts[i] = p.landed
@@ -123,11 +126,14 @@ func (t *trip) merge(values []int64) (landed int, err error) {
 		case p.exchange == nil:
 		case p.err != nil:
 			faults = append(faults, p.err)
+			missed = missed || t.copies[i].Whole()
 		case whole == 0:
 			whole++
+			knowing = t.copies[i].Whole()
 			copy(values, p.values)
 		default:
 			whole++
+			knowing = knowing || t.copies[i].Whole()
 			for k, value := range p.values {
 				differ = differ || k >= t.adds && value != values[k]
 				values[k] = max(values[k], value)
@@ -139,7 +145,7 @@ func (t *trip) merge(values []int64) (landed int, err error) {
 	}
 	landed = t.topology.pack(counts[:len(t.copies)])
 	switch {
-	case whole > 0:
+	case whole > 0 && (knowing || !missed):
 		return landed, nil
 	case len(faults) == 0:
 		return 0, errDown

@@ -286,3 +286,36 @@ func TestTakeBackOfAForgottenList(t *testing.T) {
 		assert.Equal(t, 2, owed, "rather twice than not at all")
 	})
 }
+
+// A copy that has forgotten what it had does not decide alone while one that has not can
+// be asked: that one has all the time, and where it fails the trip does. Once it is known
+// to be down, the forgetful one is all there is.
+func TestAnEmptiedCopyDoesNotDecideAlone(t *testing.T) {
+	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
+		c := counter(1)
+		copies := on(s, c)
+		emptied, whole := copies[0], copies[1]
+		emptied.set(func(f *fakeServer) { f.emptied = true })
+		whole.set(func(f *fakeServer) { f.delay = 90 * time.Millisecond })
+		o := hit(s, c, 1)
+		require.NoError(t, o.err)
+		assert.Equal(t, 90*time.Millisecond, o.took, "it is waited for")
+		assert.Equal(t, 4, landedOn(o.landed, 1))
+
+		whole.set(func(f *fakeServer) { f.stalled = true })
+		o = hit(s, c, 1)
+		require.Error(t, o.err)
+		assert.Equal(t, 4, landedOn(o.landed, 0), "to be taken back")
+		assert.Equal(t, 100*time.Millisecond, o.took)
+
+		whole.set(func(f *fakeServer) { f.down = true })
+		o = hit(s, c, 1)
+		require.NoError(t, o.err)
+
+		whole.set(func(f *fakeServer) { f.down, f.stalled, f.delay = false, false, 0 })
+		emptied.set(func(f *fakeServer) { f.stalled = true })
+		o = hit(s, c, 1)
+		require.NoError(t, o.err)
+		assert.Equal(t, 50*time.Millisecond, o.took, "who has forgotten nothing is enough")
+	})
+}

@@ -1,0 +1,206 @@
+package hierarchy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache/copies"
+)
+
+// farServer is what a server has that farLinks lead to.
+type farServer struct {
+	name string
+	mu   sync.Mutex
+	rng  *rand.Rand
+	simBuckets
+}
+
+// farLink is the way of one process to a server: each trip takes another time, and none
+// overtakes another.
+type farLink struct {
+	*farServer
+	rtt  time.Duration // the longest
+	last time.Time     // when what was sent last arrives
+}
+
+// arrival returns when what is sent now arrives, and when its answer does.
+func (l *farLink) arrival() (there, back time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, way := time.Now(), int64(l.rtt/4)
+	at := now.Add(time.Duration(way + l.rng.Int64N(way)))
+	if at.Before(l.last) {
+		at = l.last
+	}
+	l.last = at
+	return at.Sub(now), time.Duration(way + l.rng.Int64N(way))
+}
+
+func (l *farLink) Name() string { return l.name }
+func (l *farLink) Up() bool     { return true }
+func (l *farLink) Whole() bool  { return true }
+
+func (l *farLink) Start(_ context.Context, _ time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
+	x := &farExchange{landed: len(adds)}
+	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)
+	there, back := l.arrival()
+	time.AfterFunc(there, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for i, bucket := range adds {
+			x.values = append(x.values, l.add(counter.Name, bucket, by, expires[i]))
+		}
+		for _, bucket := range reads {
+			x.values = append(x.values, l.read(counter.Name, bucket))
+		}
+		time.AfterFunc(back, func() { ended <- index })
+	})
+	return x
+}
+
+func (l *farLink) TakeBack(_ context.Context, counter copies.Counter, by int64, buckets []uint64) error {
+	there, back := l.arrival()
+	time.Sleep(there)
+	l.mu.Lock()
+	for _, bucket := range buckets {
+		l.subtract(counter.Name, bucket, by)
+	}
+	l.mu.Unlock()
+	time.Sleep(back)
+	return nil
+}
+
+func (l *farLink) Delete(context.Context, copies.Counter, []uint64) error { return errNotThere }
+
+func (l *farLink) Look(context.Context, copies.Counter, []uint64, []int64, []uint64) error {
+	return errNotThere
+}
+
+func (l *farLink) Raise(context.Context, copies.Counter, uint64, uint64, int64, int64) (bool, error) {
+	return false, errNotThere
+}
+
+// farExchange is never given up: no trip takes half of the timeout.
+type farExchange struct {
+	landed int
+	values []int64
+}
+
+func (x *farExchange) GiveUp() {}
+
+func (x *farExchange) End(values []int64) (int, error) {
+	copy(values, x.values)
+	return x.landed, nil
+}
+
+// What a burst at the very limit is admitted of what fits, with one, two and three copies
+// and nothing amiss. Hits meet in another order on each copy, and may each see the other
+// ahead; they look again, as often as the timeout lets them.
+func TestBurstsWithCopies(t *testing.T) {
+	const limit, bursts = 10, 25
+	for _, used := range []int{0, 9} {
+		for rtt, least := range map[time.Duration]float64{1: 0.98, 10: 0.85, 40: 0.25} {
+			for _, replicas := range []int{1, 2, 3} {
+				admitted, short, most := 0, 0, (limit-used)*bursts
+				for seed := range uint64(bursts) {
+					n := burstOnCopies(t, "[{per: ip, rate: 10/d}]", replicas, used, rtt*time.Millisecond, seed)
+					require.LessOrEqual(t, n, limit-used)
+					admitted += n
+					if n < limit-used {
+						short++
+					}
+				}
+				t.Logf("%d of %d used, trips of up to %d ms, copies: %d: %d of %d admitted, %d of %d bursts were short",
+					used, limit, rtt, replicas, admitted, most, short, bursts)
+				if replicas == 1 {
+					assert.Equal(t, most, admitted)
+				}
+				assert.GreaterOrEqual(t, float64(admitted), least*float64(most))
+			}
+		}
+	}
+}
+
+// burstOnCopies has 60 callers in three processes hit within a few milliseconds when so
+// much is used already, and returns how many are admitted.
+func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
+	var admitted atomic.Int64
+	synctest.Test(t, func(t *testing.T) {
+		event := parsed(t, limits)
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var servers []*farServer
+		for i := range 3 {
+			buckets := simBuckets{now: time.Now, items: map[string]map[uint64]simItem{}}
+			servers = append(servers, &farServer{name: fmt.Sprint("server ", i), rng: rand.New(rand.NewPCG(seed, uint64(i))), simBuckets: buckets})
+		}
+		var fleet []*Limiter
+		for range 3 {
+			set := copies.New(copies.Config{Replicas: replicas, Timeout: DefaultTimeout})
+			defer set.Close()
+			var links []copies.Server
+			for _, server := range servers {
+				links = append(links, &farLink{farServer: server, rtt: rtt})
+			}
+			set.Use(links)
+			l, err := NewLimiter(LimiterConfig{Store: burstStore{set, replicas}, Cache: NewBucketCache(smallCache)})
+			require.NoError(t, err)
+			fleet = append(fleet, l)
+		}
+		hit := func(i int) bool {
+			d, err := fleet[i%3].Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+			assert.NoError(t, err)
+			return d.Allowed
+		}
+		for i := range used {
+			require.True(t, hit(i))
+		}
+		var running sync.WaitGroup
+		defer running.Wait()
+		for i := range 60 {
+			after := time.Duration(rng.Int64N(int64(5 * time.Millisecond)))
+			running.Go(func() {
+				time.Sleep(after)
+				if hit(i) {
+					admitted.Add(1)
+				}
+			})
+		}
+	})
+	return int(admitted.Load())
+}
+
+// burstStore is a store on a Set, whose trips nothing befalls.
+type burstStore struct {
+	set      *copies.Set
+	replicas int
+}
+
+func (s burstStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	deadline, _ := ctx.Deadline()
+	return s.set.Start(ctx, time.Now(), deadline, named(counter), by, adds, expires, reads, values)()
+}
+
+func (s burstStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+	return s.set.TakeBack(ctx, named(counter), by, adds, landed)
+}
+
+func (s burstStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
+	return s.set.Delete(ctx, named(counter), buckets)
+}
+
+func (s burstStore) Replicas() int { return s.replicas }
+
+func (s burstStore) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
+	s.set.Owe(named(counter), by, adds, expires, landed)
+}
