@@ -144,6 +144,20 @@ func (s *site) addServer() {
 	}
 }
 
+// awaitMended waits until no process says any more that the server has lost something. It
+// has to have said so before: a server that is back is noticed in a moment.
+func (s *site) awaitMended(server int) {
+	s.t.Helper()
+	addr := s.servers[server].Addr
+	for _, lost := range []bool{true, false} {
+		for _, p := range s.processes {
+			require.Eventually(s.t, func() bool {
+				return (p.readiness(s.t)[addr] != "reachable") == lost
+			}, time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
+		}
+	}
+}
+
 // readiness returns what the process says of each server.
 func (p *process) readiness(t *testing.T) map[string]string {
 	t.Helper()

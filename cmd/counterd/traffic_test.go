@@ -143,6 +143,32 @@ func TestAnyOfThreeServersMayDie(t *testing.T) {
 	}
 }
 
+// Three servers, two copies: any one is killed under load, comes back empty and is
+// mended; then another one; then a fourth is added.
+func TestServersDieOneAfterTheOther(t *testing.T) {
+	leaktest.Check(t)
+	for first := range 3 {
+		t.Run(fmt.Sprint("server ", first), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: trafficTimeout, listed: true})
+			traffic := s.startTraffic(24)
+			traffic.more(500)
+			for _, victim := range []int{first, (first + 1) % 3} {
+				s.servers[victim].Stop()
+				traffic.more(500)
+				s.servers[victim].Restart()
+				traffic.more(500)
+				s.awaitMended(victim)
+				traffic.nothingLost()
+			}
+			s.addServer()
+			traffic.more(500)
+			traffic.end()
+			assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
+		})
+	}
+}
+
 // A server is added under load: of the copies of a counter at the most one is on it, so
 // the other has all, and the same holds.
 func TestAServerIsAdded(t *testing.T) {
