@@ -36,6 +36,7 @@ const (
 	countedAll   counted = "all"
 	countedTwice counted = "all; some of it may count twice"
 	countedOwed  counted = "all, once it can be made up for; some of it may count twice"
+	countedLate  counted = "all, when the other is back; some of it may count twice"
 	countedAfter counted = "what came since; what was before is gone"
 	countedLess  counted = "what was not evicted"
 )
@@ -63,6 +64,19 @@ func killAndRestart(s *site) {
 	kill(s)
 	restart(s)
 }
+
+// emptyThenFrozen leaves a copy that knows nothing alone.
+func emptyThenFrozen(s *site) {
+	killAndRestart(s)
+	for _, p := range s.processes {
+		require.Eventually(s.t, func() bool {
+			return strings.Contains(p.readiness(s.t)[s.servers[0].Addr], "reachable, empty since")
+		}, 20*time.Second, 10*time.Millisecond, "a process does not use the server that is back: %s", p.log)
+	}
+	s.servers[1].Pause()
+}
+
+func thawOther(s *site) { s.servers[1].Resume() }
 
 // cross cuts each of two processes off from another of two servers.
 func cross(s *site) {
@@ -100,7 +114,7 @@ func faults() []fault {
 		{test: "full", name: "it is full, and evicts", copies: 1, direct: true, small: true, strike: flood, lift: nothing, counted: countedLess},
 		{test: "latency", name: "latency below the timeout", copies: 1, strike: each(slow(siteTimeout/20, 0)), lift: each(heal), counted: countedAll},
 		{test: "latency-above", name: "latency above the timeout", copies: 1, strike: each(slow(siteTimeout, 0)), lift: each(heal), counted: countedAll},
-		{test: "jitter", name: "jitter around the timeout", copies: 1, strike: each(slow(0, siteTimeout*3/2)), again: nothing, lift: each(heal), undo: true, counted: countedAll},
+		{test: "jitter", name: "jitter around the timeout", copies: 1, strike: each(slow(0, siteTimeout*11/10)), again: nothing, lift: each(heal), undo: true, counted: countedAll},
 		{test: "half-open", name: "half-open connections: open, and what is sent gets lost", copies: 1, again: each(silence), lift: nothing, counted: countedAll},
 		{test: "resets", name: "resets of connections", copies: 1, again: each(reset), lift: nothing, counted: countedAll},
 		{test: "mute", name: "its answers do not arrive", copies: 1, strike: each(muteServer), lift: each(heal), counted: countedAll},
@@ -110,10 +124,11 @@ func faults() []fault {
 		{test: "frozen", name: "one stands still (`SIGSTOP`), and goes on", copies: 2, direct: true, strike: freeze, lift: thaw, counted: countedTwice},
 		{test: "full", name: "both are full, and evict", copies: 2, direct: true, small: true, strike: flood, lift: nothing, counted: countedLess},
 		{test: "latency-above", name: "latency above the timeout, before one", copies: 2, strike: each(slow(siteTimeout, 0)), lift: each(heal), counted: countedTwice},
-		{test: "jitter", name: "jitter around the timeout, before one", copies: 2, strike: each(slow(0, siteTimeout*3/2)), lift: each(heal), undo: true, counted: countedTwice},
+		{test: "jitter", name: "jitter around the timeout, before one", copies: 2, strike: each(slow(0, siteTimeout*11/10)), lift: each(heal), undo: true, counted: countedTwice},
 		{test: "half-open", name: "half-open connections to one", copies: 2, strike: each(silence), lift: nothing, counted: countedTwice},
 		{test: "resets", name: "resets of connections to one", copies: 2, strike: each(reset), lift: nothing, counted: countedTwice},
 		{test: "partition", name: "partition of one process from one", copies: 2, strike: first(partition), lift: first(heal), counted: countedTwice},
+		{test: "one-after-the-other", name: "one comes back empty, and then, before it is mended, the other stands still", copies: 2, direct: true, strike: emptyThenFrozen, lift: thawOther, counted: countedLate},
 		{test: "partition-crossed", name: "partition of each of two processes from another", copies: 2, strike: cross, lift: uncross, counted: countedOwed},
 		{test: "partition-of-all", name: "partition of all processes from one", copies: 2, strike: each(partition), lift: each(heal), counted: countedTwice},
 	}
@@ -192,7 +207,7 @@ func (f fault) under(s *site) []seen {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 			var both seen
 			for i, seen := range s.load(3) {
 				all[i].hits |= seen.hits
@@ -220,7 +235,7 @@ func (f fault) compare(s *site, name counterName, before, during, back oracle.Ta
 	told := s.tallies()[name]
 	least, most := told.Acknowledged, told.Acknowledged+told.Unknown
 	switch f.counted {
-	case countedTwice, countedOwed:
+	case countedTwice, countedOwed, countedLate:
 		most += back.Acknowledged - before.Acknowledged
 	case countedAfter:
 		least = told.Sub(back).Acknowledged
@@ -266,6 +281,8 @@ func (f fault) row(all []seen) string {
 	switch f.counted {
 	case countedAfter, countedLess:
 		limits = "begin again with what is counted"
+	case countedLate:
+		limits = "begin again, until the other is back"
 	case countedOwed:
 		limits = "hold on each side by itself, until it ends"
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,8 @@ type site struct {
 	processes []*process
 	clients   []*client.Client
 	ways      [][]*memcachedtest.Proxy // of each process, to each server; nil where there are none
-	list      string                   // the file that names the servers, where there is one
+	timeout   time.Duration
+	list      string // the file that names the servers, where there is one
 
 	mu       sync.Mutex
 	counters map[counterName]*oracle.Counter
@@ -66,14 +68,15 @@ type counterName struct{ event, user string }
 // siteConfig says what a site is of.
 type siteConfig struct {
 	servers, copies, processes int
-	proxies                    bool // between each process and each server
-	small                      bool // the servers evict
-	listed                     bool // a file names them, which may change
+	proxies                    bool          // between each process and each server
+	small                      bool          // the servers evict
+	listed                     bool          // a file names them, which may change
+	timeout                    time.Duration // 0: siteTimeout
 }
 
 func newSite(t *testing.T, config siteConfig) *site {
 	t.Helper()
-	s := &site{t: t, counters: map[counterName]*oracle.Counter{}, slowest: map[string]time.Duration{}}
+	s := &site{t: t, timeout: cmp.Or(config.timeout, siteTimeout), counters: map[counterName]*oracle.Counter{}, slowest: map[string]time.Duration{}}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte(siteRules), 0o600))
 	start := func(tb testing.TB) *memcachedtest.Server { return memcachedtest.Start(tb) }
@@ -95,7 +98,7 @@ func newSite(t *testing.T, config siteConfig) *site {
 			}
 		}
 		s.ways = append(s.ways, ways)
-		p := startProcess(t, append(s.whereServersAre(ways), "-rules", rules, "-replicas", fmt.Sprint(config.copies), "-timeout", siteTimeout.String())...)
+		p := startProcess(t, append(s.whereServersAre(ways), "-rules", rules, "-replicas", fmt.Sprint(config.copies), "-timeout", s.timeout.String(), "-grace", (2*s.timeout).String())...)
 		s.processes = append(s.processes, p)
 		s.clients = append(s.clients, p.client(t))
 	}
@@ -138,6 +141,20 @@ func (s *site) addServer() {
 		require.Eventually(s.t, func() bool {
 			return strings.HasPrefix(p.readiness(s.t)[server.Addr], "reachable")
 		}, 20*time.Second, 20*time.Millisecond, "a process does not use the server that was added: %s", p.log)
+	}
+}
+
+// awaitMended waits until no process says any more that the server has lost something. It
+// has to have said so before: a server that is back is noticed in a moment.
+func (s *site) awaitMended(server int) {
+	s.t.Helper()
+	addr := s.servers[server].Addr
+	for _, lost := range []bool{true, false} {
+		for _, p := range s.processes {
+			require.Eventually(s.t, func() bool {
+				return (p.readiness(s.t)[addr] != "reachable") == lost
+			}, time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
+		}
 	}
 }
 
@@ -340,6 +357,6 @@ func (s *site) inTime(hit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	assert.Less(s.t, s.slowest["hit"], hit+siteSlack, "the slowest hit")
-	assert.Less(s.t, s.slowest["increment"], 2*siteTimeout+siteSlack, "the slowest increment")
+	assert.Less(s.t, s.slowest["increment"], 2*s.timeout+siteSlack, "the slowest increment")
 	s.t.Logf("slowest: %v", s.slowest)
 }

@@ -54,14 +54,24 @@ func (k *killer) kill(ctx context.Context) error {
 	return nil
 }
 
-// next returns the server to kill. What a server that came back empty lacks nobody
-// gives back to it yet, so it is the same one every time.
-func (k *killer) next() int { return k.victim }
+// next returns the server to kill: any of them, since the last one has been mended.
+func (k *killer) next() int { return k.rng.IntN(servers) }
 
-// awaitMended waits until the server that came back is in use in all processes.
+// awaitMended waits until no process says any more that a server has lost something.
 func (k *killer) awaitMended(ctx context.Context) error {
 	for _, process := range k.stage.processes {
-		if err := until(ctx, time.Minute, func() error { return ready(process.Addr) }); err != nil {
+		noticed := func() error {
+			if whole(process.Addr) == nil {
+				return fmt.Errorf("that server %d came back empty is not noticed", k.victim)
+			}
+			return nil
+		}
+		if err := until(ctx, time.Minute, noticed); err != nil {
+			return err
+		}
+	}
+	for _, process := range k.stage.processes {
+		if err := until(ctx, 2*time.Minute, func() error { return whole(process.Addr) }); err != nil {
 			return err
 		}
 	}

@@ -111,6 +111,18 @@ func ready(addr string) error {
 	return nil
 }
 
+// whole returns nil where all servers are there, and have all that they had.
+func whole(addr string) error {
+	answer, err := ask(addr, "/readyz")
+	if err != nil {
+		return err
+	}
+	if strings.Count(answer, `:"reachable"`) < servers {
+		return fmt.Errorf("not all servers are whole: %s", answer)
+	}
+	return nil
+}
+
 // restart starts a server again that was killed: empty, where it was.
 func (s *stage) restart(ctx context.Context, i int) error {
 	server, err := child.StartAt(ctx, s.memcached, s.servers[i].Addr)
