@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -232,7 +234,11 @@ func (m *Mender) run(ctx context.Context) {
 			retry = min(2*retry, lastRetry)
 			retryAt = time.Now().Add(retry)
 		default:
-			m.mendAll(ctx, m.takeDiffering)
+			differing := m.differing()
+			if len(differing) == 0 || m.rest(ctx, m.pause) != nil {
+				continue
+			}
+			m.mendAll(ctx, slices.Values(differing))
 		}
 	}
 }
@@ -296,11 +302,11 @@ func (m *Mender) startAgain() bool {
 
 // mendAll mends counters, many at a time, and returns how many there were when it is done
 // with them.
-func (m *Mender) mendAll(ctx context.Context, counters func(yield func(known) bool)) (n int) {
+func (m *Mender) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) {
 	var mending sync.WaitGroup
-	counters(func(k known) bool {
+	for k := range counters {
 		if m.room.Acquire(ctx, leastEntries) != nil {
-			return false
+			break // it is closed
 		}
 		n++
 		mending.Go(func() {
@@ -309,8 +315,7 @@ func (m *Mender) mendAll(ctx context.Context, counters func(yield func(known) bo
 				m.toWalk.Add(-1)
 			}
 		})
-		return true
-	})
+	}
 	mending.Wait()
 	return n
 }
@@ -408,14 +413,15 @@ func (m *Mender) takeFresh(yield func(known) bool) {
 	}
 }
 
-// takeDiffering yields the counters that this process knows of those whose copies were
-// seen to differ, unless they are left alone.
-func (m *Mender) takeDiffering(yield func(known) bool) {
+// differing returns the counters that this process knows of those whose copies were seen
+// to differ, unless they are left alone.
+func (m *Mender) differing() (counters []known) {
 	for _, id := range m.store.Differing() {
-		if k, found := m.counted.find(id); found && m.isDue(id) && !yield(k) {
-			return
+		if k, found := m.counted.find(id); found && m.isDue(id) {
+			counters = append(counters, k)
 		}
 	}
+	return counters
 }
 
 // isDue reports whether a counter whose copies differ is to be looked at now.

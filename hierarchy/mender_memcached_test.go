@@ -1,0 +1,254 @@
+package hierarchy_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// gappedFleet is a fleet that is told when a server has missed something.
+type gappedFleet struct {
+	*memcache.Fleet
+	gaps atomic.Uint64
+}
+
+func (f *gappedFleet) Gaps() uint64 { return f.Fleet.Gaps() + f.gaps.Load() }
+
+// survivor is one process with counters that have two copies, under load, and an oracle
+// of what was acknowledged.
+type survivor struct {
+	servers  []*memcachedtest.Server
+	fleet    *gappedFleet
+	mender   *hierarchy.Mender
+	mended   chan uint64
+	counters *hierarchy.Counters
+	limiter  *hierarchy.Limiter
+	event    *events.Event
+
+	mu      sync.Mutex
+	acked   map[string]map[int64]int64 // by user and second
+	unknown map[string]int64           // that may have been counted
+	stop    chan struct{}
+	load    sync.WaitGroup
+}
+
+func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivor {
+	t.Helper()
+	s := &survivor{mended: make(chan uint64, 64), acked: map[string]map[int64]int64{}, unknown: map[string]int64{}, stop: make(chan struct{})}
+	var names []string
+	for range servers {
+		server := memcachedtest.Start(t)
+		s.servers = append(s.servers, server)
+		names = append(names, server.Addr)
+	}
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: names, Replicas: 2, Protocol: protocol, Timeout: time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
+	s.fleet = &gappedFleet{Fleet: fleet}
+	s.mender, err = hierarchy.NewMender(hierarchy.MenderConfig{
+		Store: s.fleet, MaxBytes: 1 << 20,
+		Mended:   func(gaps uint64) { s.mended <- gaps },
+		Finished: func(walk hierarchy.Walk) { t.Logf("%+v", walk) },
+	})
+	require.NoError(t, err)
+	t.Cleanup(s.mender.Close)
+	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Mender: s.mender})
+	s.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: s.fleet, Mender: s.mender, Timeout: time.Second})
+	require.NoError(t, err)
+	s.event = &events.Event{Name: "e", Rules: []events.Rule{{Per: []string{"user"}, OnError: events.OnErrorDeny, Limits: []events.Limit{
+		{N: 20, Window: time.Second, Name: "20/s"}, {N: 1 << 40, Window: 24 * time.Hour, Name: "d"},
+	}}}}
+	return s
+}
+
+func (s *survivor) counter(t *testing.T, user string) events.Counter {
+	counter, err := s.event.Counter(events.Features{"user": user})
+	assert.NoError(t, err)
+	return counter
+}
+
+func (s *survivor) count(user string, second int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.acked[user] == nil {
+		s.acked[user] = map[int64]int64{}
+	}
+	s.acked[user][second]++
+}
+
+func (s *survivor) doubt(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unknown[user]++
+}
+
+// remember increments counters at moments of the last hours.
+func (s *survivor) remember(t *testing.T, users int) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 20 * users {
+		user, at := fmt.Sprint(rng.IntN(users)), time.Now().Add(-time.Duration(rng.Int64N(int64(20*time.Hour))))
+		second, err := s.counters.Increment(t.Context(), 1, at, s.counter(t, user))
+		require.NoError(t, err)
+		s.count(user, second.Unix())
+	}
+}
+
+// loadPause is between two calls of one caller.
+const loadPause = time.Millisecond
+
+// increment increments a counter of one of the users, over and over.
+func (s *survivor) increment(t *testing.T, users int) {
+	s.load.Go(func() {
+		for rng := rand.New(rand.NewPCG(1, uint64(users))); ; {
+			select {
+			case <-s.stop:
+				return
+			case <-time.After(loadPause):
+			}
+			user := fmt.Sprint(rng.IntN(users))
+			second, err := s.counters.Increment(context.Background(), 1, time.Time{}, s.counter(t, user))
+			if err != nil {
+				s.doubt(user)
+				continue
+			}
+			s.count(user, second.Unix())
+		}
+	})
+}
+
+// hit hits, with many denials.
+func (s *survivor) hit(t *testing.T, users int) {
+	s.load.Go(func() {
+		for rng := rand.New(rand.NewPCG(2, uint64(users))); ; {
+			select {
+			case <-s.stop:
+				return
+			case <-time.After(loadPause):
+			}
+			user := fmt.Sprint(rng.IntN(users))
+			d, err := s.limiter.Hit(context.Background(), hierarchy.Hit{Event: s.event, Features: events.Features{"user": user}, Cost: 1})
+			assert.NoError(t, err)
+			switch {
+			case d.Unavailable || err != nil:
+				s.doubt(user)
+			case d.Allowed:
+				s.count(user, d.At.Unix())
+			}
+		}
+	})
+}
+
+// loseOne kills a server, lets it return empty, and waits until it is mended.
+func (s *survivor) loseOne(t *testing.T) {
+	t.Helper()
+	s.servers[0].Stop()
+	time.Sleep(300 * time.Millisecond) // under load
+	s.servers[0].Restart()
+	gaps := s.fleet.gaps.Add(1)
+	for deadline := time.After(3 * time.Minute); ; {
+		select {
+		case mended := <-s.mended:
+			if mended >= gaps {
+				return
+			}
+		case <-deadline:
+			require.Fail(t, "not mended", "%+v", s.mender.State())
+		}
+	}
+}
+
+// judge counts what is left.
+func (s *survivor) judge(t *testing.T) {
+	t.Helper()
+	var total, above, unknown int64
+	for user, seconds := range s.acked {
+		counter, sum := s.counter(t, user), int64(0)
+		for _, n := range seconds {
+			sum += n
+		}
+		count, err := s.counters.Count(t.Context(), counter, 24*time.Hour, time.Time{})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, count.Count, sum, "of user %s", user)
+		total += sum
+		above += count.Count - sum
+		unknown += s.unknown[user]
+		for level, unit := range map[hierarchy.Level]int64{hierarchy.Second: 1, hierarchy.Minute: 60, hierarchy.Hour: 3600} {
+			from := time.Now().Add(-time.Hour)
+			if level == hierarchy.Hour {
+				from = time.Time{}
+			}
+			points, err := s.counters.History(t.Context(), counter, level, from, time.Time{})
+			require.NoError(t, err)
+			for _, point := range points {
+				want := int64(0)
+				for second, n := range seconds {
+					if second >= point.Bucket.First() && second < point.Bucket.First()+unit {
+						want += n
+					}
+				}
+				assert.GreaterOrEqual(t, point.Count, want, "user %s, %v", user, point.Bucket)
+			}
+		}
+	}
+	state := s.mender.State()
+	t.Logf("%d acknowledged, %d more counted, %d of unknown outcome; %+v", total, above, unknown, state)
+	assert.Positive(t, state.Raised)
+	assert.LessOrEqual(t, above, unknown+total/20+50, "what is counted twice is little")
+}
+
+// A server dies under load, comes back empty and is mended; then another dies: nothing
+// that was acknowledged is lost.
+func TestASecondServerMayDieWhenTheFirstIsMended(t *testing.T) {
+	for _, servers := range []int{2, 3} {
+		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+			t.Run(fmt.Sprintf("%d servers, %s", servers, protocol), func(t *testing.T) {
+				t.Parallel()
+				s := newSurvivor(t, servers, protocol)
+				s.remember(t, 20)
+				s.increment(t, 20)
+				s.hit(t, 5)
+				s.hit(t, 5)
+				time.Sleep(time.Second) // of load
+				s.loseOne(t)
+				s.servers[1].Stop()
+				time.Sleep(300 * time.Millisecond)
+				close(s.stop)
+				s.load.Wait()
+				s.judge(t)
+			})
+		}
+	}
+}
+
+// The same with a counter that is never quiet.
+func TestABusyCounterIsMended(t *testing.T) {
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			t.Parallel()
+			s := newSurvivor(t, 2, protocol)
+			for range 8 {
+				s.increment(t, 1)
+			}
+			s.hit(t, 1)
+			time.Sleep(time.Second)
+			s.loseOne(t)
+			s.servers[1].Stop()
+			time.Sleep(300 * time.Millisecond)
+			close(s.stop)
+			s.load.Wait()
+			s.judge(t)
+		})
+	}
+}

@@ -1,0 +1,433 @@
+package hierarchy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// memoryCopies is a store of two copies in memory, each a map by counter and bucket.
+type memoryCopies struct {
+	mu        sync.Mutex
+	copies    [2]map[string]map[uint64]copyItem
+	versions  uint64
+	gaps      uint64
+	differing []string
+	fails     error
+	alone     bool // one copy is down
+	looked    map[string]int
+	deleted   int
+	onRaise   func(counter string)
+	onLook    func(counter string)
+}
+
+func newMemoryCopies() *memoryCopies {
+	return &memoryCopies{copies: [2]map[string]map[uint64]copyItem{{}, {}}, looked: map[string]int{}}
+}
+
+// put has a copy hold buckets of one event in that second.
+func (s *memoryCopies) put(at int, counter events.Counter, second, value int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := counter.ID()
+	if s.copies[at][id] == nil {
+		s.copies[at][id] = map[uint64]copyItem{}
+	}
+	for bucket := range BucketsOf(counter, second) {
+		s.versions++
+		item := s.copies[at][id][bucket.ID()]
+		s.copies[at][id][bucket.ID()] = copyItem{item.value + value, bucket.Expires(retention(counter), DefaultGrace), s.versions}
+	}
+}
+
+func (s *memoryCopies) values(at int, counter events.Counter) map[uint64]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	values := map[uint64]int64{}
+	for bucket, item := range s.copies[at][counter.ID()] {
+		values[bucket] = item.value
+	}
+	return values
+}
+
+// change changes the store under its lock.
+func (s *memoryCopies) change(how func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	how()
+}
+
+func (s *memoryCopies) Copies(string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alone {
+		return []string{"0"}
+	}
+	return []string{"0", "1"}
+}
+
+func (s *memoryCopies) Look(_ context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looked[counter]++
+	if s.onLook != nil {
+		s.onLook(counter)
+	}
+	for i, bucket := range buckets {
+		item := s.copies[copyNamed(server)][counter][bucket]
+		values[i], versions[i] = item.value, item.version
+	}
+	return s.fails
+}
+
+func (s *memoryCopies) Raise(_ context.Context, counter, server string, bucket, version uint64, value, expires int64) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items := s.copies[copyNamed(server)]
+	if items[counter][bucket].version != version {
+		return false, nil
+	}
+	if items[counter] == nil {
+		items[counter] = map[uint64]copyItem{}
+	}
+	s.versions++
+	items[counter][bucket] = copyItem{value, expires, s.versions}
+	if s.onRaise != nil {
+		s.onRaise(counter)
+	}
+	return true, nil
+}
+
+func (s *memoryCopies) Delete(_ context.Context, counter string, buckets []uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, bucket := range buckets {
+		s.deleted++
+		delete(s.copies[0][counter], bucket)
+		delete(s.copies[1][counter], bucket)
+	}
+	return nil
+}
+
+func (s *memoryCopies) Gaps() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gaps
+}
+
+func (s *memoryCopies) Differing() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	differing := s.differing
+	s.differing = nil
+	return differing
+}
+
+func (s *memoryCopies) Owe(string, int64, []uint64, []int64, int) {}
+
+func (s *memoryCopies) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
+	return 0, nil
+}
+
+func (s *memoryCopies) TakeBack(context.Context, string, int64, []uint64, int) error { return nil }
+
+func counterOf(user string) events.Counter {
+	event := &events.Event{Name: "e"}
+	counter, err := event.Counter(events.Features{"user": user})
+	if err != nil {
+		panic(err)
+	}
+	return counter
+}
+
+// withMender runs a test on a mender in fake time.
+func withMender(t *testing.T, test func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store, told := newMemoryCopies(), &menderTold{}
+		m, err := NewMender(MenderConfig{
+			Store: store, MaxBytes: 1 << 19, Report: told.report,
+			Mended:   func(gaps uint64) { told.change(func() { told.mended = append(told.mended, gaps) }) },
+			Finished: func(walk Walk) { told.change(func() { told.walks = append(told.walks, walk) }) },
+		})
+		require.NoError(t, err)
+		defer m.Close()
+		test(t, store, m, told)
+	})
+}
+
+// menderTold is what a mender has told.
+type menderTold struct {
+	mu     sync.Mutex
+	mended []uint64
+	walks  []Walk
+	faults []error
+}
+
+func (told *menderTold) change(how func()) {
+	told.mu.Lock()
+	defer told.mu.Unlock()
+	how()
+}
+
+func (told *menderTold) report(err error) {
+	told.change(func() { told.faults = append(told.faults, err) })
+}
+
+func TestAnEmptyCopyIsMended(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		now := time.Now().Unix()
+		for i := range 300 {
+			c := counterOf(fmt.Sprint(i))
+			m.Note(c)
+			store.put(0, c, now-int64(i)*250, 3)
+			store.put(0, c, now-int64(i), 4)
+		}
+		time.Sleep(time.Minute)
+		require.Empty(t, told.walks, "there was no reason")
+		store.change(func() { store.gaps = 7 })
+		time.Sleep(time.Minute)
+		for i := range 300 {
+			c := counterOf(fmt.Sprint(i))
+			require.Equal(t, store.values(0, c), store.values(1, c))
+		}
+		require.Equal(t, []uint64{7}, told.mended)
+		require.Len(t, told.walks, 1)
+		require.Equal(t, 300, told.walks[0].Counters)
+		require.Equal(t, MenderState{Known: 300, Raised: int64(told.walks[0].Raised), Walked: 7}, m.State())
+		require.Empty(t, told.faults)
+		store.change(func() {
+			for id, items := range store.copies[1] {
+				for bucket, item := range items {
+					require.Equal(t, store.copies[0][id][bucket].expires, item.expires, "it lives as long")
+				}
+			}
+		})
+	})
+}
+
+// Where each copy has missed other events the parents are made good from the children.
+func TestCopiesThatMissedDifferentEvents(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		c, now := counterOf("a"), time.Now().Unix()
+		m.Note(c)
+		store.put(0, c, now-100, 3)
+		store.put(1, c, now-7200, 5)
+		store.change(func() { store.gaps++ })
+		time.Sleep(time.Minute)
+		want := newMemoryCopies()
+		want.put(0, c, now-100, 3)
+		want.put(0, c, now-7200, 5)
+		require.Equal(t, want.values(0, c), store.values(0, c))
+		require.Equal(t, want.values(0, c), store.values(1, c))
+		require.Equal(t, []uint64{1}, told.mended)
+	})
+}
+
+func TestACounterOfMinutes(t *testing.T) {
+	for _, precision := range []events.Precision{events.Minute, events.Hour} {
+		for _, retention := range []time.Duration{time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
+			withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+				c, now := counterOf("a"), time.Now().Unix()
+				c.Precision, c.Retention = precision, retention
+				m.Note(c)
+				for back := int64(0); back < int64(retention/time.Second); back += int64(retention/time.Second) / 7 {
+					store.put(0, c, now-back, 3)
+				}
+				store.change(func() { store.gaps++ })
+				time.Sleep(time.Minute)
+				require.Equal(t, store.values(0, c), store.values(1, c))
+				require.Equal(t, []uint64{1}, told.mended)
+			})
+		}
+	}
+}
+
+func TestACounterWithManyBuckets(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, _ *menderTold) {
+		c, now := counterOf("a"), time.Now().Unix()
+		c.Retention = 72 * time.Hour
+		m.Note(c)
+		for second := range int64(120_000) { // more than are mended at once
+			store.put(0, c, now-second*2, 1)
+		}
+		store.change(func() { store.gaps++ })
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, store.values(0, c), store.values(1, c))
+		require.Equal(t, uint64(1), m.State().Walked)
+	})
+}
+
+// What cannot be mended is tried again, and not said to be mended before.
+func TestWhatCannotBeMendedIsTriedAgain(t *testing.T) {
+	for name, change := range map[string]func(s *memoryCopies, broken bool){
+		"a store that fails": func(s *memoryCopies, broken bool) {
+			s.fails = nil
+			if broken {
+				s.fails = errors.New("no")
+			}
+		},
+		"a copy that is down": func(s *memoryCopies, broken bool) { s.alone = broken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+				c := counterOf("a")
+				m.Note(c)
+				store.put(0, c, time.Now().Unix(), 3)
+				store.change(func() { store.gaps++; change(store, true) })
+				time.Sleep(30 * time.Second)
+				require.Empty(t, told.mended)
+				require.Equal(t, 1, m.State().Failed)
+				require.ErrorIs(t, told.faults[0], ErrStore)
+				require.Greater(t, len(told.faults), 1, "it was tried again")
+				store.change(func() { change(store, false) })
+				time.Sleep(2 * time.Minute)
+				require.Equal(t, store.values(0, c), store.values(1, c))
+				require.Equal(t, []uint64{1}, told.mended)
+				require.Zero(t, m.State().Failed)
+			})
+		})
+	}
+}
+
+// A counter that is noted for the first time while all are walked is walked too.
+func TestACounterThatComesDuringTheWalk(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		a, b := counterOf("a"), counterOf("b")
+		m.Note(a)
+		store.put(0, a, time.Now().Unix(), 3)
+		store.put(0, b, time.Now().Unix(), 3)
+		store.onLook = func(string) {
+			store.onLook = nil
+			m.Note(b)
+		}
+		store.change(func() { store.gaps++ })
+		time.Sleep(time.Minute)
+		require.Equal(t, store.values(0, b), store.values(1, b))
+		require.Equal(t, 2, told.walks[0].Counters)
+	})
+}
+
+// A counter whose copies were seen to differ is mended; one that is not known is not,
+// and one on which there was nothing to do is left alone for longer and longer.
+func TestCountersThatDiffer(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		a, b := counterOf("a"), counterOf("b")
+		m.Note(a)
+		store.put(0, a, time.Now().Unix(), 3)
+		store.put(0, b, time.Now().Unix(), 3)
+		seen := func() { store.change(func() { store.differing = []string{a.ID(), b.ID()} }) }
+		seen()
+		time.Sleep(30 * time.Second)
+		require.Equal(t, store.values(0, a), store.values(1, a))
+		require.Empty(t, store.values(1, b))
+		require.Empty(t, told.walks)
+		looked := func() (n int) {
+			store.change(func() { n = store.looked[a.ID()] })
+			return n
+		}
+		before := looked()
+		for range 600 {
+			seen()
+			time.Sleep(time.Second)
+		}
+		perMending := before // more than one takes that raises nothing
+		require.Less(t, looked()-before, 8*perMending)
+	})
+}
+
+// A reset that comes while a bucket is created is not undone.
+func TestAResetMeetsTheMender(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		c := counterOf("a")
+		m.Note(c)
+		store.put(0, c, time.Now().Unix(), 3)
+		store.onRaise = func(counter string) { // the reset has just deleted here
+			clear(store.copies[0][counter])
+		}
+		store.change(func() { store.gaps++ })
+		time.Sleep(time.Minute)
+		require.Empty(t, store.values(1, c))
+		require.Positive(t, store.deleted)
+	})
+}
+
+// That the source has come back empty meanwhile is no reset.
+func TestALostSourceIsNoReset(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		c := counterOf("a")
+		m.Note(c)
+		store.put(0, c, time.Now().Unix(), 3)
+		before := store.values(0, c)
+		store.onRaise = func(counter string) {
+			store.onRaise = nil
+			clear(store.copies[0][counter])
+			store.gaps++
+		}
+		store.change(func() { store.gaps++ })
+		time.Sleep(time.Minute)
+		require.Zero(t, store.deleted)
+		require.NotEmpty(t, before)
+		require.NotEmpty(t, store.values(1, c))
+	})
+}
+
+func TestTheListOfCounters(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	list := newCensus(1<<19, func() time.Time { return now })
+	note := func(user string, retention time.Duration, precision events.Precision) bool {
+		c := counterOf(user)
+		c.Retention, c.Precision = retention, precision
+		return list.note(c.ID(), c, now)
+	}
+	require.True(t, note("a", time.Hour, events.Minute))
+	require.False(t, note("a", time.Hour, events.Minute))
+	require.False(t, note("a", 48*time.Hour, events.Second), "it is kept otherwise, but known")
+	require.False(t, note("a", time.Minute, events.Second))
+	k, found := list.find(counterOf("a").ID())
+	require.True(t, found)
+	require.Equal(t, known{counterOf("a").ID(), Second, Day, 48 * time.Hour}, k, "the most of what it may be")
+	now = now.Add(48*time.Hour + 20*time.Hour)
+	require.Equal(t, 1, list.len())
+	require.False(t, note("a", time.Minute, events.Second), "used again")
+	now = now.Add(48*time.Hour + 26*time.Hour)
+	_, found = list.find(counterOf("a").ID())
+	require.False(t, found, "nothing of it is left")
+	require.False(t, list.overflowed())
+	for i := range 20_000 {
+		note(fmt.Sprint(i), time.Hour, events.Second)
+	}
+	require.True(t, list.overflowed())
+	n := 0
+	for range list.all {
+		n++
+	}
+	require.Less(t, n, 20_000)
+	require.Greater(t, n, 1000)
+}
+
+func TestNotingAKnownCounterCostsLittle(t *testing.T) {
+	list, c, now := newCensus(1<<19, time.Now), counterOf("a"), time.Now()
+	id := c.ID()
+	list.note(id, c, now)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(id, c, now) }))
+	var none *Mender
+	none.Note(c)
+	none.Close()
+}
+
+func TestMenderConfigs(t *testing.T) {
+	for _, config := range []MenderConfig{{}, {Store: newMemoryCopies(), Timeout: -1}, {Store: newMemoryCopies(), Rate: -1}, {Store: newMemoryCopies(), MaxBytes: -1}} {
+		_, err := NewMender(config)
+		require.Error(t, err)
+	}
+}
