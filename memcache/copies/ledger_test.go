@@ -130,14 +130,14 @@ func TestPaymentsAreRepeatedLessAndLessOften(t *testing.T) {
 func TestDebtsAreForgiven(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
-		down := owing(t, s, c, 3)
+		owing(t, s, c, 3)
 		require.NoError(t, hit(s, counter(2), 1).err)
 		s.debts.forgive(c.Hash, []uint64{99})
 		before, _ := s.Owed()
 		require.NoError(t, s.Delete(t.Context(), c, someAdds[1:2]))
 		requireOwed(t, s, before-1)
 
-		down = owing(t, s, c, 3)
+		down := owing(t, s, c, 3)
 		down.set(func(f *fakeServer) { f.down, f.stalled = false, true })
 		time.Sleep(payEvery)
 		synctest.Wait()
