@@ -133,7 +133,7 @@ func TestBurstsWithCopies(t *testing.T) {
 }
 
 // burstOnCopies has 60 callers in three processes hit within a few milliseconds when so
-// much is used already, and returns how many are admitted.
+// much of 10 is used already, and returns how many are admitted.
 func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
 	var admitted atomic.Int64
 	synctest.Test(t, func(t *testing.T) {
@@ -166,7 +166,6 @@ func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Dur
 			require.True(t, hit(i))
 		}
 		var running sync.WaitGroup
-		defer running.Wait()
 		for i := range 60 {
 			after := time.Duration(rng.Int64N(int64(5 * time.Millisecond)))
 			running.Go(func() {
@@ -176,6 +175,11 @@ func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Dur
 				}
 			})
 		}
+		running.Wait()
+		for i := range 10 - used - int(admitted.Load()) {
+			assert.True(t, hit(i), "nothing is left in the way after the burst")
+		}
+		assert.False(t, hit(0))
 	})
 	return int(admitted.Load())
 }

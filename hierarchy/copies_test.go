@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -239,6 +240,8 @@ func (s *coarsePayment) Start(ctx context.Context, deadline time.Time, counter c
 // Outside the promise, each case that docs/failure.md names: there windows do hold more
 // than they may, and the simulation finds it.
 func TestOutsideThePromiseOfCopies(t *testing.T) {
+	page, err := os.ReadFile("../docs/failure.md")
+	require.NoError(t, err)
 	for name, outside := range map[string]func(*simCopies){
 		"each process reaches another copy only": func(c *simCopies) {
 			c.replicas, c.handover, c.nobody, c.weather, c.processes = 2, false, true, 0, 2
@@ -312,6 +315,7 @@ func TestOutsideThePromiseOfCopies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			assert.Contains(t, string(page), "| "+name+" |")
 			o := simulate(t, 0, 8000, sabotage{copies: outside}, true)
 			assert.Positive(t, o.broken, "not found in %d seeds: is it outside the promise?", o.seeds)
 			t.Logf("outside the promise: %s: over-admits, found in the %dth seed: %s", name, o.seeds, o.first)
