@@ -30,6 +30,8 @@ type memoryCopies struct {
 	onLook    func(counter string)
 }
 
+func (s *memoryCopies) Replicas() int { return 2 }
+
 func newMemoryCopies() *memoryCopies {
 	return &memoryCopies{copies: [2]map[string]map[uint64]copyItem{{}, {}}, looked: map[string]int{}}
 }
@@ -140,7 +142,7 @@ func (s *memoryCopies) Trip(context.Context, string, int64, []uint64, []int64, [
 
 func (s *memoryCopies) TakeBack(context.Context, string, int64, []uint64, int) error { return nil }
 
-func counterOf(user string) events.Counter {
+func mendedCounter(user string) events.Counter {
 	event := &events.Event{Name: "e"}
 	counter, err := event.Counter(events.Features{"user": user})
 	if err != nil {
@@ -187,7 +189,7 @@ func TestAnEmptyCopyIsMended(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
 		now := time.Now().Unix()
 		for i := range 300 {
-			c := counterOf(fmt.Sprint(i))
+			c := mendedCounter(fmt.Sprint(i))
 			m.Note(c)
 			store.put(0, c, now-int64(i)*250, 3)
 			store.put(0, c, now-int64(i), 4)
@@ -197,7 +199,7 @@ func TestAnEmptyCopyIsMended(t *testing.T) {
 		store.change(func() { store.gaps = 7 })
 		time.Sleep(time.Minute)
 		for i := range 300 {
-			c := counterOf(fmt.Sprint(i))
+			c := mendedCounter(fmt.Sprint(i))
 			require.Equal(t, store.values(0, c), store.values(1, c))
 		}
 		require.Equal(t, []uint64{7}, told.mended)
@@ -218,7 +220,7 @@ func TestAnEmptyCopyIsMended(t *testing.T) {
 // Where each copy has missed other events the parents are made good from the children.
 func TestCopiesThatMissedDifferentEvents(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-		c, now := counterOf("a"), time.Now().Unix()
+		c, now := mendedCounter("a"), time.Now().Unix()
 		m.Note(c)
 		store.put(0, c, now-100, 3)
 		store.put(1, c, now-7200, 5)
@@ -237,7 +239,7 @@ func TestACounterOfMinutes(t *testing.T) {
 	for _, precision := range []events.Precision{events.Minute, events.Hour} {
 		for _, retention := range []time.Duration{time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
 			withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-				c, now := counterOf("a"), time.Now().Unix()
+				c, now := mendedCounter("a"), time.Now().Unix()
 				c.Precision, c.Retention = precision, retention
 				m.Note(c)
 				for back := int64(0); back < int64(retention/time.Second); back += int64(retention/time.Second) / 7 {
@@ -254,7 +256,7 @@ func TestACounterOfMinutes(t *testing.T) {
 
 func TestACounterWithManyBuckets(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, _ *menderTold) {
-		c, now := counterOf("a"), time.Now().Unix()
+		c, now := mendedCounter("a"), time.Now().Unix()
 		c.Retention = 72 * time.Hour
 		m.Note(c)
 		for second := range int64(120_000) { // more than are mended at once
@@ -280,7 +282,7 @@ func TestWhatCannotBeMendedIsTriedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-				c := counterOf("a")
+				c := mendedCounter("a")
 				m.Note(c)
 				store.put(0, c, time.Now().Unix(), 3)
 				store.change(func() { store.gaps++; change(store, true) })
@@ -302,7 +304,7 @@ func TestWhatCannotBeMendedIsTriedAgain(t *testing.T) {
 // A counter that is noted for the first time while all are walked is walked too.
 func TestACounterThatComesDuringTheWalk(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-		a, b := counterOf("a"), counterOf("b")
+		a, b := mendedCounter("a"), mendedCounter("b")
 		m.Note(a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
@@ -321,7 +323,7 @@ func TestACounterThatComesDuringTheWalk(t *testing.T) {
 // and one on which there was nothing to do is left alone for longer and longer.
 func TestCountersThatDiffer(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-		a, b := counterOf("a"), counterOf("b")
+		a, b := mendedCounter("a"), mendedCounter("b")
 		m.Note(a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
@@ -348,7 +350,7 @@ func TestCountersThatDiffer(t *testing.T) {
 // A reset that comes while a bucket is created is not undone.
 func TestAResetMeetsTheMender(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-		c := counterOf("a")
+		c := mendedCounter("a")
 		m.Note(c)
 		store.put(0, c, time.Now().Unix(), 3)
 		store.onRaise = func(counter string) { // the reset has just deleted here
@@ -364,7 +366,7 @@ func TestAResetMeetsTheMender(t *testing.T) {
 // That the source has come back empty meanwhile is no reset.
 func TestALostSourceIsNoReset(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-		c := counterOf("a")
+		c := mendedCounter("a")
 		m.Note(c)
 		store.put(0, c, time.Now().Unix(), 3)
 		before := store.values(0, c)
@@ -385,7 +387,7 @@ func TestTheListOfCounters(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	list := newCensus(1<<19, func() time.Time { return now })
 	note := func(user string, retention time.Duration, precision events.Precision) bool {
-		c := counterOf(user)
+		c := mendedCounter(user)
 		c.Retention, c.Precision = retention, precision
 		return list.note(c.ID(), c, now)
 	}
@@ -393,14 +395,14 @@ func TestTheListOfCounters(t *testing.T) {
 	require.False(t, note("a", time.Hour, events.Minute))
 	require.False(t, note("a", 48*time.Hour, events.Second), "it is kept otherwise, but known")
 	require.False(t, note("a", time.Minute, events.Second))
-	k, found := list.find(counterOf("a").ID())
+	k, found := list.find(mendedCounter("a").ID())
 	require.True(t, found)
-	require.Equal(t, known{counterOf("a").ID(), Second, Day, 48 * time.Hour}, k, "the most of what it may be")
+	require.Equal(t, known{mendedCounter("a").ID(), Second, Day, 48 * time.Hour}, k, "the most of what it may be")
 	now = now.Add(48*time.Hour + 20*time.Hour)
 	require.Equal(t, 1, list.len())
 	require.False(t, note("a", time.Minute, events.Second), "used again")
 	now = now.Add(48*time.Hour + 26*time.Hour)
-	_, found = list.find(counterOf("a").ID())
+	_, found = list.find(mendedCounter("a").ID())
 	require.False(t, found, "nothing of it is left")
 	require.False(t, list.overflowed())
 	for i := range 20_000 {
@@ -416,7 +418,7 @@ func TestTheListOfCounters(t *testing.T) {
 }
 
 func TestNotingAKnownCounterCostsLittle(t *testing.T) {
-	list, c, now := newCensus(1<<19, time.Now), counterOf("a"), time.Now()
+	list, c, now := newCensus(1<<19, time.Now), mendedCounter("a"), time.Now()
 	id := c.ID()
 	list.note(id, c, now)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(id, c, now) }))
