@@ -235,6 +235,37 @@ func TestCopiesThatMissedDifferentEvents(t *testing.T) {
 	})
 }
 
+// A parent that is quiet and equal on all copies is looked at again when a child that was
+// not quiet has been raised.
+func TestAParentWaitsForItsChildren(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		c, now := counterOf("a"), time.Now()
+		m.Note(c)
+		second := BucketAt(Minute, now.Unix()-3600).First()
+		store.put(0, c, second, 3)
+		store.put(1, c, second+1, 3)
+		store.onLook = func(id string) {
+			if time.Since(now) > 7*time.Second {
+				return
+			}
+			for at := range store.copies {
+				bucket := BucketAt(Second, second+int64(at)).ID()
+				item := store.copies[at][id][bucket]
+				store.versions++
+				item.version = store.versions
+				store.copies[at][id][bucket] = item
+			}
+		}
+		store.change(func() { store.gaps++ })
+		time.Sleep(time.Minute)
+		want := newMemoryCopies()
+		want.put(0, c, second, 3)
+		want.put(0, c, second+1, 3)
+		require.Equal(t, want.values(0, c), store.values(0, c))
+		require.Equal(t, want.values(0, c), store.values(1, c))
+	})
+}
+
 func TestACounterOfMinutes(t *testing.T) {
 	for _, precision := range []events.Precision{events.Minute, events.Hour} {
 		for _, retention := range []time.Duration{time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
@@ -315,7 +346,7 @@ func TestACounterThatComesDuringTheWalk(t *testing.T) {
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
 		require.Equal(t, store.values(0, b), store.values(1, b))
-		require.Equal(t, 2, told.walks[0].Counters)
+		require.GreaterOrEqual(t, told.walks[0].Counters, 2) // the walk may come upon it too
 	})
 }
 
@@ -431,5 +462,17 @@ func TestMenderConfigs(t *testing.T) {
 	for _, config := range []MenderConfig{{}, {Store: newMemoryCopies(), Timeout: -1}, {Store: newMemoryCopies(), Rate: -1}, {Store: newMemoryCopies(), MaxBytes: -1}} {
 		_, err := NewMender(config)
 		require.Error(t, err)
+	}
+}
+
+// What it costs a hit that a mender is told of its counter.
+func BenchmarkNote(b *testing.B) {
+	m, err := newMender(MenderConfig{Store: newMemoryCopies()})
+	require.NoError(b, err)
+	counter, now := counterOf("a"), time.Now()
+	id := counter.ID()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.note(id, counter, now)
 	}
 }

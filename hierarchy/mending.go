@@ -109,7 +109,7 @@ func (g *mending) run(ctx context.Context, row Run) error {
 		if err := g.m.rest(ctx, g.m.quiet); err != nil {
 			return err
 		}
-		var waiting map[int64]copySet // children that are not good, by the number of their parent
+		var waiting map[int64]bool
 		for l := g.counter.finest; l <= g.counter.coarsest; l++ {
 			if err := g.pass(ctx, l, waiting); err != nil {
 				return err
@@ -190,21 +190,21 @@ func missingEverywhere(looks []look) bool {
 	return !slices.ContainsFunc(looks, func(k look) bool { return k.version != 0 })
 }
 
-// waiting returns which copies still have children of the next level's buckets that are
-// not good.
-func (g *mending) waiting(l Level) map[int64]copySet {
+// waiting returns which buckets of the next level, by their number, have children that
+// are still being mended.
+func (g *mending) waiting(l Level) map[int64]bool {
 	if l == g.counter.coarsest {
 		return nil
 	}
-	waiting := map[int64]copySet{}
+	waiting := map[int64]bool{}
 	for _, e := range g.levels[l] {
-		waiting[BucketAt(l+1, e.bucket.First()).Number] |= g.everywhere()&^e.good | e.doubt
+		waiting[BucketAt(l+1, e.bucket.First()).Number] = true
 	}
 	return waiting
 }
 
 // pass looks at the buckets of a level once more, and makes good what it can.
-func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]copySet) error {
+func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]bool) error {
 	entries := g.levels[l]
 	left := entries[:0]
 	for some := range slices.Chunk(entries, lookBuckets) {
@@ -227,7 +227,7 @@ func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]copySet) 
 				return err
 			}
 			// One whose children are not good may have to be looked at again when they are.
-			if e.good != g.everywhere() || e.doubt|waiting[e.bucket.Number] != 0 {
+			if e.good != g.everywhere() || e.doubt != 0 || waiting[e.bucket.Number] {
 				left = append(left, e)
 			}
 		}
@@ -240,7 +240,7 @@ func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]copySet) 
 func (g *mending) everywhere() copySet { return 1<<len(g.servers) - 1 }
 
 // mend makes a bucket good where it can.
-func (g *mending) mend(ctx context.Context, e *entry, quiet bool, waiting copySet) error {
+func (g *mending) mend(ctx context.Context, e *entry, quiet, waiting bool) error {
 	if quiet {
 		if err := g.across(ctx, e); err != nil {
 			return err
@@ -250,8 +250,11 @@ func (g *mending) mend(ctx context.Context, e *entry, quiet bool, waiting copySe
 		e.doubt = 0
 		return nil
 	}
+	if waiting {
+		return nil
+	}
 	for i := range g.servers {
-		if waiting.has(i) || e.good.has(i) && !e.doubt.has(i) {
+		if e.good.has(i) && !e.doubt.has(i) {
 			continue
 		}
 		if err := g.upward(ctx, e, i); err != nil {

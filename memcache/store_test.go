@@ -1,8 +1,10 @@
 package memcache_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -498,4 +500,30 @@ func TestTimesToLiveOfCounters(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Who takes back begins with the last of the buckets: what is in one is in those before it.
+func TestTheLastAddIsTakenBackFirst(t *testing.T) {
+	server := memcachedtest.Start(t)
+	for name, fleet := range map[string]*memcache.Fleet{
+		"one copy":   openFleetOf(t, memcache.Classic, server.Addr),
+		"two copies": openCopies(t, 2, memcache.Classic, server.Addr, memcachedtest.Start(t).Addr),
+	} {
+		t.Run(name, func(t *testing.T) {
+			buckets := []uint64{1, 2, 3}
+			landed := landedOf(t, fleet, name, 5, buckets...)
+			for _, server := range fleet.Servers(name) {
+				conn, err := net.Dial("tcp", server)
+				require.NoError(t, err)
+				_, err = fmt.Fprintf(conn, "set %s 0 0 3\r\nabc\r\n", memcache.Keys(name, buckets)[1])
+				require.NoError(t, err)
+				_, err = bufio.NewReader(conn).ReadString('\n')
+				require.NoError(t, err)
+				require.NoError(t, conn.Close())
+			}
+			require.Error(t, fleet.TakeBack(t.Context(), name, 5, buckets, landed), "the second is no number")
+			require.Equal(t, []int64{5}, read(t, fleet, name, 1))
+			require.Equal(t, []int64{0}, read(t, fleet, name, 3))
+		})
+	}
 }

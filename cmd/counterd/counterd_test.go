@@ -181,6 +181,20 @@ func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 	assert.Contains(t, p.log.String(), "msg=stopped")
 }
 
+// With copies a mender works beside the requests, and ends before the store does.
+func TestAProcessWithCopiesEndsWell(t *testing.T) {
+	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 3), ","), "-replicas", "2")
+	c, who := p.client(t), events.Features{"ip": "203.0.113.9"}
+	_, err := c.Increment(t.Context(), "url_shorten", who, 3, time.Time{})
+	require.NoError(t, err)
+	count, err := c.Count(t.Context(), "url_shorten", who, time.Hour, time.Time{})
+	require.NoError(t, err)
+	require.EqualValues(t, 3, count.Count)
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.Wait(), "%s", p.log)
+	assert.Contains(t, p.log.String(), "msg=stopped")
+}
+
 func TestTheEmbeddedStoreSaysSo(t *testing.T) {
 	p := startProcess(t)
 	assert.Contains(t, p.log.String(), "embedded store")
