@@ -14,6 +14,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -211,6 +212,7 @@ func (s *survivor) judge(t *testing.T) {
 // A server dies under load, comes back empty and is mended; then another dies: nothing
 // that was acknowledged is lost.
 func TestASecondServerMayDieWhenTheFirstIsMended(t *testing.T) {
+	leaktest.Check(t) // of all its parts together
 	for _, servers := range []int{2, 3} {
 		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 			t.Run(fmt.Sprintf("%d servers, %s", servers, protocol), func(t *testing.T) {
@@ -234,6 +236,7 @@ func TestASecondServerMayDieWhenTheFirstIsMended(t *testing.T) {
 
 // The same with a counter that is never quiet.
 func TestABusyCounterIsMended(t *testing.T) {
+	leaktest.Check(t) // of all its parts together
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			t.Parallel()
