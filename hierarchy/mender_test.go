@@ -239,7 +239,7 @@ func TestCopiesThatMissedDifferentEvents(t *testing.T) {
 // not quiet has been raised.
 func TestAParentWaitsForItsChildren(t *testing.T) {
 	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
-		c, now := counterOf("a"), time.Now()
+		c, now := mendedCounter("a"), time.Now()
 		m.Note(c)
 		second := BucketAt(Minute, now.Unix()-3600).First()
 		store.put(0, c, second, 3)
@@ -469,7 +469,7 @@ func TestMenderConfigs(t *testing.T) {
 func BenchmarkNote(b *testing.B) {
 	m, err := newMender(MenderConfig{Store: newMemoryCopies()})
 	require.NoError(b, err)
-	counter, now := counterOf("a"), time.Now()
+	counter, now := mendedCounter("a"), time.Now()
 	id := counter.ID()
 	b.ReportAllocs()
 	for b.Loop() {

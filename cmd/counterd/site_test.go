@@ -153,7 +153,7 @@ func (s *site) awaitMended(server int) {
 		for _, p := range s.processes {
 			require.Eventually(s.t, func() bool {
 				return (p.readiness(s.t)[addr] != "reachable") == lost
-			}, time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
+			}, 3*time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
 		}
 	}
 }

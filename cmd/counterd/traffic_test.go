@@ -33,6 +33,10 @@ const trafficCallers = 3
 // that came back empty must not be alone because the other one had no turn.
 const trafficTimeout = 5 * time.Second
 
+// mendingTimeout is shorter: the mender waits for several times as long until what it
+// looks at is quiet.
+const mendingTimeout = 2 * time.Second
+
 func (s *site) startTraffic(users int) *traffic {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &traffic{site: s, cancel: cancel, calls: make([]atomic.Int64, len(s.clients))}
@@ -150,7 +154,7 @@ func TestServersDieOneAfterTheOther(t *testing.T) {
 	for first := range 3 {
 		t.Run(fmt.Sprint("server ", first), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: trafficTimeout, listed: true})
+			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: mendingTimeout, listed: true})
 			traffic := s.startTraffic(24)
 			traffic.more(500)
 			for _, victim := range []int{first, (first + 1) % 3} {
