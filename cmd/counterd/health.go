@@ -11,18 +11,22 @@ import (
 
 // changesTo returns what logs what becomes of the servers: of each kind for each server
 // at most once a second.
-func changesTo(log *slog.Logger) func(memcache.Change, memcache.ServerHealth) {
+func changesTo(log *slog.Logger, replicas int) func(memcache.Change, memcache.ServerHealth) {
 	var lines sparse.Lines
+	down, emptied := "what it holds is decided by on_error until it is back", "its counters begin again from zero"
+	if replicas > 1 {
+		down, emptied = "its counters are decided on their other copies until it is back", "its counters are copied to it from their other copies"
+	}
 	return func(change memcache.Change, h memcache.ServerHealth) {
 		lines.Do(change.String()+" "+h.Name, func(suppressed int64) {
 			log := log.With("server", h.Name, "suppressed", suppressed)
 			switch change {
 			case memcache.Down:
-				log.Warn("a memcached server is down: what it holds is decided by on_error until it is back", "error", h.Err)
+				log.Warn("a memcached server is down: "+down, "error", h.Err)
 			case memcache.Back:
 				log.Info("a memcached server is back")
 			case memcache.Emptied:
-				log.Warn("a memcached server came back empty, or is new: its counters begin again from zero", "since", secondOf(h.Since))
+				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", secondOf(h.Since))
 			case memcache.Evicting:
 				log.Warn("a memcached server is full: it drops counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)

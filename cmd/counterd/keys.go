@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -47,6 +48,7 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	flags.Var(&list, "feature", "`kind:value`; several name the combined counter")
 	flags.StringVar(&rulesFile, "rules", "", "rules `file`; none: one example event, url_shorten")
 	servers.register(flags, "`servers` as counterd has them, to say which holds the counter")
+	replicas := flags.Int("replicas", 1, "`copies` as counterd has them, to say which servers those are on")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -55,6 +57,9 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	}
 	if err := servers.check(); err != nil {
 		return err
+	}
+	if *replicas < 1 || *replicas > memcache.MaxReplicas {
+		return usageError(fmt.Sprintf("-replicas: %d is not between 1 and %d", *replicas, memcache.MaxReplicas))
 	}
 	rules, err := readRules(rulesFile)
 	if err != nil {
@@ -72,15 +77,16 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return usageError("-feature: " + oneLine(err))
 	}
-	server, err := serverOf(ctx, servers, counter)
+	server, err := serversOf(ctx, servers, *replicas, counter)
 	if err != nil {
 		return err
 	}
 	return printKeys(stdout, counter, server, time.Now())
 }
 
-// serverOf returns the name of the server that holds the counter, where there is a fleet.
-func serverOf(ctx context.Context, servers fleetServers, counter events.Counter) (string, error) {
+// serversOf returns the names of the servers that hold the counter, the first of its order
+// first, where there is a fleet.
+func serversOf(ctx context.Context, servers fleetServers, replicas int, counter events.Counter) (string, error) {
 	if servers.none() {
 		return "-", nil
 	}
@@ -88,11 +94,11 @@ func serverOf(ctx context.Context, servers fleetServers, counter events.Counter)
 	if err != nil {
 		return "", err
 	}
-	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: found})
+	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: found, Replicas: replicas})
 	if err != nil {
 		return "", err
 	}
-	return fleet.Server(counter.ID()), fleet.Close()
+	return strings.Join(fleet.Servers(counter.ID()), ","), fleet.Close()
 }
 
 func printKeys(to io.Writer, counter events.Counter, server string, now time.Time) error {

@@ -15,7 +15,7 @@ import (
 // newMetrics returns what /metrics serves: the state of the rules file and of the
 // store's servers, where it has any, how busy the process is, and its own figures. No
 // feature is ever a label.
-func newMetrics(rules *rulesFile, health func() []memcache.ServerHealth, limiter *hierarchy.Limiter, counters *hierarchy.Counters, listener *api.Listener) http.Handler {
+func newMetrics(rules *rulesFile, store store, mender *hierarchy.Mender, limiter *hierarchy.Limiter, counters *hierarchy.Counters, listener *api.Listener) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -29,8 +29,11 @@ func newMetrics(rules *rulesFile, health func() []memcache.ServerHealth, limiter
 			Help: "Edits of the rules file that could not be taken; the rules in force stayed.",
 		}, func() float64 { return float64(rules.reloads.failures.Load()) }),
 	)
-	if health != nil {
-		registry.MustRegister(newServerMetrics(health))
+	if store.health != nil {
+		registry.MustRegister(newServerMetrics(store.health))
+	}
+	if store.copies != nil {
+		registry.MustRegister(copiesMetrics(store.copies, mender)...)
 	}
 	for what, load := range map[string]func() hierarchy.Load{"hits": limiter.Load, "counts": counters.Load} {
 		labels := prometheus.Labels{"of": what}
@@ -56,6 +59,25 @@ func newMetrics(rules *rulesFile, health func() []memcache.ServerHealth, limiter
 		}, func() float64 { return float64(listener.Refused()) }),
 	)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// copiesMetrics are the metrics of the copies of counters.
+func copiesMetrics(fleet *memcache.Fleet, mender *hierarchy.Mender) []prometheus.Collector {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "counterd_" + name, Help: help}, value)
+	}
+	return []prometheus.Collector{
+		gauge("copies_owed_adds", "Adds that some copy did not acknowledge, and that are to be made up for.",
+			func() float64 { adds, _ := fleet.Owed(); return float64(adds) }),
+		gauge("mender_counters", "Counters whose copies are compared when a server may have missed something.",
+			func() float64 { return float64(mender.State().Known) }),
+		gauge("mender_counters_left", "Counters whose copies are still to be compared, or to be tried again.",
+			func() float64 { s := mender.State(); return float64(s.ToWalk + s.Failed) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "counterd_mender_raised_buckets_total",
+			Help: "Buckets that were missing or too low on a copy, and were made good.",
+		}, func() float64 { return float64(mender.State().Raised) }),
+	}
 }
 
 // serverMetrics are the metrics of the store's servers.

@@ -57,7 +57,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		Counters: counters,
 		Limiter:  limiter,
 		Servers:  store.servers(),
-		Metrics:  newMetrics(rules, store.health, limiter, counters, bounded),
+		Metrics:  newMetrics(rules, store, mender, limiter, counters, bounded),
 		Log:      log,
 	}), log)
 	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))

@@ -60,7 +60,7 @@ func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logg
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
-		Changed: changesTo(log),
+		Changed: changesTo(log, s.replicas),
 	}
 	s.security.apply(&config)
 	s.security.warn(servers, log)
