@@ -214,6 +214,9 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	now := c.now()
 	c.mender.note(r.id, counter, now)
 	r.remember(c.cache, now, c.closed(now))
+	// What a count has read may be of a copy alone that missed something, and must not
+	// decide hits, which reach another one.
+	r.asks = isCopied(c.store)
 	r.wantAll(cover)
 	if len(r.reads) > 0 {
 		if !c.pending.enter(1) {
@@ -299,6 +302,13 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	defer c.pending.leave(deletesAtOnce)
 	defer func() { c.cache.forget(counter.ID(), c.now()) }()
 	finest, coarsest := levels(counter)
+	if isCopied(c.store) {
+		// What is found there is deleted on every copy. Where nothing is, one that could not
+		// be asked may have something.
+		if err := c.delete(ctx, counter, []Bucket{BucketAt(finest, c.now().Unix())}); err != nil {
+			return err
+		}
+	}
 	// Whatever can still be there, of each level, is not yet expired.
 	now := c.now().Unix()
 	alive := func(l Level) Window {

@@ -122,9 +122,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
 	}
-	if copier, ok := l.store.(Copier); ok {
-		l.copied = copier.Replicas() > 1
-	}
+	l.copied = isCopied(l.store)
 	l.memory, _ = l.store.(Rememberer)
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)

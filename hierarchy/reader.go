@@ -22,6 +22,7 @@ type reader struct {
 	adding int // how many of the adds are in the trip: all, or none
 
 	cache   *BucketCache // nil: none
+	asks    bool         // it uses what is remembered, and adds nothing to it
 	key     []byte       // the ID
 	closed  int64        // buckets that end before this second are closed
 	records []byte       // of closed buckets that are known
@@ -49,7 +50,7 @@ func (r *reader) free() {
 
 // begin forgets the counter before.
 func (r *reader) begin(id string) {
-	r.id, r.cache, r.records = id, nil, r.records[:0]
+	r.id, r.cache, r.asks, r.records = id, nil, false, r.records[:0]
 	if r.known == nil {
 		r.known = intmap.New[uint64, int64](fewBuckets)
 	}
@@ -169,7 +170,7 @@ func (r *reader) unpack(by int64, began time.Time, err error) error {
 	for i, bucket := range r.reads {
 		value := r.values[r.adding+i]
 		r.known.Put(bucket, value)
-		if r.cache != nil && bucketOf(bucket).Last() < r.closed {
+		if r.cache != nil && !r.asks && bucketOf(bucket).Last() < r.closed {
 			r.records = appendRecord(r.records, record{bucket, value, r.cache.since(began)})
 		}
 	}

@@ -63,6 +63,12 @@ type Copier interface {
 	Owe(counter string, by int64, adds []uint64, expires []int64, landed int)
 }
 
+// isCopied reports whether the store keeps several copies of each counter.
+func isCopied(store Store) bool {
+	copier, keepsCopies := store.(Copier)
+	return keepsCopies && copier.Replicas() > 1
+}
+
 // Rememberer is a Store that may lose what it has kept, and knows when it has. A Limiter
 // makes use of it to say which limits were decided on less than a whole window.
 type Rememberer interface {

@@ -77,19 +77,20 @@ func (c *call) reset(k kind, tag uint32, tagged, reads int) {
 
 // answerCame ends a call all of whose answers have come.
 func (c *call) answerCame() {
-	if c.afterwards != nil && c.state.Load() == late {
+	if !c.settle(ended, nil) && c.afterwards != nil { // nobody else has a call that is late
 		c.afterwards.answeredLate(c)
-		return
 	}
-	c.settle(ended, nil)
 }
 
-// settle ends the call and wakes its caller, unless somebody else has.
-func (c *call) settle(state int32, verdict error) {
-	if c.state.CompareAndSwap(waiting, state) {
+// settle ends the call and wakes its caller, unless somebody else has. It reports whether
+// it did; if so the call is its caller's from then on.
+func (c *call) settle(state int32, verdict error) (first bool) {
+	first = c.state.CompareAndSwap(waiting, state)
+	if first {
 		c.verdict = verdict
 		c.done <- c.index
 	}
+	return first
 }
 
 // answerBytes returns about how long the answers may be at most.

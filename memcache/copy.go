@@ -61,7 +61,9 @@ type metaCopy struct {
 }
 
 func (m *metaCopy) answeredLate(c *call) {
-	if c.fault == nil && len(m.adds) > 0 {
+	// Of one that was answered in part only the rest is owed, and a credit would be taken
+	// for that of another trip.
+	if c.fault == nil && len(m.adds) > 0 && c.partly.Load() == 0 {
 		m.server.credit(m.hash, m.by, m.adds)
 	}
 }

@@ -62,8 +62,11 @@ type Config struct {
 	// Credentials returns what servers are told that demand a user and a password; nil:
 	// nothing. It is asked for each connection, too.
 	Credentials func() (Credentials, error)
+	// Remembered returns the longest for which any counter is remembered: so long, and a
+	// day, a loss is of interest; nil: 30 days.
+	Remembered func() time.Duration
 	// Changed is told what has become of a server, and how it is then, from any
-	// goroutine; it must not call Close. nil: nobody is.
+	// goroutine; it must not call Close or SetServers. nil: nobody is.
 	Changed func(Change, ServerHealth)
 	Clock   func() time.Time // nil: time.Now
 
@@ -85,6 +88,7 @@ type Fleet struct {
 	set      *copies.Set
 	closed   atomic.Bool
 	closing  chan struct{}
+	began    int64 // Unix second
 
 	changing sync.Mutex // of the servers
 	servers  servers
@@ -112,11 +116,19 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	if err := f.dialer.check(); err != nil {
 		return nil, err
 	}
+	f.began = f.wallClock().Unix()
 	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+func (f *Fleet) wallClock() time.Time {
+	if f.clock != nil {
+		return f.clock()
+	}
+	return time.Now()
 }
 
 // SetServers has the fleet keep counters on these servers from here on. Those that it
@@ -133,6 +145,11 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	list, gone, err := f.servers.change(ctx, names, f.newServer)
 	if err != nil {
 		return err
+	}
+	for _, s := range list {
+		if !slices.Contains(f.servers, s) {
+			s.belong(f, f.config)
+		}
 	}
 	f.servers = list
 	members := make([]copies.Server, len(list))
@@ -154,9 +171,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 }
 
 func (f *Fleet) newServer(name string) *server {
-	s := newServer(name, f.config.Conns, f.timeout, f.dialer)
-	s.belong(f, f.config)
-	return s
+	return newServer(name, f.config.Conns, f.timeout, f.dialer)
 }
 
 // Close waits for the trips under way, which end within the timeout, and closes
@@ -258,6 +273,9 @@ func (f *Fleet) start(ctx context.Context, allTime bool, counter string, by int6
 func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	if f.replicas > 1 {
 		return f.set.TakeBack(ctx, counterOf(counter), by, adds, landed)
+	}
+	if landed == 0 {
+		return nil
 	}
 	hash := hashCounter(counter)
 	// Not where the counter is by now: where it was added to.

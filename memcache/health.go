@@ -14,12 +14,13 @@ const (
 	Down     Change = iota + 1 // it does not answer: calls fail at once, and it is probed
 	Back                       // it answers again
 	Emptied                    // it has forgotten what it held before Since: it came back empty, was flushed, or is new
+	Mended                     // what it had forgotten was copied to it from other servers, as far as this process knows it
 	Evicting                   // it is full, and has dropped what had not expired: counts on it may be too low
 )
 
-var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Evicting: "evicting"}
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Mended: "mended", Evicting: "evicting"}
 
-// String returns down, back, emptied or evicting.
+// String returns down, back, emptied, mended or evicting.
 func (c Change) String() string {
 	if c >= Down && int(c) < len(changeNames) {
 		return changeNames[c]
@@ -67,21 +68,30 @@ func (f *Fleet) Since(counter string) int64 {
 
 // Mended notes that the copies of all counters that this process knows were compared, and
 // made good, for all reasons up to that number of Gaps. So servers that came back empty,
-// or are new, count as whole again; not where so many did that counters may have lost all
-// their copies.
+// or are new, count as whole again; but not where so many did that counters may have lost
+// all their copies, nor those that had lost what they held before this process began: it
+// does not know what that was.
 func (f *Fleet) Mended(gaps uint64) {
 	if f.replicas < 2 || f.set.Gaps() != gaps {
 		return
 	}
 	var forgetful []*server
-	for _, s := range f.set.Servers() {
-		if s := s.(*server); s.since() != 0 {
+	for _, member := range f.set.Servers() {
+		s := member.(*server)
+		if !s.up() {
+			return // it may lack what nobody could see
+		}
+		if s.since() != 0 {
 			forgetful = append(forgetful, s)
 		}
 	}
-	if f.set.Mended(len(forgetful)) {
-		for _, s := range forgetful {
+	if !f.set.Mended(len(forgetful)) {
+		return
+	}
+	for _, s := range forgetful {
+		if s.since() >= f.began-maxAhead {
 			s.forgive()
+			s.changed(Mended)
 		}
 	}
 }
@@ -100,10 +110,17 @@ func (s *server) health() ServerHealth {
 	return h
 }
 
+// gap notes that the server may have missed something.
+func (s *server) gap() {
+	if s.fleet != nil {
+		s.fleet.set.Gap()
+	}
+}
+
 // changed tells of a change. No lock is held meanwhile.
 func (s *server) changed(change Change) {
 	if change == Back || change == Emptied {
-		s.fleet.set.Gap()
+		s.gap()
 	}
 	if s.change != nil {
 		s.change(change, s.health())

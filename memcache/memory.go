@@ -35,9 +35,10 @@ const (
 	// maxYounger is by how many seconds a marker may be younger than the oldest of the
 	// fleet's.
 	maxYounger = 60
-	// lossLasts is for how many seconds a loss is of interest to anybody: the longest
-	// window and a day.
-	lossLasts = 31 * 24 * 60 * 60
+	// A loss is of interest to nobody after the longest window, at the most longestWindow,
+	// and a day.
+	longestWindow = 30 * 24 * time.Hour
+	day           = 24 * time.Hour
 )
 
 // marker is the item's content: when it was written, and what tells it from others.
@@ -68,6 +69,8 @@ func parseMarker(text string) marker {
 // memories are what the servers of a fleet remember.
 type memories struct {
 	since atomic.Int64 // the latest of the servers'; 0: none has lost anything
+
+	remembered func() time.Duration // or nil
 
 	mu      sync.Mutex // of what follows, and of the servers' memories
 	oldest  int64      // the second of the oldest marker seen; 0: none was
@@ -136,6 +139,7 @@ func (s *server) learnMarker(read marker) {
 		m.all.mu.Unlock()
 		return
 	}
+	s.gap() // what is being mended now is not mended for this
 	m.from = read.second
 	if read.second > now+maxAhead {
 		m.from = now
@@ -164,7 +168,7 @@ func (all *memories) weigh(now int64) (news []*server) {
 		if m.from > all.oldest+maxYounger && m.known != m.forgiven {
 			since = max(since, m.from)
 		}
-		if since < now-lossLasts {
+		if since < now-all.lossLasts() {
 			since = 0
 		}
 		if since > m.since.Swap(since) {
@@ -183,6 +187,15 @@ func (s *server) forgive() {
 	defer m.all.mu.Unlock()
 	m.forgiven, m.lost, m.evicting = m.known, 0, false
 	m.all.weigh(s.clock().Unix())
+}
+
+// lossLasts returns for how many seconds a loss is of interest to anybody.
+func (all *memories) lossLasts() int64 {
+	longest := longestWindow
+	if all.remembered != nil {
+		longest = all.remembered()
+	}
+	return int64((longest + day) / time.Second)
 }
 
 func tell(news []*server) {
@@ -207,6 +220,9 @@ func (s *server) note(stats ServerStats) {
 		m.lost, m.evicting = now, true
 	}
 	m.counted, m.stats = true, stats
+	if s.fleet != nil {
+		s.fleet.set.Forget(now - m.all.lossLasts())
+	}
 	news := m.all.weigh(now)
 	m.all.mu.Unlock()
 	tell(news)

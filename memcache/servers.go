@@ -59,6 +59,7 @@ func (s *server) belong(f *Fleet, config Config) {
 		s.clock = config.Clock
 	}
 	s.pace = cmp.Or(config.pace, lookEvery)
+	f.memories.remembered = config.Remembered
 	s.memory.join(&f.memories, s)
 }
 

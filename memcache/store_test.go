@@ -356,7 +356,7 @@ func TestBucketsThatExpireUnderAdds(t *testing.T) {
 func TestKeysSayNothing(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}) // without a marker there
 		names := []string{"secret", "secret 2\r\nflush_all\r\n", strings.Repeat("x", 1200), "\x00\x01", "naïve ✓", ""}
 		for i, name := range names {
 			add(t, fleet, name, int64(i+1), 1, 1<<40-1)

@@ -27,6 +27,8 @@ func changesTo(log *slog.Logger, replicas int) func(memcache.Change, memcache.Se
 				log.Info("a memcached server is back")
 			case memcache.Emptied:
 				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", secondOf(h.Since))
+			case memcache.Mended:
+				log.Info("what a memcached server had lost was copied to it from the other servers, as far as this process knows")
 			case memcache.Evicting:
 				log.Warn("a memcached server is full: it drops counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)

@@ -81,6 +81,14 @@ func (f *rulesFile) Close() {
 // call returned works with one version of the file.
 func (f *rulesFile) Rules() *events.Rules { return f.rules.Load() }
 
+// remembered returns the longest for which any counter is remembered.
+func (f *rulesFile) remembered() (longest time.Duration) {
+	for _, event := range f.Rules().All() {
+		longest = max(longest, event.Remembered())
+	}
+	return longest
+}
+
 // open puts the first rules in force.
 func (f *rulesFile) open(path string) (err error) {
 	rules := events.Example()

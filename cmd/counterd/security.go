@@ -46,6 +46,8 @@ func (s security) check(servers fleetServers) error {
 		return usageError("-memcached-auth: no server is named")
 	case s.tls && !servers.overNetwork():
 		return usageError("-memcached-tls: there is no TLS to sockets, and no other server is named")
+	case (s.tls || s.auth != "") && servers.byEndpoint():
+		return usageError("-memcached: the endpoint of aws: is asked without TLS and without a password: name the servers in another way")
 	case s.cert != "" && s.key == "":
 		return usageError("-memcached-cert: its -memcached-key is not named")
 	case s.key != "" && s.cert == "":

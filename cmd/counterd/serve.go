@@ -30,7 +30,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer rules.Close()
-	store, err := openStore(ctx, s, log)
+	store, err := openStore(ctx, s, rules.remembered, log)
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,11 @@ func (s *fleetServers) fewerThan(replicas int) bool {
 	return replicas > 1 && err == nil && fixed && len(s.named) < replicas
 }
 
+// byEndpoint reports whether a cluster's endpoint tells the servers.
+func (s *fleetServers) byEndpoint() bool {
+	return len(s.named) == 1 && strings.HasPrefix(s.named[0], "aws:") && discovery.CheckServer(s.named[0]) != nil
+}
+
 // place says where the servers are found.
 func (s *fleetServers) place() string {
 	if s.file != "" {

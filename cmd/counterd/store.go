@@ -20,8 +20,9 @@ type store struct {
 	close  func() error
 }
 
-// openStore returns the store that the settings name.
-func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error) {
+// openStore returns the store that the settings name. How long counters are remembered is
+// how long it matters that a server has forgotten some.
+func openStore(ctx context.Context, s settings, remembered func() time.Duration, log *slog.Logger) (store, error) {
 	if s.memcached.none() {
 		log.Info("embedded store: counts are seen by this process alone and are lost when it stops; -memcached shares and keeps them",
 			"max_bytes", memcache.DefaultMaxBytes)
@@ -33,11 +34,14 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 	if err != nil {
 		return store{}, err
 	}
-	fleet, err := openFleet(ctx, s, servers, log)
+	fleet, err := openFleet(ctx, s, servers, remembered, log)
 	if err != nil {
 		return store{}, err
 	}
-	opened := store{Store: fleet, health: fleet.Health, close: fleet.Close}
+	opened := store{Store: fleet, health: fleet.Health, close: func() error {
+		payDebts(fleet, log)
+		return fleet.Close()
+	}}
 	if s.replicas > 1 {
 		opened.copies = fleet
 	}
@@ -45,22 +49,52 @@ func openStore(ctx context.Context, s settings, log *slog.Logger) (store, error)
 		return opened, nil
 	}
 	log.Info("the memcached servers are followed", "from", s.memcached.place())
-	follower := followServers(source, s.memcached.place(), servers, fleet.SetServers, log)
+	warnOfFew(servers, s.replicas, log)
+	set := func(ctx context.Context, servers []string) error {
+		warnOfFew(servers, s.replicas, log)
+		return fleet.SetServers(ctx, servers)
+	}
+	follower := followServers(source, s.memcached.place(), servers, set, log)
 	opened.close = func() error {
 		follower.Close()
+		payDebts(fleet, log)
 		return fleet.Close()
 	}
 	return opened, nil
 }
 
+// payTimeout is how long a process that stops goes on to make up for what it owes to
+// copies.
+const payTimeout = 3 * time.Second
+
+// payDebts gives copies that missed adds of this process the time to get them: nobody else
+// knows of those.
+func payDebts(fleet *memcache.Fleet, log *slog.Logger) {
+	adds, servers := fleet.Owed()
+	for end := time.Now().Add(payTimeout); adds > 0 && time.Now().Before(end); adds, servers = fleet.Owed() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if adds > 0 {
+		log.Warn("copies that are away will lack adds of this process, until counters are used again and mended", "adds", adds, "servers", servers)
+	}
+}
+
+// warnOfFew says that there are not as many copies as are wanted.
+func warnOfFew(servers []string, replicas int, log *slog.Logger) {
+	if len(servers) < replicas {
+		log.Warn("there are fewer memcached servers than copies are wanted", "servers", len(servers), "replicas", replicas)
+	}
+}
+
 // openFleet returns the fleet of the servers that were found.
-func openFleet(ctx context.Context, s settings, servers []string, log *slog.Logger) (*memcache.Fleet, error) {
+func openFleet(ctx context.Context, s settings, servers []string, remembered func() time.Duration, log *slog.Logger) (*memcache.Fleet, error) {
 	config := memcache.Config{
 		Servers: servers, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
-		Changed: changesTo(log, s.replicas),
+		Changed:    changesTo(log, s.replicas),
+		Remembered: remembered,
 	}
 	s.security.apply(&config)
 	s.security.warn(servers, log)

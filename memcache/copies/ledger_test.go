@@ -164,7 +164,7 @@ func TestDebtsAreForgottenWithTheirServer(t *testing.T) {
 			}
 		}
 		s.Use(left)
-		assert.Equal(t, uint64(1), s.Gaps())
+		assert.Equal(t, uint64(2), s.Gaps())
 		requireOwed(t, s, 0)
 		s.Owe(c, 1, someAdds, expiresIn(time.Hour), o.landed)
 		requireOwed(t, s, 0)
@@ -239,5 +239,24 @@ func TestCloseJoinsThePayments(t *testing.T) {
 		s.Owe(counter(2), 1, someAdds, expiresIn(time.Hour), s.topology.Load().pack([]int{0, 4}))
 		time.Sleep(time.Minute)
 		assert.Len(t, down.callsOf("payment"), 1)
+	})
+}
+
+// What is acknowledged late is not owed; nor is more than that.
+func TestLateAnswersAreCredited(t *testing.T) {
+	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
+		c := counter(1)
+		down := owing(t, s, c, 3)
+		s.Credit(down, c.Hash, 2, someAdds)
+		requireOwed(t, s, 1)
+		s.Credit(down, c.Hash, 5, someAdds[2:])
+		requireOwed(t, s, 1)
+		backUp(down)
+		time.Sleep(2*s.timeout + payEvery)
+		requireOwed(t, s, 0)
+		assert.Equal(t, int64(1), down.value(c.Hash, 44))
+		down = owing(t, s, c, 3)
+		s.Credit(down, c.Hash, 3, someAdds)
+		requireOwed(t, s, 0)
 	})
 }

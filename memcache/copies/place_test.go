@@ -146,3 +146,41 @@ func FuzzLanded(f *testing.F) {
 }
 
 func abs(n int) int { return max(n, -(n + 1)) }
+
+// A server may be replaced by another one at a time, and what moved is mended: then
+// nothing is lost. Where as many were changed as there are copies it cannot have been.
+func TestWhatMovedIsMended(t *testing.T) {
+	s := New(Config{Replicas: 2})
+	defer s.Close()
+	_, list := newFakes(6)
+	whole := func(Server) int64 { return 0 }
+	lost := func() (n int) {
+		for i := range 1000 {
+			if s.Since(counter(i).Hash, whole) != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	s.Use(list[:3])
+	assert.Zero(t, lost())
+	s.Use([]Server{list[0], list[1], list[3]}) // one for another
+	assert.Zero(t, lost(), "the other copy has it all")
+	require.True(t, s.Mended(0))
+	assert.Zero(t, s.Changed())
+	s.Use([]Server{list[0], list[4], list[3]})
+	assert.Zero(t, lost(), "it was mended in between")
+	s.Use([]Server{list[0], list[4], list[5]})
+	assert.Positive(t, lost(), "two changes, and nothing was mended in between")
+	require.False(t, s.Mended(0))
+	assert.Positive(t, lost())
+	s.Forget(s.now().Unix() + 1)
+	assert.Zero(t, lost(), "nobody asks for what was counted then")
+
+	s.Use([]Server{list[0], list[4], list[5], list[3]})
+	require.False(t, s.Mended(1), "the other copy may have been on the one that forgot")
+	require.True(t, s.Mended(0))
+	s.Use(list[:2])
+	assert.Positive(t, lost())
+	require.False(t, s.Mended(0))
+}

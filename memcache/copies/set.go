@@ -52,7 +52,7 @@ type Set struct {
 	mu        sync.Mutex
 	former    []former
 	forgot    int64        // the Unix second until which the latest list was that is remembered no more
-	mended    int64        // the Unix second until which what moved was mended
+	mended    int          // the generation of the list before which what moved was mended
 	changed   atomic.Int64 // the Unix second of the last change of the list that matters; 0: none does
 	differing map[string]bool
 }
@@ -84,6 +84,7 @@ func (s *Set) Use(servers []Server) {
 		return
 	}
 	s.mu.Lock()
+	s.Gap() // what is being mended now is not mended for this
 	now := s.now().Unix()
 	s.former = append(s.former, former{before, now})
 	if len(s.former) > formerLists {

@@ -51,7 +51,7 @@ func (s *Set) movedTo(server Server, h Hash) int64 {
 	defer s.mu.Unlock()
 	var list [MaxReplicas]Server
 	for i := len(s.former) - 1; i >= 0; i-- {
-		if s.former[i].until <= s.mended {
+		if s.former[i].generation < s.mended {
 			return 0
 		}
 		had := false
@@ -66,33 +66,57 @@ func (s *Set) movedTo(server Server, h Hash) int64 {
 }
 
 // Mended forgets that counters have moved: what the copies that are new to them lacked
-// was copied to them. It cannot have been, and nothing is forgotten, where as many
-// servers came, went, or forgot what they had, as there are copies: then some counters
-// may have lost all of theirs. It reports whether it was.
+// was copied to them. It cannot have been, and nothing is forgotten, where so many servers
+// came, went, or forgot what they had that some counters may have lost all of their copies.
+// It reports whether it was.
 func (s *Set) Mended(forgetful int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, moved := s.topology.Load(), map[string]bool{}
-	for _, f := range s.former {
-		if f.until <= s.mended {
+	now := s.topology.Load()
+	lost := forgetful // of any one counter's copies, at the most
+	for i, f := range s.former {
+		if f.generation < s.mended {
 			continue
 		}
-		for i := range now.members {
-			if name := now.members[i].Name(); !f.has(now.members[i].Server) {
-				moved[name] = true
-			}
+		next := now
+		if i+1 < len(s.former) {
+			next = s.former[i+1].topology
 		}
-		for i := range f.members {
-			if name := f.members[i].Name(); !now.has(f.members[i].Server) {
-				moved[name] = true
-			}
-		}
+		lost += max(f.without(next), next.without(f.topology))
 	}
-	if len(moved)+forgetful >= s.replicas {
+	if lost >= s.replicas {
 		return false
 	}
-	s.mended = s.now().Unix()
+	s.mended = now.generation
 	s.forgot = 0
 	s.changed.Store(0)
 	return true
+}
+
+// without returns how many servers of the list the other one has not.
+func (t *topology) without(other *topology) (n int) {
+	for i := range t.members {
+		if !other.has(t.members[i].Server) {
+			n++
+		}
+	}
+	return n
+}
+
+// Forget drops the lists of servers that were in use until before the Unix second: nobody
+// asks for what was counted then.
+func (s *Set) Forget(before int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forgot < before {
+		s.forgot = 0
+	}
+	if s.changed.Load() < before {
+		s.changed.Store(0)
+	}
+	for i := range s.former {
+		if s.former[i].until < before {
+			s.mended = max(s.mended, s.former[i].generation+1)
+		}
+	}
 }

@@ -72,9 +72,9 @@ func (t *trip) free() {
 	set.trips.Put(t)
 }
 
-// wait waits for all parts. Once a copy that has forgotten nothing has made the whole trip,
-// the others have until half of the time is over: a server that does not answer must not
-// take what the decision needs for its next trip.
+// wait waits for all parts. Once what is answered is enough, the others have until half of
+// the time is over: a server that does not answer must not take what the decision needs
+// for its next trip.
 func (t *trip) wait() {
 	var impatient <-chan time.Time
 	for t.underway > 0 {
@@ -84,7 +84,7 @@ func (t *trip) wait() {
 			t.underway--
 			p.over = true
 			p.landed, p.err = p.exchange.End(p.values)
-			if p.err == nil && t.underway > 0 && impatient == nil && t.copies[i].Whole() {
+			if t.underway > 0 && impatient == nil && t.isEnough() {
 				impatient = t.patience()
 			}
 		case <-impatient:
@@ -98,6 +98,26 @@ func (t *trip) wait() {
 	if impatient != nil {
 		t.timer.Stop()
 	}
+}
+
+// isEnough reports whether what has been answered is enough to decide on: a copy has made
+// the whole trip that has forgotten nothing, or there is none such under way.
+func (t *trip) isEnough() bool {
+	answered, better := false, false
+	for i := range t.copies {
+		p := &t.parts[i]
+		switch {
+		case p.exchange == nil:
+		case !p.over:
+			better = better || t.copies[i].Whole()
+		case p.err == nil:
+			if t.copies[i].Whole() {
+				return true
+			}
+			answered = true
+		}
+	}
+	return answered && !better
 }
 
 func (t *trip) patience() <-chan time.Time {

@@ -1,0 +1,78 @@
+package hierarchy_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// lowCopies is a store with copies, of which at times only one answers that has missed
+// everything.
+type lowCopies struct {
+	hierarchy.Store
+	low bool
+}
+
+func (s *lowCopies) Replicas() int { return 2 }
+
+func (s *lowCopies) Owe(string, int64, []uint64, []int64, int) {}
+
+func (s *lowCopies) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	landed, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+	if s.low {
+		clear(values)
+	}
+	return landed, err
+}
+
+// What a count or a check has read of a copy that missed something decides no hit: those
+// may all have reached another copy.
+func TestCountsAndChecksOfALowCopyDecideNoHits(t *testing.T) {
+	event := parseEvent(t, "[{per: ip, rate: 10/m}]")
+	who := events.Features{"ip": "203.0.113.9"}
+	counter, err := event.Counter(who)
+	require.NoError(t, err)
+	for name, ask := range map[string]func(l *hierarchy.Limiter, c *hierarchy.Counters) error{
+		"count": func(_ *hierarchy.Limiter, c *hierarchy.Counters) error {
+			_, err := c.Count(t.Context(), counter, time.Minute, time.Time{})
+			return err
+		},
+		"check": func(l *hierarchy.Limiter, _ *hierarchy.Counters) error {
+			_, err := l.Check(t.Context(), hitOf(event, 1, who))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newFakeClock()
+			clock.Advance(7 * time.Second) // to the second 40 of a minute
+			store := &lowCopies{Store: newEmbedded(clock)}
+			cache := hierarchy.NewBucketCache(1 << 19)
+			limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock.Now, Cache: cache})
+			require.NoError(t, err)
+			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, Cache: cache})
+			admitted := 0
+			hits := func(n int) {
+				for range n {
+					d, err := limiter.Hit(t.Context(), hitOf(event, 1, who))
+					require.NoError(t, err)
+					if d.Allowed {
+						admitted++
+					}
+				}
+			}
+			hits(10)
+			clock.Advance(40 * time.Second)
+			store.low = true
+			require.NoError(t, ask(limiter, counters))
+			store.low = false
+			hits(12)
+			assert.Equal(t, 10, admitted)
+		})
+	}
+}
