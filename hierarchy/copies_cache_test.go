@@ -52,7 +52,7 @@ func TestCountsAndChecksOfALowCopyDecideNoHits(t *testing.T) {
 			clock := newFakeClock()
 			clock.Advance(7 * time.Second) // to the second 40 of a minute
 			store := &lowCopies{Store: newEmbedded(clock)}
-			cache := hierarchy.NewBucketCache(1 << 19)
+			cache := hierarchy.NewBucketCache(0)
 			limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock.Now, Cache: cache})
 			require.NoError(t, err)
 			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, Cache: cache})
