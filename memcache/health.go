@@ -37,7 +37,7 @@ type ServerHealth struct {
 	Down     time.Time // since when it is not up
 	Openings uint64    // how often it was found to be down
 	// Since is the Unix second since which it has forgotten nothing; 0: as far as is
-	// known it never has. A loss of more than 31 days ago is none.
+	// known it never has. A loss of longer ago than the longest window and a day is none.
 	Since    int64
 	Evicting bool        // what it has forgotten went because it is full
 	Speaks   Protocol    // Meta or Classic; Auto: it was not asked yet
