@@ -294,3 +294,12 @@ func TestASlowCopyDoesNotCountTwice(t *testing.T) {
 		assert.Equal(t, []int64{2 + trips}, holds(t, fleet, "a", slow, 1))
 	})
 }
+
+// A server without versions cannot be mended, and says so instead of that it has nothing.
+func TestAServerWithoutVersions(t *testing.T) {
+	server := memcachedtest.Start(t, "-C")
+	fleet := openFleet(t, server.Addr)
+	add(t, fleet, "a", 1, 1)
+	err := fleet.Look(t.Context(), "a", server.Addr, []uint64{1}, make([]int64, 1), make([]uint64, 1))
+	assert.ErrorContains(t, err, "versions")
+}

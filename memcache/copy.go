@@ -127,6 +127,9 @@ func (s *server) Delete(ctx context.Context, counter copies.Counter, buckets []u
 	return s.fleet.delete(ctx, s, counterHash(counter.Hash), buckets)
 }
 
+// errNoVersions is why copies on a server cannot be mended.
+var errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")
+
 // Look reads buckets and their versions, which are Memcached's, for compare-and-swap.
 // It is rare, so it takes the classic path whatever the server knows.
 func (s *server) Look(ctx context.Context, counter copies.Counter, buckets []uint64, values []int64, versions []uint64) error {
@@ -143,6 +146,9 @@ func (s *server) Look(ctx context.Context, counter copies.Counter, buckets []uin
 		for i, key := range keys {
 			values[i], versions[i] = 0, 0
 			if item := items[key]; item != nil {
+				if item.CasID == 0 {
+					return errNoVersions
+				}
 				versions[i] = item.CasID
 				if values[i], err = parseValue(item.Value); err != nil {
 					return err
