@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -38,6 +39,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
+	// The first to ask for signals has the runtime start what watches for them: not in a
+	// bubble of testing/synctest, which others could not reach into.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	signal.Stop(hangups)
 	goleak.VerifyTestMain(m)
 }
 
