@@ -57,7 +57,7 @@ fuzz:
 		fuzzers=$$(go test -list '^Fuzz' $$package); \
 		for fuzzer in $$(echo "$$fuzzers" | sed -n '/^Fuzz/p'); do \
 			echo "$$package $$fuzzer"; \
-			go test -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) $$package; \
+			go test -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x $$package; \
 		done; \
 	done
 
