@@ -71,7 +71,7 @@ func (k *killer) awaitMended(ctx context.Context) error {
 		}
 	}
 	for _, process := range k.stage.processes {
-		if err := until(ctx, 2*time.Minute, func() error { return whole(process.Addr) }); err != nil {
+		if err := until(ctx, 10*time.Minute, func() error { return whole(process.Addr) }); err != nil {
 			return err
 		}
 	}
