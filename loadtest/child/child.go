@@ -6,13 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/counterd/counterd/internal/loopback"
 )
 
 const (
@@ -43,7 +44,7 @@ type Program struct {
 // until it is ready.
 func Start(ctx context.Context, p Program) (*Child, error) {
 	for try := 1; ; try++ {
-		addr, err := freeAddr()
+		addr, err := loopback.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
@@ -135,15 +136,6 @@ func (c *Child) Stop() error {
 func (c *Child) Kill() {
 	_ = c.cmd.Process.Kill() // it may have ended by itself
 	<-c.ended
-}
-
-// freeAddr returns an address of loopback on which nobody listens right now.
-func freeAddr() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }
 
 // tail keeps the end of what is written to it.

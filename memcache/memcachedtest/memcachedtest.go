@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/loopback"
 )
 
 // startTimeout is how long a server may take until it answers.
@@ -178,10 +179,9 @@ func (s *Server) Ask(command string) []string {
 
 func freeAddr(tb testing.TB) string {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := loopback.FreeAddr()
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("memcachedtest: %v", err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return addr
 }

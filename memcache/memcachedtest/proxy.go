@@ -59,7 +59,7 @@ type chunk struct {
 // StartProxy runs a proxy in front of a server that listens on TCP until the test ends.
 func StartProxy(tb testing.TB, s *Server) *Proxy {
 	tb.Helper()
-	p := &Proxy{Addr: "127.0.0.1:0", tb: tb, upstream: s.Addr, changed: make(chan struct{}), links: map[*link]bool{}}
+	p := &Proxy{Addr: freeAddr(tb), tb: tb, upstream: s.Addr, changed: make(chan struct{}), links: map[*link]bool{}}
 	p.Accept()
 	tb.Cleanup(func() {
 		p.Refuse()

@@ -62,6 +62,18 @@ func (w *wire) fails(with error) {
 	require.ErrorIs(w.t, err, with)
 }
 
+// wasReset makes a connection that is reset, be it while connecting or right after.
+func wasReset(t *testing.T, address string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err == nil {
+		(&wire{t, conn, bufio.NewReader(conn)}).fails(syscall.ECONNRESET)
+		require.NoError(t, conn.Close())
+		return
+	}
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
 func TestAProxyPassesOn(t *testing.T) {
 	p := memcachedtest.StartProxy(t, memcachedtest.Start(t))
 	w := dial(t, p.Addr)
@@ -141,7 +153,7 @@ func TestAProxyWithoutAServer(t *testing.T) {
 	_, err := w.in.ReadByte()
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
-	dial(t, p.Addr).fails(syscall.ECONNRESET)
+	wasReset(t, p.Addr)
 	s.Restart()
 	w = dial(t, p.Addr)
 	w.ask()
