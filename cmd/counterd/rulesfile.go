@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -97,7 +96,7 @@ func (f *rulesFile) open(path string) (err error) {
 			return err
 		}
 		f.inForce = takeSnapshot(f.path)
-		f.follows = !errors.Is(f.inForce.err, errNotRegular)
+		f.follows = !errors.Is(f.inForce.err, filewatch.ErrNotRegular)
 		if rules, err = f.first(path); err != nil {
 			return err
 		}
@@ -240,24 +239,9 @@ type snapshot struct {
 	err  error // why it could not be read
 }
 
-var errNotRegular = errors.New("it is not a regular file")
-
 func takeSnapshot(path string) snapshot {
-	// A pipe would block, or be empty the next time.
-	info, err := os.Stat(path)
-	if err != nil {
-		return snapshot{err: err}
-	}
-	if !info.Mode().IsRegular() {
-		return snapshot{err: errNotRegular}
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return snapshot{err: err}
-	}
-	defer file.Close()
 	// One byte more than allowed, for the parser to say so.
-	data, err := io.ReadAll(io.LimitReader(file, events.MaxRulesFile+1))
+	data, err := filewatch.Read(path, events.MaxRulesFile+1)
 	return snapshot{data, err}
 }
 

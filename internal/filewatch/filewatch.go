@@ -1,5 +1,5 @@
 // Package filewatch tells when a file may have changed: edited in place, replaced, or
-// behind a link that now leads elsewhere.
+// behind a link that now leads elsewhere; and reads what can be read again then.
 package filewatch
 
 import (

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -64,20 +62,7 @@ func (f File) settled(ctx context.Context) ([]byte, error) {
 }
 
 func (f File) read() ([]byte, error) {
-	// A pipe would block, or be empty the next time.
-	info, err := os.Stat(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	file, err := os.Open(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	data, err := filewatch.Read(f.Path, maxFile+1)
 	if err == nil && len(data) > maxFile {
 		return nil, fmt.Errorf("it has more than %d bytes", maxFile)
 	}
