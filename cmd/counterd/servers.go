@@ -60,7 +60,9 @@ func (s *fleetServers) fewerThan(replicas int) bool {
 
 // byEndpoint reports whether a cluster's endpoint tells the servers.
 func (s *fleetServers) byEndpoint() bool {
-	return len(s.named) == 1 && strings.HasPrefix(s.named[0], "aws:") && discovery.CheckServer(s.named[0]) != nil
+	source, _, err := s.source()
+	_, cluster := source.(*discovery.Cluster)
+	return err == nil && cluster
 }
 
 // place says where the servers are found.
