@@ -50,7 +50,7 @@ func TestAServerThatDemands(t *testing.T) {
 	assert.NotEqual(t, "0", server.Stats("")["curr_items"])
 }
 
-// Secrets that lie or go open are warned of.
+// Secrets that lie or go open are warned of, also where they go to a server that is found later.
 func TestOpenSecrets(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)
@@ -68,6 +68,13 @@ func TestOpenSecrets(t *testing.T) {
 	p = startProcess(t, "-memcached", "127.0.0.1:1", "-memcached-auth", auth, "-memcached-tls", "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile)
 	assert.Regexp(t, `level=WARN msg="a file with a secret[^\n]*file=`+id.KeyFile, p.log.String())
 	assert.NotContains(t, p.log.String(), "the password goes")
+
+	servers := filepath.Join(t.TempDir(), "servers")
+	write(t, servers, "127.0.0.1:1")
+	p = startProcess(t, "-memcached-file", servers, "-memcached-auth", auth)
+	assert.NotContains(t, p.log.String(), "the password goes")
+	replace(t, servers, "192.0.2.1:11211")
+	says(t, p.log, "the password goes", "server=192.0.2.1:11211")
 }
 
 func TestSecurityFromTheEnvironment(t *testing.T) {

@@ -51,14 +51,18 @@ func openStore(ctx context.Context, s settings, remembered func() time.Duration,
 	log.Info("the memcached servers are followed", "from", s.memcached.place())
 	warnOfFew(servers, s.replicas, log)
 	set := func(ctx context.Context, servers []string) error {
+		if err := fleet.SetServers(ctx, servers); err != nil {
+			return err
+		}
 		warnOfFew(servers, s.replicas, log)
-		return fleet.SetServers(ctx, servers)
+		s.security.warn(servers, log)
+		return nil
 	}
 	follower := followServers(source, s.memcached.place(), servers, set, log)
+	closeFleet := opened.close
 	opened.close = func() error {
 		follower.Close()
-		payDebts(fleet, log)
-		return fleet.Close()
+		return closeFleet()
 	}
 	return opened, nil
 }
