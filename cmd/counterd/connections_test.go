@@ -20,16 +20,11 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// metric returns the value of a line of /metrics, without labels.
+// metric returns the value of the line of /metrics with that name and those labels.
 func (p *process) metric(t *testing.T, name string) int {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := c.Get(p.url + "/metrics")
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(string(text))
+	_, text := p.get(t, "/metrics")
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(text)
 	require.NotNil(t, found, "%s: %s", name, text)
 	value, err := strconv.ParseFloat(found[1], 64)
 	require.NoError(t, err)

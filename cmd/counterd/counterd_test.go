@@ -109,6 +109,18 @@ func (p *process) client(t *testing.T) *client.Client {
 	return c
 }
 
+// get returns what the process answers, on a connection of its own.
+func (p *process) get(t *testing.T, path string) (status int, body string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := c.Get(p.url + path)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(text)
+}
+
 // Two processes on three servers: what one adds the other sees, and every window
 // is what a log of every event says.
 func TestTwoProcessesOnThreeServersCountExactly(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,15 +17,10 @@ func TestMetricsTellOfReloads(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("events: {e: {limits: [{per: ip, rate: 5/d}]}}")
 	p := startProcess(t, "-rules", path)
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	eventually := func(line string) {
 		require.Eventually(t, func() bool {
-			response, err := c.Get(p.url + "/metrics")
-			require.NoError(t, err)
-			defer response.Body.Close()
-			text, err := io.ReadAll(response.Body)
-			require.NoError(t, err)
-			return response.StatusCode == http.StatusOK && strings.Contains(string(text), "\n"+line+"\n")
+			status, text := p.get(t, "/metrics")
+			return status == http.StatusOK && strings.Contains(text, "\n"+line+"\n")
 		}, 20*time.Second, 50*time.Millisecond, line)
 	}
 	eventually("counterd_rules_generation 1")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,18 +16,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
-
-// get returns what the process answers.
-func (p *process) get(t *testing.T, path string) (status int, body string) {
-	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := c.Get(p.url + path)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, string(text)
-}
 
 // One copy, and its server is killed: every hit is answered by its on_error, and all of
 // it is said. When the server is back, empty, hits are counted again, and said to be

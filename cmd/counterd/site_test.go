@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -78,7 +77,7 @@ func newSite(t *testing.T, config siteConfig) *site {
 	t.Helper()
 	s := &site{t: t, timeout: cmp.Or(config.timeout, siteTimeout), counters: map[counterName]*oracle.Counter{}, slowest: map[string]time.Duration{}}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(rules, []byte(siteRules), 0o600))
+	write(t, rules, siteRules)
 	start := func(tb testing.TB) *memcachedtest.Server { return memcachedtest.Start(tb) }
 	if config.small {
 		start = memcachedtest.StartSmall
@@ -127,8 +126,7 @@ func (s *site) writeList() {
 	for _, server := range s.servers {
 		fmt.Fprintln(&names, server.Addr)
 	}
-	require.NoError(s.t, os.WriteFile(s.list+".new", []byte(names.String()), 0o600))
-	require.NoError(s.t, os.Rename(s.list+".new", s.list))
+	replace(s.t, s.list, names.String())
 }
 
 // addServer adds a server to the file, and waits until all processes reach it.
