@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,7 +32,7 @@ type stage struct {
 }
 
 func newStage(ctx context.Context, config Config) (s *stage, err error) {
-	s = &stage{memcached: memcachedProgram(config.Memcached)}
+	s = &stage{memcached: child.Memcached(config.Memcached, "-t", "1", "-m", "256")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -68,24 +67,6 @@ func newStage(ctx context.Context, config Config) (s *stage, err error) {
 		s.clients = append(s.clients, c)
 	}
 	return s, nil
-}
-
-func memcachedProgram(path string) child.Program {
-	return child.Program{
-		Path: path,
-		Args: func(addr string) []string {
-			host, port, _ := net.SplitHostPort(addr)
-			return []string{"-l", host, "-p", port, "-U", "0", "-t", "1", "-m", "256"}
-		},
-		Ready: func(addr string) error {
-			conn, err := net.Dial("tcp", addr)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
-		Nobody: true, // as root it refuses to run
-	}
 }
 
 func counterdProgram(path, rules string, servers []string) child.Program {
