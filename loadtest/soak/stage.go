@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -80,28 +79,18 @@ func counterdProgram(path, rules string, servers []string) child.Program {
 	}
 }
 
-// ready returns nil where a process is ready, and all of its servers are.
-func ready(addr string) error {
-	answer, err := ask(addr, "/readyz")
-	if err != nil {
-		return err
-	}
-	if strings.Count(answer, `:"reachable`) < servers {
-		return fmt.Errorf("not all servers are ready: %s", answer)
-	}
-	return nil
-}
+// ready returns nil where a process says that all servers are there.
+func ready(addr string) error { return allAre(addr, `:"reachable`) }
 
-// whole returns nil where all servers are there, and have all that they had.
-func whole(addr string) error {
+// whole returns nil where it says, too, that they have all that they had.
+func whole(addr string) error { return allAre(addr, `:"reachable"`) }
+
+func allAre(addr, state string) error {
 	answer, err := ask(addr, "/readyz")
-	if err != nil {
-		return err
+	if err == nil && strings.Count(answer, state) < servers {
+		err = fmt.Errorf("%s is not said of all servers: %s", state, answer)
 	}
-	if strings.Count(answer, `:"reachable"`) < servers {
-		return fmt.Errorf("not all servers are whole: %s", answer)
-	}
-	return nil
+	return err
 }
 
 // restart starts a server again that was killed: empty, where it was.
@@ -124,9 +113,7 @@ func (s *stage) alive() error {
 
 func (s *stage) close() error {
 	var faults []error
-	for _, c := range s.clients {
-		c.Close()
-	}
+	s.idle()
 	for _, process := range s.processes {
 		faults = append(faults, process.Stop())
 	}
@@ -144,5 +131,4 @@ func (s *stage) idle() {
 	for _, c := range s.clients {
 		c.Close()
 	}
-	http.DefaultClient.CloseIdleConnections()
 }
