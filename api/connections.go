@@ -124,6 +124,15 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseWrite ends what is sent. net/http does so before it waits a while for a client that
+// may not have read its refusal: the client need not wait, too.
+func (c *connection) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
 // noteState notes which connections are idle: those whose last request is answered.
 func noteState(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*connection); ok {

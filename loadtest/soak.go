@@ -45,7 +45,7 @@ func (f *soakFlags) set() *flag.FlagSet {
 	set := flag.NewFlagSet("soak", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	set.DurationVar(&f.config.Duration, "duration", soak.DefaultDuration, "how `long` callers call")
-	set.IntVar(&f.config.Callers, "callers", 32, "`number` of callers")
+	set.IntVar(&f.config.Callers, "callers", soak.DefaultCallers, "`number` of callers")
 	set.Uint64Var(&f.config.Seed, "seed", 0, "`number` that the moments depend on at which servers die (default a random one)")
 	set.StringVar(&f.config.Memcached, "memcached-binary", "memcached", "the `program` memcached")
 	set.StringVar(&f.config.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")

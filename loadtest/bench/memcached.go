@@ -30,23 +30,7 @@ type memcached struct {
 }
 
 func startMemcached(ctx context.Context, binary string) (*memcached, error) {
-	c, err := child.Start(ctx, child.Program{
-		Path: binary,
-		Args: func(addr string) []string {
-			host, port, _ := net.SplitHostPort(addr)
-			return []string{
-				"-l", host, "-p", port, "-U", "0", "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048",
-			}
-		},
-		Ready: func(addr string) error {
-			conn, err := net.Dial("tcp", addr)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
-		Nobody: true, // as root it refuses to run
-	})
+	c, err := child.Start(ctx, child.Memcached(binary, "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048"))
 	if err != nil {
 		return nil, err
 	}

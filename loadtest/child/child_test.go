@@ -1,9 +1,7 @@
 package child_test
 
 import (
-	"context"
 	"errors"
-	"net"
 	"os/exec"
 	"testing"
 
@@ -24,21 +22,7 @@ func TestAProgramThatDoesNotStart(t *testing.T) {
 func TestAProgramIsStartedAgain(t *testing.T) {
 	path, err := exec.LookPath("memcached")
 	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
-	p := child.Program{
-		Path: path,
-		Args: func(addr string) []string {
-			host, port, _ := net.SplitHostPort(addr)
-			return []string{"-l", host, "-p", port, "-U", "0", "-t", "1"}
-		},
-		Ready: func(addr string) error {
-			conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
-			if err == nil {
-				err = conn.Close()
-			}
-			return err
-		},
-		Nobody: true,
-	}
+	p := child.Memcached(path, "-t", "1")
 	c, err := child.Start(t.Context(), p)
 	require.NoError(t, err)
 	defer func() { c.Kill() }()

@@ -12,6 +12,8 @@ import (
 const (
 	// DefaultDuration is how long the callers call.
 	DefaultDuration = 10 * time.Minute
+	// DefaultCallers is how many they are.
+	DefaultCallers = 32
 	// MinDuration leaves time for a server to be killed and to come back.
 	MinDuration = 5 * time.Second
 
@@ -30,7 +32,7 @@ const (
 // Config says what to run, and for how long.
 type Config struct {
 	Duration  time.Duration // 0: DefaultDuration
-	Callers   int           // that call all the time; 0: 32
+	Callers   int           // that call all the time; 0: DefaultCallers
 	Counterd  string        // the program
 	Memcached string        // the program
 	Seed      uint64        // of the moments at which servers are killed
@@ -56,7 +58,7 @@ func (c Config) Check() error {
 
 func (c Config) duration() time.Duration { return cmp.Or(c.Duration, DefaultDuration) }
 
-func (c Config) callers() int { return cmp.Or(c.Callers, 32) }
+func (c Config) callers() int { return cmp.Or(c.Callers, DefaultCallers) }
 
 func (c Config) progress() io.Writer {
 	if c.Progress == nil {

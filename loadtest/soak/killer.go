@@ -13,18 +13,16 @@ type killer struct {
 	callers *callers
 	rng     *rand.Rand
 	pace    time.Duration // the mean time between two kills
-	victim  int           // the last one
 	kills   int
 }
 
 // run kills until the context ends, which it does not let end with a server away.
 func (k *killer) run(ctx context.Context) error {
-	k.victim = k.rng.IntN(servers)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(k.pace/2 + rand.N(k.pace)):
+		case <-time.After(k.pace/2 + k.within(k.pace)):
 		}
 		if err := k.kill(context.WithoutCancel(ctx)); err != nil {
 			return err
@@ -34,35 +32,35 @@ func (k *killer) run(ctx context.Context) error {
 
 // kill kills a server and waits until it is back, and mended.
 func (k *killer) kill(ctx context.Context) error {
-	k.victim = k.next()
+	victim := k.rng.IntN(servers) // any of them, since the last one has been mended
 	k.callers.away.Store(true)
-	k.stage.servers[k.victim].Kill()
+	k.stage.servers[victim].Kill()
 	k.kills++
-	time.Sleep(time.Duration(k.rng.Int64N(int64(k.pace / 4))))
-	if err := k.stage.restart(ctx, k.victim); err != nil {
+	time.Sleep(k.within(k.pace / 4))
+	if err := k.stage.restart(ctx, victim); err != nil {
 		return err
 	}
-	if err := k.awaitMended(ctx); err != nil {
+	if err := k.awaitMended(ctx, victim); err != nil {
 		return err
 	}
 	// What was under way when it came back has had its time.
 	time.Sleep(2 * timeout)
 	k.callers.away.Store(false)
 	if err := k.callers.sample(ctx, k.rng); err != nil {
-		return fmt.Errorf("after server %d was killed: %w", k.victim, err)
+		return fmt.Errorf("after server %d was killed: %w", victim, err)
 	}
 	return nil
 }
 
-// next returns the server to kill: any of them, since the last one has been mended.
-func (k *killer) next() int { return k.rng.IntN(servers) }
+// within returns a random time below the one given.
+func (k *killer) within(d time.Duration) time.Duration { return time.Duration(k.rng.Int64N(int64(d))) }
 
 // awaitMended waits until no process says any more that a server has lost something.
-func (k *killer) awaitMended(ctx context.Context) error {
+func (k *killer) awaitMended(ctx context.Context, victim int) error {
 	for _, process := range k.stage.processes {
 		noticed := func() error {
 			if whole(process.Addr) == nil {
-				return fmt.Errorf("that server %d came back empty is not noticed", k.victim)
+				return fmt.Errorf("that server %d came back empty is not noticed", victim)
 			}
 			return nil
 		}

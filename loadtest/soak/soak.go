@@ -77,26 +77,25 @@ func (r *run) load(ctx context.Context) error {
 	defer stop()
 	r.killer = &killer{stage: r.stage, callers: r.callers, rng: rand.New(rand.NewPCG(r.config.Seed, 0)), pace: min(r.config.duration()/5, 10*time.Second)}
 	r.callers.start(loading, r.config.callers(), r.config.Seed+1)
-	var faults [2]error
+	var killed, watched error
 	var others sync.WaitGroup
 	others.Go(func() {
-		if faults[0] = r.killer.run(loading); faults[0] != nil {
+		if killed = r.killer.run(loading); killed != nil {
 			stop()
 		}
 	})
 	others.Go(func() {
-		if faults[1] = r.watch(loading, began); faults[1] != nil {
+		if watched = r.watch(loading, began); watched != nil {
 			stop()
 		}
 	})
 	r.callers.running.Wait()
 	r.report.Duration = time.Since(began)
 	others.Wait()
-	if r.report.Duration < r.config.duration() && faults[0] != nil {
-		r.report.fault(faults[0]) // what the killer found ends the run, and is its result
-		faults[0] = nil
+	if killed != nil {
+		r.report.fault(killed) // what the killer found is a result of the run
 	}
-	return errors.Join(faults[:]...)
+	return watched
 }
 
 // watch measures the processes until the context ends, and says how it goes.

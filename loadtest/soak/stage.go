@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -33,7 +31,7 @@ type stage struct {
 }
 
 func newStage(ctx context.Context, config Config) (s *stage, err error) {
-	s = &stage{memcached: memcachedProgram(config.Memcached)}
+	s = &stage{memcached: child.Memcached(config.Memcached, "-t", "1", "-m", "256")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -70,24 +68,6 @@ func newStage(ctx context.Context, config Config) (s *stage, err error) {
 	return s, nil
 }
 
-func memcachedProgram(path string) child.Program {
-	return child.Program{
-		Path: path,
-		Args: func(addr string) []string {
-			host, port, _ := net.SplitHostPort(addr)
-			return []string{"-l", host, "-p", port, "-U", "0", "-t", "1", "-m", "256"}
-		},
-		Ready: func(addr string) error {
-			conn, err := net.Dial("tcp", addr)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
-		Nobody: true, // as root it refuses to run
-	}
-}
-
 func counterdProgram(path, rules string, servers []string) child.Program {
 	return child.Program{
 		Path: path,
@@ -99,28 +79,18 @@ func counterdProgram(path, rules string, servers []string) child.Program {
 	}
 }
 
-// ready returns nil where a process is ready, and all of its servers are.
-func ready(addr string) error {
-	answer, err := ask(addr, "/readyz")
-	if err != nil {
-		return err
-	}
-	if strings.Count(answer, `:"reachable`) < servers {
-		return fmt.Errorf("not all servers are ready: %s", answer)
-	}
-	return nil
-}
+// ready returns nil where a process says that all servers are there.
+func ready(addr string) error { return allAre(addr, `:"reachable`) }
 
-// whole returns nil where all servers are there, and have all that they had.
-func whole(addr string) error {
+// whole returns nil where it says, too, that they have all that they had.
+func whole(addr string) error { return allAre(addr, `:"reachable"`) }
+
+func allAre(addr, state string) error {
 	answer, err := ask(addr, "/readyz")
-	if err != nil {
-		return err
+	if err == nil && strings.Count(answer, state) < servers {
+		err = fmt.Errorf("%s is not said of all servers: %s", state, answer)
 	}
-	if strings.Count(answer, `:"reachable"`) < servers {
-		return fmt.Errorf("not all servers are whole: %s", answer)
-	}
-	return nil
+	return err
 }
 
 // restart starts a server again that was killed: empty, where it was.
@@ -143,9 +113,7 @@ func (s *stage) alive() error {
 
 func (s *stage) close() error {
 	var faults []error
-	for _, c := range s.clients {
-		c.Close()
-	}
+	s.idle()
 	for _, process := range s.processes {
 		faults = append(faults, process.Stop())
 	}
@@ -163,5 +131,4 @@ func (s *stage) idle() {
 	for _, c := range s.clients {
 		c.Close()
 	}
-	http.DefaultClient.CloseIdleConnections()
 }
