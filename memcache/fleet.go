@@ -117,6 +117,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, err
 	}
 	f.began = f.wallClock().Unix()
+	f.memories.remembered = config.Remembered
 	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	}
 	for _, s := range list {
 		if !slices.Contains(f.servers, s) {
-			s.belong(f, f.config)
+			s.belong(f)
 		}
 	}
 	f.servers = list

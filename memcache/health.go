@@ -111,11 +111,7 @@ func (s *server) health() ServerHealth {
 }
 
 // gap notes that the server may have missed something.
-func (s *server) gap() {
-	if s.fleet != nil {
-		s.fleet.set.Gap()
-	}
-}
+func (s *server) gap() { s.fleet.set.Gap() }
 
 // changed tells of a change. No lock is held meanwhile.
 func (s *server) changed(change Change) {

@@ -220,9 +220,7 @@ func (s *server) note(stats ServerStats) {
 		m.lost, m.evicting = now, true
 	}
 	m.counted, m.stats = true, stats
-	if s.fleet != nil {
-		s.fleet.set.Forget(now - m.all.lossLasts())
-	}
+	s.fleet.set.Forget(now - m.all.lossLasts())
 	news := m.all.weigh(now)
 	m.all.mu.Unlock()
 	tell(news)
