@@ -217,6 +217,7 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 		err := s.probe(ctx)
 		b.mu.Lock()
 		if err == nil {
+			s.gap() // what is being mended now, without it, is not mended for it
 			b.since, b.fault = time.Time{}, nil
 			b.failures.Store(0)
 			b.closed.Store(instant(time.Now()))
