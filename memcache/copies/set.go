@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -143,15 +144,8 @@ func (s *Set) Owed() (adds, servers int) { return s.debts.size() }
 func (s *Set) Differing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.differing) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(s.differing))
-	for name := range s.differing {
-		names = append(names, name)
-	}
+	names := slices.Sorted(maps.Keys(s.differing))
 	clear(s.differing)
-	slices.Sort(names)
 	return names
 }
 
