@@ -226,7 +226,7 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 			s.changed(Back)
 			return
 		}
-		b.fault = plainCause(s, err)
+		b.fault = err
 		b.gate.Store(&gate{&downError{s.name, b.fault}}) // it may be down for another reason by now
 		pause = b.pauses.NextBackOff()
 		b.mu.Unlock()

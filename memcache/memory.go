@@ -277,7 +277,7 @@ func (s *server) inspect(ctx context.Context) {
 		if err == nil || !isOutage(err) || ctx.Err() != nil || !s.up() {
 			return
 		}
-		s.failed(s.wrap(err))
+		s.failed(err)
 	}
 }
 
