@@ -28,10 +28,8 @@ var (
 
 // Config sets up a Set.
 type Config struct {
-	Replicas int // copies of each counter: 1 to MaxReplicas
-	// Timeout is the longest that making up for a debt, and looking at or raising a
-	// bucket, may take.
-	Timeout time.Duration
+	Replicas int           // copies of each counter: 1 to MaxReplicas
+	Timeout  time.Duration // the longest that making up for a debt may take
 	// MaxDebts bounds what is owed: the adds of so many seconds of counters; 0:
 	// DefaultMaxDebts. What is beyond it is dropped, and Gaps says so.
 	MaxDebts int
