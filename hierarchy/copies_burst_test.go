@@ -83,14 +83,6 @@ func (l *farLink) TakeBack(_ context.Context, counter copies.Counter, by int64, 
 
 func (l *farLink) Delete(context.Context, copies.Counter, []uint64) error { return errNotThere }
 
-func (l *farLink) Look(context.Context, copies.Counter, []uint64, []int64, []uint64) error {
-	return errNotThere
-}
-
-func (l *farLink) Raise(context.Context, copies.Counter, uint64, uint64, int64, int64) (bool, error) {
-	return false, errNotThere
-}
-
 // farExchange is never given up: no trip takes half of the timeout.
 type farExchange struct {
 	landed int

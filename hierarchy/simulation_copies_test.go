@@ -553,14 +553,6 @@ func (l *simLink) Delete(ctx context.Context, counter copies.Counter, buckets []
 	return nil
 }
 
-func (l *simLink) Look(context.Context, copies.Counter, []uint64, []int64, []uint64) error {
-	return errNotThere
-}
-
-func (l *simLink) Raise(context.Context, copies.Counter, uint64, uint64, int64, int64) (bool, error) {
-	return false, errNotThere
-}
-
 // simExchange is a trip to one server.
 type simExchange struct {
 	link    *simLink

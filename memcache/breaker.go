@@ -217,6 +217,7 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 		err := s.probe(ctx)
 		b.mu.Lock()
 		if err == nil {
+			s.gap() // what is being mended now, without it, is not mended for it
 			b.since, b.fault = time.Time{}, nil
 			b.failures.Store(0)
 			b.closed.Store(instant(time.Now()))
@@ -225,7 +226,7 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 			s.changed(Back)
 			return
 		}
-		b.fault = plainCause(s, err)
+		b.fault = err
 		b.gate.Store(&gate{&downError{s.name, b.fault}}) // it may be down for another reason by now
 		pause = b.pauses.NextBackOff()
 		b.mu.Unlock()

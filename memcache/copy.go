@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -127,13 +128,17 @@ func (s *server) Delete(ctx context.Context, counter copies.Counter, buckets []u
 	return s.fleet.delete(ctx, s, counterHash(counter.Hash), buckets)
 }
 
+// How one copy is compared with the others, and mended: see the Mender of package hierarchy.
+
 // errNoVersions is why copies on a server cannot be mended.
 var errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")
 
-// Look reads buckets and their versions, which are Memcached's, for compare-and-swap.
-// It is rare, so it takes the classic path whatever the server knows.
-func (s *server) Look(ctx context.Context, counter copies.Counter, buckets []uint64, values []int64, versions []uint64) error {
-	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash))
+// Look reads buckets of one counter as one server has them, one after the other in
+// their order, and the version of each: a number that changes with each change of the
+// bucket, 0 where it is not there. The versions are Memcached's, for compare-and-swap. It
+// is rare, so it takes the classic path whatever the server knows.
+func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
+	e, err := f.beginOnNamed(ctx, server, counter)
 	if err != nil {
 		return err
 	}
@@ -159,9 +164,11 @@ func (s *server) Look(ctx context.Context, counter copies.Counter, buckets []uin
 	}))
 }
 
-// Raise sets a bucket that still has the version.
-func (s *server) Raise(ctx context.Context, counter copies.Counter, bucket, version uint64, value, expires int64) (raised bool, err error) {
-	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash))
+// Raise sets a bucket on one server to a value if it still has the version that Look
+// found; where that is 0, if it is still not there. It reports whether it did. It is never
+// repeated.
+func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, version uint64, value, expires int64) (bool, error) {
+	e, err := f.beginOnNamed(ctx, server, counter)
 	if err != nil {
 		return false, err
 	}
@@ -183,4 +190,14 @@ func (s *server) Raise(ctx context.Context, counter copies.Counter, bucket, vers
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// beginOnNamed begins an exchange with the server of that name.
+func (f *Fleet) beginOnNamed(ctx context.Context, name, counter string) (exchange, error) {
+	for _, s := range f.set.Servers() {
+		if s.Name() == name {
+			return f.beginOn(ctx, s.(*server), hashCounter(counter))
+		}
+	}
+	return exchange{}, fmt.Errorf("memcache: server %s is not in the list any more", name)
 }

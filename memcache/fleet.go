@@ -117,6 +117,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, err
 	}
 	f.began = f.wallClock().Unix()
+	f.memories.remembered = config.Remembered
 	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
@@ -148,7 +149,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	}
 	for _, s := range list {
 		if !slices.Contains(f.servers, s) {
-			s.belong(f, f.config)
+			s.belong(f)
 		}
 	}
 	f.servers = list
@@ -485,36 +486,6 @@ func (f *Fleet) Copies(counter string) []string {
 		}
 	}
 	return names
-}
-
-// Look reads buckets of one counter as one server has them, one after the other in
-// their order, and the version of each: a number that changes with each change of the
-// bucket, 0 where it is not there.
-func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
-	s, err := f.named(server)
-	if err != nil {
-		return err
-	}
-	return s.Look(ctx, counterOf(counter), buckets, values, versions)
-}
-
-// Raise sets a bucket on one server to a value if it still has the version that Look
-// found; where that is 0, if it is still not there. It reports whether it did.
-func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, version uint64, value, expires int64) (bool, error) {
-	s, err := f.named(server)
-	if err != nil {
-		return false, err
-	}
-	return s.Raise(ctx, counterOf(counter), bucket, version, value, expires)
-}
-
-func (f *Fleet) named(server string) (copies.Server, error) {
-	for _, s := range f.set.Servers() {
-		if s.Name() == server {
-			return s, nil
-		}
-	}
-	return nil, fmt.Errorf("memcache: server %s is not in the list any more", server)
 }
 
 // Differing returns counters whose copies were seen to differ, each once. Gaps returns a

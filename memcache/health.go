@@ -72,7 +72,7 @@ func (f *Fleet) Since(counter string) int64 {
 // all their copies, nor those that had lost what they held before this process began: it
 // does not know what that was.
 func (f *Fleet) Mended(gaps uint64) {
-	if f.replicas < 2 || f.set.Gaps() != gaps {
+	if f.replicas < 2 {
 		return
 	}
 	var forgetful []*server
@@ -85,12 +85,11 @@ func (f *Fleet) Mended(gaps uint64) {
 			forgetful = append(forgetful, s)
 		}
 	}
-	if !f.set.Mended(len(forgetful)) {
+	if !f.set.Mended(len(forgetful), gaps) {
 		return
 	}
 	for _, s := range forgetful {
-		if s.since() >= f.began-maxAhead {
-			s.forgive()
+		if s.since() >= f.began-maxAhead && s.forgive(gaps) {
 			s.changed(Mended)
 		}
 	}
@@ -111,11 +110,7 @@ func (s *server) health() ServerHealth {
 }
 
 // gap notes that the server may have missed something.
-func (s *server) gap() {
-	if s.fleet != nil {
-		s.fleet.set.Gap()
-	}
-}
+func (s *server) gap() { s.fleet.set.Gap() }
 
 // changed tells of a change. No lock is held meanwhile.
 func (s *server) changed(change Change) {

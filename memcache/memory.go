@@ -180,13 +180,18 @@ func (all *memories) weigh(now int64) (news []*server) {
 	return news
 }
 
-// forgive notes that what the server has lost was made good.
-func (s *server) forgive() {
+// forgive notes that what the server had lost up to that number of Gaps was made good. It
+// reports whether that is all it has lost.
+func (s *server) forgive(gaps uint64) bool {
 	m := &s.memory
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
+	if s.fleet.set.Gaps() != gaps {
+		return false
+	}
 	m.forgiven, m.lost, m.evicting = m.known, 0, false
 	m.all.weigh(s.clock().Unix())
+	return true
 }
 
 // lossLasts returns for how many seconds a loss is of interest to anybody.
@@ -220,9 +225,7 @@ func (s *server) note(stats ServerStats) {
 		m.lost, m.evicting = now, true
 	}
 	m.counted, m.stats = true, stats
-	if s.fleet != nil {
-		s.fleet.set.Forget(now - m.all.lossLasts())
-	}
+	s.fleet.set.Forget(now - m.all.lossLasts())
 	news := m.all.weigh(now)
 	m.all.mu.Unlock()
 	tell(news)
@@ -274,7 +277,7 @@ func (s *server) inspect(ctx context.Context) {
 		if err == nil || !isOutage(err) || ctx.Err() != nil || !s.up() {
 			return
 		}
-		s.failed(s.wrap(err))
+		s.failed(err)
 	}
 }
 

@@ -46,20 +46,16 @@ func newServer(name string, conns int, timeout time.Duration, dialer dialer) *se
 	s.lanes.slots = make(chan struct{}, conns)
 	s.lanes.closing = make(chan struct{})
 	s.pipes = newPipes(s, min(conns, maxPipes), timeout)
-	s.clock, s.pokes = time.Now, make(chan struct{}, 1)
+	s.pokes = make(chan struct{}, 1)
 	s.breaker.init()
 	return s
 }
 
 // belong makes the server one of the fleet's, before the first call.
-func (s *server) belong(f *Fleet, config Config) {
-	s.fleet = f
-	s.learned, s.change, s.protocol, s.dialing = config.Learned, config.Changed, config.Protocol, config.dialing
-	if config.Clock != nil {
-		s.clock = config.Clock
-	}
-	s.pace = cmp.Or(config.pace, lookEvery)
-	f.memories.remembered = config.Remembered
+func (s *server) belong(f *Fleet) {
+	s.fleet, s.clock = f, f.wallClock
+	s.learned, s.change, s.protocol, s.dialing = f.config.Learned, f.config.Changed, f.config.Protocol, f.config.dialing
+	s.pace = cmp.Or(f.config.pace, lookEvery)
 	s.memory.join(&f.memories, s)
 }
 

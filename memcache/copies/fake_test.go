@@ -160,14 +160,6 @@ func (f *fakeServer) Delete(_ context.Context, c Counter, buckets []uint64) erro
 	return f.call("delete", c, 0, buckets, func(bucket uint64) { delete(f.items[c.Hash], bucket) })
 }
 
-func (f *fakeServer) Look(context.Context, Counter, []uint64, []int64, []uint64) error {
-	return errFake
-}
-
-func (f *fakeServer) Raise(context.Context, Counter, uint64, uint64, int64, int64) (bool, error) {
-	return false, errFake
-}
-
 // fakeExchange sends its token once, whoever ends it.
 type fakeExchange struct {
 	index     int

@@ -67,17 +67,24 @@ func (l *ledger) owe(server Server, h Hash, by int64, buckets []uint64, expires 
 		l.set.Gap()
 		return
 	}
-	debts := l.owed[server]
-	if debts == nil {
-		debts = map[Hash][]debt{}
-		l.owed[server] = debts
-	}
 	l.n++
-	debts[h] = append(debts[h], debt{by, slices.Clone(buckets), slices.Clone(expires), l.nextDue()})
+	l.put(server, h, append(l.owed[server][h], debt{by, slices.Clone(buckets), slices.Clone(expires), l.nextDue()}))
 	if !l.paying {
 		l.paying = true
 		l.others.Go(l.pay)
 	}
+}
+
+// put makes these the debts to a counter on a server.
+func (l *ledger) put(server Server, h Hash, debts []debt) {
+	if len(debts) == 0 {
+		delete(l.owed[server], h)
+		return
+	}
+	if l.owed[server] == nil {
+		l.owed[server] = map[Hash][]debt{}
+	}
+	l.owed[server][h] = debts
 }
 
 // nextDue returns when a debt of now is made up for. A server that was too slow to be
@@ -119,7 +126,7 @@ func (l *ledger) credit(server Server, h Hash, by int64, buckets []uint64) {
 		return
 	}
 	if d.by -= by; d.by <= 0 {
-		l.owed[server][h] = slices.DeleteFunc(debts, func(d debt) bool { return d.by <= 0 })
+		l.put(server, h, slices.DeleteFunc(debts, func(d debt) bool { return d.by <= 0 }))
 		l.n--
 	}
 }
@@ -132,13 +139,10 @@ func (l *ledger) forgive(h Hash, buckets []uint64) {
 	deleted := func(d debt) bool {
 		return slices.ContainsFunc(d.buckets, func(b uint64) bool { return slices.Contains(buckets, b) })
 	}
-	for _, debts := range l.owed {
-		before := len(debts[h])
-		if before == 0 {
-			continue
-		}
-		debts[h] = slices.DeleteFunc(debts[h], deleted)
-		l.n -= before - len(debts[h])
+	for server, owed := range l.owed {
+		before := len(owed[h])
+		l.put(server, h, slices.DeleteFunc(owed[h], deleted))
+		l.n -= before - len(owed[h])
 	}
 	for i := range l.batch {
 		if p := &l.batch[i]; p.hash == h && deleted(p.debt) {
@@ -297,11 +301,7 @@ func (l *ledger) take(server Server) []payment {
 				l.n--
 			}
 		}
-		if len(debts) > 0 {
-			l.owed[server][h] = debts
-		} else {
-			delete(l.owed[server], h)
-		}
+		l.put(server, h, debts)
 		if len(l.batch) == paysAtOnce {
 			break
 		}
@@ -328,12 +328,7 @@ func (l *ledger) settle(server Server, landed []int) (all bool) {
 			l.n--
 			continue
 		}
-		debts := l.owed[server]
-		if debts == nil {
-			debts = map[Hash][]debt{}
-			l.owed[server] = debts
-		}
-		debts[p.hash] = slices.Insert(debts[p.hash], 0, p.debt)
+		l.put(server, p.hash, slices.Insert(l.owed[server][p.hash], 0, p.debt))
 	}
 	clear(l.batch)
 	l.batch = l.batch[:0]

@@ -258,5 +258,9 @@ func TestLateAnswersAreCredited(t *testing.T) {
 		down = owing(t, s, c, 3)
 		s.Credit(down, c.Hash, 3, someAdds)
 		requireOwed(t, s, 0)
+		time.Sleep(payEvery)
+		synctest.Wait()
+		_, servers := s.Owed()
+		assert.Zero(t, servers, "nor is the server")
 	})
 }

@@ -35,12 +35,6 @@ type Server interface {
 	// their order.
 	TakeBack(ctx context.Context, counter Counter, by int64, buckets []uint64) error
 	Delete(ctx context.Context, counter Counter, buckets []uint64) error
-	// Look reads buckets, one after the other in their order, and the version of each:
-	// a number that changes with every change of the bucket, 0 where it is not there.
-	Look(ctx context.Context, counter Counter, buckets []uint64, values []int64, versions []uint64) error
-	// Raise sets a bucket to a value if it is still of that version; where that is 0, if
-	// it is still not there. It reports whether it did. It is never repeated.
-	Raise(ctx context.Context, counter Counter, bucket, version uint64, value, expires int64) (bool, error)
 }
 
 // Exchange is a trip to one server that is under way. It has one owner.

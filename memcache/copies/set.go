@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,10 +28,8 @@ var (
 
 // Config sets up a Set.
 type Config struct {
-	Replicas int // copies of each counter: 1 to MaxReplicas
-	// Timeout is the longest that making up for a debt, and looking at or raising a
-	// bucket, may take.
-	Timeout time.Duration
+	Replicas int           // copies of each counter: 1 to MaxReplicas
+	Timeout  time.Duration // the longest that making up for a debt may take
 	// MaxDebts bounds what is owed: the adds of so many seconds of counters; 0:
 	// DefaultMaxDebts. What is beyond it is dropped, and Gaps says so.
 	MaxDebts int
@@ -143,15 +142,8 @@ func (s *Set) Owed() (adds, servers int) { return s.debts.size() }
 func (s *Set) Differing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.differing) == 0 {
-		return nil
-	}
-	names := make([]string, 0, len(s.differing))
-	for name := range s.differing {
-		names = append(names, name)
-	}
+	names := slices.Sorted(maps.Keys(s.differing))
 	clear(s.differing)
-	slices.Sort(names)
 	return names
 }
 

@@ -66,12 +66,16 @@ func (s *Set) movedTo(server Server, h Hash) int64 {
 }
 
 // Mended forgets that counters have moved: what the copies that are new to them lacked
-// was copied to them. It cannot have been, and nothing is forgotten, where so many servers
-// came, went, or forgot what they had that some counters may have lost all of their copies.
-// It reports whether it was.
-func (s *Set) Mended(forgetful int) bool {
+// was copied to them, for all reasons up to that number of Gaps. It cannot have been, and
+// nothing is forgotten, where there is another reason since, or where so many servers came,
+// went, or forgot what they had that some counters may have lost all of their copies. It
+// reports whether it was.
+func (s *Set) Mended(forgetful int, gaps uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.Gaps() != gaps {
+		return false
+	}
 	now := s.topology.Load()
 	lost := forgetful // of any one counter's copies, at the most
 	for i, f := range s.former {

@@ -3,9 +3,7 @@ package memcachedtest
 import (
 	"bufio"
 	"fmt"
-	"net"
 	"testing"
-	"time"
 )
 
 // StartSmall runs a server with room for some thousand buckets, beyond which it evicts
@@ -19,12 +17,11 @@ func StartSmall(tb testing.TB) *Server {
 // begin with the prefix.
 func (s *Server) Flood(prefix string, items int) {
 	s.tb.Helper()
-	conn, err := net.DialTimeout(s.network(), s.Addr, startTimeout)
+	conn, err := s.dial()
 	if err != nil {
 		s.tb.Fatalf("memcachedtest: %v", err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(startTimeout))
 	out := bufio.NewWriter(conn)
 	for i := range items {
 		fmt.Fprintf(out, "set %s%0*d 0 0 1 noreply\r\n1\r\n", prefix, 28-len(prefix), i)
