@@ -71,7 +71,7 @@ type LimiterConfig struct {
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
 	store   Store
-	copied  bool // the store keeps several copies of a counter
+	copier  Copier // the store, where it keeps several copies of a counter, or nil
 	local   Store
 	now     func() time.Time
 	real    bool // that is the real time
@@ -122,7 +122,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
 	}
-	l.copied = isCopied(l.store)
+	l.copier = copierOf(l.store)
 	l.memory, _ = l.store.(Rememberer)
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)

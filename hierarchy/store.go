@@ -63,10 +63,12 @@ type Copier interface {
 	Owe(counter string, by int64, adds []uint64, expires []int64, landed int)
 }
 
-// isCopied reports whether the store keeps several copies of each counter.
-func isCopied(store Store) bool {
-	copier, keepsCopies := store.(Copier)
-	return keepsCopies && copier.Replicas() > 1
+// copierOf returns the store if it keeps several copies of each counter, else nil.
+func copierOf(store Store) Copier {
+	if copier, keepsCopies := store.(Copier); keepsCopies && copier.Replicas() > 1 {
+		return copier
+	}
+	return nil
 }
 
 // Rememberer is a Store that may lose what it has kept, and knows when it has. A Limiter
