@@ -174,7 +174,7 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 		return r.decision, r.err
 	}
 	if !l.pending.enter(1) {
-		l.overload(r)
+		l.overload(newGroup(r))
 		return r.decision, r.err
 	}
 	defer l.pending.leave(1)
@@ -212,14 +212,15 @@ func (l *Limiter) decidedAtOnce(r *request) bool {
 	return l.handOn(f, newGroup(r), r)
 }
 
-// overload decides the hits without the shared store. What is remembered still counts.
-func (l *Limiter) overload(requests ...*request) {
-	f := l.newFlush(requests[0].began, requests...)
+// overload decides the hits of the group without the shared store. What is remembered
+// still counts.
+func (l *Limiter) overload(g *group) {
+	f := l.newFlush(g.requests[0].began, g.requests...)
 	f.overloaded = true
 	f.recall()
 	f.look()
 	f.settle(maxTries)
-	l.handOn(f, newGroup(requests...), nil)
+	l.handOn(f, g, nil)
 }
 
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
@@ -247,8 +248,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 		defer l.pending.leave(len(hits))
 		l.lead(g, nil, requests[0].began)
 	} else {
-		g.free()
-		l.overload(requests...)
+		l.overload(g)
 	}
 	results := make([]Result, len(hits))
 	for i, r := range requests {
