@@ -248,7 +248,7 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 	began, raised := time.Now(), m.raised.Load()
 	m.mu.Lock()
 	clear(m.left)
-	m.fresh = m.fresh[:0]
+	m.fresh, m.again = m.fresh[:0], false
 	m.mu.Unlock()
 	m.failed.Store(0)
 	m.open.Store(true)
@@ -295,9 +295,7 @@ func (m *Mender) unfinished() bool {
 func (m *Mender) startAgain() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	again := m.again
-	m.again = false
-	return again
+	return m.again
 }
 
 // mendAll mends counters, many at a time, and returns how many there were when it is done

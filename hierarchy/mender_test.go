@@ -350,6 +350,23 @@ func TestACounterThatComesDuringTheWalk(t *testing.T) {
 	})
 }
 
+// Where more could not be mended than was written down all are walked again: once, also if
+// a server has missed something meanwhile.
+func TestAWalkForTwoReasons(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		m.Note(mendedCounter("a"))
+		m.mu.Lock()
+		m.again = true
+		m.mu.Unlock()
+		store.change(func() { store.gaps++ })
+		time.Sleep(time.Minute)
+		told.change(func() {
+			require.Len(t, told.walks, 1)
+			require.Equal(t, []uint64{1}, told.mended)
+		})
+	})
+}
+
 // A counter whose copies were seen to differ is mended; one that is not known is not,
 // and one on which there was nothing to do is left alone for longer and longer.
 func TestCountersThatDiffer(t *testing.T) {
