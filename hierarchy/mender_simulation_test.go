@@ -475,12 +475,9 @@ func (s *mendSimulation) lose(at int) {
 func (s *mendSimulation) mend(ctx context.Context) {
 	k := knownOf(s.counter.ID(), s.counter)
 	for ctx.Err() == nil {
-		if !s.mender.room.TryAcquire(leastEntries) {
-			panic("no room")
-		}
-		g := &mending{m: s.mender, counter: k, store: s.store, servers: s.store.Copies(k.id), began: s.now().Unix(), gaps: s.store.Gaps(), held: leastEntries}
+		g := s.mender.newMending(k)
 		err := g.run(ctx, runWithin(k.coarsest, g.alive(k.coarsest)))
-		s.mender.room.Release(g.held)
+		g.release()
 		s.mu.Lock()
 		s.raised += g.raised
 		s.mended, s.underLoad = err == nil, !s.stopped

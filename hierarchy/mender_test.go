@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -297,6 +298,34 @@ func TestACounterWithManyBuckets(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.Equal(t, store.values(0, c), store.values(1, c))
 		require.Equal(t, uint64(1), m.State().Walked)
+	})
+}
+
+// However many counters have many buckets, only so many of these are held at a time.
+func TestManyCountersWithManyBuckets(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, _ *menderTold) {
+		const counters, seconds = 12, 50_000
+		first, now := mendedCounter("0"), time.Now().Unix()
+		for second := range int64(seconds) {
+			store.put(0, first, now-second, 1)
+		}
+		for i := range counters {
+			c := mendedCounter(fmt.Sprint(i))
+			m.Note(c)
+			store.copies[0][c.ID()] = maps.Clone(store.copies[0][first.ID()])
+		}
+		begun := 0
+		store.onRaise = func(string) {
+			if begun == 0 {
+				begun = len(store.looked)
+			}
+		}
+		store.change(func() { store.gaps++ })
+		for raised := false; !raised; {
+			time.Sleep(time.Second)
+			store.change(func() { raised = begun > 0 })
+		}
+		require.LessOrEqual(t, begun, menderEntries/seconds+menderLooks)
 	})
 }
 
