@@ -432,11 +432,6 @@ func (m *Mender) isDue(id string) bool {
 	return true
 }
 
-// pace waits until so many buckets may be looked at.
-func (m *Mender) pace(ctx context.Context, buckets int) error {
-	return m.rate.WaitN(ctx, min(buckets, lookBuckets))
-}
-
 // rest waits.
 func (m *Mender) rest(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

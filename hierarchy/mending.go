@@ -494,14 +494,14 @@ func (g *mending) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, erro
 	return looks, nil
 }
 
-// lookAt looks at buckets on one copy, in their order.
+// lookAt looks at buckets on one copy, at most lookBuckets, in their order.
 func (g *mending) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
 	ids := make([]uint64, len(buckets))
 	for b, bucket := range buckets {
 		ids[b] = bucket.ID()
 	}
 	values, versions := make([]int64, len(ids)), make([]uint64, len(ids))
-	if err := g.m.pace(ctx, len(ids)); err != nil {
+	if err := g.m.rate.WaitN(ctx, len(ids)); err != nil {
 		return nil, err
 	}
 	if err := g.m.looking.Acquire(ctx, 1); err != nil {
