@@ -43,7 +43,8 @@ type Config struct {
 	// deletes at once, 16. One beyond it returns ErrOverload at once, and has done
 	// nothing. 0: DefaultMaxPending.
 	MaxPending int
-	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Limiter on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
+	// Limiter on the same store should have the same one.
 	Cache *BucketCache
 	// Mender is told of each counter that is used; nil: nobody is.
 	Mender *Mender

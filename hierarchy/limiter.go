@@ -53,7 +53,8 @@ type LimiterConfig struct {
 	// rules, as if the store had failed; what needs no store is decided as ever. 0:
 	// DefaultMaxPending.
 	MaxPending int
-	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Counters on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
+	// Counters on the same store should have the same one.
 	Cache *BucketCache
 	// Mender is told of each counter that is used; nil: nobody is. The Counters on the
 	// same store should have the same one.
