@@ -43,7 +43,8 @@ type Config struct {
 	// deletes at once, 16. One beyond it returns ErrOverload at once, and has done
 	// nothing. 0: DefaultMaxPending.
 	MaxPending int
-	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Limiter on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
+	// Limiter on the same store should have the same one.
 	Cache *BucketCache
 	// Mender is told of each counter that is used; nil: nobody is.
 	Mender *Mender
@@ -60,6 +61,7 @@ func (c Config) clock() func() time.Time {
 // Counters, in any number of processes, may share one store.
 type Counters struct {
 	store   Store
+	copier  Copier // the store, where it keeps several copies of a counter, or nil
 	now     func() time.Time
 	grace   time.Duration
 	cache   *BucketCache
@@ -70,7 +72,7 @@ type Counters struct {
 // NewCounters returns Counters on the store of the config.
 func NewCounters(config Config) *Counters {
 	c := &Counters{
-		store: config.Store, now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
+		store: config.Store, copier: copierOf(config.Store), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
 		cache: config.Cache, mender: config.Mender, pending: newPending(max(config.MaxPending, 0)),
 	}
 	if c.cache == nil {
@@ -154,8 +156,8 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		// failed is not half there. If that fails too, it stays.
 		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), r.id, by, r.adds, landed))
 	}
-	if copier, keepsCopies := c.store.(Copier); keepsCopies && err == nil {
-		copier.Owe(r.id, by, r.adds, r.expire, landed)
+	if c.copier != nil && err == nil {
+		c.copier.Owe(r.id, by, r.adds, r.expire, landed)
 	}
 	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(c.now()) {
 		c.cache.forget(r.id, now)
@@ -216,7 +218,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r.remember(c.cache, now, c.closed(now))
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.
-	r.asks = isCopied(c.store)
+	r.asks = c.copier != nil
 	r.wantAll(cover)
 	if len(r.reads) > 0 {
 		if !c.pending.enter(1) {
@@ -302,7 +304,7 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	defer c.pending.leave(deletesAtOnce)
 	defer func() { c.cache.forget(counter.ID(), c.now()) }()
 	finest, coarsest := levels(counter)
-	if isCopied(c.store) {
+	if c.copier != nil {
 		// What is found there is deleted on every copy. Where nothing is, one that could not
 		// be asked may have something.
 		if err := c.delete(ctx, counter, []Bucket{BucketAt(finest, c.now().Unix())}); err != nil {

@@ -339,7 +339,7 @@ func (f *flush) look() {
 	for _, c := range claims {
 		c.began = now
 		c.remember(f.l.cache, now, f.closed())
-		c.asks = f.checkOnly && f.l.copied // as a count does
+		c.asks = f.checkOnly && f.l.copier != nil // as a count does
 		c.wantExactly()
 	}
 	f.travel(claims, now)

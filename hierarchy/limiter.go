@@ -53,7 +53,8 @@ type LimiterConfig struct {
 	// rules, as if the store had failed; what needs no store is decided as ever. 0:
 	// DefaultMaxPending.
 	MaxPending int
-	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The Counters on the same store should have the same one.
+	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
+	// Counters on the same store should have the same one.
 	Cache *BucketCache
 	// Mender is told of each counter that is used; nil: nobody is. The Counters on the
 	// same store should have the same one.
@@ -71,7 +72,7 @@ type LimiterConfig struct {
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
 	store   Store
-	copied  bool // the store keeps several copies of a counter
+	copier  Copier // the store, where it keeps several copies of a counter, or nil
 	local   Store
 	now     func() time.Time
 	real    bool // that is the real time
@@ -122,7 +123,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
 	}
-	l.copied = isCopied(l.store)
+	l.copier = copierOf(l.store)
 	l.memory, _ = l.store.(Rememberer)
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)
@@ -174,7 +175,7 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 		return r.decision, r.err
 	}
 	if !l.pending.enter(1) {
-		l.overload(r)
+		l.overload(newGroup(r))
 		return r.decision, r.err
 	}
 	defer l.pending.leave(1)
@@ -212,14 +213,15 @@ func (l *Limiter) decidedAtOnce(r *request) bool {
 	return l.handOn(f, newGroup(r), r)
 }
 
-// overload decides the hits without the shared store. What is remembered still counts.
-func (l *Limiter) overload(requests ...*request) {
-	f := l.newFlush(requests[0].began, requests...)
+// overload decides the hits of the group without the shared store. What is remembered
+// still counts.
+func (l *Limiter) overload(g *group) {
+	f := l.newFlush(g.requests[0].began, g.requests...)
 	f.overloaded = true
 	f.recall()
 	f.look()
 	f.settle(maxTries)
-	l.handOn(f, newGroup(requests...), nil)
+	l.handOn(f, g, nil)
 }
 
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
@@ -247,8 +249,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 		defer l.pending.leave(len(hits))
 		l.lead(g, nil, requests[0].began)
 	} else {
-		g.free()
-		l.overload(requests...)
+		l.overload(g)
 	}
 	results := make([]Result, len(hits))
 	for i, r := range requests {

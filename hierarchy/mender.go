@@ -26,10 +26,11 @@ const (
 	// copies take two minutes.
 	DefaultMenderRate = 50_000
 
-	// menderLooks is how many looks of a Mender are under way at a time.
+	// menderLooks is how many looks of a Mender are under way at a time, and of how many
+	// counters the buckets are being listed.
 	menderLooks = 4
-	// menderEntries bounds the buckets that are being mended at a time; a counter is
-	// reckoned to have at least leastEntries.
+	// menderEntries bounds the buckets that are being mended at a time, beside those that
+	// are being listed; a counter is reckoned to have at least leastEntries.
 	menderEntries = 2 * maxEntries
 	leastEntries  = 256
 
@@ -91,6 +92,7 @@ type Mender struct {
 	counted *census
 	rate    *rate.Limiter
 	looking *semaphore.Weighted
+	listing *semaphore.Weighted
 	room    *semaphore.Weighted // for entries
 	broken  brokenMender
 	stop    context.CancelFunc
@@ -139,7 +141,7 @@ func newMender(config MenderConfig) (*Mender, error) {
 	}
 	m := &Mender{
 		store: config.Store, now: config.Clock, grace: cmp.Or(config.Grace, DefaultGrace), config: config,
-		looking: semaphore.NewWeighted(menderLooks), room: semaphore.NewWeighted(menderEntries),
+		looking: semaphore.NewWeighted(menderLooks), listing: semaphore.NewWeighted(menderLooks), room: semaphore.NewWeighted(menderEntries),
 		left: map[string]bool{}, calm: map[string]calm{}, stop: func() {},
 	}
 	if m.now == nil {
@@ -248,7 +250,7 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 	began, raised := time.Now(), m.raised.Load()
 	m.mu.Lock()
 	clear(m.left)
-	m.fresh = m.fresh[:0]
+	m.fresh, m.again = m.fresh[:0], false
 	m.mu.Unlock()
 	m.failed.Store(0)
 	m.open.Store(true)
@@ -295,9 +297,7 @@ func (m *Mender) unfinished() bool {
 func (m *Mender) startAgain() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	again := m.again
-	m.again = false
-	return again
+	return m.again
 }
 
 // mendAll mends counters, many at a time, and returns how many there were when it is done
@@ -305,7 +305,7 @@ func (m *Mender) startAgain() bool {
 func (m *Mender) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) {
 	var mending sync.WaitGroup
 	for k := range counters {
-		if m.room.Acquire(ctx, leastEntries) != nil {
+		if m.listing.Acquire(ctx, 1) != nil {
 			break // it is closed
 		}
 		n++
@@ -320,10 +320,11 @@ func (m *Mender) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) 
 	return n
 }
 
-// mend mends one counter, for which there is room for some entries.
+// mend mends one counter, whose turn it is to be listed.
 func (m *Mender) mend(ctx context.Context, k known) {
-	g := &mending{m: m, counter: k, store: m.store, servers: m.store.Copies(k.id), began: m.now().Unix(), gaps: m.store.Gaps(), held: leastEntries}
-	defer func() { m.room.Release(g.held) }()
+	g := m.newMending(k)
+	g.lists = true
+	defer g.release()
 	err := errFewCopies
 	if len(g.servers) > 1 {
 		err = g.run(ctx, runWithin(k.coarsest, g.alive(k.coarsest)))
@@ -367,24 +368,6 @@ func (m *Mender) ended(k known, raised int, err error) {
 	}
 	quiet.until = time.Now().Add(quiet.step)
 	m.calm[k.id] = quiet
-}
-
-// reserve has the mending hold room for so many entries, and no more.
-func (g *mending) reserve(ctx context.Context, n int) error {
-	want := min(max(int64(n), leastEntries), menderEntries)
-	if want <= g.held {
-		g.m.room.Release(g.held - want)
-		g.held = want
-		return nil
-	}
-	// Who waits holds nothing: else all could wait for each other.
-	g.m.room.Release(g.held)
-	g.held = 0
-	if err := g.m.room.Acquire(ctx, want); err != nil {
-		return err
-	}
-	g.held = want
-	return nil
 }
 
 // takeLeft yields the counters that could not be mended.
@@ -447,11 +430,6 @@ func (m *Mender) isDue(id string) bool {
 		m.calm[id] = calm{step: firstCalm}
 	}
 	return true
-}
-
-// pace waits until so many buckets may be looked at.
-func (m *Mender) pace(ctx context.Context, buckets int) error {
-	return m.rate.WaitN(ctx, min(buckets, lookBuckets))
 }
 
 // rest waits.

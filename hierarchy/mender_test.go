@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -300,6 +301,34 @@ func TestACounterWithManyBuckets(t *testing.T) {
 	})
 }
 
+// However many counters have many buckets, only so many of these are held at a time.
+func TestManyCountersWithManyBuckets(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, _ *menderTold) {
+		const counters, seconds = 12, 50_000
+		first, now := mendedCounter("0"), time.Now().Unix()
+		for second := range int64(seconds) {
+			store.put(0, first, now-second, 1)
+		}
+		for i := range counters {
+			c := mendedCounter(fmt.Sprint(i))
+			m.Note(c)
+			store.copies[0][c.ID()] = maps.Clone(store.copies[0][first.ID()])
+		}
+		begun := 0
+		store.onRaise = func(string) {
+			if begun == 0 {
+				begun = len(store.looked)
+			}
+		}
+		store.change(func() { store.gaps++ })
+		for raised := false; !raised; {
+			time.Sleep(time.Second)
+			store.change(func() { raised = begun > 0 })
+		}
+		require.LessOrEqual(t, begun, menderEntries/seconds+menderLooks)
+	})
+}
+
 // What cannot be mended is tried again, and not said to be mended before.
 func TestWhatCannotBeMendedIsTriedAgain(t *testing.T) {
 	for name, change := range map[string]func(s *memoryCopies, broken bool){
@@ -347,6 +376,23 @@ func TestACounterThatComesDuringTheWalk(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Equal(t, store.values(0, b), store.values(1, b))
 		require.GreaterOrEqual(t, told.walks[0].Counters, 2) // the walk may come upon it too
+	})
+}
+
+// Where more could not be mended than was written down all are walked again: once, also if
+// a server has missed something meanwhile.
+func TestAWalkForTwoReasons(t *testing.T) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+		m.Note(mendedCounter("a"))
+		m.mu.Lock()
+		m.again = true
+		m.mu.Unlock()
+		store.change(func() { store.gaps++ })
+		time.Sleep(time.Minute)
+		told.change(func() {
+			require.Len(t, told.walks, 1)
+			require.Equal(t, []uint64{1}, told.mended)
+		})
 	})
 }
 

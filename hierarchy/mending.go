@@ -26,11 +26,11 @@ type mending struct {
 	m       *Mender
 	counter known
 	servers []string
-	store   Mendable
 	began   int64            // Unix second
 	gaps    uint64           // of the store, then
 	levels  [Levels][]*entry // buckets that are not good everywhere yet
 	raised  int              // buckets, once for each copy
+	lists   bool             // it is its turn to list buckets
 	held    int64            // entries for which there is room
 }
 
@@ -83,11 +83,51 @@ var (
 	errUnsettled = errors.New("hierarchy: a counter was too busy to be mended")
 )
 
+func (m *Mender) newMending(k known) *mending {
+	return &mending{m: m, counter: k, servers: m.store.Copies(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
+}
+
+// takeTurn waits until the mending may list buckets. Who waits for that holds nothing: else
+// all could wait for each other.
+func (g *mending) takeTurn(ctx context.Context) error {
+	if g.lists {
+		return nil
+	}
+	g.release()
+	err := g.m.listing.Acquire(ctx, 1)
+	g.lists = err == nil
+	return err
+}
+
+// reserve waits until there is room for what the mending has listed, and lets others list
+// then. Before that there is none, and lists of busy counters are long.
+func (g *mending) reserve(ctx context.Context) error {
+	want := min(max(int64(g.left()), leastEntries), menderEntries)
+	if err := g.m.room.Acquire(ctx, want); err != nil {
+		return err
+	}
+	g.release()
+	g.held = want
+	return nil
+}
+
+// release gives back what the mending holds.
+func (g *mending) release() {
+	if g.lists {
+		g.m.listing.Release(1)
+	}
+	g.m.room.Release(g.held)
+	g.lists, g.held = false, 0
+}
+
 // run mends the counter's buckets within the row of the coarsest level; in two halves
 // where they are too many to be held at once. Without an error every one is good on every
 // copy.
 func (g *mending) run(ctx context.Context, row Run) error {
 	g.levels = [Levels][]*entry{}
+	if err := g.takeTurn(ctx); err != nil {
+		return err
+	}
 	whole, err := g.list(ctx, row)
 	if err != nil {
 		return err
@@ -99,7 +139,10 @@ func (g *mending) run(ctx context.Context, row Run) error {
 		}
 		return g.run(ctx, Run{row.Level, middle, row.Last})
 	}
-	if err := g.reserve(ctx, g.left()); err != nil {
+	if g.left() == 0 {
+		return nil
+	}
+	if err := g.reserve(ctx); err != nil {
 		return err
 	}
 	for pass := 0; g.left() > 0; pass++ {
@@ -384,7 +427,7 @@ func (g *mending) raise(ctx context.Context, e *entry, i int, from look, value i
 		return false, err
 	}
 	defer g.m.looking.Release(1)
-	raised, err = g.store.Raise(ctx, g.counter.id, g.servers[i], e.bucket.ID(), from.version, value, expires)
+	raised, err = g.m.store.Raise(ctx, g.counter.id, g.servers[i], e.bucket.ID(), from.version, value, expires)
 	if !raised || err != nil {
 		return false, err
 	}
@@ -429,10 +472,10 @@ func (g *mending) undoResetUpward(ctx context.Context, e *entry, i int) error {
 // forget deletes a bucket that has gone from its source. That a server which has just
 // come back empty is no reset shows in the gaps; rather one bucket too many than too few.
 func (g *mending) forget(ctx context.Context, e *entry, gone bool) error {
-	if !gone || g.store.Gaps() != g.gaps {
+	if !gone || g.m.store.Gaps() != g.gaps {
 		return nil
 	}
-	return g.store.Delete(ctx, g.counter.id, []uint64{e.bucket.ID()})
+	return g.m.store.Delete(ctx, g.counter.id, []uint64{e.bucket.ID()})
 }
 
 // lookAtAll looks at buckets on all copies. Those of one bucket are next to each other.
@@ -451,21 +494,21 @@ func (g *mending) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, erro
 	return looks, nil
 }
 
-// lookAt looks at buckets on one copy, in their order.
+// lookAt looks at buckets on one copy, at most lookBuckets, in their order.
 func (g *mending) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
 	ids := make([]uint64, len(buckets))
 	for b, bucket := range buckets {
 		ids[b] = bucket.ID()
 	}
 	values, versions := make([]int64, len(ids)), make([]uint64, len(ids))
-	if err := g.m.pace(ctx, len(ids)); err != nil {
+	if err := g.m.rate.WaitN(ctx, len(ids)); err != nil {
 		return nil, err
 	}
 	if err := g.m.looking.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
 	defer g.m.looking.Release(1)
-	if err := g.store.Look(ctx, g.counter.id, g.servers[i], ids, values, versions); err != nil {
+	if err := g.m.store.Look(ctx, g.counter.id, g.servers[i], ids, values, versions); err != nil {
 		return nil, err
 	}
 	looks := make([]look, len(ids))

@@ -845,29 +845,49 @@ func simulateOne(t *testing.T, seed uint64, broken sabotage) (s *simulation) {
 	return s
 }
 
-// No window ever holds more than its limit, however the commands of hits
-// interleave.
-func TestNoWindowHoldsMore(t *testing.T) {
+// inParts has the seeds run in parts side by side, each from a first one on, and takes in
+// what they come to, one after the other.
+func inParts[O any](t *testing.T, seeds uint64, run func(t *testing.T, first, n uint64) O, takeIn func(O)) {
+	t.Helper()
 	const parts = 4
-	var total outcome
 	var mu sync.Mutex
 	t.Run("seeds", func(t *testing.T) {
 		for part := range uint64(parts) {
 			t.Run(fmt.Sprint(part), func(t *testing.T) {
 				t.Parallel()
-				o := simulate(t, part*1_000_000, simulatedSeeds/parts, sabotage{}, false)
-				assert.Zero(t, o.broken, o.first)
+				o := run(t, part*1_000_000, seeds/parts)
 				mu.Lock()
 				defer mu.Unlock()
-				total.seeds += o.seeds
-				total.admitted += o.admitted
-				total.denied += o.denied
+				takeIn(o)
 			})
 		}
+	})
+}
+
+// simulateAll runs so many seeds, none of which may be broken.
+func simulateAll(t *testing.T, seeds uint64, broken sabotage) (total outcome) {
+	t.Helper()
+	inParts(t, seeds, func(t *testing.T, first, n uint64) outcome {
+		o := simulate(t, first, n, broken, false)
+		assert.Zero(t, o.broken, o.first)
+		return o
+	}, func(o outcome) {
+		total.seeds += o.seeds
+		total.admitted += o.admitted
+		total.denied += o.denied
+		total.missed += o.missed
+		total.handed += o.handed
 	})
 	t.Logf("%d seeds: %d hits admitted, %d denied", total.seeds, total.admitted, total.denied)
 	require.Greater(t, total.admitted, total.seeds, "hits that are not admitted prove nothing")
 	require.Greater(t, total.denied, total.seeds, "limits that do not bind prove nothing")
+	return total
+}
+
+// No window ever holds more than its limit, however the commands of hits
+// interleave.
+func TestNoWindowHoldsMore(t *testing.T) {
+	simulateAll(t, simulatedSeeds, sabotage{})
 }
 
 // What the scheduler does follows from the seed.

@@ -31,8 +31,9 @@ type Store interface {
 	// TakeBack subtracts by from each bucket of the adds of a trip, wherever the trip's
 	// landed says that the add was acknowledged and the bucket is still there, to zero
 	// at the least; it creates none. It begins with the last of them: what is in one
-	// bucket of the adds is in those before it, on the way out as on the way in. With an error some may not have been subtracted
-	// from. No subtraction is ever sent twice. Each bucket may take a round trip.
+	// bucket of the adds is in those before it, on the way out as on the way in. With
+	// an error some may not have been subtracted from. No subtraction is ever sent
+	// twice. Each bucket may take a round trip.
 	TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error
 
 	// Delete removes the buckets, in their order, each one gone before the next
@@ -63,10 +64,12 @@ type Copier interface {
 	Owe(counter string, by int64, adds []uint64, expires []int64, landed int)
 }
 
-// isCopied reports whether the store keeps several copies of each counter.
-func isCopied(store Store) bool {
-	copier, keepsCopies := store.(Copier)
-	return keepsCopies && copier.Replicas() > 1
+// copierOf returns the store if it keeps several copies of each counter, else nil.
+func copierOf(store Store) Copier {
+	if copier, keepsCopies := store.(Copier); keepsCopies && copier.Replicas() > 1 {
+		return copier
+	}
+	return nil
 }
 
 // Rememberer is a Store that may lose what it has kept, and knows when it has. A Limiter

@@ -134,14 +134,13 @@ func (f *flush) takeBack() {
 
 // owe has the copies that have missed the adds get what stays of them.
 func (f *flush) owe() {
-	if !f.l.copied {
+	if f.l.copier == nil {
 		return
 	}
-	copier := f.l.store.(Copier)
 	for _, c := range f.claimsOf(adding) {
 		for _, place := range c.places {
 			if c.taken > 0 && place.whole && place.store == f.l.store {
-				copier.Owe(c.id, c.taken, c.adds, c.expire, place.landed)
+				f.l.copier.Owe(c.id, c.taken, c.adds, c.expire, place.landed)
 			}
 		}
 	}
