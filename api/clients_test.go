@@ -36,7 +36,9 @@ const longest = 30 * time.Second
 
 // newClients starts a server, by default of all routes, for so many connections. It
 // waits for slow clients for a few seconds.
-func newClients(t *testing.T, h http.Handler, most int) *clients { return newClientsOver(t, h, most, nil) }
+func newClients(t *testing.T, h http.Handler, most int) *clients {
+	return newClientsOver(t, h, most, nil)
+}
 
 // newClientsOver starts one that speaks TLS, where that is not nil.
 func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config) *clients {
