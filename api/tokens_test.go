@@ -137,3 +137,21 @@ func FuzzParseTokens(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkFindToken(b *testing.B) {
+	for _, n := range []int{1, 10, 1000} {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "t decide a-token-of-many-%d\n", i)
+		}
+		tokens := parseTokens(b, text.String())
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := tokens.Find("a-token-of-many-0"); !ok {
+					b.Fatal("it is not found")
+				}
+			}
+		})
+	}
+}
