@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/hierarchy"
 )
 
 // action answers a request, or returns why it does not.
@@ -15,23 +16,49 @@ type action func(http.ResponseWriter, *http.Request) error
 // for none.
 type endpoint func(*http.Request) (any, error)
 
-// serve makes a handler of an action.
-func (h *handler) serve(do action) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Actions decode after they have found what is asked of them; the bound
-		// holds from here on.
-		out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
-		r.Body = heldBody{out}
-		defer func() {
-			out.over()
-			if fault := recover(); fault != nil {
-				h.panicked(out, r, fault)
-			}
-		}()
-		if err := do(out, r); err != nil {
-			h.answerError(out, r, err)
+// served is an action with the class of its route.
+type served struct {
+	h     *handler
+	class class
+	do    action
+}
+
+// serve makes a handler of an action, for those whose token is good for the class.
+func (h *handler) serve(of class, do action) http.Handler { return &served{h, of, do} }
+
+func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := s.h
+	// Actions decode after they have found what is asked of them; the bound
+	// holds from here on.
+	out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
+	r.Body = heldBody{out}
+	atATime := h.requests.Add(1)
+	defer func() {
+		h.requests.Add(-1)
+		out.over()
+		if fault := recover(); fault != nil {
+			h.panicked(out, r, fault)
 		}
-	})
+	}()
+	err := s.checkLoad(atATime)
+	if err == nil {
+		out.client, err = h.admit(s.class, r)
+	}
+	if err == nil {
+		err = s.do(out, r)
+	}
+	if err != nil {
+		h.answerError(out, r, err)
+	}
+}
+
+// checkLoad returns an error where there are too many requests at a time. Probes are
+// answered all the same: a busy process is not to be restarted.
+func (s *served) checkLoad(atATime int64) error {
+	if s.class != forAnyone && s.h.MaxRequests > 0 && atATime > int64(s.h.MaxRequests) {
+		return hierarchy.ErrOverload
+	}
+	return nil
 }
 
 // panicked answers a request whose action panicked. An answer that has begun is

@@ -36,7 +36,8 @@ func (r *room) take(bytes int64) error {
 // exchange is a request's body and the answer to it, and the room that the two take.
 type exchange struct {
 	http.ResponseWriter
-	begun bool // whether an answer has
+	begun  bool   // whether an answer has
+	client string // the name of the request's token; empty: none was wanted
 
 	body  io.ReadCloser
 	room  *room
