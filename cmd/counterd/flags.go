@@ -70,8 +70,9 @@ Usage:
   counterd [flags]                                       serve
   counterd validate FILE                                 check a rules file, and say what each event costs
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
+  counterd probe [URL]                                   ask a counterd how it is, for health checks
   counterd -version                                      print the version
-  counterd help [keys|validate]                          print this, or the help of a command
+  counterd help [keys|validate|probe]                    print this, or the help of a command
 
 Flags, each with its environment variable:
 `
