@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	"github.com/counterd/counterd/api/wire"
 )
@@ -22,6 +23,10 @@ func (h *handler) serve(do action) http.Handler {
 		// holds from here on.
 		out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
 		r.Body = heldBody{out}
+		if h.Served != nil {
+			began := time.Now()
+			defer func() { h.Served(routeOf(r), methodOf(r), out.status(), time.Since(began)) }()
+		}
 		defer func() {
 			out.over()
 			if fault := recover(); fault != nil {

@@ -35,7 +35,7 @@ func (h *handler) routes() http.Handler {
 	get("/readyz", h.reply(h.ready))
 
 	if h.Metrics != nil {
-		router.Handle("/metrics", h.Metrics).Methods(http.MethodGet, http.MethodHead)
+		router.Handle("/metrics", h.serve(handOn(h.Metrics))).Methods(http.MethodGet, http.MethodHead)
 	}
 
 	router.NotFoundHandler = h.serve(func(http.ResponseWriter, *http.Request) error { return errNoRoute })
@@ -52,6 +52,37 @@ func (h *handler) routes() http.Handler {
 		}
 		router.ServeHTTP(w, r)
 	})
+}
+
+// handOn makes an action of a handler.
+func handOn(to http.Handler) action {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		to.ServeHTTP(w, r)
+		return nil
+	}
+}
+
+// Other is the route of requests that no route takes, and the method of those whose
+// method nobody knows.
+const Other = "other"
+
+// routeOf returns the template of the request's route, or Other.
+func routeOf(r *http.Request) string {
+	if route := mux.CurrentRoute(r); route != nil {
+		if path, err := route.GetPathTemplate(); err == nil {
+			return path
+		}
+	}
+	return Other
+}
+
+// methodOf returns the request's method, or Other where it is not a usual one.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	}
+	return Other
 }
 
 // eventAction is an action on an event, one of those rules.

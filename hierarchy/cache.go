@@ -36,6 +36,28 @@ type BucketCache struct {
 	// buckets, by a hash of the counter: what was read before a change must not be
 	// remembered after it, nor a denial.
 	changes [256]changes
+
+	_            [64]byte // what all callers write is on no cache line that others read
+	hits, misses atomic.Int64
+}
+
+// CacheStats is what was asked of a BucketCache so far.
+type CacheStats struct {
+	Hits   int64 // closed buckets that were wanted and known, so that nobody had to read them
+	Misses int64 // those that were read
+}
+
+// Stats returns what was asked of the cache so far.
+func (c *BucketCache) Stats() CacheStats { return CacheStats{c.hits.Load(), c.misses.Load()} }
+
+// count adds to the stats.
+func (c *BucketCache) count(hits, misses int) {
+	if hits > 0 {
+		c.hits.Add(int64(hits))
+	}
+	if misses > 0 {
+		c.misses.Add(int64(misses))
+	}
 }
 
 type changes struct {

@@ -68,6 +68,13 @@ type Config struct {
 	// Changed is told what has become of a server, and how it is then, from any
 	// goroutine; it must not call Close or SetServers. nil: nobody is.
 	Changed func(Change, ServerHealth)
+	// Tripped is told of each exchange with a server for a counter when it has ended, of
+	// one with several copies for each server by itself; from the goroutine that made it,
+	// which waits for it. A server that is known to be down is not asked: where it is the
+	// counter's only one, that is told too. The context is that of the call; of hits that
+	// go together, that of the one whose caller makes the trip. What is done without a
+	// counter, to find out how a server is, is not told. nil: nobody is.
+	Tripped func(context.Context, Trip)
 	Clock   func() time.Time // nil: time.Now
 
 	// For tests.
@@ -216,7 +223,7 @@ func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint6
 	if f.replicas > 1 {
 		return f.start(ctx, false, counter, by, adds, expires, reads, values)()
 	}
-	e, err := f.begin(ctx, counter)
+	e, err := f.begin(ctx, counter, errand{Exchange, len(adds), len(reads)})
 	if err != nil {
 		return 0, err
 	}
@@ -231,7 +238,7 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 	if f.replicas > 1 {
 		return f.start(ctx, true, counter, by, adds, expires, reads, values)
 	}
-	e, err := f.begin(ctx, counter)
+	e, err := f.begin(ctx, counter, errand{Exchange, len(adds), len(reads)})
 	e.takeAllTime(ctx)
 	switch {
 	case err != nil || len(adds) == 0 && len(reads) == 0:
@@ -242,6 +249,7 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 		go func() {
 			defer close(ended)
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
+			e.over = instant(time.Now())
 		}()
 		return func() (int, error) { <-ended; return copies.Alone(landed, e.generation), e.ended(err) }
 	}
@@ -291,7 +299,7 @@ func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []u
 func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by int64, buckets []uint64) error {
 	buckets = slices.Clone(buckets)
 	slices.Reverse(buckets)
-	e, err := f.beginOn(ctx, s, hash)
+	e, err := f.beginOn(ctx, s, hash, errand{kind: TakeBack, adds: len(buckets)})
 	if err != nil {
 		return err
 	}
@@ -310,7 +318,7 @@ func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) er
 }
 
 func (f *Fleet) delete(ctx context.Context, s *server, hash counterHash, buckets []uint64) error {
-	e, err := f.beginOn(ctx, s, hash)
+	e, err := f.beginOn(ctx, s, hash, errand{kind: Delete, adds: len(buckets)})
 	if err != nil {
 		return err
 	}
@@ -336,35 +344,48 @@ func (f *Fleet) Owe(counter string, by int64, adds []uint64, expires []int64, la
 // exchange is one call to a server: the counter, how the server is spoken to, and until
 // when.
 type exchange struct {
+	errand
+	ctx        context.Context // of the call, for who is told
 	hash       counterHash
 	server     *server
 	generation int // of the list of servers
 	meta       bool
 	auto       bool
 	now        int64 // the instant of its beginning
+	over       int64 // when it had ended; 0: that is found out when it is told
 	deadline   int64 // as an instant
 	timeout    time.Duration
 	clock      time.Time // the fleet's clock at the beginning
 }
 
 // begin finds the first server of the counter and sets the deadline.
-func (f *Fleet) begin(ctx context.Context, counter string) (exchange, error) {
+func (f *Fleet) begin(ctx context.Context, counter string, do errand) (exchange, error) {
 	hash := hashCounter(counter)
 	first, generation := f.set.First(copies.Hash(hash))
-	e, err := f.beginOn(ctx, first.(*server), hash)
+	e, err := f.beginOn(ctx, first.(*server), hash, do)
 	e.generation = generation
 	return e, err
 }
 
-// beginOn begins an exchange with the server.
-func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash) (exchange, error) {
+// beginOn begins an exchange with the server. One that fails here has ended.
+func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash, do errand) (exchange, error) {
 	start := time.Now()
-	e := exchange{hash: hash, server: s, auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
-	if err := f.limit(ctx, &e); err != nil {
-		return e, s.wrap(err)
+	e := exchange{errand: do, ctx: ctx, hash: hash, server: s, auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
+	err := f.enter(ctx, &e)
+	if err != nil {
+		e.tell(err)
+	}
+	return e, err
+}
+
+// enter finds out whether the exchange can be made, and how.
+func (f *Fleet) enter(ctx context.Context, e *exchange) error {
+	s := e.server
+	if err := f.limit(ctx, e); err != nil {
+		return s.wrap(err)
 	}
 	if err := s.admit(); err != nil {
-		return e, err
+		return err
 	}
 	if f.clock != nil {
 		e.clock = f.clock()
@@ -374,9 +395,9 @@ func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash) (excha
 	case !s.classic(e.now):
 		e.meta = true
 	case f.protocol == Meta:
-		return e, s.wrap(errClassic)
+		return s.wrap(errClassic)
 	}
-	return e, nil
+	return nil
 }
 
 // limit sets the deadline: the fleet's timeout, or the context's if that is sooner.

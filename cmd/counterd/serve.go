@@ -12,7 +12,9 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/memcache"
 )
 
 // drainTimeout is how long requests in flight may take after the signal to stop.
@@ -30,7 +32,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer rules.Close()
-	store, err := openStore(ctx, s, rules.remembered, log)
+	metrics := metrics.New()
+	store, err := openStore(ctx, s, rules.remembered, metrics.Tripped, log)
 	if err != nil {
 		return err
 	}
@@ -42,7 +45,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer mender.Close()
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, store, cache, mender, log)
+	limiter, err := newLimiter(s, store, cache, mender, metrics.Decided, log)
 	if err != nil {
 		return err
 	}
@@ -52,12 +55,14 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache, Mender: mender})
 	bounded := api.NewListener(listener, connections(s.conns, store, log))
+	watch(metrics, rules, store, mender, limiter, counters, cache, bounded)
 	server := api.NewServer(api.NewHandler(api.Config{
 		Rules:    rules.Rules,
 		Counters: counters,
 		Limiter:  limiter,
 		Servers:  store.servers(),
-		Metrics:  newMetrics(rules, store, mender, limiter, counters, bounded),
+		Metrics:  metrics.Handler(),
+		Served:   metrics.Served,
 		Log:      log,
 	}), log)
 	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
@@ -86,10 +91,16 @@ const (
 	filesPerServer = 68 // connections to a Memcached server
 )
 
+// decided is told of decisions, and tripped of trips.
+type (
+	decided = func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call)
+	tripped = func(context.Context, memcache.Trip)
+)
+
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
 // once a second for each cause.
-func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Mender, log *slog.Logger) (*hierarchy.Limiter, error) {
+func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Mender, decided decided, log *slog.Logger) (*hierarchy.Limiter, error) {
 	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store:   store.Store,
@@ -98,6 +109,7 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *h
 		Timeout: s.timeout,
 		Cache:   cache,
 		Mender:  mender,
+		Decided: decided,
 
 		MaxPending: s.pending,
 		Report: func(err error) {
