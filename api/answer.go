@@ -15,23 +15,35 @@ type action func(http.ResponseWriter, *http.Request) error
 // for none.
 type endpoint func(*http.Request) (any, error)
 
-// serve makes a handler of an action.
-func (h *handler) serve(do action) http.Handler {
+// serve makes a handler of the action on a route.
+func (h *handler) serve(route string, do action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Actions decode after they have found what is asked of them; the bound
 		// holds from here on.
 		out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
 		r.Body = heldBody{out}
-		defer func() {
-			out.over()
-			if fault := recover(); fault != nil {
-				h.panicked(out, r, fault)
-			}
-		}()
-		if err := do(out, r); err != nil {
-			h.answerError(out, r, err)
+		nameAnswer(out, r)
+		if !h.watched() {
+			h.act(out, r, do)
+			return
 		}
+		traced := h.watch(out, r, route)
+		defer h.tell(out, traced)
+		h.act(out, traced, do)
 	})
+}
+
+// act does the action, and answers for what it does not.
+func (h *handler) act(out *exchange, r *http.Request, do action) {
+	defer func() {
+		out.over()
+		if fault := recover(); fault != nil {
+			h.panicked(out, r, fault)
+		}
+	}()
+	if err := do(out, r); err != nil {
+		h.answerError(out, r, err)
+	}
 }
 
 // panicked answers a request whose action panicked. An answer that has begun is
@@ -42,12 +54,14 @@ func (h *handler) panicked(w *exchange, r *http.Request, fault any) {
 	}
 	stack := debug.Stack()
 	h.failures.Do("panic", func(suppressed int64) {
-		h.Log.Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
+		h.logOf(w, r).Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
 	})
 	if w.begun {
 		panic(http.ErrAbortHandler)
 	}
+	id := requestID(w, r)
 	clear(w.Header()) // of the answer that it would have been
+	w.Header()[headerRequestID] = []string{id}
 	h.answer(w, http.StatusInternalServerError, wire.TypeProblem, problemOf(errPanic, r.Method))
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/events"
@@ -36,6 +37,11 @@ type Config struct {
 	// Metrics answers /metrics; nil: there is no such route.
 	Metrics http.Handler
 	Log     *slog.Logger // nil: slog.Default
+	// AccessLog has each request logged, with its route, event, status and verdict.
+	AccessLog bool
+	// Tracer makes a span of each request and of each decision, in the trace that the
+	// request's traceparent names; nil: nobody does.
+	Tracer trace.Tracer
 }
 
 // handler answers the requests of the contract.

@@ -36,7 +36,8 @@ func (r *room) take(bytes int64) error {
 // exchange is a request's body and the answer to it, and the room that the two take.
 type exchange struct {
 	http.ResponseWriter
-	begun bool // whether an answer has
+	begun bool  // whether an answer has
+	seen  *seen // what is noted of it; nil: nobody wants to know
 
 	body  io.ReadCloser
 	room  *room
@@ -84,12 +85,15 @@ func (b heldBody) Close() error { return b.body.Close() }
 
 func (e *exchange) WriteHeader(status int) {
 	e.begun = true
+	e.seen.answered(status)
 	e.ResponseWriter.WriteHeader(status)
 }
 
 func (e *exchange) Write(p []byte) (int, error) {
 	e.begun = true
-	return e.ResponseWriter.Write(p)
+	n, err := e.ResponseWriter.Write(p)
+	e.seen.wrote(n)
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -44,6 +44,7 @@ type settings struct {
 	pending   int
 	conns     int
 	log       string
+	tracing   tracing
 }
 
 // checkListen finds what is not written as an address to serve on.
@@ -101,6 +102,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
 	flags.IntVar(&s.pending, "max-pending", hierarchy.DefaultMaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
 	flags.IntVar(&s.conns, "max-connections", api.DefaultMaxConnections, "`number` of clients' connections; for one more an idle one is closed, or it is a 503")
+	s.tracing.addFlags(flags)
 	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
 	if err := parse(flags, args); err != nil {
 		return s, err
@@ -129,6 +131,9 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 		return s, usageError(fmt.Sprintf("-max-connections: %d is not at least 1", s.conns))
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
+	}
+	if err := s.tracing.check(); err != nil {
+		return s, err
 	}
 	return s, s.security.check(s.memcached)
 }

@@ -30,6 +30,10 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer rules.Close()
+	if s.tracing.spans, err = openSpans(ctx, s.tracing, log); err != nil {
+		return err
+	}
+	defer s.tracing.spans.close()
 	store, err := openStore(ctx, s, rules.remembered, log)
 	if err != nil {
 		return err
@@ -59,6 +63,9 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		Servers:  store.servers(),
 		Metrics:  newMetrics(rules, store, mender, limiter, counters, bounded),
 		Log:      log,
+
+		AccessLog: s.tracing.accessLog,
+		Tracer:    s.tracing.spans.tracer(),
 	}), log)
 	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
 	return serveUntil(ctx, server, bounded, log)
@@ -100,6 +107,7 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *h
 		Mender:  mender,
 
 		MaxPending: s.pending,
+		Together:   s.tracing.spans.together(),
 		Report: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)

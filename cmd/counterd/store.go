@@ -95,6 +95,7 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 		},
 		Changed:    changesTo(log, s.replicas),
 		Remembered: remembered,
+		Tripped:    s.tracing.spans.tripped(),
 	}
 	s.security.apply(&config)
 	s.security.warn(servers, log)
