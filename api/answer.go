@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"time"
 
 	"github.com/counterd/counterd/api/wire"
 )
@@ -15,19 +16,23 @@ type action func(http.ResponseWriter, *http.Request) error
 // for none.
 type endpoint func(*http.Request) (any, error)
 
-// serve makes a handler of the action on a route.
-func (h *handler) serve(route string, do action) http.Handler {
+// serve makes a handler of an action.
+func (h *handler) serve(do action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Actions decode after they have found what is asked of them; the bound
 		// holds from here on.
 		out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
 		r.Body = heldBody{out}
 		nameAnswer(out, r)
+		if h.Served != nil {
+			began := time.Now()
+			defer func() { h.Served(routeOf(r), methodOf(r), out.status(), time.Since(began)) }()
+		}
 		if !h.watched() {
 			h.act(out, r, do)
 			return
 		}
-		traced := h.watch(out, r, route)
+		traced := h.watch(out, r)
 		defer h.tell(out, traced)
 		h.act(out, traced, do)
 	})
@@ -56,6 +61,7 @@ func (h *handler) panicked(w *exchange, r *http.Request, fault any) {
 	h.failures.Do("panic", func(suppressed int64) {
 		h.logOf(w, r).Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
 	})
+	w.seen.broke()
 	if w.begun {
 		panic(http.ErrAbortHandler)
 	}

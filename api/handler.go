@@ -36,7 +36,11 @@ type Config struct {
 	Servers func() []ServerState
 	// Metrics answers /metrics; nil: there is no such route.
 	Metrics http.Handler
-	Log     *slog.Logger // nil: slog.Default
+	// Served is told of each request when it has been answered: the template of its route
+	// and its method, either Other where a client has made it up, the status, and how long
+	// it took. nil: nobody is.
+	Served func(route, method string, status int, took time.Duration)
+	Log    *slog.Logger // nil: slog.Default
 	// AccessLog has each request logged, with its route, event, status and verdict.
 	AccessLog bool
 	// Tracer makes a span of each request and of each decision, in the trace that the

@@ -15,10 +15,10 @@ import (
 func (h *handler) routes() http.Handler {
 	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
 	get := func(path string, do action) {
-		router.Handle(path, h.serve(path, bodiless(do))).Methods(http.MethodGet, http.MethodHead)
+		router.Handle(path, h.serve(bodiless(do))).Methods(http.MethodGet, http.MethodHead)
 	}
 	post := func(path string, do action) {
-		router.Handle(path, h.serve(path, do)).Methods(http.MethodPost)
+		router.Handle(path, h.serve(do)).Methods(http.MethodPost)
 	}
 	// The router tries one route after the other: what is asked most comes first.
 	post("/v1/events/{event}/hit", h.onEvent(h.hit))
@@ -29,22 +29,17 @@ func (h *handler) routes() http.Handler {
 	get("/v1/events/{event}/history", h.onEvent(h.replyOn(h.history)))
 	get("/v1/events/{event}/check", h.onEvent(h.check))
 	post("/v1/events/{event}/increment", h.onEvent(h.replyOn(h.increment)))
-	const counters, authorize = "/v1/events/{event}/counters", "/v1/authorize/{event}"
-	router.Handle(counters, h.serve(counters, bodiless(h.onEvent(h.replyOn(h.reset))))).Methods(http.MethodDelete)
-	router.Handle(authorize, h.serve(authorize, h.onEvent(h.authorize)))
+	router.Handle("/v1/events/{event}/counters", h.serve(bodiless(h.onEvent(h.replyOn(h.reset))))).Methods(http.MethodDelete)
+	router.Handle("/v1/authorize/{event}", h.serve(h.onEvent(h.authorize)))
 	get("/healthz", h.reply(h.alive))
 	get("/readyz", h.reply(h.ready))
 
 	if h.Metrics != nil {
-		metrics := func(w http.ResponseWriter, r *http.Request) error {
-			h.Metrics.ServeHTTP(w, r)
-			return nil
-		}
-		router.Handle("/metrics", h.serve("/metrics", metrics)).Methods(http.MethodGet, http.MethodHead)
+		router.Handle("/metrics", h.serve(handOn(h.Metrics))).Methods(http.MethodGet, http.MethodHead)
 	}
 
-	router.NotFoundHandler = h.serve(other, func(http.ResponseWriter, *http.Request) error { return errNoRoute })
-	router.MethodNotAllowedHandler = h.serve(other, func(w http.ResponseWriter, r *http.Request) error {
+	router.NotFoundHandler = h.serve(func(http.ResponseWriter, *http.Request) error { return errNoRoute })
+	router.MethodNotAllowedHandler = h.serve(func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", strings.Join(allowed(router, r), ", "))
 		return errMethod
 	})
@@ -57,6 +52,37 @@ func (h *handler) routes() http.Handler {
 		}
 		router.ServeHTTP(w, r)
 	})
+}
+
+// handOn makes an action of a handler.
+func handOn(to http.Handler) action {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		to.ServeHTTP(w, r)
+		return nil
+	}
+}
+
+// Other is the route of requests that no route takes, and the method of those whose
+// method nobody knows.
+const Other = "other"
+
+// routeOf returns the template of the request's route, or Other.
+func routeOf(r *http.Request) string {
+	if route := mux.CurrentRoute(r); route != nil {
+		if path, err := route.GetPathTemplate(); err == nil {
+			return path
+		}
+	}
+	return Other
+}
+
+// methodOf returns the request's method, or Other where it is not a usual one.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	}
+	return Other
 }
 
 // eventAction is an action on an event, one of those rules.

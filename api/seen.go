@@ -16,17 +16,14 @@ import (
 // route is the contract's, the event one of the rules.
 type seen struct {
 	began   time.Time
-	method  string // a known one, or other
-	route   string // the template; other, where there is none
+	method  string // or Other
+	route   string // its template, or Other
 	event   string
 	verdict string
-	status  int
 	bytes   int64
+	broken  bool       // it panicked
 	span    trace.Span // nil: it is not traced
 }
-
-// other stands for routes and methods that the contract does not have.
-const other = "other"
 
 // What a decision is, in a word.
 const (
@@ -45,23 +42,12 @@ func verdictOf(d *hierarchy.Decision) string {
 	return verdictDenied
 }
 
-// methodOf returns the request's method, if it is a known one. A client may call any word
-// its method.
-func methodOf(r *http.Request) string {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
-		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
-		return r.Method
-	}
-	return other
-}
-
-// watched reports whether somebody wants to know of each request.
+// watched reports whether somebody wants to know what was asked and decided.
 func (h *handler) watched() bool { return h.AccessLog || h.Tracer != nil }
 
 // watch begins to note what becomes of the request, and returns it as one of its trace.
-func (h *handler) watch(e *exchange, r *http.Request, route string) *http.Request {
-	e.seen = &seen{began: time.Now(), method: methodOf(r), route: route}
+func (h *handler) watch(e *exchange, r *http.Request) *http.Request {
+	e.seen = &seen{began: time.Now(), method: methodOf(r), route: routeOf(r)}
 	r = h.trace(e.seen, r)
 	if h.AccessLog {
 		requestID(e, r)
@@ -72,10 +58,7 @@ func (h *handler) watch(e *exchange, r *http.Request, route string) *http.Reques
 // tell tells who wants to know what has become of the request.
 func (h *handler) tell(e *exchange, r *http.Request) {
 	s := e.seen
-	if s.status == 0 && !e.begun {
-		s.status = http.StatusOK // net/http says so for whoever says nothing
-	}
-	s.endSpan()
+	s.endSpan(e.status())
 	if !h.AccessLog {
 		return
 	}
@@ -84,7 +67,7 @@ func (h *handler) tell(e *exchange, r *http.Request) {
 	if s.event != "" {
 		attrs = append(attrs, slog.String("event", s.event))
 	}
-	attrs = append(attrs, slog.Int("status", s.status))
+	attrs = append(attrs, slog.Int("status", e.status()))
 	if s.verdict != "" {
 		attrs = append(attrs, slog.String("verdict", s.verdict))
 	}
@@ -92,18 +75,17 @@ func (h *handler) tell(e *exchange, r *http.Request) {
 	h.logOf(e, r).LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
-// answered notes the answer's status.
-func (s *seen) answered(status int) {
-	if s != nil && s.status == 0 && status >= http.StatusOK {
-		s.status = status
-	}
-}
-
 // wrote notes that a part of the answer was written.
 func (s *seen) wrote(bytes int) {
 	if s != nil {
-		s.answered(http.StatusOK) // as net/http has it
 		s.bytes += int64(bytes)
+	}
+}
+
+// broke notes that the request panicked.
+func (s *seen) broke() {
+	if s != nil {
+		s.broken = true
 	}
 }
 

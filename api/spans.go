@@ -21,17 +21,17 @@ import (
 // that are traced: whoever asks whether the process is well, or for its metrics, does so
 // again and again, and decides nothing.
 func (h *handler) trace(s *seen, r *http.Request) *http.Request {
-	if h.Tracer == nil || s.route != other && !strings.HasPrefix(s.route, "/v1/") {
+	if h.Tracer == nil || s.route != Other && !strings.HasPrefix(s.route, "/v1/") {
 		return r
 	}
 	name, attrs := s.method, make([]attribute.KeyValue, 0, 2)
-	if s.method == other {
+	if s.method == Other {
 		name = "HTTP"
 		attrs = append(attrs, semconv.HTTPRequestMethodOther)
 	} else {
 		attrs = append(attrs, semconv.HTTPRequestMethodKey.String(s.method))
 	}
-	if s.route != other {
+	if s.route != Other {
 		name += " " + s.route
 		attrs = append(attrs, semconv.HTTPRoute(s.route))
 	}
@@ -41,7 +41,7 @@ func (h *handler) trace(s *seen, r *http.Request) *http.Request {
 }
 
 // endSpan ends the span of the request, where it has one.
-func (s *seen) endSpan() {
+func (s *seen) endSpan(status int) {
 	if s.span == nil {
 		return
 	}
@@ -49,19 +49,16 @@ func (s *seen) endSpan() {
 		if s.event != "" {
 			s.span.SetAttributes(attribute.String("counterd.event", s.event))
 		}
-		if s.status != 0 {
-			s.span.SetAttributes(semconv.HTTPResponseStatusCode(s.status))
-		}
-		// A status of 4xx is the client's fault, or a denial. None is an answer that was
-		// broken off.
-		if s.status == 0 || s.status >= http.StatusInternalServerError {
+		s.span.SetAttributes(semconv.HTTPResponseStatusCode(status))
+		// A status of 4xx is the client's fault, or a denial.
+		if s.broken || status >= http.StatusInternalServerError {
 			s.span.SetStatus(codes.Error, "")
 		}
 	}
 	s.span.End()
 }
 
-// hit has the limiter decide a hit.
+// hitOn has the limiter decide a hit.
 func (h *handler) hitOn(r *http.Request, hit hierarchy.Hit) (hierarchy.Decision, error) {
 	return h.decide(r, hit, hierarchy.CallHit, h.Limiter.Hit)
 }
