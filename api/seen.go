@@ -71,6 +71,9 @@ func (h *handler) tell(e *exchange, r *http.Request) {
 	if s.verdict != "" {
 		attrs = append(attrs, slog.String("verdict", s.verdict))
 	}
+	if e.client != "" {
+		attrs = append(attrs, slog.String("client", e.client))
+	}
 	attrs = append(attrs, slog.Duration("duration", time.Since(s.began)), slog.Int64("bytes", s.bytes))
 	h.logOf(e, r).LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
