@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/hierarchy"
 )
 
 // action answers a request, or returns why it does not.
@@ -16,27 +17,66 @@ type action func(http.ResponseWriter, *http.Request) error
 // for none.
 type endpoint func(*http.Request) (any, error)
 
-// serve makes a handler of an action.
-func (h *handler) serve(do action) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Actions decode after they have found what is asked of them; the bound
-		// holds from here on.
-		out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
-		r.Body = heldBody{out}
-		if h.Served != nil {
-			began := time.Now()
-			defer func() { h.Served(routeOf(r), methodOf(r), out.status(), time.Since(began)) }()
+// served is an action with the class of its route.
+type served struct {
+	h     *handler
+	class class
+	do    action
+}
+
+// serve makes a handler of an action, for those whose token is good for the class.
+func (h *handler) serve(of class, do action) http.Handler { return &served{h, of, do} }
+
+func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := s.h
+	// Actions decode after they have found what is asked of them; the bound
+	// holds from here on.
+	out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
+	r.Body = heldBody{out}
+	nameAnswer(out, r)
+	if h.Served != nil {
+		began := time.Now()
+		defer func() { h.Served(routeOf(r), methodOf(r), out.status(), time.Since(began)) }()
+	}
+	if !h.watched() {
+		s.act(out, r)
+		return
+	}
+	traced := h.watch(out, r)
+	defer h.tell(out, traced)
+	s.act(out, traced)
+}
+
+// act does the action for those who are let in, and answers for what is not done.
+func (s *served) act(out *exchange, r *http.Request) {
+	h := s.h
+	atATime := h.requests.Add(1)
+	defer func() {
+		h.requests.Add(-1)
+		out.over()
+		if fault := recover(); fault != nil {
+			h.panicked(out, r, fault)
 		}
-		defer func() {
-			out.over()
-			if fault := recover(); fault != nil {
-				h.panicked(out, r, fault)
-			}
-		}()
-		if err := do(out, r); err != nil {
-			h.answerError(out, r, err)
-		}
-	})
+	}()
+	err := s.checkLoad(atATime)
+	if err == nil {
+		out.client, err = h.admit(s.class, out, r)
+	}
+	if err == nil {
+		err = s.do(out, r)
+	}
+	if err != nil {
+		h.answerError(out, r, err)
+	}
+}
+
+// checkLoad returns an error where there are too many requests at a time. Probes are
+// answered all the same: a busy process is not to be restarted.
+func (s *served) checkLoad(atATime int64) error {
+	if s.class != forAnyone && s.h.MaxRequests > 0 && atATime > int64(s.h.MaxRequests) {
+		return hierarchy.ErrOverload
+	}
+	return nil
 }
 
 // panicked answers a request whose action panicked. An answer that has begun is
@@ -47,12 +87,15 @@ func (h *handler) panicked(w *exchange, r *http.Request, fault any) {
 	}
 	stack := debug.Stack()
 	h.failures.Do("panic", func(suppressed int64) {
-		h.Log.Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
+		h.logOf(w, r).Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
 	})
+	w.seen.broke()
 	if w.begun {
 		panic(http.ErrAbortHandler)
 	}
+	id := requestID(w, r)
 	clear(w.Header()) // of the answer that it would have been
+	w.Header()[headerRequestID] = []string{id}
 	h.answer(w, http.StatusInternalServerError, wire.TypeProblem, problemOf(errPanic, r.Method))
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -29,6 +30,9 @@ const (
 // another process. It goes with a server of NewServer, which says what is idle.
 type Listener struct {
 	net.Listener
+	// TLS says that connections begin with a handshake: those that are refused could not
+	// read what is said to them. Set it before the first is accepted.
+	TLS     bool
 	most    int
 	mu      sync.Mutex
 	open    map[*connection]struct{}
@@ -51,6 +55,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		l.refused.Add(1)
+		if l.TLS {
+			_ = conn.Close()
+			continue
+		}
 		refuse(conn)
 	}
 }
@@ -126,6 +134,9 @@ func (c *connection) Close() error {
 
 // noteState notes which connections are idle: those whose last request is answered.
 func noteState(conn net.Conn, state http.ConnState) {
+	if over, ok := conn.(*tls.Conn); ok {
+		conn = over.NetConn()
+	}
 	if c, ok := conn.(*connection); ok {
 		c.idle.Store(state == http.StateIdle)
 	}

@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/events"
@@ -18,6 +20,7 @@ import (
 const (
 	maxBody           = 1 << 20
 	maxHeader         = 64 << 10 // 16 features of 1,024 bytes, percent-encoded
+	maxUnread         = 64 << 10 // of a connection's bodies that nobody has read yet, over HTTP/2
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 60 * time.Second // a reset of a counter with every second of a day takes a few
@@ -35,11 +38,30 @@ type Config struct {
 	Servers func() []ServerState
 	// Metrics answers /metrics; nil: there is no such route.
 	Metrics http.Handler
+	// Profiles answers what is below /debug/pprof/; nil: there is no such route.
+	Profiles http.Handler
+	// Tokens returns the tokens in force, of which each route but healthz and readyz
+	// wants one that is good for its class; nil: none is wanted.
+	Tokens   func() *Tokens
+	Refusals *Refusals // counts who comes without; nil: nobody counts
+	// Draining returns whether the process is about to end, and nobody should come any
+	// more who asks readyz; nil: it never is.
+	Draining func() bool
+	// Discreet: readyz, for which no token is wanted, names no servers.
+	Discreet bool
+	// MaxRequests bounds the requests at a time: over HTTP/2 one connection brings many.
+	// 0: there is no bound.
+	MaxRequests int
 	// Served is told of each request when it has been answered: the template of its route
 	// and its method, either Other where a client has made it up, the status, and how long
 	// it took. nil: nobody is.
 	Served func(route, method string, status int, took time.Duration)
 	Log    *slog.Logger // nil: slog.Default
+	// AccessLog has each request logged, with its route, event, status and verdict.
+	AccessLog bool
+	// Tracer makes a span of each request and of each decision, in the trace that the
+	// request's traceparent names; nil: nobody does.
+	Tracer trace.Tracer
 }
 
 // handler answers the requests of the contract.
@@ -47,16 +69,24 @@ type handler struct {
 	Config
 	outage   rate.Sometimes // that hits are refused is logged once a second, not once a request
 	failures sparse.Lines   // so is why, for each cause
+	refused  sparse.Lines   // and that requests have no token, for each reason
 	room     room
+	requests atomic.Int64 // that are being answered
 }
 
 // NewHandler returns the HTTP interface.
-func NewHandler(config Config) http.Handler {
+func NewHandler(config Config) http.Handler { return routes(newHandler(config).clientRoutes()) }
+
+// NewAdminHandler returns the part of the HTTP interface that is for operators alone:
+// healthz, readyz, and the metrics and profiles where the config has them. Rules, Counters
+// and Limiter are not needed.
+func NewAdminHandler(config Config) http.Handler { return routes(newHandler(config).adminRoutes()) }
+
+func newHandler(config Config) *handler {
 	if config.Log == nil {
 		config.Log = slog.Default()
 	}
-	h := &handler{Config: config, outage: rate.Sometimes{Interval: time.Second}}
-	return h.routes()
+	return &handler{Config: config, outage: rate.Sometimes{Interval: time.Second}}
 }
 
 // NewServer returns a server of the handler that bounds headers and waits for
@@ -71,6 +101,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       idleTimeout,
 		ConnState:         noteState,
 		MaxHeaderBytes:    maxHeader,
+		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}
 }
@@ -84,9 +115,20 @@ type serverLog struct {
 // Write logs a line. It does not wait: the caller holds a lock, for which others
 // wait, the loop that accepts connections among them.
 func (l *serverLog) Write(p []byte) (int, error) {
-	text := strings.TrimSpace(string(p))
+	text := withoutPeer(strings.TrimSpace(string(p)))
 	go l.lines.Do("", func(suppressed int64) {
 		l.log.Warn("http server", "error", text, "suppressed", suppressed)
 	})
 	return len(p), nil
+}
+
+// withoutPeer leaves out whose handshake failed: an address may be a feature.
+func withoutPeer(text string) string {
+	const handshake = "http: TLS handshake error from "
+	if rest, found := strings.CutPrefix(text, handshake); found {
+		if _, why, found := strings.Cut(rest, ": "); found {
+			return "http: TLS handshake error: " + why
+		}
+	}
+	return text
 }

@@ -45,13 +45,21 @@ func (h *handler) ready(r *http.Request) (any, error) {
 	if _, err := newQuery(r); err != nil {
 		return nil, err
 	}
+	if h.Draining != nil && h.Draining() {
+		return nil, errDraining
+	}
 	if h.Servers == nil {
 		return wire.Health{Status: "ready"}, nil
 	}
-	health := wire.Health{Status: "ready", Store: map[string]string{}}
+	health := wire.Health{Status: "ready"}
+	if !h.Discreet {
+		health.Store = map[string]string{}
+	}
 	reachable := false
 	for _, server := range h.Servers() {
-		health.Store[server.Name] = server.String()
+		if !h.Discreet {
+			health.Store[server.Name] = server.String()
+		}
 		reachable = reachable || server.Reachable
 	}
 	if !reachable {

@@ -18,6 +18,7 @@ var (
 	errMediaType = errors.New("api: unsupported media type")
 	errMalformed = errors.New("api: malformed request")
 	errUnready   = errors.New("api: no server of the store answers")
+	errDraining  = errors.New("api: the process is about to end")
 	errPanic     = errors.New("api: panic")
 )
 
@@ -38,6 +39,8 @@ var statuses = []struct {
 	status int
 	detail string
 }{
+	{errUnauthorized, http.StatusUnauthorized, "A token is wanted that is known here: Authorization: Bearer, or Counterd-Token."},
+	{errForbidden, http.StatusForbidden, "The token is not good for this route."},
 	{errNoRoute, http.StatusNotFound, "There is no such route."},
 	{errMethod, http.StatusMethodNotAllowed, "The route does not take this method; see the Allow header."},
 	{errMediaType, http.StatusUnsupportedMediaType, "The body is JSON in UTF-8, not compressed: Content-Type: application/json."},
@@ -45,6 +48,7 @@ var statuses = []struct {
 	{events.ErrInvalid, http.StatusBadRequest, ""},
 	{hierarchy.ErrOutOfRange, http.StatusBadRequest, ""},
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
+	{errDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{errUnready, http.StatusServiceUnavailable, "No server of the store answers."},
 	{hierarchy.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
 	{hierarchy.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
@@ -52,17 +56,23 @@ var statuses = []struct {
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
 }
 
-// answerError writes the problem document of an error.
+// answerError writes the problem document of an error. It has the request's name, by which
+// whoever asks about it can be helped.
 func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	problem := problemOf(err, r.Method)
+	requestID(w, r)
 	switch {
 	case r.Context().Err() != nil: // the client has left: nobody's fault
 	case problem.Status == http.StatusInternalServerError:
-		h.Log.Error("request failed", "method", r.Method, "error", err)
+		h.logOf(w, r).Error("request failed", "method", r.Method, "error", err)
+	case errors.Is(err, errDraining): // it was said when it began
 	case problem.Status == http.StatusServiceUnavailable:
 		h.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
-			h.Log.Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
+			h.logOf(w, r).Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
 		})
+	}
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		w.Header().Set("WWW-Authenticate", refused.challenge())
 	}
 	if errors.Is(err, hierarchy.ErrOverload) {
 		w.Header().Set("Retry-After", retryOverload)

@@ -37,8 +37,10 @@ func (r *room) take(bytes int64) error {
 // exchange is a request's body and the answer to it, and the room that the two take.
 type exchange struct {
 	http.ResponseWriter
-	begun bool // whether an answer has
-	code  int  // of the answer, once it has begun; 0: nobody has said
+	begun  bool   // whether an answer has
+	code   int    // of the answer, once it has begun; 0: nobody has said
+	seen   *seen  // what else is noted of it; nil: nobody wants to know
+	client string // the name of the request's token; empty: none was wanted
 
 	body  io.ReadCloser
 	room  *room
@@ -97,7 +99,9 @@ func (e *exchange) status() int { return cmp.Or(e.code, http.StatusOK) }
 
 func (e *exchange) Write(p []byte) (int, error) {
 	e.begun = true
-	return e.ResponseWriter.Write(p)
+	n, err := e.ResponseWriter.Write(p)
+	e.seen.wrote(n)
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gorilla/mux"
@@ -10,39 +11,78 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// routes maps the contract's methods and paths to endpoints. It is the only file
-// that knows the router.
-func (h *handler) routes() http.Handler {
-	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
-	get := func(path string, do action) {
-		router.Handle(path, h.serve(bodiless(do))).Methods(http.MethodGet, http.MethodHead)
+// The methods of the routes.
+var (
+	gets    = []string{http.MethodGet, http.MethodHead}
+	posts   = []string{http.MethodPost}
+	deletes = []string{http.MethodDelete}
+)
+
+// table is the routes of a handler, on the router: this is the only file that knows it.
+type table struct {
+	*mux.Router
+	h *handler
+}
+
+// add adds a route. Each has a class: those whose token may do it. No methods: it takes any.
+func (t table) add(of class, methods []string, path string, do action) {
+	route := t.Handle(path, t.h.serve(of, do))
+	if len(methods) > 0 {
+		route.Methods(methods...)
 	}
-	post := func(path string, do action) {
-		router.Handle(path, h.serve(do)).Methods(http.MethodPost)
-	}
+}
+
+// clientRoutes maps the contract's methods and paths to endpoints.
+func (h *handler) clientRoutes() table {
+	t := h.newTable()
 	// The router tries one route after the other: what is asked most comes first.
-	post("/v1/events/{event}/hit", h.onEvent(h.hit))
-	post("/v1/batch", h.batch)
-	get("/v1/events", h.reply(h.events))
-	get("/v1/events/{event}", h.onEvent(h.replyOn(h.event)))
-	get("/v1/events/{event}/count", h.onEvent(h.replyOn(h.count)))
-	get("/v1/events/{event}/history", h.onEvent(h.replyOn(h.history)))
-	get("/v1/events/{event}/check", h.onEvent(h.check))
-	post("/v1/events/{event}/increment", h.onEvent(h.replyOn(h.increment)))
-	router.Handle("/v1/events/{event}/counters", h.serve(bodiless(h.onEvent(h.replyOn(h.reset))))).Methods(http.MethodDelete)
-	router.Handle("/v1/authorize/{event}", h.serve(h.onEvent(h.authorize)))
-	get("/healthz", h.reply(h.alive))
-	get("/readyz", h.reply(h.ready))
+	t.add(toDecide, posts, "/v1/events/{event}/hit", h.onEvent(h.hit))
+	t.add(toDecide, posts, "/v1/batch", h.batch)
+	t.add(toSeeRules, gets, "/v1/events", bodiless(h.reply(h.events)))
+	t.add(toSeeRules, gets, "/v1/events/{event}", bodiless(h.onEvent(h.replyOn(h.event))))
+	t.add(toRead, gets, "/v1/events/{event}/count", bodiless(h.onEvent(h.replyOn(h.count))))
+	t.add(toRead, gets, "/v1/events/{event}/history", bodiless(h.onEvent(h.replyOn(h.history))))
+	t.add(toDecide, gets, "/v1/events/{event}/check", bodiless(h.onEvent(h.check)))
+	t.add(toIncrement, posts, "/v1/events/{event}/increment", h.onEvent(h.replyOn(h.increment)))
+	t.add(toReset, deletes, "/v1/events/{event}/counters", bodiless(h.onEvent(h.replyOn(h.reset))))
+	t.add(toDecide, nil, "/v1/authorize/{event}", h.onEvent(h.authorize))
+	h.addOperators(t)
+	return t
+}
 
+// adminRoutes are those for operators alone.
+func (h *handler) adminRoutes() table {
+	t := h.newTable()
+	h.addOperators(t)
+	return t
+}
+
+// addOperators adds what operators and their probes ask for.
+func (h *handler) addOperators(t table) {
+	t.add(forAnyone, gets, "/healthz", bodiless(h.reply(h.alive)))
+	t.add(forAnyone, gets, "/readyz", bodiless(h.reply(h.ready)))
 	if h.Metrics != nil {
-		router.Handle("/metrics", h.serve(handOn(h.Metrics))).Methods(http.MethodGet, http.MethodHead)
+		t.add(toOperate, gets, "/metrics", handOn(h.Metrics))
 	}
+	if h.Profiles != nil {
+		t.add(toOperate, slices.Concat(gets, posts), "/debug/pprof/{profile:.*}", handOn(h.Profiles))
+	}
+}
 
-	router.NotFoundHandler = h.serve(func(http.ResponseWriter, *http.Request) error { return errNoRoute })
-	router.MethodNotAllowedHandler = h.serve(func(w http.ResponseWriter, r *http.Request) error {
+// newTable returns a table without routes, and what it says to those who ask for others.
+func (h *handler) newTable() table {
+	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
+	router.NotFoundHandler = h.serve(forAnyone, func(http.ResponseWriter, *http.Request) error { return errNoRoute })
+	router.MethodNotAllowedHandler = h.serve(forAnyone, func(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", strings.Join(allowed(router, r), ", "))
 		return errMethod
 	})
+	return table{router, h}
+}
+
+// routes returns what answers by the table.
+func routes(t table) http.Handler {
+	router := t.Router
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The router would take an encoded slash for one between parts of the path;
 		// no part has one. A path without a raw form has nothing encoded that matters.
@@ -97,6 +137,7 @@ func (h *handler) onEvent(do eventAction) action {
 		if err != nil {
 			return err
 		}
+		seenOf(r).about(event)
 		return do(w, r, rules, event)
 	}
 }

@@ -53,6 +53,11 @@ type LimiterConfig struct {
 	// to be changed, nor kept; its Limits may be. Faults of a hit are no decisions. nil:
 	// nobody is told.
 	Decided func(context.Context, Hit, *Decision, Call)
+	// Together is told of each hit that was decided with those of other callers: its
+	// context, that of the caller whose trips they shared (the same one, for that caller's
+	// own), and how many hits they were. It is told before the hit's call returns, from
+	// that caller's goroutine. nil: nobody is told.
+	Together func(hit, trips context.Context, hits int)
 	// MaxPending is the most hits and checks that may wait for the store at once, those
 	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
 	// rules, as if the store had failed; what needs no store is decided as ever. 0:
@@ -75,21 +80,22 @@ type LimiterConfig struct {
 // Hits that come at the same time on one counter share a trip: see Hit. It is safe for
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
-	store   Store
-	copied  bool // the store keeps several copies of a counter
-	local   Store
-	now     func() time.Time
-	real    bool // that is the real time
-	grace   time.Duration
-	timeout time.Duration
-	report  func(error)
-	decided func(context.Context, Hit, *Decision, Call) // or nil
-	tally   tally
-	memory  Rememberer   // the store, where it is one, or nil
-	stamp   atomic.Int64 // the last one given
-	denials *denials
-	lines   *lines
-	pending *pending
+	store    Store
+	copied   bool // the store keeps several copies of a counter
+	local    Store
+	now      func() time.Time
+	real     bool // that is the real time
+	grace    time.Duration
+	timeout  time.Duration
+	report   func(error)
+	decided  func(context.Context, Hit, *Decision, Call) // or nil
+	together func(hit, trips context.Context, hits int)  // or nil
+	tally    tally
+	memory   Rememberer   // the store, where it is one, or nil
+	stamp    atomic.Int64 // the last one given
+	denials  *denials
+	lines    *lines
+	pending  *pending
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
 	// channels of another. It is not a part of the limiter, which the runtime would hold
 	// on to with it.
@@ -113,6 +119,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		timeout:  cmp.Or(config.Timeout, DefaultTimeout),
 		report:   config.Report,
 		decided:  config.Decided,
+		together: config.Together,
 		denials:  newDenials(),
 		pending:  newPending(config.MaxPending),
 		requests: new(sync.Pool),
@@ -346,8 +353,12 @@ func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	l.tally.add(f)
 	left := g.requests[:0]
 	ownLeft := own == nil
-	for _, h := range f.hits.handedOut() {
+	hits := f.hits.handedOut()
+	for _, h := range hits {
 		r := h.request
+		if l.together != nil && own != nil && len(hits) > 1 && !h.unsettled {
+			l.together(r.ctx, own.ctx, len(hits))
+		}
 		// Where the store has failed since, the denial that it gave stands.
 		if h.path != faulty && !h.stale {
 			r.decision = f.decision(h)

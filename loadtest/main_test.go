@@ -57,6 +57,27 @@ func serve(t *testing.T, fake *fakeserver.Server) string {
 	return server.URL
 }
 
+// A server that wants a token gets it with each request.
+func TestReplayWithAToken(t *testing.T) {
+	fake := &fakeserver.Server{}
+	fake.Event.Name = "url_shorten"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer sesame-sesame-sesame" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fake.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("sesame-sesame-sesame\n"), 0o600))
+	got := runWith(t, strings.NewReader(log), "replay", "-url", server.URL, "-windows", "90s,3h", "-token-file", token, "-")
+	assert.Equal(t, exitOK, got.status, got.err)
+	got = runWith(t, strings.NewReader(log), "replay", "-url", server.URL, "-windows", "90s,3h", "-")
+	assert.Equal(t, exitFailed, got.status, got.err)
+	assert.Contains(t, got.err, "401")
+}
+
 func TestReplay(t *testing.T) {
 	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-windows", "90s,3h", "-")
 	require.Equal(t, exitOK, got.status, got.err)

@@ -49,6 +49,7 @@ Exit status: 0 no difference; 1 a difference, a request that failed, or no serve
 // replayFlags are the arguments of loadtest replay.
 type replayFlags struct {
 	url, event, windows string
+	tokenFile           string
 	naming              replay.Naming
 	concurrency         int
 	moments             int
@@ -69,6 +70,7 @@ func (f *replayFlags) set() *flag.FlagSet {
 	set.IntVar(&f.concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
 	set.BoolVar(&f.reset, "reset", false, "forget the log's addresses first")
+	set.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
 	set.BoolVar(&f.json, "json", false, "print the result as JSON")
 	return set
 }
@@ -120,6 +122,15 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 	return config, nil
 }
 
+// client returns how to call the server.
+func (f *replayFlags) client() client.Config {
+	config := client.Config{URL: f.url, Timeout: f.timeout, Conns: f.concurrency}
+	if f.tokenFile != "" {
+		config.Token = client.TokenFile(f.tokenFile)
+	}
+	return config
+}
+
 func runReplay(ctx context.Context, args []string, std streams) int {
 	var flags replayFlags
 	set := flags.set()
@@ -132,7 +143,7 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 		return exitOK
 	}
 	if err == nil {
-		config.Client, err = client.New(client.Config{URL: flags.url, Timeout: flags.timeout, Conns: flags.concurrency})
+		config.Client, err = client.New(flags.client())
 	}
 	if err == nil && flags.file == "-" && set.NArg() == 0 && isTerminal(std.in) {
 		err = errors.New("a log is wanted: FILE, or one on standard input")

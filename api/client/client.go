@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,7 @@ const (
 // Kinds of errors, for errors.Is. An *Error wraps the one of its status.
 var (
 	ErrInvalid     = errors.New("client: invalid request") // 4xx but those below
+	ErrRefused     = errors.New("client: refused")         // 401, 403: the token is missing, unknown, or not good for this
 	ErrUnknown     = errors.New("client: unknown event")   // 404
 	ErrUnavailable = errors.New("client: unavailable")     // 503: the store could not be asked in time; or nobody answers
 	ErrUnexpected  = errors.New("client: unexpected answer")
@@ -58,6 +60,8 @@ func (e *Error) Error() string {
 // Unwrap returns the kind of the error.
 func (e *Error) Unwrap() error {
 	switch {
+	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
+		return ErrRefused
 	case e.Status == http.StatusNotFound:
 		return ErrUnknown
 	// A 429 that is an error is not counterd's, but of somebody in between.
@@ -71,18 +75,25 @@ func (e *Error) Unwrap() error {
 
 // Config sets up a Client. Only URL is needed.
 type Config struct {
-	URL     string        // the server's, as in http://127.0.0.1:8080
+	URL string // the server's, as in http://127.0.0.1:8080
+	// Token returns the token to call with, and is asked for each request: see TokenFile.
+	// nil: none is sent. Over http anybody on the way reads it.
+	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
-	// Transport makes the exchanges; nil: one of the client's own, which Conns
-	// applies to.
+	// TLS is what https is spoken with: authorities, and a certificate to show; nil: the
+	// system's authorities, and none.
+	TLS *tls.Config
+	// Transport makes the exchanges; nil: one of the client's own, which Conns and TLS
+	// apply to.
 	Transport http.RoundTripper
 }
 
 // Client calls one counterd server.
 type Client struct {
-	base *url.URL
-	http *http.Client
+	base  *url.URL
+	http  *http.Client
+	token func() (string, error)
 }
 
 // New returns a client of the server at the config's URL.
@@ -96,9 +107,10 @@ func New(config Config) (*Client, error) {
 		own := http.DefaultTransport.(*http.Transport).Clone()
 		own.MaxIdleConns = cmp.Or(config.Conns, DefaultConns)
 		own.MaxIdleConnsPerHost = own.MaxIdleConns
+		own.TLSClientConfig = config.TLS.Clone()
 		transport = own
 	}
-	return &Client{base, &http.Client{
+	return &Client{base: base, token: config.Token, http: &http.Client{
 		Transport: transport,
 		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
 		// counterd sends nobody elsewhere. Whoever does in its place would get the
@@ -282,6 +294,9 @@ func (c *Client) exchange(ctx context.Context, method string, to *url.URL, query
 	if in != nil {
 		request.Header.Set("Content-Type", wire.TypeJSON)
 	}
+	if err := c.authorize(request); err != nil {
+		return answer{}, err
+	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		// The URL in net/http's error holds features.
@@ -299,6 +314,19 @@ func (c *Client) exchange(ctx context.Context, method string, to *url.URL, query
 		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, c.base.Host, maxAnswer)
 	}
 	return answer{response, data}, nil
+}
+
+// authorize gives the request its token.
+func (c *Client) authorize(request *http.Request) error {
+	if c.token == nil {
+		return nil
+	}
+	token, err := c.token()
+	if err != nil {
+		return fmt.Errorf("%w: no token: %w", ErrRefused, err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	return nil
 }
 
 // answer is what came back.

@@ -37,6 +37,7 @@ type settings struct {
 	rules     string
 	memcached fleetServers
 	security  security
+	access    access
 	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
@@ -44,6 +45,7 @@ type settings struct {
 	pending   int
 	conns     int
 	log       string
+	tracing   tracing
 }
 
 // checkListen finds what is not written as an address to serve on.
@@ -80,7 +82,7 @@ Flags, each with its environment variable:
 const serveExamples = `
 Examples:
   counterd
-  counterd -listen :8080 -memcached 10.0.0.1:11211,10.0.0.2:11211
+  counterd -listen :8080 -tls-cert cert.pem -tls-key key.pem -tokens tokens -admin :9090 -memcached 10.0.0.1:11211,10.0.0.2:11211
   counterd -rules rules.yaml -memcached /run/memcached.sock -log json
   counterd -memcached dns:cache.internal:11211
   counterd -memcached aws:my.cfg.use1.cache.amazonaws.com:11211
@@ -96,12 +98,14 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
 	s.memcached.register(flags, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint tells; none: the embedded store")
 	s.security.addFlags(flags)
+	s.access.addFlags(flags)
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
 	flags.IntVar(&s.pending, "max-pending", hierarchy.DefaultMaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
 	flags.IntVar(&s.conns, "max-connections", api.DefaultMaxConnections, "`number` of clients' connections; for one more an idle one is closed, or it is a 503")
+	s.tracing.addFlags(flags)
 	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
 	if err := parse(flags, args); err != nil {
 		return s, err
@@ -130,6 +134,12 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 		return s, usageError(fmt.Sprintf("-max-connections: %d is not at least 1", s.conns))
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
+	}
+	if err := s.tracing.check(); err != nil {
+		return s, err
+	}
+	if err := s.access.check(s.listen); err != nil {
+		return s, err
 	}
 	return s, s.security.check(s.memcached)
 }

@@ -3,12 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
-	"time"
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/hierarchy"
@@ -16,9 +12,6 @@ import (
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
 )
-
-// drainTimeout is how long requests in flight may take after the signal to stop.
-const drainTimeout = 15 * time.Second
 
 // serve runs the server until the context ends.
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -32,8 +25,12 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer rules.Close()
+	if s.tracing.spans, err = openSpans(ctx, s.tracing, log); err != nil {
+		return err
+	}
+	defer s.tracing.spans.close()
 	metrics := metrics.New()
-	store, err := openStore(ctx, s, rules.remembered, metrics.Tripped, log)
+	store, err := openStore(ctx, s, rules.remembered, both(metrics.Tripped, s.tracing.spans.tripped()), log)
 	if err != nil {
 		return err
 	}
@@ -49,24 +46,38 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", s.listen)
+	door, err := openDoor(s.access, log)
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	s.access.warn(s.listen, log)
+	most := connections(s.conns, store, log)
+	places, err := openPlaces(s, most, door, log)
 	if err != nil {
 		return err
 	}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache, Mender: mender})
-	bounded := api.NewListener(listener, connections(s.conns, store, log))
-	watch(metrics, rules, store, mender, limiter, counters, cache, bounded)
-	server := api.NewServer(api.NewHandler(api.Config{
-		Rules:    rules.Rules,
-		Counters: counters,
-		Limiter:  limiter,
-		Servers:  store.servers(),
-		Metrics:  metrics.Handler(),
-		Served:   metrics.Served,
-		Log:      log,
-	}), log)
-	log.Info("serving", "address", listener.Addr().String(), "events", len(rules.Rules().Events))
-	return serveUntil(ctx, server, bounded, log)
+	watch(metrics, rules, store, mender, limiter, counters, cache, places.clients.listener)
+	watchDoor(metrics, door)
+	places.handle(door.guard(api.Config{
+		Rules:       rules.Rules,
+		Counters:    counters,
+		Limiter:     limiter,
+		Servers:     store.servers(),
+		Metrics:     metrics.Handler(),
+		Served:      metrics.Served,
+		MaxRequests: most,
+		Log:         log,
+
+		AccessLog: s.tracing.accessLog,
+		Tracer:    s.tracing.spans.tracer(),
+	}))
+	if places.admin != nil {
+		log.Info("serving operators", "address", places.admin.listener.Addr().String())
+	}
+	log.Info("serving", "address", places.clients.listener.Addr().String(), "events", len(rules.Rules().Events))
+	return places.serveUntil(ctx, s.access.drainDelay, &door.draining, log)
 }
 
 // connections returns how many connections to take: as many as is said, and as the
@@ -87,8 +98,8 @@ func connections(wanted int, store store, log *slog.Logger) int {
 }
 
 const (
-	ownFiles       = 64 // what the process needs besides connections
-	filesPerServer = 68 // connections to a Memcached server
+	ownFiles       = 64 + adminConnections // what the process needs besides connections of clients
+	filesPerServer = 68                    // connections to a Memcached server
 )
 
 // decided is told of decisions, and tripped of trips.
@@ -96,6 +107,17 @@ type (
 	decided = func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call)
 	tripped = func(context.Context, memcache.Trip)
 )
+
+// both returns what tells the one of each trip and then the other, where there is another.
+func both(one, other tripped) tripped {
+	if other == nil {
+		return one
+	}
+	return func(ctx context.Context, trip memcache.Trip) {
+		one(ctx, trip)
+		other(ctx, trip)
+	}
+}
 
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
@@ -112,33 +134,11 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *h
 		Decided: decided,
 
 		MaxPending: s.pending,
+		Together:   s.tracing.spans.together(),
 		Report: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)
 			})
 		},
 	})
-}
-
-// serveUntil serves until the context ends, and then lets the requests in flight
-// finish.
-func serveUntil(ctx context.Context, server *http.Server, listener net.Listener, log *slog.Logger) error {
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	log.Info("stopping: requests in flight are finished", "longest", drainTimeout)
-	// Who asks on a kept connection until the end is told to ask elsewhere.
-	server.SetKeepAlivesEnabled(false)
-	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
-	defer cancel()
-	if err := server.Shutdown(drain); err != nil {
-		server.Close()
-		return fmt.Errorf("requests were still in flight after %s: %w", drainTimeout, err)
-	}
-	log.Info("stopped")
-	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/leaktest"
@@ -64,7 +65,8 @@ func TestShutdownClosesKeptConnections(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	p := places{clients: &place{listener: api.NewListener(listener, 0)}}
+	p.clients.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(arrived)
 		<-release
 		io.WriteString(w, "done")
@@ -72,7 +74,8 @@ func TestShutdownClosesKeptConnections(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	log := &lockedBuffer{}
-	go func() { ended <- serveUntil(ctx, server, listener, slog.New(slog.NewTextHandler(log, nil))) }()
+	var draining atomic.Bool
+	go func() { ended <- p.serveUntil(ctx, 0, &draining, slog.New(slog.NewTextHandler(log, nil))) }()
 	answers := make(chan *http.Response, 1)
 	go func() {
 		response, err := http.Get("http://" + listener.Addr().String())
@@ -93,6 +96,7 @@ func TestShutdownClosesKeptConnections(t *testing.T) {
 	close(release)
 	assert.True(t, (<-answers).Close, "Connection: close")
 	require.NoError(t, <-ended)
+	assert.True(t, draining.Load())
 }
 
 func TestTheGraceIsPassedOn(t *testing.T) {

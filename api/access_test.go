@@ -1,0 +1,401 @@
+package api_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+// secret is the token of those who may call the routes of a class.
+func secret(class string) string { return "the-secret-of-" + class + "-1234" }
+
+var tokenClasses = []string{"decide", "read", "increment", "reset", "rules", "operate"}
+
+func parseTokens(t testing.TB, text string) *api.Tokens {
+	t.Helper()
+	tokens, err := api.ParseTokens([]byte(text))
+	require.NoError(t, err)
+	return tokens
+}
+
+// guarded is a handler that wants tokens: of each class there is one, of that name.
+type guarded struct {
+	config   api.Config
+	client   http.Handler
+	admin    http.Handler
+	store    *memcache.Embedded
+	log      bytes.Buffer
+	tokens   atomic.Pointer[api.Tokens]
+	loads    atomic.Int64 // how often the rules were asked for
+	refusals api.Refusals
+}
+
+func newGuarded(t *testing.T) *guarded {
+	g := &guarded{store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
+	var text strings.Builder
+	for _, class := range tokenClasses {
+		fmt.Fprintf(&text, "%s %s %s\n", class, class, secret(class))
+	}
+	g.tokens.Store(parseTokens(t, text.String()))
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: g.store, Clock: clock})
+	require.NoError(t, err)
+	all := testRules()
+	all.Events["authorized"] = &events.Event{
+		Name:  "authorized",
+		Rules: []events.Rule{{Per: []string{}, Limits: []events.Limit{{Name: "all", N: 1000, Window: 24 * time.Hour}}}},
+	}
+	said := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+	}
+	g.config = api.Config{
+		Rules: func() *events.Rules {
+			g.loads.Add(1)
+			return all
+		},
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}),
+		Limiter:  limiter,
+		Metrics:  said("metrics"),
+		Profiles: said("profiles"),
+		Tokens:   g.tokens.Load,
+		Refusals: &g.refusals,
+		Log:      slog.New(slog.NewTextHandler(&g.log, nil)),
+	}
+	g.client, g.admin = api.NewHandler(g.config), api.NewAdminHandler(g.config)
+	return g
+}
+
+// asks is a request that does its route's work.
+type asks struct{ class, method, target, body string }
+
+// classed are all routes there are, each with a request that its class may make.
+var classed = map[string]asks{
+	"/v1/events/{event}/hit":       {"decide", "POST", "/v1/events/url_shorten/hit", who},
+	"/v1/batch":                    {"decide", "POST", "/v1/batch", `{"hits": [` + goodHit + `]}`},
+	"/v1/events/{event}/check":     {"decide", "GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9", ""},
+	"/v1/authorize/{event}":        {"decide", "PUT", "/v1/authorize/authorized", ""},
+	"/v1/events/{event}/count":     {"read", "GET", url24h + "203.0.113.9", ""},
+	"/v1/events/{event}/history":   {"read", "GET", "/v1/events/url_shorten/history?level=hour&feature=ip:203.0.113.9", ""},
+	"/v1/events/{event}/increment": {"increment", "POST", "/v1/events/plain/increment", who},
+	"/v1/events/{event}/counters":  {"reset", "DELETE", "/v1/events/export/counters?feature=user:42", ""},
+	"/v1/events":                   {"rules", "GET", "/v1/events", ""},
+	"/v1/events/{event}":           {"rules", "GET", "/v1/events/plain", ""},
+	"/metrics":                     {"operate", "GET", "/metrics", ""},
+	"/debug/pprof/{profile:.*}":    {"operate", "GET", "/debug/pprof/heap", ""},
+	"/healthz":                     {"anyone", "GET", "/healthz", ""},
+	"/readyz":                      {"anyone", "GET", "/readyz", ""},
+}
+
+// untouchable is a body that must not be read.
+type untouchable struct{ t *testing.T }
+
+func (u untouchable) Read([]byte) (int, error) {
+	assert.Fail(u.t, "the body is read of a request that is refused")
+	return 0, io.EOF
+}
+
+// asWith makes a request with that token, by the usual header; an empty one: without.
+func asWith(t *testing.T, h http.Handler, method, target string, body io.Reader, token string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, body)
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// Each route there is has a class, and it is this one.
+func TestEveryRouteHasItsClass(t *testing.T) {
+	clients, admin, err := api.RoutesOf(newGuarded(t).config)
+	require.NoError(t, err)
+	found := map[string]string{}
+	for _, route := range slices.Concat(clients, admin) {
+		found[route.Path] = route.Class
+	}
+	want := map[string]string{}
+	for path, route := range classed {
+		want[path] = route.class
+	}
+	assert.Equal(t, want, found)
+	for _, route := range admin {
+		assert.Contains(t, []string{"anyone", "operate"}, route.Class, route.Path)
+	}
+	assert.Len(t, admin, 4)
+}
+
+// Without a token that is good for its class no route does anything: the body is not read,
+// the event not looked up, nothing counted. All methods of all routes are tried.
+func TestNothingIsDoneWithoutItsToken(t *testing.T) {
+	g := newGuarded(t)
+	clients, admin, err := api.RoutesOf(g.config)
+	require.NoError(t, err)
+	want := map[string]int64{}
+	refuse := func(h http.Handler, method string, route asks, token, reason string, status int, challenge string) {
+		w := asWith(t, h, method, route.target, untouchable{t}, token)
+		p := problem(t, w, status)
+		assert.Equal(t, challenge, w.Header().Get("WWW-Authenticate"))
+		assert.Empty(t, p.Errors)
+		assert.NotContains(t, w.Body.String(), "secret")
+		want[route.class+" "+reason]++
+	}
+	tried := 0
+	for i, one := range slices.Concat(clients, admin) {
+		h := g.client
+		if i >= len(clients) {
+			h = g.admin
+		}
+		route := classed[one.Path]
+		if route.class == "anyone" {
+			assert.Equal(t, 200, asWith(t, h, "GET", route.target, nil, "").Code, route.target)
+			continue
+		}
+		methods := one.Methods
+		if len(methods) == 0 {
+			methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"}
+		}
+		for _, method := range methods {
+			tried++
+			refuse(h, method, route, "", "missing", 401, `Bearer realm="counterd"`)
+			refuse(h, method, route, "nobody-has-this-token", "unknown", 401, `Bearer realm="counterd", error="invalid_token"`)
+			for _, class := range tokenClasses {
+				if class != route.class {
+					refuse(h, method, route, secret(class), "forbidden", 403,
+						fmt.Sprintf(`Bearer realm="counterd", error="insufficient_scope", scope="%s"`, route.class))
+				}
+			}
+		}
+	}
+	require.Greater(t, tried, 20)
+	assert.Zero(t, g.store.Bytes(), "nothing is counted")
+	assert.Zero(t, g.loads.Load(), "no event is looked up")
+	counted := map[string]int64{}
+	for _, refused := range g.refusals.All() {
+		if refused.N > 0 {
+			counted[refused.Class+" "+refused.Reason] = refused.N
+		}
+	}
+	assert.Equal(t, want, counted)
+	assert.Len(t, g.refusals.All(), 6*3)
+
+	assert.Contains(t, g.log.String(), "reason=forbidden")
+	assert.Regexp(t, `client=(decide|read|increment|reset|rules|operate) `, g.log.String(), "the name is told")
+	assert.NotContains(t, g.log.String(), "secret")
+	assert.NotContains(t, g.log.String(), "nobody-has")
+}
+
+// Refusals are logged once a second for each reason, with what else there were.
+func TestRefusalsAreLoggedSparsely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuarded(t)
+		for range 10 {
+			asWith(t, g.client, "GET", "/v1/events", nil, "")
+			asWith(t, g.client, "POST", "/v1/batch", nil, secret("read"))
+		}
+		assert.Equal(t, 1, strings.Count(g.log.String(), "reason=missing"))
+		assert.Equal(t, 1, strings.Count(g.log.String(), "reason=forbidden class=decide client=read method=POST suppressed=0"))
+		time.Sleep(time.Second)
+		asWith(t, g.client, "GET", "/v1/events", nil, "")
+		assert.Contains(t, g.log.String(), `reason=missing class=rules client="" method=GET suppressed=9`)
+	})
+}
+
+// With it, the work is done.
+func TestWithItsTokenTheWorkIsDone(t *testing.T) {
+	g := newGuarded(t)
+	for _, path := range slices.Sorted(maps.Keys(classed)) {
+		route := classed[path]
+		w := asWith(t, g.client, route.method, route.target, strings.NewReader(route.body), secret(route.class))
+		assert.Contains(t, []int{200, 204}, w.Code, "%s: %s", route.target, w.Body)
+	}
+	// A hit, a batch of one.
+	count := answer[wire.Count](t, asWith(t, g.client, "GET", url24h+"203.0.113.9", nil, secret("read")))
+	assert.EqualValues(t, 2, count.Count)
+	count = answer[wire.Count](t, asWith(t, g.client, "GET", "/v1/events/plain/count?window=1m&feature=ip:203.0.113.9", nil, secret("read")))
+	assert.EqualValues(t, 1, count.Count)
+	assert.Empty(t, g.log.String())
+	for _, refused := range g.refusals.All() {
+		assert.Zero(t, refused.N)
+	}
+}
+
+// One token may be good for several classes, or for all.
+func TestClassesOfAToken(t *testing.T) {
+	g := newGuarded(t)
+	g.tokens.Store(parseTokens(t, "a read,reset "+secret("a")+"\nb all "+secret("b")))
+	for path, route := range classed {
+		status := func(name string) int {
+			return asWith(t, g.client, route.method, route.target, strings.NewReader(route.body), secret(name)).Code
+		}
+		allowed := slices.Contains([]string{"read", "reset", "anyone"}, route.class)
+		assert.Equal(t, allowed, status("a") != 403, path)
+		assert.Less(t, status("b"), 300, path)
+	}
+}
+
+// Where a token stands, and which one counts where there are several.
+func TestWhereATokenStands(t *testing.T) {
+	g := newGuarded(t)
+	good, other := secret("rules"), secret("read")
+	for _, test := range []struct {
+		name   string
+		header http.Header
+		status int
+		reason string
+	}{
+		{"bearer", http.Header{"Authorization": {"Bearer " + good}}, 200, ""},
+		{"in small letters, with blanks", http.Header{"Authorization": {"bearer   " + good + " "}}, 200, ""},
+		{"of its own", http.Header{"Counterd-Token": {good}}, 200, ""},
+		{"before a client's", http.Header{"Counterd-Token": {good}, "Authorization": {"Bearer of-somebody-else-entirely"}}, 200, ""},
+		{"before a good one", http.Header{"Counterd-Token": {"nobody-has-this-token"}, "Authorization": {"Bearer " + good}}, 401, "invalid_token"},
+		{"before a good one, and of another class", http.Header{"Counterd-Token": {other}, "Authorization": {"Bearer " + good}}, 403, "insufficient_scope"},
+		{"empty, before a good one", http.Header{"Counterd-Token": {""}, "Authorization": {"Bearer " + good}}, 401, "invalid_token"},
+		{"twice", http.Header{"Counterd-Token": {good, good}}, 401, "invalid_token"},
+		{"bearer, twice", http.Header{"Authorization": {"Bearer " + good, "Bearer " + good}}, 401, "invalid_token"},
+		{"bearer, with a scheme", http.Header{"Counterd-Token": {"Bearer " + good}}, 401, "invalid_token"},
+		{"bearer of nothing", http.Header{"Authorization": {"Bearer"}}, 401, "invalid_token"},
+		{"two tokens", http.Header{"Authorization": {"Bearer " + good + " " + good}}, 401, "invalid_token"},
+		{"basic", http.Header{"Authorization": {"Basic " + good}}, 401, ""},
+		{"without a scheme", http.Header{"Authorization": {good}}, 401, ""},
+		{"empty", http.Header{"Authorization": {""}}, 401, ""},
+		{"none", nil, 401, ""},
+		{"its sum", http.Header{"Counterd-Token": {hash(good)}}, 401, "invalid_token"},
+		{"in the query", http.Header{}, 401, ""},
+	} {
+		target := "/v1/events"
+		if test.name == "in the query" {
+			target += "?access_token=" + good
+		}
+		r := httptest.NewRequestWithContext(t.Context(), "GET", target, nil)
+		maps.Copy(r.Header, test.header)
+		w := httptest.NewRecorder()
+		g.client.ServeHTTP(w, r)
+		assert.Equal(t, test.status, w.Code, test.name)
+		if test.status == 200 {
+			continue
+		}
+		challenge := w.Header().Get("WWW-Authenticate")
+		assert.True(t, strings.HasPrefix(challenge, "Bearer "), test.name)
+		if test.reason == "" {
+			assert.NotContains(t, challenge, "error", test.name)
+		} else {
+			assert.Contains(t, challenge, `error="`+test.reason+`"`, test.name)
+		}
+	}
+}
+
+// What is not known is not told apart from what is, beyond its status.
+func TestUnknownRoutesNeedNoToken(t *testing.T) {
+	g := newGuarded(t)
+	problem(t, asWith(t, g.client, "GET", "/v1/nothing", nil, ""), 404)
+	problem(t, asWith(t, g.client, "GET", "/v1/events/url_shorten/hit", nil, ""), 405)
+	problem(t, asWith(t, g.client, "GET", "/v1/events/unknown", nil, ""), 401)
+	problem(t, asWith(t, g.client, "GET", "/v1/events/unknown", nil, secret("rules")), 404)
+	problem(t, asWith(t, g.admin, "POST", "/v1/events/url_shorten/hit", strings.NewReader(who), secret("decide")), 404)
+}
+
+// Tokens that are replaced are good, or are not, from the next request on.
+func TestTokensInForce(t *testing.T) {
+	g := newGuarded(t)
+	assert.Equal(t, 200, asWith(t, g.client, "GET", "/v1/events", nil, secret("rules")).Code)
+	g.tokens.Store(parseTokens(t, "rules rules "+secret("new")))
+	assert.Equal(t, 401, asWith(t, g.client, "GET", "/v1/events", nil, secret("rules")).Code)
+	assert.Equal(t, 200, asWith(t, g.client, "GET", "/v1/events", nil, secret("new")).Code)
+	g.tokens.Store(nil)
+	assert.Equal(t, 401, asWith(t, g.client, "GET", "/v1/events", nil, secret("new")).Code, "no tokens are nobody's")
+}
+
+// A client that waits to be told to send its body is not told to.
+func TestARefusedBodyIsNotAskedFor(t *testing.T) {
+	c := newClients(t, newGuarded(t).client, 0)
+	conn := c.dial()
+	_, err := io.WriteString(conn, postHit+"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
+	require.NoError(t, err)
+	assert.Equal(t, []int{401}, c.statuses(conn))
+}
+
+// Over HTTP/2 a few connections could bring any number of requests: they are bounded as
+// well. Probes are answered all the same.
+func TestRequestsAreBounded(t *testing.T) {
+	g := newGuarded(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	g.config.Tokens = nil
+	g.config.MaxRequests = 2
+	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	})
+	h := api.NewHandler(g.config)
+	var waiting sync.WaitGroup
+	for range 2 {
+		waiting.Go(func() { assert.Equal(t, 200, request(t, h, "GET", "/metrics", "").Code) })
+		<-arrived
+	}
+	w := request(t, h, "POST", "/v1/events/url_shorten/hit", who)
+	problem(t, w, 503)
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
+	assert.Zero(t, g.store.Bytes(), "nothing is counted")
+	assert.Equal(t, 200, request(t, h, "GET", "/healthz", "").Code)
+	close(release)
+	waiting.Wait()
+	assert.Equal(t, 200, request(t, h, "POST", "/v1/events/url_shorten/hit", who).Code)
+}
+
+// Who asks while the process ends is told so by readyz alone.
+func TestDraining(t *testing.T) {
+	g := newGuarded(t)
+	var draining atomic.Bool
+	g.config.Draining = draining.Load
+	for _, h := range []http.Handler{api.NewHandler(g.config), api.NewAdminHandler(g.config)} {
+		draining.Store(false)
+		assert.Equal(t, 200, request(t, h, "GET", "/readyz", "").Code)
+		draining.Store(true)
+		p := problem(t, request(t, h, "GET", "/readyz", ""), 503)
+		assert.Contains(t, p.Detail, "about to end")
+		assert.Equal(t, 200, request(t, h, "GET", "/healthz", "").Code)
+	}
+	assert.Equal(t, 200, asWith(t, api.NewHandler(g.config), "POST", "/v1/events/url_shorten/hit", strings.NewReader(who), secret("decide")).Code)
+	assert.Empty(t, g.log.String(), "nobody is woken")
+}
+
+// readyz, which wants no token, names servers to operators alone.
+func TestDiscreetReadyz(t *testing.T) {
+	g := newGuarded(t)
+	reachable := true
+	g.config.Servers = func() []api.ServerState { return []api.ServerState{{Name: "10.0.0.1:11211", Reachable: reachable}} }
+	assert.Contains(t, request(t, api.NewAdminHandler(g.config), "GET", "/readyz", "").Body.String(), "10.0.0.1")
+	g.config.Discreet = true
+	h := api.NewHandler(g.config)
+	assert.JSONEq(t, `{"status": "ready"}`, request(t, h, "GET", "/readyz", "").Body.String())
+	reachable = false
+	assert.NotContains(t, problem(t, request(t, h, "GET", "/readyz", ""), 503).Detail, "10.0.0.1")
+}
+
+// A panic of a handler that is not counterd's own is one, too.
+func TestMetricsThatPanic(t *testing.T) {
+	g := newGuarded(t)
+	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errors.New("metrics")) })
+	problem(t, asWith(t, api.NewHandler(g.config), "GET", "/metrics", nil, secret("operate")), 500)
+}
