@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,11 @@ const longest = 30 * time.Second
 // newClients starts a server, by default of all routes, for so many connections. It
 // waits for slow clients for a few seconds.
 func newClients(t *testing.T, h http.Handler, most int) *clients {
+	return newClientsOver(t, h, most, nil)
+}
+
+// newClientsOver starts one that speaks TLS, where that is not nil.
+func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config) *clients {
 	if h == nil {
 		h = newServer()
 	}
@@ -50,8 +56,13 @@ func newClients(t *testing.T, h http.Handler, most int) *clients {
 	c.server.ReadTimeout = 2 * time.Second
 	c.server.WriteTimeout = 3 * time.Second
 	c.server.IdleTimeout = time.Minute
+	serve := func() error { return c.server.Serve(c.listener) }
+	if secure != nil {
+		c.listener.TLS, c.server.TLSConfig = true, secure
+		serve = func() error { return c.server.ServeTLS(c.listener, "", "") }
+	}
 	served := make(chan error, 1)
-	go func() { served <- c.server.Serve(c.listener) }()
+	go func() { served <- serve() }()
 	t.Cleanup(func() {
 		assert.NoError(t, c.server.Close())
 		assert.ErrorIs(t, <-served, http.ErrServerClosed)

@@ -89,7 +89,5 @@ func parseServed(cert, key, authorities []byte, now time.Time) (*served, error) 
 	if !s.clients.ClientCAs.AppendCertsFromPEM(authorities) {
 		return nil, errNoCertificate
 	}
-	// Who comes back is looked at again: the authorities may be others by then.
-	s.clients.SessionTicketsDisabled = true
 	return s, nil
 }

@@ -261,6 +261,8 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		{"-memcached", "a:1", "-memcached-server-name", "x"}, {"-memcached", "a:1", "-memcached-tls", "-memcached-key", "/x"},
 		{"-memcached", "a:1", "-memcached-tls", "-memcached-cert", "/x"},
 		{"-max-pending", "0"}, {"-max-pending", "-1"}, {"-max-pending", "many"}, {"-max-connections", "0"}, {"-max-connections", "-1"},
+		{"-tls-cert", "c"}, {"-tls-key", "k"}, {"-tls-client-ca", "a"}, {"-tls-client-ca", "a", "-listen", ":0"}, {"-listen", ":0"}, {"-admin", ":0"},
+		{"-admin", "localhost"}, {"-admin", "127.0.0.1:x"}, {"-drain-delay", "-1s"}, {"-drain-delay", "11m"}, {"-drain-delay", "soon"},
 		{"-version", "more"}, {"help", "unknown"},
 		{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "localhost"},
 		{"keys"}, {"keys", "-event", "unknown", "-feature", "ip:203.0.113.9"}, {"keys", "-event", "url_shorten"},
@@ -290,6 +292,7 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 	write(t, wrong, "one\ntwo\n")
 	for _, args := range [][]string{
 		{"-listen", taken.Addr().String()},
+		{"-listen", "127.0.0.1:0", "-admin", taken.Addr().String()},
 		{"-memcached", "counterd-test.invalid:11211"},
 		{"-memcached", "counterd-test.invalid:11211,counterd-test-2.invalid:11211"},
 		{"-memcached", "127.0.0.1:1", "-memcached-tls", "-memcached-ca", "/nowhere/ca"},
@@ -366,7 +369,8 @@ func TestHelp(t *testing.T) {
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
 	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log",
-		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "max-pending", "max-connections"} {
+		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "max-pending", "max-connections",
+		"tokens", "tls-cert", "tls-key", "tls-client-ca", "admin", "drain-delay"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))
 	}

@@ -161,7 +161,8 @@ func (p places) close() (err error) {
 	return err
 }
 
-// profiles returns what answers below /debug/pprof/.
+// profiles returns what answers below /debug/pprof/. One that takes longer than an answer
+// may puts off the end of its own by itself.
 func profiles() http.Handler {
 	routes := http.NewServeMux()
 	routes.HandleFunc("/debug/pprof/", pprof.Index)
@@ -169,10 +170,5 @@ func profiles() http.Handler {
 	routes.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	routes.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	routes.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A profile takes longer than a request may, and ends when its connection does. It
-		// puts off the time for the answer by itself.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else it is cut short
-		routes.ServeHTTP(w, r)
-	})
+	return routes
 }

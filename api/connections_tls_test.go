@@ -1,0 +1,157 @@
+package api_test
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// secureClients starts a server over TLS. It returns what makes a client of it whose
+// connections are its own, over HTTP/2 or not.
+func secureClients(t *testing.T, h http.Handler, most int) (c *clients, newClient func(two bool) *http.Client) {
+	authority := memcachedtest.NewAuthority(t)
+	c = newClientsOver(t, h, most, &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}})
+	return c, func(two bool) *http.Client {
+		transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: two}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport, Timeout: longest}
+	}
+}
+
+// get returns the status and the protocol of an answer.
+func (c *clients) get(client *http.Client, path string) (int, string, error) {
+	response, err := client.Get("https://" + c.listener.Addr().String() + path)
+	if err != nil {
+		return 0, "", err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	response.Body.Close()
+	return response.StatusCode, response.Proto, err
+}
+
+// Over TLS, too, the server knows which connections are idle, and closes one for a new one.
+func TestIdleTLSConnectionsMakeRoom(t *testing.T) {
+	for proto, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		t.Run(proto, func(t *testing.T) {
+			const most = 5
+			c, newClient := secureClients(t, nil, most)
+			for range 4 * most {
+				status, spoken, err := c.get(newClient(two), "/healthz")
+				require.NoError(t, err)
+				require.Equal(t, 200, status)
+				require.Equal(t, proto, spoken)
+				require.LessOrEqual(t, c.listener.Open(), most)
+			}
+			assert.Zero(t, c.listener.Refused())
+		})
+	}
+}
+
+// A connection over HTTP/2 is not idle while one of its requests is being answered.
+func TestABusyConnectionIsLeftAlone(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	c, newClient := secureClients(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			arrived <- struct{}{}
+			<-release
+		}
+	}), 1)
+	busy := newClient(true)
+	answered := make(chan int, 1)
+	go func() {
+		status, _, err := c.get(busy, "/slow")
+		assert.NoError(t, err)
+		answered <- status
+	}()
+	<-arrived
+	// Another request, over the same connection, does not make it idle either.
+	status, proto, err := c.get(busy, "/quick")
+	require.NoError(t, err)
+	require.Equal(t, 200, status)
+	require.Equal(t, "HTTP/2.0", proto)
+	_, _, err = c.get(newClient(true), "/quick")
+	require.Error(t, err)
+	assert.EqualValues(t, 1, c.listener.Refused())
+	close(release)
+	assert.Equal(t, 200, <-answered)
+}
+
+// Who does not begin with the handshake, or does not end it, is in nobody's way, and shut
+// out. Where there is no room, the connection is closed without a word that nobody could
+// read.
+func TestSlowHandshakes(t *testing.T) {
+	const slow = 20
+	c, newClient := secureClients(t, nil, slow+5)
+	var waiting []*rawConn
+	for i := range slow {
+		conn := c.dial()
+		if i%2 == 0 {
+			_, err := io.WriteString(conn, "\x16\x03\x01\x02\x00\x01")
+			require.NoError(t, err)
+		}
+		waiting = append(waiting, conn)
+	}
+	require.Eventually(t, func() bool { return c.listener.Open() == slow }, longest, time.Millisecond)
+	status, _, err := c.get(newClient(true), "/healthz")
+	require.NoError(t, err)
+	assert.Equal(t, 200, status)
+	for _, conn := range waiting {
+		_, err := conn.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+	}
+}
+
+func TestRefusedTLSConnections(t *testing.T) {
+	c, _ := secureClients(t, nil, 1)
+	first := c.dial() // its handshake goes on for a second
+	require.Eventually(t, func() bool { return c.listener.Open() == 1 }, longest, time.Millisecond)
+	said, err := io.ReadAll(c.dial())
+	require.NoError(t, err)
+	assert.Empty(t, string(said))
+	assert.EqualValues(t, 1, c.listener.Refused())
+	first.Close()
+}
+
+// A client that speaks no TLS is told so.
+func TestNoTLS(t *testing.T) {
+	c, _ := secureClients(t, nil, 0)
+	conn := c.dial()
+	_, err := io.WriteString(conn, healthz)
+	require.NoError(t, err)
+	said, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(string(said), "HTTP/1.0 400"), "%s", said)
+}
+
+// Over HTTP/2 a body is bounded, and the time for it, as over HTTP/1.1.
+func TestBodiesOverHTTP2(t *testing.T) {
+	c, newClient := secureClients(t, nil, 0)
+	client := newClient(true)
+	post := func(body io.Reader) (int, error) {
+		response, err := client.Post("https://"+c.listener.Addr().String()+"/v1/events/plain/increment", "application/json", body)
+		if err != nil {
+			return 0, err
+		}
+		response.Body.Close()
+		return response.StatusCode, nil
+	}
+	status, err := post(strings.NewReader(who))
+	require.NoError(t, err)
+	assert.Equal(t, 200, status)
+	status, err = post(strings.NewReader(strings.Repeat(" ", 1<<20) + who))
+	require.NoError(t, err)
+	assert.Equal(t, 413, status)
+	// It never comes: the server's patience ends.
+	never, writer := io.Pipe()
+	defer writer.Close()
+	status, err = post(never)
+	assert.True(t, err != nil || status >= 400, "%d", status)
+}

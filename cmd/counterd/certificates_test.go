@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// outOfDate makes a certificate one that has expired.
+func outOfDate(c *x509.Certificate) {
+	c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+}
+
+// onlyServer makes it one that clients may not show.
+func onlyServer(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
+
+// secure returns a client of the process over TLS.
+func (p *process) secure(t *testing.T, config *tls.Config) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Config{URL: strings.Replace(p.url, "http:", "https:", 1), TLS: config})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// handshake returns the connection that a client gets, or why it gets none.
+func (p *process) handshake(t *testing.T, config *tls.Config) (tls.ConnectionState, error) {
+	t.Helper()
+	dialer := tls.Dialer{Config: config}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	conn, err := dialer.DialContext(ctx, "tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		return tls.ConnectionState{}, err
+	}
+	defer conn.Close()
+	// Whether a client's certificate is taken shows with the first answer.
+	if _, err := fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
+		return tls.ConnectionState{}, err
+	}
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return tls.ConnectionState{}, err
+	}
+	return conn.(*tls.Conn).ConnectionState(), nil
+}
+
+// pair is a certificate and its key where a process looks for them.
+type pair struct{ cert, key string }
+
+func newPair(t *testing.T, id *memcachedtest.Identity) pair {
+	t.Helper()
+	dir := t.TempDir()
+	p := pair{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
+	p.writeCert(t, id)
+	p.writeKey(t, id)
+	return p
+}
+
+func (p pair) writeCert(t *testing.T, id *memcachedtest.Identity) {
+	t.Helper()
+	copyOver(t, id.CertFile, p.cert)
+}
+
+func (p pair) writeKey(t *testing.T, id *memcachedtest.Identity) {
+	t.Helper()
+	copyOver(t, id.KeyFile, p.key)
+}
+
+func copyOver(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	require.NoError(t, err)
+	replace(t, to, string(text))
+}
+
+var visitor = events.Features{"ip": "203.0.113.9"}
+
+// TLS is served as it should be: to those who trust its authority, 1.2 and later, HTTP/2
+// where they know it; and nothing without.
+func TestTLSIsServed(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	files := newPair(t, authority.Issue(t))
+	p := startProcess(t, "-tls-cert", files.cert, "-tls-key", files.key)
+	d, err := p.secure(t, authority.Client()).Hit(t.Context(), "url_shorten", visitor, 1)
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	_, err = p.secure(t, memcachedtest.NewAuthority(t).Client()).Hit(t.Context(), "url_shorten", visitor, 1)
+	require.ErrorContains(t, err, "unknown authority")
+	_, err = p.secure(t, nil).Hit(t.Context(), "url_shorten", visitor, 1)
+	require.ErrorContains(t, err, "unknown authority")
+	assert.Equal(t, http.StatusBadRequest, status(t, p.url+"/healthz"), "not without TLS")
+
+	for _, test := range []struct {
+		offer   []string
+		version uint16
+		want    string
+	}{{nil, tls.VersionTLS13, ""}, {[]string{"h2", "http/1.1"}, tls.VersionTLS12, "h2"}, {[]string{"http/1.1"}, tls.VersionTLS13, "http/1.1"}} {
+		config := authority.Client()
+		config.NextProtos, config.MaxVersion = test.offer, test.version
+		state, err := p.handshake(t, config)
+		require.NoError(t, err)
+		assert.Equal(t, test.want, state.NegotiatedProtocol)
+		assert.Equal(t, test.version, state.Version)
+	}
+	old := authority.Client()
+	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	_, err = p.handshake(t, old)
+	require.Error(t, err)
+	p.logged(t, 1, `TLS handshake error`)
+	assert.NotRegexp(t, `TLS handshake error[^\n]*127\.0\.0\.1`, p.log.String(), "who it was may be a feature")
+}
+
+// Who comes without a certificate of the authority, or with one that is no good, does not
+// get as far as a request. Once the authority is another one, nor do those who had one
+// of the first, whatever they remember of it.
+func TestClientsHaveToShowCertificates(t *testing.T) {
+	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
+	clientCA := filepath.Join(t.TempDir(), "ca.pem")
+	copyOver(t, authority.File, clientCA)
+	files := newPair(t, authority.Issue(t))
+	p := startProcess(t, "-tls-cert", files.cert, "-tls-key", files.key, "-tls-client-ca", clientCA, "-admin", "127.0.0.1:0")
+	for name, config := range map[string]*tls.Config{
+		"none":           authority.Client(),
+		"of a stranger":  authority.Client(stranger.Issue(t)),
+		"expired":        authority.Client(authority.Issue(t, outOfDate)),
+		"not a client's": authority.Client(authority.Issue(t, onlyServer)),
+	} {
+		// What it has is shown, whichever authorities the server names.
+		if len(config.Certificates) > 0 {
+			shown := config.Certificates[0]
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shown, nil }
+		}
+		_, err := p.secure(t, config).Increment(t.Context(), "url_shorten", visitor, 1, time.Time{})
+		require.ErrorIs(t, err, client.ErrUnavailable, name)
+		_, err = p.handshake(t, config)
+		require.Error(t, err, name)
+	}
+	good := authority.Client(authority.Issue(t))
+	good.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+	count, err := p.secure(t, good).Count(t.Context(), "url_shorten", visitor, time.Hour, time.Time{})
+	require.NoError(t, err)
+	assert.Zero(t, count.Count, "nothing was counted")
+	_, err = p.secure(t, good).Increment(t.Context(), "url_shorten", visitor, 1, time.Time{})
+	require.NoError(t, err)
+
+	// Those who probe and scrape have none.
+	probe := http.Client{Transport: &http.Transport{TLSClientConfig: authority.Client()}}
+	defer probe.CloseIdleConnections()
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		response, err := probe.Get(strings.Replace(p.admin(t), "http:", "https:", 1) + path)
+		require.NoError(t, err)
+		response.Body.Close()
+		assert.Equal(t, 200, response.StatusCode, path)
+	}
+
+	copyOver(t, stranger.File, clientCA)
+	p.logged(t, 1, `msg="certificates reloaded"`)
+	_, err = p.handshake(t, good)
+	require.Error(t, err)
+	shows := authority.Client(stranger.Issue(t))
+	_, err = p.secure(t, shows).Increment(t.Context(), "url_shorten", visitor, 1, time.Time{})
+	require.NoError(t, err)
+}
+
+// A certificate is renewed under load, on connections that are kept and on new ones: no
+// request fails, also while the certificate is there and its key is not yet, and with a
+// renewal that is none.
+func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	first, second := authority.Issue(t), authority.Issue(t)
+	files := newPair(t, first)
+	p := startProcess(t, "-tls-cert", files.cert, "-tls-key", files.key)
+	var stopped atomic.Bool
+	var load sync.WaitGroup
+	var done [2]atomic.Int64
+	for i := range 6 {
+		kept := i % 2
+		transport := &http.Transport{TLSClientConfig: authority.Client(), DisableKeepAlives: kept == 0, ForceAttemptHTTP2: i%3 == 0}
+		t.Cleanup(transport.CloseIdleConnections)
+		c, err := client.New(client.Config{URL: strings.Replace(p.url, "http:", "https:", 1), Transport: transport})
+		require.NoError(t, err)
+		load.Go(func() {
+			for !stopped.Load() {
+				if _, err := c.Check(t.Context(), "url_shorten", visitor, 1); !assert.NoError(t, err) {
+					return
+				}
+				done[kept].Add(1)
+			}
+		})
+	}
+	more := func() {
+		t.Helper()
+		until := [2]int64{done[0].Load() + 20, done[1].Load() + 20}
+		require.Eventually(t, func() bool { return t.Failed() || done[0].Load() > until[0] && done[1].Load() > until[1] }, 60*time.Second, time.Millisecond)
+	}
+	inForce := func() string {
+		t.Helper()
+		state, err := p.handshake(t, authority.Client())
+		require.NoError(t, err)
+		return state.PeerCertificates[0].SerialNumber.String()
+	}
+	more()
+	files.writeCert(t, second)
+	p.logged(t, 1, `level=ERROR msg="certificates not reloaded, those in force stay"[^\n]* failures=1 `)
+	more()
+	assert.Equal(t, first.Leaf.SerialNumber.String(), inForce())
+	files.writeKey(t, second)
+	p.logged(t, 1, `msg="certificates reloaded"[^\n]* expires=`)
+	more()
+	assert.Equal(t, second.Leaf.SerialNumber.String(), inForce())
+	expired := authority.Issue(t, outOfDate)
+	files.writeCert(t, expired)
+	files.writeKey(t, expired)
+	p.logged(t, 1, `certificates not reloaded[^\n]* error="the certificate expired`)
+	more()
+	assert.Equal(t, second.Leaf.SerialNumber.String(), inForce())
+	stopped.Store(true)
+	load.Wait()
+	assert.NotContains(t, p.log.String(), "PRIVATE")
+}
+
+// What H3 shows: how often files were faulty, and until when the certificate is good.
+func TestTheDoorTellsOfItsFiles(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	id := authority.Issue(t)
+	files := newPair(t, id)
+	tokens := secretFile(t, "ops all "+opsToken)
+	log := &lockedBuffer{}
+	d, err := openDoor(access{tokens: tokens, cert: files.cert, key: files.key}, newLog("text", log))
+	require.NoError(t, err)
+	defer d.Close()
+	expires, ok := d.certificateExpiry()
+	assert.True(t, ok)
+	assert.Equal(t, id.Leaf.NotAfter, expires)
+	assert.Zero(t, d.tokenReloadFailures()+d.tlsReloadFailures())
+	replace(t, tokens, "ops")
+	replace(t, files.key, "no key")
+	require.Eventually(t, func() bool { return d.tokenReloadFailures() == 1 && d.tlsReloadFailures() == 1 }, 30*time.Second, time.Millisecond, "%s", log)
+	assert.Equal(t, 1, d.tokens.inForce.Load().Len())
+
+	open, err := openDoor(access{tokens: noTokens}, newLog("text", log))
+	require.NoError(t, err)
+	defer open.Close()
+	_, ok = open.certificateExpiry()
+	assert.False(t, ok)
+	assert.Zero(t, open.tokenReloadFailures()+open.tlsReloadFailures())
+}
