@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -37,6 +38,7 @@ type settings struct {
 	rules     string
 	memcached fleetServers
 	security  security
+	keySecret keySecret
 	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
@@ -85,6 +87,7 @@ Examples:
   counterd -memcached aws:my.cfg.use1.cache.amazonaws.com:11211
   counterd -memcached-file /etc/counterd/servers
   counterd -memcached cache.example:11211 -memcached-tls -memcached-ca ca.pem -memcached-auth /run/secrets/memcached
+  counterd -memcached cache.example:11211 -key-secret /run/secrets/keys
 `
 
 // parseServe reads the flags of the server and checks them.
@@ -95,6 +98,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
 	s.memcached.register(flags, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint tells; none: the embedded store")
 	s.security.addFlags(flags)
+	s.keySecret.addFlag(flags)
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
@@ -130,7 +134,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
 	}
-	return s, s.security.check(s.memcached)
+	return s, cmp.Or(s.keySecret.check(s.memcached), s.security.check(s.memcached))
 }
 
 // flagSet is a set of flags with its help. What is wrong with arguments is said

@@ -104,14 +104,8 @@ func (s security) readTLS() (*tls.Config, error) {
 
 // warn says where secrets lie or go open.
 func (s security) warn(servers []string, log *slog.Logger) {
-	for _, path := range []string{s.key, s.auth} {
-		if path == "" {
-			continue
-		}
-		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
-			log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", info.Mode().Perm().String())
-		}
-	}
+	warnOfReaders(s.key, log)
+	warnOfReaders(s.auth, log)
 	if s.auth == "" || s.tls {
 		return
 	}
@@ -119,6 +113,16 @@ func (s security) warn(servers []string, log *slog.Logger) {
 		if host, _, err := net.SplitHostPort(name); err == nil && !strings.Contains(name, "/") && !isLoopback(host) {
 			log.Warn("the password goes to a memcached server unencrypted: -memcached-tls is not set", "server", name)
 		}
+	}
+}
+
+// warnOfReaders says that a file with a secret, where one is named, is open to all.
+func warnOfReaders(path string, log *slog.Logger) {
+	if path == "" {
+		return
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
+		log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", info.Mode().Perm().String())
 	}
 }
 
