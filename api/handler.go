@@ -4,7 +4,6 @@ import (
 	stdlog "log"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -69,20 +68,4 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}
-}
-
-// serverLog logs what net/http has to say.
-type serverLog struct {
-	log   *slog.Logger
-	lines sparse.Lines
-}
-
-// Write logs a line. It does not wait: the caller holds a lock, for which others
-// wait, the loop that accepts connections among them.
-func (l *serverLog) Write(p []byte) (int, error) {
-	text := strings.TrimSpace(string(p))
-	go l.lines.Do("", func(suppressed int64) {
-		l.log.Warn("http server", "error", text, "suppressed", suppressed)
-	})
-	return len(p), nil
 }

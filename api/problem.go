@@ -58,16 +58,25 @@ func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	switch {
 	case r.Context().Err() != nil: // the client has left: nobody's fault
 	case problem.Status == http.StatusInternalServerError:
-		h.Log.Error("request failed", "method", r.Method, "error", err)
+		h.Log.Error("request failed", "method", methodOf(r), "error", err)
 	case problem.Status == http.StatusServiceUnavailable:
 		h.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
-			h.Log.Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
+			h.Log.Warn("store failed", "method", methodOf(r), "error", err, "suppressed", suppressed)
 		})
 	}
 	if errors.Is(err, hierarchy.ErrOverload) {
 		w.Header().Set("Retry-After", retryOverload)
 	}
 	h.answer(w, problem.Status, wire.TypeProblem, problem)
+}
+
+// methodOf returns the method of the request for the log: a client may make one up.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete, http.MethodPut, http.MethodPatch, http.MethodOptions:
+		return r.Method
+	}
+	return "other"
 }
 
 // retryOverload is after how many seconds those may try again who are refused for what
