@@ -81,7 +81,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
+var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","address":")([^\s"]+)`)
 
 // startProcess runs counterd until the test ends, on a free port.
 func startProcess(t *testing.T, args ...string) *process {
