@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -127,19 +126,15 @@ func callFrom(t *testing.T, from, to string) net.Conn {
 // Handshakes that fail, each for a reason of its own, and what HTTP/2 has to say.
 func TestHandshakesNameNobody(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
-	server := authority.Issue(t)
-	certificate, err := tls.LoadX509KeyPair(server.CertFile, server.KeyFile)
-	require.NoError(t, err)
-	stranger := memcachedtest.NewAuthority(t).Issue(t)
-	theirs, err := tls.LoadX509KeyPair(stranger.CertFile, stranger.KeyFile)
-	require.NoError(t, err)
+	certificate := authority.Issue(t).Certificate
+	theirs := memcachedtest.NewAuthority(t).Issue(t)
 	var marks markedtest.Marks
 	word, peer := marks.Word(), marks.Loopback()
 	tried := map[string]func(conn net.Conn){
 		"first record does not look like a TLS handshake": func(conn net.Conn) { io.WriteString(conn, word+word) },
 		"client sent an HTTP request to an HTTPS server":  func(conn net.Conn) { io.WriteString(conn, "GET /"+word+" HTTP/1.1\r\n\r\n") },
-		"EOF":                           func(conn net.Conn) { conn.(*net.TCPConn).CloseWrite() },
-		"connection reset by peer":      func(conn net.Conn) { conn.(*net.TCPConn).SetLinger(0); conn.Close() },
+		"EOF":                      func(conn net.Conn) { conn.(*net.TCPConn).CloseWrite() },
+		"connection reset by peer": func(conn net.Conn) { conn.(*net.TCPConn).SetLinger(0); conn.Close() },
 		"remote error: tls: bad certificate": func(conn net.Conn) {
 			tls.Client(conn, &tls.Config{ServerName: word + ".example", VerifyConnection: func(tls.ConnectionState) error { return errors.New(word) }, InsecureSkipVerify: true}).Handshake()
 		},
@@ -156,7 +151,7 @@ func TestHandshakesNameNobody(t *testing.T) {
 			}
 		},
 		"certificate signed by unknown authority": func(conn net.Conn) {
-			client := tls.Client(conn, &tls.Config{ServerName: word, InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &theirs, nil }})
+			client := tls.Client(conn, &tls.Config{ServerName: word, InsecureSkipVerify: true, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &theirs.Certificate, nil }})
 			if client.Handshake() == nil {
 				client.Read(make([]byte, 1))
 			}
@@ -164,7 +159,7 @@ func TestHandshakesNameNobody(t *testing.T) {
 	}
 	for says, try := range tried {
 		log := &aLog{}
-		config := &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool(t)}
+		config := &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool}
 		serve(t, log, config, http.NotFoundHandler(), func(address string) {
 			conn := callFrom(t, peer, address)
 			try(conn)
@@ -186,18 +181,11 @@ func TestHandshakesNameNobody(t *testing.T) {
 
 // A middleware whose event is made of the request does not say what it made.
 func TestEventsMadeOfRequestsAreNotLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var marks markedtest.Marks
-		var log bytes.Buffer
-		l := newLimits(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}")
-		limit, err := api.NewMiddleware(api.MiddlewareConfig{
-			Limiter: l.limiter, Rules: l.rules.Load, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			EventOf: func(r *http.Request) string { return strings.Trim(r.URL.Path, "/") },
-		})
-		require.NoError(t, err)
-		w := request(t, limit(http.NotFoundHandler()), "GET", "/"+marks.Word(), "")
-		assert.Equal(t, 500, w.Code)
-		assert.Contains(t, log.String(), "EventOf")
-		marks.Absent(t, "the log", log.String())
+	var marks markedtest.Marks
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}", func(c *api.MiddlewareConfig) {
+		c.Event, c.EventOf = "", func(r *http.Request) string { return strings.Trim(r.URL.Path, "/") }
 	})
+	assert.Equal(t, 500, request(t, g, "GET", "/"+marks.Word(), "").Code)
+	assert.Contains(t, g.log.String(), "EventOf")
+	marks.Absent(t, "the log", g.log.String())
 }
