@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -85,9 +84,9 @@ func (h *handler) panicked(w *exchange, r *http.Request, fault any) {
 	if fault == http.ErrAbortHandler {
 		panic(fault)
 	}
-	stack := debug.Stack()
+	stack := stackOf()
 	h.failures.Do("panic", func(suppressed int64) {
-		h.logOf(w, r).Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
+		h.logOf(w, r).Error("a request panicked", "method", methodOf(r), "panic", faultOf(fault), "stack", stack, "suppressed", suppressed)
 	})
 	w.seen.broke()
 	if w.begun {

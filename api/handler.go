@@ -4,7 +4,6 @@ import (
 	stdlog "log"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -104,31 +103,4 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}
-}
-
-// serverLog logs what net/http has to say.
-type serverLog struct {
-	log   *slog.Logger
-	lines sparse.Lines
-}
-
-// Write logs a line. It does not wait: the caller holds a lock, for which others
-// wait, the loop that accepts connections among them.
-func (l *serverLog) Write(p []byte) (int, error) {
-	text := withoutPeer(strings.TrimSpace(string(p)))
-	go l.lines.Do("", func(suppressed int64) {
-		l.log.Warn("http server", "error", text, "suppressed", suppressed)
-	})
-	return len(p), nil
-}
-
-// withoutPeer leaves out whose handshake failed: an address may be a feature.
-func withoutPeer(text string) string {
-	const handshake = "http: TLS handshake error from "
-	if rest, found := strings.CutPrefix(text, handshake); found {
-		if _, why, found := strings.Cut(rest, ": "); found {
-			return "http: TLS handshake error: " + why
-		}
-	}
-	return text
 }

@@ -109,7 +109,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	rules := m.Rules()
 	event := rules.Events[name]
 	if event == nil {
-		m.handler.answerError(w, r, fmt.Errorf("api: middleware: the rules in force do not name the event %q", name))
+		m.handler.answerError(w, r, m.unnamed())
 		return
 	}
 	d, err := m.handler.hitOf(r, rules, event, m.From, m.Cost(r))
@@ -128,6 +128,15 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	default:
 		m.handler.answerDecision(w, r, rules, event, d, http.StatusTooManyRequests)
 	}
+}
+
+// unnamed is why a request is not served whose event the rules do not name. What EventOf
+// makes of a request may hold anything of it.
+func (m *middleware) unnamed() error {
+	if m.Event == "" {
+		return errors.New("api: middleware: the rules in force do not name the event that EventOf returns")
+	}
+	return fmt.Errorf("api: middleware: the rules in force do not name the event %q", m.Event)
 }
 
 // hitOf decides a request as a hit, its features taken from it. Faults have the

@@ -64,11 +64,11 @@ func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	switch {
 	case r.Context().Err() != nil: // the client has left: nobody's fault
 	case problem.Status == http.StatusInternalServerError:
-		h.logOf(w, r).Error("request failed", "method", r.Method, "error", err)
+		h.logOf(w, r).Error("request failed", "method", methodOf(r), "error", err)
 	case errors.Is(err, errDraining): // it was said when it began
 	case problem.Status == http.StatusServiceUnavailable:
 		h.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
-			h.logOf(w, r).Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
+			h.logOf(w, r).Warn("store failed", "method", methodOf(r), "error", err, "suppressed", suppressed)
 		})
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {

@@ -62,6 +62,12 @@ type Config struct {
 	// Credentials returns what servers are told that demand a user and a password; nil:
 	// nothing. It is asked for each connection, too.
 	Credentials func() (Credentials, error)
+	// KeySecret has the keys and the places of counters depend on it, by HMAC-SHA256: who
+	// reads the servers cannot find out who was counted by trying, and nobody can choose
+	// features whose counters share a key or a server. It has at least MinKeySecret bytes;
+	// nil: there is none, and keys are a plain hash. All processes need the same: those
+	// with another count apart, and a new one begins all counters again.
+	KeySecret []byte
 	// Remembered returns the longest for which any counter is remembered: so long, and a
 	// day, a loss is of interest; nil: 30 days.
 	Remembered func() time.Duration
@@ -91,6 +97,7 @@ type Fleet struct {
 	timeout  time.Duration
 	protocol Protocol
 	dialer   dialer
+	keyer    *keyer
 	clock    func() time.Time // or nil
 	set      *copies.Set
 	closed   atomic.Bool
@@ -118,7 +125,12 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)
-	f := &Fleet{config: config, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
+	keyer, err := newKeyer(config.KeySecret)
+	if err != nil {
+		return nil, err
+	}
+	config.KeySecret = nil // whoever sees the config need not see it
+	f := &Fleet{config: config, keyer: keyer, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
 	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
 	if err := f.dialer.check(); err != nil {
 		return nil, err
@@ -203,14 +215,14 @@ func (f *Fleet) Close() error {
 // Server returns the name of the server that holds the counter, of several copies the
 // first.
 func (f *Fleet) Server(counter string) string {
-	server, _ := f.set.First(copies.Hash(hashCounter(counter)))
+	server, _ := f.set.First(copies.Hash(f.keyer.hash(counter)))
 	return server.Name()
 }
 
 // Servers returns the names of the servers that hold the counter's copies, in its order.
 func (f *Fleet) Servers(counter string) []string {
 	var names []string
-	for _, s := range f.set.Of(copies.Hash(hashCounter(counter))) {
+	for _, s := range f.set.Of(copies.Hash(f.keyer.hash(counter))) {
 		names = append(names, s.Name())
 	}
 	return names
@@ -273,19 +285,19 @@ func (f *Fleet) start(ctx context.Context, allTime bool, counter string, by int6
 	if allTime {
 		e.takeAllTime(ctx)
 	}
-	return f.set.Start(ctx, epoch.Add(time.Duration(e.now)), epoch.Add(time.Duration(e.deadline)), counterOf(counter), by, adds, expires, reads, values)
+	return f.set.Start(ctx, epoch.Add(time.Duration(e.now)), epoch.Add(time.Duration(e.deadline)), f.keyer.counterOf(counter), by, adds, expires, reads, values)
 }
 
 // TakeBack subtracts from the buckets of the adds of a trip that landed, where they are
 // there.
 func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	if f.replicas > 1 {
-		return f.set.TakeBack(ctx, counterOf(counter), by, adds, landed)
+		return f.set.TakeBack(ctx, f.keyer.counterOf(counter), by, adds, landed)
 	}
 	if landed == 0 {
 		return nil
 	}
-	hash := hashCounter(counter)
+	hash := f.keyer.hash(counter)
 	// Not where the counter is by now: where it was added to.
 	on, n := f.set.AloneOn(copies.Hash(hash), landed)
 	if on == nil {
@@ -314,7 +326,7 @@ func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by in
 // Delete removes buckets of one counter, in their order, from each server that has a
 // copy. That one of these did not acknowledge it is an error.
 func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	return f.set.Delete(ctx, counterOf(counter), buckets)
+	return f.set.Delete(ctx, f.keyer.counterOf(counter), buckets)
 }
 
 func (f *Fleet) delete(ctx context.Context, s *server, hash counterHash, buckets []uint64) error {
@@ -337,7 +349,7 @@ func (f *Fleet) Replicas() int { return f.replicas }
 // the Copier of package hierarchy.
 func (f *Fleet) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
 	if f.replicas > 1 {
-		f.set.Owe(counterOf(counter), by, adds, expires, landed)
+		f.set.Owe(f.keyer.counterOf(counter), by, adds, expires, landed)
 	}
 }
 
@@ -360,7 +372,7 @@ type exchange struct {
 
 // begin finds the first server of the counter and sets the deadline.
 func (f *Fleet) begin(ctx context.Context, counter string, do errand) (exchange, error) {
-	hash := hashCounter(counter)
+	hash := f.keyer.hash(counter)
 	first, generation := f.set.First(copies.Hash(hash))
 	e, err := f.beginOn(ctx, first.(*server), hash, do)
 	e.generation = generation
@@ -500,7 +512,7 @@ func (s *server) wrap(err error) error {
 // and Raise each can be compared with the others: see the Mender of package hierarchy.
 func (f *Fleet) Copies(counter string) []string {
 	var names []string
-	for _, s := range f.set.Of(copies.Hash(hashCounter(counter))) {
+	for _, s := range f.set.Of(copies.Hash(f.keyer.hash(counter))) {
 		if s.Up() {
 			names = append(names, s.Name())
 		}
@@ -516,7 +528,7 @@ func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint
 	if err != nil {
 		return err
 	}
-	return s.Look(ctx, counterOf(counter), buckets, values, versions)
+	return s.Look(ctx, f.keyer.counterOf(counter), buckets, values, versions)
 }
 
 // Raise sets a bucket on one server to a value if it still has the version that Look
@@ -526,7 +538,7 @@ func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, versi
 	if err != nil {
 		return false, err
 	}
-	return s.Raise(ctx, counterOf(counter), bucket, version, value, expires)
+	return s.Raise(ctx, f.keyer.counterOf(counter), bucket, version, value, expires)
 }
 
 func (f *Fleet) named(server string) (copies.Server, error) {

@@ -345,7 +345,8 @@ func (a answer) decode(out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(a.data, out); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnexpected, err)
+		// What json says repeats what it cannot read.
+		return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, len(a.data))
 	}
 	return nil
 }

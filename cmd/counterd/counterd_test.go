@@ -81,7 +81,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
+var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","address":")([^\s"]+)`)
 
 // startProcess runs counterd until the test ends, on a free port.
 func startProcess(t *testing.T, args ...string) *process {
@@ -369,7 +369,7 @@ func TestHelp(t *testing.T) {
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
 	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log",
-		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "max-pending", "max-connections",
+		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "key-secret", "max-pending", "max-connections",
 		"tokens", "tls-cert", "tls-key", "tls-client-ca", "admin", "drain-delay"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))

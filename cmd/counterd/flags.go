@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -38,6 +39,7 @@ type settings struct {
 	memcached fleetServers
 	security  security
 	access    access
+	keySecret keySecret
 	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
@@ -88,6 +90,7 @@ Examples:
   counterd -memcached aws:my.cfg.use1.cache.amazonaws.com:11211
   counterd -memcached-file /etc/counterd/servers
   counterd -memcached cache.example:11211 -memcached-tls -memcached-ca ca.pem -memcached-auth /run/secrets/memcached
+  counterd -memcached cache.example:11211 -key-secret /run/secrets/keys
 `
 
 // parseServe reads the flags of the server and checks them.
@@ -99,6 +102,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	s.memcached.register(flags, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint tells; none: the embedded store")
 	s.security.addFlags(flags)
 	s.access.addFlags(flags)
+	s.keySecret.addFlag(flags)
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
@@ -141,7 +145,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	if err := s.access.check(s.listen); err != nil {
 		return s, err
 	}
-	return s, s.security.check(s.memcached)
+	return s, cmp.Or(s.keySecret.check(s.memcached), s.security.check(s.memcached))
 }
 
 // flagSet is a set of flags with its help. What is wrong with arguments is said

@@ -63,7 +63,7 @@ func probe(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	defer client.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
-	return ask(ctx, client, target)
+	return expectOK(ctx, client, target)
 }
 
 func parseProbeURL(text string) (string, error) {
@@ -96,8 +96,8 @@ func newProbeClient(authorities string) (*http.Client, error) {
 	return &http.Client{Transport: transport, CheckRedirect: stay}, nil
 }
 
-// ask returns an error that says what the server answered, if it is not a 200.
-func ask(ctx context.Context, client *http.Client, target string) error {
+// expectOK returns an error that says what the server answered, if it is not a 200.
+func expectOK(ctx context.Context, client *http.Client, target string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err

@@ -99,6 +99,11 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 	}
 	s.security.apply(&config)
 	s.security.warn(servers, log)
+	s.keySecret.warn(log)
+	var err error
+	if config.KeySecret, err = s.keySecret.read(); err != nil {
+		return nil, err
+	}
 	fleet, err := memcache.NewFleet(ctx, config)
 	if err != nil {
 		return nil, err
@@ -108,7 +113,7 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
 		}
 	}
-	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "tls", s.security.tls, "timeout", s.timeout)
+	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "tls", s.security.tls, "key_secret", s.keySecret.file != "", "timeout", s.timeout)
 	return fleet, nil
 }
 
