@@ -304,8 +304,13 @@ func TestMore(t *testing.T) {
 	m := metrics.New()
 	m.AddCounter("counterd_failures_total", "What failed.", func() float64 { return 2 })
 	m.AddGauge("counterd_depth", "How deep it is.", func() float64 { return 3 })
+	m.AddCounters("counterd_unauthorized_total", "Who may not.", []string{"class", "reason"}, func(yield func([]string, float64) bool) {
+		_ = yield([]string{"decide", "missing"}, 4) && yield([]string{"reset", "unknown"}, 0)
+	})
 	r := httptest.NewRecorder()
 	m.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	assert.Contains(t, r.Body.String(), `counterd_unauthorized_total{class="decide",reason="missing"} 4`)
+	assert.Contains(t, r.Body.String(), `counterd_unauthorized_total{class="reset",reason="unknown"} 0`)
 	assert.Contains(t, r.Body.String(), "# TYPE counterd_failures_total counter\ncounterd_failures_total 2\n")
 	assert.Contains(t, r.Body.String(), "# TYPE counterd_depth gauge\ncounterd_depth 3\n")
 	assert.Contains(t, r.Body.String(), "\ncounterd_build_info{")
