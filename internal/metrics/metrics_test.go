@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,7 +49,10 @@ func watch(t testing.TB, rules string) *watched {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	cache := hierarchy.NewBucketCache(1 << 20)
 	var err error
-	w.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, Cache: cache, Decided: w.Decided})
+	w.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{
+		Store: store, Clock: clock, Cache: cache, Decided: w.Decided,
+		Grace: 40 * time.Second, Timeout: 20 * time.Second, // the machine may be busy
+	})
 	require.NoError(t, err)
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Cache: cache})
 	w.Watch(metrics.Process{
@@ -163,6 +167,42 @@ func TestAHitAfterAReload(t *testing.T) {
 	w.reload("events: {b: {limits: [{per: ip, rate: 9/d}]}}")
 	w.hit("b", "192.0.2.1")
 	assert.Equal(t, []string{`counterd_decisions_total{call="hit",event="b",verdict="allowed"} 1`}, w.scrape(`{call="hit",event="b",verdict="allowed"}`))
+}
+
+// While rules are reloaded and scrapes are made, no hit is lost of an event that stays.
+func TestReloadsUnderLoad(t *testing.T) {
+	w := watch(t, "events: {a: {limits: [{per: ip, rate: 90000/d}]}}")
+	var hitting, watching sync.WaitGroup
+	ended := make(chan struct{})
+	const callers, hits = 4, 500
+	for range callers {
+		hitting.Go(func() {
+			for range hits {
+				w.hit("a", "192.0.2.1")
+			}
+		})
+	}
+	watching.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			default:
+				w.reload(fmt.Sprintf("events: {a: {limits: [{per: ip, rate: 90000/d}, {per: user, rate: %d/d}]}, e%d: {limits: [{per: ip, rate: 9/d}]}}", i%3+1, i%5))
+				w.scrape("counterd_")
+			}
+		}
+	})
+	hitting.Wait()
+	close(ended)
+	watching.Wait()
+	for _, line := range []string{
+		fmt.Sprintf(`counterd_decisions_total{call="hit",event="a",verdict="allowed"} %d`, callers*hits),
+		fmt.Sprintf(`counterd_limit_decisions_total{event="a",limit="ip-90000-per-24h",verdict="allowed"} %d`, callers*hits),
+	} {
+		assert.Equal(t, []string{line}, w.scrape(line))
+	}
+	assert.Len(t, w.scrape("counterd_limit_near_total{"), 3, "those of the rules in force")
 }
 
 // From four fifths on, and not for those who are never limited.
