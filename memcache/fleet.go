@@ -76,8 +76,8 @@ type Config struct {
 	Changed func(Change, ServerHealth)
 	// Tripped is told of each exchange with a server for a counter when it has ended, of
 	// one with several copies for each server by itself; from the goroutine that made it,
-	// which waits for it. A server that is known to be down is not asked: where it is the
-	// counter's only one, that is told too. The context is that of the call; of hits that
+	// which waits for it. That a server is known to be down, and is not asked, is told too;
+	// but not of trips to several copies, which go only to those that are up. The context is that of the call; of hits that
 	// go together, that of the one whose caller makes the trip. What is done without a
 	// counter, to find out how a server is, is not told. nil: nobody is.
 	Tripped func(context.Context, Trip)

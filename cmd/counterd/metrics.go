@@ -13,7 +13,7 @@ func watch(m *metrics.Metrics, rules *rulesFile, store store, mender *hierarchy.
 		Generation:     rules.reloads.generation.Load,
 		ReloadFailures: rules.reloads.failures.Load,
 		Servers:        store.health,
-		Mender:         mender,
+		Mender:         mender.State,
 		Limiter:        limiter,
 		Counters:       counters,
 		Cache:          cache,

@@ -7,6 +7,7 @@
 package metrics
 
 import (
+	"iter"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,4 +56,25 @@ func (m *Metrics) AddGauge(name, help string, value func() float64) {
 // Handler answers with all metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// AddCounters has numbers be served that only grow, one for each list of values of the
+// labels. The lists have to be few, and not of a client's choice.
+func (m *Metrics) AddCounters(name, help string, labels []string, values iter.Seq2[[]string, float64]) {
+	m.Add(&numbers{prometheus.NewDesc(name, help, labels, nil), values})
+}
+
+// numbers are counters that somebody else counts.
+type numbers struct {
+	desc   *prometheus.Desc
+	values iter.Seq2[[]string, float64]
+}
+
+// Describe and Collect are what a prometheus.Collector has.
+func (n *numbers) Describe(to chan<- *prometheus.Desc) { to <- n.desc }
+
+func (n *numbers) Collect(to chan<- prometheus.Metric) {
+	for labels, value := range n.values {
+		to <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, value, labels...)
+	}
 }

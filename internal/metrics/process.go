@@ -16,7 +16,7 @@ type Process struct {
 	ReloadFailures func() int64         // of the rules
 	Servers        func() []memcache.ServerHealth
 	Copies         interface{ Owed() (adds, servers int) }
-	Mender         *hierarchy.Mender // of the copies
+	Mender         func() hierarchy.MenderState // of the copies
 	Limiter        *hierarchy.Limiter
 	Counters       *hierarchy.Counters
 	Cache          *hierarchy.BucketCache
@@ -67,11 +67,11 @@ func (m *Metrics) watchCopies(p Process) {
 	m.AddGauge("counterd_copies_owed_adds", "Adds that some copy did not acknowledge, and that are to be made up for.",
 		func() float64 { adds, _ := p.Copies.Owed(); return float64(adds) })
 	m.AddGauge("counterd_mender_counters", "Counters whose copies are compared when a server may have missed something.",
-		func() float64 { return float64(p.Mender.State().Known) })
+		func() float64 { return float64(p.Mender().Known) })
 	m.AddGauge("counterd_mender_counters_left", "Counters whose copies are still to be compared, or to be tried again.",
-		func() float64 { s := p.Mender.State(); return float64(s.ToWalk + s.Failed) })
+		func() float64 { s := p.Mender(); return float64(s.ToWalk + s.Failed) })
 	m.AddCounter("counterd_mender_raised_buckets_total", "Buckets that were missing or too low on a copy, and were made good.",
-		func() float64 { return float64(p.Mender.State().Raised) })
+		func() float64 { return float64(p.Mender().Raised) })
 }
 
 func (m *Metrics) watchLimiter(l *hierarchy.Limiter) {
