@@ -70,6 +70,12 @@ type backstage struct {
 // /forbidden. Without a store counterd refuses.
 func newBackstage(t *testing.T) *backstage {
 	t.Helper()
+	return newGuardedBackstage(t, nil)
+}
+
+// newGuardedBackstage starts both; counterd wants those tokens, if any.
+func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens) *backstage {
+	t.Helper()
 	b := &backstage{}
 	store := &switchedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{}), &b.storeDown}
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
@@ -84,6 +90,7 @@ func newBackstage(t *testing.T) *backstage {
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
 		Limiter:  limiter,
+		Tokens:   tokens,
 		Log:      slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(b.counterd.Close)
@@ -313,11 +320,11 @@ func testProxy(t *testing.T, b *backstage, proxy string, has traits) {
 	assert.Equal(t, served+1, b.served.Load(), "nothing goes through undecided")
 }
 
-func TestNginx(t *testing.T) {
+// runNginx runs nginx with that site in front of what is behind.
+func runNginx(t *testing.T, b *backstage, site string) (proxy string) {
+	t.Helper()
 	nginx := program(t, "nginx", "apt-get install nginx-light (with the module auth_request)")
-	b := newBackstage(t)
-	site := documented(t, "nginx.conf")
-	proxy := runProxy(t, func(dir, port string) *exec.Cmd {
+	return runProxy(t, func(dir, port string) *exec.Cmd {
 		write(t, dir, "site.conf", b.place(t, site, "listen 80;", "listen 127.0.0.1:"+port+";\n    deny 127.0.0.6;"))
 		write(t, dir, "nginx.conf", `
 daemon off;
@@ -337,6 +344,63 @@ http {
 `)
 		return exec.Command(nginx, "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 	})
+}
+
+// runCaddy runs Caddy with that site in front of what is behind.
+func runCaddy(t *testing.T, b *backstage, site string) (proxy string) {
+	t.Helper()
+	caddy := program(t, "caddy", "apt-get install caddy")
+	return runProxy(t, func(dir, port string) *exec.Cmd {
+		write(t, dir, "site.caddy", b.place(t, site, ":80 {", "http://:"+port+" {\n\tbind 127.0.0.1"))
+		write(t, dir, "Caddyfile", "{\n\tadmin off\n}\nimport site.caddy\n")
+		command := exec.Command(caddy, "run", "--config", filepath.Join(dir, "Caddyfile"), "--adapter", "caddyfile")
+		command.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+		return command
+	})
+}
+
+// tokenLines are what docs/proxies.md says to add, and behind what.
+var tokenLines = map[string]struct {
+	file, behind, line string
+	run                func(*testing.T, *backstage, string) string
+}{
+	"nginx": {"nginx.conf", "deny_status=403;", `proxy_set_header Counterd-Token "kX2vN7qTf0ZrLw9sYb4hDg";`, runNginx},
+	"Caddy": {"forward_auth.caddy", "deny_status=429", "header_up Counterd-Token kX2vN7qTf0ZrLw9sYb4hDg", runCaddy},
+}
+
+// A proxy that has a token shows its own, whatever its client sends, and the client's
+// Authorization is a feature as ever. Without one nothing goes through.
+func TestProxiesShowATokenOfTheirOwn(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "proxies.md"))
+	require.NoError(t, err)
+	tokens := parseTokens(t, "edge decide kX2vN7qTf0ZrLw9sYb4hDg")
+	for name, with := range tokenLines {
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, string(page), "`"+with.line+"`")
+			b := newGuardedBackstage(t, func() *api.Tokens { return tokens })
+			site := documented(t, with.file)
+			client := newCaller(t, with.run(t, b, site), "127.0.0.2")
+			response, _ := client.do("GET", "/", "", "Counterd-Token", "nobody-has-this-token", "Authorization", "Bearer of-the-service")
+			assert.Equal(t, 401, response.StatusCode)
+			assert.Zero(t, b.served.Load())
+
+			require.Contains(t, site, with.behind)
+			client = newCaller(t, with.run(t, b, strings.Replace(site, with.behind, with.behind+"\n"+with.line, 1)), "127.0.0.2")
+			for i := range 11 {
+				response, answer := client.do("GET", "/", "", "Counterd-Token", "nobody-has-this-token", "Authorization", "Bearer of-the-service")
+				if i < 10 {
+					assert.Equal(t, 200, response.StatusCode, answer)
+				} else {
+					assert.Equal(t, 429, response.StatusCode, "the user of the service has had his")
+				}
+			}
+		})
+	}
+}
+
+func TestNginx(t *testing.T) {
+	b := newBackstage(t)
+	proxy := runNginx(t, b, documented(t, "nginx.conf"))
 	testProxy(t, b, proxy, traits{headersOfAdmitted: true, duplicated: 400, unreachable: 503})
 	for _, internal := range []string{"/counterd", "/counterd?deny_status=401"} {
 		response, _ := newCaller(t, proxy, "127.0.0.5").do("GET", internal, "")
@@ -348,22 +412,13 @@ http {
 }
 
 func TestCaddy(t *testing.T) {
-	caddy := program(t, "caddy", "apt-get install caddy")
 	for file, has := range map[string]traits{
 		"Caddyfile":          {headersOfAdmitted: true, duplicated: 400, unreachable: 502},
 		"forward_auth.caddy": {headersOfAdmitted: false, duplicated: 400, unreachable: 502},
 	} {
 		t.Run(file, func(t *testing.T) {
 			b := newBackstage(t)
-			site := documented(t, file)
-			proxy := runProxy(t, func(dir, port string) *exec.Cmd {
-				write(t, dir, "site.caddy", b.place(t, site, ":80 {", "http://:"+port+" {\n\tbind 127.0.0.1"))
-				write(t, dir, "Caddyfile", "{\n\tadmin off\n}\nimport site.caddy\n")
-				command := exec.Command(caddy, "run", "--config", filepath.Join(dir, "Caddyfile"), "--adapter", "caddyfile")
-				command.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
-				return command
-			})
-			testProxy(t, b, proxy, has)
+			testProxy(t, b, runCaddy(t, b, documented(t, file)), has)
 		})
 	}
 }

@@ -4,7 +4,8 @@
 // api/client.
 //
 // [NewHandler] is all of it as an http.Handler, to mount in a server of one's
-// own; [NewServer] puts it behind the timeouts and bounds of a public listener.
-// [NewMiddleware] puts limits in front of any handler of a Go program, without a
-// counterd beside it.
+// own, for all who reach it or, by [Tokens], for those who may; [NewAdminHandler] is the
+// part for operators alone. [NewServer] puts either behind the timeouts and bounds of a
+// public listener. [NewMiddleware] puts limits in front of any handler of a Go program,
+// without a counterd beside it.
 package api

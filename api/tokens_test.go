@@ -3,6 +3,8 @@ package api_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -33,6 +35,18 @@ func TestParseTokens(t *testing.T) {
 	}
 	_, ok := (*api.Tokens)(nil).Find("")
 	assert.False(t, ok)
+}
+
+// The file that docs/access.md shows is one.
+func TestTheDocumentedTokens(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "access.md"))
+	require.NoError(t, err)
+	_, text, found := strings.Cut(string(page), "```\n# name ")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "```")
+	tokens, err := api.ParseTokens([]byte("#" + text))
+	require.NoError(t, err)
+	assert.Equal(t, 4, tokens.Len())
 }
 
 // Each of many tokens is found, the last as the first.
@@ -122,4 +136,22 @@ func FuzzParseTokens(f *testing.F) {
 			}
 		}
 	})
+}
+
+func BenchmarkFindToken(b *testing.B) {
+	for _, n := range []int{1, 10, 1000} {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "t decide a-token-of-many-%d\n", i)
+		}
+		tokens := parseTokens(b, text.String())
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := tokens.Find("a-token-of-many-0"); !ok {
+					b.Fatal("it is not found")
+				}
+			}
+		})
+	}
 }

@@ -262,3 +262,38 @@ func TestTheDoorTellsOfItsFiles(t *testing.T) {
 	assert.False(t, ok)
 	assert.Zero(t, open.tokenReloadFailures()+open.tlsReloadFailures())
 }
+
+// One connection over HTTP/2 brings no more requests at a time than -max-connections would.
+func TestRequestsOverOneConnectionAreBounded(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	files := newPair(t, authority.Issue(t))
+	server := memcachedtest.Start(t)
+	p := startProcess(t, "-memcached", server.Addr, "-timeout", "2s", "-grace", "10s", "-tls-cert", files.cert, "-tls-key", files.key, "-max-connections", "1")
+	transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	c := http.Client{Transport: transport}
+	url := strings.Replace(p.url, "http:", "https:", 1)
+	response, err := c.Get(url + "/healthz")
+	require.NoError(t, err)
+	response.Body.Close()
+	require.Equal(t, "HTTP/2.0", response.Proto)
+
+	server.Pause()
+	defer server.Resume()
+	var busy atomic.Int64
+	var asking sync.WaitGroup
+	for range 3 {
+		asking.Go(func() {
+			response, err := c.Get(url + "/v1/events/url_shorten/count?window=1m&feature=ip:203.0.113.9")
+			if !assert.NoError(t, err) {
+				return
+			}
+			response.Body.Close()
+			if response.StatusCode == 503 && response.Header.Get("Retry-After") == "1" {
+				busy.Add(1)
+			}
+		})
+	}
+	asking.Wait()
+	assert.EqualValues(t, 2, busy.Load(), "one waits for the store")
+}

@@ -36,7 +36,7 @@ type follower struct {
 	done     chan struct{}
 
 	// Of the goroutine that follows.
-	inForce  []snapshot
+	taken    []snapshot // what is in force
 	judged   []snapshot // what was last found to be good or faulty
 	seen     []snapshot // what is to be judged once it has been the same for a while
 	settle   *time.Timer
@@ -56,9 +56,9 @@ func follow(what string, paths []string, take func([][]byte) ([]any, error), log
 		}
 		f.paths = append(f.paths, path)
 	}
-	f.inForce = f.read()
-	f.judged = f.inForce
-	if _, err := f.takeAll(f.inForce); err != nil {
+	f.taken = f.read()
+	f.judged = f.taken
+	if _, err := f.takeAll(f.taken); err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
 	}
 	signal.Notify(f.hangup, syscall.SIGHUP)
@@ -134,7 +134,7 @@ func (f *follower) judge(found []snapshot) {
 	known := equal(found, f.judged)
 	f.judged = found
 	switch {
-	case equal(found, f.inForce):
+	case equal(found, f.taken):
 		f.log.Info("the files hold the "+f.what+" in force", "files", f.paths)
 		return
 	case known && !f.asked:
@@ -145,7 +145,7 @@ func (f *follower) judge(found []snapshot) {
 		f.refuse(err)
 		return
 	}
-	f.inForce = found
+	f.taken = found
 	f.log.Info(f.what+" reloaded", append([]any{"files", f.paths}, said...)...)
 }
 
