@@ -43,6 +43,7 @@ check:
 	go vet ./...
 	go tool staticcheck ./...
 	go mod tidy -diff
+	go mod verify
 
 # The simulation goes through its thousands of seeds, and its half minutes, only
 # without the race detector; with it, through a tenth.

@@ -29,9 +29,11 @@ func TestErrorsNameNobody(t *testing.T) {
 	faults := 0
 	for name, answer := range map[string]http.HandlerFunc{
 		"says it all": func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, said(w, r)) },
-		"in a string": func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, `{"count": %[1]q, "by": %[1]q, "allowed": %[1]q}`, word) },
-		"a redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/"+word, http.StatusFound) },
-		"an error":    func(w http.ResponseWriter, r *http.Request) { http.Error(w, said(w, r), http.StatusBadGateway) },
+		"in a string": func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"count": %[1]q, "by": %[1]q, "allowed": %[1]q}`, word)
+		},
+		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/"+word, http.StatusFound) },
+		"an error":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, said(w, r), http.StatusBadGateway) },
 		"a denial": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", wire.TypeProblem)
 			w.WriteHeader(http.StatusTooManyRequests)
