@@ -59,6 +59,7 @@ check:
 	go vet ./...
 	go tool staticcheck ./...
 	go mod tidy -diff
+	go mod verify
 	staticcheck=$$(go tool -n staticcheck) && cd deploy/lint && go vet ./... && $$staticcheck ./... && go mod tidy -diff
 
 # The simulation goes through its thousands of seeds, and its half minutes, only

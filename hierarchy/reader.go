@@ -78,7 +78,7 @@ func (r *reader) remember(cache *BucketCache, now time.Time, closed int64) {
 	}
 	at := cache.since(now)
 	r.cache, r.closed = cache, closed
-	r.key = append(r.key[:0], r.id...)
+	r.key = cache.appendKey(r.key[:0], r.id)
 	r.before = cache.changed(r.key)
 	r.records = cache.recall(r.records, r.key)
 	r.recall(at)

@@ -217,6 +217,7 @@ func parrot(t *testing.T) string {
 // value, client's address, query or word of theirs is in what a process says, at
 // /metrics or at /readyz. What is told to a client of its own request is another matter.
 func TestNothingSaysWhoWasCounted(t *testing.T) {
+	leaktest.Parallel(t)
 	for format, failures := range map[string]string{"text": "failures=%d ", "json": `"failures":%d,`} {
 		t.Run(format, func(t *testing.T) {
 			var marks markedtest.Marks
