@@ -146,7 +146,7 @@ func BenchmarkTracing(b *testing.B) {
 	hits := func(tracer trace.Tracer, accessLog bool, flags string) func() {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 		e := newExchange(api.NewHandler(api.Config{
-			Rules: func() *events.Rules { return rules },
+			Rules:    func() *events.Rules { return rules },
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}), Limiter: limiterOn(b, store),
 			Tracer: tracer, AccessLog: accessLog, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		}), "POST", "/v1/events/far/hit", who)
