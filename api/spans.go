@@ -36,7 +36,7 @@ func (h *handler) trace(s *seen, r *http.Request) *http.Request {
 		attrs = append(attrs, semconv.HTTPRoute(s.route))
 	}
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	ctx, s.span = h.Tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...), trace.WithTimestamp(s.began))
+	ctx, s.span = h.Tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
 	return r.WithContext(ctx)
 }
 
@@ -108,9 +108,13 @@ func (h *handler) decideAll(ctx context.Context, hits []hierarchy.Hit) ([]hierar
 	return results, err
 }
 
-// startDecide begins the span of a decision; nil: it is not traced.
+// startDecide begins the span of a decision; nil: it is not traced, nor is one of a request
+// that is not sampled.
 func (h *handler) startDecide(ctx context.Context) (context.Context, trace.Span) {
 	if h.Tracer == nil {
+		return ctx, nil
+	}
+	if parent := trace.SpanContextFromContext(ctx); parent.IsValid() && !parent.IsSampled() {
 		return ctx, nil
 	}
 	return h.Tracer.Start(ctx, "decide")

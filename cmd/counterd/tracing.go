@@ -102,6 +102,6 @@ func (s *spans) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := s.Close(ctx); err != nil {
-		s.log.Warn("the last spans could not be sent", "error", oneLine(err))
+		s.log.Warn("the last spans may be lost", "error", oneLine(err))
 	}
 }

@@ -121,14 +121,15 @@ func Open(ctx context.Context, config Config) (*Exporter, error) {
 // Tracer returns what makes spans.
 func (e *Exporter) Tracer(name string) trace.Tracer { return e.provider.Tracer(name) }
 
-// Close sends what is left, for as long as the context lets it, and ends the sending. The
-// error says that spans were lost.
+// Close sends what is left, for as long as the context lets it, and ends the sending.
 func (e *Exporter) Close(ctx context.Context) error {
-	err := e.provider.Shutdown(ctx)
-	e.sender.stop() // the provider only leaves what is under way
-	<-e.sender.ended
-	if err != nil {
-		return fmt.Errorf("otlp: spans were lost: %w", bounded(err))
+	// The provider would go when the context ends and leave behind what is under way.
+	defer context.AfterFunc(ctx, e.sender.stop)()
+	if err := e.provider.Shutdown(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("otlp: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("otlp: spans may be lost: %w", err)
 	}
 	return nil
 }
@@ -136,13 +137,12 @@ func (e *Exporter) Close(ctx context.Context) error {
 // sender is a SpanExporter whose sending can be ended.
 type sender struct {
 	sdktrace.SpanExporter
-	life  context.Context
-	stop  context.CancelFunc
-	ended chan struct{} // closed when nothing is sent any more
+	life context.Context
+	stop context.CancelFunc
 }
 
 func newSender(spans sdktrace.SpanExporter) *sender {
-	s := &sender{SpanExporter: spans, ended: make(chan struct{})}
+	s := &sender{SpanExporter: spans}
 	s.life, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -153,12 +153,6 @@ func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
 	return s.SpanExporter.ExportSpans(ctx, spans)
-}
-
-// Shutdown is called when the last spans have been sent, or given up.
-func (s *sender) Shutdown(ctx context.Context) error {
-	defer close(s.ended)
-	return s.SpanExporter.Shutdown(ctx)
 }
 
 // maxText is how much of an error is told: a collector may answer with a page.
