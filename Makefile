@@ -2,6 +2,7 @@
 # make test        all that a fresh machine needs, then every check and test
 # make bench       the figures of docs/performance.md, in three to four minutes
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
+# make lint        what is in deploy, held to the product and to the tools of its readers
 # make microbench  the Go benchmarks
 # make build       bin/counterd and bin/loadtest
 
@@ -14,7 +15,7 @@ BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
 .NOTPARALLEL:
-.PHONY: run build test deps check unit fuzz bench soak microbench
+.PHONY: run build test deps check unit lint fuzz bench soak microbench
 
 run:
 	go run ./cmd/counterd
@@ -22,7 +23,7 @@ run:
 build:
 	go build -trimpath -o bin/ ./cmd/counterd ./loadtest
 
-test: deps check unit fuzz
+test: deps check unit lint fuzz
 
 # The tests start servers of their own, and proxies in front of them; here the
 # programs only have to be there.
@@ -36,13 +37,30 @@ deps:
 		fi; \
 		command -v $$program >/dev/null || { echo "the tests need $$program: please install it" >&2; exit 1; }; \
 	done
+	@$(PROMTOOL) || $(UNPACK_PROMTOOL) || { echo "the tests need promtool, of Prometheus: please install it, or put it into bin" >&2; exit 1; }
+	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends systemd; }
+	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { echo "the tests need systemd-analyze, of systemd: please install it" >&2; exit 1; }
 	go mod download
+
+# Debian's package of Prometheus starts a server: so it is unpacked for its promtool, and
+# not installed. Those of Alpine and Homebrew start none.
+PROMTOOL := test "$$(uname)" != Linux || command -v promtool >/dev/null || test -x bin/promtool
+define UNPACK_PROMTOOL
+if command -v apt-get >/dev/null; then \
+	folder=$$(mktemp -d) && chmod 0755 $$folder && mkdir -p bin && \
+	(cd $$folder && { apt-get download -qq -o APT::Sandbox::User=root prometheus || { apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root prometheus; }; } && dpkg-deb -x prometheus_*.deb .) && \
+	cp $$folder/usr/bin/promtool bin/ && rm -r $$folder; \
+elif command -v apk >/dev/null; then apk add --quiet prometheus; \
+else false; fi
+endef
 
 check:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w $$unformatted"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
 	go mod tidy -diff
+	go mod verify
+	staticcheck=$$(go tool -n staticcheck) && cd deploy/lint && go vet ./... && $$staticcheck ./... && go mod tidy -diff
 
 # The simulations go through their thousands of seeds, and their half minutes, only
 # without the race detector; with it, through a tenth, and on one processor: on several
@@ -54,6 +72,11 @@ unit:
 	go test -race -shuffle=on -timeout 20m -skip '$(SIMULATIONS)' ./...
 	go test -race -cpu 1 -timeout 20m -run '$(SIMULATIONS)' ./hierarchy
 	go test -timeout 10m -run '$(SIMULATIONS)|^TestDecisionsEqual|^TestRetryAfter' ./hierarchy
+
+# What is in deploy, held to the product and to the tools of its readers. It starts what the
+# Dockerfile makes, so it needs Linux; as root also in a root filesystem of its own.
+lint:
+	@test "$$(uname)" != Linux && echo "deploy is not linted: that needs Linux" || { cd deploy/lint && go test -timeout 10m ./...; }
 
 # Each fuzzer for some thousand inputs, one after the other. A number, not a time:
 # go test now and then calls the end of the time a failure.

@@ -156,30 +156,30 @@ func onlyOf(values []string) string {
 
 // admit lets a request to a route of the class in, or returns why not, and the name of
 // its token where that is known.
-func (h *handler) admit(to class, r *http.Request) (client string, err error) {
+func (h *handler) admit(to class, w http.ResponseWriter, r *http.Request) (client string, err error) {
 	if to == forAnyone || h.Tokens == nil {
 		return "", nil
 	}
 	text, given := presented(r.Header)
 	if !given {
-		return "", h.refuse(&refusal{to, noToken}, "", r)
+		return "", h.refuse(&refusal{to, noToken}, "", w, r)
 	}
 	one, ok := h.Tokens().find(text)
 	switch {
 	case !ok:
-		return "", h.refuse(&refusal{to, unknownToken}, "", r)
+		return "", h.refuse(&refusal{to, unknownToken}, "", w, r)
 	case !one.classes.has(to):
-		return one.name, h.refuse(&refusal{to, otherClass}, one.name, r)
+		return one.name, h.refuse(&refusal{to, otherClass}, one.name, w, r)
 	}
 	return one.name, nil
 }
 
 // refuse counts a refusal and logs it: of each reason one a second. The token is not
 // logged, nor where the request came from, which may be a feature.
-func (h *handler) refuse(e *refusal, client string, r *http.Request) error {
+func (h *handler) refuse(e *refusal, client string, w http.ResponseWriter, r *http.Request) error {
 	h.Refusals.add(e)
 	h.refused.Do(e.reason.String(), func(suppressed int64) {
-		h.Log.Warn("a request was refused", "reason", e.reason.String(), "class", e.class.String(),
+		h.logOf(w, r).Warn("a request was refused", "reason", e.reason.String(), "class", e.class.String(),
 			"client", client, "method", r.Method, "suppressed", suppressed)
 	})
 	return e

@@ -2,8 +2,8 @@ package api
 
 import (
 	"net/http"
-	"runtime/debug"
 	"strconv"
+	"time"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/hierarchy"
@@ -32,6 +32,23 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// holds from here on.
 	out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
 	r.Body = heldBody{out}
+	nameAnswer(out, r)
+	if h.Served != nil {
+		began := time.Now()
+		defer func() { h.Served(routeOf(r), methodOf(r), out.status(), time.Since(began)) }()
+	}
+	if !h.watched() {
+		s.act(out, r)
+		return
+	}
+	traced := h.watch(out, r)
+	defer h.tell(out, traced)
+	s.act(out, traced)
+}
+
+// act does the action for those who are let in, and answers for what is not done.
+func (s *served) act(out *exchange, r *http.Request) {
+	h := s.h
 	atATime := h.requests.Add(1)
 	defer func() {
 		h.requests.Add(-1)
@@ -42,7 +59,7 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	err := s.checkLoad(atATime)
 	if err == nil {
-		out.client, err = h.admit(s.class, r)
+		out.client, err = h.admit(s.class, out, r)
 	}
 	if err == nil {
 		err = s.do(out, r)
@@ -67,14 +84,17 @@ func (h *handler) panicked(w *exchange, r *http.Request, fault any) {
 	if fault == http.ErrAbortHandler {
 		panic(fault)
 	}
-	stack := debug.Stack()
+	stack := stackOf()
 	h.failures.Do("panic", func(suppressed int64) {
-		h.Log.Error("a request panicked", "method", r.Method, "panic", fault, "stack", string(stack), "suppressed", suppressed)
+		h.logOf(w, r).Error("a request panicked", "method", methodOf(r), "panic", faultOf(fault), "stack", stack, "suppressed", suppressed)
 	})
+	w.seen.broke()
 	if w.begun {
 		panic(http.ErrAbortHandler)
 	}
+	id := requestID(w, r)
 	clear(w.Header()) // of the answer that it would have been
+	w.Header()[headerRequestID] = []string{id}
 	h.answer(w, http.StatusInternalServerError, wire.TypeProblem, problemOf(errPanic, r.Method))
 }
 

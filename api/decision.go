@@ -43,10 +43,11 @@ func (h *handler) answerDecided(w http.ResponseWriter, event *events.Event, d hi
 // could not be asked.
 func (h *handler) answerUnavailable(w http.ResponseWriter, r *http.Request, event *events.Event, d hierarchy.Decision) {
 	problem := problemOf(hierarchy.ErrStore, r.Method)
+	requestID(w, r)
 	refusing := false
 	h.outage.Do(func() { refusing = true })
 	if refusing {
-		h.Log.Warn("hits are refused: the store does not answer, or not in time", "event", event.Name)
+		h.logOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name)
 	}
 	draft := newDraft()
 	defer draft.free()

@@ -21,7 +21,7 @@ const forwardedFor = "X-Forwarded-For"
 // An error that wraps events.ErrInvalid, best an *events.FeatureError, says that
 // the request is at fault: it is answered 400, and its client is shown the
 // error's text, which should not hold the value. Any other error is the
-// service's own.
+// service's own, and logged: it should not hold it either.
 type Extractor func(*http.Request) (value string, err error)
 
 // FromNone finds nothing: limits per its kind never apply.

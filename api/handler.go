@@ -4,10 +4,10 @@ import (
 	stdlog "log"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/events"
@@ -51,7 +51,16 @@ type Config struct {
 	// MaxRequests bounds the requests at a time: over HTTP/2 one connection brings many.
 	// 0: there is no bound.
 	MaxRequests int
-	Log         *slog.Logger // nil: slog.Default
+	// Served is told of each request when it has been answered: the template of its route
+	// and its method, either Other where a client has made it up, the status, and how long
+	// it took. nil: nobody is.
+	Served func(route, method string, status int, took time.Duration)
+	Log    *slog.Logger // nil: slog.Default
+	// AccessLog has each request logged, with its route, event, status and verdict.
+	AccessLog bool
+	// Tracer makes a span of each request and of each decision, in the trace that the
+	// request's traceparent names; nil: nobody does.
+	Tracer trace.Tracer
 }
 
 // handler answers the requests of the contract.
@@ -94,31 +103,4 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}
-}
-
-// serverLog logs what net/http has to say.
-type serverLog struct {
-	log   *slog.Logger
-	lines sparse.Lines
-}
-
-// Write logs a line. It does not wait: the caller holds a lock, for which others
-// wait, the loop that accepts connections among them.
-func (l *serverLog) Write(p []byte) (int, error) {
-	text := withoutPeer(strings.TrimSpace(string(p)))
-	go l.lines.Do("", func(suppressed int64) {
-		l.log.Warn("http server", "error", text, "suppressed", suppressed)
-	})
-	return len(p), nil
-}
-
-// withoutPeer leaves out whose handshake failed: an address may be a feature.
-func withoutPeer(text string) string {
-	const handshake = "http: TLS handshake error from "
-	if rest, found := strings.CutPrefix(text, handshake); found {
-		if _, why, found := strings.Cut(rest, ": "); found {
-			return "http: TLS handshake error: " + why
-		}
-	}
-	return text
 }

@@ -15,7 +15,7 @@ func (h *handler) hit(w http.ResponseWriter, r *http.Request, rules *events.Rule
 	if err := decodeBody(r, &in); err != nil {
 		return err
 	}
-	d, err := h.Limiter.Hit(r.Context(), hierarchy.Hit{Event: event, Features: in.Features, Cost: costOf(in.Cost)})
+	d, err := h.hitOn(r, hierarchy.Hit{Event: event, Features: in.Features, Cost: costOf(in.Cost)})
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (h *handler) check(w http.ResponseWriter, r *http.Request, _ *events.Rules,
 	if err := q.err(); err != nil {
 		return err
 	}
-	d, err := h.Limiter.Check(r.Context(), hierarchy.Hit{Event: event, Features: features, Cost: cost})
+	d, err := h.decide(r, hierarchy.Hit{Event: event, Features: features, Cost: cost}, hierarchy.CallCheck, h.Limiter.Check)
 	switch {
 	case err != nil:
 		return err
@@ -69,7 +69,7 @@ func (h *handler) batch(w http.ResponseWriter, r *http.Request) error {
 			hits = append(hits, hierarchy.Hit{Event: event, Features: hit.Features, Cost: costOf(hit.Cost)})
 		}
 	}
-	decided, err := h.Limiter.Hits(r.Context(), hits)
+	decided, err := h.decideAll(r.Context(), hits)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/api/wire"
@@ -40,6 +41,9 @@ type MiddlewareConfig struct {
 	// problem document, as the contract has it.
 	OnDenied func(http.ResponseWriter, *http.Request, hierarchy.Decision)
 	Log      *slog.Logger // nil: slog.Default
+	// Tracer makes a span of each decision, a child of the one in the request's context;
+	// nil: nobody does. Package tracing has what makes spans of its trips.
+	Tracer trace.Tracer
 }
 
 // NewMiddleware returns a middleware for net/http, and for routers that take such
@@ -72,7 +76,7 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 	m := &middleware{
 		MiddlewareConfig: config,
 		handler: &handler{
-			Config: Config{Rules: config.Rules, Limiter: config.Limiter, Log: config.Log},
+			Config: Config{Rules: config.Rules, Limiter: config.Limiter, Log: config.Log, Tracer: config.Tracer},
 			outage: rate.Sometimes{Interval: time.Second},
 		},
 	}
@@ -105,7 +109,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	rules := m.Rules()
 	event := rules.Events[name]
 	if event == nil {
-		m.handler.answerError(w, r, fmt.Errorf("api: middleware: the rules in force do not name the event %q", name))
+		m.handler.answerError(w, r, m.unnamed())
 		return
 	}
 	d, err := m.handler.hitOf(r, rules, event, m.From, m.Cost(r))
@@ -126,6 +130,15 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
+// unnamed is why a request is not served whose event the rules do not name. What EventOf
+// makes of a request may hold anything of it.
+func (m *middleware) unnamed() error {
+	if m.Event == "" {
+		return errors.New("api: middleware: the rules in force do not name the event that EventOf returns")
+	}
+	return fmt.Errorf("api: middleware: the rules in force do not name the event %q", m.Event)
+}
+
 // hitOf decides a request as a hit, its features taken from it. Faults have the
 // request for their place, which has no body or query of ours.
 func (h *handler) hitOf(r *http.Request, rules *events.Rules, event *events.Event, own map[string]Extractor, cost int64) (hierarchy.Decision, error) {
@@ -133,7 +146,7 @@ func (h *handler) hitOf(r *http.Request, rules *events.Rules, event *events.Even
 	if err != nil {
 		return hierarchy.Decision{}, inRequest(err)
 	}
-	d, err := h.Limiter.Hit(r.Context(), hierarchy.Hit{Event: event, Features: features, Cost: cost})
+	d, err := h.hitOn(r, hierarchy.Hit{Event: event, Features: features, Cost: cost})
 	return d, inRequest(err)
 }
 

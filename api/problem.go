@@ -56,17 +56,19 @@ var statuses = []struct {
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
 }
 
-// answerError writes the problem document of an error.
+// answerError writes the problem document of an error. It has the request's name, by which
+// whoever asks about it can be helped.
 func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	problem := problemOf(err, r.Method)
+	requestID(w, r)
 	switch {
 	case r.Context().Err() != nil: // the client has left: nobody's fault
 	case problem.Status == http.StatusInternalServerError:
-		h.Log.Error("request failed", "method", r.Method, "error", err)
+		h.logOf(w, r).Error("request failed", "method", methodOf(r), "error", err)
 	case errors.Is(err, errDraining): // it was said when it began
 	case problem.Status == http.StatusServiceUnavailable:
 		h.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
-			h.Log.Warn("store failed", "method", r.Method, "error", err, "suppressed", suppressed)
+			h.logOf(w, r).Warn("store failed", "method", methodOf(r), "error", err, "suppressed", suppressed)
 		})
 	}
 	if refused, ok := errors.AsType[*refusal](err); ok {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -37,6 +38,8 @@ func (r *room) take(bytes int64) error {
 type exchange struct {
 	http.ResponseWriter
 	begun  bool   // whether an answer has
+	code   int    // of the answer, once it has begun; 0: nobody has said
+	seen   *seen  // what else is noted of it; nil: nobody wants to know
 	client string // the name of the request's token; empty: none was wanted
 
 	body  io.ReadCloser
@@ -85,12 +88,20 @@ func (b heldBody) Close() error { return b.body.Close() }
 
 func (e *exchange) WriteHeader(status int) {
 	e.begun = true
+	if e.code == 0 && status >= http.StatusOK {
+		e.code = status
+	}
 	e.ResponseWriter.WriteHeader(status)
 }
 
+// status returns the status of the answer, which is over.
+func (e *exchange) status() int { return cmp.Or(e.code, http.StatusOK) }
+
 func (e *exchange) Write(p []byte) (int, error) {
 	e.begun = true
-	return e.ResponseWriter.Write(p)
+	n, err := e.ResponseWriter.Write(p)
+	e.seen.wrote(n)
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -69,14 +69,6 @@ func (h *handler) addOperators(t table) {
 	}
 }
 
-// handOn makes an action of a handler.
-func handOn(to http.Handler) action {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		to.ServeHTTP(w, r)
-		return nil
-	}
-}
-
 // newTable returns a table without routes, and what it says to those who ask for others.
 func (h *handler) newTable() table {
 	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
@@ -102,6 +94,37 @@ func routes(t table) http.Handler {
 	})
 }
 
+// handOn makes an action of a handler.
+func handOn(to http.Handler) action {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		to.ServeHTTP(w, r)
+		return nil
+	}
+}
+
+// Other is the route of requests that no route takes, and the method of those whose
+// method nobody knows.
+const Other = "other"
+
+// routeOf returns the template of the request's route, or Other.
+func routeOf(r *http.Request) string {
+	if route := mux.CurrentRoute(r); route != nil {
+		if path, err := route.GetPathTemplate(); err == nil {
+			return path
+		}
+	}
+	return Other
+}
+
+// methodOf returns the request's method, or Other where it is not a usual one.
+func methodOf(r *http.Request) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+		return r.Method
+	}
+	return Other
+}
+
 // eventAction is an action on an event, one of those rules.
 type eventAction func(http.ResponseWriter, *http.Request, *events.Rules, *events.Event) error
 
@@ -114,6 +137,7 @@ func (h *handler) onEvent(do eventAction) action {
 		if err != nil {
 			return err
 		}
+		seenOf(r).about(event)
 		return do(w, r, rules, event)
 	}
 }

@@ -120,10 +120,12 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"go.yaml.in/yaml/v3":                             {"events/"},
 		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
 		"github.com/fsnotify/fsnotify":                   {"internal/filewatch/filewatch.go"},
-		"github.com/prometheus/client_golang/prometheus": {"cmd/counterd/metrics.go"},
+		"github.com/prometheus/client_golang/prometheus": {"internal/metrics/"},
 		"github.com/kamstrup/intmap":                     {"hierarchy/reader.go"},
 		"github.com/coocood/freecache":                   {"hierarchy/cache.go", "hierarchy/census.go"},
 		"github.com/cenkalti/backoff/v5":                 {"memcache/breaker.go"},
+		"go.opentelemetry.io/otel/sdk/trace":             {"internal/otlp/"},
+		"go.opentelemetry.io/otel/trace":                 {"api/", "tracing/", "internal/otlp/", "cmd/counterd/tracing.go"},
 	} {
 		found := 0
 		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {

@@ -109,8 +109,7 @@ func listedNetwork(s string) (network netip.Prefix, reason string) {
 	case err != nil:
 		return network, "it is neither an address nor a network, as in 192.0.2.7 or 192.0.2.0/24"
 	case network != network.Masked():
-		return network, "the address is not the first of its network: write " + network.Masked().String() +
-			", or " + network.Addr().String() + " for the one address"
+		return network, "the address is not the first of its network: write its first one, or the address without the / and what follows"
 	}
 	return network, ""
 }

@@ -75,6 +75,7 @@ func decodeTwo(r io.Reader) (first, second *yaml.Node, err error) {
 var (
 	yamlPrefix    = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
 	unclosedQuote = regexp.MustCompile(`^yaml: line (\d+): found unexpected end of stream`)
+	anchorName    = regexp.MustCompile(`(?s)anchor '.*' `) // a value that begins with & or *, perhaps
 )
 
 func syntaxFault(data []byte, err error) *Fault {
@@ -83,7 +84,7 @@ func syntaxFault(data []byte, err error) *Fault {
 		line, _ := strconv.Atoi(match[1])
 		return &Fault{Line: line, Reason: "this is not YAML: a quote is not closed"}
 	}
-	return &Fault{Line: syntaxLine(data), Reason: "this is not YAML: " + yamlPrefix.ReplaceAllString(text, "")}
+	return &Fault{Line: syntaxLine(data), Reason: "this is not YAML: " + anchorName.ReplaceAllString(yamlPrefix.ReplaceAllString(text, ""), "anchor ")}
 }
 
 // syntaxLine returns the line at which data stops being YAML. The lines up to one

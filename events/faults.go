@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Fault is one fault of a rules file. It wraps ErrInvalid.
+// Fault is one fault of a rules file. It wraps ErrInvalid. It is logged, so nothing that
+// may be the value of a feature is in it: what is hidden is in that line of the file.
 type Fault struct {
 	Line   int    // from 1; 0 where the file as a whole is at fault
 	Column int    // from 1, in characters; 0 where the line as a whole is at fault
-	Path   string // such as events.url_shorten.limits[0].rate; empty for the file as a whole
+	Path   string // such as events.url_shorten.limits[0].rate or ...overrides[…]; empty for the file as a whole
 	Reason string // what is wrong, and how to mend it
 }
 

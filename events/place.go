@@ -23,13 +23,8 @@ func (p place) item(i int) place {
 	return place{p.node.Content[i], fmt.Sprintf("%s[%d]", p.path, i)}
 }
 
-// pathTo returns the path of a mapping's value. A long key is cut, as all paths
-// below it repeat it.
+// pathTo returns the path of a mapping's value.
 func (p place) pathTo(key string) string {
-	const longest = 100
-	if len(key) > longest {
-		key = strings.ToValidUTF8(key[:longest], "") + "…"
-	}
 	switch {
 	case !validWord(strings.ToLower(key), false):
 		return p.path + "[" + strconv.Quote(key) + "]"
@@ -38,6 +33,10 @@ func (p place) pathTo(key string) string {
 	}
 	return p.path + "." + key
 }
+
+// pathToHidden returns the path of a mapping's value whose key may be a feature's: faults
+// are logged, and their line says which it is.
+func (p place) pathToHidden() string { return p.path + "[…]" }
 
 // reader reads values out of a rules file and collects faults.
 type reader struct {
@@ -72,9 +71,9 @@ func (r *reader) plain(at place) bool {
 	case at.node.Kind == yaml.AliasNode:
 		r.fault(at, "aliases are not taken: write the value out")
 	case at.node.Anchor != "":
-		r.fault(at, "anchors are not taken: leave &%s out", at.node.Anchor)
+		r.fault(at, "anchors are not taken: leave the & and the name behind it out")
 	case at.node.Style&yaml.TaggedStyle != 0:
-		r.fault(at, "tags are not taken: leave %s out", at.node.Tag)
+		r.fault(at, "tags are not taken: leave the ! and the name behind it out")
 	default:
 		return true
 	}
@@ -89,8 +88,8 @@ type entry struct {
 }
 
 // entries returns the keys of a mapping, in their order, the faulty ones left
-// out.
-func (r *reader) entries(at place) []entry {
+// out. Those that are not shown may be, or hold, the values of features.
+func (r *reader) entries(at place, shown func(key string) bool) []entry {
 	if !r.plain(at) {
 		return nil
 	}
@@ -106,7 +105,10 @@ func (r *reader) entries(at place) []entry {
 			continue
 		}
 		key := name.node.Value
-		name.path = at.pathTo(key)
+		name.path = at.pathToHidden()
+		if shown(key) {
+			name.path = at.pathTo(key)
+		}
 		if line, twice := lines[key]; twice {
 			r.fault(name, "the key is given twice, first in line %d: leave one out", line)
 			continue
@@ -132,7 +134,8 @@ func (r *reader) isKey(name place) bool {
 // likely to be one of them is taken for it, so that its value is looked at too.
 func (r *reader) fields(at place, known ...string) map[string]place {
 	fields := make(map[string]place)
-	for _, entry := range r.entries(at) {
+	shown := func(key string) bool { return slices.Contains(known, key) || nearest(key, known) != "" }
+	for _, entry := range r.entries(at, shown) {
 		if slices.Contains(known, entry.key) {
 			fields[entry.key] = entry.at
 		} else if likely := nearest(entry.key, known); likely != "" {

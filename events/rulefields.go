@@ -229,7 +229,7 @@ func (r *reader) overrides(rule *ruleFields) {
 		return
 	}
 	rule.Overrides = make(map[string][]Limit)
-	for _, entry := range r.entries(at) {
+	for _, entry := range r.entries(at, nobodys) {
 		limits := r.rates(entry.at)
 		if !r.sound(rule.fields["ipv6_prefix"]) {
 			continue
@@ -240,12 +240,15 @@ func (r *reader) overrides(rule *ruleFields) {
 			continue
 		}
 		if _, twice := rule.Overrides[value]; twice {
-			r.fault(entry.name, "it is counted as %q, which is overridden already: leave one out", value)
+			r.fault(entry.name, "it is counted as one that is overridden already: leave one out")
 			continue
 		}
 		rule.Overrides[value] = limits
 	}
 }
+
+// nobodys shows no key.
+func nobodys(string) bool { return false }
 
 // canonicalValue returns the value by which a feature is counted, or says what is
 // wrong.

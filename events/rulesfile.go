@@ -65,7 +65,7 @@ func (r *reader) rules(at place) *Rules {
 		}
 		return rules
 	}
-	entries := r.entries(named)
+	entries := r.entries(named, ValidName)
 	if len(entries) == 0 && r.sound(named) {
 		r.fault(named, "no event is named: at least one is wanted")
 	}
@@ -159,7 +159,7 @@ func (r *reader) retention(at place) time.Duration {
 
 func (r *reader) from(at place, withoutProxies bool) map[string]Source {
 	from := make(map[string]Source)
-	for _, entry := range r.entries(at) {
+	for _, entry := range r.entries(at, validKind) {
 		if !validKind(entry.key) {
 			r.fault(entry.name, "%s", kindFault)
 			continue

@@ -28,7 +28,7 @@ const (
 //
 // It is bounded in bytes, and safe for concurrent use. It belongs to one store.
 type BucketCache struct {
-	entries *freecache.Cache // of the records of each counter, by its ID
+	entries *freecache.Cache // of the records of each counter, by its entry's key
 	first   sync.Once
 	epoch   time.Time
 	seed    maphash.Seed
@@ -36,6 +36,28 @@ type BucketCache struct {
 	// buckets, by a hash of the counter: what was read before a change must not be
 	// remembered after it, nor a denial.
 	changes [256]changes
+
+	_            [64]byte // what all callers write is on no cache line that others read
+	hits, misses atomic.Int64
+}
+
+// CacheStats is what was asked of a BucketCache so far.
+type CacheStats struct {
+	Hits   int64 // closed buckets that were wanted and known, so that nobody had to read them
+	Misses int64 // those that were read
+}
+
+// Stats returns what was asked of the cache so far.
+func (c *BucketCache) Stats() CacheStats { return CacheStats{c.hits.Load(), c.misses.Load()} }
+
+// count adds to the stats.
+func (c *BucketCache) count(hits, misses int) {
+	if hits > 0 {
+		c.hits.Add(int64(hits))
+	}
+	if misses > 0 {
+		c.misses.Add(int64(misses))
+	}
 }
 
 type changes struct {
@@ -93,8 +115,11 @@ func (c *BucketCache) recall(b []byte, key []byte) []byte {
 	return found
 }
 
+// appendKey appends the key of the counter's entry.
+func (c *BucketCache) appendKey(b []byte, id string) []byte { return appendEntryKey(b, c.seed, id) }
+
 func (c *BucketCache) changesOf(key []byte) *changes {
-	return &c.changes[maphash.Bytes(c.seed, key)%uint64(len(c.changes))]
+	return &c.changes[hashIn(key)%uint64(len(c.changes))]
 }
 
 // changed returns what keep has to be given for what is read from now on.
@@ -122,7 +147,7 @@ func (c *BucketCache) keep(key, records []byte, since uint32) {
 // forget has nothing be remembered that was read of the counter before now.
 func (c *BucketCache) forget(id string, now time.Time) {
 	c.since(now)
-	key := []byte(id)
+	key := c.appendKey(nil, id)
 	of := c.changesOf(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()

@@ -70,7 +70,7 @@ func (c *census) note(id string, counter events.Counter, now time.Time) (isNew b
 	for longest := c.longest.Load(); longest < keep && !c.longest.CompareAndSwap(longest, keep); {
 		longest = c.longest.Load()
 	}
-	if c.entries.Set([]byte(id), k.encode(), int(keep)) != nil {
+	if c.entries.Set(appendEntryKey(nil, c.seed, id), k.encode(), int(keep)) != nil {
 		c.overflow(now) // its name is too long
 		return false
 	}
@@ -91,7 +91,7 @@ func (c *census) len() int { return int(c.entries.EntryCount()) }
 
 // find returns the counter of that ID.
 func (c *census) find(id string) (known, bool) {
-	value, err := c.entries.Get([]byte(id))
+	value, err := c.entries.Get(appendEntryKey(nil, c.seed, id))
 	if err != nil {
 		return known{}, false // it is not there
 	}
@@ -102,7 +102,7 @@ func (c *census) find(id string) (known, bool) {
 func (c *census) all(yield func(known) bool) {
 	for all := c.entries.NewIterator(); ; {
 		entry := all.Next()
-		if entry == nil || !yield(decodeKnown(string(entry.Key), entry.Value)) {
+		if entry == nil || !yield(decodeKnown(string(entry.Key[entryHash:]), entry.Value)) {
 			return
 		}
 	}

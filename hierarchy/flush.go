@@ -151,8 +151,8 @@ func (f *flush) free() {
 	for _, c := range f.claims.handedOut() {
 		clear(c.checks)
 		clear(c.places)
+		c.leave()
 		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0]}
-		c.id, c.cache = "", nil
 	}
 	for _, check := range f.checks.handedOut() {
 		check.rule, check.limit = nil, events.Limit{}

@@ -48,6 +48,16 @@ type LimiterConfig struct {
 	// Report is told of each trip to the store that failed, and of each take-back
 	// that did: what it should have taken stays counted. nil: nobody is.
 	Report func(error)
+	// Decided is told of each decision, those on each hit of Hits by themselves, before
+	// it is returned, from its caller's goroutine, which waits for it. The decision is not
+	// to be changed, nor kept; its Limits may be. Faults of a hit are no decisions. nil:
+	// nobody is told.
+	Decided func(context.Context, Hit, *Decision, Call)
+	// Together is told of each hit that was decided with those of other callers: its
+	// context, that of the caller whose trips they shared (the same one, for that caller's
+	// own), and how many hits they were. It is told before the hit's call returns, from
+	// that caller's goroutine. nil: nobody is told.
+	Together func(hit, trips context.Context, hits int)
 	// MaxPending is the most hits and checks that may wait for the store at once, those
 	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
 	// rules, as if the store had failed; what needs no store is decided as ever. 0:
@@ -71,19 +81,22 @@ type LimiterConfig struct {
 // Hits that come at the same time on one counter share a trip: see Hit. It is safe for
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
-	store   Store
-	copier  Copier // the store, where it keeps several copies of a counter, or nil
-	local   Store
-	now     func() time.Time
-	real    bool // that is the real time
-	grace   time.Duration
-	timeout time.Duration
-	report  func(error)
-	memory  Rememberer   // the store, where it is one, or nil
-	stamp   atomic.Int64 // the last one given
-	denials *denials
-	lines   *lines
-	pending *pending
+	store    Store
+	copier   Copier // the store, where it keeps several copies of a counter, or nil
+	local    Store
+	now      func() time.Time
+	real     bool // that is the real time
+	grace    time.Duration
+	timeout  time.Duration
+	report   func(error)
+	decided  func(context.Context, Hit, *Decision, Call) // or nil
+	together func(hit, trips context.Context, hits int)  // or nil
+	tally    tally
+	memory   Rememberer   // the store, where it is one, or nil
+	stamp    atomic.Int64 // the last one given
+	denials  *denials
+	lines    *lines
+	pending  *pending
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
 	// channels of another. It is not a part of the limiter, which the runtime would hold
 	// on to with it.
@@ -106,6 +119,8 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		grace:    cmp.Or(config.Grace, DefaultGrace),
 		timeout:  cmp.Or(config.Timeout, DefaultTimeout),
 		report:   config.Report,
+		decided:  config.Decided,
+		together: config.Together,
 		denials:  newDenials(),
 		pending:  newPending(config.MaxPending),
 		requests: new(sync.Pool),
@@ -144,6 +159,25 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 // many of them.
 func (l *Limiter) Load() Load { return l.pending.load() }
 
+// Call is what a decision was asked for by.
+type Call int
+
+const (
+	CallHit   Call = iota + 1 // Hit or Hits
+	CallCheck                 // Check
+)
+
+// String returns hit or check.
+func (c Call) String() string {
+	switch c {
+	case CallHit:
+		return "hit"
+	case CallCheck:
+		return "check"
+	}
+	return fmt.Sprintf("Call(%d)", int(c))
+}
+
 // Hit is what is to be decided: somebody does an event.
 type Hit struct {
 	Event    *events.Event
@@ -171,12 +205,21 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 	}
 	r := l.newRequest(ctx, h)
 	defer l.freeRequest(r)
+	l.decide(r)
+	if l.decided != nil && r.err == nil {
+		l.decided(ctx, h, &r.decision, CallHit)
+	}
+	return r.decision, r.err
+}
+
+// decide has the hit decided, by its caller or by others.
+func (l *Limiter) decide(r *request) {
 	if r.err != nil || l.decidedAtOnce(r) {
-		return r.decision, r.err
+		return
 	}
 	if !l.pending.enter(1) {
 		l.overload(newGroup(r))
-		return r.decision, r.err
+		return
 	}
 	defer l.pending.leave(1)
 	now := r.began
@@ -185,12 +228,11 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 		g = newGroup(r)
 	} else if g = l.lines.enter(r); g == nil {
 		if g = <-r.turn; g == nil {
-			return r.decision, r.err
+			return
 		}
 		now = l.now()
 	}
 	l.lead(g, r, now)
-	return r.decision, r.err
 }
 
 // decidedAtOnce decides the hit if nobody has to be asked for that: where it is on a
@@ -253,6 +295,9 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	}
 	results := make([]Result, len(hits))
 	for i, r := range requests {
+		if l.decided != nil && r.err == nil {
+			l.decided(ctx, hits[i], &r.decision, CallHit)
+		}
 		results[i] = Result{r.decision, r.err}
 		l.freeRequest(r)
 	}
@@ -306,10 +351,15 @@ func (f *flush) hasFailed() bool {
 // Where own is decided, or all are, it hands on what is left of the group, or its lines,
 // and returns true; else those that are left are to try again.
 func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
+	l.tally.add(f)
 	left := g.requests[:0]
 	ownLeft := own == nil
-	for _, h := range f.hits.handedOut() {
+	hits := f.hits.handedOut()
+	for _, h := range hits {
 		r := h.request
+		if l.together != nil && own != nil && len(hits) > 1 && !h.unsettled {
+			l.together(r.ctx, own.ctx, len(hits))
+		}
 		// Where the store has failed since, the denial that it gave stands.
 		if h.path != faulty && !h.stale {
 			r.decision = f.decision(h)
@@ -389,7 +439,11 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	f.look()
 	f.decide()
 	f.findResets()
-	return f.decision(f.hits.all[0]), nil
+	r.decision = f.decision(f.hits.all[0])
+	if l.decided != nil {
+		l.decided(ctx, h, &r.decision, CallCheck)
+	}
+	return r.decision, nil
 }
 
 // nextStamp returns the second of the moment, or the last one given where that is

@@ -27,6 +27,8 @@ type reader struct {
 	closed  int64        // buckets that end before this second are closed
 	records []byte       // of closed buckets that are known
 	before  uint32       // what the cache wants for what the trip reads
+	found   int          // closed buckets that were wanted and known
+	missed  int          // those that were read
 }
 
 // fewBuckets is enough for a hit far from its limits.
@@ -44,8 +46,16 @@ func newReader(id string) *reader {
 }
 
 func (r *reader) free() {
-	r.id, r.cache = "", nil
+	r.leave()
 	readers.Put(r)
+}
+
+// leave forgets whose reader it was, and tells the cache what it did for it.
+func (r *reader) leave() {
+	if r.cache != nil {
+		r.cache.count(r.found, r.missed)
+	}
+	r.id, r.cache, r.found, r.missed = "", nil, 0, 0
 }
 
 // begin forgets the counter before.
@@ -68,7 +78,7 @@ func (r *reader) remember(cache *BucketCache, now time.Time, closed int64) {
 	}
 	at := cache.since(now)
 	r.cache, r.closed = cache, closed
-	r.key = append(r.key[:0], r.id...)
+	r.key = cache.appendKey(r.key[:0], r.id)
 	r.before = cache.changed(r.key)
 	r.records = cache.recall(r.records, r.key)
 	r.recall(at)
@@ -103,8 +113,12 @@ func (r *reader) add(b Bucket, expires int64) {
 // want has the next trip read a bucket, unless it is known or wanted already.
 func (r *reader) want(b Bucket) {
 	id := b.ID()
-	if _, added := r.known.PutIfNotExists(id, asked); added {
+	known, added := r.known.PutIfNotExists(id, asked)
+	switch {
+	case added:
 		r.reads = append(r.reads, id)
+	case r.cache != nil && known != asked && b.Last() < r.closed:
+		r.found++
 	}
 }
 
@@ -170,7 +184,11 @@ func (r *reader) unpack(by int64, began time.Time, err error) error {
 	for i, bucket := range r.reads {
 		value := r.values[r.adding+i]
 		r.known.Put(bucket, value)
-		if r.cache != nil && !r.asks && bucketOf(bucket).Last() < r.closed {
+		if r.cache == nil || bucketOf(bucket).Last() >= r.closed {
+			continue
+		}
+		r.missed++
+		if !r.asks {
 			r.records = appendRecord(r.records, record{bucket, value, r.cache.since(began)})
 		}
 	}

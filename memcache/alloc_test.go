@@ -13,7 +13,14 @@ import (
 
 // The race detector keeps pools from keeping.
 func TestMetaTripsAllocateNothing(t *testing.T) {
-	fleet, err := NewFleet(t.Context(), Config{Servers: []string{memcachedtest.Start(t).Addr}, Protocol: Meta, Timeout: 20 * time.Second})
+	server := memcachedtest.Start(t)
+	for name, secret := range map[string][]byte{"plain": nil, "keyed": []byte("0123456789abcdef")} {
+		t.Run(name, func(t *testing.T) { metaTripsAllocateNothing(t, server.Addr, secret) })
+	}
+}
+
+func metaTripsAllocateNothing(t *testing.T, server string, secret []byte) {
+	fleet, err := NewFleet(t.Context(), Config{Servers: []string{server}, Protocol: Meta, Timeout: 20 * time.Second, KeySecret: secret})
 	require.NoError(t, err)
 	defer fleet.Close()
 	adds, reads, values := []uint64{1, 2, 3, 4}, []uint64{5, 6, 3}, make([]int64, 7)

@@ -71,7 +71,7 @@ func (r recorded) owner(place int) (first, last int) {
 }
 
 func newRecorded() (r recorded) {
-	h, other := hashCounter("a"), hashCounter("b")
+	h, other := new(keyer).hash("a"), new(keyer).hash("b")
 	now := time.Now()
 	until := now.Add(time.Hour).Unix()
 	r.batch = func() []*call {
@@ -243,7 +243,7 @@ func FuzzAnswers(f *testing.F) {
 // The same on connections: a server whose answers are changed at every byte, and which
 // then hangs up. No trip hangs, and one that succeeds has its own values.
 func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
-	h := hashCounter("a")
+	h := new(keyer).hash("a")
 	c := &call{}
 	expires := time.Now().Add(time.Hour).Unix()
 	c.trip(h, 0, 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, time.Now())

@@ -96,8 +96,15 @@ func (s *server) up() bool {
 	return g == nil || g.err == nil
 }
 
-// ended notes what became of the exchange, and returns its error.
+// ended notes and tells what became of the exchange, and returns its error.
 func (e *exchange) ended(err error) error {
+	e.note(err)
+	e.tell(err)
+	return err
+}
+
+// note notes what the outcome says of the server.
+func (e *exchange) note(err error) {
 	b := &e.server.breaker
 	switch {
 	case err == nil || isAnswer(err):
@@ -109,7 +116,6 @@ func (e *exchange) ended(err error) error {
 	case isOutage(err) && e.deadline-e.now >= int64(e.timeout)/2 && e.now >= b.closed.Load():
 		e.server.failed(err)
 	}
-	return err
 }
 
 // isOutage reports whether the error speaks for a server that is down: nobody there, or

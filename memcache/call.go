@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // call is one exchange on a shared connection: its commands, and what came of
@@ -33,6 +34,8 @@ type call struct {
 	verdict error        // how the call ended; nil: all answers came
 	done    chan<- int   // is sent index when the call has ended
 	index   int
+	timed   bool     // somebody wants to know when it ended
+	at      int64    // that, as an instant
 	own     chan int // for a call of which alone the end is awaited
 	// afterwards is told when all answers have come to a call that nobody awaits any
 	// more. nil: nobody is.
@@ -71,6 +74,7 @@ func (c *call) reset(k kind, tag uint32, tagged, reads int) {
 	}
 	c.answered, c.landed, c.fault, c.verdict = 0, 0, nil, nil
 	c.done, c.index, c.afterwards = c.own, 0, nil
+	c.timed, c.at = false, 0
 	c.state.Store(waiting)
 	c.partly.Store(0)
 }
@@ -88,6 +92,9 @@ func (c *call) settle(state int32, verdict error) (first bool) {
 	first = c.state.CompareAndSwap(waiting, state)
 	if first {
 		c.verdict = verdict
+		if c.timed {
+			c.at = instant(time.Now())
+		}
 		c.done <- c.index
 	}
 	return first

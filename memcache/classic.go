@@ -48,6 +48,7 @@ func (e *exchange) classicDelete(ctx context.Context, buckets []uint64) error {
 }
 
 func (e *exchange) classic(ctx context.Context, trip func(*gomemcache.Client) error) error {
+	e.over = 0 // of the meta path, which was tried before
 	return e.server.do(ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, trip)
 }
 

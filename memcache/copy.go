@@ -27,7 +27,7 @@ func (s *server) Whole() bool { return s.since() == 0 }
 
 // Start begins a trip, as Fleet.Start does.
 func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
-	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash))
+	e, err := s.fleet.beginOn(ctx, s, counterHash(counter.Hash), errand{Exchange, len(adds), len(reads)})
 	e.deadline = instant(deadline)
 	if err == nil && e.meta && (!e.auto || s.known.Load() == int32(Meta)) {
 		m := &metaCopy{exchange: e, call: newCall(), by: by, adds: slices.Clone(adds)}
@@ -36,16 +36,16 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.C
 		m.send(m.call)
 		return m
 	}
-	c := &slowCopy{ended: ended, index: index, err: err}
+	c := &slowCopy{exchange: e, ended: ended, index: index, err: err}
 	if err != nil {
-		c.settle(over)
+		c.settle(unsent)
 		return c
 	}
 	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)
 	c.values = make([]int64, len(adds)+len(reads))
 	go func() {
 		c.landed, c.err = e.trip(ctx, by, adds, expires, reads, c.values)
-		c.err = e.ended(c.err)
+		e.note(c.err)
 		if !c.settle(over) && c.err == nil && len(adds) > 0 {
 			s.credit(e.hash, by, adds)
 		}
@@ -84,9 +84,10 @@ func (m *metaCopy) End(values []int64) (landed int, err error) {
 // slowCopy is a trip on the classic path, or to a server that has to be asked first how
 // it speaks, in a goroutine of its own.
 type slowCopy struct {
-	ended chan<- int
-	index int
-	state atomic.Int32
+	exchange exchange
+	ended    chan<- int
+	index    int
+	state    atomic.Int32
 
 	// Of the goroutine, until it has settled.
 	values []int64
@@ -98,6 +99,7 @@ type slowCopy struct {
 const (
 	over = 1 + iota
 	givenUp
+	unsent // it could not begin, and that has been told
 )
 
 func (c *slowCopy) settle(state int32) (first bool) {
@@ -111,10 +113,15 @@ func (c *slowCopy) settle(state int32) (first bool) {
 func (c *slowCopy) GiveUp() { c.settle(givenUp) }
 
 func (c *slowCopy) End(values []int64) (landed int, err error) {
-	if c.state.Load() == givenUp {
-		return 0, errNoReply
+	switch c.state.Load() {
+	case givenUp:
+		err := c.exchange.server.wrap(errNoReply)
+		c.exchange.tell(err)
+		return 0, err
+	case over:
+		copy(values, c.values)
+		c.exchange.tell(c.err)
 	}
-	copy(values, c.values)
 	return c.landed, c.err
 }
 
@@ -138,7 +145,7 @@ var errNoVersions = errors.New("the server keeps no versions of items: it runs w
 // bucket, 0 where it is not there. The versions are Memcached's, for compare-and-swap. It
 // is rare, so it takes the classic path whatever the server knows.
 func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
-	e, err := f.beginOnNamed(ctx, server, counter)
+	e, err := f.beginOnNamed(ctx, server, counter, errand{kind: Look, reads: len(buckets)})
 	if err != nil {
 		return err
 	}
@@ -167,8 +174,8 @@ func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint
 // Raise sets a bucket on one server to a value if it still has the version that Look
 // found; where that is 0, if it is still not there. It reports whether it did. It is never
 // repeated.
-func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, version uint64, value, expires int64) (bool, error) {
-	e, err := f.beginOnNamed(ctx, server, counter)
+func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, version uint64, value, expires int64) (raised bool, err error) {
+	e, err := f.beginOnNamed(ctx, server, counter, errand{kind: Raise, adds: 1})
 	if err != nil {
 		return false, err
 	}
@@ -184,19 +191,21 @@ func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, versi
 		}
 		return client.CompareAndSwap(item)
 	})
-	_ = e.ended(err)
+	e.note(err)
+	raised = err == nil
 	switch {
 	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss):
-		return false, nil
+		err = nil // it has changed, or is there
 	}
-	return err == nil, err
+	e.tell(err)
+	return raised, err
 }
 
 // beginOnNamed begins an exchange with the server of that name.
-func (f *Fleet) beginOnNamed(ctx context.Context, name, counter string) (exchange, error) {
+func (f *Fleet) beginOnNamed(ctx context.Context, name, counter string, do errand) (exchange, error) {
 	for _, s := range f.set.Servers() {
 		if s.Name() == name {
-			return f.beginOn(ctx, s.(*server), hashCounter(counter))
+			return f.beginOn(ctx, s.(*server), f.keyer.hash(counter), do)
 		}
 	}
 	return exchange{}, fmt.Errorf("memcache: server %s is not in the list any more", name)

@@ -62,12 +62,25 @@ type Config struct {
 	// Credentials returns what servers are told that demand a user and a password; nil:
 	// nothing. It is asked for each connection, too.
 	Credentials func() (Credentials, error)
+	// KeySecret has the keys and the places of counters depend on it, by HMAC-SHA256: who
+	// reads the servers cannot find out who was counted by trying, and nobody can choose
+	// features whose counters share a key or a server. It has at least MinKeySecret bytes;
+	// nil: there is none, and keys are a plain hash. All processes need the same: those
+	// with another count apart, and a new one begins all counters again.
+	KeySecret []byte
 	// Remembered returns the longest for which any counter is remembered: so long, and a
 	// day, a loss is of interest; nil: 30 days.
 	Remembered func() time.Duration
 	// Changed is told what has become of a server, and how it is then, from any
 	// goroutine; it must not call Close or SetServers. nil: nobody is.
 	Changed func(Change, ServerHealth)
+	// Tripped is told of each exchange with a server for a counter when it has ended, of
+	// one with several copies for each server by itself; from the goroutine that made it,
+	// which waits for it. That a server is known to be down, and is not asked, is told too;
+	// but not of trips to several copies, which go only to those that are up. The context is that of the call; of hits that
+	// go together, that of the one whose caller makes the trip. What is done without a
+	// counter, to find out how a server is, is not told. nil: nobody is.
+	Tripped func(context.Context, Trip)
 	Clock   func() time.Time // nil: time.Now
 
 	// For tests.
@@ -84,6 +97,7 @@ type Fleet struct {
 	timeout  time.Duration
 	protocol Protocol
 	dialer   dialer
+	keyer    *keyer
 	clock    func() time.Time // or nil
 	set      *copies.Set
 	closed   atomic.Bool
@@ -111,7 +125,12 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)
-	f := &Fleet{config: config, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
+	keyer, err := newKeyer(config.KeySecret)
+	if err != nil {
+		return nil, err
+	}
+	config.KeySecret = nil // whoever sees the config need not see it
+	f := &Fleet{config: config, keyer: keyer, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
 	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
 	if err := f.dialer.check(); err != nil {
 		return nil, err
@@ -197,14 +216,14 @@ func (f *Fleet) Close() error {
 // Server returns the name of the server that holds the counter, of several copies the
 // first.
 func (f *Fleet) Server(counter string) string {
-	server, _ := f.set.First(copies.Hash(hashCounter(counter)))
+	server, _ := f.set.First(copies.Hash(f.keyer.hash(counter)))
 	return server.Name()
 }
 
 // Servers returns the names of the servers that hold the counter's copies, in its order.
 func (f *Fleet) Servers(counter string) []string {
 	var names []string
-	for _, s := range f.set.Of(copies.Hash(hashCounter(counter))) {
+	for _, s := range f.set.Of(copies.Hash(f.keyer.hash(counter))) {
 		names = append(names, s.Name())
 	}
 	return names
@@ -217,7 +236,7 @@ func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint6
 	if f.replicas > 1 {
 		return f.start(ctx, false, counter, by, adds, expires, reads, values)()
 	}
-	e, err := f.begin(ctx, counter)
+	e, err := f.begin(ctx, counter, errand{Exchange, len(adds), len(reads)})
 	if err != nil {
 		return 0, err
 	}
@@ -232,7 +251,7 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 	if f.replicas > 1 {
 		return f.start(ctx, true, counter, by, adds, expires, reads, values)
 	}
-	e, err := f.begin(ctx, counter)
+	e, err := f.begin(ctx, counter, errand{Exchange, len(adds), len(reads)})
 	e.takeAllTime(ctx)
 	switch {
 	case err != nil || len(adds) == 0 && len(reads) == 0:
@@ -243,6 +262,7 @@ func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint
 		go func() {
 			defer close(ended)
 			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
+			e.over = instant(time.Now())
 		}()
 		return func() (int, error) { <-ended; return copies.Alone(landed, e.generation), e.ended(err) }
 	}
@@ -266,19 +286,19 @@ func (f *Fleet) start(ctx context.Context, allTime bool, counter string, by int6
 	if allTime {
 		e.takeAllTime(ctx)
 	}
-	return f.set.Start(ctx, epoch.Add(time.Duration(e.now)), epoch.Add(time.Duration(e.deadline)), counterOf(counter), by, adds, expires, reads, values)
+	return f.set.Start(ctx, epoch.Add(time.Duration(e.now)), epoch.Add(time.Duration(e.deadline)), f.keyer.counterOf(counter), by, adds, expires, reads, values)
 }
 
 // TakeBack subtracts from the buckets of the adds of a trip that landed, where they are
 // there.
 func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	if f.replicas > 1 {
-		return f.set.TakeBack(ctx, counterOf(counter), by, adds, landed)
+		return f.set.TakeBack(ctx, f.keyer.counterOf(counter), by, adds, landed)
 	}
 	if landed == 0 {
 		return nil
 	}
-	hash := hashCounter(counter)
+	hash := f.keyer.hash(counter)
 	// Not where the counter is by now: where it was added to.
 	on, n := f.set.AloneOn(copies.Hash(hash), landed)
 	if on == nil {
@@ -292,7 +312,7 @@ func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []u
 func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by int64, buckets []uint64) error {
 	buckets = slices.Clone(buckets)
 	slices.Reverse(buckets)
-	e, err := f.beginOn(ctx, s, hash)
+	e, err := f.beginOn(ctx, s, hash, errand{kind: TakeBack, adds: len(buckets)})
 	if err != nil {
 		return err
 	}
@@ -307,11 +327,11 @@ func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by in
 // Delete removes buckets of one counter, in their order, from each server that has a
 // copy. That one of these did not acknowledge it is an error.
 func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	return f.set.Delete(ctx, counterOf(counter), buckets)
+	return f.set.Delete(ctx, f.keyer.counterOf(counter), buckets)
 }
 
 func (f *Fleet) delete(ctx context.Context, s *server, hash counterHash, buckets []uint64) error {
-	e, err := f.beginOn(ctx, s, hash)
+	e, err := f.beginOn(ctx, s, hash, errand{kind: Delete, adds: len(buckets)})
 	if err != nil {
 		return err
 	}
@@ -330,42 +350,55 @@ func (f *Fleet) Replicas() int { return f.replicas }
 // the Copier of package hierarchy.
 func (f *Fleet) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
 	if f.replicas > 1 {
-		f.set.Owe(counterOf(counter), by, adds, expires, landed)
+		f.set.Owe(f.keyer.counterOf(counter), by, adds, expires, landed)
 	}
 }
 
 // exchange is one call to a server: the counter, how the server is spoken to, and until
 // when.
 type exchange struct {
+	errand
+	ctx        context.Context // of the call, for who is told
 	hash       counterHash
 	server     *server
 	generation int // of the list of servers
 	meta       bool
 	auto       bool
 	now        int64 // the instant of its beginning
+	over       int64 // when it had ended; 0: that is found out when it is told
 	deadline   int64 // as an instant
 	timeout    time.Duration
 	clock      time.Time // the fleet's clock at the beginning
 }
 
 // begin finds the first server of the counter and sets the deadline.
-func (f *Fleet) begin(ctx context.Context, counter string) (exchange, error) {
-	hash := hashCounter(counter)
+func (f *Fleet) begin(ctx context.Context, counter string, do errand) (exchange, error) {
+	hash := f.keyer.hash(counter)
 	first, generation := f.set.First(copies.Hash(hash))
-	e, err := f.beginOn(ctx, first.(*server), hash)
+	e, err := f.beginOn(ctx, first.(*server), hash, do)
 	e.generation = generation
 	return e, err
 }
 
-// beginOn begins an exchange with the server.
-func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash) (exchange, error) {
+// beginOn begins an exchange with the server. One that fails here has ended.
+func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash, do errand) (exchange, error) {
 	start := time.Now()
-	e := exchange{hash: hash, server: s, auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
-	if err := f.limit(ctx, &e); err != nil {
-		return e, s.wrap(err)
+	e := exchange{errand: do, ctx: ctx, hash: hash, server: s, auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
+	err := f.enter(ctx, &e)
+	if err != nil {
+		e.tell(err)
+	}
+	return e, err
+}
+
+// enter finds out whether the exchange can be made, and how.
+func (f *Fleet) enter(ctx context.Context, e *exchange) error {
+	s := e.server
+	if err := f.limit(ctx, e); err != nil {
+		return s.wrap(err)
 	}
 	if err := s.admit(); err != nil {
-		return e, err
+		return err
 	}
 	if f.clock != nil {
 		e.clock = f.clock()
@@ -375,9 +408,9 @@ func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash) (excha
 	case !s.classic(e.now):
 		e.meta = true
 	case f.protocol == Meta:
-		return e, s.wrap(errClassic)
+		return s.wrap(errClassic)
 	}
-	return e, nil
+	return nil
 }
 
 // limit sets the deadline: the fleet's timeout, or the context's if that is sooner.
@@ -480,7 +513,7 @@ func (s *server) wrap(err error) error {
 // and Raise each can be compared with the others: see the Mender of package hierarchy.
 func (f *Fleet) Copies(counter string) []string {
 	var names []string
-	for _, s := range f.set.Of(copies.Hash(hashCounter(counter))) {
+	for _, s := range f.set.Of(copies.Hash(f.keyer.hash(counter))) {
 		if s.Up() {
 			names = append(names, s.Name())
 		}

@@ -11,16 +11,17 @@ import (
 type Change int
 
 const (
-	Down     Change = iota + 1 // it does not answer: calls fail at once, and it is probed
-	Back                       // it answers again
-	Emptied                    // it has forgotten what it held before Since: it came back empty, was flushed, or is new
-	Mended                     // what it had forgotten was copied to it from other servers, as far as this process knows it
-	Evicting                   // it is full, and has dropped what had not expired: counts on it may be too low
+	Down        Change = iota + 1 // it does not answer: calls fail at once, and it is probed
+	Back                          // it answers again
+	Emptied                       // it has forgotten what it held before Since: it came back empty, was flushed, or is new
+	Mended                        // what it had forgotten was copied to it from other servers, as far as this process knows it
+	Evicting                      // it is full, and has dropped what had not expired: counts on it may be too low
+	OtherSecret                   // a process that uses it has another KeySecret than this one, which may have none: the two count apart
 )
 
-var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Mended: "mended", Evicting: "evicting"}
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Mended: "mended", Evicting: "evicting", OtherSecret: "other_secret"}
 
-// String returns down, back, emptied, mended or evicting.
+// String returns down, back, emptied, mended, evicting or other_secret.
 func (c Change) String() string {
 	if c >= Down && int(c) < len(changeNames) {
 		return changeNames[c]
@@ -63,7 +64,7 @@ func (f *Fleet) Since(counter string) int64 {
 	if f.memories.since.Load() == 0 && f.set.Changed() == 0 {
 		return 0
 	}
-	return f.set.Since(copies.Hash(hashCounter(counter)), func(s copies.Server) int64 { return s.(*server).since() })
+	return f.set.Since(copies.Hash(f.keyer.hash(counter)), func(s copies.Server) int64 { return s.(*server).since() })
 }
 
 // Mended notes that the copies of all counters that this process knows were compared, and

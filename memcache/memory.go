@@ -92,6 +92,7 @@ type memory struct {
 	counted  bool   // its evictions were
 	stats    ServerStats
 	noStats  time.Time // until when it is not asked for them
+	other    string    // another secret's mark that was read last; empty: none was
 }
 
 // ServerStats is what a server says of itself, as far as it does.
@@ -281,7 +282,8 @@ func (s *server) inspect(ctx context.Context) {
 	}
 }
 
-// look reads the marker and the statistics on a connection of its own.
+// look reads the marker, the mark of secrets and the statistics on a connection of its
+// own.
 func (s *server) look(ctx context.Context, deadline time.Time) error {
 	conn, err := s.dial(ctx, deadline)
 	if err != nil {
@@ -296,7 +298,9 @@ func (s *server) look(ctx context.Context, deadline time.Time) error {
 	if err := s.recollect(conn); err != nil {
 		return err
 	}
-	s.lookAtStats(conn)
+	if s.compareSecrets(conn) == nil { // else the connection is of no more use
+		s.lookAtStats(conn)
+	}
 	return nil
 }
 
@@ -326,9 +330,9 @@ func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader) (marker, err
 		if _, err := io.WriteString(conn, "get "+markerKey+"\r\n"); err != nil {
 			return marker{}, err
 		}
-		m, found, err := readMarker(answers)
+		text, found, err := readItem(answers, markerKey)
 		if found || err != nil {
-			return m, err
+			return parseMarker(text), err
 		}
 		own := marker{s.clock().Unix(), rand.Uint64N(1 << randomBits)}
 		if _, err := fmt.Fprintf(conn, "add %s 0 0 %d\r\n%s\r\n", markerKey, len(own.String()), own); err != nil {
@@ -349,48 +353,48 @@ func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader) (marker, err
 	return marker{}, nil
 }
 
-// readMarker reads the answer to a get of it. A server that refuses, and something
-// else in its place, are found too: the zero marker.
-func readMarker(answers *bufio.Reader) (m marker, found bool, err error) {
+// readItem reads the answer to a get of one of counterd's own items. A server that
+// refuses, and something else in its place, are found too: an empty text, and any.
+func readItem(answers *bufio.Reader, key string) (text string, found bool, err error) {
 	line, err := answers.ReadSlice('\n')
 	switch {
 	case err != nil:
-		return marker{}, false, err
+		return "", false, err
 	case string(line) == "END\r\n":
-		return marker{}, false, nil
+		return "", false, nil
 	case strings.HasPrefix(string(line), unauthenticated):
-		return marker{}, false, errNoCredentials
+		return "", false, errNoCredentials
 	case isError(line):
-		return marker{}, true, nil
+		return "", true, nil
 	}
 	fields := strings.Fields(string(line))
-	if len(fields) < 4 || fields[0] != "VALUE" || fields[1] != markerKey {
-		return marker{}, false, nonsense(line)
+	if len(fields) < 4 || fields[0] != "VALUE" || fields[1] != key {
+		return "", false, nonsense(line)
 	}
 	size, err := strconv.Atoi(fields[3])
 	if err != nil || size < 0 {
-		return marker{}, false, nonsense(line)
+		return "", false, nonsense(line)
 	}
 	if size > maxLine/2 {
 		_, err = answers.Discard(size)
 	} else {
 		data := make([]byte, size)
 		_, err = io.ReadFull(answers, data)
-		m = parseMarker(string(data))
+		text = string(data)
 	}
 	if err != nil {
-		return marker{}, false, err
+		return "", false, err
 	}
 	for _, want := range []string{"\r\n", "END\r\n"} {
 		line, err := answers.ReadSlice('\n')
 		if err != nil {
-			return marker{}, false, err
+			return "", false, err
 		}
 		if string(line) != want {
-			return marker{}, false, nonsense(line)
+			return "", false, nonsense(line)
 		}
 	}
-	return m, true, nil
+	return text, true, nil
 }
 
 // isError reports whether the line is an error in good form.

@@ -1,5 +1,7 @@
 package memcache
 
+import "time"
+
 // The meta path: the commands of a call go out in one write, on a connection that it
 // shares with others.
 
@@ -35,7 +37,10 @@ func (e *exchange) metaOutcome(c *call, by int64, adds []uint64, values []int64)
 	if astray := c.astray(adds); len(astray) > 0 {
 		// An add failed and later ones did not. Best effort: what stays counts high,
 		// never low.
-		_ = e.metaTakeBack(by, astray)
+		undo, began := *e, instant(time.Now())
+		undone := undo.metaTakeBack(by, astray)
+		undo.errand, undo.now = errand{kind: TakeBack, adds: len(astray)}, began
+		undo.tell(undone)
 	}
 	return landed, err
 }
@@ -71,6 +76,7 @@ func (e *exchange) finish(c *call) error {
 // send hands the call to one of the server's connections.
 func (e *exchange) send(c *call) {
 	c.deadline = e.deadline
+	c.timed = e.server.fleet.config.Tripped != nil
 	if e.deadline <= e.now {
 		c.settle(ended, errNotSent)
 		return
@@ -88,6 +94,7 @@ func (e *exchange) await(c *call) (landed int, err error) {
 
 // outcome is what await returns, of a call that has ended.
 func (e *exchange) outcome(c *call) (landed int, err error) {
+	e.over = c.at
 	if c.state.Load() == late {
 		return int(c.partly.Load()), e.server.wrap(c.verdict)
 	}

@@ -93,6 +93,12 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 	t.Run("two copies, started", func(t *testing.T) {
 		test(t, startedStore{openCopies(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
 	})
+	t.Run("key secret", func(t *testing.T) {
+		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 3), KeySecret: aSecret}))
+	})
+	t.Run("key secret, two copies, classic", func(t *testing.T) {
+		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 2), KeySecret: aSecret, Replicas: 2, Protocol: memcache.Classic}))
+	})
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 		for name, demands := range securities(t) {
 			if name == "plain" {

@@ -47,6 +47,7 @@ var (
 // Error is an answer that is not a success.
 type Error struct {
 	wire.Problem
+	RequestID string // the server's log has it; empty: it said none
 }
 
 func (e *Error) Error() string {
@@ -85,7 +86,8 @@ type Config struct {
 	// system's authorities, and none.
 	TLS *tls.Config
 	// Transport makes the exchanges; nil: one of the client's own, which Conns and TLS
-	// apply to.
+	// apply to. The client sends no traceparent and no X-Request-Id: one that takes them
+	// from the context carries them on.
 	Transport http.RoundTripper
 }
 
@@ -345,7 +347,8 @@ func (a answer) decode(out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(a.data, out); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnexpected, err)
+		// What json says repeats what it cannot read.
+		return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, len(a.data))
 	}
 	return nil
 }
@@ -373,6 +376,7 @@ func (a answer) problem() error {
 		}
 	}
 	e.Status = a.StatusCode
+	e.RequestID = a.Header.Get("X-Request-Id")
 	if e.Title == "" {
 		e.Title = http.StatusText(a.StatusCode)
 	}

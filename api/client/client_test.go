@@ -347,3 +347,19 @@ func ExampleClient_Count() {
 	fmt.Println(count.Feature, count.Count, strings.TrimSuffix(count.Window, "h"), "hours")
 	// Output: ip:192.168.0.1 1 24 hours
 }
+
+// An error says by what name the server's log knows the request.
+func TestErrorsNameTheRequest(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Request-Id", "theirs")
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer server.Close()
+	c, err := client.New(client.Config{URL: server.URL})
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Events(t.Context())
+	fault, ok := errors.AsType[*client.Error](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, "theirs", fault.RequestID)
+}

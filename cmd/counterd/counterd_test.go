@@ -81,7 +81,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-var servingAt = regexp.MustCompile(`msg=serving address=(\S+)`)
+var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","address":")([^\s"]+)`)
 
 // startProcess runs counterd until the test ends, on a free port.
 func startProcess(t *testing.T, args ...string) *process {
@@ -272,6 +272,7 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		{"-memcached", "a:1", "-memcached-ca", "/x"}, {"-memcached", "a:1", "-memcached-cert", "/x", "-memcached-key", "/x"},
 		{"-memcached", "a:1", "-memcached-server-name", "x"}, {"-memcached", "a:1", "-memcached-tls", "-memcached-key", "/x"},
 		{"-memcached", "a:1", "-memcached-tls", "-memcached-cert", "/x"},
+		{"-otlp-endpoint", "127.0.0.1:4318"}, {"-otlp-endpoint", "grpc://127.0.0.1:4317"}, {"-access-log=perhaps"},
 		{"-max-pending", "0"}, {"-max-pending", "-1"}, {"-max-pending", "many"}, {"-max-connections", "0"}, {"-max-connections", "-1"},
 		{"-tls-cert", "c"}, {"-tls-key", "k"}, {"-tls-client-ca", "a"}, {"-tls-client-ca", "a", "-listen", ":0"}, {"-listen", ":0"}, {"-admin", ":0"},
 		{"-admin", "localhost"}, {"-admin", "127.0.0.1:x"}, {"-drain-delay", "-1s"}, {"-drain-delay", "11m"}, {"-drain-delay", "soon"},
@@ -381,7 +382,7 @@ func TestHelp(t *testing.T) {
 	var stdout bytes.Buffer
 	runFor(t, []string{"-h"}, &stdout, io.Discard)
 	for _, name := range []string{"listen", "rules", "memcached", "memcached-file", "protocol", "replicas", "timeout", "grace", "log",
-		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "max-pending", "max-connections",
+		"memcached-tls", "memcached-ca", "memcached-cert", "memcached-key", "memcached-server-name", "memcached-auth", "key-secret", "otlp-endpoint", "access-log", "max-pending", "max-connections",
 		"tokens", "tls-cert", "tls-key", "tls-client-ca", "admin", "drain-delay"} {
 		assert.Contains(t, stdout.String(), "-"+name)
 		assert.Contains(t, stdout.String(), envName(name))

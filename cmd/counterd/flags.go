@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -38,6 +39,7 @@ type settings struct {
 	memcached fleetServers
 	security  security
 	access    access
+	keySecret keySecret
 	protocol  memcache.Protocol
 	replicas  int
 	timeout   time.Duration
@@ -45,6 +47,7 @@ type settings struct {
 	pending   int
 	conns     int
 	log       string
+	tracing   tracing
 }
 
 // checkListen finds what is not written as an address to serve on.
@@ -71,8 +74,9 @@ Usage:
   counterd [flags]                                       serve
   counterd validate FILE                                 check a rules file, and say what each event costs
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
+  counterd probe [URL]                                   ask a counterd how it is, for health checks
   counterd -version                                      print the version
-  counterd help [keys|validate]                          print this, or the help of a command
+  counterd help [keys|validate|probe]                    print this, or the help of a command
 
 Flags, each with its environment variable:
 `
@@ -86,6 +90,7 @@ Examples:
   counterd -memcached aws:my.cfg.use1.cache.amazonaws.com:11211
   counterd -memcached-file /etc/counterd/servers
   counterd -memcached cache.example:11211 -memcached-tls -memcached-ca ca.pem -memcached-auth /run/secrets/memcached
+  counterd -memcached cache.example:11211 -key-secret /run/secrets/keys
 `
 
 // parseServe reads the flags of the server and checks them.
@@ -97,12 +102,14 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	s.memcached.register(flags, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint tells; none: the embedded store")
 	s.security.addFlags(flags)
 	s.access.addFlags(flags)
+	s.keySecret.addFlag(flags)
 	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
 	flags.IntVar(&s.pending, "max-pending", hierarchy.DefaultMaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
 	flags.IntVar(&s.conns, "max-connections", api.DefaultMaxConnections, "`number` of clients' connections; for one more an idle one is closed, or it is a 503")
+	s.tracing.addFlags(flags)
 	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
 	if err := parse(flags, args); err != nil {
 		return s, err
@@ -132,10 +139,13 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	case s.log != "text" && s.log != "json":
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
 	}
+	if err := s.tracing.check(); err != nil {
+		return s, err
+	}
 	if err := s.access.check(s.listen); err != nil {
 		return s, err
 	}
-	return s, s.security.check(s.memcached)
+	return s, cmp.Or(s.keySecret.check(s.memcached), s.security.check(s.memcached))
 }
 
 // flagSet is a set of flags with its help. What is wrong with arguments is said

@@ -32,6 +32,8 @@ func changesTo(log *slog.Logger, replicas int) func(memcache.Change, memcache.Se
 			case memcache.Evicting:
 				log.Warn("a memcached server is full: it drops counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
+			case memcache.OtherSecret:
+				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart")
 			}
 		})
 	}

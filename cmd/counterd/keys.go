@@ -26,6 +26,7 @@ const keysExamples = `
 Examples:
   counterd keys -event url_shorten -feature ip:192.168.0.1
   counterd keys -rules rules.yaml -memcached 10.0.0.1:11211,10.0.0.2:11211 -event url_shorten -feature ip:192.168.0.1 -feature user:42
+  counterd keys -key-secret /run/secrets/keys -event url_shorten -feature ip:192.168.0.1
 `
 
 // featureList is a flag that may be given more than once.
@@ -43,11 +44,13 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var name, rulesFile string
 	var list featureList
 	var servers fleetServers
+	var secret keySecret
 	flags := newFlags("counterd keys", stdout, keysUsage, keysExamples)
 	flags.StringVar(&name, "event", "", "`name` of the event")
 	flags.Var(&list, "feature", "`kind:value`; several name the combined counter")
 	flags.StringVar(&rulesFile, "rules", "", "rules `file`; none: one example event, url_shorten")
 	servers.register(flags, "`servers` as counterd has them, to say which holds the counter")
+	secret.addFlag(flags)
 	replicas := flags.Int("replicas", 1, "`copies` as counterd has them, to say which servers those are on")
 	if err := parse(flags, args); err != nil {
 		return err
@@ -77,16 +80,20 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return usageError("-feature: " + oneLine(err))
 	}
-	server, err := serversOf(ctx, servers, *replicas, counter)
+	config := memcache.Config{Replicas: *replicas}
+	if config.KeySecret, err = secret.read(); err != nil {
+		return err
+	}
+	server, err := serversOf(ctx, servers, config, counter)
 	if err != nil {
 		return err
 	}
-	return printKeys(stdout, counter, server, time.Now())
+	return printKeys(stdout, counter, config.KeySecret, server, time.Now())
 }
 
 // serversOf returns the names of the servers that hold the counter, the first of its order
 // first, where there is a fleet.
-func serversOf(ctx context.Context, servers fleetServers, replicas int, counter events.Counter) (string, error) {
+func serversOf(ctx context.Context, servers fleetServers, config memcache.Config, counter events.Counter) (string, error) {
 	if servers.none() {
 		return "-", nil
 	}
@@ -94,20 +101,24 @@ func serversOf(ctx context.Context, servers fleetServers, replicas int, counter 
 	if err != nil {
 		return "", err
 	}
-	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: found, Replicas: replicas})
+	config.Servers = found
+	fleet, err := memcache.NewFleet(ctx, config)
 	if err != nil {
 		return "", err
 	}
 	return strings.Join(fleet.Servers(counter.ID()), ","), fleet.Close()
 }
 
-func printKeys(to io.Writer, counter events.Counter, server string, now time.Time) error {
+func printKeys(to io.Writer, counter events.Counter, secret []byte, server string, now time.Time) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEVEL\tFROM\tKEY\tSERVER")
 	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
-		key := memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0]
+		keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{bucket.ID()})
+		if err != nil {
+			return err
+		}
 		from := time.Unix(bucket.First(), 0).UTC().Format(time.RFC3339)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, key, server)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, keys[0], server)
 	}
 	return table.Flush()
 }

@@ -47,6 +47,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			command, rest = keys, args[1:]
 		case "validate":
 			command, rest = validate, args[1:]
+		case "probe":
+			command, rest = probe, args[1:]
 		// Not a flag among the others: those come from the environment too, where
 		// COUNTERD_VERSION is somebody else's word.
 		case "-version", "--version", "version":

@@ -50,12 +50,12 @@ func newFlooded(t *testing.T, rules string, s settings) flooded {
 	s.timeout, s.grace = 10*time.Second, 20*time.Second // the machine may be busy
 	opened := store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes}), close: func() error { return nil }}
 	if !s.memcached.none() {
-		opened, err = openStore(t.Context(), s, nil, log)
+		opened, err = openStore(t.Context(), s, nil, nil, log)
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() { require.NoError(t, opened.close()) })
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, opened, cache, nil, log)
+	limiter, err := newLimiter(s, opened, cache, nil, nil, log)
 	require.NoError(t, err)
 	return flooded{
 		handler: api.NewHandler(api.Config{

@@ -8,7 +8,9 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/memcache"
 )
 
 // serve runs the server until the context ends.
@@ -23,7 +25,12 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	defer rules.Close()
-	store, err := openStore(ctx, s, rules.remembered, log)
+	if s.tracing.spans, err = openSpans(ctx, s.tracing, log); err != nil {
+		return err
+	}
+	defer s.tracing.spans.close()
+	metrics := metrics.New()
+	store, err := openStore(ctx, s, rules.remembered, both(metrics.Tripped, s.tracing.spans.tripped()), log)
 	if err != nil {
 		return err
 	}
@@ -35,7 +42,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer mender.Close()
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, store, cache, mender, log)
+	limiter, err := newLimiter(s, store, cache, mender, metrics.Decided, log)
 	if err != nil {
 		return err
 	}
@@ -51,14 +58,20 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		return err
 	}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache, Mender: mender})
+	watch(metrics, rules, store, mender, limiter, counters, cache, places.clients.listener)
+	watchDoor(metrics, door)
 	places.handle(door.guard(api.Config{
 		Rules:       rules.Rules,
 		Counters:    counters,
 		Limiter:     limiter,
 		Servers:     store.servers(),
-		Metrics:     newMetrics(rules, store, mender, limiter, counters, places.clients.listener),
+		Metrics:     metrics.Handler(),
+		Served:      metrics.Served,
 		MaxRequests: most,
 		Log:         log,
+
+		AccessLog: s.tracing.accessLog,
+		Tracer:    s.tracing.spans.tracer(),
 	}))
 	if places.admin != nil {
 		log.Info("serving operators", "address", places.admin.listener.Addr().String())
@@ -89,10 +102,27 @@ const (
 	filesPerServer = 68                    // connections to a Memcached server
 )
 
+// decided is told of decisions, and tripped of trips.
+type (
+	decided = func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call)
+	tripped = func(context.Context, memcache.Trip)
+)
+
+// both returns what tells the one of each trip and then the other, where there is another.
+func both(one, other tripped) tripped {
+	if other == nil {
+		return one
+	}
+	return func(ctx context.Context, trip memcache.Trip) {
+		one(ctx, trip)
+		other(ctx, trip)
+	}
+}
+
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
 // once a second for each cause.
-func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Mender, log *slog.Logger) (*hierarchy.Limiter, error) {
+func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Mender, decided decided, log *slog.Logger) (*hierarchy.Limiter, error) {
 	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store:   store.Store,
@@ -101,8 +131,10 @@ func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *h
 		Timeout: s.timeout,
 		Cache:   cache,
 		Mender:  mender,
+		Decided: decided,
 
 		MaxPending: s.pending,
+		Together:   s.tracing.spans.together(),
 		Report: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)

@@ -138,7 +138,7 @@ func TestTheTimeoutIsPassedOn(t *testing.T) {
 // An embedded store that forgets for want of memory says so, and how much.
 func TestEvictionsAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	store, err := openStore(t.Context(), settings{}, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	store, err := openStore(t.Context(), settings{}, nil, nil, slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	fill := func(n int) {
 		name := strings.Repeat("x", 1<<20) // few of these take much memory

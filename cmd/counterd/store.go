@@ -22,7 +22,7 @@ type store struct {
 
 // openStore returns the store that the settings name. How long counters are remembered is
 // how long it matters that a server has forgotten some.
-func openStore(ctx context.Context, s settings, remembered func() time.Duration, log *slog.Logger) (store, error) {
+func openStore(ctx context.Context, s settings, remembered func() time.Duration, tripped tripped, log *slog.Logger) (store, error) {
 	if s.memcached.none() {
 		log.Info("embedded store: counts are seen by this process alone and are lost when it stops; -memcached shares and keeps them",
 			"max_bytes", memcache.DefaultMaxBytes)
@@ -34,7 +34,7 @@ func openStore(ctx context.Context, s settings, remembered func() time.Duration,
 	if err != nil {
 		return store{}, err
 	}
-	fleet, err := openFleet(ctx, s, servers, remembered, log)
+	fleet, err := openFleet(ctx, s, servers, remembered, tripped, log)
 	if err != nil {
 		return store{}, err
 	}
@@ -91,7 +91,7 @@ func warnOfFew(servers []string, replicas int, log *slog.Logger) {
 }
 
 // openFleet returns the fleet of the servers that were found.
-func openFleet(ctx context.Context, s settings, servers []string, remembered func() time.Duration, log *slog.Logger) (*memcache.Fleet, error) {
+func openFleet(ctx context.Context, s settings, servers []string, remembered func() time.Duration, tripped tripped, log *slog.Logger) (*memcache.Fleet, error) {
 	config := memcache.Config{
 		Servers: servers, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
 		Learned: func(server string, speaks memcache.Protocol) {
@@ -99,9 +99,15 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 		},
 		Changed:    changesTo(log, s.replicas),
 		Remembered: remembered,
+		Tripped:    tripped,
 	}
 	s.security.apply(&config)
 	s.security.warn(servers, log)
+	s.keySecret.warn(log)
+	var err error
+	if config.KeySecret, err = s.keySecret.read(); err != nil {
+		return nil, err
+	}
 	fleet, err := memcache.NewFleet(ctx, config)
 	if err != nil {
 		return nil, err
@@ -111,7 +117,7 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 			log.Warn("a memcached server cannot be reached", "server", server, "error", err)
 		}
 	}
-	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "tls", s.security.tls, "timeout", s.timeout)
+	log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.replicas, "protocol", s.protocol.String(), "tls", s.security.tls, "key_secret", s.keySecret.file != "", "timeout", s.timeout)
 	return fleet, nil
 }
 

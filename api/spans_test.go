@@ -1,0 +1,166 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+)
+
+func limiterOn(tb testing.TB, store hierarchy.Store) *hierarchy.Limiter {
+	tb.Helper()
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	require.NoError(tb, err)
+	return limiter
+}
+
+// recorded is a handler whose spans can be read.
+type recorded struct {
+	http.Handler
+	tracer trace.Tracer
+	spans  *tracetest.SpanRecorder
+}
+
+func newRecorded(tb testing.TB, store hierarchy.Store, options ...sdktrace.TracerProviderOption) recorded {
+	tb.Helper()
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...).Tracer("test")
+	rules, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 2/m}, {per: ip, name: maybe, rate: 1/m, shadow: true}, {per: user, rate: 1/m, deny: [nobody]}]}}"))
+	require.NoError(tb, err)
+	return recorded{api.NewHandler(api.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}), Limiter: limiterOn(tb, store),
+		Tracer: tracer, Log: slog.New(slog.DiscardHandler),
+	}), tracer, spans}
+}
+
+// decide returns what the span of the last decision says.
+func (r recorded) decide(t *testing.T) (said map[string]any, span sdktrace.ReadOnlySpan) {
+	t.Helper()
+	for _, ended := range r.spans.Ended() {
+		if ended.Name() == "decide" {
+			span = ended
+		}
+	}
+	require.NotNil(t, span)
+	said = map[string]any{}
+	for _, a := range span.Attributes() {
+		said[strings.TrimPrefix(string(a.Key), "counterd.")] = a.Value.AsInterface()
+	}
+	r.spans.Reset()
+	return said, span
+}
+
+func TestWhatSpansSayOfDecisions(t *testing.T) {
+	h := newRecorded(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}))
+	const hit = `{"features": {"ip": "203.0.113.9"}}`
+	request(t, h, "POST", "/v1/events/e/hit", hit)
+	said, _ := h.decide(t)
+	assert.Equal(t, map[string]any{"event": "e", "call": "hit", "cost": int64(1), "verdict": "allowed", "retry_after": int64(0), "limits.allowed": []string{"ip-2-per-1m", "maybe"}}, said)
+	request(t, h, "POST", "/v1/events/e/hit", hit)
+	said, _ = h.decide(t)
+	assert.Equal(t, []string{"maybe"}, said["limits.shadow_denied"])
+	assert.Equal(t, "allowed", said["verdict"])
+	request(t, h, "GET", "/v1/events/e/check?feature=ip:203.0.113.9&cost=3", "")
+	said, span := h.decide(t)
+	assert.Equal(t, "check", said["call"])
+	assert.Equal(t, "denied", said["verdict"])
+	assert.Equal(t, []string{"ip-2-per-1m"}, said["limits.denied"])
+	assert.NotContains(t, said, "retry_after", "it can never be")
+	assert.Equal(t, codes.Unset, span.Status().Code)
+	request(t, h, "POST", "/v1/batch", `{"hits": [{"event": "e", "features": {"ip": "203.0.113.8"}}, {"event": "e", "features": {"ip": "203.0.113.9"}}, {"event": "e", "features": {"ip": "x"}}, {"event": "none", "features": {}}]}`)
+	said, _ = h.decide(t)
+	assert.Equal(t, map[string]any{"hits": int64(3), "hits.allowed": int64(1), "hits.denied": int64(1), "hits.faulty": int64(1)}, said)
+	request(t, h, "POST", "/v1/events/e/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 0}`)
+	said, span = h.decide(t)
+	assert.NotContains(t, said, "verdict")
+	assert.Equal(t, codes.Error, span.Status().Code)
+	assert.Empty(t, span.Status().Description)
+	assert.Empty(t, span.Events())
+
+	// An answer that could not be given is an error of the request.
+	down := newRecorded(t, failingStore{})
+	request(t, down, "POST", "/v1/events/e/increment", hit)
+	require.Len(t, down.spans.Ended(), 1)
+	assert.Equal(t, codes.Error, down.spans.Ended()[0].Status().Code)
+	assert.Contains(t, down.spans.Ended()[0].Attributes(), attribute.Int("http.response.status_code", 503))
+}
+
+// The caller's word on sampling counts, also where it says no.
+func TestTheCallerSaysWhatIsSampled(t *testing.T) {
+	for flags, want := range map[string]int{"00": 0, "01": 2} {
+		h := newRecorded(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}))
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/events/e/hit", strings.NewReader(`{"features": {"ip": "203.0.113.9"}}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"+flags)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code)
+		assert.Len(t, h.spans.Ended(), want)
+	}
+	h := newRecorded(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), sdktrace.WithSampler(sdktrace.NeverSample()))
+	request(t, h, "GET", "/v1/events", "")
+	assert.Empty(t, h.spans.Ended())
+}
+
+// In a program the span of its request is the parent of the decision.
+func TestSpansOfAMiddleware(t *testing.T) {
+	h := newRecorded(t, failingStore{})
+	rules := events.Example()
+	m, err := api.NewMiddleware(api.MiddlewareConfig{
+		Limiter: limiterOn(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})), Rules: func() *events.Rules { return rules },
+		Event: "url_shorten", From: map[string]api.Extractor{"ip": api.FromPeer}, Tracer: h.tracer,
+	})
+	require.NoError(t, err)
+	ctx, parent := h.tracer.Start(t.Context(), "the program's")
+	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	w := httptest.NewRecorder()
+	m(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+	require.Equal(t, http.StatusOK, w.Code)
+	said, span := h.decide(t)
+	assert.Equal(t, "allowed", said["verdict"])
+	assert.Equal(t, parent.SpanContext().SpanID(), span.Parent().SpanID())
+}
+
+// BenchmarkTracing is what a hit costs whose caller has it not sampled, and one that is,
+// beside one where nobody traces. Spans go nowhere from here.
+func BenchmarkTracing(b *testing.B) {
+	rules, err := events.ParseRules([]byte(benchRules))
+	require.NoError(b, err)
+	hits := func(tracer trace.Tracer, accessLog bool, flags string) func() {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
+		e := newExchange(api.NewHandler(api.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}), Limiter: limiterOn(b, store),
+			Tracer: tracer, AccessLog: accessLog, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		}), "POST", "/v1/events/far/hit", who)
+		if flags != "" {
+			e.request.Header.Set("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"+flags)
+		}
+		return e.do
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
+	defer func() { require.NoError(b, provider.Shutdown(context.Background())) }()
+	tracer := provider.Tracer("test")
+	for name, do := range map[string]func(){
+		"not sampled": hits(tracer, false, "00"), "sampled": hits(tracer, false, "01"), "access log": hits(nil, true, ""),
+	} {
+		b.Run(name, func(b *testing.B) { inTurns(b, do, map[string]func(){"plain": hits(nil, false, "")}) })
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/counterd/counterd/memcache"
+)
+
+// keySecret names the file of the secret that the keys of counters depend on; empty:
+// they depend on none.
+type keySecret struct{ file string }
+
+// maxKeySecret bounds what is read of the file.
+const maxKeySecret = 64 << 10
+
+func (k *keySecret) addFlag(flags flagSet) {
+	flags.StringVar(&k.file, "key-secret", "", "`file` whose first line, 16 characters or more, is the secret of all keys in the servers: without it nobody finds out there who was counted; "+
+		"the same for all processes; read at the start only, and another one begins all counters anew")
+}
+
+// check finds a secret for nothing.
+func (k *keySecret) check(servers fleetServers) error {
+	if k.file != "" && servers.none() {
+		return usageError("-key-secret: no server is named: keys are those of Memcached")
+	}
+	return nil
+}
+
+// read returns the secret, nil where there is none. Its errors do not repeat what the flag
+// says either: it may be the secret itself that somebody put there.
+func (k *keySecret) read() ([]byte, error) {
+	if k.file == "" {
+		return nil, nil
+	}
+	file, err := os.Open(k.file)
+	if err != nil {
+		if cause, ok := errors.AsType[*fs.PathError](err); ok {
+			err = cause.Err
+		}
+		return nil, fmt.Errorf("-key-secret: the file that it names cannot be opened: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxKeySecret))
+	if err != nil {
+		return nil, fmt.Errorf("-key-secret: %w", err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if len(line) < memcache.MinKeySecret {
+		return nil, fmt.Errorf("-key-secret: the first line of %s has %d characters, at least %d are wanted", k.file, len(line), memcache.MinKeySecret)
+	}
+	return line, nil
+}
+
+// warn says that others can read the secret.
+func (k *keySecret) warn(log *slog.Logger) { warnReadable(log, k.file) }

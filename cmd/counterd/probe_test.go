@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// probed returns the exit status of a probe and what it wrote.
+func probed(t *testing.T, args ...string) (int, string, string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), append([]string{"probe"}, args...), &stdout, &stderr)
+	return status, stdout.String(), stderr.String()
+}
+
+// Without its store a process is alive, and not ready.
+func TestProbeTellsAliveFromReady(t *testing.T) {
+	server := memcachedtest.Start(t)
+	process := startProcess(t, "-memcached", server.Addr)
+	for _, path := range []string{"", "/", "/healthz", "/readyz"} {
+		status, stdout, stderr := probed(t, process.url+path)
+		assert.Equal(t, exitOK, status, "%s: %s", path, stderr)
+		assert.Empty(t, stdout+stderr, "a good answer needs no words")
+	}
+	server.Stop()
+	hit := func() { status(t, process.url+"/v1/events/url_shorten/count?feature=ip:192.0.2.1&window=1m") }
+	ready := exitOK
+	for said := ""; ready == exitOK; { // until the breaker opens
+		hit()
+		ready, _, said = probed(t, process.url+"/readyz")
+		if ready != exitOK {
+			assert.Contains(t, said, "/readyz answers 503 Service Unavailable")
+		}
+	}
+	assert.Equal(t, exitFailed, ready)
+	alive, _, _ := probed(t, process.url)
+	assert.Equal(t, exitOK, alive)
+}
+
+// Only the server that is named counts, and only its 200.
+func TestProbeFollowsNobody(t *testing.T) {
+	ok := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer ok.Close()
+	elsewhere := httptest.NewServer(http.RedirectHandler(ok.URL+"/healthz", http.StatusFound))
+	defer elsewhere.Close()
+	t.Setenv("HTTP_PROXY", ok.URL)
+	exit, _, said := probed(t, elsewhere.URL)
+	assert.Equal(t, exitFailed, exit)
+	assert.Contains(t, said, "answers 302 Found")
+}
+
+func TestProbeOverTLS(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	require.NoError(t, os.WriteFile(ca, block, 0o600))
+	exit, _, said := probed(t, "-ca", ca, server.URL)
+	assert.Equal(t, exitOK, exit, said)
+	exit, _, said = probed(t, server.URL)
+	assert.Equal(t, exitFailed, exit, "an authority that nobody knows")
+	assert.Contains(t, said, "certificate")
+}
+
+// A server that says nothing is not waited for longer than is said.
+func TestProbeWaitsNoLonger(t *testing.T) {
+	asked := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	exit, _, said := probed(t, "-wait", "50ms", server.URL)
+	assert.Equal(t, exitFailed, exit)
+	assert.Contains(t, said, "deadline exceeded")
+	<-asked
+}
+
+func TestProbeUsage(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty.pem")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	for _, test := range []struct {
+		args []string
+		exit int
+		said string
+	}{
+		{[]string{"a", "b"}, exitUsage, "probe takes one URL"},
+		{[]string{"127.0.0.1:8080"}, exitUsage, "not a URL"},
+		{[]string{"ftp://127.0.0.1"}, exitUsage, "not a URL"},
+		{[]string{"-wait", "0s"}, exitUsage, "-wait"},
+		{[]string{"-ca", "/nowhere.pem", "https://127.0.0.1"}, exitFailed, "-ca"},
+		{[]string{"-ca", empty, "https://127.0.0.1"}, exitFailed, "holds no certificate"},
+		{[]string{"http://127.0.0.1:1"}, exitFailed, "refused"},
+	} {
+		exit, _, said := probed(t, test.args...)
+		assert.Equal(t, test.exit, exit, test.args)
+		assert.Contains(t, said, test.said, test.args)
+	}
+	exit, help, _ := probed(t, "-h")
+	assert.Equal(t, exitOK, exit)
+	assert.Contains(t, help, "COUNTERD_WAIT")
+}

@@ -1,0 +1,129 @@
+package lint_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/loader"
+	"github.com/compose-spec/compose-go/v2/types"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// readCompose loads the compose file as docker compose does, against its schema.
+func readCompose(t *testing.T) *types.Project {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(deploy, "compose.yaml"))
+	require.NoError(t, err)
+	loaded, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{
+		WorkingDir:  filepath.Dir(path),
+		ConfigFiles: []types.ConfigFile{{Filename: path}},
+	}, func(o *loader.Options) { o.SetProjectName("counterd", true) })
+	require.NoError(t, err)
+	return loaded
+}
+
+func composeSettings(service types.ServiceConfig) settings {
+	s := settings{}
+	for name, value := range service.Environment {
+		s[name] = *value
+	}
+	return s
+}
+
+func TestTheComposeFile(t *testing.T) {
+	loaded := readCompose(t)
+	processes, servers, taken := []string{}, []string{}, []string{}
+	for name, service := range loaded.Services {
+		assert.True(t, service.ReadOnly, name)
+		assert.Equal(t, []string{"ALL"}, service.CapDrop, name)
+		assert.NotNil(t, service.HealthCheck, name)
+		if strings.HasPrefix(name, "memcached") {
+			servers = append(servers, name+":11211")
+			assert.Regexp(t, `^memcached:\d+\.\d+\.\d+`, service.Image)
+			assert.Contains(t, service.Networks, "cache")
+			assert.Len(t, service.Networks, 1, "nobody else reaches it")
+			assert.Empty(t, service.Ports)
+			continue
+		}
+		processes = append(processes, name)
+		for _, port := range service.Ports {
+			assert.Equal(t, "127.0.0.1", port.HostIP)
+			assert.Contains(t, []uint32{8080, 9090}, port.Target, "what the image listens on")
+			assert.NotContains(t, taken, port.Published)
+			taken = append(taken, port.Published)
+		}
+	}
+	assert.Len(t, servers, 3)
+	assert.ElementsMatch(t, []string{"counterd-1", "counterd-2"}, processes)
+	assert.True(t, bool(loaded.Networks["cache"].Internal))
+
+	known := readFlags(t)
+	for _, name := range processes {
+		service := loaded.Services[name]
+		s := composeSettings(service)
+		s.check(t, known)
+		assert.Equal(t, slices.Sorted(slices.Values(servers)), strings.Split(s["COUNTERD_MEMCACHED"], ","))
+		assert.Equal(t, "2", s["COUNTERD_REPLICAS"])
+		for _, secret := range service.Secrets {
+			assert.Contains(t, loaded.Secrets, secret.Source)
+			assert.Contains(t, strings.Join(service.Environment.ToMapping().Values(), " ")+" ", "/run/secrets/"+secret.Source+" ")
+		}
+		require.Len(t, service.Volumes, 1)
+		_, err := os.Stat(filepath.Join(service.Volumes[0].Source, strings.TrimPrefix(s["COUNTERD_RULES"], service.Volumes[0].Target)))
+		assert.NoError(t, err)
+		assert.Greater(t, time.Duration(*service.StopGracePeriod), longestEnd(t))
+
+		dockerfile := filepath.Join(service.Build.Context, service.Build.Dockerfile)
+		_, err = os.Stat(dockerfile)
+		assert.NoError(t, err)
+		b := buildImage(t)
+		assert.Equal(t, slices.Concat([]string{"CMD"}, b.entrypoint, []string{"probe"}), []string(service.HealthCheck.Test[:3]))
+		assert.Equal(t, "http://127.0.0.1:"+settings(b.env).port("COUNTERD_ADMIN")+"/readyz", service.HealthCheck.Test[3])
+		limit, err := strconv.ParseInt(strings.TrimSuffix(s["GOMEMLIMIT"], "MiB"), 10, 64)
+		require.NoError(t, err)
+		assert.Less(t, limit<<20, int64(service.MemLimit))
+	}
+}
+
+// What each deployment tells counterd, it starts with.
+func TestCounterdStartsWithWhatItIsTold(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 3)
+	files := map[string]string{
+		"tokens": file(t, "tokens", tokensForTests), "key-secret": file(t, "key-secret", strings.Repeat("k", 32)),
+		"rules.yaml":     file(t, "rules.yaml", string(read(t, "rules/rules.yaml"))),
+		"memcached-auth": file(t, "memcached-auth", "user:password\n"),
+	}
+	files["cert.pem"], files["key.pem"], _ = selfSigned(t)
+	compose := composeSettings(readCompose(t).Services["counterd-1"])
+	for name, value := range buildImage(t).env { // what the image says, where the file does not
+		if _, said := compose[name]; !said {
+			compose[name] = value
+		}
+	}
+	for name, s := range map[string]settings{
+		"compose":    compose,
+		"kubernetes": settingsOf(t, readManifests(t).pods(t)["counterd"].Spec.Containers[0]),
+		"systemd":    unitSettings(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			delete(s, "COUNTERD_MEMCACHED_TLS") // these servers have none
+			require.Equal(t, "2", s["COUNTERD_REPLICAS"])
+			command := exec.Command(counterd(t))
+			command.Env = s.elsewhere(t, servers, files)
+			p := start(t, command)
+			require.NotEmpty(t, p.admin)
+			p.end(t)
+			assert.Contains(t, p.log.String(), "replicas=2")
+			assert.NotContains(t, p.log.String(), "everybody who reaches", "who may call is said")
+		})
+	}
+}

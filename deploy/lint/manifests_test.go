@@ -1,0 +1,274 @@
+package lint_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// manifests are the objects of deploy/kubernetes, by kind and name.
+type manifests map[string]metav1.Object
+
+// newObject returns an object of the kind to decode into.
+func newObject(t *testing.T, kind metav1.TypeMeta) metav1.Object {
+	t.Helper()
+	switch kind.APIVersion + " " + kind.Kind {
+	case "v1 Namespace":
+		return &corev1.Namespace{}
+	case "v1 ConfigMap":
+		return &corev1.ConfigMap{}
+	case "v1 Secret":
+		return &corev1.Secret{}
+	case "v1 Service":
+		return &corev1.Service{}
+	case "apps/v1 Deployment":
+		return &appsv1.Deployment{}
+	case "apps/v1 StatefulSet":
+		return &appsv1.StatefulSet{}
+	case "policy/v1 PodDisruptionBudget":
+		return &policyv1.PodDisruptionBudget{}
+	case "networking.k8s.io/v1 NetworkPolicy":
+		return &networkingv1.NetworkPolicy{}
+	}
+	require.Fail(t, "a kind that the test does not know", "%s %s", kind.APIVersion, kind.Kind)
+	return nil
+}
+
+// readManifests decodes all manifests strictly: a field that the API does not have, or one
+// that is there twice, is a fault.
+func readManifests(t *testing.T) manifests {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(deploy, "kubernetes/*.yaml"))
+	require.NoError(t, err)
+	require.Greater(t, len(files), 4)
+	list := manifests{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var kind metav1.TypeMeta
+			require.NoError(t, yaml.Unmarshal([]byte(document), &kind), file)
+			object := newObject(t, kind)
+			require.NoError(t, yaml.UnmarshalStrict([]byte(document), object), file)
+			assert.Empty(t, validation.IsDNS1123Label(object.GetName()), "%s: %s", file, object.GetName())
+			if kind.Kind != "Namespace" {
+				assert.Equal(t, "counterd", object.GetNamespace(), "%s: %s", file, object.GetName())
+			}
+			id := kind.Kind + " " + object.GetName()
+			require.NotContains(t, list, id)
+			list[id] = object
+		}
+	}
+	return list
+}
+
+func get[T metav1.Object](t *testing.T, list manifests, id string) T {
+	t.Helper()
+	require.Contains(t, list, id)
+	return list[id].(T)
+}
+
+// pods returns the templates of pods, by the name of what has them made.
+func (m manifests) pods(t *testing.T) map[string]corev1.PodTemplateSpec {
+	t.Helper()
+	return map[string]corev1.PodTemplateSpec{
+		"counterd":  get[*appsv1.Deployment](t, m, "Deployment counterd").Spec.Template,
+		"memcached": get[*appsv1.StatefulSet](t, m, "StatefulSet memcached").Spec.Template,
+	}
+}
+
+// Pods are what the restricted security standard wants, and a little more.
+func TestPodsMayDoNothingTheyNeedNot(t *testing.T) {
+	for name, template := range readManifests(t).pods(t) {
+		pod := template.Spec
+		require.NotNil(t, pod.SecurityContext, name)
+		assert.True(t, *pod.SecurityContext.RunAsNonRoot, name)
+		assert.Positive(t, *pod.SecurityContext.RunAsUser, name)
+		assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type, name)
+		assert.False(t, *pod.AutomountServiceAccountToken, name)
+		assert.False(t, *pod.EnableServiceLinks, name)
+		require.Len(t, pod.Containers, 1)
+		c := pod.Containers[0]
+		assert.False(t, *c.SecurityContext.AllowPrivilegeEscalation, name)
+		assert.True(t, *c.SecurityContext.ReadOnlyRootFilesystem, name)
+		assert.Equal(t, []corev1.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop, name)
+		assert.Empty(t, c.SecurityContext.Capabilities.Add, name)
+		for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+			assert.Contains(t, list, corev1.ResourceMemory, name)
+		}
+		assert.NotContains(t, c.Image, "latest", name)
+	}
+}
+
+// What selects pods selects those that are there; ports have a name that the pod knows.
+func TestSelectorsAndPortsMeet(t *testing.T) {
+	list := readManifests(t)
+	pods := list.pods(t)
+	selected := func(selector *metav1.LabelSelector) (of []corev1.PodSpec) {
+		s, err := metav1.LabelSelectorAsSelector(selector)
+		require.NoError(t, err)
+		for _, pod := range pods {
+			if s.Matches(labels.Set(pod.Labels)) {
+				of = append(of, pod.Spec)
+			}
+		}
+		return of
+	}
+	port := func(id string, of []corev1.PodSpec, wanted intstr.IntOrString) {
+		for _, pod := range of {
+			known := false
+			for _, p := range pod.Containers[0].Ports {
+				known = known || p.Name == wanted.StrVal || p.ContainerPort == wanted.IntVal
+			}
+			assert.True(t, known, "%s: the pod has no port %s", id, wanted.String())
+		}
+	}
+	for id, object := range list {
+		switch o := object.(type) {
+		case *corev1.Service:
+			of := selected(&metav1.LabelSelector{MatchLabels: o.Spec.Selector})
+			assert.Len(t, of, 1, id)
+			for _, p := range o.Spec.Ports {
+				port(id, of, p.TargetPort)
+			}
+		case *policyv1.PodDisruptionBudget:
+			assert.Len(t, selected(o.Spec.Selector), 1, id)
+		case *appsv1.Deployment:
+			assert.Len(t, selected(o.Spec.Selector), 1, id)
+			assert.GreaterOrEqual(t, *o.Spec.Replicas, int32(2), id)
+		case *appsv1.StatefulSet:
+			assert.Len(t, selected(o.Spec.Selector), 1, id)
+			get[*corev1.Service](t, list, "Service "+o.Spec.ServiceName)
+		case *networkingv1.NetworkPolicy:
+			of := selected(&o.Spec.PodSelector)
+			assert.NotEmpty(t, of, id)
+			for _, rule := range o.Spec.Ingress {
+				assert.NotEmpty(t, rule.From, "%s: anybody", id)
+				for _, p := range rule.Ports {
+					port(id, of, *p.Port)
+				}
+			}
+		}
+	}
+}
+
+// settingsOf are what a pod's arguments and environment say.
+func settingsOf(t *testing.T, c corev1.Container) settings {
+	t.Helper()
+	s := settings{}
+	s.addArgs(t, c.Args)
+	for _, variable := range c.Env {
+		s[variable.Name] = variable.Value
+	}
+	return s
+}
+
+// What the Deployment tells counterd counterd knows; the files are mounted; the servers are
+// those of the StatefulSet; the memory limit leaves room above that of Go.
+func TestTheDeploymentAgreesWithCounterd(t *testing.T) {
+	list := readManifests(t)
+	pod := list.pods(t)["counterd"].Spec
+	c := pod.Containers[0]
+	s := settingsOf(t, c)
+	s.check(t, readFlags(t))
+	for _, p := range c.Ports {
+		name := map[string]string{"api": "COUNTERD_LISTEN", "admin": "COUNTERD_ADMIN"}[p.Name]
+		assert.Equal(t, s.port(name), fmt.Sprint(p.ContainerPort), p.Name)
+	}
+
+	files := map[string]bool{}
+	for _, volume := range pod.Volumes {
+		for _, mount := range c.VolumeMounts {
+			if mount.Name != volume.Name {
+				continue
+			}
+			assert.Empty(t, mount.SubPath, "what is mounted so is never replaced")
+			if volume.ConfigMap != nil {
+				for key := range get[*corev1.ConfigMap](t, list, "ConfigMap "+volume.ConfigMap.Name).Data {
+					files[mount.MountPath+"/"+key] = true
+				}
+			}
+			if volume.Secret != nil {
+				assert.Zero(t, *volume.Secret.DefaultMode&0o007, "others may read it")
+				for key := range get[*corev1.Secret](t, list, "Secret "+volume.Secret.SecretName).StringData {
+					files[mount.MountPath+"/"+key] = true
+				}
+			}
+		}
+	}
+	for name, value := range s {
+		if strings.HasPrefix(value, "/") {
+			assert.True(t, files[value], "%s: nothing is mounted as %s", name, value)
+		}
+	}
+
+	set := get[*appsv1.StatefulSet](t, list, "StatefulSet memcached")
+	servers := []string{}
+	for i := range *set.Spec.Replicas {
+		servers = append(servers, fmt.Sprintf("%s-%d.%s:11211", set.Name, i, set.Spec.ServiceName))
+	}
+	assert.Equal(t, strings.Join(servers, ","), s["COUNTERD_MEMCACHED"])
+
+	memory, err := resource.ParseQuantity(strings.TrimSuffix(s["GOMEMLIMIT"], "B"))
+	require.NoError(t, err)
+	assert.Negative(t, memory.Cmp(*c.Resources.Limits.Memory()), "GOMEMLIMIT")
+}
+
+// Liveness does not depend on the store, readiness does; and a pod that ends has the time
+// for it.
+func TestProbesAndTheEndOfAPod(t *testing.T) {
+	pod := readManifests(t).pods(t)["counterd"].Spec
+	c := pod.Containers[0]
+	for path, probe := range map[string][]*corev1.Probe{"/healthz": {c.StartupProbe, c.LivenessProbe}, "/readyz": {c.ReadinessProbe}} {
+		for _, p := range probe {
+			assert.Equal(t, path, p.HTTPGet.Path)
+			assert.Equal(t, "admin", p.HTTPGet.Port.StrVal)
+		}
+	}
+	s := settingsOf(t, c)
+	delay, err := time.ParseDuration(s["COUNTERD_DRAIN_DELAY"])
+	require.NoError(t, err)
+	sleep := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second
+	grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
+	assert.Greater(t, grace, sleep+delay+longestEnd(t))
+	noticed := time.Duration(c.ReadinessProbe.PeriodSeconds*c.ReadinessProbe.FailureThreshold) * time.Second
+	assert.GreaterOrEqual(t, delay, noticed, "a pod that says it is not ready is asked until that is noticed")
+}
+
+// The rules of the ConfigMap are rules; the example secret is none, so that nobody runs
+// with it.
+func TestRulesAndSecretOfTheManifests(t *testing.T) {
+	list := readManifests(t)
+	rules := get[*corev1.ConfigMap](t, list, "ConfigMap counterd-rules").Data["rules.yaml"]
+	assert.Equal(t, strings.SplitN(string(read(t, "rules/rules.yaml")), "\n", 2)[1], rules, "that of the compose file")
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
+	output, err := exec.Command(counterd(t), "validate", file).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	example := get[*corev1.Secret](t, list, "Secret counterd").StringData["tokens"]
+	require.NoError(t, os.WriteFile(tokens, []byte(example), 0o600))
+	output, err = exec.Command(counterd(t), "-tokens", tokens, "-listen", "127.0.0.1:0").CombinedOutput()
+	require.Error(t, err, "%s", output)
+	assert.Contains(t, string(output), "the token", "it is the token that is wrong")
+	assert.NotContains(t, string(output), "the classes")
+	assert.NotContains(t, string(output), "the name")
+}

@@ -1,0 +1,56 @@
+package hierarchy
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/counterd/counterd/events"
+)
+
+// chosen returns IDs that freecache, left alone, keeps in one place.
+func chosen(n int) (ids []string) {
+	for i := 0; len(ids) < n; i++ {
+		id := "feature " + strconv.Itoa(i)
+		if xxhash.Sum64String(id)&0xffff == 0x1234 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// grown returns by how many bytes the heap grows meanwhile.
+func grown(do func()) int64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
+}
+
+// Features that were chosen to lie in one place of the tables make these grow no more
+// than others.
+func TestChosenFeaturesTakeNoMoreMemory(t *testing.T) {
+	const n = 600 // would be four megabytes: a place for 1,024, and the 255 others of its kind
+	ids := chosen(n)
+	cache, list := NewBucketCache(0), newCensus(DefaultCacheBytes, time.Now)
+	assert.Less(t, grown(func() {
+		for _, id := range ids {
+			cache.keep(cache.appendKey(nil, id), make([]byte, recordBytes), 0)
+		}
+	}), int64(1<<20), "the cache of buckets")
+	assert.Equal(t, int64(n), cache.entries.EntryCount())
+	assert.Less(t, grown(func() {
+		for _, id := range ids {
+			assert.True(t, list.note(id, events.Counter{Event: "e"}, time.Now()))
+		}
+	}), int64(1<<20), "the list of counters")
+	assert.Equal(t, n, list.len())
+	runtime.KeepAlive(cache)
+}

@@ -1,0 +1,47 @@
+package hierarchy
+
+import "sync/atomic"
+
+// LimiterStats is what a Limiter has done so far.
+type LimiterStats struct {
+	// Flushes is how many lists of hits were decided with the store, and FlushedHits how
+	// many hits were in them: so many went together on average. What a hit tries again is
+	// not counted again.
+	Flushes, FlushedHits int64
+	// Recalled is how many hits were denied by a denial that was remembered, without a
+	// trip.
+	Recalled int64
+}
+
+// Stats returns what the limiter has done so far.
+func (l *Limiter) Stats() LimiterStats {
+	return LimiterStats{l.tally.flushes.Load(), l.tally.hits.Load(), l.tally.recalled.Load()}
+}
+
+// tally counts what flushes there were.
+type tally struct {
+	_                       [64]byte // what all callers write is on no cache line that others read
+	flushes, hits, recalled atomic.Int64
+	_                       [64]byte
+}
+
+// add counts the flush, which is decided.
+func (t *tally) add(f *flush) {
+	var asked, recalled int64
+	for _, h := range f.hits.handedOut() {
+		switch {
+		case h.path == faulty || h.path == denied || len(h.uses) == 0:
+		case h.asksNobody():
+			recalled++
+		case !f.overloaded && !f.again:
+			asked++
+		}
+	}
+	if asked > 0 {
+		t.flushes.Add(1)
+		t.hits.Add(asked)
+	}
+	if recalled > 0 {
+		t.recalled.Add(recalled)
+	}
+}

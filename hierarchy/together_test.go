@@ -1,0 +1,65 @@
+package hierarchy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// Of hits that share a trip each is told whose it was, before its call returns. Who goes
+// alone, or brings several hits, shares with nobody.
+func TestWhoSharesATripIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		told := map[string]string{}
+		take := func() map[string]string {
+			mu.Lock()
+			defer mu.Unlock()
+			taken := told
+			told = map[string]string{}
+			return taken
+		}
+		store := newSoloStore(time.Now)
+		store.delay = time.Millisecond
+		l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache), Together: func(hit, trips context.Context, hits int) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[fmt.Sprint(hit.Value(callerKey{}))] = fmt.Sprint(hits, " by ", trips.Value(callerKey{}))
+		}})
+		require.NoError(t, err)
+		event := parsed(t, "[{per: ip, rate: [100/m, 100/d]}]")
+		hit := func(caller int) {
+			ctx := context.WithValue(t.Context(), callerKey{}, caller)
+			_, err := l.Hit(ctx, hitOn(event, 1))
+			assert.NoError(t, err)
+			if caller > 0 {
+				mu.Lock()
+				defer mu.Unlock()
+				assert.NotEmpty(t, told[fmt.Sprint(caller)], "it is told before")
+			}
+		}
+		var running sync.WaitGroup
+		for caller := range 4 {
+			running.Go(func() { hit(caller) })
+			synctest.Wait()
+		}
+		running.Wait()
+		require.Equal(t, map[string]string{"1": "3 by 1", "2": "3 by 1", "3": "3 by 1"}, take(), "the first goes alone")
+		_, err = l.Hits(t.Context(), []Hit{hitOn(event, 1), hitOn(event, 2)})
+		require.NoError(t, err)
+		_, err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+		require.NoError(t, err)
+		_, err = l.Check(t.Context(), hitOn(event, 1))
+		require.NoError(t, err)
+		require.Empty(t, take())
+		requireNobodyInLine(t, l)
+	})
+}

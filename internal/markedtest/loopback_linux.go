@@ -1,0 +1,3 @@
+package markedtest
+
+const manyLoopbacks = true

@@ -1,0 +1,86 @@
+package metrics_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/memcache"
+)
+
+// BenchmarkHit is what a hit with four limits on the embedded store costs without metrics
+// and with them.
+func BenchmarkHit(b *testing.B) {
+	rules, err := events.ParseRules([]byte(fourLimits))
+	require.NoError(b, err)
+	for _, counted := range []bool{false, true} {
+		name := map[bool]string{false: "without", true: "with"}[counted]
+		b.Run(name, func(b *testing.B) {
+			config := hierarchy.LimiterConfig{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+			if counted {
+				m := metrics.New()
+				m.Watch(metrics.Process{
+					Rules:          func() *events.Rules { return rules },
+					Generation:     func() int64 { return 1 },
+					ReloadFailures: func() int64 { return 0 },
+				})
+				config.Decided = m.Decided
+			}
+			limiter, err := hierarchy.NewLimiter(config)
+			require.NoError(b, err)
+			hit := hierarchy.Hit{Event: rules.Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := limiter.Hit(b.Context(), hit); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkDecided is what of that is to count the decision.
+func BenchmarkDecided(b *testing.B) {
+	w := watch(b, fourLimits)
+	hit, decision := w.decided(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Decided(b.Context(), hit, &decision, hierarchy.CallHit)
+	}
+}
+
+func BenchmarkTripped(b *testing.B) {
+	w := watch(b, fourLimits)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.trip("one:11211")
+	}
+}
+
+const fourLimits = "events: {e: {limits: [{per: ip, rate: [1000000000/s, 1000000001/m, 1000000002/h, 1000000003/d]}]}}"
+
+// decided returns a hit and the decision on it.
+func (w *watched) decided(t testing.TB) (hierarchy.Hit, hierarchy.Decision) {
+	hit := hierarchy.Hit{Event: w.rules.Load().Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
+	d, err := w.limiter.Hit(t.Context(), hit)
+	require.NoError(t, err)
+	require.Len(t, d.Limits, 4)
+	return hit, d
+}
+
+// To count allocates nothing.
+func TestCountingAllocatesNothing(t *testing.T) {
+	w := watch(t, fourLimits)
+	hit, decision := w.decided(t)
+	ctx := t.Context()
+	allocs := testing.AllocsPerRun(100, func() {
+		w.Decided(ctx, hit, &decision, hierarchy.CallHit)
+		w.trip("one:11211")
+		w.Served("/v1/batch", "POST", 200, time.Millisecond)
+	})
+	require.Zero(t, allocs)
+}

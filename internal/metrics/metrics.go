@@ -1,0 +1,80 @@
+// Package metrics keeps the metrics of a counterd process for Prometheus. docs/metrics.md
+// lists them.
+//
+// No feature's value is ever a label, nor anything else that a client may choose freely.
+// The labels come from the rules in force, the list of servers, the routes and from small
+// closed sets; what the rules or the list do not have any more is dropped.
+package metrics
+
+import (
+	"iter"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// buckets suit what takes from 100 µs to a second.
+var buckets = [...]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+
+// Metrics are the metrics of one process. Its methods Decided, Tripped and Served are told
+// of what there is to count; what others know already is read from them at each scrape.
+// It is safe for concurrent use.
+type Metrics struct {
+	registry  *prometheus.Registry
+	decisions *decisions
+	trips     *trips
+	requests  *requests
+}
+
+// New returns metrics with those of the process itself.
+func New() *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), trips: newTrips(), requests: newRequests()}
+	m.Add(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newBuildInfo(),
+		m.decisions, m.trips, m.requests,
+	)
+	return m
+}
+
+// Add has more be served. Names that are there already panic.
+func (m *Metrics) Add(more ...prometheus.Collector) { m.registry.MustRegister(more...) }
+
+// AddCounter has a number be served that only grows.
+func (m *Metrics) AddCounter(name, help string, value func() float64) {
+	m.Add(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+}
+
+// AddGauge has a number be served.
+func (m *Metrics) AddGauge(name, help string, value func() float64) {
+	m.Add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+// Handler answers with all metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// AddCounters has numbers be served that only grow, one for each list of values of the
+// labels. The lists have to be few, and not of a client's choice.
+func (m *Metrics) AddCounters(name, help string, labels []string, values iter.Seq2[[]string, float64]) {
+	m.Add(&numbers{prometheus.NewDesc(name, help, labels, nil), values})
+}
+
+// numbers are counters that somebody else counts.
+type numbers struct {
+	desc   *prometheus.Desc
+	values iter.Seq2[[]string, float64]
+}
+
+// Describe and Collect are what a prometheus.Collector has.
+func (n *numbers) Describe(to chan<- *prometheus.Desc) { to <- n.desc }
+
+func (n *numbers) Collect(to chan<- prometheus.Metric) {
+	for labels, value := range n.values {
+		to <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, value, labels...)
+	}
+}

@@ -1,0 +1,43 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/counterd/counterd/memcache"
+)
+
+// serverMetrics are the metrics of the store's servers.
+type serverMetrics struct {
+	health                       func() []memcache.ServerHealth
+	up, lostSince, evicted, down *prometheus.Desc
+}
+
+func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
+	describe := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("counterd_memcached_"+name, help, []string{"server"}, nil)
+	}
+	return &serverMetrics{
+		health:    health,
+		up:        describe("up", "Whether the server answers."),
+		lostSince: describe("lost_since_seconds", "Unix second before which the server has lost what it held; 0 where nothing is known to be lost."),
+		evicted:   describe("evictions_total", "Items that the server, by its own statistics, dropped since its start before they expired."),
+		down:      describe("breaker_openings_total", "How often the server was found to be down."),
+	}
+}
+
+// Describe and Collect are what a prometheus.Collector has.
+func (m *serverMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, to) }
+
+// Collect asks no server.
+func (m *serverMetrics) Collect(to chan<- prometheus.Metric) {
+	for _, h := range m.health() {
+		up := 0.0
+		if h.Up {
+			up = 1
+		}
+		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, up, h.Name)
+		to <- prometheus.MustNewConstMetric(m.lostSince, prometheus.GaugeValue, float64(h.Since), h.Name)
+		to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(h.Stats.Evictions), h.Name)
+		to <- prometheus.MustNewConstMetric(m.down, prometheus.CounterValue, float64(h.Openings), h.Name)
+	}
+}

@@ -1,0 +1,109 @@
+package otlp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/otlp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEndpoint(t *testing.T) {
+	for _, test := range []struct{ named, traces, general, want string }{
+		{"", "", "", ""},
+		{"http://a:4318", "", "", "http://a:4318/v1/traces"},
+		{"https://a/otlp/", "http://b", "http://c", "https://a/otlp/v1/traces"},
+		{"", "http://b/as/it/is", "http://c", "http://b/as/it/is"},
+		{"", "", "http://c:4318/", "http://c:4318/v1/traces"},
+	} {
+		t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", test.traces)
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", test.general)
+		got, err := otlp.Endpoint(test.named)
+		require.NoError(t, err)
+		assert.Equal(t, test.want, got)
+	}
+	t.Setenv("OTEL_SDK_DISABLED", "true")
+	got, err := otlp.Endpoint("")
+	require.NoError(t, err)
+	assert.Empty(t, got)
+	t.Setenv("OTEL_SDK_DISABLED", "")
+	for _, wrong := range []string{"a:4318", "grpc://a:4317", "http://", "http://user:hush@a", "http://a?key=hush", "http://a\x00hush", "hush"} {
+		_, err := otlp.Endpoint(wrong)
+		require.Error(t, err, wrong)
+		assert.NotContains(t, err.Error(), "hush")
+		t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+		if strings.Contains(wrong, "\x00") {
+			continue // not in an environment
+		}
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", wrong)
+		_, err = otlp.Endpoint("")
+		assert.ErrorContains(t, err, "OTEL_EXPORTER_OTLP_ENDPOINT: ", wrong)
+		t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", wrong)
+		_, err = otlp.Endpoint("")
+		assert.ErrorContains(t, err, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ", wrong)
+	}
+}
+
+// A collector that does not answer holds nobody up: not who makes spans, however many, and
+// not for longer than it is given who ends. Nothing goes on then.
+func TestACollectorThatDoesNotAnswer(t *testing.T) {
+	leaktest.Check(t)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8")
+	t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "3600000")
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600000")
+	held, entered := make(chan struct{}), make(chan struct{}, 1000)
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-held
+	}))
+	defer slow.Close()
+	defer close(held)
+	e, err := otlp.Open(t.Context(), otlp.Config{Endpoint: slow.URL})
+	require.NoError(t, err)
+	tracer := e.Tracer("test")
+	span := func() {
+		_, span := tracer.Start(t.Context(), "x")
+		span.End()
+	}
+	span()
+	<-entered
+	for range 1000 {
+		span()
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	err = e.Close(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	span() // after the end it goes nowhere
+}
+
+// What the collector answers with is told, but not all of it.
+func TestWhatGoesWrongIsTold(t *testing.T) {
+	leaktest.Check(t)
+	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no room "+strings.Repeat("x", 10_000), http.StatusBadRequest)
+	}))
+	defer long.Close()
+	var told atomic.Pointer[error]
+	e, err := otlp.Open(t.Context(), otlp.Config{Endpoint: long.URL, Report: func(err error) { told.Store(&err) }})
+	require.NoError(t, err)
+	_, span := e.Tracer("test").Start(t.Context(), "x")
+	span.End()
+	require.NoError(t, errors.Join(e.Close(t.Context())))
+	require.NotNil(t, told.Load())
+	text := (*told.Load()).Error()
+	assert.Contains(t, text, "no room")
+	assert.Less(t, len(text), 400)
+}

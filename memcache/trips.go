@@ -1,0 +1,113 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// TripKind is what an exchange with a server is for.
+type TripKind int
+
+const (
+	Exchange TripKind = iota + 1 // adds to buckets of a counter, and reads some
+	TakeBack                     // subtracts what was added for nothing
+	Delete                       // removes buckets, for a reset
+	Look                         // reads buckets and their versions, for the mender
+	Raise                        // sets a bucket that was too low, or missing
+)
+
+var tripKindNames = [...]string{Exchange: "trip", TakeBack: "take_back", Delete: "delete", Look: "look", Raise: "raise"}
+
+// String returns trip, take_back, delete, look or raise.
+func (k TripKind) String() string {
+	if k >= Exchange && int(k) < len(tripKindNames) {
+		return tripKindNames[k]
+	}
+	return fmt.Sprintf("TripKind(%d)", int(k))
+}
+
+// TripKinds returns all kinds.
+func TripKinds() []TripKind { return []TripKind{Exchange, TakeBack, Delete, Look, Raise} }
+
+// Trip is one exchange with one server, for one counter, that has ended.
+type Trip struct {
+	Server string // its name, as in the config
+	Kind   TripKind
+	Adds   int // the buckets that it was to change: to add to, subtract from, delete or set
+	Reads  int // those that it was to read
+	Began  time.Time
+	Took   time.Duration // until its answer was there, or nobody waited for it any more
+	Err    error         // nil, or why it failed; see OutcomeOf
+}
+
+// What OutcomeOf returns.
+const (
+	OutcomeOK      = "ok"
+	OutcomeTimeout = "timeout" // no answer in time, or no connection
+	OutcomeDown    = "down"    // the server is known to be down: it was not asked, or not waited for
+	OutcomeRefused = "refused" // the server took no connection, or did not let this process in
+	OutcomeClosed  = "closed"  // the fleet is
+	OutcomeError   = "error"   // anything else
+)
+
+// Outcomes returns all that OutcomeOf may return.
+func Outcomes() []string {
+	return []string{OutcomeOK, OutcomeTimeout, OutcomeDown, OutcomeRefused, OutcomeClosed, OutcomeError}
+}
+
+// OutcomeOf returns what became of a trip that ended with the error: one of Outcomes.
+func OutcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case errors.Is(err, ErrClosed):
+		return OutcomeClosed
+	case errors.Is(err, ErrDown):
+		return OutcomeDown
+	case ranOut(err):
+		return OutcomeTimeout
+	case wasRefused(err):
+		return OutcomeRefused
+	}
+	return OutcomeError
+}
+
+func ranOut(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errBusy) {
+		return true
+	}
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+func wasRefused(err error) bool {
+	_, undialed := errors.AsType[*dialError](err)
+	return undialed || isForbidden(err)
+}
+
+// errand is what an exchange is to do.
+type errand struct {
+	kind        TripKind
+	adds, reads int
+}
+
+// tell tells who wants to know that the exchange has ended. An errand with nothing to do
+// asks no server.
+func (e *exchange) tell(err error) {
+	told := e.server.fleet.config.Tripped
+	if told == nil || e.adds+e.reads == 0 {
+		return
+	}
+	over := e.over
+	if over == 0 {
+		over = instant(time.Now())
+	}
+	told(e.ctx, Trip{
+		Server: e.server.name, Kind: e.kind, Adds: e.adds, Reads: e.reads,
+		Began: epoch.Add(time.Duration(e.now)), Took: time.Duration(max(over-e.now, 0)), Err: err,
+	})
+}

@@ -1,0 +1,192 @@
+package memcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+type callerKey struct{}
+
+// toldTrips keeps what a fleet tells of its trips.
+type toldTrips struct {
+	mu      sync.Mutex
+	trips   []memcache.Trip
+	callers []any // what the context of each has of its caller
+}
+
+func (t *toldTrips) tripped(ctx context.Context, trip memcache.Trip) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trips = append(t.trips, trip)
+	t.callers = append(t.callers, ctx.Value(callerKey{}))
+}
+
+// take returns the trips that were told since the last time, each as a line.
+func (t *toldTrips) take() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var lines []string
+	for i, trip := range t.trips {
+		lines = append(lines, fmt.Sprintf("%s of %v: %d, %d, %s", trip.Kind, t.callers[i], trip.Adds, trip.Reads, memcache.OutcomeOf(trip.Err)))
+	}
+	t.trips, t.callers = nil, nil
+	return lines
+}
+
+func (t *toldTrips) servers() (names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, trip := range t.trips {
+		names = append(names, trip.Server)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestTripsAreTold(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		told := &toldTrips{}
+		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Tripped: told.tripped})
+		ctx := context.WithValue(t.Context(), callerKey{}, "me")
+		began := time.Now()
+		landed, _, err := tripOf(ctx, fleet, 2, 3)
+		require.NoError(t, err)
+		trip := told.trips[0]
+		assert.Equal(t, server.Addr, trip.Server)
+		assert.WithinRange(t, trip.Began, began, time.Now())
+		assert.WithinRange(t, trip.Began.Add(trip.Took), trip.Began.Add(1), time.Now())
+		require.Equal(t, []string{"trip of me: 2, 3, ok"}, told.take())
+
+		values := make([]int64, 2)
+		_, err = fleet.Start(ctx, "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, values)()
+		require.NoError(t, err)
+		require.Equal(t, []string{"trip of me: 1, 1, ok"}, told.take())
+
+		require.NoError(t, fleet.TakeBack(ctx, "a", 1, []uint64{1, 2}, landed))
+		require.NoError(t, fleet.Delete(ctx, "a", []uint64{1, 2, 3}))
+		require.Equal(t, []string{"take_back of me: 2, 0, ok", "delete of me: 3, 0, ok"}, told.take())
+
+		require.NoError(t, fleet.Look(ctx, "a", server.Addr, []uint64{1, 2}, values, make([]uint64, 2)))
+		for _, want := range []bool{true, false} { // the second time it is there
+			raised, err := fleet.Raise(ctx, "a", server.Addr, 1, 0, 5, later())
+			require.NoError(t, err)
+			require.Equal(t, want, raised)
+		}
+		require.Equal(t, []string{"look of me: 0, 2, ok", "raise of me: 1, 0, ok", "raise of me: 1, 0, ok"}, told.take())
+
+		_, err = fleet.Trip(ctx, "a", 1, nil, nil, nil, nil)
+		require.NoError(t, err)
+		require.Empty(t, told.take(), "nobody was asked")
+		require.NoError(t, fleet.Close())
+		_, _, err = tripOf(ctx, fleet, 1, 1)
+		require.ErrorIs(t, err, memcache.ErrClosed)
+		require.Equal(t, []string{"trip of me: 1, 1, closed"}, told.take())
+	})
+}
+
+// What fails is told, and so is that a server that is down was not asked.
+func TestFailedTripsAreTold(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		told := &toldTrips{}
+		fleet := openConfig(t, memcache.Unwatched(memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Tripped: told.tripped}))
+		server.Stop()
+		var want []string
+		for range 3 { // the breaker opens with the third
+			_, _, err := tripOf(t.Context(), fleet, 1, 0)
+			require.Error(t, err)
+			want = append(want, "trip of <nil>: 1, 0, refused")
+		}
+		_, _, err := tripOf(t.Context(), fleet, 2, 1)
+		require.ErrorIs(t, err, memcache.ErrDown)
+		_, err = fleet.Start(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))()
+		require.ErrorIs(t, err, memcache.ErrDown)
+		want = append(want, "trip of <nil>: 2, 1, down", "trip of <nil>: 1, 0, down")
+		require.Equal(t, want, told.take())
+	})
+}
+
+// With copies the exchange with each server is told, by itself.
+func TestTheTripOfEachCopyIsTold(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		servers := memcachedtest.StartMany(t, 2)
+		told := &toldTrips{}
+		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, Tripped: told.tripped})
+		ctx := context.WithValue(t.Context(), callerKey{}, "me")
+		slices.Sort(servers)
+		for range 2 { // to the first a server is asked how it speaks
+			landed, _, err := tripOf(ctx, fleet, 2, 3)
+			require.NoError(t, err)
+			require.Equal(t, servers, told.servers())
+			require.Equal(t, []string{"trip of me: 2, 3, ok", "trip of me: 2, 3, ok"}, told.take())
+			require.NoError(t, fleet.TakeBack(ctx, "a", 1, []uint64{1, 2}, landed))
+			require.Equal(t, servers, told.servers())
+			require.Equal(t, []string{"take_back of me: 2, 0, ok", "take_back of me: 2, 0, ok"}, told.take())
+		}
+	})
+}
+
+// A copy that is not waited for any longer is told as one that had no time, and when it
+// answers after all that is not told again.
+func TestACopyGivenUpIsToldOnce(t *testing.T) {
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic, memcache.Auto} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			told := &toldTrips{}
+			servers := map[string]*memcachedtest.Server{}
+			for range 2 {
+				server := memcachedtest.Start(t)
+				servers[server.Addr] = server
+			}
+			config := memcache.Config{Replicas: 2, Protocol: protocol, Timeout: time.Second, Tripped: told.tripped}
+			for name := range servers {
+				config.Servers = append(config.Servers, name)
+			}
+			fleet := openConfig(t, memcache.Unwatched(config))
+			keep(t, fleet, "a", 5, 1)
+			told.take()
+			slow := servers[fleet.Servers("a")[1]]
+			slow.Pause()
+			landed := landedOf(t, fleet, "a", 1, 1)
+			require.ElementsMatch(t, []string{"trip of <nil>: 1, 0, ok", "trip of <nil>: 1, 0, timeout"}, told.take())
+			slow.Resume()
+			require.Eventually(t, func() bool { return holds(t, fleet, "a", slow.Addr, 1)[0] == 6 }, patience, time.Millisecond)
+			require.NoError(t, fleet.Close()) // with it end the goroutines that still had it
+			require.NotContains(t, fmt.Sprint(told.take()), "trip of")
+			require.NotZero(t, landed)
+		})
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	for want, err := range map[string]error{
+		memcache.OutcomeOK:      nil,
+		memcache.OutcomeTimeout: fmt.Errorf("a server: %w", os.ErrDeadlineExceeded),
+		memcache.OutcomeDown:    fmt.Errorf("a server: %w", memcache.ErrDown),
+		memcache.OutcomeClosed:  memcache.ErrClosed,
+		memcache.OutcomeError:   errors.New("nonsense"),
+	} {
+		assert.Equal(t, want, memcache.OutcomeOf(err))
+		assert.Contains(t, memcache.Outcomes(), want)
+	}
+	assert.Equal(t, memcache.OutcomeTimeout, memcache.OutcomeOf(context.DeadlineExceeded))
+	assert.Equal(t, memcache.OutcomeError, memcache.OutcomeOf(context.Canceled))
+	var kinds []string
+	for _, kind := range memcache.TripKinds() {
+		kinds = append(kinds, kind.String())
+	}
+	assert.Equal(t, []string{"trip", "take_back", "delete", "look", "raise"}, kinds)
+	assert.Equal(t, "TripKind(9)", memcache.TripKind(9).String())
+}
