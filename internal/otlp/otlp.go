@@ -161,7 +161,7 @@ const maxText = 300
 // bounded returns the error, without the rest of a long text.
 func bounded(err error) error {
 	if text := err.Error(); len(text) > maxText {
-		return fmt.Errorf("%s...", strings.ToValidUTF8(text[:maxText], ""))
+		return fmt.Errorf("%s (it goes on)", strings.ToValidUTF8(text[:maxText], ""))
 	}
 	return err
 }
