@@ -1,25 +1,27 @@
 package main
 
-import (
-	"time"
-
-	"github.com/counterd/counterd/internal/metrics"
-)
+import "github.com/counterd/counterd/internal/metrics"
 
 // watchDoor has who was refused, and how the files that say who may call are, be among
 // the metrics.
 func watchDoor(m *metrics.Metrics, d *door) {
-	access := metrics.Access{
-		Refused: func(each func(class, reason string, n int64)) {
+	m.AddCounters("counterd_unauthorized_total", "Requests that were refused for want of a token, by the class of their route; forbidden: the token is for others.",
+		[]string{"class", "reason"}, func(yield func([]string, float64) bool) {
 			for _, of := range d.refusals.All() {
-				each(of.Class, of.Reason, of.N)
+				if !yield([]string{of.Class, of.Reason}, float64(of.N)) {
+					return
+				}
 			}
-		},
-		TokenReloadFailures: d.tokenReloadFailures,
-		TLSReloadFailures:   d.tlsReloadFailures,
-	}
-	if d.certificates != nil {
-		access.Expiry = func() time.Time { expires, _ := d.certificateExpiry(); return expires }
-	}
-	m.WatchAccess(access)
+		})
+	m.AddCounter("counterd_tokens_reload_failures_total", "Edits of the tokens file that could not be taken; the tokens in force stayed.",
+		func() float64 { return float64(d.tokenReloadFailures()) })
+	m.AddCounter("counterd_tls_reload_failures_total", "Edits of the certificate's files that could not be taken; the certificate in force stayed.",
+		func() float64 { return float64(d.tlsReloadFailures()) })
+	m.AddGauge("counterd_tls_certificate_expiry_seconds", "Unix second in which the certificate in force expires; 0: there is none.", func() float64 {
+		expires, ok := d.certificateExpiry()
+		if !ok {
+			return 0
+		}
+		return float64(expires.Unix())
+	})
 }

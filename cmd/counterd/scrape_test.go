@@ -296,6 +296,14 @@ func zeros(server string, limits map[string]string) scraped {
 		}
 		series[fmt.Sprintf("counterd_limit_near_total{event=%q,limit=%q}", event, limit)] = 0
 	}
+	for _, class := range []string{"decide", "increment", "read", "reset", "rules", "operate"} {
+		for _, reason := range []string{"missing", "unknown", "forbidden"} {
+			series[fmt.Sprintf("counterd_unauthorized_total{class=%q,reason=%q}", class, reason)] = 0
+		}
+	}
+	for _, name := range []string{"tokens_reload_failures_total", "tls_reload_failures_total", "tls_certificate_expiry_seconds"} {
+		series["counterd_"+name] = 0
+	}
 	for _, kind := range []string{"trip", "take_back", "delete", "look", "raise"} {
 		for _, outcome := range []string{"ok", "timeout", "down", "refused", "closed", "error"} {
 			series[fmt.Sprintf("counterd_store_trips_total{kind=%q,outcome=%q,server=%q}", kind, outcome, server)] = 0

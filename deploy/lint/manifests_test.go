@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -66,7 +67,12 @@ func readManifests(t *testing.T) manifests {
 			var kind metav1.TypeMeta
 			require.NoError(t, yaml.Unmarshal([]byte(document), &kind), file)
 			object := newObject(t, kind)
-			require.NoError(t, yaml.UnmarshalStrict([]byte(document), object), file)
+			text, err := yaml.YAMLToJSONStrict([]byte(document))
+			require.NoError(t, err, file)
+			// As the API server does it, which tells names of fields in capitals apart.
+			strict, err := json.UnmarshalStrict(text, object)
+			require.NoError(t, err, file)
+			assert.Empty(t, strict, file)
 			assert.Empty(t, validation.IsDNS1123Label(object.GetName()), "%s: %s", file, object.GetName())
 			if kind.Kind != "Namespace" {
 				assert.Equal(t, "counterd", object.GetNamespace(), "%s: %s", file, object.GetName())
