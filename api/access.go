@@ -180,7 +180,7 @@ func (h *handler) refuse(e *refusal, client string, w http.ResponseWriter, r *ht
 	h.Refusals.add(e)
 	h.refused.Do(e.reason.String(), func(suppressed int64) {
 		h.logOf(w, r).Warn("a request was refused", "reason", e.reason.String(), "class", e.class.String(),
-			"client", client, "method", r.Method, "suppressed", suppressed)
+			"client", client, "method", methodOf(r), "suppressed", suppressed)
 	})
 	return e
 }

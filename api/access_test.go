@@ -219,6 +219,9 @@ func TestRefusalsAreLoggedSparsely(t *testing.T) {
 		time.Sleep(time.Second)
 		asWith(t, g.client, "GET", "/v1/events", nil, "")
 		assert.Contains(t, g.log.String(), `reason=missing class=rules client="" method=GET suppressed=9`)
+		time.Sleep(time.Second)
+		asWith(t, g.client, "203.0.113.77", "/v1/authorize/url_shorten", nil, "")
+		assert.Contains(t, g.log.String(), "method=other", "what the client calls it may be anything")
 	})
 }
 

@@ -310,7 +310,7 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 	handedOn := false
 	defer func() {
 		if !handedOn {
-			l.abandon(g) // the store, or who is told of its failures, has panicked
+			l.abandon(g) // the store, or who is told of something, has panicked
 		}
 	}()
 	for !handedOn {
@@ -355,11 +355,16 @@ func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	left := g.requests[:0]
 	ownLeft := own == nil
 	hits := f.hits.handedOut()
+	// Before any is handed on: whoever is told may panic, and then all are abandoned.
+	if l.together != nil && own != nil && len(hits) > 1 {
+		for _, h := range hits {
+			if !h.unsettled {
+				l.together(h.request.ctx, own.ctx, len(hits))
+			}
+		}
+	}
 	for _, h := range hits {
 		r := h.request
-		if l.together != nil && own != nil && len(hits) > 1 && !h.unsettled {
-			l.together(r.ctx, own.ctx, len(hits))
-		}
 		// Where the store has failed since, the denial that it gave stands.
 		if h.path != faulty && !h.stale {
 			r.decision = f.decision(h)

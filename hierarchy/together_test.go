@@ -63,3 +63,39 @@ func TestWhoSharesATripIsTold(t *testing.T) {
 		requireNobodyInLine(t, l)
 	})
 }
+
+// Where who is told panics, each of those who wait is let go once: a second word would be
+// taken for that of a later hit.
+func TestATellingThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		store := newSoloStore(time.Now)
+		store.delay = time.Millisecond
+		l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache), Together: func(context.Context, context.Context, int) {
+			if told++; told == 3 {
+				panic("told too much")
+			}
+		}})
+		require.NoError(t, err)
+		event := parsed(t, "[{per: ip, rate: [100/m, 100/d]}]")
+		var running sync.WaitGroup
+		for range 5 {
+			running.Go(func() {
+				defer func() { _ = recover() }()
+				_, _ = l.Hit(t.Context(), hitOn(event, 1))
+			})
+			synctest.Wait()
+		}
+		running.Wait()
+		require.Equal(t, 3, told)
+		requireNobodyInLine(t, l)
+		for range 20 {
+			running.Go(func() {
+				d, err := l.Hit(t.Context(), hitOn(event, 1))
+				assert.NoError(t, err)
+				assert.NotEmpty(t, d.Limits, "a decision that is none")
+			})
+		}
+		running.Wait()
+	})
+}

@@ -21,6 +21,8 @@ import (
 // maxFollowed is how many files may go together.
 const maxFollowed = 3
 
+var errTooLarge = fmt.Errorf("a file is larger than %d bytes", events.MaxRulesFile)
+
 // follower follows files with secrets that go together, such as a certificate and its
 // key. When they have changed, and are at rest, what they hold is taken, all of it or
 // none: where it is faulty, or they do not suit each other yet, what is in force stays.
@@ -154,6 +156,9 @@ func (f *follower) takeAll(found []snapshot) ([]any, error) {
 	for _, one := range found {
 		if one.err != nil {
 			return nil, one.err
+		}
+		if len(one.data) > events.MaxRulesFile { // it was cut off
+			return nil, errTooLarge
 		}
 		contents = append(contents, one.data)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/leaktest"
 )
 
@@ -61,4 +63,12 @@ func TestFilesThatGoTogether(t *testing.T) {
 	logged(2, "the files hold the letters in force")
 	assert.EqualValues(t, 5, f.failures.Load())
 	assert.Empty(t, taken)
+}
+
+// Of a file that is too large what is left would be taken for all there is, half a token
+// among it.
+func TestAFollowedFileThatIsTooLarge(t *testing.T) {
+	path := secretFile(t, strings.Repeat("#", events.MaxRulesFile-20)+"\nedge all "+edgeToken+"-and-more\n")
+	_, err := openTokens(path, slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, errTooLarge)
 }
