@@ -32,6 +32,10 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// holds from here on.
 	out := &exchange{ResponseWriter: w, room: &h.room, body: http.MaxBytesReader(w, r.Body, maxBody)}
 	r.Body = heldBody{out}
+	if h.Draining != nil && h.Draining() {
+		// So that who has a connection here goes elsewhere before it is cut.
+		w.Header()["Connection"] = []string{"close"}
+	}
 	nameAnswer(out, r)
 	if h.Served != nil {
 		began := time.Now()

@@ -101,7 +101,13 @@ type door struct {
 // openDoor reads the files that say who may call, and follows them until Close.
 func openDoor(a access, log *slog.Logger) (d *door, err error) {
 	d = &door{}
+	if err := checkSecret("-tls-key", a.key); err != nil {
+		return nil, err
+	}
 	if a.wantsTokens() {
+		if err := checkSecret("-tokens", a.tokens); err != nil {
+			return nil, err
+		}
 		if d.tokens, err = openTokens(a.tokens, log); err != nil {
 			return nil, err
 		}

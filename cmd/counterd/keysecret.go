@@ -2,12 +2,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 
 	"github.com/counterd/counterd/memcache"
 )
@@ -32,18 +29,14 @@ func (k *keySecret) check(servers fleetServers) error {
 	return nil
 }
 
-// read returns the secret, nil where there is none. Its errors do not repeat what the flag
-// says either: it may be the secret itself that somebody put there.
+// read returns the secret, nil where there is none.
 func (k *keySecret) read() ([]byte, error) {
 	if k.file == "" {
 		return nil, nil
 	}
-	file, err := os.Open(k.file)
+	file, err := openSecret("-key-secret", k.file)
 	if err != nil {
-		if cause, ok := errors.AsType[*fs.PathError](err); ok {
-			err = cause.Err
-		}
-		return nil, fmt.Errorf("-key-secret: the file that it names cannot be opened: %w", err)
+		return nil, err
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxKeySecret))

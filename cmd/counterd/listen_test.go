@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -118,6 +119,48 @@ func TestTheDrainDelay(t *testing.T) {
 	require.NoError(t, p.Wait(), "%s", p.log)
 	assert.GreaterOrEqual(t, time.Since(began), delay)
 	assert.Contains(t, p.log.String(), "msg=stopped")
+}
+
+// Who has a connection when the end begins is told to make another one elsewhere, and has
+// nothing cut off: over HTTP/1.1 by Connection: close, over HTTP/2 by what means the same.
+func TestTheDrainDelayClosesConnections(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	id := authority.Issue(t)
+	for name, args := range map[string][]string{"HTTP/1.1": nil, "HTTP/2.0": {"-tls-cert", id.CertFile, "-tls-key", id.KeyFile}} {
+		t.Run(name, func(t *testing.T) {
+			p := startProcess(t, append(args, "-drain-delay", "10m")...)
+			url := p.url
+			if len(args) > 0 {
+				url = strings.Replace(url, "http:", "https:", 1)
+			}
+			transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: true}
+			defer transport.CloseIdleConnections()
+			kept := func() (kept bool) {
+				t.Helper()
+				traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { kept = c.Reused }})
+				request, err := http.NewRequestWithContext(traced, "POST", url+"/v1/events/url_shorten/hit", strings.NewReader(work[0].body))
+				require.NoError(t, err)
+				request.Header.Set("Content-Type", "application/json")
+				request.GetBody = nil // it is never sent twice
+				answer, err := transport.RoundTrip(request)
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, answer.Body)
+				require.NoError(t, err)
+				require.NoError(t, answer.Body.Close())
+				require.Equal(t, name, answer.Proto)
+				require.Less(t, answer.StatusCode, 500)
+				return kept
+			}
+			require.False(t, kept())
+			require.True(t, kept())
+			require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+			p.logged(t, 1, `msg="stopping soon`)
+			require.True(t, kept(), "it is there to be answered on")
+			require.Eventually(t, func() bool { return !kept() }, 10*time.Second, 10*time.Millisecond)
+			require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+			require.Error(t, p.Wait())
+		})
+	}
 }
 
 // Operators see the end: their address is served until the last request of a client has

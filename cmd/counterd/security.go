@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -78,6 +79,11 @@ func (s security) apply(config *memcache.Config) {
 	if s.auth != "" {
 		config.Credentials = func() (memcache.Credentials, error) { return memcache.ReadCredentials(s.auth) }
 	}
+}
+
+// checkSecrets finds files of secrets that cannot be opened.
+func (s security) checkSecrets() error {
+	return errors.Join(checkSecret("-memcached-auth", s.auth), checkSecret("-memcached-key", s.key))
 }
 
 func (s security) readTLS() (*tls.Config, error) {

@@ -101,6 +101,9 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 		Remembered: remembered,
 		Tripped:    tripped,
 	}
+	if err := s.security.checkSecrets(); err != nil {
+		return nil, err
+	}
 	s.security.apply(&config)
 	s.security.warn(servers, log)
 	s.keySecret.warn(log)
