@@ -40,9 +40,12 @@ type ServerHealth struct {
 	// Since is the Unix second since which it has forgotten nothing; 0: as far as is
 	// known it never has. A loss of longer ago than the longest window and a day is none.
 	Since    int64
-	Evicting bool        // what it has forgotten went because it is full
-	Speaks   Protocol    // Meta or Classic; Auto: it was not asked yet
-	Stats    ServerStats // of the last look at it; zero where it gives none
+	Evicting bool // what it has forgotten went because it is full
+	// OtherSecret: another process that uses it has another KeySecret, or has one where this
+	// one has none: the two count apart.
+	OtherSecret bool
+	Speaks      Protocol    // Meta or Classic; Auto: it was not asked yet
+	Stats       ServerStats // of the last look at it; zero where it gives none
 }
 
 // Health returns how the servers are, in the order of the config, without asking
@@ -105,6 +108,7 @@ func (s *server) health() ServerHealth {
 	h.Err, h.Down = s.breaker.fault, s.breaker.since
 	s.breaker.mu.Unlock()
 	s.memory.all.mu.Lock()
+	h.OtherSecret = s.memory.other != ""
 	h.Evicting, h.Stats = h.Since != 0 && s.memory.evicting && h.Since == s.memory.lost, s.memory.stats
 	s.memory.all.mu.Unlock()
 	return h

@@ -162,8 +162,10 @@ func TestAnotherSecretIsNoticed(t *testing.T) {
 		first := server.Ask("get " + secretItem)
 		require.Len(t, first, 2)
 		none.await(t, "other_secret "+server.Addr)
-		_, other := open(anotherOne)
+		apart, other := open(anotherOne)
 		other.await(t, "other_secret "+server.Addr)
+		assert.True(t, apart.Health()[0].OtherSecret)
+		assert.False(t, mine.Health()[0].OtherSecret)
 		assert.Regexp(t, `^HD t(59|60)$`, server.Ask("mg " + secretItem + " t")[0], "it ends if nobody keeps it")
 		assert.Equal(t, first, server.Ask("get "+secretItem), "the first one's is kept")
 

@@ -242,6 +242,7 @@ counterd_limit_near_total{event="shade",limit="shade"} 1
 counterd_memcached_breaker_openings_total{server="SERVER"} 1
 counterd_memcached_evictions_total{server="SERVER"} 0
 counterd_memcached_lost_since_seconds{server="SERVER"} 0
+counterd_memcached_other_secret{server="SERVER"} 0
 counterd_memcached_up{server="SERVER"} 0
 counterd_on_error_decisions_total{event="main",on_error="allow"} 4
 counterd_on_error_decisions_total{event="own",on_error="local"} 2

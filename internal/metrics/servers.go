@@ -8,8 +8,8 @@ import (
 
 // serverMetrics are the metrics of the store's servers.
 type serverMetrics struct {
-	health                       func() []memcache.ServerHealth
-	up, lostSince, evicted, down *prometheus.Desc
+	health                              func() []memcache.ServerHealth
+	up, lostSince, evicted, down, other *prometheus.Desc
 }
 
 func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
@@ -22,6 +22,7 @@ func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
 		lostSince: describe("lost_since_seconds", "Unix second before which the server has lost what it held; 0 where nothing is known to be lost."),
 		evicted:   describe("evictions_total", "Items that the server, by its own statistics, dropped since its start before they expired."),
 		down:      describe("breaker_openings_total", "How often the server was found to be down."),
+		other:     describe("other_secret", "Whether another process that uses the server has another key secret: the two count apart."),
 	}
 }
 
@@ -31,13 +32,18 @@ func (m *serverMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.Descri
 // Collect asks no server.
 func (m *serverMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, h := range m.health() {
-		up := 0.0
-		if h.Up {
-			up = 1
-		}
-		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, up, h.Name)
+		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, truth(h.Up), h.Name)
+		to <- prometheus.MustNewConstMetric(m.other, prometheus.GaugeValue, truth(h.OtherSecret), h.Name)
 		to <- prometheus.MustNewConstMetric(m.lostSince, prometheus.GaugeValue, float64(h.Since), h.Name)
 		to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(h.Stats.Evictions), h.Name)
 		to <- prometheus.MustNewConstMetric(m.down, prometheus.CounterValue, float64(h.Openings), h.Name)
 	}
+}
+
+// truth is 1 for true.
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
