@@ -1,6 +1,10 @@
 package main
 
-import "github.com/counterd/counterd/internal/metrics"
+import (
+	"sync/atomic"
+
+	"github.com/counterd/counterd/internal/metrics"
+)
 
 // watchDoor has who was refused, and how the files that say who may call are, be among
 // the metrics.
@@ -24,4 +28,30 @@ func watchDoor(m *metrics.Metrics, d *door) {
 		}
 		return float64(expires.Unix())
 	})
+}
+
+// watchFiles has the files that are followed be among the metrics.
+func watchFiles(m *metrics.Metrics, rules *rulesFile, d *door) {
+	refused := map[string]*atomic.Bool{}
+	if rules.follows {
+		refused["rules"] = &rules.reloads.refused
+	}
+	if d.tokens != nil {
+		refused["tokens"] = &d.tokens.refused
+	}
+	if d.certificates != nil {
+		refused["tls"] = &d.certificates.refused
+	}
+	m.AddGauges("counterd_file_refused", "Whether what stands in a file that is followed could not be taken, and what it held before is in force.",
+		[]string{"file"}, func(yield func([]string, float64) bool) {
+			for file, state := range refused {
+				value := 0.0
+				if state.Load() {
+					value = 1
+				}
+				if !yield([]string{file}, value) {
+					return
+				}
+			}
+		})
 }

@@ -204,6 +204,7 @@ counterd_decisions_total{call="hit",event="own",verdict="denied"} 1
 counterd_decisions_total{call="hit",event="shade",verdict="allowed"} 3
 counterd_decisions_total{call="hit",event="shut",verdict="allowed"} 2
 counterd_decisions_total{call="hit",event="shut",verdict="unavailable"} 3
+counterd_file_refused{file="rules"} 1
 counterd_flushed_hits_total %v
 counterd_flushes_total %v
 counterd_http_request_duration_seconds_count{route="/metrics"} %v
