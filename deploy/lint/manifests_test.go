@@ -237,6 +237,31 @@ func TestTheDeploymentAgreesWithCounterd(t *testing.T) {
 	assert.Negative(t, memory.Cmp(*c.Resources.Limits.Memory()), "GOMEMLIMIT")
 }
 
+// Prometheus finds all pods, ready or not: while the store is away none is.
+func TestPrometheusFindsThePods(t *testing.T) {
+	var config struct {
+		ScrapeConfigs []struct {
+			JobName string `json:"job_name"`
+			DNS     []struct {
+				Names []string `json:"names"`
+				Type  string   `json:"type"`
+				Port  int32    `json:"port"`
+			} `json:"dns_sd_configs"`
+		} `json:"scrape_configs"`
+	}
+	require.NoError(t, yaml.Unmarshal(read(t, "prometheus/scrape.yaml"), &config))
+	require.Len(t, config.ScrapeConfigs, 1)
+	assert.Equal(t, "counterd", config.ScrapeConfigs[0].JobName, "alerts go by it")
+	require.Len(t, config.ScrapeConfigs[0].DNS, 1)
+	found := config.ScrapeConfigs[0].DNS[0]
+	service := get[*corev1.Service](t, readManifests(t), "Service counterd-admin")
+	assert.Equal(t, corev1.ClusterIPNone, service.Spec.ClusterIP)
+	assert.True(t, service.Spec.PublishNotReadyAddresses)
+	assert.Equal(t, []string{service.Name + "." + service.Namespace + ".svc.cluster.local"}, found.Names)
+	assert.Equal(t, "A", found.Type)
+	assert.Equal(t, service.Spec.Ports[0].Port, found.Port)
+}
+
 // Liveness does not depend on the store, readiness does; and a pod that ends has the time
 // for it.
 func TestProbesAndTheEndOfAPod(t *testing.T) {
