@@ -240,6 +240,20 @@ func TestTheDeploymentAgreesWithCounterd(t *testing.T) {
 	assert.Negative(t, memory.Cmp(*c.Resources.Limits.Memory()), "GOMEMLIMIT")
 }
 
+// The rules that are commented out are rules, too.
+func TestNetworkPoliciesToBeAdded(t *testing.T) {
+	text := string(read(t, "kubernetes/networkpolicy.yaml"))
+	documents := strings.Split(text, "\n---\n")
+	last := regexp.MustCompile(`(?m)^    #(- |  )`).ReplaceAllString(documents[len(documents)-1], "    $1")
+	var policy networkingv1.NetworkPolicy
+	require.NoError(t, yaml.UnmarshalStrict([]byte(last), &policy))
+	require.Len(t, policy.Spec.Egress, 4)
+	for _, rule := range policy.Spec.Egress {
+		assert.Len(t, rule.To, 1)
+		assert.NotEmpty(t, rule.Ports)
+	}
+}
+
 // Prometheus finds all pods, ready or not: while the store is away none is.
 func TestPrometheusFindsThePods(t *testing.T) {
 	var config struct {
