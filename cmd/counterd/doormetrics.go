@@ -22,11 +22,15 @@ func watchDoor(m *metrics.Metrics, d *door) {
 	m.AddCounter("counterd_tls_reload_failures_total", "Edits of the certificate's files that could not be taken; the certificate in force stayed.",
 		func() float64 { return float64(d.tlsReloadFailures()) })
 	m.AddGauge("counterd_tls_certificate_expiry_seconds", "Unix second in which the certificate in force expires; 0: there is none.", func() float64 {
-		expires, ok := d.certificateExpiry()
+		expires, _, ok := d.certificateExpiry()
 		if !ok {
 			return 0
 		}
 		return float64(expires.Unix())
+	})
+	m.AddGauge("counterd_tls_certificate_lifetime_seconds", "How long the certificate in force is good in all, from its beginning to its end; 0: there is none.", func() float64 {
+		_, lifetime, _ := d.certificateExpiry()
+		return lifetime.Seconds()
 	})
 }
 

@@ -302,7 +302,7 @@ func zeros(server string, limits map[string]string) scraped {
 			series[fmt.Sprintf("counterd_unauthorized_total{class=%q,reason=%q}", class, reason)] = 0
 		}
 	}
-	for _, name := range []string{"tokens_reload_failures_total", "tls_reload_failures_total", "tls_certificate_expiry_seconds"} {
+	for _, name := range []string{"tokens_reload_failures_total", "tls_reload_failures_total", "tls_certificate_expiry_seconds", "tls_certificate_lifetime_seconds"} {
 		series["counterd_"+name] = 0
 	}
 	for _, kind := range []string{"trip", "take_back", "delete", "look", "raise"} {
