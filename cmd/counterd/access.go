@@ -158,12 +158,14 @@ func (d *door) tlsReloadFailures() int64 {
 	return d.certificates.failures.Load()
 }
 
-// certificateExpiry returns when the certificate in force expires; ok: there is one.
-func (d *door) certificateExpiry() (expires time.Time, ok bool) {
+// certificateExpiry returns when the certificate in force expires, and how long it is good
+// in all; ok: there is one.
+func (d *door) certificateExpiry() (expires time.Time, lifetime time.Duration, ok bool) {
 	if d.certificates == nil {
-		return time.Time{}, false
+		return time.Time{}, 0, false
 	}
-	return d.certificates.inForce.Load().expires, true
+	inForce := d.certificates.inForce.Load()
+	return inForce.expires, inForce.lifetime, true
 }
 
 // tokensFile holds the tokens in force.

@@ -18,7 +18,8 @@ type certificates struct {
 // served is what TLS is served with.
 type served struct {
 	clients, admin *tls.Config
-	expires        time.Time // the first of the certificates to do so
+	expires        time.Time     // the first of the certificates to do so
+	lifetime       time.Duration // of that one, from its beginning
 }
 
 func openCertificates(a access, log *slog.Logger) (c *certificates, err error) {
@@ -59,6 +60,8 @@ func (c *certificates) admin() *tls.Config {
 	}}
 }
 
+func lifetimeOf(c *x509.Certificate) time.Duration { return c.NotAfter.Sub(c.NotBefore) }
+
 // parseServed reads a certificate and its key, and the authorities of clients, if any,
 // all in PEM. A certificate that has expired would be good for nobody.
 func parseServed(cert, key, authorities []byte, now time.Time) (*served, error) {
@@ -66,14 +69,14 @@ func parseServed(cert, key, authorities []byte, now time.Time) (*served, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &served{expires: pair.Leaf.NotAfter}
+	s := &served{expires: pair.Leaf.NotAfter, lifetime: lifetimeOf(pair.Leaf)}
 	for _, der := range pair.Certificate[1:] {
 		between, err := x509.ParseCertificate(der)
 		if err != nil {
 			return nil, err
 		}
 		if between.NotAfter.Before(s.expires) {
-			s.expires = between.NotAfter
+			s.expires, s.lifetime = between.NotAfter, lifetimeOf(between)
 		}
 	}
 	if now.After(s.expires) {

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/counterd/counterd/internal/metrics"
+import (
+	"sync/atomic"
+
+	"github.com/counterd/counterd/internal/metrics"
+)
 
 // watchDoor has who was refused, and how the files that say who may call are, be among
 // the metrics.
@@ -18,10 +22,40 @@ func watchDoor(m *metrics.Metrics, d *door) {
 	m.AddCounter("counterd_tls_reload_failures_total", "Edits of the certificate's files that could not be taken; the certificate in force stayed.",
 		func() float64 { return float64(d.tlsReloadFailures()) })
 	m.AddGauge("counterd_tls_certificate_expiry_seconds", "Unix second in which the certificate in force expires; 0: there is none.", func() float64 {
-		expires, ok := d.certificateExpiry()
+		expires, _, ok := d.certificateExpiry()
 		if !ok {
 			return 0
 		}
 		return float64(expires.Unix())
 	})
+	m.AddGauge("counterd_tls_certificate_lifetime_seconds", "How long the certificate in force is good in all, from its beginning to its end; 0: there is none.", func() float64 {
+		_, lifetime, _ := d.certificateExpiry()
+		return lifetime.Seconds()
+	})
+}
+
+// watchFiles has the files that are followed be among the metrics.
+func watchFiles(m *metrics.Metrics, rules *rulesFile, d *door) {
+	refused := map[string]*atomic.Bool{}
+	if rules.follows {
+		refused["rules"] = &rules.reloads.refused
+	}
+	if d.tokens != nil {
+		refused["tokens"] = &d.tokens.refused
+	}
+	if d.certificates != nil {
+		refused["tls"] = &d.certificates.refused
+	}
+	m.AddGauges("counterd_file_refused", "Whether what stands in a file that is followed could not be taken, and what it held before is in force.",
+		[]string{"file"}, func(yield func([]string, float64) bool) {
+			for file, state := range refused {
+				value := 0.0
+				if state.Load() {
+					value = 1
+				}
+				if !yield([]string{file}, value) {
+					return
+				}
+			}
+		})
 }

@@ -33,6 +33,7 @@ type follower struct {
 	log   *slog.Logger
 
 	failures atomic.Int64 // versions of the files that could not be taken
+	refused  atomic.Bool  // what stands in the files could not be taken
 	hangup   chan os.Signal
 	cancel   context.CancelFunc
 	done     chan struct{}
@@ -137,6 +138,7 @@ func (f *follower) judge(found []snapshot) {
 	f.judged = found
 	switch {
 	case equal(found, f.taken):
+		f.refused.Store(false)
 		f.log.Info("the files hold the "+f.what+" in force", "files", f.paths)
 		return
 	case known && !f.asked:
@@ -148,6 +150,7 @@ func (f *follower) judge(found []snapshot) {
 		return
 	}
 	f.taken = found
+	f.refused.Store(false)
 	f.log.Info(f.what+" reloaded", append([]any{"files", f.paths}, said...)...)
 }
 
@@ -168,6 +171,7 @@ func (f *follower) takeAll(found []snapshot) ([]any, error) {
 // refuse says why what is in force stays.
 func (f *follower) refuse(err error) {
 	stay := f.what + " not reloaded, those in force stay"
+	f.refused.Store(true)
 	failures := f.failures.Add(1)
 	faults, ok := errors.AsType[events.Faults](err)
 	if !ok {

@@ -46,19 +46,24 @@ func TestFilesThatGoTogether(t *testing.T) {
 		require.Eventually(t, func() bool { return strings.Count(log.String(), text) == times }, soon, time.Millisecond, "%s: %s", text, log)
 	}
 	next("a")
+	assert.False(t, f.refused.Load())
 	for i, letter := range []string{"b", "a", "c"} {
 		replace(t, one, letter)
 		logged(i+1, "letters not reloaded, those in force stay")
+		assert.True(t, f.refused.Load(), "until they suit each other")
 		replace(t, two, letter)
 		next(letter)
+		require.Eventually(t, func() bool { return !f.refused.Load() }, soon, time.Millisecond)
 	}
 	assert.EqualValues(t, 3, f.failures.Load())
 	require.NoError(t, os.Remove(two))
 	logged(4, "letters not reloaded, those in force stay")
 	f.hangup <- syscall.SIGHUP
 	logged(5, "letters not reloaded, those in force stay")
+	assert.True(t, f.refused.Load())
 	replace(t, two, "c")
 	logged(1, "the files hold the letters in force")
+	assert.False(t, f.refused.Load(), "what is in force stands in the files again")
 	f.hangup <- syscall.SIGHUP
 	logged(2, "the files hold the letters in force")
 	assert.EqualValues(t, 5, f.failures.Load())

@@ -29,7 +29,8 @@ var (
 // The page has what a process with copies serves, and nothing else: its name, type and
 // labels, and what it means in the words of its help.
 func TestThePageOfTheMetrics(t *testing.T) {
-	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 2), ","), "-replicas", "2")
+	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 2), ","), "-replicas", "2",
+		"-rules", "../../deploy/rules/rules.yaml")
 	_, err := p.client(t).Hit(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1)
 	require.NoError(t, err)
 	p.get(t, "/metrics") // of which the next one tells

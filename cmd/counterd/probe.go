@@ -21,7 +21,9 @@ Usage:
   counterd probe [flags] [URL]
 
 URL is ` + probeURL + ` where none is given; the path /healthz where it has none. /healthz
-answers as long as the process does, /readyz while the store can be reached.
+answers as long as the process does, /readyz while the store can be reached. It has no
+certificate to show: where clients have to (-tls-client-ca), ask the address of -admin, where
+nobody has to.
 
 Flags, each with its environment variable:
 `
@@ -31,6 +33,7 @@ Examples:
   counterd probe
   counterd probe http://127.0.0.1:9090/readyz
   counterd probe -ca ca.pem https://counterd.internal:8443
+  counterd probe -ca ca.pem -server-name counterd.internal https://127.0.0.1:9090
 `
 
 const (
@@ -43,6 +46,7 @@ func probe(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	flags := newFlags("counterd probe", stdout, probeUsage, probeExamples)
 	wait := flags.Duration("wait", 2*time.Second, "longest wait for the answer")
 	authorities := flags.String("ca", "", "`file` of the authorities that the server's certificate comes from, PEM; none: the system's")
+	name := flags.String("server-name", "", "`name` that the server's certificate is for; none: the host of the URL")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -56,7 +60,7 @@ func probe(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	client, err := newProbeClient(*authorities)
+	client, err := newProbeClient(*authorities, *name)
 	if err != nil {
 		return err
 	}
@@ -66,39 +70,41 @@ func probe(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	return expectOK(ctx, client, target)
 }
 
-func parseProbeURL(text string) (string, error) {
+// parseProbeURL returns what to ask. What is wrong with it is said without it: there may be
+// a password in it.
+func parseProbeURL(text string) (*url.URL, error) {
 	target, err := url.Parse(text)
 	if err != nil || target.Host == "" || target.Scheme != "http" && target.Scheme != "https" {
-		return "", usageError(fmt.Sprintf("%q is not a URL of http or https", text))
+		return nil, usageError("what is to be asked is not a URL of http or https")
 	}
 	if target.Path == "" || target.Path == "/" {
 		target.Path = "/healthz"
 	}
-	return target.String(), nil
+	return target, nil
 }
 
 // newProbeClient returns a client that asks the server that is named and no other: through
 // no proxy, and wherever that server would send it.
-func newProbeClient(authorities string) (*http.Client, error) {
-	transport := &http.Transport{DisableKeepAlives: true}
+func newProbeClient(authorities, name string) (*http.Client, error) {
+	secure := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
 	if authorities != "" {
 		text, err := os.ReadFile(authorities)
 		if err != nil {
 			return nil, fmt.Errorf("-ca: %w", err)
 		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(text) {
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(text) {
 			return nil, fmt.Errorf("-ca: %s holds no certificate", authorities)
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: secure}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &http.Client{Transport: transport, CheckRedirect: stay}, nil
 }
 
 // expectOK returns an error that says what the server answered, if it is not a 200.
-func expectOK(ctx context.Context, client *http.Client, target string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+func expectOK(ctx context.Context, client *http.Client, target *url.URL) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return err
 	}
@@ -111,5 +117,5 @@ func expectOK(ctx context.Context, client *http.Client, target string) error {
 		return nil
 	}
 	said, err := io.ReadAll(io.LimitReader(response.Body, maxProbeBody))
-	return errors.Join(fmt.Errorf("%s answers %s: %q", target, response.Status, said), err)
+	return errors.Join(fmt.Errorf("%s answers %s: %q", target.Redacted(), response.Status, said), err)
 }

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -70,6 +72,38 @@ func TestProbeOverTLS(t *testing.T) {
 	exit, _, said = probed(t, server.URL)
 	assert.Equal(t, exitFailed, exit, "an authority that nobody knows")
 	assert.Contains(t, said, "certificate")
+}
+
+// A certificate is for a name, and a process is asked by its address.
+func TestProbeOfACertificateForAName(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	files := newPair(t, authority.Issue(t, func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = []string{"counterd.internal"}, nil }))
+	p := startProcess(t, "-tls-cert", files.cert, "-tls-key", files.key)
+	url := strings.Replace(p.url, "http:", "https:", 1)
+	exit, _, said := probed(t, "-ca", authority.File, url)
+	assert.Equal(t, exitFailed, exit)
+	assert.Contains(t, said, "127.0.0.1")
+	exit, _, said = probed(t, "-ca", authority.File, "-server-name", "counterd.internal", url)
+	assert.Equal(t, exitOK, exit, said)
+	exit, _, _ = probed(t, "-ca", authority.File, "-server-name", "other.internal", url)
+	assert.Equal(t, exitFailed, exit)
+}
+
+// What a probe says is read by many: a password that stands in the URL is not in it.
+func TestProbeSaysNoPassword(t *testing.T) {
+	const password = "hunter2"
+	refusing := httptest.NewServer(http.NotFoundHandler())
+	defer refusing.Close()
+	_, host, _ := strings.Cut(refusing.URL, "//")
+	for _, url := range []string{
+		"http://probe:" + password + "@" + host, "http://probe:" + password + "@127.0.0.1:1",
+		"ftp://probe:" + password + "@" + host, "probe:" + password + "@" + host, "http://probe:" + password + "@%zz",
+	} {
+		exit, stdout, said := probed(t, url)
+		assert.NotEqual(t, exitOK, exit)
+		assert.NotEmpty(t, said)
+		assert.NotContains(t, stdout+said, password, url)
+	}
 }
 
 // A server that says nothing is not waited for longer than is said.

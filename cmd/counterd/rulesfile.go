@@ -52,6 +52,7 @@ type rulesFile struct {
 type reloads struct {
 	generation atomic.Int64 // of the rules in force; the first is 1
 	failures   atomic.Int64 // versions of the file that were broken or could not be read
+	refused    atomic.Bool  // what stands in the file could not be taken
 }
 
 // openRules reads the rules file, or takes the example where none is named, and
@@ -187,6 +188,7 @@ func (f *rulesFile) judge(found snapshot) {
 	f.judged = found
 	switch {
 	case found.equal(f.inForce):
+		f.reloads.refused.Store(false)
 		level := slog.LevelDebug
 		if f.asked || !known {
 			level = slog.LevelInfo
@@ -204,6 +206,7 @@ func (f *rulesFile) judge(found snapshot) {
 			return
 		}
 		f.inForce = found
+		f.reloads.refused.Store(false)
 		f.rules.Store(events.Succeed(f.rules.Load(), rules, f.now().Unix()))
 		f.log.Info("rules reloaded", "file", f.path, "generation", f.reloads.generation.Add(1), "events", len(rules.Events))
 	}
@@ -212,6 +215,7 @@ func (f *rulesFile) judge(found snapshot) {
 // refuse says why the rules in force stay.
 func (f *rulesFile) refuse(err error) {
 	const stay = "rules not reloaded, those in force stay"
+	f.reloads.refused.Store(true)
 	failures := f.reloads.failures.Add(1)
 	generation := f.reloads.generation.Load()
 	faults, ok := errors.AsType[events.Faults](err)

@@ -185,11 +185,17 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 	failures(4)
 	require.NoError(t, os.Remove(path))
 	failures(5)
+	assert.True(t, f.reloads.refused.Load())
 	replace(t, path, oneLimit(1))
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "the rules file holds the rules in force") }, soon, time.Millisecond)
 	failures(5)
+	assert.False(t, f.reloads.refused.Load(), "what is in force stands in the file again")
+	replace(t, path, brokenRules)
+	failures(6)
+	assert.True(t, f.reloads.refused.Load())
 	replace(t, path, oneLimit(2))
 	require.Eventually(t, func() bool { return nOf(f) == 2 }, soon, time.Millisecond)
+	assert.False(t, f.reloads.refused.Load())
 	assert.Equal(t, int64(2), f.reloads.generation.Load())
 }
 

@@ -204,6 +204,7 @@ counterd_decisions_total{call="hit",event="own",verdict="denied"} 1
 counterd_decisions_total{call="hit",event="shade",verdict="allowed"} 3
 counterd_decisions_total{call="hit",event="shut",verdict="allowed"} 2
 counterd_decisions_total{call="hit",event="shut",verdict="unavailable"} 3
+counterd_file_refused{file="rules"} 1
 counterd_flushed_hits_total %v
 counterd_flushes_total %v
 counterd_http_request_duration_seconds_count{route="/metrics"} %v
@@ -302,7 +303,7 @@ func zeros(server string, limits map[string]string) scraped {
 			series[fmt.Sprintf("counterd_unauthorized_total{class=%q,reason=%q}", class, reason)] = 0
 		}
 	}
-	for _, name := range []string{"tokens_reload_failures_total", "tls_reload_failures_total", "tls_certificate_expiry_seconds"} {
+	for _, name := range []string{"tokens_reload_failures_total", "tls_reload_failures_total", "tls_certificate_expiry_seconds", "tls_certificate_lifetime_seconds"} {
 		series["counterd_"+name] = 0
 	}
 	for _, kind := range []string{"trip", "take_back", "delete", "look", "raise"} {

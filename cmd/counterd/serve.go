@@ -60,6 +60,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache, Mender: mender})
 	watch(metrics, rules, store, mender, limiter, counters, cache, places.clients.listener)
 	watchDoor(metrics, door)
+	watchFiles(metrics, rules, door)
 	places.handle(door.guard(api.Config{
 		Rules:       rules.Rules,
 		Counters:    counters,

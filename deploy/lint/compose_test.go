@@ -21,11 +21,16 @@ import (
 // readCompose loads the compose file as docker compose does, against its schema.
 func readCompose(t *testing.T) *types.Project {
 	t.Helper()
+	return parseCompose(t, string(read(t, "compose.yaml")))
+}
+
+func parseCompose(t *testing.T, text string) *types.Project {
+	t.Helper()
 	path, err := filepath.Abs(filepath.Join(deploy, "compose.yaml"))
 	require.NoError(t, err)
 	loaded, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{
 		WorkingDir:  filepath.Dir(path),
-		ConfigFiles: []types.ConfigFile{{Filename: path}},
+		ConfigFiles: []types.ConfigFile{{Filename: path, Content: []byte(text)}},
 	}, func(o *loader.Options) { o.SetProjectName("counterd", true) })
 	require.NoError(t, err)
 	return loaded
@@ -37,6 +42,50 @@ func composeSettings(service types.ServiceConfig) settings {
 		s[name] = *value
 	}
 	return s
+}
+
+// unseen returns the files that the service names and that are not mounted by their folder:
+// a mount of a single file shows what stood there at the start, also when it is replaced.
+func unseen(service types.ServiceConfig) (names []string) {
+	for name, value := range composeSettings(service) {
+		within := func(volume types.ServiceVolumeConfig) bool {
+			return strings.HasPrefix(value, strings.TrimSuffix(volume.Target, "/")+"/")
+		}
+		whole := func(file types.FileReferenceConfig) bool {
+			return value == file.Target || filepath.Dir(value) == "/run/secrets" && filepath.Base(value) == file.Source
+		}
+		alone := slices.ContainsFunc(service.Volumes, func(volume types.ServiceVolumeConfig) bool { return volume.Target == value })
+		for _, secret := range service.Secrets {
+			alone = alone || whole(types.FileReferenceConfig(secret))
+		}
+		for _, config := range service.Configs {
+			alone = alone || whole(types.FileReferenceConfig(config))
+		}
+		if strings.HasPrefix(value, "/") && (alone || !slices.ContainsFunc(service.Volumes, within)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Files that counterd follows, tokens, rules and certificates, are mounted by their folders.
+func TestFilesOfTheComposeFileAreSeenToChange(t *testing.T) {
+	text := string(read(t, "compose.yaml"))
+	for _, name := range []string{"counterd-1", "counterd-2"} {
+		assert.Empty(t, unseen(readCompose(t).Services[name]), name)
+	}
+	const volume = "    - type: bind\n      source: ./secrets\n      target: /run/secrets\n"
+	const environment = "    COUNTERD_LOG: json\n"
+	for _, test := range []struct{ old, changed, unseen string }{
+		{volume, "    - type: bind\n      source: ./secrets/tokens\n      target: /run/secrets/tokens\n", "COUNTERD_TOKENS"},
+		{"      source: ./rules\n      target: /etc/counterd\n", "      source: ./rules/rules.yaml\n      target: /etc/counterd/rules.yaml\n", "COUNTERD_RULES"},
+		{environment, environment + "    COUNTERD_TLS_CERT: /tls/cert.pem\n", "COUNTERD_TLS_CERT"},
+		{"\nservices:\n", "  secrets: [tokens]\nsecrets:\n  tokens: {file: ./secrets/tokens}\n\nservices:\n", "COUNTERD_TOKENS"},
+	} {
+		require.Contains(t, text, test.old)
+		broken := parseCompose(t, strings.Replace(text, test.old, test.changed, 1))
+		assert.Contains(t, unseen(broken.Services["counterd-1"]), test.unseen, test.changed)
+	}
 }
 
 func TestTheComposeFile(t *testing.T) {
@@ -73,11 +122,10 @@ func TestTheComposeFile(t *testing.T) {
 		s.check(t, known)
 		assert.Equal(t, slices.Sorted(slices.Values(servers)), strings.Split(s["COUNTERD_MEMCACHED"], ","))
 		assert.Equal(t, "2", s["COUNTERD_REPLICAS"])
-		for _, secret := range service.Secrets {
-			assert.Contains(t, loaded.Secrets, secret.Source)
-			assert.Contains(t, strings.Join(service.Environment.ToMapping().Values(), " ")+" ", "/run/secrets/"+secret.Source+" ")
+		require.Len(t, service.Volumes, 2)
+		for _, volume := range service.Volumes {
+			assert.True(t, volume.ReadOnly, volume.Target)
 		}
-		require.Len(t, service.Volumes, 1)
 		_, err := os.Stat(filepath.Join(service.Volumes[0].Source, strings.TrimPrefix(s["COUNTERD_RULES"], service.Volumes[0].Target)))
 		assert.NoError(t, err)
 		assert.Greater(t, time.Duration(*service.StopGracePeriod), longestEnd(t))

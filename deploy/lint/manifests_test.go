@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/json"
@@ -235,6 +238,78 @@ func TestTheDeploymentAgreesWithCounterd(t *testing.T) {
 	memory, err := resource.ParseQuantity(strings.TrimSuffix(s["GOMEMLIMIT"], "B"))
 	require.NoError(t, err)
 	assert.Negative(t, memory.Cmp(*c.Resources.Limits.Memory()), "GOMEMLIMIT")
+}
+
+// The rules that are commented out are rules, too.
+func TestNetworkPoliciesToBeAdded(t *testing.T) {
+	text := string(read(t, "kubernetes/networkpolicy.yaml"))
+	documents := strings.Split(text, "\n---\n")
+	last := regexp.MustCompile(`(?m)^    #(- |  )`).ReplaceAllString(documents[len(documents)-1], "    $1")
+	var policy networkingv1.NetworkPolicy
+	require.NoError(t, yaml.UnmarshalStrict([]byte(last), &policy))
+	require.Len(t, policy.Spec.Egress, 4)
+	for _, rule := range policy.Spec.Egress {
+		assert.Len(t, rule.To, 1)
+		assert.NotEmpty(t, rule.Ports)
+	}
+}
+
+// Prometheus finds all pods, ready or not: while the store is away none is.
+func TestPrometheusFindsThePods(t *testing.T) {
+	var config struct {
+		ScrapeConfigs []struct {
+			JobName string `json:"job_name"`
+			DNS     []struct {
+				Names []string `json:"names"`
+				Type  string   `json:"type"`
+				Port  int32    `json:"port"`
+			} `json:"dns_sd_configs"`
+		} `json:"scrape_configs"`
+	}
+	require.NoError(t, yaml.Unmarshal(read(t, "prometheus/scrape.yaml"), &config))
+	require.Len(t, config.ScrapeConfigs, 1)
+	assert.Equal(t, "counterd", config.ScrapeConfigs[0].JobName, "alerts go by it")
+	require.Len(t, config.ScrapeConfigs[0].DNS, 1)
+	found := config.ScrapeConfigs[0].DNS[0]
+	service := get[*corev1.Service](t, readManifests(t), "Service counterd-admin")
+	assert.Equal(t, corev1.ClusterIPNone, service.Spec.ClusterIP)
+	assert.True(t, service.Spec.PublishNotReadyAddresses)
+	assert.Equal(t, []string{service.Name + "." + service.Namespace + ".svc.cluster.local"}, found.Names)
+	assert.Equal(t, "A", found.Type)
+	assert.Equal(t, service.Spec.Ports[0].Port, found.Port)
+}
+
+// The patch of the runbook replaces what is there: the path that readiness asks, by that of
+// liveness.
+func TestThePatchOfTheRunbook(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(project, operations))
+	require.NoError(t, err)
+	match := regexp.MustCompile(`patch deployment counterd --type=json -p '(.*)'`).FindSubmatch(text)
+	require.NotNil(t, match)
+	var patch []struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	require.NoError(t, yaml.UnmarshalStrict(match[1], &patch))
+	require.Len(t, patch, 1)
+	assert.Equal(t, "replace", patch[0].Op)
+	deployment := get[*appsv1.Deployment](t, readManifests(t), "Deployment counterd")
+	node, err := runtime.DefaultUnstructuredConverter.ToUnstructured(deployment)
+	require.NoError(t, err)
+	var at any = node
+	for name := range strings.SplitSeq(strings.TrimPrefix(patch[0].Path, "/"), "/") {
+		if list, ok := at.([]any); ok {
+			i, err := strconv.Atoi(name)
+			require.NoError(t, err)
+			at = list[i]
+			continue
+		}
+		at = at.(map[string]any)[name]
+	}
+	c := deployment.Spec.Template.Spec.Containers[0]
+	assert.Equal(t, c.ReadinessProbe.HTTPGet.Path, at)
+	assert.Equal(t, c.LivenessProbe.HTTPGet.Path, patch[0].Value)
 }
 
 // Liveness does not depend on the store, readiness does; and a pod that ends has the time

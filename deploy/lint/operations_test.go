@@ -62,7 +62,7 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(project, operations))
 	require.NoError(t, err)
 	for _, path := range named.FindAllString(string(text), -1) {
-		if path == "deploy/secrets" {
+		if strings.HasPrefix(path+"/", "deploy/secrets/") {
 			continue // of those who run it
 		}
 		_, err := os.Stat(filepath.Join(project, path))

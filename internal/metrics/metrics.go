@@ -61,12 +61,18 @@ func (m *Metrics) Handler() http.Handler {
 // AddCounters has numbers be served that only grow, one for each list of values of the
 // labels. The lists have to be few, and not of a client's choice.
 func (m *Metrics) AddCounters(name, help string, labels []string, values iter.Seq2[[]string, float64]) {
-	m.Add(&numbers{prometheus.NewDesc(name, help, labels, nil), values})
+	m.Add(&numbers{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue, values})
 }
 
-// numbers are counters that somebody else counts.
+// AddGauges is AddCounters of numbers that may fall.
+func (m *Metrics) AddGauges(name, help string, labels []string, values iter.Seq2[[]string, float64]) {
+	m.Add(&numbers{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, values})
+}
+
+// numbers are counters or gauges that somebody else keeps.
 type numbers struct {
 	desc   *prometheus.Desc
+	kind   prometheus.ValueType
 	values iter.Seq2[[]string, float64]
 }
 
@@ -75,6 +81,6 @@ func (n *numbers) Describe(to chan<- *prometheus.Desc) { to <- n.desc }
 
 func (n *numbers) Collect(to chan<- prometheus.Metric) {
 	for labels, value := range n.values {
-		to <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, value, labels...)
+		to <- prometheus.MustNewConstMetric(n.desc, n.kind, value, labels...)
 	}
 }
