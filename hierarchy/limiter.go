@@ -317,9 +317,11 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 		if g.try > 0 {
 			l.pause(g.requests[0].ctx, g.try-1)
 			now = l.now()
+		} else {
+			g.began = now
 		}
 		f := l.newFlush(now, g.requests...)
-		f.again = g.try > 0
+		f.again, f.first = g.try > 0, g.began
 		f.recall()
 		f.look()
 		f.settle(g.try)
