@@ -53,7 +53,8 @@ type Config struct {
 	MaxRequests int
 	// Served is told of each request when it has been answered: the template of its route
 	// and its method, either Other where a client has made it up, the status, and how long
-	// it took. nil: nobody is.
+	// it took. It is from the request's goroutine, so from many at the same time, and must
+	// not panic. nil: nobody is.
 	Served func(route, method string, status int, took time.Duration)
 	Log    *slog.Logger // nil: slog.Default
 	// AccessLog has each request logged, with its route, event, status and verdict.

@@ -71,7 +71,7 @@ func (r *reader) bounds(s *span) (lo, hi int64) {
 // exact returns the sum over the cover, if all of its buckets are known.
 func (r *reader) exact(cover Cover) (sum int64, known bool) {
 	for bucket := range cover.Buckets() {
-		value, known := r.known.Get(bucket.ID())
+		value, known := r.told(bucket.ID())
 		if !known {
 			return 0, false
 		}

@@ -215,7 +215,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	defer r.free()
 	now := c.now()
 	c.mender.note(r.id, counter, now)
-	r.remember(c.cache, now, c.closed(now))
+	r.remember(c.cache, now, c.closed(now), time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.
 	r.asks = c.copier != nil

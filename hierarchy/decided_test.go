@@ -149,3 +149,65 @@ func TestTheStatsOfTheCache(t *testing.T) {
 		require.Equal(t, CacheStats{5, 10}, cache.Stats(), "it is too old")
 	})
 }
+
+// What a decision has read itself is no hit of the cache when it wants it again: to search
+// for the reset, to try again, or to add after it has looked.
+func TestWhatADecisionHasReadIsNoHitOfTheCache(t *testing.T) {
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	store := newSoloStore(clock.Now)
+	h := Hit{parsed(t, "[{per: ip, rate: [10/m, 40/h, 60/d]}]"), events.Features{"ip": "192.0.2.1"}, 1}
+	for range 10 {
+		_, err := newTestLimiter(t, store, clock.Now).Hit(t.Context(), h)
+		require.NoError(t, err)
+		clock.now = clock.now.Add(5 * time.Second)
+	}
+	cache := NewBucketCache(0)
+	hit := func() bool {
+		l, err := NewLimiter(LimiterConfig{Store: store, Clock: clock.Now, Cache: cache})
+		require.NoError(t, err)
+		d, err := l.Hit(t.Context(), h)
+		require.NoError(t, err)
+		return d.Allowed
+	}
+	require.False(t, hit())
+	cold := cache.Stats()
+	require.Zero(t, cold.Hits)
+	require.Positive(t, cold.Misses)
+	clock.now = clock.now.Add(time.Millisecond)
+	require.False(t, hit())
+	require.GreaterOrEqual(t, cache.Stats().Hits, cold.Misses, "all of that is known to another limiter")
+
+	l, err := NewLimiter(LimiterConfig{Store: store, Clock: clock.Now, Cache: cache})
+	require.NoError(t, err)
+	_, err = l.Hit(t.Context(), h)
+	require.NoError(t, err)
+	for range 3 { // it looks first, since it was denied
+		clock.now = clock.now.Add(5 * time.Second)
+		before := cache.Stats()
+		_, err := l.Hit(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, before.Hits, cache.Stats().Hits, "what is remembered is too old")
+		require.Greater(t, cache.Stats().Misses, before.Misses)
+	}
+}
+
+// What was remembered counts also where the store fails then, and the local one is asked.
+func TestTheStatsOfTheCacheWhereTheStoreFails(t *testing.T) {
+	for _, onError := range []string{"allow", "local"} {
+		clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+		store, cache := newSoloStore(clock.Now), NewBucketCache(smallCache)
+		l, err := NewLimiter(LimiterConfig{Store: store, Local: newSoloStore(clock.Now), Clock: clock.Now, Cache: cache})
+		require.NoError(t, err)
+		h := Hit{parsed(t, "[{per: ip, rate: 5/m, on_error: "+onError+"}]"), events.Features{"ip": "192.0.2.1"}, 1}
+		hit := func() {
+			_, err := l.Hit(t.Context(), h)
+			require.NoError(t, err)
+		}
+		hit()
+		read := cache.Stats().Misses
+		require.Positive(t, read)
+		store.before = func() error { return errDown }
+		hit()
+		require.Equal(t, CacheStats{read, read}, cache.Stats(), onError)
+	}
+}

@@ -19,8 +19,9 @@ type flush struct {
 	until     time.Time // when the wait for the store is over
 	ctx       *tripContext
 	checkOnly bool
-	asked     bool // it has looked before it adds
-	again     bool // its hits have been denied before, by a store that answered
+	asked     bool      // it has looked before it adds
+	again     bool      // its hits have been denied before, by a store that answered
+	first     time.Time // when they were tried first
 	// Too much waits for the shared store: it is not asked.
 	overloaded bool
 	hits       arena[hit]
@@ -338,7 +339,7 @@ func (f *flush) look() {
 	}
 	for _, c := range claims {
 		c.began = now
-		c.remember(f.l.cache, now, f.closed())
+		f.remind(c, now)
 		c.asks = f.checkOnly && f.l.copier != nil // as a count does
 		c.wantExactly()
 	}
@@ -433,6 +434,16 @@ func (f *flush) arrived(c *claim, landed int, err error) {
 	}
 }
 
+// remind has the claim use the cache. What its hits have read when they were tried before
+// is in it too.
+func (f *flush) remind(c *claim, now time.Time) {
+	var own time.Time
+	if f.again {
+		own = f.first
+	}
+	c.remember(f.l.cache, now, f.closed(), own)
+}
+
 // closed returns the second before which buckets have to end to be closed.
 func (f *flush) closed() int64 { return f.stamp - f.l.open }
 
@@ -473,7 +484,7 @@ func (f *flush) add() {
 		}
 		c.began = now
 		if c.cache == nil && !c.local {
-			c.remember(f.l.cache, now, f.closed())
+			f.remind(c, now)
 		} else {
 			c.forgetOpen(now)
 		}
@@ -533,7 +544,8 @@ func (f *flush) fail(c *claim, err error) {
 		c.local = false
 		return
 	}
-	c.local, c.store, c.cache, c.added = true, f.l.local, nil, false
+	c.local, c.store, c.added = true, f.l.local, false
+	c.leaveCache()
 	c.forgetOpen(f.began)
 	// The time for the shared one may be over.
 	ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}

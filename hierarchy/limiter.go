@@ -50,13 +50,14 @@ type LimiterConfig struct {
 	Report func(error)
 	// Decided is told of each decision, those on each hit of Hits by themselves, before
 	// it is returned, from its caller's goroutine, which waits for it. The decision is not
-	// to be changed, nor kept; its Limits may be. Faults of a hit are no decisions. nil:
-	// nobody is told.
+	// to be changed, nor kept; its Limits may be. Faults of a hit are no decisions. Many
+	// callers may tell at the same time; it must not panic. nil: nobody is told.
 	Decided func(context.Context, Hit, *Decision, Call)
 	// Together is told of each hit that was decided with those of other callers: its
 	// context, that of the caller whose trips they shared (the same one, for that caller's
 	// own), and how many hits they were. It is told before the hit's call returns, from
-	// that caller's goroutine. nil: nobody is told.
+	// that caller's goroutine. Many may tell at the same time; it must not panic: hits that
+	// wait for that caller would fail. nil: nobody is told.
 	Together func(hit, trips context.Context, hits int)
 	// MaxPending is the most hits and checks that may wait for the store at once, those
 	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
@@ -317,9 +318,11 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 		if g.try > 0 {
 			l.pause(g.requests[0].ctx, g.try-1)
 			now = l.now()
+		} else {
+			g.began = now
 		}
 		f := l.newFlush(now, g.requests...)
-		f.again = g.try > 0
+		f.again, f.first = g.try > 0, g.began
 		f.recall()
 		f.look()
 		f.settle(g.try)

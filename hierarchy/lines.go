@@ -58,6 +58,7 @@ type group struct {
 	requests []*request
 	held     []hold
 	try      int
+	began    time.Time // the first try
 }
 
 type hold struct {

@@ -3,6 +3,7 @@ package hierarchy
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -13,22 +14,24 @@ import (
 // reader makes the trips for one counter, and keeps what they find: the values of
 // buckets. It is used again for others.
 type reader struct {
-	id     string // the counter's
-	known  *intmap.Map[uint64, int64]
+	id     string                     // the counter's
+	known  *intmap.Map[uint64, int64] // or asked; see fromCache
 	adds   []uint64
 	expire []int64
 	reads  []uint64
 	values []int64
 	adding int // how many of the adds are in the trip: all, or none
 
-	cache   *BucketCache // nil: none
-	asks    bool         // it uses what is remembered, and adds nothing to it
-	key     []byte       // the ID
-	closed  int64        // buckets that end before this second are closed
-	records []byte       // of closed buckets that are known
-	before  uint32       // what the cache wants for what the trip reads
-	found   int          // closed buckets that were wanted and known
-	missed  int          // those that were read
+	cache    *BucketCache // nil: none
+	asks     bool         // it uses what is remembered, and adds nothing to it
+	key      []byte       // the ID
+	closed   int64        // buckets that end before this second are closed
+	records  []byte       // of closed buckets that are known
+	recalled int          // bytes of these that the cache had; the others were read
+	own      int64        // since when records are of what was read for this decision
+	before   uint32       // what the cache wants for what the trip reads
+	found    int          // closed buckets that were wanted and had been remembered
+	missed   int          // those that were read
 }
 
 // fewBuckets is enough for a hit far from its limits.
@@ -36,6 +39,13 @@ const fewBuckets = 16
 
 // asked stands for the value of a bucket that is being read.
 const asked = -1
+
+// fromCache is added to a value that was remembered, to tell it from one that was read.
+// No other value is below half of it: one that a hit added to is without the hit, and less
+// than 0 by at most its cost where a copy has lost the bucket meanwhile.
+const fromCache = math.MinInt64
+
+func isFromCache(value int64) bool { return value < fromCache/2 }
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
 
@@ -50,12 +60,18 @@ func (r *reader) free() {
 	readers.Put(r)
 }
 
-// leave forgets whose reader it was, and tells the cache what it did for it.
+// leave forgets whose reader it was.
 func (r *reader) leave() {
+	r.leaveCache()
+	r.id = ""
+}
+
+// leaveCache has the reader do without the cache, and tells that what it did for it.
+func (r *reader) leaveCache() {
 	if r.cache != nil {
 		r.cache.count(r.found, r.missed)
 	}
-	r.id, r.cache, r.found, r.missed = "", nil, 0, 0
+	r.cache, r.found, r.missed = nil, 0, 0
 }
 
 // begin forgets the counter before.
@@ -71,29 +87,42 @@ func (r *reader) begin(id string) {
 
 // remember has the reader use the cache: it knows the buckets that were read less
 // than a second before now, and what it reads of those that end before the second
-// closed is remembered.
-func (r *reader) remember(cache *BucketCache, now time.Time, closed int64) {
+// closed is remembered. What was read since the moment own, where there is one, was read
+// for the same decision: that is no hit.
+func (r *reader) remember(cache *BucketCache, now time.Time, closed int64, own time.Time) {
 	if cache == nil {
 		return // in tests
 	}
 	at := cache.since(now)
-	r.cache, r.closed = cache, closed
+	r.cache, r.closed, r.own = cache, closed, math.MaxInt64
+	if !own.IsZero() {
+		r.own = cache.since(own)
+	}
 	r.key = cache.appendKey(r.key[:0], r.id)
 	r.before = cache.changed(r.key)
 	r.records = cache.recall(r.records, r.key)
+	r.recalled = len(r.records)
 	r.recall(at)
 }
 
 // recall makes known what the records that are young enough say, and forgets others.
 func (r *reader) recall(at int64) {
-	alive := 0
+	alive, recalled := 0, 0
 	for i := 0; i+recordBytes <= len(r.records); i += recordBytes {
-		if rec := recordAt(r.records[i:]); rec.read <= at && at-rec.read < int64(closedLife) && bucketOf(rec.bucket).Last() < r.closed {
-			r.known.Put(rec.bucket, rec.value)
-			alive += copy(r.records[alive:], r.records[i:i+recordBytes])
+		rec := recordAt(r.records[i:])
+		if rec.read > at || at-rec.read >= int64(closedLife) || bucketOf(rec.bucket).Last() >= r.closed {
+			continue
 		}
+		alive += copy(r.records[alive:], r.records[i:i+recordBytes])
+		if i < r.recalled {
+			recalled = alive
+		}
+		if i < r.recalled && rec.read < r.own && rec.value >= 0 && isFromCache(rec.value+fromCache) {
+			rec.value += fromCache
+		}
+		r.known.Put(rec.bucket, rec.value)
 	}
-	r.records = r.records[:alive]
+	r.records, r.recalled = r.records[:alive], recalled
 }
 
 // forgetOpen forgets what is known of buckets that hits may still change.
@@ -117,7 +146,7 @@ func (r *reader) want(b Bucket) {
 	switch {
 	case added:
 		r.reads = append(r.reads, id)
-	case r.cache != nil && known != asked && b.Last() < r.closed:
+	case isFromCache(known):
 		r.found++
 	}
 }
@@ -139,8 +168,17 @@ func (r *reader) wantAll(cover Cover) {
 
 // value returns what the bucket holds, 0 where that is not known.
 func (r *reader) value(b Bucket) int64 {
-	value, _ := r.known.Get(b.ID())
+	value, _ := r.told(b.ID())
 	return value
+}
+
+// told returns what the bucket of that ID holds, if that is known.
+func (r *reader) told(id uint64) (value int64, known bool) {
+	value, known = r.known.Get(id)
+	if isFromCache(value) {
+		value -= fromCache
+	}
+	return value, known
 }
 
 // knows reports whether it is known.

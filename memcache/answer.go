@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 )
 
 const (
@@ -32,7 +33,26 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 
 func nonsense(line []byte) error {
-	return fmt.Errorf("%w: %q", errNonsense, line[:min(len(line), 80)])
+	told := withoutKeys(string(line[:min(len(line), maxLine)]))
+	return fmt.Errorf("%w: %q", errNonsense, told[:min(len(told), 80)])
+}
+
+// lettersOfKeys finds what may be a key or a part of one: errors go into logs, and without
+// a secret who was counted can be found from a key, by trying.
+var lettersOfKeys = regexp.MustCompile(`[A-Za-z0-9_-]{5,}`)
+
+// isWord finds what is none: a word, or a number, shorter than a key. That some letters of
+// a key look like one is rare, and less the more they are.
+var isWord = regexp.MustCompile(`^(?:[A-Z_]{1,21}|[A-Z]?[a-z]{1,20}|[0-9]{1,20})$`)
+
+// withoutKeys returns the text with ... instead of keys.
+func withoutKeys(text string) string {
+	return lettersOfKeys.ReplaceAllStringFunc(text, func(found string) string {
+		if isWord.MatchString(found) {
+			return found
+		}
+		return "..."
+	})
 }
 
 // read takes answers to the call from the front of b, as many as are there whole.

@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -294,4 +295,24 @@ func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
 		flipped[place] ^= 1 << (place % 8)
 		trip(flipped)
 	}
+}
+
+// Of a line that makes no sense stays what helps an operator. What may be a key goes, and a
+// part of one.
+func TestErrorsWithoutKeys(t *testing.T) {
+	key := counterHash{1, 2, 250, 4, 77, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}.keys([]uint64{101})[0]
+	for line, want := range map[string]string{
+		"VALUE " + key + " 0 1 5":                          "VALUE ... 0 1 5",
+		key[7:] + " 0 1":                                   "... 0 1",
+		"HD O123\r\nVALUE " + key[:12]:                     "HD O123\r\nVALUE ...",
+		"HTTP/1.1 400 Bad Request":                         "HTTP/1.1 400 Bad Request",
+		"SERVER_ERROR out of memory writing get response":  "SERVER_ERROR out of memory writing get response",
+		"CLIENT_ERROR unauthenticated":                     "CLIENT_ERROR unauthenticated",
+		"VA 20 18446744073709551615":                       "VA 20 18446744073709551615",
+		strings.Repeat("a", 30) + strings.Repeat("9", 100): "...",
+	} {
+		require.Equal(t, want, withoutKeys(line))
+		require.EqualError(t, nonsense([]byte(line)), fmt.Sprintf("the answer makes no sense: %q", want))
+	}
+	require.NotContains(t, nonsense([]byte(strings.Repeat("x ", 35)+key)).Error(), key[:6], "the end is cut off")
 }

@@ -46,6 +46,7 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.C
 	go func() {
 		c.landed, c.err = e.trip(ctx, by, adds, expires, reads, c.values)
 		e.note(c.err)
+		c.at = instant(time.Now())
 		if !c.settle(over) && c.err == nil && len(adds) > 0 {
 			s.credit(e.hash, by, adds)
 		}
@@ -93,6 +94,7 @@ type slowCopy struct {
 	values []int64
 	landed int
 	err    error
+	at     int64 // the instant of its end: End may be called much later
 }
 
 // The states of a slowCopy: it is under way, then one of these.
@@ -120,6 +122,7 @@ func (c *slowCopy) End(values []int64) (landed int, err error) {
 		return 0, err
 	case over:
 		copy(values, c.values)
+		c.exchange.over = c.at
 		c.exchange.tell(c.err)
 	}
 	return c.landed, c.err

@@ -4,6 +4,9 @@ import (
 	"context"
 	"net"
 	"time"
+	"unsafe"
+
+	"github.com/counterd/counterd/memcache/copies"
 )
 
 // Unwatched returns the config of a fleet that looks at no server beside its trips.
@@ -39,4 +42,21 @@ func (f *Fleet) Waiting() (n int) {
 		}
 	}
 	return n
+}
+
+// StartCopy begins a trip to the fleet's first server as to one of several copies.
+func (f *Fleet) StartCopy(ctx context.Context, counter string, adds []uint64, ended chan<- int) copies.Exchange {
+	first := f.set.Servers()[0]
+	return first.Start(ctx, time.Now().Add(f.timeout), f.keyer.counterOf(counter), 1, adds, make([]int64, len(adds)), nil, 0, ended)
+}
+
+// SetClockForward has the wall clock be ahead, by so many seconds, of what it was when the
+// process began. It reports whether it is: package time has no way to do that, so it reaches
+// into the bits of a time, of which some are the wall clock's seconds. The others, which
+// are the monotonic clock's, stay.
+func SetClockForward(seconds int64) bool {
+	const nanosecondBits = 30
+	wall, age := epoch.Round(0), time.Since(epoch)
+	*(*uint64)(unsafe.Pointer(&epoch)) -= uint64(seconds << nanosecondBits)
+	return wall.Sub(epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(epoch)-age < time.Minute
 }

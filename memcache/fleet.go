@@ -76,10 +76,12 @@ type Config struct {
 	Changed func(Change, ServerHealth)
 	// Tripped is told of each exchange with a server for a counter when it has ended, of
 	// one with several copies for each server by itself; from the goroutine that made it,
-	// which waits for it. That a server is known to be down, and is not asked, is told too;
-	// but not of trips to several copies, which go only to those that are up. The context is that of the call; of hits that
-	// go together, that of the one whose caller makes the trip. What is done without a
-	// counter, to find out how a server is, is not told. nil: nobody is.
+	// which waits for it. Several goroutines may tell at the same time, and some are the
+	// fleet's own: it must not panic. That a server is known to be down, and is not asked,
+	// is told too; but not of trips to several copies, which go only to those that are up.
+	// The context is that of the call; of hits that go together, that of the one whose
+	// caller makes the trip. What is done without a counter, to find out how a server is, is
+	// not told. nil: nobody is.
 	Tripped func(context.Context, Trip)
 	Clock   func() time.Time // nil: time.Now
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +54,19 @@ func (l *lane) run(trip func(*gomemcache.Client) error) (err error) {
 			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.client.Close())
 		}
 	}()
-	return trip(l.client)
+	return discreet(trip(l.client))
+}
+
+// discreet returns the error without the keys that are in those of gomemcache that have a
+// server's line in them.
+func discreet(err error) error {
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		return &strconv.NumError{Func: number.Func, Num: withoutKeys(number.Num), Err: number.Err}
+	}
+	if err != nil && strings.HasPrefix(err.Error(), "memcache: unexpected") {
+		return errors.New(withoutKeys(err.Error()))
+	}
+	return err
 }
 
 // dead reports whether the server, or something on the way to it, has closed the

@@ -267,6 +267,9 @@ func testNonsense(t *testing.T, nonsense string, inGet bool) {
 		assert.Error(t, err, "%.100q", nonsense)
 		assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "%.100q", nonsense)
 		assert.Less(t, len(fmt.Sprint(err)), 300)
+		for _, counter := range []string{"a", "b"} {
+			assert.NotContains(t, fmt.Sprint(err), memcache.Keys(counter, []uint64{101})[0][:6], "%.100q", nonsense)
+		}
 		_, values, err := tripOf(t.Context(), fleet, 1, 1)
 		assert.NoError(t, err, "%.100q", nonsense)
 		assert.Equal(t, []int64{7, 7}, values)

@@ -102,12 +102,16 @@ func (e *exchange) tell(err error) {
 	if told == nil || e.adds+e.reads == 0 {
 		return
 	}
-	over := e.over
-	if over == 0 {
-		over = instant(time.Now())
+	// By the wall clock as it is now, not as it was when the process began: it may have been
+	// set since.
+	now := time.Now()
+	ago := instant(now) - e.now
+	took := ago
+	if e.over != 0 {
+		took = e.over - e.now
 	}
 	told(e.ctx, Trip{
 		Server: e.server.name, Kind: e.kind, Adds: e.adds, Reads: e.reads,
-		Began: epoch.Add(time.Duration(e.now)), Took: time.Duration(max(over-e.now, 0)), Err: err,
+		Began: now.Add(-time.Duration(ago)), Took: time.Duration(max(took, 0)), Err: err,
 	})
 }

@@ -170,6 +170,41 @@ func TestACopyGivenUpIsToldOnce(t *testing.T) {
 	}
 }
 
+// A trip lies where the wall clock has it, also where that was set since the process began.
+func TestTripsAfterTheClockWasSet(t *testing.T) {
+	const hour = 60 * 60
+	require.True(t, memcache.SetClockForward(hour))
+	t.Cleanup(func() { memcache.SetClockForward(-hour) })
+	server := memcachedtest.Start(t)
+	told := &toldTrips{}
+	fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Tripped: told.tripped})
+	began := time.Now()
+	add(t, fleet, "a", 1, 1)
+	wall := told.trips[0].Began.Round(0)
+	assert.WithinRange(t, wall, began.Add(-time.Minute).Round(0), time.Now().Add(time.Minute).Round(0))
+	assert.WithinRange(t, told.trips[0].Began, began, time.Now())
+}
+
+// A copy's trip has ended when it was answered, not when somebody has time for it who
+// waits for others first.
+func TestATripEndsWithItsAnswer(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		told := &toldTrips{}
+		servers := memcachedtest.StartMany(t, 2)
+		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, Tripped: told.tripped})
+		ended := make(chan int, 1)
+		copied := fleet.StartCopy(t.Context(), "a", []uint64{1}, ended)
+		<-ended
+		answered := time.Now()
+		for !time.Now().After(answered) {
+		}
+		_, err := copied.End(make([]int64, 1))
+		require.NoError(t, err)
+		trip := told.trips[0]
+		assert.False(t, trip.Began.Add(trip.Took).After(answered))
+	})
+}
+
 func TestOutcomes(t *testing.T) {
 	for want, err := range map[string]error{
 		memcache.OutcomeOK:      nil,
