@@ -411,7 +411,7 @@ func TestStrangersOverConnectionsShutNobodyOut(t *testing.T) {
 			g := newGuarded(t)
 			g.config.MaxRequests = 1
 			c, newClient := secureClients(t, api.NewHandler(g.config), 0)
-			c.server.ReadTimeout, c.server.WriteTimeout = time.Hour, time.Hour
+			c.server.ReadTimeout, c.server.WriteTimeout = 2*longest, 2*longest
 			url := "https://" + c.listener.Addr().String()
 			stranger := newClient(two)
 			for _, asked := range []struct {
