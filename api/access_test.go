@@ -366,6 +366,87 @@ func TestRequestsAreBounded(t *testing.T) {
 	assert.Equal(t, 200, request(t, h, "POST", "/v1/events/url_shorten/hit", who).Code)
 }
 
+// Strangers take no client's place, whatever they send or do not: neither with probes nor
+// with requests that are refused. None of them is waited for.
+func TestStrangersShutNobodyOut(t *testing.T) {
+	g := newGuarded(t)
+	g.config.MaxRequests = 1
+	h := api.NewHandler(g.config)
+	strangers := [][2]string{{"GET", "/healthz"}, {"GET", "/readyz"}, {"GET", "/v1/nothing"}, {"PUT", "/v1/events"}}
+	for _, of := range classed {
+		if of.target != "/debug/pprof/heap" { // is not there
+			strangers = append(strangers, [2]string{of.method, of.target})
+		}
+	}
+	for _, length := range []int64{-1, 2, 100_000, 10 << 20} {
+		for _, asked := range strangers {
+			r := httptest.NewRequestWithContext(t.Context(), asked[0], asked[1], untouchable{t})
+			r.ContentLength = length
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			assert.Contains(t, []int{400, 401, 404, 405, 413}, w.Code, "%s %s", asked, w.Body)
+		}
+	}
+	// With the one place taken, strangers are told the same as ever.
+	arrived, release := make(chan struct{}), make(chan struct{})
+	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(arrived)
+		<-release
+	})
+	h = api.NewHandler(g.config)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { assert.Equal(t, 200, asWith(t, h, "GET", "/metrics", nil, secret("operate")).Code) })
+	<-arrived
+	problem(t, asWith(t, h, "GET", "/v1/events", nil, ""), 401)
+	problem(t, asWith(t, h, "GET", "/v1/events", nil, secret("rules")), 503)
+	close(release)
+	waiting.Wait()
+}
+
+// The same over connections: bodies that never come are not waited for, and meanwhile the
+// only place is free.
+func TestStrangersOverConnectionsShutNobodyOut(t *testing.T) {
+	for proto, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		t.Run(proto, func(t *testing.T) {
+			g := newGuarded(t)
+			g.config.MaxRequests = 1
+			c, newClient := secureClients(t, api.NewHandler(g.config), 0)
+			c.server.ReadTimeout, c.server.WriteTimeout = 2*longest, 2*longest
+			url := "https://" + c.listener.Addr().String()
+			stranger := newClient(two)
+			for _, asked := range []struct {
+				method, path string
+				status       int
+			}{
+				{"GET", "/healthz", 400}, {"GET", "/readyz", 400}, {"GET", "/v1/nothing", 404}, {"POST", "/v1/events/url_shorten/hit", 401}, {"DELETE", "/v1/events/export/counters", 401},
+			} {
+				body, never := io.Pipe()
+				defer never.Close()
+				r, err := http.NewRequestWithContext(t.Context(), asked.method, url+asked.path, body)
+				require.NoError(t, err)
+				response, err := stranger.Do(r)
+				require.NoError(t, err, asked.path)
+				defer response.Body.Close()
+				assert.Equal(t, proto, response.Proto)
+				assert.Equal(t, asked.status, response.StatusCode, asked.path)
+			}
+			client := newClient(two)
+			for _, path := range []string{"/healthz", "/readyz"} {
+				status, _, err := c.get(client, path)
+				require.NoError(t, err)
+				assert.Equal(t, 200, status, path)
+			}
+			r, err := http.NewRequestWithContext(t.Context(), "GET", url+"/v1/events", nil)
+			require.NoError(t, err)
+			r.Header.Set("Authorization", "Bearer "+secret("rules"))
+			response, err := client.Do(r)
+			require.NoError(t, err)
+			defer response.Body.Close()
+			assert.Equal(t, 200, response.StatusCode)
+		})
+	}
+}
+
 // Who asks while the process ends is told so by readyz alone.
 func TestDraining(t *testing.T) {
 	g := newGuarded(t)

@@ -53,33 +53,50 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // act does the action for those who are let in, and answers for what is not done.
 func (s *served) act(out *exchange, r *http.Request) {
 	h := s.h
-	atATime := h.requests.Add(1)
 	defer func() {
-		h.requests.Add(-1)
 		out.over()
 		if fault := recover(); fault != nil {
 			h.panicked(out, r, fault)
 		}
 	}()
-	err := s.checkLoad(atATime)
+	err := s.admitted(out, r)
 	if err == nil {
-		out.client, err = h.admit(s.class, out, r)
+		return
 	}
-	if err == nil {
-		err = s.do(out, r)
+	if out.held == 0 {
+		answerAtOnce(out, r)
 	}
-	if err != nil {
-		h.answerError(out, r, err)
-	}
+	h.answerError(out, r, err)
 }
 
-// checkLoad returns an error where there are too many requests at a time. Probes are
-// answered all the same: a busy process is not to be restarted.
-func (s *served) checkLoad(atATime int64) error {
-	if s.class != forAnyone && s.h.MaxRequests > 0 && atATime > int64(s.h.MaxRequests) {
+// admitted does the action, if the request is let in. Of those that are, as many are done
+// at a time as there may be. What anyone may ask is not among them: a busy process is not
+// to be restarted by who probes it, and nobody without a token takes a client's place.
+func (s *served) admitted(out *exchange, r *http.Request) (err error) {
+	if s.class == forAnyone {
+		return s.do(out, r)
+	}
+	h := s.h
+	if out.client, err = h.admit(s.class, out, r); err != nil {
+		return err
+	}
+	atATime := h.requests.Add(1)
+	defer h.requests.Add(-1)
+	if h.MaxRequests > 0 && atATime > int64(h.MaxRequests) {
 		return hierarchy.ErrOverload
 	}
-	return nil
+	return s.do(out, r)
+}
+
+// maxAwaited is up to which length net/http waits for a body that nobody has read, before
+// it answers; it ends the connection of a longer one.
+const maxAwaited = 256 << 10
+
+// answerAtOnce has a request answered whose body nobody has read, and may never come.
+func answerAtOnce(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 && r.ContentLength < maxAwaited {
+		_ = http.NewResponseController(w).EnableFullDuplex() // over HTTP/2 it is so anyway
+	}
 }
 
 // panicked answers a request whose action panicked. An answer that has begun is

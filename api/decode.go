@@ -22,11 +22,13 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 )
 
+var errBody = &requestError{[]wire.Fault{{Detail: "this route takes no body: what is asked for stands in the path and the query"}}}
+
 // bodiless makes an action of one that takes no body: what a body says would
-// otherwise be ignored.
+// otherwise be ignored. Of one of no known length it is read whether there is any.
 func bodiless(do action) action {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := checkLength(r); err != nil {
+		if err := checkNone(r); err != nil {
 			return err
 		}
 		n, err := io.Copy(io.Discard, r.Body)
@@ -34,10 +36,35 @@ func bodiless(do action) action {
 		case err != nil:
 			return bodyError(err)
 		case n > 0:
-			return &requestError{[]wire.Fault{{Detail: "this route takes no body: what is asked for stands in the path and the query"}}}
+			return errBody
 		}
 		return do(w, r)
 	}
+}
+
+// unread makes an action of one that takes no body, for anyone: nobody waits for a
+// stranger's body, not even to see that it is none.
+func unread(do action) action {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := checkNone(r); err != nil {
+			return err
+		}
+		if r.ContentLength != 0 {
+			return errBody
+		}
+		return do(w, r)
+	}
+}
+
+// checkNone finds a body that says beforehand that it is one.
+func checkNone(r *http.Request) error {
+	if err := checkLength(r); err != nil {
+		return err
+	}
+	if r.ContentLength > 0 {
+		return errBody
+	}
+	return nil
 }
 
 // checkLength finds a body that says beforehand that it is too large, so that it

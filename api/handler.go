@@ -48,8 +48,8 @@ type Config struct {
 	Draining func() bool
 	// Discreet: readyz, for which no token is wanted, names no servers.
 	Discreet bool
-	// MaxRequests bounds the requests at a time: over HTTP/2 one connection brings many.
-	// 0: there is no bound.
+	// MaxRequests bounds the requests at a time of those who are let in: over HTTP/2 one
+	// connection brings many. 0: there is no bound.
 	MaxRequests int
 	// Served is told of each request when it has been answered: the template of its route
 	// and its method, either Other where a client has made it up, the status, and how long
@@ -71,7 +71,7 @@ type handler struct {
 	failures sparse.Lines   // so is why, for each cause
 	refused  sparse.Lines   // and that requests have no token, for each reason
 	room     room
-	requests atomic.Int64 // that are being answered
+	requests atomic.Int64 // that were let in and are being answered
 }
 
 // NewHandler returns the HTTP interface.

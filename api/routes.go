@@ -59,8 +59,8 @@ func (h *handler) adminRoutes() table {
 
 // addOperators adds what operators and their probes ask for.
 func (h *handler) addOperators(t table) {
-	t.add(forAnyone, gets, "/healthz", bodiless(h.reply(h.alive)))
-	t.add(forAnyone, gets, "/readyz", bodiless(h.reply(h.ready)))
+	t.add(forAnyone, gets, "/healthz", unread(h.reply(h.alive)))
+	t.add(forAnyone, gets, "/readyz", unread(h.reply(h.ready)))
 	if h.Metrics != nil {
 		t.add(toOperate, gets, "/metrics", handOn(h.Metrics))
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -99,6 +100,7 @@ func Open(ctx context.Context, config Config) (*Exporter, error) {
 	// The SDK knows no other way to tell what goes wrong behind it. It would else write to
 	// standard error by itself.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { report(bounded(err)) }))
+	otel.SetLogger(logr.New(discreet{report}))
 	of, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName(serviceName), semconv.ServiceVersion(config.Version)),
 		resource.WithTelemetrySDK(),

@@ -107,3 +107,21 @@ func TestWhatGoesWrongIsTold(t *testing.T) {
 	assert.Contains(t, text, "no room")
 	assert.Less(t, len(text), 400)
 }
+
+// Of an environment that is malformed, which may be a key, nothing is told but that it is:
+// to who is told all else, and not to standard error.
+func TestTheEnvironmentIsNotRepeated(t *testing.T) {
+	leaktest.Check(t)
+	var told []string
+	for _, headers := range []string{"hush", "hush key=hush", "key=%hush", "key=%zzhush,hush"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", headers)
+		before := len(told)
+		e, err := otlp.Open(t.Context(), otlp.Config{Endpoint: "http://127.0.0.1:1", Report: func(err error) { told = append(told, err.Error()) }})
+		require.NoError(t, err)
+		require.NoError(t, e.Close(t.Context()))
+		assert.Greater(t, len(told), before, headers)
+	}
+	for _, text := range told {
+		assert.NotContains(t, text, "hush")
+	}
+}
