@@ -38,6 +38,7 @@ func TestACopyIsMissing(t *testing.T) {
 	assert.Equal(t, int64(8), count.Count)
 	assert.Equal(t, 1, p.metric(t, "counterd_copies_owed_adds"))
 	assert.Equal(t, 1, p.metric(t, "counterd_mender_counters"))
+	assert.Zero(t, p.metric(t, "counterd_mender_overflowed"))
 	assert.Equal(t, http.StatusOK, status(t, p.url+"/readyz"))
 
 	err = c.Reset(t.Context(), "url_shorten", who)

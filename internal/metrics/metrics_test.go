@@ -37,6 +37,7 @@ type watched struct {
 	t       testing.TB
 	rules   atomic.Pointer[events.Rules]
 	servers []string
+	mender  hierarchy.MenderState
 	limiter *hierarchy.Limiter
 	handler http.Handler
 }
@@ -65,7 +66,7 @@ func watch(t testing.TB, rules string) *watched {
 			}
 			return all
 		},
-		Copies: owing{}, Mender: func() (s hierarchy.MenderState) { return s }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
+		Copies: owing{}, Mender: func() hierarchy.MenderState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
 	})
 	w.handler = api.NewHandler(api.Config{
 		Rules: w.rules.Load, Counters: counters, Limiter: w.limiter, Metrics: w.Handler(), Served: w.Served,
@@ -125,6 +126,24 @@ func (w *watched) series() (names []string) {
 
 func (w *watched) trip(server string) {
 	w.Tripped(context.Background(), memcache.Trip{Server: server, Kind: memcache.Exchange, Adds: 2, Reads: 3, Took: 3 * time.Millisecond})
+}
+
+func TestTheMenderIsSeen(t *testing.T) {
+	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
+	for _, overflowed := range []bool{false, true} {
+		w.mender = hierarchy.MenderState{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
+		var want []string
+		for name, value := range map[string]int{"counters": 11, "counters_left": 25, "raised_buckets_total": 14, "overflowed": map[bool]int{true: 1}[overflowed]} {
+			want = append(want, fmt.Sprintf("counterd_mender_%s %d", name, value))
+		}
+		var got []string
+		for _, line := range w.scrape("counterd_mender_") {
+			if !strings.HasPrefix(line, "#") {
+				got = append(got, line)
+			}
+		}
+		require.ElementsMatch(t, want, got)
+	}
 }
 
 // The series are those of the rules in force: what stays goes on, what goes is gone, and
