@@ -111,5 +111,6 @@ func expectOK(ctx context.Context, client *http.Client, target string) error {
 		return nil
 	}
 	said, err := io.ReadAll(io.LimitReader(response.Body, maxProbeBody))
-	return errors.Join(fmt.Errorf("%s answers %s: %q", target, response.Status, said), err)
+	// Not as it was given: it may hold a password.
+	return errors.Join(fmt.Errorf("%s answers %s: %q", request.URL.Redacted(), response.Status, said), err)
 }
