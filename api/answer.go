@@ -59,14 +59,9 @@ func (s *served) act(out *exchange, r *http.Request) {
 			h.panicked(out, r, fault)
 		}
 	}()
-	err := s.admitted(out, r)
-	if err == nil {
-		return
+	if err := s.admitted(out, r); err != nil {
+		h.answerError(out, r, err)
 	}
-	if out.held == 0 {
-		answerAtOnce(out, r)
-	}
-	h.answerError(out, r, err)
 }
 
 // admitted does the action, if the request is let in. Of those that are, as many are done
@@ -86,17 +81,6 @@ func (s *served) admitted(out *exchange, r *http.Request) (err error) {
 		return hierarchy.ErrOverload
 	}
 	return s.do(out, r)
-}
-
-// maxAwaited is up to which length net/http waits for a body that nobody has read, before
-// it answers; it ends the connection of a longer one.
-const maxAwaited = 256 << 10
-
-// answerAtOnce has a request answered whose body nobody has read, and may never come.
-func answerAtOnce(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 && r.ContentLength < maxAwaited {
-		_ = http.NewResponseController(w).EnableFullDuplex() // over HTTP/2 it is so anyway
-	}
 }
 
 // panicked answers a request whose action panicked. An answer that has begun is

@@ -13,7 +13,8 @@ import (
 
 // seen is what is noted of a request and its answer where somebody wants to know: the
 // access log, or a trace. Nothing in it is of the client's choice, and no feature is: the
-// route is the contract's, the event one of the rules.
+// route is the contract's, the event one of the rules. But the span has the trace of the
+// client, with its tracestate, which is sent on as it came.
 type seen struct {
 	began   time.Time
 	method  string // or Other

@@ -66,6 +66,9 @@ func (h *handler) hitOn(r *http.Request, hit hierarchy.Hit) (hierarchy.Decision,
 // decide has the hit decided, within a span.
 func (h *handler) decide(r *http.Request, hit hierarchy.Hit, call hierarchy.Call, do func(context.Context, hierarchy.Hit) (hierarchy.Decision, error)) (hierarchy.Decision, error) {
 	ctx, span := h.startDecide(r.Context())
+	if span != nil {
+		defer span.End() // whatever panics
+	}
 	d, err := do(ctx, hit)
 	if err == nil {
 		seenOf(r).decided(&d)
@@ -85,13 +88,15 @@ func (h *handler) decide(r *http.Request, hit hierarchy.Hit, call hierarchy.Call
 			span.SetStatus(codes.Error, "") // its text is in the answer
 		}
 	}
-	span.End()
 	return d, err
 }
 
 // decideAll has several hits decided, within a span.
 func (h *handler) decideAll(ctx context.Context, hits []hierarchy.Hit) ([]hierarchy.Result, error) {
 	ctx, span := h.startDecide(ctx)
+	if span != nil {
+		defer span.End()
+	}
 	results, err := h.Limiter.Hits(ctx, hits)
 	if span == nil {
 		return results, err
@@ -104,7 +109,6 @@ func (h *handler) decideAll(ctx context.Context, hits []hierarchy.Hit) ([]hierar
 			span.SetStatus(codes.Error, "")
 		}
 	}
-	span.End()
 	return results, err
 }
 

@@ -102,6 +102,30 @@ func TestWhatSpansSayOfDecisions(t *testing.T) {
 	assert.Contains(t, down.spans.Ended()[0].Attributes(), attribute.Int("http.response.status_code", 503))
 }
 
+// A panic loses no span: what was done when it came is what is looked for then.
+func TestSpansOfAPanic(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
+		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock,
+		Decided: func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call) { panic("told") },
+	})
+	require.NoError(t, err)
+	rules := testRules()
+	h := api.NewHandler(api.Config{
+		Rules: func() *events.Rules { return rules }, Limiter: limiter, Log: slog.New(slog.DiscardHandler),
+		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
+	})
+	for _, asked := range [][2]string{{"/v1/events/url_shorten/hit", who}, {"/v1/batch", `{"hits": [` + goodHit + `]}`}} {
+		require.Equal(t, 500, request(t, h, "POST", asked[0], asked[1]).Code)
+		var names []string
+		for _, span := range spans.Ended() {
+			names = append(names, span.Name())
+		}
+		assert.Equal(t, []string{"decide", "POST " + strings.Replace(asked[0], "url_shorten", "{event}", 1)}, names)
+		spans.Reset()
+	}
+}
+
 // The caller's word on sampling counts, also where it says no.
 func TestTheCallerSaysWhatIsSampled(t *testing.T) {
 	for flags, want := range map[string]int{"00": 0, "01": 2} {

@@ -77,7 +77,7 @@ func parseToken(words []string) (one token, reasons []string) {
 	if len(words) != 3 {
 		return one, []string{fmt.Sprintf("there are %d words: a line is a name, classes and a token", len(words))}
 	}
-	one.name = words[0]
+	one.name = strings.Clone(words[0]) // a part of the line would keep the token, too
 	if !validTokenName(one.name) {
 		reasons = append(reasons, fmt.Sprintf("the name, the first word, is 1 to %d letters, digits, _, . and -", maxTokenName))
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -189,5 +188,3 @@ func openTokens(path string, log *slog.Logger) (t *tokensFile, err error) {
 	}
 	return t, nil
 }
-
-var errNoCertificate = errors.New("the file holds no certificate")

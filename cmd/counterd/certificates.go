@@ -3,11 +3,14 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 )
+
+var errNoCertificate = errors.New("the file holds no certificate")
 
 // certificates holds what TLS is served with, in memory: no handshake reads a file.
 type certificates struct {

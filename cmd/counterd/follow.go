@@ -49,7 +49,7 @@ type follower struct {
 
 // follow has take take what the files hold, and from then on whatever they come to hold,
 // until Close. take puts it in force and returns what to log of it, or what is wrong with
-// it. It is called by one goroutine at a time.
+// it; it keeps no slice of it. It is called by one goroutine at a time.
 func follow(what string, paths []string, take func([][]byte) ([]any, error), log *slog.Logger) (*follower, error) {
 	f := &follower{what: what, take: take, log: log, hangup: make(chan os.Signal, 1), done: make(chan struct{})}
 	for _, path := range paths {
@@ -59,9 +59,9 @@ func follow(what string, paths []string, take func([][]byte) ([]any, error), log
 		}
 		f.paths = append(f.paths, path)
 	}
-	f.taken = f.read()
-	f.judged = f.taken
-	if _, err := f.takeAll(f.taken); err != nil {
+	found, contents := f.read()
+	f.taken, f.judged = found, found
+	if _, err := f.takeAll(found, contents); err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
 	}
 	signal.Notify(f.hangup, syscall.SIGHUP)
@@ -111,7 +111,9 @@ func (f *follower) run(ctx context.Context) {
 // last.
 func (f *follower) look() {
 	if !f.settling {
-		f.seen = f.read()
+		var contents [][]byte
+		f.seen, contents = f.read()
+		forget(contents)
 		if !f.asked && equal(f.seen, f.judged) {
 			return
 		}
@@ -122,18 +124,19 @@ func (f *follower) look() {
 
 // settled judges the files if they still are as they were last seen.
 func (f *follower) settled() {
-	found := f.read()
+	found, contents := f.read()
+	defer forget(contents)
 	if !equal(found, f.seen) {
 		f.seen = found
 		f.settle.Reset(quiet)
 		return
 	}
-	f.judge(found)
+	f.judge(found, contents)
 	f.settling, f.asked = false, false
 }
 
 // judge takes what was found, if it is new and good.
-func (f *follower) judge(found []snapshot) {
+func (f *follower) judge(found []snapshot, contents [][]byte) {
 	known := equal(found, f.judged)
 	f.judged = found
 	switch {
@@ -144,7 +147,7 @@ func (f *follower) judge(found []snapshot) {
 	case known && !f.asked:
 		return // as faulty as it was
 	}
-	said, err := f.takeAll(found)
+	said, err := f.takeAll(found, contents)
 	if err != nil {
 		f.refuse(err)
 		return
@@ -154,16 +157,17 @@ func (f *follower) judge(found []snapshot) {
 	f.log.Info(f.what+" reloaded", append([]any{"files", f.paths}, said...)...)
 }
 
-func (f *follower) takeAll(found []snapshot) ([]any, error) {
-	var contents [][]byte
-	for _, one := range found {
+// takeAll has what was found be taken, and forgets it: what keeps a part of it has to copy
+// that.
+func (f *follower) takeAll(found []snapshot, contents [][]byte) ([]any, error) {
+	defer forget(contents)
+	for i, one := range found {
 		if one.err != nil {
 			return nil, one.err
 		}
-		if len(one.data) > events.MaxRulesFile { // it was cut off
+		if len(contents[i]) > events.MaxRulesFile { // it was cut off
 			return nil, errTooLarge
 		}
-		contents = append(contents, one.data)
 	}
 	return f.take(contents)
 }
@@ -189,11 +193,19 @@ func (f *follower) unwatched(err error) {
 	f.log.Warn("a file cannot be watched: it is looked at now and then", "files", f.paths, "every", filewatch.Glance, "error", err)
 }
 
-func (f *follower) read() (list []snapshot) {
+func (f *follower) read() (list []snapshot, contents [][]byte) {
 	for _, path := range f.paths {
-		list = append(list, takeSnapshot(path))
+		one, data := takeSnapshot(path)
+		list, contents = append(list, one), append(contents, data)
 	}
-	return list
+	return list, contents
+}
+
+// forget leaves nothing of secrets in memory that is free.
+func forget(contents [][]byte) {
+	for _, data := range contents {
+		clear(data)
+	}
 }
 
 func equal(a, b []snapshot) bool { return slices.EqualFunc(a, b, snapshot.equal) }

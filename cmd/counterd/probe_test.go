@@ -49,6 +49,18 @@ func TestProbeTellsAliveFromReady(t *testing.T) {
 	assert.Equal(t, exitOK, alive)
 }
 
+// A password in the URL is not repeated.
+func TestAProbeSaysNoPassword(t *testing.T) {
+	sick := httptest.NewServer(http.NotFoundHandler())
+	for range 2 { // it answers, and then it does not
+		status, _, stderr := probed(t, strings.Replace(sick.URL, "http://", "http://ops:hush-hush@", 1))
+		assert.Equal(t, exitFailed, status)
+		assert.NotContains(t, stderr, "hush")
+		assert.Contains(t, stderr, "ops:")
+		sick.Close()
+	}
+}
+
 // Only the server that is named counts, and only its 200.
 func TestProbeFollowsNobody(t *testing.T) {
 	ok := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -96,9 +96,10 @@ func (f *rulesFile) open(path string) (err error) {
 		if f.path, err = filepath.Abs(path); err != nil {
 			return err
 		}
-		f.inForce = takeSnapshot(f.path)
+		var data []byte
+		f.inForce, data = takeSnapshot(f.path)
 		f.follows = !errors.Is(f.inForce.err, filewatch.ErrNotRegular)
-		if rules, err = f.first(path); err != nil {
+		if rules, err = f.first(path, data); err != nil {
 			return err
 		}
 		if !f.follows {
@@ -112,11 +113,11 @@ func (f *rulesFile) open(path string) (err error) {
 }
 
 // first reads the first rules.
-func (f *rulesFile) first(path string) (*events.Rules, error) {
+func (f *rulesFile) first(path string, data []byte) (*events.Rules, error) {
 	if !f.follows || f.inForce.err != nil {
 		return events.ReadRules(path)
 	}
-	rules, err := events.ParseRules(f.inForce.data)
+	rules, err := events.ParseRules(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", path, err)
 	}
@@ -161,7 +162,7 @@ func (f *rulesFile) hungUp() {
 // last.
 func (f *rulesFile) look() {
 	if !f.settling {
-		f.seen = takeSnapshot(f.path)
+		f.seen, _ = takeSnapshot(f.path)
 		if !f.asked && f.seen.equal(f.judged) {
 			return
 		}
@@ -172,18 +173,18 @@ func (f *rulesFile) look() {
 
 // settled judges the file if it still is as it was last seen.
 func (f *rulesFile) settled() {
-	found := takeSnapshot(f.path)
+	found, data := takeSnapshot(f.path)
 	if !found.equal(f.seen) {
 		f.seen = found
 		f.settle.Reset(quiet)
 		return
 	}
-	f.judge(found)
+	f.judge(found, data)
 	f.settling, f.asked = false, false
 }
 
 // judge puts the rules in force that were found, if they are new and good.
-func (f *rulesFile) judge(found snapshot) {
+func (f *rulesFile) judge(found snapshot, data []byte) {
 	known := found.equal(f.judged)
 	f.judged = found
 	switch {
@@ -200,7 +201,7 @@ func (f *rulesFile) judge(found snapshot) {
 	case found.err != nil:
 		f.refuse(found.err)
 	default:
-		rules, err := events.ParseRules(found.data)
+		rules, err := events.ParseRules(data)
 		if err != nil {
 			f.refuse(err)
 			return
@@ -237,21 +238,22 @@ func (f *rulesFile) unwatched(err error) {
 	f.log.Warn("the rules file cannot be watched: it is looked at now and then", "file", f.path, "every", filewatch.Glance, "error", err)
 }
 
-// snapshot is what a file held at one moment.
+// snapshot is what a file held at one moment: its sum, since what it holds may be secret.
 type snapshot struct {
-	data []byte
-	err  error // why it could not be read
+	sum [sha256.Size]byte
+	err error // why it could not be read
 }
 
-func takeSnapshot(path string) snapshot {
+// takeSnapshot reads a file. What is read is for whoever takes it, and for nobody to keep.
+func takeSnapshot(path string) (snapshot, []byte) {
 	// One byte more than allowed, for the parser to say so.
 	data, err := filewatch.Read(path, events.MaxRulesFile+1)
-	return snapshot{data, err}
+	return snapshot{sha256.Sum256(data), err}, data
 }
 
 func (s snapshot) equal(other snapshot) bool {
 	if s.err != nil || other.err != nil {
 		return s.err != nil && other.err != nil && s.err.Error() == other.err.Error()
 	}
-	return bytes.Equal(s.data, other.data)
+	return s.sum == other.sum
 }

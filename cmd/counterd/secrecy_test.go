@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -44,6 +45,8 @@ func newStranger(t *testing.T, marks *markedtest.Marks) *stranger {
 	t.Cleanup(transport.CloseIdleConnections)
 	return s
 }
+
+func sumOf(word string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(word))) }
 
 // rules are such that each of the marks is in them, and each verdict is reached.
 func (s *stranger) rules() string {
@@ -233,7 +236,9 @@ func TestNothingSaysWhoWasCounted(t *testing.T) {
 			all := map[string]*process{
 				"one copy":   start("-memcached", names, "-key-secret", secretFile(t, secret)),
 				"two copies": start("-memcached", names, "-replicas", "2", "-protocol", "classic"),
-				"embedded":   start(),
+				"embedded":   start("-access-log"),
+				"guarded":    start("-access-log", "-tokens", secretFile(t, "edge all "+marks.Word()+marks.Word()+"\n")),
+				"forbidding": start("-access-log", "-tokens", secretFile(t, "edge rules sha256:"+sumOf(s.word)+"\n")),
 				"parrot":     start("-memcached", parrot(t), "-protocol", "classic"),
 				"parroted":   start("-memcached", parrot(t), "-protocol", "meta"),
 				"overloaded": start("-memcached", names, "-max-pending", "1", "-timeout", "1s", "-max-connections", "3"),
@@ -252,7 +257,7 @@ func TestNothingSaysWhoWasCounted(t *testing.T) {
 				return statuses
 			}
 			statuses := everything()
-			for _, want := range []int{200, 204, 400, 404, 405, 415, 429, 503} {
+			for _, want := range []int{200, 204, 400, 401, 403, 404, 405, 415, 429, 503} {
 				assert.Contains(t, statuses, want)
 			}
 

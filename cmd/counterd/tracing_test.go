@@ -349,6 +349,20 @@ events:
 	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", `{"features": {"ip": "secret-203.0.113."}}`)
 	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", `{"secret": "203.0.113.`, "X-Request-Id", "a secret")
 	p.stop(t)
+	// Those who are refused for want of a token choose their words, too.
+	guarded := startProcess(t, "-rules", rules, "-otlp-endpoint", c.URL, "-access-log", "-tokens", secretFile(t, "edge rules the-secret-of-the-edge\n"))
+	for _, token := range []string{"", "Bearer secret-unknown-token", "Bearer the-secret-of-the-edge", "Basic secret"} {
+		for _, method := range []string{"SECRET", "GET", "POST", "DELETE"} {
+			for _, path := range []string{"hit", "secret", "count", "counters", "check?feature=user:secret"} {
+				exchange(t, method, guarded.url+"/v1/events/url_shorten/"+path, features(1), "Authorization", token, "User-Agent", "secret-agent", "Counterd-Secret", "secret")
+			}
+			exchange(t, method, guarded.url+"/v1/authorize/secret", "", "Authorization", token, "X-User", "secret-1", "X-Forwarded-For", "203.0.113.1")
+		}
+	}
+	guarded.stop(t)
+	for _, reason := range []string{"missing", "unknown", "forbidden"} {
+		assert.Contains(t, guarded.log.String(), "reason="+reason)
+	}
 
 	require.Greater(t, len(c.spans()), 200)
 	seen := map[string]bool{}
@@ -358,8 +372,9 @@ events:
 	for _, name := range []string{"GET", "HTTP", "POST /v1/events/{event}/hit", "GET /v1/authorize/{event}", "memcached trip", "memcached take_back", "memcached delete", "decide"} {
 		assert.True(t, seen[name], "%s: %v", name, seen)
 	}
-	for name, text := range map[string]string{"spans": c.raw.String(), "log": p.log.String()} {
+	for name, text := range map[string]string{"spans": c.raw.String(), "log": p.log.String(), "log of who is refused": guarded.log.String()} {
 		for _, secret := range []string{"secret", "SECRET", "203.0.113", "Go-http-client"} {
+			text := strings.ReplaceAll(text, "key_secret=", "") // a flag's name
 			at := strings.Index(text, secret)
 			assert.Negative(t, at, "%s: %q", name, text[max(at-100, 0):max(at+100, 0)%len(text)])
 		}
