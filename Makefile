@@ -65,13 +65,15 @@ check:
 # The simulations go through their thousands of seeds, and their half minutes, only
 # without the race detector; with it, through a tenth, and on one processor: on several
 # the detector itself breaks off in bubbles of testing/synctest now and then
-# (golang.org/issue/78156), and these are bubbles by the thousand.
+# (golang.org/issue/78156), and these are bubbles by the thousand. A hundred thousand
+# features are hit without it, too.
 SIMULATIONS = ^(TestNoWindow|TestSimulation|TestNoStarvation|TestBurstsWithCopies|TestMendedCopies|TestMendingSimulation)
 
 unit:
 	go test -race -shuffle=on -timeout 20m -skip '$(SIMULATIONS)' ./...
 	go test -race -cpu 1 -timeout 20m -run '$(SIMULATIONS)' ./hierarchy
 	go test -timeout 10m -run '$(SIMULATIONS)|^TestDecisionsEqual|^TestRetryAfter' ./hierarchy
+	go test -run '^TestTheSeriesStayTheSame' ./internal/metrics
 
 # What is in deploy, held to the product and to the tools of its readers. It starts what the
 # Dockerfile makes, so it needs Linux; as root also in a root filesystem of its own. What it
