@@ -412,8 +412,9 @@ func TestStrangersOverConnectionsShutNobodyOut(t *testing.T) {
 			g.config.MaxRequests = 1
 			served := make(chan int, 100)
 			g.config.Served = func(_, _ string, status int, _ time.Duration) { served <- status }
-			c, newClient := secureClients(t, api.NewHandler(g.config), 0)
-			c.server.ReadTimeout, c.server.WriteTimeout = 2*longest, 2*longest
+			c, newClient := secureClients(t, api.NewHandler(g.config), 0, func(s *http.Server) {
+				s.ReadTimeout, s.WriteTimeout = 2*longest, 2*longest
+			})
 			url := "https://" + c.listener.Addr().String()
 			stranger := newClient(two)
 			var strangers sync.WaitGroup

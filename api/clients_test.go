@@ -40,8 +40,8 @@ func newClients(t *testing.T, h http.Handler, most int) *clients {
 	return newClientsOver(t, h, most, nil)
 }
 
-// newClientsOver starts one that speaks TLS, where that is not nil.
-func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config) *clients {
+// newClientsOver starts one that speaks TLS, where that is not nil, and is changed before.
+func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config, changes ...func(*http.Server)) *clients {
 	if h == nil {
 		h = newServer()
 	}
@@ -56,6 +56,9 @@ func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config) 
 	c.server.ReadTimeout = 2 * time.Second
 	c.server.WriteTimeout = 3 * time.Second
 	c.server.IdleTimeout = time.Minute
+	for _, change := range changes {
+		change(c.server)
+	}
 	serve := func() error { return c.server.Serve(c.listener) }
 	if secure != nil {
 		c.listener.TLS, c.server.TLSConfig = true, secure

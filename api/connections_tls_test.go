@@ -16,9 +16,9 @@ import (
 
 // secureClients starts a server over TLS. It returns what makes a client of it whose
 // connections are its own, over HTTP/2 or not.
-func secureClients(t *testing.T, h http.Handler, most int) (c *clients, newClient func(two bool) *http.Client) {
+func secureClients(t *testing.T, h http.Handler, most int, changes ...func(*http.Server)) (c *clients, newClient func(two bool) *http.Client) {
 	authority := memcachedtest.NewAuthority(t)
-	c = newClientsOver(t, h, most, &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}})
+	c = newClientsOver(t, h, most, &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}}, changes...)
 	return c, func(two bool) *http.Client {
 		transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: two}
 		t.Cleanup(transport.CloseIdleConnections)
