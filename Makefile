@@ -28,7 +28,7 @@ test: deps check unit lint fuzz
 # The tests start servers of their own, and proxies in front of them; here the
 # programs only have to be there.
 deps:
-	@PATH="$$PATH:/usr/sbin"; for program in memcached nginx caddy; do \
+	@PATH="$$PATH:/usr/sbin"; for program in memcached nginx caddy curl; do \
 		command -v $$program >/dev/null && continue; \
 		if command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$program; \
 		elif command -v dnf >/dev/null; then dnf install -y -q $$program; \
