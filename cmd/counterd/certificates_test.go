@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -278,7 +279,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer d.Close()
 	m := metrics.New()
-	watchFiles(m, &rulesFile{}, d)
+	watchFiles(m, newRulesFile(slog.New(slog.DiscardHandler)), d)
 	eventually := func(tls, tokens int) {
 		t.Helper()
 		want := fmt.Sprintf("# TYPE counterd_file_refused gauge\ncounterd_file_refused{file=\"tls\"} %d\ncounterd_file_refused{file=\"tokens\"} %d\n# ", tls, tokens)

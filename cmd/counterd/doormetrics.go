@@ -37,7 +37,7 @@ func watchDoor(m *metrics.Metrics, d *door) {
 // watchFiles has the files that are followed be among the metrics.
 func watchFiles(m *metrics.Metrics, rules *rulesFile, d *door) {
 	refused := map[string]*atomic.Bool{}
-	if rules.follows {
+	if rules.follows() {
 		refused["rules"] = &rules.reloads.refused
 	}
 	if d.tokens != nil {

@@ -73,7 +73,7 @@ func following(t *testing.T, path string) (*rulesFile, *lockedBuffer) {
 func unfollowed(t *testing.T, path string) (*rulesFile, *lockedBuffer) {
 	t.Helper()
 	log, text := debugLog()
-	f := &rulesFile{log: log, now: time.Now, settle: time.NewTimer(time.Hour)}
+	f := newRulesFile(log)
 	require.NoError(t, f.open(path))
 	return f, text
 }
