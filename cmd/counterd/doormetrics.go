@@ -49,11 +49,7 @@ func watchFiles(m *metrics.Metrics, rules *rulesFile, d *door) {
 	m.AddGauges("counterd_file_refused", "Whether what stands in a file that is followed could not be taken, and what it held before is in force.",
 		[]string{"file"}, func(yield func([]string, float64) bool) {
 			for file, state := range refused {
-				value := 0.0
-				if state.Load() {
-					value = 1
-				}
-				if !yield([]string{file}, value) {
+				if !yield([]string{file}, metrics.Truth(state.Load())) {
 					return
 				}
 			}

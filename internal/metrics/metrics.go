@@ -84,3 +84,11 @@ func (n *numbers) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(n.desc, n.kind, value, labels...)
 	}
 }
+
+// Truth is the gauge of what is so or not: 1 or 0.
+func Truth(so bool) float64 {
+	if so {
+		return 1
+	}
+	return 0
+}

@@ -71,12 +71,7 @@ func (m *Metrics) watchCopies(p Process) {
 	m.AddGauge("counterd_mender_counters_left", "Counters whose copies are still to be compared, or to be tried again.",
 		func() float64 { s := p.Mender(); return float64(s.ToWalk + s.Failed) })
 	m.AddGauge("counterd_mender_overflowed", "Whether there was no room for some counters: a loss cannot be said to be mended until the longest window and a day are over.",
-		func() float64 {
-			if p.Mender().Overflowed {
-				return 1
-			}
-			return 0
-		})
+		func() float64 { return Truth(p.Mender().Overflowed) })
 	m.AddCounter("counterd_mender_raised_buckets_total", "Buckets that were missing or too low on a copy, and were made good.",
 		func() float64 { return float64(p.Mender().Raised) })
 }

@@ -32,18 +32,10 @@ func (m *serverMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.Descri
 // Collect asks no server.
 func (m *serverMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, h := range m.health() {
-		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, truth(h.Up), h.Name)
-		to <- prometheus.MustNewConstMetric(m.other, prometheus.GaugeValue, truth(h.OtherSecret), h.Name)
+		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, Truth(h.Up), h.Name)
+		to <- prometheus.MustNewConstMetric(m.other, prometheus.GaugeValue, Truth(h.OtherSecret), h.Name)
 		to <- prometheus.MustNewConstMetric(m.lostSince, prometheus.GaugeValue, float64(h.Since), h.Name)
 		to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(h.Stats.Evictions), h.Name)
 		to <- prometheus.MustNewConstMetric(m.down, prometheus.CounterValue, float64(h.Openings), h.Name)
 	}
-}
-
-// truth is 1 for true.
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
