@@ -59,8 +59,17 @@ type chunk struct {
 // StartProxy runs a proxy in front of a server that listens on TCP until the test ends.
 func StartProxy(tb testing.TB, s *Server) *Proxy {
 	tb.Helper()
-	p := &Proxy{Addr: freeAddr(tb), tb: tb, upstream: s.Addr, changed: make(chan struct{}), links: map[*link]bool{}}
-	p.Accept()
+	p := &Proxy{tb: tb, upstream: s.Addr, changed: make(chan struct{}), links: map[*link]bool{}}
+	var err error
+	for range 20 {
+		p.Addr = freeAddr(tb)
+		if err = p.accept(); err == nil {
+			break // else somebody else took the port in between
+		}
+	}
+	if err != nil {
+		tb.Fatalf("memcachedtest: %v", err)
+	}
 	tb.Cleanup(func() {
 		p.Refuse()
 		p.Reset()
@@ -114,17 +123,24 @@ func (p *Proxy) Refuse() {
 // Accept takes connections again.
 func (p *Proxy) Accept() {
 	p.tb.Helper()
+	if err := p.accept(); err != nil {
+		p.tb.Fatalf("memcachedtest: %v", err)
+	}
+}
+
+func (p *Proxy) accept() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.listener != nil {
-		return
+		return nil
 	}
 	listener, err := net.Listen("tcp", p.Addr)
 	if err != nil {
-		p.tb.Fatalf("memcachedtest: %v", err)
+		return err
 	}
-	p.Addr, p.listener = listener.Addr().String(), listener
+	p.listener = listener
 	p.running.Go(func() { p.serve(listener) })
+	return nil
 }
 
 // Connections returns how many connections there are.
