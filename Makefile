@@ -64,15 +64,12 @@ check:
 	staticcheck=$$(go tool -n staticcheck) && cd deploy/lint && go vet ./... && $$staticcheck ./...
 
 # The simulations go through their thousands of seeds, and their half minutes, only
-# without the race detector; with it, through a tenth, and on one processor: on several
-# the detector itself breaks off in bubbles of testing/synctest now and then
-# (golang.org/issue/78156), and these are bubbles by the thousand. A hundred thousand
-# features are hit without it, too.
+# without the race detector; with it, through a tenth. A hundred thousand features are hit
+# without it, too.
 SIMULATIONS = ^(TestNoWindow|TestSimulation|TestNoStarvation|TestBurstsWithCopies|TestMendedCopies|TestMendingSimulation)
 
 unit:
-	go test -race -shuffle=on -timeout 20m -skip '$(SIMULATIONS)' ./...
-	go test -race -cpu 1 -timeout 20m -run '$(SIMULATIONS)' ./hierarchy
+	go test -race -shuffle=on -timeout 20m ./...
 	go test -timeout 10m -run '$(SIMULATIONS)|^TestDecisionsEqual|^TestRetryAfter' ./hierarchy
 	go test -run '^TestTheSeriesStayTheSame' ./internal/metrics
 

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +23,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -208,7 +208,7 @@ func TestNothingIsDoneWithoutItsToken(t *testing.T) {
 
 // Refusals are logged once a second for each reason, with what else there were.
 func TestRefusalsAreLoggedSparsely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGuarded(t)
 		for range 10 {
 			asWith(t, g.client, "GET", "/v1/events", nil, "")

@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/leaktest"
 )
 
@@ -232,7 +233,7 @@ func (s namedStore) Trip(context.Context, string, int64, []uint64, []int64, []ui
 
 // What fails is logged once a second for each cause, with how often it did.
 func TestFailuresOfTheStoreAreLoggedByCause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		n := 0
 		h := newHandler(namedStore{fail: func() error {
@@ -273,7 +274,7 @@ func (l *stuckLog) Write(p []byte) (int, error) {
 }
 
 func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log := &stuckLog{release: make(chan struct{})}
 		failing := newHandler(failingStore{}, log, nil)
 		panicking := broken(log, func() *events.Rules { panic("no rules") })
@@ -307,7 +308,7 @@ func limiterOf(t *testing.T, store hierarchy.Store) *hierarchy.Limiter {
 
 // What net/http has to say is a warning, once a second, and nobody waits for the log.
 func TestTheServersOwnLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log := &stuckLog{release: make(chan struct{})}
 		server := api.NewServer(http.NotFoundHandler(), slog.New(slog.NewTextHandler(log, nil)))
 		for i := range 10 {

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -59,7 +59,7 @@ func TestABurstOnStackedLimitsAdmitsWhatFits(t *testing.T) {
 // What stands above a limit for good, as after a reload that lowered it, is a
 // denial after a few looks.
 func TestAnOverfullLimitDenies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		testAnOverfullLimitDenies(t)
 	})
 }

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache/copies"
 )
 
@@ -132,7 +132,7 @@ func TestBurstsWithCopies(t *testing.T) {
 // much of 10 is used already, and returns how many are admitted.
 func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
 	var admitted atomic.Int64
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, limits)
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var servers []*farServer

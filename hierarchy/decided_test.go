@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 type callerKey struct{}
@@ -37,7 +38,7 @@ func (d *decisions) take() []string {
 }
 
 func TestDecisionsAreTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		told := &decisions{}
 		event := parsed(t, "[{per: ip, rate: [2/m, 3/d], deny: [192.0.2.4]}]")
 		l, err := NewLimiter(LimiterConfig{Store: newSoloStore(time.Now), Cache: NewBucketCache(smallCache), Decided: told.decided})
@@ -76,7 +77,7 @@ func TestDecisionsAreTold(t *testing.T) {
 // Hits that are decided by another caller are told to by their own, and those that find
 // too much waiting are, too.
 func TestDecisionsOfOthersAreTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		told := &decisions{}
 		o := newOverloaded(t)
 		o.l.decided = told.decided
@@ -92,7 +93,7 @@ func TestDecisionsOfOthersAreTold(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOverloaded(t)
 		event := parsed(t, "[{per: ip, rate: 2/m}]")
 		hit := func(i int) {
@@ -130,7 +131,7 @@ func TestStats(t *testing.T) {
 
 // What is known of closed buckets is a hit of the cache, what is read of them is not.
 func TestTheStatsOfTheCache(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cache := NewBucketCache(smallCache)
 		counters := NewCounters(Config{Store: newSoloStore(time.Now), Cache: cache})
 		counter, err := parsed(t, "[{per: ip, rate: 9/d}]").Counter(events.Features{"ip": "192.0.2.1"})

@@ -5,13 +5,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // A check asks the store, whether a denial is remembered or not.
@@ -102,7 +102,7 @@ func TestAllHitsAreCounted(t *testing.T) {
 // On its own counters, too, a process that decides many hits at once admits the
 // limit, also when they have looked for room first.
 func TestLocalCountersKeepTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		down, local := newSoloStore(time.Now), newSoloStore(time.Now)
 		down.before = func() error { return errDown }
 		local.delay = time.Millisecond
@@ -133,7 +133,7 @@ func TestLocalCountersKeepTheLimit(t *testing.T) {
 // A store that does not answer, until the time for it is over, leaves time to ask this
 // process's own counters.
 func TestLocalCountersAfterATimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		local := farStore{newSoloStore(time.Now), time.Millisecond} // which minds deadlines
 		l, err := NewLimiter(LimiterConfig{Store: downStore{newSoloStore(time.Now)}, Local: local, Cache: NewBucketCache(smallCache)})
 		require.NoError(t, err)

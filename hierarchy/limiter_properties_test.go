@@ -10,13 +10,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // soloStore is a store that one test has for itself. It counts what it is asked.
@@ -406,7 +406,7 @@ func TestNoStarvation(t *testing.T) {
 // admitted.
 func starve(t *testing.T, processes int, long, think time.Duration, forgetful bool) int64 {
 	var admitted atomic.Int64
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, "[{per: ip, rate: 10/2s}]")
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond / 2 // a trip is an add and a read

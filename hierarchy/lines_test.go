@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // Hits that go together get the verdicts that they get one by one, and leave the
@@ -120,7 +121,7 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 		"none in line": {"[{per: user, rate: 1000/d}]", func(i int) string { return fmt.Sprint(i) }, 64},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := newSoloStore(time.Now)
 				store.delay = time.Millisecond
 				l := newTestLimiter(t, store, time.Now)
@@ -158,7 +159,7 @@ func requireNobodyInLine(t *testing.T, l *Limiter) {
 // What a flush was denied is taken back at once, and no window holds more than its
 // limit, whatever the others cost.
 func TestAFlushTakesBackTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
 		takeBacks := &countedTakeBacks{soloStore: store}
@@ -208,7 +209,7 @@ func (s *stuckStore) Trip(ctx context.Context, counter string, by int64, adds []
 // Those who wait do not wait for long: behind a hit that is held up they go without
 // it.
 func TestPatienceInLineEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &stuckStore{soloStore: newSoloStore(time.Now)}
 		store.stuck.Store(true)
 		l := newTestLimiter(t, store, time.Now) // a second's timeout
@@ -246,7 +247,7 @@ func (s downStore) Trip(ctx context.Context, _ string, _ int64, _ []uint64, _ []
 // Every hit is answered within the timeout, those too who wait in line while the store
 // is down.
 func TestNobodyWaitsInLineBeyondTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := newTestLimiter(t, downStore{newSoloStore(time.Now)}, time.Now)
 		event := parsed(t, "[{per: ip, rate: 100/d, on_error: deny}]")
 		var running sync.WaitGroup
@@ -268,7 +269,7 @@ func TestNobodyWaitsInLineBeyondTheTimeout(t *testing.T) {
 // A hit whose context ends soon goes by itself: it neither waits nor has others end
 // with it.
 func TestAHurriedHitGoesByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = 50 * time.Millisecond // an add and a read: 100
 		l := newTestLimiter(t, store, time.Now)
@@ -294,7 +295,7 @@ func TestAHurriedHitGoesByItself(t *testing.T) {
 
 // A caller who leaves while it waits changes nothing for the others.
 func TestLeavingTheLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
 		l := newTestLimiter(t, store, time.Now)
@@ -340,7 +341,7 @@ func (s *panickingStore) Trip(ctx context.Context, counter string, by int64, add
 // A panic of the store is that of the one hit whose trip it was; those that went with it
 // get an error, and nobody waits for ever.
 func TestAPanicLeavesNobodyInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &panickingStore{soloStore: newSoloStore(time.Now)}
 		l := newTestLimiter(t, store, time.Now)
 		event := parsed(t, "[{per: ip, rate: 100/d}]")
@@ -383,7 +384,7 @@ func TestGenerationsOfRulesGoTogether(t *testing.T) {
 	before, after := parsed(t, "[{per: ip, rate: 1000/h}]"), parsed(t, "[{per: ip, rate: [1000/h, 5/d]}]")
 	who := events.Features{"ip": "192.0.2.1"}
 	t.Run("in line", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			store := newSoloStore(time.Now)
 			l := newTestLimiter(t, store, time.Now)
 			for range 5 {
@@ -454,7 +455,7 @@ func (s partlyDown) Trip(ctx context.Context, counter string, by int64, adds []u
 // A server that does not answer holds up those whose counters it has, and of the others
 // those that went with the first of them.
 func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, "[{per: ip, rate: 100000/s}, {per: user, rate: 100000/s}]")
 		store := partlyDown{newSoloStore(time.Now), map[string]bool{}}
 		down, err := event.Counter(events.Features{"user": "0"})
@@ -535,7 +536,7 @@ func TestABurstInThreeProcesses(t *testing.T) {
 // burst has 200 callers hit within a few milliseconds, and returns how many are admitted.
 func burst(t *testing.T, limits string, rtt time.Duration, seed uint64) int64 {
 	var admitted atomic.Int64
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := farStore{newSoloStore(time.Now), rtt}
 		event := parsed(t, limits)
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // The simulation of mending: one counter with a few copies, to which many add and from
@@ -579,7 +580,7 @@ type mendOutcome struct {
 func simulateMending(t *testing.T, first, n uint64, broken brokenMending, stop bool) (o mendOutcome) {
 	t.Helper()
 	for seed := first; seed < first+n; seed++ {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := newMendSimulation(seed, broken)
 			s.run()
 			require.True(t, s.mended, seed)

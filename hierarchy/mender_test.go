@@ -7,13 +7,13 @@ import (
 	"maps"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // memoryCopies is a store of two copies in memory, each a map by counter and bucket.
@@ -155,7 +155,7 @@ func mendedCounter(user string) events.Counter {
 // withMender runs a test on a mender in fake time.
 func withMender(t *testing.T, test func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store, told := newMemoryCopies(), &menderTold{}
 		m, err := NewMender(MenderConfig{
 			Store: store, MaxBytes: 1 << 19, Report: told.report,

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // heldStore lets no trip go on before it is released.
@@ -96,7 +97,7 @@ func hitOn(event *events.Event, i int) Hit {
 
 // A hit beyond the bound is decided at once, as its rule has it for a store that fails.
 func TestOverloadIsDecidedByOnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOverloaded(t)
 		o.fill()
 		hit := func(onError string) (d Decision) {
@@ -139,7 +140,7 @@ func TestOverloadIsDecidedByOnError(t *testing.T) {
 
 // What can never fit, and what is on a deny list, is denied in any case.
 func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOverloaded(t)
 		o.fill()
 		event := parsed(t, "[{per: ip, rate: 2/m, deny: [192.0.2.7]}]")
@@ -161,7 +162,7 @@ func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
 // A flood of denied hits costs no trip, and is denied under overload, too. When the
 // denial is over the next one looks before it adds, whatever was admitted meanwhile.
 func TestDenialsAreRememberedUnderOverload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOverloaded(t)
 		event := parsed(t, "[{per: ip, rate: 2/m, on_error: allow}]")
 		two := parsed(t, "[{per: ip, rate: 2/m, on_error: allow}, {per: user, rate: 9/m, on_error: deny}]")
@@ -212,7 +213,7 @@ func counterOf(t *testing.T, event *events.Event, i int) events.Counter {
 
 // A check beyond the bound is one of a store that fails.
 func TestOverloadOfChecks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOverloaded(t)
 		o.fill()
 		o.atOnce(func() {
@@ -227,7 +228,7 @@ func TestOverloadOfChecks(t *testing.T) {
 // A batch waits with all of its hits, or with none. One of more hits than may ever wait
 // goes alone.
 func TestABatchCountsItsHits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := newOverloaded(t)
 		event := parsed(t, "[{per: ip, rate: 100/d, on_error: deny}]")
 		batch := func(n int) (unavailable int) {
@@ -271,7 +272,7 @@ func (panicStore) Trip(context.Context, string, int64, []uint64, []int64, []uint
 
 // Whatever becomes of those who wait, they give their room back.
 func TestRoomIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, "[{per: ip, rate: 3/m, on_error: deny}]")
 		for _, store := range []Store{panicStore{newSoloStore(time.Now)}, downStore{newSoloStore(time.Now)}, newSoloStore(time.Now)} {
 			l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache)})
@@ -299,7 +300,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 // Exactness does not depend on the bound: of many hits at once, most of them refused,
 // no more are admitted than fit, and only those stay counted.
 func TestOverloadIsExact(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
 		l, err := NewLimiter(LimiterConfig{Store: store, Timeout: time.Second, MaxPending: 8, Cache: NewBucketCache(smallCache)})
@@ -341,7 +342,7 @@ func TestOverloadIsExact(t *testing.T) {
 
 // Counters beyond their bound say so at once, and have done nothing.
 func TestOverloadOfCounters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := newHeldStore()
 		c := NewCounters(Config{Store: store, MaxPending: testPending, Cache: NewBucketCache(smallCache)})
 		event := parsed(t, "[{per: ip, rate: 100/d}]")

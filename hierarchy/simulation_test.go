@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // The simulation: a few processes hit the same counters on one store, while their
@@ -833,7 +834,7 @@ func simulate(t *testing.T, first, n uint64, broken sabotage, stop bool) (o outc
 
 func simulateOne(t *testing.T, seed uint64, broken sabotage) (s *simulation) {
 	t.Helper()
-	synctest.Test(t, func(*testing.T) {
+	bubble.Test(t, func(*testing.T) {
 		s = newSimulation(seed, broken)
 		s.run()
 		for _, op := range s.operation {

@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // Of hits that share a trip each is told whose it was, before its call returns. Who goes
 // alone, or brings several hits, shares with nobody.
 func TestWhoSharesATripIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		told := map[string]string{}
 		take := func() map[string]string {
@@ -67,7 +68,7 @@ func TestWhoSharesATripIsTold(t *testing.T) {
 // Where who is told panics, each of those who wait is let go once: a second word would be
 // taken for that of a later hit.
 func TestATellingThatPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		told := 0
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond

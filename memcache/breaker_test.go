@@ -10,12 +10,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -217,7 +217,7 @@ func (b *bubbled) dial(_ context.Context, deadline time.Time) (net.Conn, error) 
 func TestAReturnIsNoticedInTwoSeconds(t *testing.T) {
 	for _, way := range []int32{silent, gone} {
 		for _, timeout := range []time.Duration{100 * time.Millisecond, 10 * time.Second} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				server := &bubbled{}
 				fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(memcache.Config{Protocol: memcache.Classic, Servers: []string{"127.0.0.1:1"}, Timeout: timeout}, server.dial))
 				require.NoError(t, err)
@@ -249,7 +249,7 @@ func TestAReturnIsNoticedInTwoSeconds(t *testing.T) {
 
 // A server that comes and goes is not probed as quickly as one that was well.
 func TestAServerThatComesAndGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		server := &bubbled{}
 		fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(memcache.Config{Protocol: memcache.Classic, Servers: []string{"127.0.0.1:1"}}, server.dial))
 		require.NoError(t, err)

@@ -5,18 +5,18 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
 )
 
 func TestEmbeddedBucketsExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store})
 		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
@@ -37,7 +37,7 @@ func TestEmbeddedBucketsExpire(t *testing.T) {
 // As on Memcached, a bucket keeps the expiry it was created with, and one that
 // expired begins again.
 func TestEmbeddedBucketsKeepTheirExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		value := make([]int64, 1)
 		trip := func(life time.Duration) int64 {
@@ -56,7 +56,7 @@ func TestEmbeddedBucketsKeepTheirExpiry(t *testing.T) {
 }
 
 func TestEmbeddedForgetsTheLeastRecentlyUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var reported int64
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: 600 * 1000, Report: func(n int64) { reported = n }})
 		for i := range 1000 {
@@ -95,7 +95,7 @@ func TestEmbeddedForgetsTheLeastRecentlyUsed(t *testing.T) {
 
 // Memory that expired counters hold is no reason to evict a living one.
 func TestEmbeddedPrefersTheExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: 10 << 20})
 		living := func(i int) string { return fmt.Sprint("living ", i) }
 		for i := range 2000 {
@@ -133,7 +133,7 @@ func TestEmbeddedGivesBackRoom(t *testing.T) {
 }
 
 func TestEmbeddedDropsExpiredCountersAsItIsUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		const n = 5000
 		fill := func(prefix string) {
@@ -153,7 +153,7 @@ func TestEmbeddedDropsExpiredCountersAsItIsUsed(t *testing.T) {
 
 // One counter that is added to every second keeps no more buckets than are alive.
 func TestEmbeddedPurgesABusyCounter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		const life = 600
 		var most int64
@@ -227,7 +227,7 @@ func TestEmbeddedUnderConcurrency(t *testing.T) {
 
 // A purge drops what has expired and nothing that has a second left.
 func TestEmbeddedPurgeKeepsTheLiving(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		now := time.Now().Unix()
 		for i := range uint64(1000) { // every tenth lives one second more, the others not
@@ -254,7 +254,7 @@ func TestEmbeddedPurgeKeepsTheLiving(t *testing.T) {
 
 // A counter is not expired before the last of its buckets is, whichever was made last.
 func TestEmbeddedKeepsACounterUntilItsLastBucketExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		now := time.Now().Unix()
 		_, err := store.Trip(t.Context(), "old", 1, []uint64{2, 1}, []int64{now + 3600, now + 1}, nil, make([]int64, 2))
@@ -269,7 +269,7 @@ func TestEmbeddedKeepsACounterUntilItsLastBucketExpires(t *testing.T) {
 
 // A bucket that expired and begins again is reckoned once.
 func TestEmbeddedReckonsABucketThatBeginsAgainOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		for range 100 {
 			_, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{time.Now().Unix() + 1}, nil, make([]int64, 1))

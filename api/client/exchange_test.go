@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/leaktest"
 )
 
@@ -79,7 +79,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 }
 
 func TestTheDefaultTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, err := client.New(client.Config{URL: "http://counterd.test", Transport: transport(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()

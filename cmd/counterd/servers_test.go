@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache/discovery"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -88,7 +89,7 @@ func TestServersAreFollowed(t *testing.T) {
 
 // A source that fails again and again is logged once a second.
 func TestFailuresOfASourceAreThinnedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, text := debugLog()
 		f := followServers(discovery.Static{}, "nowhere", []string{"a:1"}, nil, log)
 		defer f.Close()
@@ -106,7 +107,7 @@ func TestFailuresOfASourceAreThinnedOut(t *testing.T) {
 // The first servers are waited for, not for ever, and why there are none is said in one
 // line.
 func TestAStartWithoutServers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var stderr bytes.Buffer
 		assert.Equal(t, exitFailed, run(t.Context(), []string{"-memcached", "aws:127.0.0.1:1"}, io.Discard, &stderr))

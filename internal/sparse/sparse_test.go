@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,7 +23,7 @@ func Example() {
 }
 
 func TestOneLineASecondForEachCause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var lines Lines
 		var written []string
 		say := func(cause string) {
@@ -46,7 +48,7 @@ func TestOneLineASecondForEachCause(t *testing.T) {
 
 // A log that is blocked holds up the one caller who writes into it.
 func TestABlockedLogHoldsUpOneCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var lines Lines
 		blocked := make(chan struct{})
 		go lines.Do("a", func(int64) { <-blocked })
@@ -63,7 +65,7 @@ func TestABlockedLogHoldsUpOneCaller(t *testing.T) {
 }
 
 func TestCausesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var lines Lines
 		for range 2 {
 			written := 0

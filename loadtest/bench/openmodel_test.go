@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // A server that stalls for a second, with one connection to it, at ten requests a
 // second: those that come due meanwhile have waited, whenever they were sent.
 func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := 0
 		target := func() (int, error) {
 			n++
@@ -38,7 +39,7 @@ func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
 
 // Who waits holds up nobody for whom there is a connection.
 func TestArrivalsDoNotWaitForAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		slow := func() (int, error) {
 			time.Sleep(350 * time.Millisecond)
 			return 1, nil
@@ -55,7 +56,7 @@ func TestArrivalsDoNotWaitForAnswers(t *testing.T) {
 }
 
 func TestOpenModelEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		_, err := open(t.Context(), []step{func() (int, error) { return 0, broken }}, 10, 1000, time.Sleep)
 		assert.ErrorIs(t, err, broken)

@@ -5,17 +5,18 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 func noReading() error { return nil }
 
 func TestDriveCountsWhatIsDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var done atomic.Int64
 		ten := func() (int, error) {
 			time.Sleep(30 * time.Millisecond)
@@ -37,7 +38,7 @@ func TestDriveCountsWhatIsDone(t *testing.T) {
 }
 
 func TestDriveEndsEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var left atomic.Int64
 		left.Store(5)
 		work := func() (int, error) {

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -204,7 +205,7 @@ func (x *fakeExchange) End(values []int64) (int, error) {
 // inBubble runs a test with a set on so many servers, in a bubble.
 func inBubble(t *testing.T, config Config, servers int, test func(t *testing.T, s *Set, fakes []*fakeServer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		if config.Timeout == 0 {
 			config.Timeout = 100 * time.Millisecond
 		}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // owing has a counter with one copy that is down and owed so many hits.
@@ -220,7 +222,7 @@ func TestManyDebts(t *testing.T) {
 
 // Close waits for what is being paid, till its timeout, and nothing is paid or owed after it.
 func TestCloseJoinsThePayments(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := New(Config{Replicas: 2, Timeout: 100 * time.Millisecond})
 		_, list := newFakes(2)
 		s.Use(list)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // A trip goes to all copies, and of each value the largest counts.
@@ -156,7 +158,7 @@ func TestPatienceWithACopy(t *testing.T) {
 // Copies that answer just when patience ends send one token each, or the fake panics, and
 // no token of a trip is left to the next one.
 func TestPatienceEndsAsCopiesAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := New(Config{Replicas: 3, Timeout: 100 * time.Millisecond})
 		defer s.Close()
 		fakes, list := newFakes(3)
@@ -232,7 +234,7 @@ func TestDeleteIsOfEveryCopy(t *testing.T) {
 // The list changes under load: no hit fails, and what is taken back is taken back where it
 // was added, so that nothing is left of it on any server that was ever in the list.
 func TestTheListChangesUnderLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := New(Config{Replicas: 2, Timeout: 100 * time.Millisecond})
 		defer s.Close()
 		fakes, list := newFakes(6)

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -265,7 +265,7 @@ func (r *slowReader) Read(p []byte) (int, error) { return r.from.Read(p[:min(1, 
 // An endpoint that falls silent, after however many bytes, is waited for as long as the
 // context says, and its connection is closed.
 func TestAnEndpointThatFallsSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		whole := configured(headConfig, 12, twoNodes)
 		for cut := range len(whole) {
 			here, there := net.Pipe()

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,7 +57,7 @@ func TestAListIsSortedAndNeverEmpty(t *testing.T) {
 }
 
 func TestAwaitAsksUntilThereIsAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		down, began, asked := errors.New("down"), time.Now(), 0
 		source := scripted(func(context.Context) ([]string, error) {
 			if asked++; asked == 2 {
@@ -77,7 +78,7 @@ func TestAwaitAsksUntilThereIsAnAnswer(t *testing.T) {
 }
 
 func TestAwaitEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
 		defer cancel()
 		down, began, reported := errors.New("down"), time.Now(), 0

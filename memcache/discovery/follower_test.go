@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 // followed is a follower of a source that a test sets. All of it is of one bubble.
@@ -88,7 +90,7 @@ func (f *followed) ask() {
 }
 
 func TestTheSourceIsAskedAtAnInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, 0, "a:1")
 		before, pauses := time.Now(), map[time.Duration]bool{}
 		time.Sleep(1000 * DefaultInterval)
@@ -107,7 +109,7 @@ func TestTheSourceIsAskedAtAnInterval(t *testing.T) {
 }
 
 func TestAChangeIsToldOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, time.Hour, "b:1", "a:1")
 		f.answers(nil, "a:1", "b:1")
 		f.ask()
@@ -133,7 +135,7 @@ func TestAChangeIsToldOnce(t *testing.T) {
 // Neither a failure nor an empty answer ever empties a fleet, and what comes after is
 // compared with what was in force before.
 func TestAFailureChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, time.Hour, "a:1", "b:1")
 		down := errors.New("down")
 		f.answers(down, "a:1")
@@ -159,7 +161,7 @@ func TestAFailureChangesNothing(t *testing.T) {
 }
 
 func TestAChangeThatIsRefusedIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, time.Minute, "a:1")
 		f.answers(nil, "b:1")
 		refused := errors.New("no such host")
@@ -184,7 +186,7 @@ func TestAChangeThatIsRefusedIsTriedAgain(t *testing.T) {
 // A refused change leaves in force what was: if the source goes back to that, nothing
 // changes.
 func TestARefusedChangeIsNotInForce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, time.Hour, "a:1")
 		f.answers(nil, "b:1")
 		f.refuses(errors.New("no such host"))
@@ -198,7 +200,7 @@ func TestARefusedChangeIsNotInForce(t *testing.T) {
 }
 
 func TestCloseInterruptsAQuestionAndAChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		report := func(err error) { assert.NoError(t, err, "nothing is told of a follower that is closed") }
 		asking := Follow(Config{
@@ -221,7 +223,7 @@ func TestCloseInterruptsAQuestionAndAChange(t *testing.T) {
 }
 
 func TestAQuestionAndAChangeAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var reports []error
 		silent := true
 		f := Follow(Config{
