@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -79,8 +76,7 @@ type benchFlags struct {
 }
 
 func (f *benchFlags) set() *flag.FlagSet {
-	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	set.SetOutput(io.Discard)
+	set := newFlags("bench")
 	set.IntVar(&f.config.Rounds, "rounds", bench.DefaultRounds, "`number` of slices of each row")
 	set.DurationVar(&f.config.Duration, "duration", bench.DefaultDuration, "`length` of a slice")
 	set.StringVar(&f.rows, "rows", "", "measure the rows that match this `regexp`, and those that they are compared with (default all)")
@@ -94,8 +90,8 @@ func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := set.Parse(args); err != nil {
 		return err
 	}
-	if set.NArg() > 0 {
-		return fmt.Errorf("no argument is taken, not %q", set.Arg(0))
+	if err := noArguments(set); err != nil {
+		return err
 	}
 	if f.rows != "" {
 		var err error
@@ -109,7 +105,9 @@ func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
 	}
 	f.config.Nothing = []string{self, doNothing}
 	if f.config.Counterd == "" {
-		f.config.Counterd = filepath.Join(filepath.Dir(self), "counterd") // where make build puts it
+		if f.config.Counterd, err = besideThis("counterd"); err != nil {
+			return err
+		}
 	}
 	return f.config.Check()
 }
@@ -117,14 +115,8 @@ func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
 func runBench(ctx context.Context, args []string, std streams) int {
 	var flags benchFlags
 	set := flags.set()
-	err := flags.parse(set, args)
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(std.out, benchHelp(set))
-		return exitOK
-	}
-	if err != nil {
-		std.complain("bench: %s; loadtest bench -h explains it", strings.ReplaceAll(err.Error(), "\n", "; "))
-		return exitUsage
+	if err := flags.parse(set, args); err != nil {
+		return std.refused(set, func() string { return benchHelp(set) }, err)
 	}
 	std.complain("this takes about %s", flags.config.Estimate().Round(time.Second))
 	bar := newBar(std.err)
@@ -141,14 +133,12 @@ func runBench(ctx context.Context, args []string, std streams) int {
 }
 
 func benchHelp(set *flag.FlagSet) string {
-	var defaults, rows strings.Builder
-	set.SetOutput(&defaults)
-	set.PrintDefaults()
+	var rows strings.Builder
 	for _, row := range bench.Rows() {
 		fmt.Fprintf(&rows, "  %-4s %s\n", row.ID, row.Name)
 	}
 	length := bench.Config{Rounds: bench.DefaultRounds, Duration: bench.DefaultDuration}.Estimate()
-	return fmt.Sprintf(benchUsage, "in about "+length.Round(10*time.Second).String(), defaults.String(), rows.String())
+	return fmt.Sprintf(benchUsage, "in about "+length.Round(10*time.Second).String(), defaultsOf(set), rows.String())
 }
 
 // runNothing serves what does nothing, on the address given.

@@ -1,9 +1,6 @@
 // Command loadtest proves a counterd server, and measures it.
 //
-// loadtest replay reads an access log, has the server count it through HTTP, and
-// compares what the server says with an exact log kept beside it. loadtest bench
-// prints the figures of docs/performance.md. loadtest soak lets servers die under load, for
-// long. See loadtest -h.
+// See loadtest -h, and docs/loadtest.md.
 package main
 
 import (
@@ -12,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/go-json-experiment/json"
@@ -25,17 +24,35 @@ const (
 	exitUsage  = 2
 )
 
-const usage = `loadtest proves a counterd server, and measures it.
+// command is what a user calls by its name.
+type command struct {
+	name, arguments, summary string
+	run                      func(ctx context.Context, args []string, std streams) int
+}
+
+// commands are in the order in which somebody new needs them.
+func commands() []command {
+	return []command{
+		{"replay", "[flags] [FILE]", "replay an access log, compare every count", runReplay},
+		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
+		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
+	}
+}
+
+func usage() string {
+	var list strings.Builder
+	for _, c := range commands() {
+		fmt.Fprintf(&list, "  loadtest %-24s %s\n", c.name+" "+c.arguments, c.summary)
+	}
+	return fmt.Sprintf(`loadtest proves a counterd server, and measures it.
 
 Usage:
 
-  loadtest replay [flags] [FILE]   replay an access log, compare every count
-  loadtest bench [flags]           measure, against what a plain program would do
-  loadtest soak [flags]            run for long while servers die, hold it against an oracle
-
-loadtest replay -h, loadtest bench -h and loadtest soak -h explain them. Exit status: 0 all is right, 1 something is not,
-2 wrong usage.
-`
+%s
+loadtest COMMAND -h explains a command, with examples. Exit status: 0 all is right,
+1 something is not, 2 wrong usage.
+`, &list)
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,24 +76,25 @@ func (s streams) complain(format string, args ...any) {
 
 // run returns the exit status.
 func run(ctx context.Context, args []string, std streams) int {
-	if len(args) == 0 {
-		std.complain("a command is wanted: replay, bench or soak; loadtest -h explains it")
-		return exitUsage
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+		if len(args) > 0 && args[0] == c.name {
+			return c.run(ctx, args[1:], std)
+		}
 	}
-	switch args[0] {
-	case "replay":
-		return runReplay(ctx, args[1:], std)
-	case "bench":
-		return runBench(ctx, args[1:], std)
-	case "soak":
-		return runSoak(ctx, args[1:], std)
-	case doNothing:
+	known := strings.Join(names, ", ")
+	switch {
+	case len(args) == 0:
+		std.complain("a command is wanted: %s; loadtest -h explains it", known)
+		return exitUsage
+	case args[0] == doNothing:
 		return runNothing(ctx, args[1:], std)
-	case "-h", "-help", "--help", "help":
-		fmt.Fprint(std.out, usage)
+	case slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]):
+		fmt.Fprint(std.out, usage())
 		return exitOK
 	}
-	std.complain("there is no command %q: replay, bench and soak are; loadtest -h explains it", args[0])
+	std.complain("there is no command %q: %s; loadtest -h explains it", args[0], known)
 	return exitUsage
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -59,8 +58,7 @@ type replayFlags struct {
 }
 
 func (f *replayFlags) set() *flag.FlagSet {
-	set := flag.NewFlagSet("replay", flag.ContinueOnError)
-	set.SetOutput(io.Discard)
+	set := newFlags("replay")
 	set.StringVar(&f.url, "url", "http://127.0.0.1:8080", "the server's `URL`")
 	set.StringVar(&f.event, "event", "url_shorten", "the `event` to count as")
 	set.StringVar(&f.naming.Kind, "kind", events.KindIP, "the `kind` of feature at the start of a line; host takes names too")
@@ -135,13 +133,6 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 	var flags replayFlags
 	set := flags.set()
 	config, err := flags.parse(set, args)
-	if errors.Is(err, flag.ErrHelp) {
-		var defaults strings.Builder
-		set.SetOutput(&defaults)
-		set.PrintDefaults()
-		fmt.Fprintf(std.out, replayUsage, defaults.String())
-		return exitOK
-	}
 	if err == nil {
 		config.Client, err = client.New(flags.client())
 	}
@@ -149,8 +140,7 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 		err = errors.New("a log is wanted: FILE, or one on standard input")
 	}
 	if err != nil {
-		std.complain("replay: %v; loadtest replay -h explains it", err)
-		return exitUsage
+		return std.refused(set, func() string { return fmt.Sprintf(replayUsage, defaultsOf(set)) }, err)
 	}
 	defer config.Client.Close()
 	log, err := readLog(ctx, config.Client, flags, std)

@@ -2,14 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/counterd/counterd/loadtest/soak"
 )
@@ -42,8 +37,7 @@ type soakFlags struct {
 }
 
 func (f *soakFlags) set() *flag.FlagSet {
-	set := flag.NewFlagSet("soak", flag.ContinueOnError)
-	set.SetOutput(io.Discard)
+	set := newFlags("soak")
 	set.DurationVar(&f.config.Duration, "duration", soak.DefaultDuration, "how `long` callers call")
 	set.IntVar(&f.config.Callers, "callers", soak.DefaultCallers, "`number` of callers")
 	set.Uint64Var(&f.config.Seed, "seed", 0, "`number` that the moments depend on at which servers die (default a random one)")
@@ -57,18 +51,17 @@ func (f *soakFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := set.Parse(args); err != nil {
 		return err
 	}
-	if set.NArg() > 0 {
-		return fmt.Errorf("no argument is taken, not %q", set.Arg(0))
+	if err := noArguments(set); err != nil {
+		return err
 	}
 	if f.config.Seed == 0 {
 		f.config.Seed = rand.Uint64()
 	}
 	if f.config.Counterd == "" {
-		self, err := os.Executable()
-		if err != nil {
+		var err error
+		if f.config.Counterd, err = besideThis("counterd"); err != nil {
 			return err
 		}
-		f.config.Counterd = filepath.Join(filepath.Dir(self), "counterd") // where make build puts it
 	}
 	return f.config.Check()
 }
@@ -76,17 +69,8 @@ func (f *soakFlags) parse(set *flag.FlagSet, args []string) error {
 func runSoak(ctx context.Context, args []string, std streams) int {
 	var flags soakFlags
 	set := flags.set()
-	err := flags.parse(set, args)
-	if errors.Is(err, flag.ErrHelp) {
-		var defaults strings.Builder
-		set.SetOutput(&defaults)
-		set.PrintDefaults()
-		fmt.Fprintf(std.out, soakUsage, defaults.String())
-		return exitOK
-	}
-	if err != nil {
-		std.complain("soak: %s; loadtest soak -h explains it", strings.ReplaceAll(err.Error(), "\n", "; "))
-		return exitUsage
+	if err := flags.parse(set, args); err != nil {
+		return std.refused(set, func() string { return fmt.Sprintf(soakUsage, defaultsOf(set)) }, err)
 	}
 	std.complain("this takes about %s; -seed %d", flags.config.Duration, flags.config.Seed)
 	flags.config.Progress = std.err
