@@ -3,6 +3,7 @@ package page
 import (
 	"image/color"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,6 +108,9 @@ func (s *sheet) draw(p *Plot, x, y scale, lines []stroke) {
 	s.Letters = append(s.Letters,
 		svgText{"name", "0", coordinate(letterSize), "start", p.Y.Label},
 		svgText{"name", coordinate(s.Width - sideRoom), coordinate(s.Height - letterSize/3), "end", p.X.Label})
+	if !slices.ContainsFunc(lines, func(l stroke) bool { return len(l.segments) > 0 }) {
+		s.Letters = append(s.Letters, svgText{"name", coordinate(s.Width / 2), coordinate(s.Height / 2), "middle", "no values"})
+	}
 }
 
 func (s *sheet) setAxis(axis *plot.Axis, of scale, count int) {
