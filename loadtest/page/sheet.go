@@ -97,7 +97,7 @@ const (
 func (s *sheet) draw(p *Plot, x, y scale, lines []stroke) {
 	made := plot.New()
 	made.BackgroundColor = nil
-	s.setAxis(&made.X, x, int(s.Width/90))
+	s.setAxis(&made.X, x, max(4, int(s.Width/115)))
 	s.setAxis(&made.Y, y, int(s.Height/50))
 	made.Y.LineStyle.Width, made.Y.Tick.Length = 0, 0
 	made.Add(grid{})
