@@ -98,7 +98,7 @@ func (s *sheet) draw(p *Plot, x, y scale, lines []stroke) {
 	made := plot.New()
 	made.BackgroundColor = nil
 	s.setAxis(&made.X, x, max(4, int(s.Width/115)))
-	s.setAxis(&made.Y, y, int(s.Height/50))
+	s.setAxis(&made.Y, y, verticalMarks)
 	made.Y.LineStyle.Width, made.Y.Tick.Length = 0, 0
 	made.Add(grid{})
 	for _, l := range lines {
