@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -278,4 +279,18 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestWriteSaysWhatItCannot(t *testing.T) {
 	require.ErrorIs(t, page.Page{}.Write(brokenWriter{}), errBroken)
+}
+
+// Pages may be written side by side.
+func TestPagesShareNothing(t *testing.T) {
+	wanted := write(t, report())
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			var out bytes.Buffer
+			assert.NoError(t, report().Write(&out))
+			assert.Equal(t, wanted, out.String())
+		})
+	}
+	writers.Wait()
 }

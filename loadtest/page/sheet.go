@@ -86,10 +86,10 @@ func (l letters) Draw(_ vg.Canvas, txt string, style text.Style, at vg.Point) {
 // Sizes in pixels. A text is measured in a larger size than it has: in a font that is wider
 // than the measured one it still finds its place.
 const (
-	letterSize   = 12
-	measuredSize = 14
+	letterSize   = 13 // also in the stylesheet
+	measuredSize = 15
 	headRoom     = 22 // above the plot, for the name of the vertical axis
-	footRoom     = 18 // below its marks, for that of the horizontal one
+	footRoom     = 19 // below its marks, for that of the horizontal one
 	sideRoom     = 6
 )
 
