@@ -286,7 +286,7 @@ func TestPagesInABrowser(t *testing.T) {
 		name  string
 		page  page.Page
 		looks []look
-	}{{"report", report(), looks()}, {"hostile", hostile(), []look{{1280, "light", ""}, {400, "dark", ""}, {700, "light", " print"}}}} {
+	}{{"report", report(), looks()}, {"hostile", hostile(), []look{{1280, "light", ""}, {400, "dark", ""}, {700, "light", " print"}}}, {"axes", axes(), []look{{1280, "dark", ""}, {360, "light", ""}}}} {
 		file := save(t, example.page)
 		for _, l := range example.looks {
 			t.Run(example.name+" "+l.String(), func(t *testing.T) {
