@@ -122,7 +122,7 @@ func measured() font.Font {
 func (s *sheet) fitting(x scale) []plot.Tick {
 	const beside, apart = 80, 8 // the vertical axis and its marks; two marks
 	hand := text.Plain{Fonts: font.DefaultCache}
-	for count := int(s.Width / 100); count > 2; count-- {
+	for count := max(5, int(s.Width/100)); count > 2; count-- {
 		marks := x.marks(count)
 		fit := true
 		for i := 1; i < len(marks); i++ {
