@@ -113,7 +113,7 @@ func hostile() page.Page {
 func axes() page.Page {
 	var p page.Page
 	for i, unit := range units {
-		for _, end := range []float64{0.003, 7, 59, 4_000, 123_456, 98_765_432} {
+		for _, end := range []float64{0.003, 7, 59, 4_000, 200_000, 98_765_432} {
 			axis := page.Axis{Label: "axis", Unit: unit, Log: i%2 == 0 && end > 10}
 			from := end / 123
 			if unit == page.Moment {
