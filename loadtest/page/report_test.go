@@ -114,7 +114,7 @@ func axes() page.Page {
 	var p page.Page
 	for i, unit := range units {
 		for _, end := range []float64{0.003, 7, 59, 4_000, 200_000, 98_765_432} {
-			axis := page.Axis{Label: "axis", Unit: unit, Log: i%2 == 0 && end > 10}
+			axis := page.Axis{Label: "axis", Unit: unit, Log: i%2 == 0 && end > 10 && unit != page.Moment}
 			from := end / 123
 			if unit == page.Moment {
 				from, end = 1431849600, 1431849600+end
