@@ -19,10 +19,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const line = front + `"GET / HTTP/1.1" 200 1`
 
+// newCommon returns the common format with those fields.
+func newCommon(fields ...string) Format {
+	format, err := NewCommon(fields...)
+	if err != nil {
+		panic(err)
+	}
+	return format
+}
+
 // read returns M for each malformed line and E for each entry, and the error
 // that ended the log.
 func read(r io.Reader) (lines string, err error) {
-	for _, err := range Read(r) {
+	for _, err := range Read(r, newCommon()) {
 		switch {
 		case err == nil:
 			lines += "E"
@@ -99,7 +108,7 @@ func TestReadFaults(t *testing.T) {
 }
 
 func TestReadStops(t *testing.T) {
-	for _, err := range Read(strings.NewReader(strings.Repeat(line+"\n", 3))) {
+	for _, err := range Read(strings.NewReader(strings.Repeat(line+"\n", 3)), newCommon()) {
 		require.NoError(t, err)
 		break
 	}
@@ -120,7 +129,8 @@ func TestReadRealLog(t *testing.T) {
 
 	var differ []int
 	n := 0
-	for entry, err := range Read(bytes.NewReader(text)) {
+	for line := range strings.Lines(string(text)) {
+		entry, err := Parse(strings.TrimSuffix(line, "\n"))
 		require.NoError(t, err, "line %d", n+1)
 		if entry.String() != want[n] {
 			differ = append(differ, n+1)
