@@ -155,7 +155,9 @@ func TestStampsAreTheServers(t *testing.T) {
 func TestWrongServersInAPacedReplay(t *testing.T) {
 	run := func(t *testing.T, server *fakeserver.Server) (*replay.Result, error) {
 		server.Event.Name = "e"
-		return replay.Run(t.Context(), pacedConfig(t, &inProcess{server: server}, 2), milliseconds(t, 0, 400, 2000, 2001, 9000))
+		config := pacedConfig(t, &inProcess{server: server}, 2)
+		config.Windows = []time.Duration{time.Minute} // to be asked for as of the last event
+		return replay.Run(t.Context(), config, milliseconds(t, 0, 400, 2000, 2001, 9000))
 	}
 	for wrong := 1; wrong <= 5; wrong++ {
 		for _, times := range []int{0, 2} {
@@ -171,6 +173,11 @@ func TestWrongServersInAPacedReplay(t *testing.T) {
 			})
 		}
 	}
+	bubble.Test(t, func(t *testing.T) {
+		result, err := run(t, &fakeserver.Server{Sum: func(from, to int64) (int64, int64) { return from, to - 1 }})
+		require.NoError(t, err)
+		assert.NotZero(t, result.Differences, "the last second is not in its windows")
+	})
 	for _, off := range []int{-2, 2, 3600} {
 		bubble.Test(t, func(t *testing.T) {
 			_, err := run(t, &fakeserver.Server{Stamped: func(i *wire.Incremented) { i.At.Time = i.At.Add(time.Duration(off) * time.Second) }})
