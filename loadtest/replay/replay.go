@@ -222,7 +222,8 @@ func (r *run) shift(context.Context) error {
 		}
 	}
 	if len(r.events) == 0 {
-		return fmt.Errorf("%w: of %d lines none holds one", ErrNoEvents, r.log.Lines)
+		return fmt.Errorf("%w: of %d lines %d are malformed, %d without any of the features, %d too old",
+			ErrNoEvents, r.log.Lines, r.log.Malformed, r.result.Nobody, r.result.Skipped)
 	}
 	return nil
 }
