@@ -208,6 +208,7 @@ func (r *run) shift(context.Context) error {
 		r.later = r.end - r.log.Events[n-1].Second()
 	}
 	first := r.end - r.retention + margin(r.retention, eventMargin)
+	r.events = make([]accesslog.Event, 0, len(r.log.Events))
 	for _, e := range r.log.Events {
 		switch features := r.log.Actors[e.Actor]; {
 		case len(features) == 0:
