@@ -209,13 +209,16 @@ func TestItIsSaidHowLongItStillTakes(t *testing.T) {
 		log := milliseconds(t, 0, 7000, 7300, 9000)
 		config := pacedConfig(t, &inProcess{server: &fakeserver.Server{Event: events.Event{Name: "e"}}}, 2)
 		var told []time.Duration
-		added := 0
-		config.Progress = progress{add: func() { added++ }, left: func(d time.Duration) {
-			told = append(told, d)
-			if d == replay.Takes(log, 2) {
-				added = 0
-			}
-		}}
+		var added atomic.Int64
+		config.Progress = progress{
+			start: func(string) { added.Store(0) },
+			add:   func() { added.Add(1) },
+			left: func(d time.Duration) {
+				if told = append(told, d); len(told) == 1 {
+					assert.Zero(t, added.Load(), "it is told before the first step")
+				}
+			},
+		}
 		_, err := replay.Run(t.Context(), config, log)
 		require.NoError(t, err)
 		const ms = time.Millisecond
