@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/counterd/counterd/api/client"
 )
 
 // newFlags returns a command's empty set, which says nothing by itself.
@@ -36,6 +38,12 @@ func (s streams) refused(set *flag.FlagSet, help func() string, err error) int {
 	return exitUsage
 }
 
+// given reports whether a flag was, whatever its value.
+func given(set *flag.FlagSet, name string) (found bool) {
+	set.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
 // noArguments is an error where there are some behind the flags.
 func noArguments(set *flag.FlagSet) error {
 	if set.NArg() > 0 {
@@ -48,4 +56,16 @@ func noArguments(set *flag.FlagSet) error {
 func besideThis(name string) (string, error) {
 	self, err := os.Executable()
 	return filepath.Join(filepath.Dir(self), name), err
+}
+
+// advised adds to what a server at -url has answered, or has not, which flag may help.
+func advised(err error) error {
+	_, answered := errors.AsType[*client.Error](err)
+	switch {
+	case errors.Is(err, client.ErrUnknown):
+		return fmt.Errorf("%w; -event names one that the server has", err)
+	case errors.Is(err, client.ErrUnavailable) && !answered:
+		return fmt.Errorf("%w; -url says where the server is", err)
+	}
+	return err
 }

@@ -13,13 +13,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/api/client"
-	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
 const (
 	// DefaultConcurrency is how many requests are under way at once.
 	DefaultConcurrency = 16
+	// DefaultPacedConcurrency is how many are, at most, where there is a speed.
+	DefaultPacedConcurrency = 256
 	// DefaultMoments is how many past moments the windows are asked for as of.
 	DefaultMoments = 3
 	// DefaultSettle is how long a server may go on remembering what it read before
@@ -38,6 +40,8 @@ var (
 	// ErrWindow is returned for a window that is longer than the retention, or not
 	// in whole seconds.
 	ErrWindow = errors.New("replay: wrong window")
+	// ErrSpeed is returned for a speed at which the log cannot be replayed.
+	ErrSpeed = errors.New("replay: wrong speed")
 	// ErrContract is returned where the server's answer breaks the contract in a way
 	// that leaves nothing to compare.
 	ErrContract = errors.New("replay: the server does not keep the contract")
@@ -55,12 +59,16 @@ type Progress interface {
 	// Start begins a stage that has so many steps, and ends the one before it.
 	Start(stage string, steps int)
 	Add(steps int)
+	// Left says, about once a second, how long the stage still takes, where that is known.
+	// No step is added during the first call of a stage.
+	Left(time.Duration)
 }
 
 type noProgress struct{}
 
-func (noProgress) Start(string, int) {}
-func (noProgress) Add(int)           {}
+func (noProgress) Start(string, int)  {}
+func (noProgress) Add(int)            {}
+func (noProgress) Left(time.Duration) {}
 
 // Config sets up a run. Client and Event are needed.
 type Config struct {
@@ -68,9 +76,14 @@ type Config struct {
 	Event  string
 	// Windows are compared, each once; nil: those of DefaultWindows that the server remembers
 	// long enough.
-	Windows     []time.Duration
-	Moments     int           // past moments; 0: DefaultMoments, negative: none
-	Concurrency int           // requests under way at once; 0: DefaultConcurrency
+	Windows []time.Duration
+	Moments int // past moments; 0: DefaultMoments, negative: none
+	// Speed is by how many times the log goes faster than it did. Each event is sent when it
+	// is due, without a time of its own: it is counted as of now, and the exact log has it in
+	// the second that the answer names. 0: as fast as possible, each event with its time,
+	// moved so that the last one is now.
+	Speed       float64
+	Concurrency int           // requests under way at once; 0: DefaultConcurrency, or DefaultPacedConcurrency
 	Reset       bool          // forget the log's counters first
 	Settle      time.Duration // wait before counting; 0: DefaultSettle
 	Progress    Progress      // nil: none
@@ -81,6 +94,9 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Moments = max(0, cmp.Or(c.Moments, DefaultMoments))
+	if c.Concurrency == 0 && c.Speed != 0 {
+		c.Concurrency = DefaultPacedConcurrency
+	}
 	c.Concurrency = max(1, cmp.Or(c.Concurrency, DefaultConcurrency))
 	c.Settle = cmp.Or(c.Settle, DefaultSettle)
 	if c.Progress == nil {
@@ -95,14 +111,16 @@ func (c Config) withDefaults() Config {
 // run is one replay under way.
 type run struct {
 	Config
-	log       *Log
+	log       *accesslog.Log
 	retention int64 // seconds
-	step      int64 // of the counters' precision, seconds
 	windows   []int64
-	end       int64 // the second of the last event
-	events    []event
-	active    []uint32 // the addresses that have events, in the order of the log
+	end       int64             // the second of the last event
+	later     int64             // by how many seconds the events come later than in the log
+	events    []accesslog.Event // those that are sent, in the log's own time
+	roster    *roster
+	seconds   []int64 // those of the events that were counted, in order
 	oracle    *oracle
+	nextLook  time.Time // when to say again how long it takes
 
 	mu       sync.Mutex
 	result   *Result
@@ -110,18 +128,21 @@ type run struct {
 }
 
 // Run replays the log. Each increment is sent once and never again, the oldest
-// first; one whose outcome is not known is Failed in the result, and its counter
-// is not compared. An event that slides out of the retention before it is sent
+// first; one whose outcome is not known is Failed in the result, and its counters
+// are not compared. Without a speed, an event that slides out of the retention before it is sent
 // is Skipped.
 //
 // With an error, the result says how far the run came; it is never nil. Errors
 // of the client are wrapped, and so is the context's when it ends.
-func Run(ctx context.Context, config Config, log *Log) (*Result, error) {
+func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error) {
 	r := &run{Config: config.withDefaults(), log: log, result: &Result{
 		Event: config.Event, Lines: log.Lines, Malformed: log.Malformed,
-		MalformedLines: append([]int{}, log.MalformedLines...), FirstDifferences: []Difference{},
+		Speed: config.Speed, MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}
+	if err := CheckSpeed(config.Speed, log); err != nil {
+		return r.result, err
+	}
 	for _, stage := range []func(context.Context) error{
 		r.askRules, r.shift, r.empty, r.increment, r.settle, r.count,
 	} {
@@ -134,36 +155,18 @@ func Run(ctx context.Context, config Config, log *Log) (*Result, error) {
 
 // askRules asks how the event is counted, and fits the windows to it.
 func (r *run) askRules(ctx context.Context) error {
-	event, err := r.Client.Event(ctx, r.Event)
+	told, err := r.Client.Event(ctx, r.Event)
 	if err != nil {
 		return fmt.Errorf("replay: asking how %s is counted: %w", r.Event, err)
 	}
-	retention, err := events.ParseDuration(event.Retention)
+	event, err := eventOf(told)
 	if err != nil {
-		return fmt.Errorf("%w: the retention of %s: %w", ErrContract, r.Event, err)
-	}
-	r.retention = seconds(retention)
-	r.result.Retention = events.FormatDuration(retention)
-	if r.step, err = r.stepOf(event); err != nil {
 		return err
 	}
-	return r.fitWindows(retention)
-}
-
-// stepOf returns the step of the precision in which the log's counters are kept.
-func (r *run) stepOf(event wire.Event) (int64, error) {
-	for _, rule := range event.Rules {
-		if !slices.Equal(rule.Per, []string{r.log.naming.kind()}) {
-			continue
-		}
-		for _, precision := range []events.Precision{events.Second, events.Minute, events.Hour} {
-			if rule.Precision == precision.String() {
-				return seconds(precision.Length()), nil
-			}
-		}
-		return 0, fmt.Errorf("%w: an unknown precision", ErrContract)
-	}
-	return seconds(events.Second.Length()), nil
+	r.roster = newRoster(event)
+	r.retention = seconds(event.Retention)
+	r.result.Retention = events.FormatDuration(event.Retention)
+	return r.fitWindows(event.Retention)
 }
 
 func (r *run) fitWindows(retention time.Duration) error {
@@ -197,32 +200,44 @@ func (r *run) fitWindows(retention time.Duration) error {
 	return nil
 }
 
-// shift moves the events so that the last one is now.
+// shift moves the events so that the last one is now, and leaves out what is then too old,
+// and what is of nobody. Where there is a speed they move by themselves.
 func (r *run) shift(context.Context) error {
 	r.end = r.now()
+	if n := len(r.log.Events); n > 0 {
+		r.later = r.end - r.log.Events[n-1].Second()
+	}
 	first := r.end - r.retention + margin(r.retention, eventMargin)
-	r.events, r.result.Skipped = r.log.shifted(r.end, first)
-	if len(r.events) == 0 {
-		return fmt.Errorf("%w: of %d lines none holds one", ErrNoEvents, r.log.Lines)
-	}
-	seen := make([]bool, len(r.log.addresses))
-	for _, e := range r.events {
-		seen[e.address] = true
-	}
-	for address, found := range seen {
-		if found {
-			r.active = append(r.active, uint32(address))
+	r.events = make([]accesslog.Event, 0, len(r.log.Events))
+	for _, e := range r.log.Events {
+		switch features := r.log.Actors[e.Actor]; {
+		case len(features) == 0:
+			r.result.Nobody++
+		case r.Speed == 0 && r.second(e) < first:
+			r.result.Skipped++
+		default:
+			if err := r.roster.add(e.Actor, features); err != nil {
+				return fmt.Errorf("replay: %w", err)
+			}
+			r.events = append(r.events, e)
 		}
+	}
+	if len(r.events) == 0 {
+		return fmt.Errorf("%w: of %d lines %d are malformed, %d without any of the features, %d too old",
+			ErrNoEvents, r.log.Lines, r.log.Malformed, r.result.Nobody, r.result.Skipped)
 	}
 	return nil
 }
 
+// second returns the one in which the event is to be counted, where there is no speed.
+func (r *run) second(e accesslog.Event) int64 { return e.Second() + r.later }
+
 // empty resets the counters if it shall, and makes sure that they hold nothing.
 func (r *run) empty(ctx context.Context) error {
-	addresses := r.onePerCounter()
+	askers := r.roster.onePerCounter()
 	if r.Reset {
-		err := r.forEach(ctx, "resetting", len(addresses), func(ctx context.Context, i int) error {
-			return r.Client.Reset(ctx, r.Event, r.features(addresses[i]))
+		err := r.forEach(ctx, "resetting", len(askers), func(ctx context.Context, i int) error {
+			return r.Client.Reset(ctx, r.Event, askers[i].features)
 		})
 		if err != nil {
 			return fmt.Errorf("replay: resetting: %w", err)
@@ -233,8 +248,8 @@ func (r *run) empty(ctx context.Context) error {
 	}
 	var full atomic.Int64
 	longest := time.Duration(r.retention) * time.Second
-	err := r.forEach(ctx, "checking", len(addresses), func(ctx context.Context, i int) error {
-		count, err := r.Client.Count(ctx, r.Event, r.features(addresses[i]), longest, time.Time{})
+	err := r.forEach(ctx, "checking", len(askers), func(ctx context.Context, i int) error {
+		count, err := r.Client.Count(ctx, r.Event, askers[i].features, longest, time.Time{})
 		if err == nil && count.Count != 0 {
 			full.Add(1)
 		}
@@ -244,98 +259,18 @@ func (r *run) empty(ctx context.Context) error {
 		return fmt.Errorf("replay: checking that the counters are empty: %w", err)
 	}
 	if n := full.Load(); n > 0 {
-		return fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(addresses), r.Event)
-	}
-	return nil
-}
-
-// onePerCounter returns one address of each counter.
-func (r *run) onePerCounter() []uint32 {
-	var addresses []uint32
-	seen := make([]bool, len(r.log.counters))
-	for _, address := range r.active {
-		if counter := r.log.addresses[address].counter; !seen[counter] {
-			seen[counter] = true
-			addresses = append(addresses, address)
-		}
-	}
-	return addresses
-}
-
-// increment sends all events, and makes the exact log of those that the server
-// has acknowledged.
-func (r *run) increment(ctx context.Context) error {
-	outcomes := make([]outcome, len(r.events))
-	begin := r.Clock()
-	err := r.forEach(ctx, "incrementing", len(r.events), func(ctx context.Context, i int) (err error) {
-		outcomes[i], err = r.incrementOne(ctx, r.events[i])
-		return err
-	})
-	elapsed := r.Clock().Sub(begin)
-	r.oracle = newOracle(len(r.log.counters))
-	for i, e := range r.events {
-		counter := r.log.addresses[e.address].counter
-		switch outcomes[i] {
-		case counted:
-			r.oracle.add(counter, e.second)
-			r.result.Events++
-		case tooOld:
-			r.result.Skipped++
-		case unknown:
-			r.oracle.unsure[counter] = true
-			r.result.Failed++
-		}
-	}
-	r.result.Counters, r.result.Unsure = r.oracle.counters()
-	r.result.Seconds = elapsed.Seconds()
-	r.result.EventsPerSecond = perSecond(r.result.Events, elapsed)
-	if err != nil {
-		return fmt.Errorf("replay: incrementing: %w", err)
-	}
-	return nil
-}
-
-// outcome is what became of an event.
-type outcome uint8
-
-const (
-	unsent outcome = iota
-	counted
-	tooOld
-	unknown // it may have been counted, or not
-)
-
-func (r *run) incrementOne(ctx context.Context, e event) (outcome, error) {
-	done, err := r.Client.Increment(ctx, r.Event, r.features(e.address), 1, time.Unix(e.second, 0))
-	switch {
-	case err == nil:
-		return counted, r.acknowledges(done, e)
-	// The server's clock may be ahead by a second.
-	case errors.Is(err, client.ErrInvalid) && e.second <= r.now()-r.retention+1:
-		return tooOld, nil
-	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnknown):
-		return unsent, err
-	case ctx.Err() != nil:
-		return unknown, ctx.Err()
-	}
-	return unknown, r.failed(err)
-}
-
-// acknowledges checks that the server says it has counted the event, once, where
-// and when it was told to.
-func (r *run) acknowledges(done wire.Incremented, e event) error {
-	switch feature := r.log.counters[r.log.addresses[e.address].counter]; {
-	case !slices.Contains(done.Counters, feature):
-		return fmt.Errorf("%w: an increment went to a counter of another name; is the kind right, and the IPv6 prefix?", ErrContract)
-	case done.Event != r.Event || done.By != 1 || done.At.Unix() != e.second:
-		return fmt.Errorf("%w: it answered an increment with another event, number or moment", ErrContract)
+		return fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(askers), r.Event)
 	}
 	return nil
 }
 
 // settle waits until every process of the server sees what was done.
 func (r *run) settle(ctx context.Context) error {
-	timer := time.NewTimer(r.Settle)
+	return sleep(ctx, r.Settle)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -345,16 +280,13 @@ func (r *run) settle(ctx context.Context) error {
 	}
 }
 
-// count asks every question of every address.
+// count asks every question for every asker.
 func (r *run) count(ctx context.Context) error {
-	all := make([]int64, len(r.events))
-	for i, e := range r.events {
-		all[i] = e.second
-	}
-	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, all)
+	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, r.seconds)
+	askers := r.roster.askers
 	begin := r.Clock()
-	err := r.forEach(ctx, "counting", len(questions)*len(r.active), func(ctx context.Context, i int) error {
-		return r.compare(ctx, questions[i/len(r.active)], r.active[i%len(r.active)])
+	err := r.forEach(ctx, "counting", len(questions)*len(askers), func(ctx context.Context, i int) error {
+		return r.compare(ctx, questions[i/len(askers)], askers[i%len(askers)])
 	})
 	r.result.CountsPerSecond = perSecond(int(r.result.Comparisons), r.Clock().Sub(begin))
 	if err != nil {
@@ -363,10 +295,10 @@ func (r *run) count(ctx context.Context) error {
 	return nil
 }
 
-// compare asks one address one question, and holds the answer against the log.
-func (r *run) compare(ctx context.Context, q question, address uint32) error {
-	counter := r.log.addresses[address].counter
-	if r.oracle.unsure[counter] {
+// compare asks one question for one asker, and holds the answer against the log.
+func (r *run) compare(ctx context.Context, q question, a asker) error {
+	counter := r.roster.counters[a.counter]
+	if r.oracle.unsure[a.counter] {
 		return nil
 	}
 	earliest, latest, at := q.at, q.at, time.Unix(q.at, 0)
@@ -377,7 +309,7 @@ func (r *run) compare(ctx context.Context, q question, address uint32) error {
 		return nil
 	}
 	window := time.Duration(q.window) * time.Second
-	got, err := r.Client.Count(ctx, r.Event, r.features(address), window, at)
+	got, err := r.Client.Count(ctx, r.Event, a.features, window, at)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -389,14 +321,14 @@ func (r *run) compare(ctx context.Context, q question, address uint32) error {
 		latest = r.now() + 1
 	}
 	difference := Difference{
-		Feature: r.log.counters[counter], Window: events.FormatDuration(window), At: moment(q.at),
+		Feature: counter.feature, Window: events.FormatDuration(window), At: moment(q.at),
 		From: got.From, To: got.To, Got: got.Count,
-		Expected: r.oracle.sum(counter, got.From.Unix(), got.To.Unix()),
+		Expected: r.oracle.sum(a.counter, got.From.Unix(), got.To.Unix()),
 	}
 	switch {
 	case got.Event != r.Event || got.Feature != difference.Feature || got.Window != difference.Window:
 		difference.Reason = "it is the answer to another question"
-	case !answers(got.From.Unix(), got.To.Unix(), q.window, r.step, earliest, latest):
+	case !answers(got.From.Unix(), got.To.Unix(), q.window, counter.step, earliest, latest):
 		difference.Reason = "this is not the window that was asked for"
 	case got.Count != difference.Expected:
 		difference.Reason = "the count is wrong"
@@ -459,10 +391,6 @@ func (r *run) forEach(ctx context.Context, stage string, n int, do func(ctx cont
 		})
 	}
 	return group.Wait()
-}
-
-func (r *run) features(address uint32) events.Features {
-	return r.log.naming.features(r.log.addresses[address].value)
 }
 
 func (r *run) now() int64 { return r.Clock().Unix() }
