@@ -92,7 +92,7 @@ func (s *subject) readOthers() (usage, error) {
 	var u usage
 	var err error
 	if s.counted != nil {
-		u.trips, u.adds, u.reads = s.counted.trips.Load(), s.counted.adds.Load(), s.counted.reads.Load()
+		u.trips, u.adds, u.reads = s.counted.Trips.Load(), s.counted.Adds.Load(), s.counted.Reads.Load()
 	}
 	if s.memcached != nil {
 		if u.stats, err = s.memcached.readStats(); err != nil {
