@@ -34,6 +34,7 @@ type Tally struct {
 	// From UnsentFrom on, before UnsentTo, they waited in vain.
 	UnsentFrom, UnsentTo int64
 	Began                time.Time     // the moment 0
+	Stopped              time.Duration // from then to the last arrival, or the end of the context
 	Elapsed              time.Duration // from then to the last answer
 }
 
@@ -47,12 +48,13 @@ func (o Open) Run(ctx context.Context) Tally {
 	for ; arrived < o.Arrivals && o.await(ctx, q.dueAt(arrived)); arrived++ {
 		q.arrive(arrived)
 	}
+	stopped := time.Since(q.began)
 	if o.Drain > 0 {
 		defer time.AfterFunc(o.Drain, q.close).Stop()
 	}
 	q.finish()
 	q.working.Wait()
-	return Tally{arrived, q.unsentFrom, q.unsentTo, q.began, time.Since(q.began)}
+	return Tally{arrived, q.unsentFrom, q.unsentTo, q.began, stopped, time.Since(q.began)}
 }
 
 // nap is the longest that Pause is asked for: it cannot be interrupted.

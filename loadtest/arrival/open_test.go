@@ -105,6 +105,7 @@ func TestArrivalsEndWithTheContext(t *testing.T) {
 		assert.Equal(t, int64(11), tally.Arrived)
 		assert.Equal(t, int64(1), tally.UnsentFrom, "the first was sent")
 		assert.Equal(t, int64(11), tally.UnsentTo)
+		assert.Equal(t, 1050*ms, tally.Stopped)
 		assert.Equal(t, 1050*ms, tally.Elapsed)
 	})
 }
@@ -124,7 +125,7 @@ func TestDrain(t *testing.T) {
 		open.Do = seen.around(func(arrival.Arrival) { time.Sleep(s) })
 		open.Drain = 2500 * ms
 		tally = open.Run(t.Context())
-		assert.Equal(t, arrival.Tally{Arrived: 11, UnsentFrom: 4, UnsentTo: 11, Began: tally.Began, Elapsed: 4 * s}, tally)
+		assert.Equal(t, arrival.Tally{Arrived: 11, UnsentFrom: 4, UnsentTo: 11, Began: tally.Began, Stopped: s, Elapsed: 4 * s}, tally)
 		assert.Len(t, seen.all, 4)
 	})
 }

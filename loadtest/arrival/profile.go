@@ -39,7 +39,7 @@ func CountBetween(p Profile, from, to time.Duration) int64 { return Count(p, to)
 // lengthOf returns a length of time of so many seconds, Never beyond what there is.
 func lengthOf(seconds float64) time.Duration {
 	if ns := seconds * float64(time.Second); ns < float64(Never) {
-		return time.Duration(ns)
+		return time.Duration(math.Round(ns))
 	}
 	return Never
 }

@@ -30,10 +30,10 @@ func dues(p arrival.Profile, n int64) (all []time.Duration) {
 func TestDue(t *testing.T) {
 	assert.Equal(t, []time.Duration{0, 250 * ms, 500 * ms, 750 * ms, s}, dues(arrival.Constant(4), 5))
 	// The integral of 2t is i at the root of i.
-	assert.Equal(t, []time.Duration{0, s, 1414213562, 1732050807, 2 * s}, dues(arrival.Ramp{To: 8, Over: 4 * s}, 5))
+	assert.Equal(t, []time.Duration{0, s, 1414213562, 1732050808, 2 * s}, dues(arrival.Ramp{To: 8, Over: 4 * s}, 5))
 	// 4 - 2t: at 2 s there have been four, and no more come.
 	down := dues(arrival.Ramp{From: 4, Over: 2 * s}, 5)
-	assert.Equal(t, []time.Duration{0, 267949192, 585786437, s, arrival.Never}, down)
+	assert.Equal(t, []time.Duration{0, 267949192, 585786438, s, arrival.Never}, down)
 	assert.Equal(t, []time.Duration{0, 500 * ms, 3 * s, 3250 * ms, 3500 * ms, 3750 * ms, 4 * s},
 		dues(arrival.Steps{{2, s}, {0, 2 * s}, {4, s}}, 7))
 	assert.Equal(t, []time.Duration{0, arrival.Never}, dues(arrival.Steps{{1, s}, {0, s}}, 2))
