@@ -25,6 +25,9 @@ const (
 	failedPart  = 0.01
 	// lowest is the least rate that is tried.
 	lowest = 1
+	// again is how often a trial is repeated whose p99 is too long by the generator's own
+	// lateness: that says nothing of the target.
+	again = 2
 )
 
 // Search says what to look for: the highest rate at which a target still answers well.
@@ -101,18 +104,25 @@ func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 	trial := cmp.Or(search.Trial, DefaultTrial)
 	k := &Knee{Targets: r.Target.Names(), Traffic: r.Traffic, Bound: milliseconds(search.P99), Seconds: trial.Seconds()}
 	for rate := cmp.Or(search.Start, DefaultStart); rate > 0; rate = k.next() {
-		report := r.measure(ctx, fmt.Sprintf("%s/s", rateText(rate)), arrival.Constant(rate), trial)
-		if ctx.Err() != nil {
-			k.Interrupted = true
-			break
+		for try := 0; ; try++ {
+			report := r.measure(ctx, fmt.Sprintf("%s/s", rateText(rate)), arrival.Constant(rate), trial)
+			if ctx.Err() != nil {
+				k.Interrupted = true
+				return k, nil
+			}
+			t := k.trial(rate, report)
+			k.Trials = append(k.Trials, t)
+			if t.TooHigh != ReasonP99 || !t.Busy || try == again {
+				k.settle(t, report)
+				break
+			}
 		}
-		k.note(rate, report)
 	}
 	return k, nil
 }
 
-// note adds a trial.
-func (k *Knee) note(rate float64, r *Report) {
+// trial returns what became of a trial.
+func (k *Knee) trial(rate float64, r *Report) Trial {
 	t := Trial{
 		Rate: rate, Reached: r.RateReached, P50: r.Latency.P50, P99: r.Latency.P99, LateP99: r.Late.P99, Failed: r.Failed + r.Unsent, Busy: r.busy(),
 	}
@@ -124,12 +134,15 @@ func (k *Knee) note(rate float64, r *Report) {
 	case r.RateReached < reachedPart*r.RateAsked:
 		t.TooHigh = ReasonRate
 	}
-	k.Trials = append(k.Trials, t)
-	switch {
-	case t.TooHigh != "":
-		k.TooHigh = rate
-	case rate > k.Rate:
-		k.Rate, k.At = rate, r
+	return t
+}
+
+// settle takes a trial for what is so of its rate.
+func (k *Knee) settle(t Trial, r *Report) {
+	if t.TooHigh != "" {
+		k.TooHigh = t.Rate
+	} else {
+		k.Rate, k.At = t.Rate, r
 	}
 }
 

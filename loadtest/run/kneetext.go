@@ -13,8 +13,8 @@ func (k *Knee) WriteText(out io.Writer) error {
 	b.WriteByte('\n')
 	writeTable(&b, trialHead, k.trialRows())
 	fmt.Fprintf(&b, "\n%s\n", k.verdict())
-	if k.At != nil && k.At.busy() {
-		b.WriteString("Most of its p99 is this program's own lateness: it may be this machine, not the target, that bears no more.\n")
+	if k.machine() {
+		b.WriteString("Most of the p99 that is too long is this program's own lateness: it may be this machine, not the target, that bears no more.\n")
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -28,6 +28,16 @@ func (k *Knee) facts() []fact {
 	}
 }
 
+// machine reports whether the rate that is too high is so by the generator's lateness.
+func (k *Knee) machine() bool {
+	for _, t := range k.Trials {
+		if t.Rate == k.TooHigh && (t.TooHigh != ReasonP99 || !t.Busy) {
+			return false
+		}
+	}
+	return k.TooHigh > 0
+}
+
 var trialHead = []string{"trial", "rate", "reached", "p50, ms", "p99, ms", "late p99, ms", "failed", ""}
 
 // reasons are why a rate is too high, in words.
@@ -36,10 +46,17 @@ var reasons = map[string]string{"": "borne", ReasonP99: "p99 too long", ReasonRa
 func (k *Knee) trialRows() (rows [][]string) {
 	for i, t := range k.Trials {
 		rows = append(rows, []string{
-			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), digits(t.P50), digits(t.P99), digits(t.LateP99), whole(t.Failed), reasons[t.TooHigh],
+			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), digits(t.P50), digits(t.P99), digits(t.LateP99), whole(t.Failed), t.verdict(),
 		})
 	}
 	return rows
+}
+
+func (t Trial) verdict() string {
+	if t.TooHigh == ReasonP99 && t.Busy {
+		return reasons[t.TooHigh] + ", by lateness"
+	}
+	return reasons[t.TooHigh]
 }
 
 func (k *Knee) verdict() string {

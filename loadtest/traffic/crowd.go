@@ -3,6 +3,7 @@ package traffic
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 
@@ -60,4 +61,19 @@ func valuesOf(kind string) func(i uint64) string {
 		return func(i uint64) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }
 	}
 	return func(i uint64) string { return fmt.Sprintf("user-%06d", i) }
+}
+
+// together is several crowds, each of a kind of its own.
+type together []Crowd
+
+// Together returns a crowd whose members are of several kinds at once, drawn one by one
+// from a crowd of each.
+func Together(crowds ...Crowd) Crowd { return together(crowds) }
+
+func (t together) Draw() events.Features {
+	all := events.Features{}
+	for _, one := range t {
+		maps.Copy(all, one.Draw())
+	}
+	return all
 }

@@ -61,6 +61,12 @@ func TestNamesOfOtherKinds(t *testing.T) {
 	assert.Contains(t, got, "user-000001")
 }
 
+func TestTogether(t *testing.T) {
+	rng := seeded(1)
+	crowd := traffic.Together(traffic.NewUniform("ip", 1, rng), traffic.NewUniform("user", 1, rng))
+	assert.Equal(t, events.Features{"ip": "10.0.0.0", "user": "user-000000"}, crowd.Draw())
+}
+
 // The head of Zipf's law is what its formula says.
 func TestZipf(t *testing.T) {
 	const n, members, s = 200_000, 1000, 1.2
