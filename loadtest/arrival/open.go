@@ -41,9 +41,7 @@ type Tally struct {
 // Run returns when all who were sent are answered. When the context ends nobody arrives any
 // more, and nobody is sent; Do has to end by itself.
 func (o Open) Run(ctx context.Context) Tally {
-	q := &queue{run: o.Do, due: o.Due, most: o.InFlight, began: time.Now()}
-	stop := context.AfterFunc(ctx, q.close)
-	defer stop()
+	q := &queue{ctx: ctx, run: o.Do, due: o.Due, most: o.InFlight, began: time.Now()}
 	arrived := int64(0)
 	for ; arrived < o.Arrivals && o.await(ctx, q.dueAt(arrived)); arrived++ {
 		q.arrive(arrived)
@@ -54,6 +52,8 @@ func (o Open) Run(ctx context.Context) Tally {
 	}
 	q.finish()
 	q.working.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	return Tally{arrived, q.unsentFrom, q.unsentTo, q.began, stopped, time.Since(q.began)}
 }
 
@@ -91,6 +91,7 @@ func (o Open) await(ctx context.Context, moment time.Time) bool {
 // first that gets free. Those that wait are in their order, and numbers follow one
 // another: two numbers are all of them.
 type queue struct {
+	ctx     context.Context // nobody is sent any more when it has ended
 	run     func(worker int, a Arrival)
 	due     func(i int64) time.Duration
 	most    int
@@ -115,6 +116,10 @@ func (q *queue) arrive(i int64) {
 	defer q.mu.Unlock()
 	switch last := len(q.idle) - 1; {
 	case q.closed:
+		if q.unsentFrom == q.unsentTo {
+			q.unsentFrom = i
+		}
+		q.unsentTo = i + 1
 	case last >= 0:
 		// The one that was used last has a connection that is still warm.
 		q.idle[last] <- i
@@ -140,6 +145,9 @@ func (q *queue) work(number int, told chan int64, i int64) {
 // next returns the next request for a worker.
 func (q *queue) next(told chan int64) (i int64, waited, more bool) {
 	q.mu.Lock()
+	if q.ctx.Err() != nil {
+		q.closeLocked()
+	}
 	if q.head < q.tail {
 		defer q.mu.Unlock()
 		q.head++
@@ -170,6 +178,10 @@ func (q *queue) finish() {
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.closeLocked()
+}
+
+func (q *queue) closeLocked() {
 	if q.closed {
 		return
 	}

@@ -34,11 +34,11 @@ func (r *Report) sections() []page.Section {
 }
 
 func factsSection(facts []fact) page.Section {
-	var rows [][]string
+	var lines []string
 	for _, f := range facts {
-		rows = append(rows, []string{f.name, f.text})
+		lines = append(lines, f.name+": "+f.text)
 	}
-	return page.Section{Title: "Summary", Table: &page.Table{Head: []string{"", ""}, Rows: rows}}
+	return page.Section{Title: "Summary", Text: strings.Join(lines, "\n")}
 }
 
 // over returns a figure of each slot, in which some request was due, over its middle.
