@@ -38,7 +38,7 @@ func (k *Knee) machine() bool {
 	return k.TooHigh > 0
 }
 
-var trialHead = []string{"trial", "rate", "reached", "p50, ms", "p99, ms", "late p99, ms", "failed", ""}
+var trialHead = []string{"trial", "rate", "reached", "p50, ms", "p99, ms", "late p99, ms", "failed", "verdict"}
 
 // reasons are why a rate is too high, in words.
 var reasons = map[string]string{"": "borne", ReasonP99: "p99 too long", ReasonRate: "not reached", ReasonFailed: "failures"}

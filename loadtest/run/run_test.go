@@ -198,6 +198,28 @@ func TestUnsent(t *testing.T) {
 	})
 }
 
+// What a request is sent late by is the generator's own share, and latency, too.
+func TestLate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		naps := 0
+		report, err := run.Run(t.Context(), run.Config{
+			Target: &fake{take: func(int64) { time.Sleep(20 * ms) }}, Source: source(t, nil), Profile: arrival.Constant(10), Duration: 10 * time.Second,
+			Pause: func(d time.Duration) {
+				time.Sleep(d)
+				if naps++; naps == 50 {
+					time.Sleep(30 * ms)
+				}
+			},
+		})
+		require.NoError(t, err)
+		assert.InDelta(t, 30, report.Late.Max, 0)
+		near(t, 0, report.Late.P90, "few are late")
+		assert.InDelta(t, 50, report.Latency.Max, 0)
+		near(t, 20, report.Latency.P90, "p90")
+		assert.Contains(t, text(t, report), "\nlate")
+	})
+}
+
 func TestKinds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		target := &fake{}
