@@ -368,7 +368,7 @@ func TestHTML(t *testing.T) {
 	for _, want := range []string{"Latency over time", "Latency by percentile", "Arrivals and answers", "p99.99", "200 × 429", "denied"} {
 		assert.Contains(t, string(page), want)
 	}
-	knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)}, run.Search{P99: time.Nanosecond, Trial: 100 * ms, Start: 10})
+	knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)}, run.Search{P99: time.Nanosecond, Trial: 100 * ms, Start: 1})
 	require.NoError(t, err)
 	require.NoError(t, knee.WriteHTML(io.Discard))
 }

@@ -30,8 +30,8 @@ func servers(n int, take func() time.Duration) *fake {
 	}}
 }
 
-// Of four servers that take 10 ms each, 400 requests a second are the most. Below it none
-// waits; above it the queue grows by what is too much, and its p99 after 10 s is that of
+// Of four servers that take 100 ms each, 40 requests a second are the most. Below it none
+// waits; above it the queue grows by what is too much, and its p99 after 30 s is that of
 // a hundredth of the time before the end.
 func TestTheKneeIsWhereQueueingSays(t *testing.T) {
 	for _, c := range []struct {
@@ -39,19 +39,19 @@ func TestTheKneeIsWhereQueueingSays(t *testing.T) {
 		bound time.Duration
 		knee  float64
 	}{
-		{100, 50 * ms, 400},
-		{50, 11 * ms, 400},
-		{3000, 50 * ms, 400}, // from above
-		// A request that is due after t has to wait for t (r/400 - 1): 1.98 s of 9.9 at 480.
-		{100, 1980 * ms, 480},
+		{10, 500 * ms, 40},
+		{5, 110 * ms, 40},
+		{300, 500 * ms, 40}, // from above
+		// A request that is due after t has to wait for t (r/40 - 1): 5.94 s of 29.7 at 48.
+		{10, 5940 * ms, 48},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			target := servers(4, func() time.Duration { return 10 * ms })
+			target := servers(4, func() time.Duration { return 100 * ms })
 			knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil), InFlight: 100_000, Drain: time.Hour},
-				run.Search{P99: c.bound, Trial: 10 * time.Second, Start: c.start})
+				run.Search{P99: c.bound, Trial: 30 * time.Second, Start: c.start})
 			require.NoError(t, err)
 			// A rate that is not reached is too high, too: 3% are the most that lack.
-			want := min(c.knee, 400/0.97)
+			want := min(c.knee, 40/0.97)
 			assert.InEpsilon(t, want, knee.Rate, 0.1, "start %v, bound %v", c.start, c.bound)
 			assert.True(t, knee.Found())
 			assert.Greater(t, knee.TooHigh, knee.Rate)
@@ -73,7 +73,7 @@ func TestTheKneeOfRandomServiceTimes(t *testing.T) {
 		rng := rand.New(rand.NewPCG(3, 4))
 		target := servers(1, func() time.Duration { return time.Duration(rng.ExpFloat64() * float64(ms)) })
 		knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)},
-			run.Search{P99: 10 * ms, Trial: 30 * time.Second, Start: 100})
+			run.Search{P99: 10 * ms, Trial: 10 * time.Second, Start: 100})
 		require.NoError(t, err)
 		// 10 ms = 4.605 ms / (1-s): s = 0.5395; r = -1000 (1-s) / ln s = 746.
 		assert.InEpsilon(t, 746, knee.Rate, 0.1)
