@@ -156,7 +156,7 @@ func (f *runFlags) set() *flag.FlagSet {
 	set.Var(&f.admin, "admin", "`URL` at which /metrics is, where that is not the server's; one for each server")
 	set.Var(&f.pids, "pid", "`number` of the server's process, where it is not to be found by its port; one for each server")
 	set.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
-	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one call, and for those that wait for a place in flight at the end")
+	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one call over HTTP, and for those that wait for a place in flight at the end")
 	set.StringVar(&f.embedded, "embedded", "", "no HTTP: `memory`, or Memcached servers as host:port,...")
 	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
 	set.StringVar(&f.event, "event", "url_shorten", "the `event`")

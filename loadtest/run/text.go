@@ -95,7 +95,7 @@ func (h Hits) String() string {
 	}{
 		{h.Unavailable, "could not be decided"},
 		{h.Faults, "at fault"},
-		{h.OnError, "of the decided without the store"},
+		{h.OnError, "of these decided without the store"},
 	} {
 		if one.n > 0 {
 			text += fmt.Sprintf(", %s %s", whole(one.n), one.what)
