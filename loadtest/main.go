@@ -34,6 +34,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"replay", "[flags] [FILE ...]", "replay a log, compare every count", runReplay},
+		{"run", "[flags]", "put load on it, and say what became of it", runRun},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}

@@ -1,0 +1,374 @@
+package run_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/process"
+	"github.com/counterd/counterd/loadtest/run"
+	"github.com/counterd/counterd/loadtest/traffic"
+)
+
+const (
+	admitted = `{"allowed":true,"event":"e","at":"2026-03-14T12:30:33Z","retry_after":0,"limits":[` +
+		`{"name":"a","feature":"ip:10.0.0.1","limit":5,"window":"1m","count":1,"remaining":4,"reset":0,"allowed":true}]}`
+	denied = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"t","status":429,` +
+		`"allowed":false,"event":"e","at":"2026-03-14T12:30:33Z","retry_after":1,"limits":[` +
+		`{"name":"a","feature":"ip:10.0.0.1","limit":5,"window":"1m","count":5,"remaining":0,"reset":1,"allowed":false},` +
+		`{"name":"b","feature":"ip:10.0.0.1","limit":5,"window":"1m","count":5,"remaining":0,"reset":1,"allowed":false,"shadow":true},` +
+		`{"name":"c","feature":"ip:10.0.0.1","limit":5,"window":"1m","count":0,"remaining":0,"reset":1,"allowed":true,"on_error":"allow"}]}`
+	problem = `{"type":"about:blank","title":"t","status":503}`
+)
+
+// canned answers hits by their number, and keeps count.
+type canned struct {
+	hits, others atomic.Int64
+	hit          func(w http.ResponseWriter, n int64)
+}
+
+func (c *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "application/json")
+	if !strings.HasSuffix(r.URL.Path, "/hit") {
+		c.others.Add(1)
+		fmt.Fprint(w, admitted)
+		return
+	}
+	c.hit(w, c.hits.Add(1)-1)
+}
+
+func say(w http.ResponseWriter, status int, body string) {
+	if status >= 400 {
+		w.Header().Set("Content-Type", "application/problem+json")
+	}
+	w.WriteHeader(status)
+	fmt.Fprint(w, body)
+}
+
+func serve(t *testing.T, h http.Handler) string {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func overHTTP(t *testing.T, config run.HTTPConfig) *run.HTTP {
+	t.Helper()
+	target, err := run.NewHTTP(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, target.Close()) })
+	return target
+}
+
+// Each server gets its part, and what is counted is what they gave.
+func TestHTTP(t *testing.T) {
+	answers := []func(w http.ResponseWriter){
+		func(w http.ResponseWriter) { say(w, 200, admitted) },
+		func(w http.ResponseWriter) { say(w, 200, admitted) },
+		func(w http.ResponseWriter) { say(w, 429, denied) },
+		func(w http.ResponseWriter) { say(w, 503, problem) },
+		func(w http.ResponseWriter) { say(w, 429, "a proxy's own") },
+		func(w http.ResponseWriter) { say(w, 200, "no JSON") },
+		func(w http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		func(w http.ResponseWriter) { say(w, 500, "") },
+	}
+	var servers [3]canned
+	var urls []string
+	for i := range servers {
+		servers[i].hit = func(w http.ResponseWriter, n int64) { answers[n%int64(len(answers))](w) }
+		urls = append(urls, serve(t, &servers[i]))
+	}
+	target := overHTTP(t, run.HTTPConfig{URLs: urls})
+	report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(480), Duration: time.Second})
+	require.NoError(t, err)
+	for i := range servers {
+		assert.EqualValues(t, 160, servers[i].hits.Load())
+		asked := map[bool]int64{true: 3, false: 1}[i == 0]
+		assert.Equal(t, asked, servers[i].others.Load(), "one check ahead, which adds nothing, and /metrics of the first, which it does not have")
+	}
+	assert.ElementsMatch(t, []run.Status{
+		{Name: "200", Requests: 120}, {Name: "429", Requests: 120}, {Name: "503", Requests: 60}, {Name: "unexpected answer", Requests: 60},
+		{Name: "connection lost", Requests: 60}, {Name: "500", Requests: 60},
+	}, report.Statuses)
+	assert.EqualValues(t, 300, report.Failed)
+	assert.Equal(t, run.Hits{Admitted: 120, Denied: 60, Unavailable: 60, OnError: 60}, report.Hits)
+	assert.Equal(t, []run.Limit{{Name: "a", Admitted: 120, Denied: 60}, {Name: "b", ShadowDenied: 60}}, report.Limits)
+}
+
+// A server that stalls for a second, from when its hundredth request comes: the others
+// that come due meanwhile wait, too.
+func TestAServerThatStalls(t *testing.T) {
+	var stalled sync.Once
+	over := make(chan struct{})
+	server := &canned{hit: func(w http.ResponseWriter, n int64) {
+		if n >= 100 {
+			stalled.Do(func() { time.AfterFunc(time.Second, func() { close(over) }) })
+			<-over
+		}
+		say(w, 200, admitted)
+	}}
+	target := overHTTP(t, run.HTTPConfig{URLs: []string{serve(t, server)}})
+	for _, places := range []int{run.DefaultInFlight, 4} {
+		const rate = 200
+		server.hits.Store(0)
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(rate), Duration: 2 * time.Second, InFlight: places})
+		require.NoError(t, err)
+		assert.EqualValues(t, 2*rate, server.hits.Load())
+		assert.EqualValues(t, 2*rate, report.Answered)
+		assert.GreaterOrEqual(t, report.Latency.Max, 995., "the first to wait")
+		assert.GreaterOrEqual(t, report.Latency.P99, 975., "four waited longer")
+		// Those that came due in the first half of that second waited more than half of it.
+		assert.Less(t, partBelow(report, 495), 1-rate/2./(2*rate)+0.02)
+		// The stall is over: only once in the life of this server.
+		stalled, over = sync.Once{}, make(chan struct{})
+	}
+}
+
+// partBelow returns which part of the requests took less.
+func partBelow(r *run.Report, latency float64) float64 {
+	part := 0.
+	for _, q := range r.Distribution {
+		if q.Latency < latency {
+			part = q.Part
+		}
+	}
+	return part
+}
+
+func TestEveryKindOverHTTP(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]int64{}
+	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen[r.Method+" "+r.URL.Path]++
+		mu.Unlock()
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/increment"):
+			fmt.Fprint(w, `{"event":"e","at":"2026-03-14T12:30:33Z","by":1,"counters":[]}`)
+		case strings.HasSuffix(r.URL.Path, "/count"):
+			assert.Equal(t, "1m", r.URL.Query().Get("window"))
+			fmt.Fprint(w, `{"event":"e","feature":"f","window":"1m","from":1,"to":2,"count":3,"buckets":{"second":1,"minute":0,"hour":0,"total":1}}`)
+		case strings.HasSuffix(r.URL.Path, "/batch"):
+			one := `{"status":200,` + admitted[1:]
+			fault := `{"status":404,"type":"about:blank","title":"t"}`
+			unavailable := `{"status":503,` + strings.Replace(admitted[1:], "true", "false", 1)
+			fmt.Fprintf(w, `{"results":[%s]}`, strings.Join([]string{one, one, one, one, one, one, one, one, fault, unavailable}, ","))
+		default:
+			fmt.Fprint(w, admitted)
+		}
+	})
+	target := overHTTP(t, run.HTTPConfig{URLs: []string{serve(t, server)}})
+	mix := traffic.Mix{traffic.Hit: 1, traffic.Check: 1, traffic.Increment: 1, traffic.Count: 1, traffic.Batch: 1}
+	report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, mix), Profile: arrival.Constant(500), Duration: time.Second})
+	require.NoError(t, err)
+	require.Len(t, report.Kinds, 5)
+	assert.Zero(t, report.Failed, report.Statuses)
+	batches := report.Kinds["batch"].Requests
+	for name, path := range map[string]string{
+		"hit": "POST /v1/events/e/hit", "increment": "POST /v1/events/e/increment", "batch": "POST /v1/batch",
+	} {
+		assert.Equal(t, seen[path], report.Kinds[name].Requests, name)
+	}
+	// One of the two was made ahead.
+	assert.Equal(t, seen["GET /v1/events/e/check"]+seen["GET /v1/events/e/count"], 1+report.Kinds["check"].Requests+report.Kinds["count"].Requests)
+	assert.Equal(t, run.Hits{Admitted: report.Kinds["hit"].Requests + 8*batches, Faults: batches, Unavailable: batches}, report.Hits)
+}
+
+// What the target tells of its stores is summed up over servers and series, where it is
+// told, and the token goes there, too.
+func TestTripsOfTheTarget(t *testing.T) {
+	const all = `# TYPE counterd_store_trips_total counter
+counterd_store_trips_total{kind="trip",outcome="ok",server="a"} %[1]d
+counterd_store_trips_total{kind="take_back",outcome="ok",server="a"} %[2]d
+counterd_store_trips_total{kind="trip",outcome="timeout",server="b"} 3
+counterd_store_trips_total{kind="trip",outcome="down",server="b"} %[1]d
+# TYPE counterd_store_reads_total counter
+counterd_store_reads_total{server="a"} %[3]d
+counterd_store_reads_total{server="b"} 5
+`
+	var token atomic.Value
+	metrics := func(server *canned) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/metrics" {
+				server.ServeHTTP(w, r)
+				return
+			}
+			token.Store(r.Header.Get("Authorization"))
+			n := server.hits.Load()
+			fmt.Fprintf(w, all, 10+2*n, 7+n, 1000+4*n)
+		})
+	}
+	good := &canned{hit: func(w http.ResponseWriter, _ int64) { say(w, 200, admitted) }}
+	other := &canned{hit: good.hit}
+	urls := []string{serve(t, metrics(good)), serve(t, metrics(other))}
+	measure := func(config run.HTTPConfig) *run.Report {
+		report, err := run.Run(t.Context(), run.Config{Target: overHTTP(t, config), Source: source(t, nil), Profile: arrival.Constant(200), Duration: 100 * ms})
+		require.NoError(t, err)
+		return report
+	}
+	want := &run.Store{Trips: 60, Reads: 80, Calls: 20, Per: "hit", Trip: 3, Read: 4}
+	token.Store("")
+	report := measure(run.HTTPConfig{URLs: urls, Token: func() (string, error) { return "sesame", nil }})
+	assert.Equal(t, want, report.Store)
+	assert.Equal(t, "Bearer sesame", token.Load())
+	// One server that is named twice is asked once.
+	report = measure(run.HTTPConfig{URLs: []string{urls[0], urls[0]}})
+	assert.Equal(t, want, report.Store)
+	assert.Contains(t, text(t, report), "store      3.00 trips and 4.00 reads a hit (60 and 80 in all)\n")
+
+	plain := &canned{hit: good.hit}
+	report = measure(run.HTTPConfig{URLs: []string{serve(t, plain)}, Admin: urls[:1]})
+	assert.Equal(t, &run.Store{Calls: 20, Per: "hit"}, report.Store, "nothing was done by that one")
+
+	for want, server := range map[string]http.HandlerFunc{
+		"answered with 404":           http.NotFound,
+		"is not what Prometheus rea":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"no trips: its store has no ": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "counterd_build_info 1") },
+	} {
+		report = measure(run.HTTPConfig{URLs: urls[:1], Admin: []string{serve(t, server)}})
+		assert.Nil(t, report.Store)
+		assert.Contains(t, report.StoreNote, want)
+	}
+}
+
+// The process that listens at the target's port is found, and what it takes between the
+// beginning and the end is its CPU time: here it is this very process.
+func TestTheTargetsProcess(t *testing.T) {
+	if !process.Known {
+		t.Skip("this system does not tell")
+	}
+	server := &canned{hit: func(w http.ResponseWriter, _ int64) {
+		for end := time.Now().Add(5 * ms); time.Now().Before(end); {
+			_ = fmt.Sprint(end)
+		}
+		say(w, 200, admitted)
+	}}
+	url := serve(t, server)
+	for _, pids := range [][]int{nil, {os.Getpid()}} {
+		before, err := process.CPU(os.Getpid())
+		require.NoError(t, err)
+		report, err := run.Run(t.Context(), run.Config{
+			Target: overHTTP(t, run.HTTPConfig{URLs: []string{url}, PIDs: pids}), Source: source(t, nil), Profile: arrival.Constant(50), Duration: time.Second,
+		})
+		require.NoError(t, err)
+		after, err := process.CPU(os.Getpid())
+		require.NoError(t, err)
+		require.Len(t, report.Processes, 1, report.ProcessesNote)
+		p := report.Processes[0]
+		assert.Equal(t, os.Getpid(), p.PID)
+		assert.Positive(t, p.CPUSeconds)
+		assert.LessOrEqual(t, p.CPUSeconds, (after - before).Seconds())
+		assert.GreaterOrEqual(t, p.CPUSeconds, report.GeneratorCPU, "the generator is the same process here, and is read within")
+		assert.InEpsilon(t, p.CPUSeconds*1e6/50, p.Microseconds, 1e-6)
+		assert.Greater(t, p.Memory, int64(1<<20))
+	}
+	report, err := run.Run(t.Context(), run.Config{
+		Target: overHTTP(t, run.HTTPConfig{URLs: []string{url}, PIDs: []int{1<<22 + 1}}), Source: source(t, nil), Profile: arrival.Constant(50), Duration: 100 * ms,
+	})
+	require.NoError(t, err)
+	assert.Empty(t, report.Processes)
+	assert.Contains(t, report.ProcessesNote, "4194305")
+}
+
+func TestTimeouts(t *testing.T) {
+	over := make(chan struct{})
+	server := &canned{hit: func(http.ResponseWriter, int64) { <-over }}
+	url := serve(t, server)
+	defer close(over)
+	report, err := run.Run(t.Context(), run.Config{
+		Target: overHTTP(t, run.HTTPConfig{URLs: []string{url}, Timeout: 50 * ms}), Source: source(t, nil), Profile: arrival.Constant(100), Duration: 100 * ms,
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []run.Status{{Name: "timeout", Requests: 10}}, report.Statuses)
+	assert.EqualValues(t, 10, report.Failed)
+	assert.GreaterOrEqual(t, report.Latency.P50, 50.)
+}
+
+// What cannot be reached, or does not know such calls, is said before there is load.
+func TestTargetsThatCannotBeLoaded(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	_, err = run.Run(t.Context(), run.Config{Target: overHTTP(t, run.HTTPConfig{URLs: []string{"http://" + listener.Addr().String()}}), Source: source(t, nil), Profile: arrival.Constant(1)})
+	require.ErrorIs(t, err, run.ErrUnreachable)
+	require.ErrorIs(t, err, client.ErrUnavailable)
+	assert.ErrorContains(t, err, listener.Addr().String())
+
+	for status, good := range map[int]bool{400: false, 401: false, 403: true, 404: false, 500: false} {
+		var hits atomic.Int64
+		url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/hit") {
+				hits.Add(1)
+				say(w, 200, admitted)
+				return
+			}
+			say(w, status, "")
+		}))
+		target := overHTTP(t, run.HTTPConfig{URLs: []string{url}})
+		_, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(10), Duration: 100 * ms})
+		if good {
+			// A token that is good for hits alone.
+			require.NoError(t, err)
+			assert.EqualValues(t, 1, hits.Load())
+			continue
+		}
+		require.ErrorIs(t, err, run.ErrUnreachable)
+		assert.Zero(t, hits.Load())
+		_, err = target.Remembered(t.Context(), "e")
+		assert.ErrorIs(t, err, run.ErrUnreachable)
+	}
+
+	for _, config := range []run.HTTPConfig{{}, {URLs: []string{"localhost"}}, {URLs: []string{"http://localhost"}, Admin: []string{"x"}}} {
+		_, err := run.NewHTTP(config)
+		assert.Error(t, err)
+	}
+}
+
+func TestRemembered(t *testing.T) {
+	event := func(retention string) string {
+		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"name":"e","retention":"%s","rules":[]}`, retention)
+		}))
+	}
+	got, err := overHTTP(t, run.HTTPConfig{URLs: []string{event("48h"), event("24h")}}).Remembered(t.Context(), "e")
+	require.NoError(t, err)
+	assert.Equal(t, 24*time.Hour, got)
+	_, err = overHTTP(t, run.HTTPConfig{URLs: []string{event("")}}).Remembered(t.Context(), "e")
+	assert.Error(t, err)
+}
+
+// The page has the figures of the text, and its plots.
+func TestHTML(t *testing.T) {
+	server := &canned{hit: func(w http.ResponseWriter, _ int64) { say(w, 429, denied) }}
+	target := overHTTP(t, run.HTTPConfig{URLs: []string{serve(t, server)}})
+	report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 2 * time.Second})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "run.html")
+	out, err := os.Create(file)
+	require.NoError(t, err)
+	require.NoError(t, report.WriteHTML(out))
+	require.NoError(t, out.Close())
+	page, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, want := range []string{"Latency over time", "Latency by percentile", "Arrivals and answers", "p99.99", "200 × 429", "denied"} {
+		assert.Contains(t, string(page), want)
+	}
+	knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)}, run.Search{P99: time.Nanosecond, Trial: 100 * ms, Start: 1})
+	require.NoError(t, err)
+	require.NoError(t, knee.WriteHTML(io.Discard))
+}

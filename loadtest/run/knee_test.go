@@ -1,0 +1,191 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/run"
+	"github.com/counterd/counterd/loadtest/traffic"
+)
+
+// servers returns a target of so many servers with one queue, each of which takes as long
+// as take says.
+func servers(n int, take func() time.Duration) *fake {
+	free := make(chan struct{}, n)
+	for range n {
+		free <- struct{}{}
+	}
+	return &fake{take: func(int64) {
+		<-free
+		time.Sleep(take())
+		free <- struct{}{}
+	}}
+}
+
+// Of four servers that take 100 ms each, 40 requests a second are the most. Below it none
+// waits; above it the queue grows by what is too much, and its p99 after 30 s is that of
+// a hundredth of the time before the end.
+func TestTheKneeIsWhereQueueingSays(t *testing.T) {
+	for _, c := range []struct {
+		start float64
+		bound time.Duration
+		knee  float64
+	}{
+		{10, 500 * ms, 40},
+		{5, 110 * ms, 40},
+		{300, 500 * ms, 40}, // from above
+		// A request that is due after t has to wait for t (r/40 - 1): 5.94 s of 29.7 at 48.
+		{10, 5940 * ms, 48},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			target := servers(4, func() time.Duration { return 100 * ms })
+			knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil), InFlight: 100_000, Drain: time.Hour},
+				run.Search{P99: c.bound, Trial: 30 * time.Second, Start: c.start})
+			require.NoError(t, err)
+			// A rate that is not reached is too high, too: 3% are the most that lack.
+			want := min(c.knee, 40/0.97)
+			assert.InEpsilon(t, want, knee.Rate, 0.1, "start %v, bound %v", c.start, c.bound)
+			assert.True(t, knee.Found())
+			assert.Greater(t, knee.TooHigh, knee.Rate)
+			assert.LessOrEqual(t, knee.TooHigh, knee.Rate*1.05)
+			assert.InDelta(t, c.start, knee.Trials[0].Rate, 0)
+			assert.Less(t, len(knee.Trials), 20)
+			assert.InDelta(t, knee.Rate, knee.At.RateAsked, 1)
+			assert.Contains(t, text(t, knee), "The knee is at ")
+		})
+	}
+}
+
+// One server that takes times of an exponential distribution, 1 ms on average, and to which
+// requests come evenly, is D/M/1: with a rate of r a second, and s the root below 1 of
+// s = exp(-(1-s) 1000/r), the time until an answer is exponential, too, 1/(1-s) ms on
+// average, and so its p99 is ln(100)/(1-s) ms.
+func TestTheKneeOfRandomServiceTimes(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		target := servers(1, func() time.Duration { return time.Duration(rng.ExpFloat64() * float64(ms)) })
+		knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)},
+			run.Search{P99: 10 * ms, Trial: 10 * time.Second, Start: 100})
+		require.NoError(t, err)
+		// 10 ms = 4.605 ms / (1-s): s = 0.5395; r = -1000 (1-s) / ln s = 746.
+		assert.InEpsilon(t, 746, knee.Rate, 0.1)
+	})
+}
+
+func TestWhyARateIsTooHigh(t *testing.T) {
+	find := func(t *testing.T, target *fake, search run.Search) *run.Knee {
+		t.Helper()
+		knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil), InFlight: 50, Drain: time.Second}, search)
+		require.NoError(t, err)
+		return knee
+	}
+	bubble.Test(t, func(t *testing.T) {
+		slow := servers(1, func() time.Duration { return 20 * ms })
+		knee := find(t, slow, run.Search{P99: 10 * ms, Trial: time.Second, Start: 8})
+		assert.Zero(t, knee.Rate)
+		assert.InDelta(t, 1, knee.TooHigh, 0)
+		assert.Equal(t, run.ReasonP99, knee.Trials[0].TooHigh)
+		assert.False(t, knee.Found())
+		assert.Contains(t, text(t, knee), "Not even 1/s are borne.")
+
+		// 50 a second are the most, and p99 may be what it likes.
+		knee = find(t, slow, run.Search{P99: time.Hour, Trial: 10 * time.Second, Start: 10})
+		assert.InEpsilon(t, 50, knee.Rate, 0.1)
+		assert.Equal(t, run.ReasonRate, worst(knee).TooHigh)
+
+		began := time.Now()
+		failing := &fake{}
+		failing.answer = func(int64, traffic.Call) run.Answer {
+			n := failing.got.Load() // rates above 200 a second fail
+			return run.Answer{Status: "503", Failed: time.Since(began) > time.Second && n%20 == 0 && rateOf(failing) > 200}
+		}
+		knee = find(t, failing, run.Search{P99: time.Second, Trial: 10 * time.Second, Start: 100})
+		assert.InEpsilon(t, 200, knee.Rate, 0.1)
+		assert.Equal(t, run.ReasonFailed, worst(knee).TooHigh)
+	})
+}
+
+// rateOf returns the rate of the last two calls.
+func rateOf(f *fake) float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := f.moments[max(len(f.moments)-2, 0):]
+	return 1 / max(last[len(last)-1].Sub(last[0]).Seconds(), 1e-9)
+}
+
+// worst returns the trial at the lowest rate that was too high.
+func worst(k *run.Knee) run.Trial {
+	for _, trial := range k.Trials {
+		if trial.Rate == k.TooHigh {
+			return trial
+		}
+	}
+	return run.Trial{}
+}
+
+func TestASearchThatIsInterrupted(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*ms)
+		defer cancel()
+		knee, err := run.FindMax(ctx, run.Config{Target: &fake{}, Source: source(t, nil)}, run.Search{P99: time.Second, Trial: time.Second})
+		require.NoError(t, err)
+		assert.True(t, knee.Interrupted)
+		assert.Len(t, knee.Trials, 2)
+		assert.InDelta(t, 200, knee.Rate, 0)
+		assert.Contains(t, text(t, knee), "Interrupted")
+		assert.False(t, knee.Found())
+	})
+}
+
+func TestWhatCannotBeSearched(t *testing.T) {
+	config := run.Config{Target: &fake{}, Source: source(t, nil), Profile: arrival.Constant(1)}
+	for want, search := range map[string]run.Search{
+		"above 0":       {},
+		"at least 10ms": {P99: 1, Trial: 1},
+		"1 to 10000000": {P99: 1, Start: -1},
+	} {
+		_, err := run.FindMax(t.Context(), config, search)
+		assert.ErrorContains(t, err, want)
+	}
+	config.Target = &fake{probe: errors.New("away")}
+	_, err := run.FindMax(t.Context(), config, run.Search{P99: 1})
+	assert.ErrorIs(t, err, run.ErrUnreachable)
+}
+
+// A generator that is late says nothing of the target: the trial is repeated. If it stays
+// late, that is said.
+func TestATrialOfALateGeneratorIsRepeated(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		naps, late := 0, 2
+		config := run.Config{Target: servers(4, func() time.Duration { return 10 * ms }), Source: source(t, nil)}
+		config.Pause = func(d time.Duration) {
+			time.Sleep(d)
+			if naps++; naps <= late {
+				time.Sleep(500 * ms)
+			}
+		}
+		search := run.Search{P99: 50 * ms, Trial: time.Second, Start: 80}
+		knee, err := run.FindMax(t.Context(), config, search)
+		require.NoError(t, err)
+		assert.InEpsilon(t, 400, knee.Rate, 0.1)
+		assert.True(t, knee.Trials[0].Busy)
+		assert.Equal(t, run.ReasonP99, knee.Trials[0].TooHigh)
+		assert.InDelta(t, 80, knee.Trials[1].Rate, 0, "again")
+		assert.NotContains(t, text(t, knee), "it may be this machine")
+
+		late = 1 << 30
+		knee, err = run.FindMax(t.Context(), config, search)
+		require.NoError(t, err)
+		assert.InDelta(t, 80, knee.Trials[2].Rate, 0, "three times")
+		assert.Less(t, knee.Trials[3].Rate, 80.)
+		assert.Contains(t, text(t, knee), "it may be this machine")
+	})
+}

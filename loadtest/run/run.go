@@ -1,0 +1,161 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/process"
+	"github.com/counterd/counterd/loadtest/traffic"
+)
+
+// ErrUnreachable is what an error wraps that was there before any load was.
+var ErrUnreachable = errors.New("run: the target cannot be loaded")
+
+// Run loads the target. When the context ends it ends too, and the report is of what was
+// measured until then; an error is one of the config, or wraps ErrUnreachable.
+func Run(ctx context.Context, config Config) (*Report, error) {
+	if err := config.Check(); err != nil {
+		return nil, err
+	}
+	r := &runner{Config: config.withDefaults()}
+	if err := r.probe(ctx); err != nil {
+		return nil, err
+	}
+	r.warmUp(ctx)
+	return r.measure(ctx, "measuring", r.Profile, r.Duration), nil
+}
+
+// runner draws calls for many goroutines.
+type runner struct {
+	Config
+	drawing sync.Mutex
+}
+
+func (r *runner) next() traffic.Call {
+	r.drawing.Lock()
+	defer r.drawing.Unlock()
+	return r.Source.Next()
+}
+
+// probe finds out whether the target can be loaded, before it is.
+func (r *runner) probe(ctx context.Context) error {
+	if err := r.Target.Probe(ctx, r.next()); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return nil
+}
+
+// warmUp loads the target for a while at the rate of the beginning.
+func (r *runner) warmUp(ctx context.Context) {
+	if r.WarmUp == 0 {
+		return
+	}
+	rate := r.Profile.Rate(0)
+	if rate == 0 {
+		rate = max(float64(arrival.Count(r.Profile, r.Duration))/r.Duration.Seconds(), 1)
+	}
+	r.load(ctx, "warming up", arrival.Constant(rate), r.WarmUp, newRecorder())
+}
+
+// load puts load on the target for a while.
+func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, length time.Duration, to *recorder) arrival.Tally {
+	n := arrival.Count(p, length)
+	defer r.follow(stage, n, to)()
+	return arrival.Open{
+		Due: p.Due, Arrivals: n, InFlight: r.InFlight, Drain: r.Drain, Pause: r.Pause,
+		Do: func(_ int, a arrival.Arrival) {
+			call := r.next()
+			sent := time.Now()
+			answer := r.Target.Do(ctx, a.N, call)
+			done := time.Now()
+			if ctx.Err() != nil && answer.Failed {
+				to.breakOff()
+				return
+			}
+			due := p.Due(a.N)
+			to.record(sample{
+				kind: call.Kind, hits: len(call.Hits), waited: a.Waited, due: due,
+				sent: due + sent.Sub(a.Due), done: due + done.Sub(a.Due), answer: answer,
+			})
+		},
+	}.Run(ctx)
+}
+
+// measure puts load on the target for a while, and reports of it.
+func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, length time.Duration) *Report {
+	to := newRecorder()
+	before, ownBefore := r.read(ctx), ownCPU()
+	tally := r.load(ctx, stage, p, length, to)
+	ownAfter, after := ownCPU(), r.read(ctx)
+
+	span := length
+	if ctx.Err() != nil {
+		span = min(span, tally.Stopped)
+	}
+	for i := tally.UnsentFrom; i < tally.UnsentTo; i++ {
+		to.unsent(p.Due(i), tally.Elapsed)
+	}
+	report := newReport(to, tally, p, span)
+	report.Interrupted = ctx.Err() != nil
+	report.Targets, report.Traffic = r.Target.Names(), r.Traffic
+	report.InFlight = r.InFlight
+	report.GeneratorCPU = (ownAfter - ownBefore).Seconds()
+	report.cost(before, after, to, tally.Elapsed)
+	return report
+}
+
+// readTimeout bounds a look at what a target has taken.
+const readTimeout = 5 * time.Second
+
+// read asks what the target has done and taken, also after the end of the context.
+func (r *runner) read(ctx context.Context) Reading {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	return r.Target.Read(ctx)
+}
+
+// ownCPU returns the CPU time of this process; 0 where it is not known.
+func ownCPU() time.Duration {
+	own, err := process.CPU(os.Getpid())
+	if err != nil {
+		return 0 // it is there, so its time is
+	}
+	return own
+}
+
+// followEvery is how often the progress is told.
+const followEvery = 250 * time.Millisecond
+
+// follow tells the progress of a stage until the function that it returns is called.
+func (r *runner) follow(stage string, n int64, to *recorder) (end func()) {
+	if r.Progress == nil {
+		return func() {}
+	}
+	r.Progress.Start(stage, int(n))
+	stop := make(chan struct{})
+	var told sync.WaitGroup
+	told.Go(func() {
+		tick := time.NewTicker(followEvery)
+		defer tick.Stop()
+		var before int64
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			now := to.soFar()
+			r.Progress.Add(int(now - before))
+			before = now
+		}
+	})
+	return func() {
+		close(stop)
+		told.Wait()
+	}
+}

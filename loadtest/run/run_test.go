@@ -1,0 +1,475 @@
+package run_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/run"
+	"github.com/counterd/counterd/loadtest/traffic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ms = time.Millisecond
+
+// fake is a target that keeps count of what it got.
+type fake struct {
+	answer  func(n int64, call traffic.Call) run.Answer // nil: "200"
+	take    func(n int64)                               // nil: no time
+	probe   error
+	read    func() run.Reading
+	got     atomic.Int64
+	mu      sync.Mutex
+	byKind  map[traffic.Kind]int64
+	moments []time.Time // when calls came
+}
+
+func (f *fake) Names() []string { return []string{"fake"} }
+
+func (f *fake) Probe(context.Context, traffic.Call) error { return f.probe }
+
+func (f *fake) Do(_ context.Context, n int64, call traffic.Call) run.Answer {
+	f.got.Add(1)
+	f.mu.Lock()
+	if f.byKind == nil {
+		f.byKind = map[traffic.Kind]int64{}
+	}
+	f.byKind[call.Kind]++
+	f.moments = append(f.moments, time.Now())
+	f.mu.Unlock()
+	if f.take != nil {
+		f.take(n)
+	}
+	if f.answer != nil {
+		return f.answer(n, call)
+	}
+	return run.Answer{Status: "200"}
+}
+
+func (f *fake) Read(context.Context) run.Reading {
+	if f.read == nil {
+		return run.Reading{StoreNote: "it has none"}
+	}
+	return f.read()
+}
+
+func (f *fake) Close() error { return nil }
+
+// source returns hits, or another mix.
+func source(t *testing.T, mix traffic.Mix) *traffic.Source {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	s, err := traffic.New(traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", 100, rng), Mix: mix, BatchSize: 10, Rand: rng})
+	require.NoError(t, err)
+	return s
+}
+
+// near holds a percentile against what it should be, in milliseconds, as far as a
+// histogram tells.
+func near(t *testing.T, want, got float64, what string) {
+	t.Helper()
+	assert.InDelta(t, want, got, want/500+0.001, what)
+}
+
+// A run at 1,000 a second for 10 s sends 10,000, each when it is due, and the target has
+// got as many.
+func TestRate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{take: func(n int64) { time.Sleep(time.Duration(n%100+1) * ms) }}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(1000), Duration: 10 * time.Second})
+		require.NoError(t, err)
+		assert.EqualValues(t, 10_000, target.got.Load())
+		assert.EqualValues(t, 10_000, report.Arrived)
+		assert.EqualValues(t, 10_000, report.Answered)
+		assert.InDelta(t, 1000, report.RateAsked, 1e-9)
+		assert.InDelta(t, 10_000/10.099, report.RateReached, 0.1, "until the last answer, of a tenth of a second")
+		for i, moment := range target.moments {
+			require.Equal(t, time.Duration(i)*ms, moment.Sub(target.moments[0]))
+		}
+		// Latencies are known: 1 to 100 ms, all as often.
+		l := report.Latency
+		assert.EqualValues(t, 10_000, l.Requests)
+		near(t, 50, l.P50, "p50")
+		near(t, 90, l.P90, "p90")
+		near(t, 99, l.P99, "p99")
+		near(t, 100, l.P999, "p99.9")
+		assert.InDelta(t, 100, l.Max, 0, "the greatest is exact")
+		assert.Equal(t, run.Latency{Requests: 10_000}, report.Late)
+		assert.Zero(t, report.Waited)
+	})
+}
+
+// A target that stalls for a second: whoever came due meanwhile has waited. To ask one
+// after the other would show one slow answer.
+func TestLatenciesIncludeTheWaitForAStall(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		began := time.Now()
+		from, to := began.Add(2*time.Second), began.Add(3*time.Second)
+		target := &fake{take: func(int64) {
+			if now := time.Now(); !now.Before(from) && now.Before(to) {
+				time.Sleep(to.Sub(now))
+			}
+		}}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(1000), Duration: 10 * time.Second})
+		require.NoError(t, err)
+		l := report.Latency
+		assert.InDelta(t, 1000, l.Max, 0)
+		// Of 10,000 requests 1,000 have waited, 1 ms to 1 s.
+		near(t, 0, l.P50, "p50")
+		near(t, 900, l.P99, "p99")
+		near(t, 990, l.P999, "p99.9")
+		near(t, 999, l.P9999, "p99.99")
+		assert.EqualValues(t, 1000, slow(report), "more than half a millisecond")
+		require.Len(t, report.Timeline, 10)
+		for i, s := range report.Timeline {
+			assert.InDelta(t, 1000, s.Asked, 0, i)
+			assert.EqualValues(t, 1000, s.Latency.Requests, i)
+			want := 0.
+			if i == 2 {
+				want = 1000
+			}
+			assert.InDelta(t, want, s.Latency.Max, 0, "those due in second %d", i)
+		}
+		assert.InDelta(t, 0, report.Timeline[2].Reached, 0, "none is answered in that second")
+		assert.InDelta(t, 2000, report.Timeline[3].Reached, 0, "but in the next")
+	})
+}
+
+// slow returns how many took longer than half a millisecond, by the distribution.
+func slow(r *run.Report) int64 {
+	for i := len(r.Distribution) - 1; i >= 0; i-- {
+		if r.Distribution[i].Latency < 0.5 {
+			return int64((1-r.Distribution[i].Part)*float64(r.Latency.Requests) + 0.5)
+		}
+	}
+	return r.Latency.Requests
+}
+
+// With one connection the same: the wait for a place in flight is latency, too, and it is
+// said how many waited.
+func TestWhoFindsNoPlaceInFlightWaits(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{take: func(n int64) {
+			if n == 100 {
+				time.Sleep(time.Second)
+			}
+		}}
+		report, err := run.Run(t.Context(), run.Config{
+			Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 5 * time.Second, InFlight: 1,
+		})
+		require.NoError(t, err)
+		assert.InDelta(t, 1000, report.Latency.Max, 0)
+		assert.InDelta(t, 100, report.Waited.Requests, 1)
+		near(t, 990, report.Waited.Max, "the first after it")
+		assert.InDelta(t, 500, report.Waited.P50, 11)
+		assert.InDelta(t, 400, report.Late.Requests, 1)
+		assert.Zero(t, report.Late.Max)
+		assert.Contains(t, text(t, report), " waited for one of 1 places")
+	})
+}
+
+// Who was not sent at all is said, and has waited as long as there was time.
+func TestUnsent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{take: func(int64) { time.Sleep(time.Second) }}
+		report, err := run.Run(t.Context(), run.Config{
+			Target: target, Source: source(t, nil), Profile: arrival.Constant(10), Duration: time.Second, InFlight: 2, Drain: 1500 * ms,
+		})
+		require.NoError(t, err)
+		assert.EqualValues(t, 10, report.Arrived)
+		assert.EqualValues(t, 6, report.Answered)
+		assert.EqualValues(t, 4, report.Unsent)
+		assert.EqualValues(t, 10, report.Latency.Requests)
+		assert.InDelta(t, 2500, report.Latency.Max, 100)
+		assert.Contains(t, text(t, report), "4 not sent")
+	})
+}
+
+// What a request is sent late by is the generator's own share, and latency, too.
+func TestLate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		naps := 0
+		report, err := run.Run(t.Context(), run.Config{
+			Target: &fake{take: func(int64) { time.Sleep(20 * ms) }}, Source: source(t, nil), Profile: arrival.Constant(10), Duration: 10 * time.Second,
+			Pause: func(d time.Duration) {
+				time.Sleep(d)
+				if naps++; naps == 50 {
+					time.Sleep(30 * ms)
+				}
+			},
+		})
+		require.NoError(t, err)
+		assert.InDelta(t, 30, report.Late.Max, 0)
+		near(t, 0, report.Late.P90, "few are late")
+		assert.InDelta(t, 50, report.Latency.Max, 0)
+		near(t, 20, report.Latency.P90, "p90")
+		assert.Contains(t, text(t, report), "\nlate")
+	})
+}
+
+func TestKinds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{}
+		target.answer = func(_ int64, call traffic.Call) run.Answer {
+			time.Sleep(time.Duration(call.Kind+1) * 10 * ms)
+			return run.Answer{Status: "200"}
+		}
+		mix := traffic.Mix{traffic.Hit: 50, traffic.Check: 20, traffic.Increment: 15, traffic.Count: 10, traffic.Batch: 5}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, mix), Profile: arrival.Constant(1000), Duration: 2 * time.Second})
+		require.NoError(t, err)
+		require.Len(t, report.Kinds, 5)
+		for _, kind := range traffic.Kinds() {
+			l := report.Kinds[kind.String()]
+			assert.Equal(t, target.byKind[kind], l.Requests, kind)
+			want := 10 * float64(kind+1)
+			near(t, want, l.P50, kind.String())
+			near(t, want, l.Max, kind.String())
+		}
+	})
+}
+
+// What is counted of answers, hits and limits is what the target gave.
+func TestAnswers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		said := func(verdicts ...run.Verdict) (list []run.Said) {
+			for i, v := range verdicts {
+				list = append(list, run.Said{Limit: string(rune('a' + i)), Verdict: v})
+			}
+			return list
+		}
+		answers := []run.Answer{
+			{Status: "200", Decided: []run.Decided{{Verdict: run.Admitted, Limits: said(run.Admitted, run.Admitted)}}},
+			{Status: "200", Decided: []run.Decided{{Verdict: run.Admitted, OnError: true, Limits: said(run.Admitted)}}},
+			{Status: "429", Decided: []run.Decided{{Verdict: run.Denied, Limits: said(run.Denied, run.Admitted)}}},
+			{Status: "429", Decided: []run.Decided{{Verdict: run.Denied, Limits: said(run.Denied, run.ShadowDenied)}}},
+			{Status: "503", Failed: true, Decided: []run.Decided{{Verdict: run.Unavailable}}},
+			{Status: "timeout", Failed: true},
+			{Status: "200", Decided: []run.Decided{{Verdict: run.Fault}, {Verdict: run.Denied, Limits: said(run.Denied)}}},
+			{Status: "200"},
+			{Status: "200"},
+			{Status: "200"},
+		}
+		target := &fake{answer: func(n int64, _ traffic.Call) run.Answer { return answers[n%10] }}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 10 * time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, []run.Status{{Name: "200", Requests: 600}, {Name: "429", Requests: 200}, {Name: "503", Requests: 100}, {Name: "timeout", Requests: 100}}, report.Statuses)
+		assert.Equal(t, run.Hits{Admitted: 200, Denied: 300, Unavailable: 100, Faults: 100, OnError: 100}, report.Hits)
+		assert.Equal(t, []run.Limit{{Name: "a", Admitted: 200, Denied: 300}, {Name: "b", Admitted: 200, ShadowDenied: 100}}, report.Limits)
+		assert.EqualValues(t, 200, report.Failed)
+		near(t, 800/10., report.RateReached, "failures are not reached")
+		for _, s := range report.Timeline {
+			assert.EqualValues(t, 20, s.Failed)
+		}
+	})
+}
+
+// A target that makes up names does not fill this process.
+func TestNamesAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		name := func(n int64) string { return time.Duration(n).String() }
+		target := &fake{answer: func(n int64, _ traffic.Call) run.Answer {
+			return run.Answer{Status: name(n), Decided: []run.Decided{{Limits: []run.Said{{Limit: name(n)}}}}}
+		}}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(1000), Duration: 3 * time.Second})
+		require.NoError(t, err)
+		assert.Len(t, report.Limits, 1001)
+		assert.Equal(t, run.Status{Name: "other", Requests: 2000}, report.Statuses[0])
+	})
+}
+
+// Trips, reads and CPU time are those between the two readings.
+func TestCosts(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{}
+		target.read = func() run.Reading {
+			n := target.got.Load()
+			return run.Reading{Trips: 1000 + 2*n, Reads: 500 + 3*n, Processes: []run.Taken{{PID: 7, CPU: time.Hour + time.Duration(n)*ms, Now: 1 << 20, Most: 2 << 20}}}
+		}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 10 * time.Second, WarmUp: time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, &run.Store{Trips: 2000, Reads: 3000, Calls: 1000, Per: "hit", Trip: 2, Read: 3}, report.Store)
+		require.Len(t, report.Processes, 1)
+		p := report.Processes[0]
+		assert.InDelta(t, 1, p.CPUSeconds, 1e-9)
+		assert.InDelta(t, 0.1, p.Cores, 0.001)
+		assert.InDelta(t, 1000, p.Microseconds, 1e-6)
+		assert.EqualValues(t, 2<<20, p.MostMemory)
+
+		// The hits of a batch are hits each by itself, and where there is more than hits
+		// it is said.
+		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, traffic.Mix{traffic.Batch: 1}), Profile: arrival.Constant(100), Duration: time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, &run.Store{Trips: 200, Reads: 300, Calls: 1000, Per: "hit", Trip: 0.2, Read: 0.3}, report.Store)
+		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, traffic.Mix{traffic.Check: 1}), Profile: arrival.Constant(100), Duration: time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, "call", report.Store.Per)
+
+		target.read = nil
+		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
+		require.NoError(t, err)
+		assert.Nil(t, report.Store)
+		assert.Contains(t, text(t, report), "store      not known: it has none\n")
+	})
+}
+
+// What has begun anew since is not taken for a figure.
+func TestATargetThatRestarts(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{}
+		target.read = func() run.Reading {
+			if target.got.Load() == 0 {
+				return run.Reading{Trips: 1000, Processes: []run.Taken{{PID: 7}}}
+			}
+			return run.Reading{Trips: 10, Processes: []run.Taken{{PID: 8}}}
+		}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
+		require.NoError(t, err)
+		assert.Nil(t, report.Store)
+		assert.Contains(t, report.StoreNote, "restarted")
+		assert.Empty(t, report.Processes)
+		assert.Equal(t, "1 of 1 processes have ended", report.ProcessesNote)
+	})
+}
+
+// The warm-up is not measured.
+func TestWarmUp(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for profile, want := range map[arrival.Profile]int64{
+			arrival.Constant(100):                              200,
+			arrival.Ramp{From: 50, To: 150, Over: time.Second}: 100,
+			arrival.Ramp{From: 0, To: 100, Over: time.Second}:  100,
+		} {
+			began := time.Now()
+			target := &fake{take: func(int64) {
+				if time.Since(began) < 2*time.Second {
+					time.Sleep(100 * ms)
+				}
+			}}
+			report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: profile, Duration: time.Second, WarmUp: 2 * time.Second})
+			require.NoError(t, err)
+			assert.Equal(t, want+report.Arrived, target.got.Load(), profile)
+			assert.Zero(t, report.Latency.Max)
+			assert.Equal(t, report.Arrived, report.Latency.Requests)
+		}
+	})
+}
+
+// Who interrupts gets what was measured so far.
+func TestInterrupted(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2005*ms)
+		defer cancel()
+		target := &fake{take: func(int64) { time.Sleep(10 * ms) }}
+		target.answer = func(int64, traffic.Call) run.Answer {
+			if ctx.Err() != nil {
+				return run.Answer{Status: "no answer", Failed: true}
+			}
+			return run.Answer{Status: "200"}
+		}
+		report, err := run.Run(ctx, run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Hour})
+		require.NoError(t, err)
+		assert.True(t, report.Interrupted)
+		assert.InDelta(t, 2.005, report.Seconds, 0.006)
+		assert.EqualValues(t, 201, report.Arrived)
+		assert.EqualValues(t, 200, report.Answered)
+		assert.EqualValues(t, 1, report.BrokenOff)
+		assert.Zero(t, report.Failed)
+		assert.InDelta(t, 100, report.RateAsked, 0.5)
+		near(t, 10, report.Latency.Max, "max")
+		require.Len(t, report.Timeline, 3)
+		assert.Contains(t, text(t, report), "; interrupted\n")
+	})
+}
+
+// However long a run is, its timeline has a bounded number of slots, and loses nothing.
+func TestLongRuns(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(2), Duration: 2000 * time.Second})
+		require.NoError(t, err)
+		require.Len(t, report.Timeline, 500)
+		for _, s := range report.Timeline {
+			assert.InDelta(t, 4, s.Seconds, 0)
+			assert.EqualValues(t, 8, s.Latency.Requests)
+			assert.InDelta(t, 2, s.Asked, 0)
+			assert.InDelta(t, 2, s.Reached, 0)
+		}
+	})
+}
+
+type steps struct {
+	mu     sync.Mutex
+	stages []string
+	want   []int
+	done   int
+}
+
+func (s *steps) Start(stage string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stages, s.want = append(s.stages, stage), append(s.want, n)
+}
+
+func (s *steps) Add(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done += n
+}
+
+func TestProgress(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var progress steps
+		_, err := run.Run(t.Context(), run.Config{
+			Target: &fake{take: func(int64) { time.Sleep(time.Second) }}, Source: source(t, nil), Profile: arrival.Constant(10),
+			Duration: 2 * time.Second, WarmUp: time.Second, Progress: &progress,
+		})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"warming up", "measuring"}, progress.stages)
+		assert.Equal(t, []int{10, 20}, progress.want)
+		assert.InDelta(t, 30, progress.done, 10)
+	})
+}
+
+func TestWhatCannotBeRun(t *testing.T) {
+	right := run.Config{Target: &fake{}, Source: source(t, nil), Profile: arrival.Constant(1)}
+	require.NoError(t, right.Check())
+	for want, change := range map[string]func(*run.Config){
+		"a target":      func(c *run.Config) { c.Target = nil },
+		"a source":      func(c *run.Config) { c.Source = nil },
+		"a profile":     func(c *run.Config) { c.Profile = nil },
+		"at least 10ms": func(c *run.Config) { c.Duration = 1 },
+		"warm-up":       func(c *run.Config) { c.WarmUp = -1 },
+		"1 to 100000":   func(c *run.Config) { c.InFlight = -1 },
+	} {
+		wrong := right
+		change(&wrong)
+		_, err := run.Run(t.Context(), wrong)
+		assert.ErrorContains(t, err, want)
+	}
+	away := &fake{probe: errors.New("away")}
+	right.Target = away
+	_, err := run.Run(t.Context(), right)
+	require.ErrorIs(t, err, run.ErrUnreachable)
+	assert.ErrorContains(t, err, "away")
+	assert.Zero(t, away.got.Load())
+}
+
+func text(t *testing.T, r interface{ WriteText(io.Writer) error }) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, r.WriteText(&b))
+	return b.String()
+}

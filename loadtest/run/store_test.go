@@ -1,0 +1,262 @@
+package run_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/child"
+	"github.com/counterd/counterd/loadtest/run"
+	"github.com/counterd/counterd/loadtest/traffic"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+const rules = `
+events:
+  e:
+    retention: 24h
+    limits:
+      - {per: ip, rate: [7/d, 1000/h]}
+`
+
+func eventOf(t *testing.T, text string) *events.Event {
+	t.Helper()
+	parsed, err := events.ParseRules([]byte(text))
+	require.NoError(t, err)
+	event, err := parsed.Event("e")
+	require.NoError(t, err)
+	return event
+}
+
+func embedded(t *testing.T, config run.EmbeddedConfig) *run.Embedded {
+	t.Helper()
+	if config.Event == nil {
+		config.Event = eventOf(t, rules)
+	}
+	config.Timeout = time.Second // a busy machine is no failure of the store
+	target, err := run.NewEmbedded(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, target.Close()) })
+	return target
+}
+
+// of returns calls of so many addresses.
+func of(t *testing.T, n int, mix traffic.Mix, batch int) *traffic.Source {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	s, err := traffic.New(traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", n, rng), Mix: mix, BatchSize: batch, Rand: rng})
+	require.NoError(t, err)
+	return s
+}
+
+// gets returns how many keys Memcached was asked for.
+func gets(t *testing.T, server *memcachedtest.Server) (sum int64) {
+	t.Helper()
+	stats := server.Stats("")
+	for _, name := range []string{"get_hits", "get_misses"} {
+		n, err := strconv.ParseInt(stats[name], 10, 64)
+		require.NoError(t, err)
+		sum += n
+	}
+	return sum
+}
+
+// markers are reads of what is no bucket: how a server is, on each connection and now and
+// then.
+const markers = 20
+
+// Whatever comes, an address is admitted seven times a day: what the report counts is what
+// the limits say. And its reads are those that Memcached has seen.
+func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
+	server := memcachedtest.Start(t)
+	for name, config := range map[string]run.EmbeddedConfig{"memory": {}, "servers": {Servers: []string{server.Addr}}} {
+		t.Run(name, func(t *testing.T) {
+			const addresses, calls = 5, 400
+			before := gets(t, server)
+			target := embedded(t, config)
+			report, err := run.Run(t.Context(), run.Config{
+				Target: target, Source: of(t, addresses, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second,
+			})
+			require.NoError(t, err)
+			assert.Equal(t, run.Hits{Admitted: 7 * addresses, Denied: calls - 7*addresses}, report.Hits)
+			assert.ElementsMatch(t, []run.Status{{Name: "ok", Requests: 7 * addresses}, {Name: "denied", Requests: calls - 7*addresses}}, report.Statuses)
+			require.Len(t, report.Limits, 2)
+			assert.Equal(t, "ip-1000-per-1h", report.Limits[0].Name)
+			assert.Zero(t, report.Limits[0].Denied)
+			assert.Equal(t, run.Limit{Name: "ip-7-per-24h", Admitted: 7 * addresses, Denied: calls - 7*addresses}, report.Limits[1])
+			require.NotNil(t, report.Store)
+			assert.EqualValues(t, calls, report.Store.Calls)
+			assert.GreaterOrEqual(t, report.Store.Trips, int64(7*addresses)/2, "hits that come together share some")
+			if name == "servers" {
+				read := gets(t, server) - before
+				assert.InDelta(t, read, report.Store.Reads, markers+2*150, "but for the look ahead of the run, at most a cover of each limit")
+				assert.Positive(t, report.Store.Reads)
+			}
+		})
+	}
+}
+
+// Hits on counters of their own make a trip each, and those of a batch on one counter make
+// one together.
+func TestTripsOfTheStore(t *testing.T) {
+	server := memcachedtest.Start(t)
+	for name, config := range map[string]run.EmbeddedConfig{"memory": {}, "servers": {Servers: []string{server.Addr}}} {
+		t.Run(name, func(t *testing.T) {
+			config.Event = eventOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d}]}}")
+			target := embedded(t, config)
+			const calls = 50
+			// In flight is one at a time, so none goes with another.
+			batches, err := run.Run(t.Context(), run.Config{
+				Target: target, Source: of(t, 1, traffic.Mix{traffic.Batch: 1}, 20), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1,
+			})
+			require.NoError(t, err)
+			assert.Equal(t, run.Hits{Admitted: 20 * calls}, batches.Hits)
+			assert.EqualValues(t, calls, batches.Store.Trips)
+			assert.EqualValues(t, 20*calls, batches.Store.Calls)
+			assert.InDelta(t, 1./20, batches.Store.Trip, 1e-9)
+
+			hits, err := run.Run(t.Context(), run.Config{
+				Target: target, Source: of(t, traffic.MaxCrowd, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1,
+			})
+			require.NoError(t, err)
+			assert.EqualValues(t, calls, hits.Store.Trips)
+			assert.Zero(t, hits.Failed)
+		})
+	}
+}
+
+func TestEveryKindEmbedded(t *testing.T) {
+	target := embedded(t, run.EmbeddedConfig{})
+	mix := traffic.Mix{traffic.Hit: 1, traffic.Check: 1, traffic.Increment: 1, traffic.Count: 1, traffic.Batch: 1}
+	report, err := run.Run(t.Context(), run.Config{Target: target, Source: of(t, 3, mix, 10), Profile: arrival.Constant(500), Duration: time.Second})
+	require.NoError(t, err)
+	assert.Len(t, report.Kinds, 5)
+	assert.Zero(t, report.Failed, report.Statuses)
+	assert.LessOrEqual(t, report.Hits.Admitted, int64(21))
+	assert.Equal(t, report.Kinds["hit"].Requests+10*report.Kinds["batch"].Requests, report.Hits.Admitted+report.Hits.Denied)
+	require.Len(t, report.Processes, 1)
+	assert.Equal(t, os.Getpid(), report.Processes[0].PID)
+}
+
+// What is at fault is found ahead of the load: no server, or calls that no rule knows.
+func TestEmbeddedTargetsThatCannotBeLoaded(t *testing.T) {
+	server := memcachedtest.Start(t)
+	server.Stop()
+	target := embedded(t, run.EmbeddedConfig{Servers: []string{server.Addr}})
+	_, err := run.Run(t.Context(), run.Config{Target: target, Source: of(t, 1, nil, 1), Profile: arrival.Constant(1)})
+	require.ErrorIs(t, err, run.ErrUnreachable)
+	require.ErrorContains(t, err, server.Addr)
+
+	perUser := embedded(t, run.EmbeddedConfig{Event: eventOf(t, "events: {e: {limits: [{per: user, rate: 1/d}]}}")})
+	for _, kind := range []traffic.Kind{traffic.Hit, traffic.Check, traffic.Batch} {
+		_, err = run.Run(t.Context(), run.Config{Target: perUser, Source: of(t, 1, traffic.Mix{kind: 1}, 1), Profile: arrival.Constant(1)})
+		require.ErrorIs(t, err, run.ErrUnreachable)
+		require.ErrorContains(t, err, "user")
+	}
+	_, err = run.NewEmbedded(t.Context(), run.EmbeddedConfig{})
+	require.Error(t, err)
+	_, err = run.NewEmbedded(t.Context(), run.EmbeddedConfig{Event: &events.Event{Name: "e"}, Servers: []string{"no port"}})
+	assert.Error(t, err)
+}
+
+// A store that goes away meanwhile shows: hits are refused where a rule wants that, and
+// admitted without it where it does not.
+func TestAStoreThatGoesAway(t *testing.T) {
+	for rule, unavailable := range map[string]bool{"deny": true, "allow": false} {
+		server := memcachedtest.Start(t)
+		target := embedded(t, run.EmbeddedConfig{
+			Event: eventOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d, on_error: "+rule+"}]}}"), Servers: []string{server.Addr},
+		})
+		stopping := &stopAt{Target: target, n: 50, stop: server.Stop}
+		report, err := run.Run(t.Context(), run.Config{Target: stopping, Source: of(t, 1000, nil, 1), Profile: arrival.Constant(100), Duration: time.Second, InFlight: 1})
+		require.NoError(t, err)
+		assert.EqualValues(t, 100, report.Hits.Admitted+report.Hits.Unavailable)
+		if unavailable {
+			assert.EqualValues(t, 50, report.Hits.Unavailable)
+			assert.EqualValues(t, 50, report.Failed)
+		} else {
+			assert.EqualValues(t, 50, report.Hits.OnError)
+			assert.Zero(t, report.Failed)
+		}
+		assert.EqualValues(t, 50, report.Limits[0].Admitted, "those for which the store was not asked are not the limit's")
+	}
+}
+
+// stopAt stops something ahead of the n-th call.
+type stopAt struct {
+	run.Target
+	n    int64
+	stop func()
+}
+
+func (s *stopAt) Do(ctx context.Context, n int64, call traffic.Call) run.Answer {
+	if n == s.n {
+		s.stop()
+	}
+	return s.Target.Do(ctx, n, call)
+}
+
+// Two real servers on one Memcached: what they admit together, their trips and reads, and
+// the CPU time of both.
+func TestRealServers(t *testing.T) {
+	counterd := filepath.Join(t.TempDir(), "counterd")
+	out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
+	memcached := memcachedtest.Start(t)
+	var urls []string
+	pids := map[int]bool{}
+	for range 2 {
+		c, err := child.Start(t.Context(), child.Program{
+			Path: counterd,
+			Args: func(addr string) []string {
+				return []string{"-listen", addr, "-rules", file, "-memcached", memcached.Addr, "-timeout", "1s"}
+			},
+			Ready: func(addr string) error {
+				answer, err := http.Get("http://" + addr + "/readyz")
+				if err == nil {
+					answer.Body.Close()
+				}
+				return err
+			},
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, c.Stop()) })
+		urls = append(urls, "http://"+c.Addr)
+		pids[c.PID()] = true
+	}
+	http.DefaultClient.CloseIdleConnections()
+	target := overHTTP(t, run.HTTPConfig{URLs: urls})
+	before := gets(t, memcached)
+	const addresses, calls = 5, 400
+	report, err := run.Run(t.Context(), run.Config{Target: target, Source: of(t, addresses, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second})
+	require.NoError(t, err)
+	assert.Equal(t, run.Hits{Admitted: 7 * addresses, Denied: calls - 7*addresses}, report.Hits)
+	assert.ElementsMatch(t, []run.Status{{Name: "200", Requests: 7 * addresses}, {Name: "429", Requests: calls - 7*addresses}}, report.Statuses)
+	require.NotNil(t, report.Store, report.StoreNote)
+	read := gets(t, memcached) - before
+	assert.InDelta(t, read, report.Store.Reads, 2*(markers+2*150))
+	assert.GreaterOrEqual(t, report.Store.Trips, int64(7*addresses)/2)
+	require.Len(t, report.Processes, 2, report.ProcessesNote)
+	for _, p := range report.Processes {
+		assert.True(t, pids[p.PID])
+		assert.Positive(t, p.CPUSeconds)
+	}
+
+	// Hits on counters of their own: one trip each.
+	report, err = run.Run(t.Context(), run.Config{Target: target, Source: of(t, traffic.MaxCrowd, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second})
+	require.NoError(t, err)
+	assert.EqualValues(t, calls, report.Store.Trips)
+}

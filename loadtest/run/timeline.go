@@ -1,0 +1,85 @@
+package run
+
+import (
+	"time"
+
+	"github.com/counterd/counterd/loadtest/arrival"
+)
+
+const (
+	// slotLength is that of a slot at first.
+	slotLength = time.Second
+	// maxSlots bounds the timeline, at 28 kB a slot: beyond it two become one.
+	maxSlots = 512
+)
+
+// timeline is what happened when.
+type timeline struct {
+	length time.Duration // of a slot
+	slots  []slot
+}
+
+// slot is a piece of the timeline.
+type slot struct {
+	latency  *histogram // of those that were due in it
+	answered int64      // in it
+	failed   int64
+}
+
+func newTimeline() *timeline { return &timeline{length: slotLength} }
+
+// at returns the slot of a moment since the beginning.
+func (t *timeline) at(moment time.Duration) *slot {
+	for moment >= t.length*maxSlots {
+		t.halve()
+	}
+	i := int(max(moment, 0) / t.length)
+	for len(t.slots) <= i {
+		t.slots = append(t.slots, slot{latency: newHistogram(2)})
+	}
+	return &t.slots[i]
+}
+
+// halve makes one slot of each two.
+func (t *timeline) halve() {
+	t.length *= 2
+	var merged []slot
+	for i := 0; i < len(t.slots); i += 2 {
+		one := t.slots[i]
+		if i+1 < len(t.slots) {
+			other := t.slots[i+1]
+			one.latency.add(other.latency)
+			one.answered += other.answered
+			one.failed += other.failed
+		}
+		merged = append(merged, one)
+	}
+	t.slots = merged
+}
+
+// Slot is a piece of a run's time.
+type Slot struct {
+	At      float64 `json:"at"`      // seconds since the beginning
+	Seconds float64 `json:"seconds"` // its length
+	Asked   float64 `json:"asked"`   // arrivals a second
+	Reached float64 `json:"reached"` // answers a second, without failures
+	Failed  int64   `json:"failed"`  // failures
+	Latency Latency `json:"latency"` // of those that were due in it, to two digits
+}
+
+// report returns the slots of a run that lasted as long as span, and whose last answer came
+// when elapsed was over. The last one is cut off where all ends.
+func (t *timeline) report(p arrival.Profile, span, elapsed time.Duration) []Slot {
+	slots := make([]Slot, 0, len(t.slots))
+	for i, s := range t.slots {
+		from := time.Duration(i) * t.length
+		to := max(min(from+t.length, max(span, elapsed)), from+time.Millisecond)
+		seconds := (to - from).Seconds()
+		asked := arrival.CountBetween(p, min(from, span), min(to, span))
+		slots = append(slots, Slot{
+			At: from.Seconds(), Seconds: seconds, Asked: float64(asked) / seconds,
+			Reached: float64(s.answered) / seconds, Failed: s.failed, Latency: s.latency.latency(),
+		})
+	}
+	return slots
+}
