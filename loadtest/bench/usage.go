@@ -3,6 +3,8 @@ package bench
 import (
 	"runtime"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // usage is what some work took. As a reading it is what has been taken since the
@@ -16,8 +18,8 @@ type usage struct {
 	clientCalls    int64         // reads and writes of the system by this process
 	serverCalls    int64         // and by the server
 	trips          int64
-	adds, reads    int64 // buckets, as the engine asked for them
-	stats          stats // Memcached's own
+	adds, reads    int64           // buckets, as the engine asked for them
+	stats          memcached.Stats // Memcached's own
 }
 
 // plus returns the two together.
@@ -25,7 +27,7 @@ func (u usage) plus(v usage) usage {
 	return usage{
 		u.ops + v.ops, u.elapsed + v.elapsed, u.client + v.client, u.server + v.server, u.mallocs + v.mallocs,
 		u.clientCalls + v.clientCalls, u.serverCalls + v.serverCalls, u.trips + v.trips, u.adds + v.adds,
-		u.reads + v.reads, u.stats.plus(v.stats),
+		u.reads + v.reads, u.stats.Plus(v.stats),
 	}
 }
 
@@ -34,7 +36,7 @@ func (u usage) minus(v usage) usage {
 	return usage{
 		u.ops - v.ops, u.elapsed - v.elapsed, u.client - v.client, u.server - v.server, u.mallocs - v.mallocs,
 		u.clientCalls - v.clientCalls, u.serverCalls - v.serverCalls, u.trips - v.trips, u.adds - v.adds,
-		u.reads - v.reads, u.stats.minus(v.stats),
+		u.reads - v.reads, u.stats.Minus(v.stats),
 	}
 }
 
@@ -92,7 +94,7 @@ func (s *subject) readOthers() (usage, error) {
 		u.trips, u.adds, u.reads = s.counted.trips.Load(), s.counted.adds.Load(), s.counted.reads.Load()
 	}
 	if s.memcached != nil {
-		if u.stats, err = s.memcached.readStats(); err != nil {
+		if u.stats, err = s.memcached.Stats(); err != nil {
 			return u, err
 		}
 	}
