@@ -1,0 +1,63 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"github.com/counterd/counterd/events"
+)
+
+// MaxCrowd is the largest crowd of a number: as many as there are addresses in 10.0.0.0/8.
+const MaxCrowd = 1 << 24
+
+// Crowd is those who call. It is drawn from by one goroutine.
+type Crowd interface {
+	// Draw returns the features of one of them, in a map of its own.
+	Draw() events.Features
+}
+
+// crowd is n of a kind, of whom pick chooses one.
+type crowd struct {
+	kind  string
+	value func(i uint64) string
+	pick  func() uint64
+}
+
+func (c crowd) Draw() events.Features { return events.Features{c.kind: c.value(c.pick())} }
+
+// NewUniform returns a crowd of n, 1 to MaxCrowd, of whom each calls as often as any other.
+func NewUniform(kind string, n int, rng *rand.Rand) Crowd {
+	return crowd{kind, valuesOf(kind), func() uint64 { return rng.Uint64N(uint64(n)) }}
+}
+
+// NewZipf returns a crowd of n, 1 to MaxCrowd, of whom the k-th calls in proportion to
+// 1/k^s, s above 1.
+func NewZipf(kind string, n int, s float64, rng *rand.Rand) Crowd {
+	return crowd{kind, valuesOf(kind), rand.NewZipf(rng, s, 1, uint64(n)-1).Uint64}
+}
+
+// CheckCrowd finds what is wrong with a crowd of n of a kind, and with the s of Zipf's
+// law where that is not 0.
+func CheckCrowd(kind string, n int, s float64) error {
+	var faults []error
+	if n < 1 || n > MaxCrowd {
+		faults = append(faults, fmt.Errorf("traffic: a crowd is of 1 to %d, not %d", MaxCrowd, n))
+	}
+	if s != 0 && !(s > 1 && !math.IsInf(s, 1)) {
+		faults = append(faults, fmt.Errorf("traffic: the s of Zipf's law is above 1, not %v", s))
+	}
+	if err := (events.Features{kind: "10.0.0.0"}).Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("traffic: %w", err))
+	}
+	return errors.Join(faults...)
+}
+
+// valuesOf returns what names the i-th of a kind.
+func valuesOf(kind string) func(i uint64) string {
+	if kind == events.KindIP {
+		return func(i uint64) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }
+	}
+	return func(i uint64) string { return fmt.Sprintf("user-%06d", i) }
+}

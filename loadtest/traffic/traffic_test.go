@@ -1,0 +1,234 @@
+package traffic_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/traffic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// near holds a count against a share of n: within five standard deviations.
+func near(t *testing.T, n int, share float64, got int, of any) {
+	t.Helper()
+	want := float64(n) * share
+	assert.InDelta(t, want, got, 5*math.Sqrt(want*(1-share))+1e-9, "%v", of)
+}
+
+func draws(crowd traffic.Crowd, kind string, n int) map[string]int {
+	got := map[string]int{}
+	for range n {
+		got[crowd.Draw()[kind]]++
+	}
+	return got
+}
+
+func TestUniform(t *testing.T) {
+	const n, members = 100_000, 300
+	got := draws(traffic.NewUniform("ip", members, seeded(1)), "ip", n)
+	require.Len(t, got, members)
+	for address, times := range got {
+		near(t, n, 1./members, times, address)
+	}
+	assert.Contains(t, got, "10.0.0.0")
+	assert.Contains(t, got, "10.0.1.43")
+	event := &events.Event{Name: "e"}
+	for address := range got {
+		c, err := event.Counter(events.Features{"ip": address})
+		require.NoError(t, err)
+		assert.Equal(t, "ip:"+address, c.Feature.String(), "it is canonical")
+	}
+}
+
+func TestNamesOfOtherKinds(t *testing.T) {
+	got := draws(traffic.NewUniform("user", 2, seeded(1)), "user", 100)
+	require.Len(t, got, 2)
+	assert.Contains(t, got, "user-000000")
+	assert.Contains(t, got, "user-000001")
+}
+
+// The head of Zipf's law is what its formula says.
+func TestZipf(t *testing.T) {
+	const n, members, s = 200_000, 1000, 1.2
+	got := draws(traffic.NewZipf("user", members, s, seeded(1)), "user", n)
+	var whole float64
+	for k := 1; k <= members; k++ {
+		whole += math.Pow(float64(k), -s)
+	}
+	for k := 1; k <= 20; k++ {
+		near(t, n, math.Pow(float64(k), -s)/whole, got[fmt.Sprintf("user-%06d", k-1)], k)
+	}
+	assert.NotContains(t, got, "user-001000")
+}
+
+func TestCheckCrowd(t *testing.T) {
+	require.NoError(t, traffic.CheckCrowd("ip", 1, 0))
+	require.NoError(t, traffic.CheckCrowd("user", traffic.MaxCrowd, 1.01))
+	for _, c := range []struct {
+		kind string
+		n    int
+		s    float64
+		want string
+	}{
+		{"ip", 0, 0, "1 to 16777216, not 0"},
+		{"ip", traffic.MaxCrowd + 1, 0, "not 16777217"},
+		{"ip", 1, 1, "above 1, not 1"},
+		{"ip", 1, math.NaN(), "above 1, not NaN"},
+		{"ip", 1, math.Inf(1), "above 1"},
+		{"No kind", 1, 0, "kind"},
+	} {
+		assert.ErrorContains(t, traffic.CheckCrowd(c.kind, c.n, c.s), c.want)
+	}
+}
+
+func TestCrowdOfAFile(t *testing.T) {
+	crowd, err := traffic.ReadCrowd(strings.NewReader("anna\r\n\nbob\n anna \nanna"), "user", seeded(1))
+	require.NoError(t, err)
+	const n = 10_000
+	got := draws(crowd, "user", n)
+	require.Len(t, got, 2)
+	near(t, n, 0.75, got["anna"], "anna")
+}
+
+func TestFilesThatAreNoCrowd(t *testing.T) {
+	secret := "secret"
+	for text, want := range map[string]string{
+		"":                                       "empty",
+		"\n \n":                                  "empty",
+		"10.0.0.1\n\n" + secret:                  "line 3: feature of kind",
+		strings.Repeat(secret, 200):              "line 1",
+		"10.0.0.1\n" + strings.Repeat("x", 3000): "line 2",
+		"10.0.0.1\n\xff":                         "line 2",
+	} {
+		_, err := traffic.ReadCrowd(strings.NewReader(text), "ip", seeded(1))
+		require.ErrorIs(t, err, traffic.ErrCrowd)
+		assert.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), secret)
+	}
+	broken := errors.New("broken")
+	_, err := traffic.ReadCrowd(iotest.ErrReader(broken), "user", seeded(1))
+	assert.ErrorIs(t, err, broken)
+}
+
+func TestMix(t *testing.T) {
+	const n = 100_000
+	mix, err := traffic.ParseMix("hit=70, check=20,increment=6,count=4,batch=0")
+	require.NoError(t, err)
+	costs, err := traffic.ParseCosts("1=3,5=1")
+	require.NoError(t, err)
+	rng := seeded(1)
+	source, err := traffic.New(traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", 10, rng), Mix: mix, Costs: costs, Window: time.Hour, Rand: rng})
+	require.NoError(t, err)
+	kinds, byCost, costly := map[traffic.Kind]int{}, map[int64]int{}, 0
+	for range n {
+		call := source.Next()
+		kinds[call.Kind]++
+		assert.Equal(t, "e", call.Event)
+		assert.Len(t, call.Features, 1)
+		if call.Kind == traffic.Count {
+			assert.Equal(t, time.Hour, call.Window)
+			assert.Zero(t, call.Cost)
+			continue
+		}
+		costly++
+		byCost[call.Cost]++
+	}
+	for kind, share := range map[traffic.Kind]float64{traffic.Hit: 0.7, traffic.Check: 0.2, traffic.Increment: 0.06, traffic.Count: 0.04, traffic.Batch: 0} {
+		near(t, n, share, kinds[kind], kind)
+	}
+	near(t, costly, 0.75, byCost[1], "cost 1")
+	assert.Len(t, byCost, 2)
+}
+
+func TestBatches(t *testing.T) {
+	rng := seeded(1)
+	source, err := traffic.New(traffic.Config{
+		Event: "e", Crowd: traffic.NewUniform("user", 1000, rng), Mix: traffic.Mix{traffic.Batch: 1},
+		Costs: traffic.Costs{7: 1}, BatchSize: 50, Rand: rng,
+	})
+	require.NoError(t, err)
+	call := source.Next()
+	assert.Equal(t, traffic.Batch, call.Kind)
+	require.Len(t, call.Hits, 50)
+	users := map[string]bool{}
+	for _, hit := range call.Hits {
+		assert.Equal(t, "e", hit.Event)
+		assert.Equal(t, int64(7), *hit.Cost)
+		users[hit.Features["user"]] = true
+	}
+	assert.Greater(t, len(users), 30)
+}
+
+func TestSameSeedSameCalls(t *testing.T) {
+	calls := func(seed uint64) (list []traffic.Call) {
+		rng := seeded(seed)
+		source, err := traffic.New(traffic.Config{
+			Event: "e", Crowd: traffic.NewZipf("user", 1000, 1.1, rng), Rand: rng, BatchSize: 3,
+			Mix:   traffic.Mix{traffic.Hit: 1, traffic.Check: 1, traffic.Increment: 1, traffic.Count: 1, traffic.Batch: 1},
+			Costs: traffic.Costs{1: 1, 2: 1, 3: 1},
+		})
+		require.NoError(t, err)
+		for range 1000 {
+			list = append(list, source.Next())
+		}
+		return list
+	}
+	assert.Equal(t, calls(7), calls(7))
+	assert.NotEqual(t, calls(7), calls(8))
+}
+
+func TestWhatIsNoMix(t *testing.T) {
+	for text, want := range map[string]string{
+		"":             `not ""`,
+		"hits=1":       `one of hit, check, increment, count, batch, not "hits"`,
+		"hit=x":        `weight of hit is a number, not "x"`,
+		"hit=1,hit=2":  "hit is there twice",
+		"hit=-1":       "not the -1 of hit",
+		"hit=0":        "no weight is above 0",
+		"hit=10000000": "0 to 1000000",
+	} {
+		_, err := traffic.ParseMix(text)
+		assert.ErrorContains(t, err, want)
+	}
+	for _, text := range []string{"0=1", "1000001=1", "x=1", "1=1,1=2"} {
+		_, err := traffic.ParseCosts(text)
+		assert.Error(t, err)
+	}
+	alone, err := traffic.ParseMix("check")
+	require.NoError(t, err)
+	assert.Equal(t, traffic.Mix{traffic.Check: 1}, alone)
+}
+
+func TestWhatCannotBeMade(t *testing.T) {
+	rng := seeded(1)
+	right := traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", 1, rng), Rand: rng}
+	require.NoError(t, right.Check())
+	for want, change := range map[string]func(*traffic.Config){
+		"cannot be an event": func(c *traffic.Config) { c.Event = "No" },
+		"a crowd":            func(c *traffic.Config) { c.Crowd = nil },
+		"random numbers":     func(c *traffic.Config) { c.Rand = nil },
+		"no weight":          func(c *traffic.Config) { c.Mix = traffic.Mix{} },
+		"0 to 1000000":       func(c *traffic.Config) { c.Costs = traffic.Costs{1: -1} },
+		"1 to 1000 hits":     func(c *traffic.Config) { c.BatchSize = 1001 },
+		"whole seconds":      func(c *traffic.Config) { c.Window = time.Millisecond },
+	} {
+		wrong := right
+		change(&wrong)
+		_, err := traffic.New(wrong)
+		assert.ErrorContains(t, err, want)
+	}
+}
