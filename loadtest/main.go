@@ -34,6 +34,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"replay", "[flags] [FILE]", "replay an access log, compare every count", runReplay},
+		{"compare", "[flags] [FILE]", "hold the ways of limiting against an exact log", runCompare},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
