@@ -7,11 +7,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/compare"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
@@ -25,21 +24,20 @@ var realLog string
 const (
 	zipfLimit = "500/h"
 	logLimit  = "50/d"
-	realName  = "10,000 lines of a real access log (semicomplete.com, May 2015), by host"
+	realName  = "10,000 lines of a real access log (semicomplete.com, May 2015), by address"
 )
 
 const compareUsage = `loadtest compare sends the same traffic through counterd and other ways of limiting, and
 holds each against an exact log.
 
-Usage: loadtest compare [flags] [FILE]
+Usage: loadtest compare [flags] [FILE ...]
 
 The ways are counterd's engine on its embedded store, and in memory a sliding log, the
 approximation by two windows, fixed windows, the token bucket of golang.org/x/time/rate,
 GCRA, and a log that several processes read and write without regard for one another. The
 traffic is drawn by Zipf's law, and, as a second one, a real access log that this program
-has in it; with FILE, or with - for standard input, that log alone, in the common or the
-combined format, plain or compressed. Nothing waits: time is the traffic's own, and the
-same flags give the same figures.
+has in it; with FILE that log alone. Nothing waits: time is the traffic's own, and the same
+flags give the same figures.
 
 An admission is wrong if the window that ends with it then holds more than the limit of
 what that way has admitted; a denial, if the hit would have fitted. All see whole seconds,
@@ -52,6 +50,7 @@ in memory some 60 KB a user at 500/h, twice.
 
 The traffic takes about 50 bytes a hit, and what the ways keep of it.
 
+%s
 Flags:
 
 %s
@@ -67,6 +66,7 @@ Exit status: 0 compared; 1 it could not be, or counterd was wrong; 2 wrong usage
 
 // compareFlags are the arguments of loadtest compare.
 type compareFlags struct {
+	log          logFlags
 	zipf         compare.Zipf
 	limit, costs string
 	exactly      bool
@@ -75,13 +75,13 @@ type compareFlags struct {
 	users        int
 	memcached    string
 	json         bool
-	file         string
 }
 
 func (f *compareFlags) set() *flag.FlagSet {
 	set := newFlags("compare")
+	f.log.add(set)
 	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+zipfLimit+" for what is drawn and -memory, "+logLimit+" for a log)")
-	set.IntVar(&f.zipf.Features, "features", compare.DefaultFeatures, "`number` of features that hits are drawn from")
+	set.IntVar(&f.zipf.Features, "crowd", compare.DefaultFeatures, "`number` of features that hits are drawn from")
 	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
 	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
 	set.DurationVar(&f.zipf.Duration, "duration", compare.DefaultDuration, "`length` of what is drawn, in its own time")
@@ -101,24 +101,29 @@ func (f *compareFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := set.Parse(args); err != nil {
 		return err
 	}
-	switch {
-	case set.NArg() > 1:
-		return fmt.Errorf("one FILE is taken, behind the flags, not also %q", set.Arg(1))
-	case set.NArg() == 1 && f.memory:
+	if err := f.log.parse(set); err != nil {
+		return err
+	}
+	if f.memory && !f.log.source.implied {
 		return errors.New("-memory takes no FILE")
-	case set.NArg() == 1:
-		f.file = set.Arg(0)
+	}
+	if len(f.log.source.mapping) > 1 {
+		return errors.New("-features names one kind here")
 	}
 	var idle []string
 	set.Visit(func(given *flag.Flag) {
 		switch given.Name {
-		case "features", "zipf", "rate", "duration", "costs", "seed":
-			if f.memory || f.file != "" {
+		case "crowd", "zipf", "rate", "duration", "costs", "seed":
+			if f.memory || !f.log.source.implied {
 				idle = append(idle, "-"+given.Name+" is for what is drawn")
 			}
 		case "exactly", "processes":
 			if f.memory {
 				idle = append(idle, "-"+given.Name+" is not for -memory")
+			}
+		case "format", "regexp", "features", "time-field", "time-layout":
+			if f.log.source.implied {
+				idle = append(idle, "-"+given.Name+" is for a FILE")
 			}
 		case "users", "memcached-binary":
 			if !f.memory {
@@ -156,7 +161,7 @@ func (f *compareFlags) check() error {
 		config, err := f.memoryConfig(nil)
 		return errors.Join(err, config.Check())
 	}
-	if f.file != "" {
+	if !f.log.source.implied {
 		return nil
 	}
 	return f.zipf.Check()
@@ -176,7 +181,7 @@ func runCompare(ctx context.Context, args []string, std streams) int {
 	var flags compareFlags
 	set := flags.set()
 	if err := flags.parse(set, args); err != nil {
-		return std.refused(set, func() string { return fmt.Sprintf(compareUsage, defaultsOf(set)) }, err)
+		return std.refused(set, func() string { return fmt.Sprintf(compareUsage, logFormats, defaultsOf(set)) }, err)
 	}
 	bar := newBar(std.err)
 	found, right, err := flags.run(ctx, std, bar)
@@ -186,7 +191,7 @@ func runCompare(ctx context.Context, args []string, std streams) int {
 	}
 	switch {
 	case err != nil:
-		return std.failed(ctx, err, nil)
+		return std.failed(ctx, err)
 	case !right:
 		std.complain("counterd was wrong")
 		return exitFailed
@@ -205,7 +210,7 @@ func (f *compareFlags) run(ctx context.Context, std streams, progress compare.Pr
 		return found, true, err
 	}
 	report := &compare.Report{}
-	if f.file == "" {
+	if f.log.source.implied {
 		progress.Start("drawing", 0)
 		drawn, err := f.zipf.Draw(ctx)
 		if err != nil {
@@ -215,7 +220,7 @@ func (f *compareFlags) run(ctx context.Context, std streams, progress compare.Pr
 			return nil, false, err
 		}
 	}
-	log, err := f.readLog(ctx, std.in)
+	log, err := f.readLog(ctx, std)
 	if err != nil {
 		return nil, false, err
 	}
@@ -238,17 +243,18 @@ func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compa
 }
 
 // readLog reads the log that is named, or this program's own.
-func (f *compareFlags) readLog(ctx context.Context, in io.Reader) (*compare.Traffic, error) {
-	switch f.file {
-	case "":
-		return compare.ReadLog(ctx, realName, strings.NewReader(realLog))
-	case "-":
-		return compare.ReadLog(ctx, "standard input", in)
+func (f *compareFlags) readLog(ctx context.Context, std streams) (*compare.Traffic, error) {
+	kind := f.log.source.mapping[0].Kind
+	if !f.log.source.implied {
+		log, err := f.log.source.read(ctx, std)
+		if err != nil {
+			return nil, err
+		}
+		return compare.FromLog(ctx, strings.Join(f.log.source.files, ", "), kind, log)
 	}
-	file, err := os.Open(f.file)
+	log, err := accesslog.ReadLog(ctx, f.log.source.format, f.log.source.mapping, accesslog.Stream(realName, strings.NewReader(realLog)))
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	return compare.ReadLog(ctx, f.file, file)
+	return compare.FromLog(ctx, realName, kind, log)
 }

@@ -15,7 +15,7 @@ import (
 
 // Without a file there are two comparisons in one table; the same flags give the same one.
 func TestCompare(t *testing.T) {
-	args := []string{"compare", "-features", "100", "-rate", "20", "-duration", "10m", "-limit", "40/2m"}
+	args := []string{"compare", "-crowd", "100", "-rate", "20", "-duration", "10m", "-limit", "40/2m"}
 	got := runWith(t, nil, args...)
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Empty(t, got.err)
@@ -32,10 +32,11 @@ func TestCompare(t *testing.T) {
 func TestCompareJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	require.NoError(t, os.WriteFile(file, []byte(log+"nonsense\n"), 0o600))
-	for name, args := range map[string][]string{file: {file}, "standard input": {"-"}} {
-		args = append([]string{"compare", "-json", "-exactly", "-limit", "1/h", "-processes", "2"}, args...)
+	for name, args := range map[string][]string{file: {file}, "-": {"-"}} {
+		args = append([]string{"compare", "-json", "-exactly", "-features", "host", "-limit", "1/h", "-processes", "2"}, args...)
 		got := runWith(t, strings.NewReader(log+"nonsense\n"), args...)
 		require.Equal(t, exitOK, got.status, got.err)
+		assert.Equal(t, "loadtest: 1 malformed lines: 6\n", got.err)
 		var report compare.Report
 		require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 		require.Len(t, report.Comparisons, 1)
@@ -60,7 +61,9 @@ func TestCompareMemory(t *testing.T) {
 
 func TestCompareUsage(t *testing.T) {
 	for text, args := range map[string][]string{
-		"one FILE":                 {"a", "b"},
+		"names one kind":           {"-features", "ip=host,user", "a"},
+		"-format is for a FILE":    {"-format", "json"},
+		"flags stand in front":     {"a", "-json"},
 		"-memory takes no FILE":    {"-memory", "a"},
 		"-rate is for what is":     {"-rate", "1", "a"},
 		"-seed is for what is":     {"-memory", "-seed", "1"},
@@ -71,7 +74,7 @@ func TestCompareUsage(t *testing.T) {
 		"-limit":                   {"-limit", "5"},
 		"-limit: compare":          {"-limit", "0/m"},
 		"Zipf's law is above 1":    {"-zipf", "1"},
-		"a crowd is of":            {"-features", "0"},
+		"a crowd is of":            {"-crowd", "0"},
 		"a rate and a duration":    {"-duration", "0s"},
 		"the users are":            {"-memory", "-users", "0"},
 		"memcached is needed":      {"-memory", "-memcached-binary", "no-such-program"},

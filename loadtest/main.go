@@ -33,8 +33,8 @@ type command struct {
 // commands are in the order in which somebody new needs them.
 func commands() []command {
 	return []command{
-		{"replay", "[flags] [FILE]", "replay an access log, compare every count", runReplay},
-		{"compare", "[flags] [FILE]", "hold the ways of limiting against an exact log", runCompare},
+		{"replay", "[flags] [FILE ...]", "replay a log, compare every count", runReplay},
+		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
@@ -73,6 +73,16 @@ type streams struct {
 // complain writes one line on standard error.
 func (s streams) complain(format string, args ...any) {
 	fmt.Fprintf(s.err, "loadtest: "+format+"\n", args...)
+}
+
+// failed says what went wrong, and returns the exit status.
+func (s streams) failed(ctx context.Context, err error) int {
+	if ctx.Err() != nil {
+		s.complain("interrupted")
+	} else {
+		s.complain("%v", err)
+	}
+	return exitFailed
 }
 
 // run returns the exit status.

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"context"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -167,29 +169,45 @@ func TestCounterdMayBeWrong(t *testing.T) {
 	assert.True(t, (&Report{[]*Comparison{{Resolution: "second", Rows: []Row{{Name: "counterd, precision: minute", WrongDenials: 1}}}}}).OK())
 }
 
-// A log is read whole, in the order of its times, by host.
-func TestReadLog(t *testing.T) {
-	const lines = `b.example - - [17/May/2015:10:05:04 +0000] "GET / HTTP/1.1" 200 1
+// readLog reads a log as traffic.
+func readLog(t *testing.T, in io.Reader, kind string) (*Traffic, error) {
+	t.Helper()
+	format, err := accesslog.NewCommon("host")
+	require.NoError(t, err)
+	log, err := accesslog.ReadLog(t.Context(), format, accesslog.Mapping{{Kind: kind, Field: "host"}}, accesslog.Stream("in", in))
+	require.NoError(t, err)
+	return FromLog(t.Context(), "name", kind, log)
+}
+
+// A log is read whole, in the order of its times, by one kind of features; IPv6 addresses by
+// their network, as counterd counts them.
+func TestFromLog(t *testing.T) {
+	const lines = `2001:db8::1 - - [17/May/2015:10:05:04 +0000] "GET / HTTP/1.1" 200 1
 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 nonsense
-192.0.2.1 - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1
+2001:db8::2 - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1
+- - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1
 `
-	log, err := ReadLog(t.Context(), "name", strings.NewReader(lines))
+	log, err := readLog(t, strings.NewReader(lines), "ip")
 	require.NoError(t, err)
 	at := time.Date(2015, time.May, 17, 10, 5, 3, 0, time.UTC).UnixNano()
 	assert.Equal(t, &Traffic{
-		Name: "name", Malformed: 1, kind: "host", features: []string{"b.example", "192.0.2.1"},
-		hits: []hit{{at, 1, 1}, {at + second, 0, 1}, {at + second, 1, 1}},
+		Name: "name", Malformed: 1, kind: "ip", features: []string{"192.0.2.1", "2001:db8::1"},
+		hits: []hit{{at, 0, 1}, {at + second, 1, 1}, {at + second, 1, 1}},
 	}, log)
+	found, err := Run(t.Context(), Config{Traffic: log, Limit: events.Limit{N: 1, Window: time.Hour}})
+	require.NoError(t, err)
+	for _, row := range found.Rows[:3] {
+		assert.EqualValues(t, 1, row.Denied, row.Name)
+	}
 
-	_, err = ReadLog(t.Context(), "name", strings.NewReader("nonsense\n"))
+	log, err = readLog(t, strings.NewReader(lines), "host")
+	require.NoError(t, err)
+	assert.Len(t, log.features, 3, "as names they are different")
+	_, err = readLog(t, strings.NewReader(`- - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1`), "ip")
 	assert.ErrorContains(t, err, "no hit")
-	_, err = ReadLog(t.Context(), "name", strings.NewReader("\x1f\x8bbroken"))
-	assert.ErrorContains(t, err, "decompressing")
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = ReadLog(ended, "name", strings.NewReader(lines))
-	assert.ErrorIs(t, err, context.Canceled)
+	_, err = readLog(t, strings.NewReader(`192.0.2.1 - - [17/May/1965:12:05:04 +0200] "GET / HTTP/1.1" 200 1`), "ip")
+	assert.ErrorContains(t, err, "1970")
 }
 
 // What is denied of the real log is what is denied of it by hand: of each host whatever
@@ -198,7 +216,7 @@ func TestTheRealLog(t *testing.T) {
 	file, err := os.Open("../testdata/apache_logs.log.gz")
 	require.NoError(t, err)
 	defer file.Close()
-	log, err := ReadLog(t.Context(), "real", file)
+	log, err := readLog(t, file, "ip")
 	require.NoError(t, err)
 	assert.Equal(t, 10_000, log.Hits())
 	assert.Equal(t, 1753, log.Features())

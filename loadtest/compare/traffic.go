@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -23,7 +22,7 @@ const MaxHits = 50_000_000
 // Traffic is hits in the order of their times.
 type Traffic struct {
 	Name      string
-	Malformed int // lines that could not be read, or name nobody who can be counted
+	Malformed int // lines of a log that could not be read
 
 	kind     string
 	features []string
@@ -60,11 +59,8 @@ const (
 	DefaultDuration = 3 * time.Hour
 )
 
-// zipfKind is the kind of the features that are drawn, logKind that of those of a log.
-const (
-	zipfKind = "user"
-	logKind  = "host"
-)
+// zipfKind is the kind of the features that are drawn.
+const zipfKind = "user"
 
 // opening is the moment at which drawn traffic begins: no window begins there.
 var opening = time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
@@ -106,26 +102,35 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 	return t, t.finish(ctx)
 }
 
-// ReadLog reads the hits of an access log, one for each line, by the host at its start.
-func ReadLog(ctx context.Context, name string, r io.Reader) (*Traffic, error) {
-	t := &Traffic{kind: logKind, Name: name}
+// FromLog returns the hits of a log, one for each line that has a feature of the kind.
+func FromLog(ctx context.Context, name, kind string, log *accesslog.Log) (*Traffic, error) {
+	if len(log.Events) > MaxHits {
+		return nil, fmt.Errorf("compare: the log has more than %d lines", MaxHits)
+	}
+	t := &Traffic{kind: kind, Name: name, Malformed: log.Malformed}
 	places := map[string]int{}
-	for entry, err := range accesslog.Read(r) {
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case errors.Is(err, accesslog.ErrMalformed):
-			t.Malformed++
+	// counterd counts IPv6 addresses by their network, and so do all then.
+	counted := eventOf(events.Limit{}, kind, events.Second)
+	first := map[string]string{}
+	var applied []events.Applied
+	for _, e := range log.Events {
+		features := log.Actors[e.Actor]
+		if features[kind] == "" {
 			continue
-		case err != nil:
-			return nil, err
-		case (events.Features{logKind: entry.Host}).Validate() != nil || entry.Time.Unix() <= 0:
-			t.Malformed++
-			continue
-		case len(t.hits) == MaxHits:
-			return nil, fmt.Errorf("compare: the log has more than %d lines", MaxHits)
 		}
-		t.add(places, entry.Time, entry.Host, 1)
+		var err error
+		if applied, err = counted.Apply(applied[:0], features); err != nil {
+			return nil, err
+		}
+		feature, known := first[applied[0].ID]
+		if !known {
+			feature = features[kind]
+			first[applied[0].ID] = feature
+		}
+		if e.Micros <= 0 {
+			return nil, errors.New("compare: the log has a time before 1970")
+		}
+		t.add(places, e.Time(), feature, 1)
 	}
 	return t, t.finish(ctx)
 }
