@@ -124,6 +124,20 @@ func bucketsOf(users int64, l events.Limit, precision events.Precision) (n, byte
 	return int64(len(values)), bytes
 }
 
+// A store that has lost what was put into it is not measured.
+func TestAStoreThatForgets(t *testing.T) {
+	m := &measurement{MemoryConfig: MemoryConfig{Users: 5, Limit: smallLimit}}
+	f := &filler{measurement: m, event: eventOf(smallLimit, zipfKind, events.Second)}
+	for i := range m.Users {
+		f.features = append(f.features, events.Features{zipfKind: fmt.Sprint(i)})
+	}
+	clock := func() time.Time { return f.now }
+	require.NoError(t, f.fill(t.Context(), "", memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})))
+	f.now = time.Time{}
+	err := f.fill(t.Context(), "", memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock, MaxBytes: 1}))
+	assert.ErrorContains(t, err, "of 40 hits")
+}
+
 func TestWrongMemoryConfigs(t *testing.T) {
 	good := MemoryConfig{Users: 1, Limit: smallLimit, Memcached: "memcached"}
 	require.NoError(t, good.Check())

@@ -182,11 +182,12 @@ func TestGCRARoundsUp(t *testing.T) {
 	assert.Len(t, log, 7+20)
 }
 
-// What costs more than any window may hold is denied, and does no harm.
+// What costs more than any window may hold is denied, and does no harm: as intervals 10,000
+// is beyond an int64.
 func TestAVastCost(t *testing.T) {
 	for _, r := range references(2) {
 		a := r.make(limit{2, int64(30 * 24 * time.Hour)})
-		for i, cost := range []int64{1_000_000, 1, 1_000_000, 1} {
+		for i, cost := range []int64{1_000_000, 1, 10_000, 1} {
 			admitted, err := a.decide(t.Context(), "f", opening.UnixNano(), cost)
 			require.NoError(t, err)
 			assert.Equal(t, i%2 == 1, admitted, r.name)
@@ -240,6 +241,16 @@ func TestCounterdIsExact(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where the traffic goes back in time the engine does not, and nothing is compared.
+func TestTimeDoesNotGoBack(t *testing.T) {
+	ours, err := newHierarchical(events.Limit{N: 5, Window: time.Minute}, "user", events.Second)
+	require.NoError(t, err)
+	_, err = ours.decide(t.Context(), "f", opening.UnixNano(), 1)
+	require.NoError(t, err)
+	_, err = ours.decide(t.Context(), "f", opening.UnixNano()-1, 1)
+	assert.ErrorContains(t, err, "stamped")
 }
 
 func Example() {

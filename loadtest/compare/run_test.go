@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,6 +153,51 @@ func TestRun(t *testing.T) {
 	assert.Zero(t, rowOf(t, exactly, "sliding log").WrongAdmissions)
 	assert.Positive(t, rowOf(t, exactly, "counterd").WrongAdmissions, "its windows are whole seconds")
 	assert.True(t, (&Report{[]*Comparison{exactly}}).OK())
+}
+
+// told sums up what it is told.
+type told struct{ stages, steps, done atomic.Int64 }
+
+func (p *told) Start(_ string, steps int) {
+	p.stages.Add(1)
+	p.steps.Add(int64(steps))
+}
+
+func (p *told) Add(steps int) { p.done.Add(int64(steps)) }
+
+// Who watches is told of as many steps as there are.
+func TestProgress(t *testing.T) {
+	var run, memory told
+	_, err := Run(t.Context(), Config{Traffic: small(t), Limit: smallLimit, Progress: &run})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, run.stages.Load())
+	assert.EqualValues(t, 8*small(t).Hits(), run.steps.Load())
+	assert.Equal(t, run.steps.Load(), run.done.Load())
+	_, err = MeasureMemory(t.Context(), MemoryConfig{Users: 30, Limit: smallLimit, Memcached: "memcached", Progress: &memory})
+	require.NoError(t, err)
+	assert.EqualValues(t, 9, memory.stages.Load())
+	assert.EqualValues(t, 9*30*40, memory.steps.Load())
+	assert.Equal(t, memory.steps.Load(), memory.done.Load())
+}
+
+// Of each feature the most counts that it took at any time, and of each hit what it asked.
+func TestBytesOfFeatures(t *testing.T) {
+	made := trafficAt(0, 1, 2, 3, 4, 5, 500, 501)
+	made.features = []string{"f", "g"}
+	made.hits[7].feature = 1
+	found, err := Run(t.Context(), Config{Traffic: made, Limit: events.Limit{N: 10, Window: 10 * time.Second}})
+	require.NoError(t, err)
+	for name, want := range map[string]struct{ one, other int64 }{
+		"sliding log": {chunkOf(6 * 8), 96}, "fixed window": {120, 120}, "two windows": {120, 120}, "token bucket": {120, 120}, "GCRA": {96, 96},
+		// A window of ten seconds has buckets of seconds alone.
+		"counterd": {6 * 96, 96},
+	} {
+		row := rowOf(t, found, name)
+		assert.Equal(t, max(want.one, want.other), row.MostBytes, name)
+		assert.Equal(t, float64(want.one+want.other)/2, row.Bytes, name)
+	}
+	ours := rowOf(t, found, "counterd")
+	assert.Equal(t, []float64{1, 1}, []float64{ours.Trips, ours.Writes})
 }
 
 // A report in which counterd is wrong says so.
