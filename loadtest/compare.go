@@ -45,8 +45,8 @@ as logs have them and counterd stamps them. With -exactly all but counterd see t
 nanosecond, and it is what they and counterd are judged by.
 
 With -memory it is measured instead what each keeps of users who have used up the limit,
-their hits spread over its window: in a program's heap, and in a real Memcached. It holds
-in memory some 60 KB a user at 500/h, twice.
+their hits spread over its window: in a program's heap, and in a real Memcached. It takes
+some 60 KB of memory a user at 500/h.
 
 The traffic takes about 50 bytes a hit, and what the ways keep of it.
 

@@ -60,8 +60,8 @@ func onMemcached(t *testing.T, l events.Limit) (*hierarchical, *memcached.Server
 	t.Cleanup(func() { assert.NoError(t, server.Close()) })
 	h, err := newHierarchical(l, "user", events.Second)
 	require.NoError(t, err)
-	h.now = opening
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: 10 * time.Second, Clock: h.clock})
+	h.clock.set(opening.UnixNano())
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: 10 * time.Second, Clock: h.clock.now})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, fleet.Close()) })
 	require.NoError(t, h.on(fleet))

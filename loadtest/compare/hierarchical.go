@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -17,7 +16,7 @@ type hierarchical struct {
 	kind    string
 	limiter *hierarchy.Limiter
 	store   *observed
-	now     time.Time
+	clock   clock
 	ids     map[string]hitter
 }
 
@@ -32,17 +31,15 @@ const embeddedBytes = 1 << 40
 
 func newHierarchical(l events.Limit, kind string, precision events.Precision) (*hierarchical, error) {
 	h := &hierarchical{event: eventOf(l, kind, precision), kind: kind, ids: map[string]hitter{}}
-	return h, h.on(memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: h.clock, MaxBytes: embeddedBytes}))
+	return h, h.on(memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: h.clock.now, MaxBytes: embeddedBytes}))
 }
 
 // on has it decide on a store.
 func (h *hierarchical) on(store hierarchy.Starter) (err error) {
 	h.store = &observed{Starter: store, counters: map[string]*buckets{}}
-	h.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: h.store, Clock: h.clock})
+	h.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: h.store, Clock: h.clock.now})
 	return err
 }
-
-func (h *hierarchical) clock() time.Time { return h.now }
 
 // eventOf returns an event with that one limit for each feature of the kind.
 func eventOf(l events.Limit, kind string, precision events.Precision) *events.Event {
@@ -63,7 +60,7 @@ func (h *hierarchical) decide(ctx context.Context, feature string, now, cost int
 		who.id = applied[0].ID
 		h.ids[feature] = who
 	}
-	h.now = time.Unix(0, now)
+	h.clock.set(now)
 	d, err := h.limiter.Hit(ctx, hierarchy.Hit{Event: h.event, Features: who.features, Cost: cost})
 	switch {
 	case err != nil:
@@ -84,7 +81,7 @@ func (h *hierarchical) items(feature string) (n, value int) {
 	if of == nil {
 		return 0, 0
 	}
-	return of.alive(h.now.Unix()), 1
+	return of.alive(h.clock.now().Unix()), 1
 }
 
 func (h *hierarchical) asked() asked { return h.store.asked }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
-	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -168,9 +167,8 @@ func (m *measurement) ofCounterd(ctx context.Context, precision events.Precision
 	for i, feature := range m.features {
 		e.features[i] = events.Features{zipfKind: feature}
 	}
-	clock := func() time.Time { return e.now }
 	before := heap()
-	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock, MaxBytes: embeddedBytes})
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: e.clock.now, MaxBytes: embeddedBytes})
 	if err := e.fill(ctx, row.Name+", embedded", store); err != nil {
 		return row, err
 	}
@@ -179,7 +177,7 @@ func (m *measurement) ofCounterd(ctx context.Context, precision events.Precision
 	runtime.KeepAlive(store)
 
 	return row, m.inMemcached(ctx, &row, e.most(), func(server *memcached.Server) (err error) {
-		fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: []string{server.Addr}, Timeout: patience, Clock: clock})
+		fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: []string{server.Addr}, Timeout: patience, Clock: e.clock.now})
 		if err != nil {
 			return err
 		}
@@ -197,8 +195,8 @@ type filler struct {
 	event    *events.Event
 	features []events.Features
 	limiter  *hierarchy.Limiter
-	now      time.Time
-	due      []hierarchy.Hit // at the second of now
+	clock    clock
+	due      []hierarchy.Hit // at the clock's second
 }
 
 // most returns a bound of the bytes that a user's buckets take.
@@ -210,17 +208,17 @@ func (f *filler) most() int64 {
 // fill has all hits decided on the store, and looks whether they are all there.
 func (f *filler) fill(ctx context.Context, stage string, store hierarchy.Store) error {
 	var err error
-	f.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: func() time.Time { return f.now }, Timeout: patience})
+	f.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: f.clock.now, Timeout: patience})
 	if err != nil {
 		return err
 	}
 	err = f.hits(ctx, stage, func(now int64, user int) error {
-		at := time.Unix(now/second, 0)
-		if !at.Equal(f.now) || len(f.due) == hierarchy.MaxHits {
+		now -= now % second
+		if now != f.clock.now().UnixNano() || len(f.due) == hierarchy.MaxHits {
 			if err := f.send(ctx); err != nil {
 				return err
 			}
-			f.now = at
+			f.clock.set(now)
 		}
 		f.due = append(f.due, hierarchy.Hit{Event: f.event, Features: f.features[user], Cost: 1})
 		return nil

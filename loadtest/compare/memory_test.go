@@ -131,10 +131,9 @@ func TestAStoreThatForgets(t *testing.T) {
 	for i := range m.Users {
 		f.features = append(f.features, events.Features{zipfKind: fmt.Sprint(i)})
 	}
-	clock := func() time.Time { return f.now }
-	require.NoError(t, f.fill(t.Context(), "", memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})))
-	f.now = time.Time{}
-	err := f.fill(t.Context(), "", memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock, MaxBytes: 1}))
+	require.NoError(t, f.fill(t.Context(), "", memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: f.clock.now})))
+	f.clock.set(0)
+	err := f.fill(t.Context(), "", memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: f.clock.now, MaxBytes: 1}))
 	assert.ErrorContains(t, err, "of 40 hits")
 }
 

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"context"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
@@ -77,7 +78,7 @@ func textbookRacing(l limit, admitted []moment, now, cost int64) bool {
 // sometimes leave the window behind.
 func hitsOf(rng *rand.Rand, l limit, step int64) []moment {
 	now := opening.UnixNano()
-	list := make([]moment, 200)
+	list := make([]moment, 150)
 	for i := range list {
 		switch rng.IntN(10) {
 		case 0:
@@ -119,7 +120,7 @@ func TestReferencesAreAsTheirDefinitions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(7, 0))
 			admitted, denied := 0, 0
-			for range 30 {
+			for range 15 {
 				l := limit{1 + rng.Int64N(12), 0}
 				if of.windows == 0 {
 					l = limit{1 << rng.Int64N(4), second << rng.Int64N(7)}
@@ -142,8 +143,8 @@ func TestReferencesAreAsTheirDefinitions(t *testing.T) {
 					}
 				}
 			}
-			assert.Greater(t, admitted, 1000)
-			assert.Greater(t, denied, 1000)
+			assert.Greater(t, admitted, 300)
+			assert.Greater(t, denied, 300)
 		})
 	}
 }
@@ -151,7 +152,7 @@ func TestReferencesAreAsTheirDefinitions(t *testing.T) {
 // With the same parameters GCRA and the token bucket of the library decide alike.
 func TestGCRAIsATokenBucket(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 0))
-	for range 100 {
+	for range 50 {
 		l := limit{1 << rng.Int64N(6), second << rng.Int64N(9)}
 		one, other := newGCRA(l), newBucket(l)
 		for _, m := range hitsOf(rng, l, second/512) {
@@ -213,7 +214,7 @@ func TestFeaturesAreApart(t *testing.T) {
 // it never admits what the log of its own admissions would not.
 func TestCounterdIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 0))
-	for range 60 {
+	for range 20 {
 		n := 1 + rng.Int64N(9)
 		l := events.Limit{N: n, Window: time.Duration(1+rng.Int64N(400)) * time.Second}
 		ours, err := newHierarchical(l, "user", events.Second)
@@ -227,7 +228,7 @@ func TestCounterdIsExact(t *testing.T) {
 			require.Equal(t, want, got, "hit %d of %s, %+v", i, events.FormatRate(l), m)
 		}
 	}
-	for i := range 20 {
+	for i := range 10 {
 		l := events.Limit{N: 1 + rng.Int64N(9), Window: time.Duration(1+i) * time.Minute}
 		ours, err := newHierarchical(l, "user", events.Minute)
 		require.NoError(t, err)
@@ -257,7 +258,7 @@ func Example() {
 	l := events.Limit{N: 2, Window: 10 * time.Second}
 	g := newGCRA(limitOf(l))
 	for _, at := range []int64{100, 101, 102, 106} {
-		admitted, _ := g.decide(nil, "somebody", at*second, 1)
+		admitted, _ := g.decide(context.Background(), "somebody", at*second, 1)
 		fmt.Println(at, admitted)
 	}
 	// Output:

@@ -13,7 +13,10 @@ import (
 	"github.com/counterd/counterd/loadtest/child"
 )
 
-const askTimeout = 30 * time.Second
+const (
+	askTimeout  = 30 * time.Second
+	fillTimeout = 10 * time.Minute // gigabytes take minutes
+)
 
 // Server is a Memcached server of our own, with a connection for its stats. It
 // is not safe for concurrent use.
@@ -125,7 +128,7 @@ func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []by
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(fillTimeout)); err != nil {
 		return err
 	}
 	out := bufio.NewWriterSize(conn, 1<<16)
