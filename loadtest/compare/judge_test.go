@@ -12,7 +12,7 @@ import (
 func TestTheJudgeIsJust(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for step, features := range map[int64]int{second: 1, 1: 3} {
-		for range 40 {
+		for range 30 {
 			l := limit{1 + rng.Int64N(6), (1 + rng.Int64N(20)) * second}
 			j := newJudge(l)
 			var want verdict

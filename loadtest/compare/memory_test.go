@@ -61,12 +61,12 @@ func TestItemsOfStates(t *testing.T) {
 // The memory that is measured is what it can be reckoned to be: to the byte what lies in
 // Memcached, and within the slack of Go's maps and slices what lies in the heap.
 func TestMeasureMemory(t *testing.T) {
-	const users, n = 3000, 60
+	const users, n = 2000, 20
 	l := events.Limit{N: n, Window: 10 * time.Minute}
 	found, err := MeasureMemory(t.Context(), MemoryConfig{Users: users, Limit: l, Memcached: "memcached"})
 	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
 	assert.Equal(t, users, found.Users)
-	assert.Equal(t, "60/10m", found.Limit)
+	assert.Equal(t, "20/10m", found.Limit)
 	rows := map[string]MemoryRow{}
 	for _, row := range found.Rows {
 		rows[row.Name] = row

@@ -78,7 +78,7 @@ func textbookRacing(l limit, admitted []moment, now, cost int64) bool {
 // sometimes leave the window behind.
 func hitsOf(rng *rand.Rand, l limit, step int64) []moment {
 	now := opening.UnixNano()
-	list := make([]moment, 150)
+	list := make([]moment, 90)
 	for i := range list {
 		switch rng.IntN(10) {
 		case 0:
