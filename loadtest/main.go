@@ -35,6 +35,7 @@ func commands() []command {
 	return []command{
 		{"replay", "[flags] [FILE ...]", "replay a log, compare every count", runReplay},
 		{"run", "[flags]", "put load on it, and say what became of it", runRun},
+		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
@@ -43,7 +44,7 @@ func commands() []command {
 func usage() string {
 	var list strings.Builder
 	for _, c := range commands() {
-		fmt.Fprintf(&list, "  loadtest %-25s %s\n", c.name+" "+c.arguments, c.summary)
+		fmt.Fprintf(&list, "  loadtest %-27s %s\n", c.name+" "+c.arguments, c.summary)
 	}
 	return fmt.Sprintf(`loadtest proves a counterd server, and measures it.
 

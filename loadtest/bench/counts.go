@@ -57,7 +57,7 @@ func (s *stage) fillDays(ctx context.Context) error {
 			return
 		}
 		buckets := dayOf(standing())
-		s.daysErr = m.fill(ctx, func(yield func(string) bool) {
+		s.daysErr = m.Fill(ctx, func(yield func(string) bool) {
 			for _, name := range names {
 				for _, key := range memcache.Keys(name, buckets) {
 					if !yield(key) {
@@ -172,7 +172,7 @@ func prepareRepeated(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.fill(ctx, keysAround(counter)); err != nil {
+	if err := m.Fill(ctx, keysAround(counter)); err != nil {
 		return nil, err
 	}
 	store := &counted.Store{Starter: fleet}

@@ -87,7 +87,7 @@ func prepareFull(ctx context.Context, s *stage, r row) (*subject, error) {
 	}
 	cover := p.coverNow()
 	p.atLeast = int64(len(cover.buckets)) - 3
-	return subject, subject.memcached.fill(ctx, func(yield func(string) bool) {
+	return subject, subject.memcached.Fill(ctx, func(yield func(string) bool) {
 		for _, name := range p.names {
 			// The bucket of the second is among the last day's too.
 			for _, key := range memcache.Keys(name, cover.buckets[1:]) {

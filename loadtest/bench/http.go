@@ -18,6 +18,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/child"
+	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // batchHits is how many hits a batch has.
@@ -54,7 +55,7 @@ func httpRows() []row {
 
 // web is the servers of the rows over HTTP.
 type web struct {
-	memcached                   *memcached
+	memcached                   *memcached.Server
 	nothing, counterd, embedded *child.Child
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/counted"
+	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // Stages: rows of one stage share its processes, and take turns.
@@ -41,7 +42,7 @@ type subject struct {
 	steps func() ([]step, error)
 	// What the cost is read from; nil: there is no such thing.
 	counted   *counted.Counts
-	memcached *memcached
+	memcached *memcached.Server
 	server    *child.Child
 	// inProcess is set where the work itself is done in this process, so that its
 	// allocations are those of the work.

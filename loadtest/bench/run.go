@@ -119,9 +119,9 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 	if s.shared == nil {
 		return nil
 	}
-	stats, err := s.shared.readStats()
-	if err == nil && stats.evictions > 0 {
-		err = fmt.Errorf("bench: memcached was full and has dropped %d items", stats.evictions)
+	stats, err := s.shared.Stats()
+	if err == nil && stats.Evictions > 0 {
+		err = fmt.Errorf("bench: memcached was full and has dropped %d items", stats.Evictions)
 	}
 	return err
 }
@@ -274,10 +274,10 @@ func (m *measurements) result(one *measurement) Row {
 	}
 	if one.subject.memcached != nil {
 		if one.subject.counted == nil {
-			out.Adds, out.Reads = new(u.each(u.stats.adds)), new(u.each(u.stats.gets))
+			out.Adds, out.Reads = new(u.each(u.stats.Adds)), new(u.each(u.stats.Gets))
 		}
-		out.Bytes = new(u.each(u.stats.bytes))
-		out.MemcachedCPU = new(float64(u.stats.cpu.Nanoseconds()) / 1e3 / float64(u.ops))
+		out.Bytes = new(u.each(u.stats.Bytes))
+		out.MemcachedCPU = new(float64(u.stats.CPU.Nanoseconds()) / 1e3 / float64(u.ops))
 	}
 	if one.subject.server != nil {
 		out.ServerCPU = microseconds(u, u.server)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -21,7 +22,7 @@ type stage struct {
 	hitters []events.Features // shared by all rows: what is alive bears on the garbage collector
 	once    struct{ memcached, servers, days sync.Once }
 
-	shared    *memcached
+	shared    *memcached.Server
 	sharedErr error
 	web       *web
 	webErr    error
@@ -52,10 +53,10 @@ func (s *stage) now() time.Time { return opened.Add(time.Since(s.started)) }
 func standing() time.Time { return opened }
 
 // memcached returns the stage's Memcached.
-func (s *stage) memcached(ctx context.Context) (*memcached, error) {
+func (s *stage) memcached(ctx context.Context) (*memcached.Server, error) {
 	s.once.memcached.Do(func() {
 		if s.shared, s.sharedErr = startMemcached(ctx, s.config.Memcached); s.sharedErr == nil {
-			s.closing(s.shared.close)
+			s.closing(s.shared.Close)
 		}
 	})
 	return s.shared, s.sharedErr

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/loadtest/process"
 )
 
@@ -19,8 +20,8 @@ type usage struct {
 	clientCalls    int64         // reads and writes of the system by this process
 	serverCalls    int64         // and by the server
 	trips          int64
-	adds, reads    int64 // buckets, as the engine asked for them
-	stats          stats // Memcached's own
+	adds, reads    int64           // buckets, as the engine asked for them
+	stats          memcached.Stats // Memcached's own
 }
 
 // plus returns the two together.
@@ -28,7 +29,7 @@ func (u usage) plus(v usage) usage {
 	return usage{
 		u.ops + v.ops, u.elapsed + v.elapsed, u.client + v.client, u.server + v.server, u.mallocs + v.mallocs,
 		u.clientCalls + v.clientCalls, u.serverCalls + v.serverCalls, u.trips + v.trips, u.adds + v.adds,
-		u.reads + v.reads, u.stats.plus(v.stats),
+		u.reads + v.reads, u.stats.Plus(v.stats),
 	}
 }
 
@@ -37,7 +38,7 @@ func (u usage) minus(v usage) usage {
 	return usage{
 		u.ops - v.ops, u.elapsed - v.elapsed, u.client - v.client, u.server - v.server, u.mallocs - v.mallocs,
 		u.clientCalls - v.clientCalls, u.serverCalls - v.serverCalls, u.trips - v.trips, u.adds - v.adds,
-		u.reads - v.reads, u.stats.minus(v.stats),
+		u.reads - v.reads, u.stats.Minus(v.stats),
 	}
 }
 
@@ -95,7 +96,7 @@ func (s *subject) readOthers() (usage, error) {
 		u.trips, u.adds, u.reads = s.counted.Trips.Load(), s.counted.Adds.Load(), s.counted.Reads.Load()
 	}
 	if s.memcached != nil {
-		if u.stats, err = s.memcached.readStats(); err != nil {
+		if u.stats, err = s.memcached.Stats(); err != nil {
 			return u, err
 		}
 	}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/compare"
+	"github.com/counterd/counterd/loadtest/traffic"
+)
+
+// realLog is what is compared where no other log is given.
+//
+//go:embed testdata/apache_logs.log.gz
+var realLog string
+
+// The limits where none is given. The log's is one that some of its hosts reach.
+const (
+	zipfLimit = "500/h"
+	logLimit  = "50/d"
+	realName  = "10,000 lines of a real access log (semicomplete.com, May 2015), by address"
+)
+
+const compareUsage = `loadtest compare sends the same traffic through counterd and other ways of limiting, and
+holds each against an exact log.
+
+Usage: loadtest compare [flags] [FILE ...]
+
+The ways are counterd's engine on its embedded store, and in memory a sliding log, the
+approximation by two windows, fixed windows, the token bucket of golang.org/x/time/rate,
+GCRA, and a log that several processes read and write without regard for one another. The
+traffic is drawn by Zipf's law, and, as a second one, a real access log that this program
+has in it; with FILE that log alone. Nothing waits: time is the traffic's own, and the same
+flags give the same figures.
+
+An admission is wrong if the window that ends with it then holds more than the limit of
+what that way has admitted; a denial, if the hit would have fitted. All see whole seconds,
+as logs have them and counterd stamps them. With -exactly all but counterd see the
+nanosecond, and it is what they and counterd are judged by.
+
+With -memory it is measured instead what each keeps of users who have used up the limit,
+their hits spread over its window: in a program's heap, and in a real Memcached. It takes
+some 60 KB of memory a user at 500/h.
+
+The traffic takes about 50 bytes a hit, and what the ways keep of it.
+
+%s
+Flags:
+
+%s
+Examples:
+
+  loadtest compare
+  loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
+  loadtest compare -limit 20/2h -json access.log
+  loadtest compare -memory -users 20000
+
+Exit status: 0 compared; 1 it could not be, or counterd was wrong; 2 wrong usage.
+`
+
+// compareFlags are the arguments of loadtest compare.
+type compareFlags struct {
+	log          logFlags
+	zipf         compare.Zipf
+	limit, costs string
+	exactly      bool
+	processes    int
+	memory       bool
+	users        int
+	memcached    string
+	json         bool
+}
+
+func (f *compareFlags) set() *flag.FlagSet {
+	set := newFlags("compare")
+	f.log.add(set)
+	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+zipfLimit+" for what is drawn and -memory, "+logLimit+" for a log)")
+	set.IntVar(&f.zipf.Features, "crowd", compare.DefaultFeatures, "`number` of features that hits are drawn from")
+	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
+	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
+	set.DurationVar(&f.zipf.Duration, "duration", compare.DefaultDuration, "`length` of what is drawn, in its own time")
+	set.StringVar(&f.costs, "costs", "", "the `weights` of costs of what is drawn, as in 1=90,5=10 (default all cost 1)")
+	set.Uint64Var(&f.zipf.Seed, "seed", 1, "`number` that what is drawn depends on")
+	set.BoolVar(&f.exactly, "exactly", false, "have all but counterd see nanoseconds, and judge by them")
+	set.IntVar(&f.processes, "processes", compare.DefaultProcesses, "`number` of processes that read and write at once in the last row")
+	set.BoolVar(&f.memory, "memory", false, "measure memory instead")
+	set.IntVar(&f.users, "users", compare.DefaultUsers, "`number` of users whose memory is measured")
+	set.StringVar(&f.memcached, "memcached-binary", "memcached", "the `program` memcached, for -memory")
+	set.BoolVar(&f.json, "json", false, "print the result as JSON")
+	return set
+}
+
+// parse reads the arguments. Flags that would do nothing are refused.
+func (f *compareFlags) parse(set *flag.FlagSet, args []string) error {
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if err := f.log.parse(set); err != nil {
+		return err
+	}
+	if f.memory && !f.log.source.implied {
+		return errors.New("-memory takes no FILE")
+	}
+	if len(f.log.source.mapping) > 1 {
+		return errors.New("-features names one kind here")
+	}
+	var idle []string
+	set.Visit(func(given *flag.Flag) {
+		switch given.Name {
+		case "crowd", "zipf", "rate", "duration", "costs", "seed":
+			if f.memory || !f.log.source.implied {
+				idle = append(idle, "-"+given.Name+" is for what is drawn")
+			}
+		case "exactly", "processes":
+			if f.memory {
+				idle = append(idle, "-"+given.Name+" is not for -memory")
+			}
+		case "format", "regexp", "features", "time-field", "time-layout":
+			if f.log.source.implied {
+				idle = append(idle, "-"+given.Name+" is for a FILE")
+			}
+		case "users", "memcached-binary":
+			if !f.memory {
+				idle = append(idle, "-"+given.Name+" is for -memory")
+			}
+		}
+	})
+	if len(idle) > 0 {
+		return errors.New(strings.Join(idle, "; "))
+	}
+	if f.processes < 1 {
+		return errors.New("-processes is at least 1")
+	}
+	if f.costs != "" {
+		var err error
+		if f.zipf.Costs, err = traffic.ParseCosts(f.costs); err != nil {
+			return fmt.Errorf("-costs: %w", err)
+		}
+	}
+	return f.check()
+}
+
+// check finds what is wrong with the values of flags.
+func (f *compareFlags) check() error {
+	for _, usual := range []string{zipfLimit, logLimit} {
+		limit, err := f.limitOr(usual)
+		if err != nil {
+			return fmt.Errorf("-limit: %w", err)
+		}
+		if err := (compare.Config{Limit: limit, Processes: f.processes}).Check(); err != nil {
+			return fmt.Errorf("-limit: %w", err)
+		}
+	}
+	if f.memory {
+		config, err := f.memoryConfig(nil)
+		return errors.Join(err, config.Check())
+	}
+	if !f.log.source.implied {
+		return nil
+	}
+	return f.zipf.Check()
+}
+
+// limitOr returns the limit, or the usual one where none is given.
+func (f *compareFlags) limitOr(usual string) (events.Limit, error) {
+	return events.ParseRate(cmp.Or(f.limit, usual))
+}
+
+func (f *compareFlags) memoryConfig(progress compare.Progress) (compare.MemoryConfig, error) {
+	limit, err := f.limitOr(zipfLimit)
+	return compare.MemoryConfig{Users: f.users, Limit: limit, Memcached: f.memcached, Progress: progress}, err
+}
+
+func runCompare(ctx context.Context, args []string, std streams) int {
+	var flags compareFlags
+	set := flags.set()
+	if err := flags.parse(set, args); err != nil {
+		return std.refused(set, func() string { return fmt.Sprintf(compareUsage, logFormats, defaultsOf(set)) }, err)
+	}
+	bar := newBar(std.err)
+	found, right, err := flags.run(ctx, std, bar)
+	bar.finish()
+	if err == nil {
+		err = writeResult(std.out, found, flags.json)
+	}
+	switch {
+	case err != nil:
+		return std.failed(ctx, err)
+	case !right:
+		std.complain("counterd was wrong")
+		return exitFailed
+	}
+	return exitOK
+}
+
+// run compares what the flags ask for, and reports whether counterd was right.
+func (f *compareFlags) run(ctx context.Context, std streams, progress compare.Progress) (found result, right bool, err error) {
+	if f.memory {
+		config, err := f.memoryConfig(progress)
+		if err != nil {
+			return nil, false, err
+		}
+		found, err := compare.MeasureMemory(ctx, config)
+		return found, true, err
+	}
+	report := &compare.Report{}
+	if f.log.source.implied {
+		progress.Start("drawing", 0)
+		drawn, err := f.zipf.Draw(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		if err := f.add(ctx, report, drawn, zipfLimit, progress); err != nil {
+			return nil, false, err
+		}
+	}
+	log, err := f.readLog(ctx, std)
+	if err != nil {
+		return nil, false, err
+	}
+	err = f.add(ctx, report, log, logLimit, progress)
+	return report, report.OK(), err
+}
+
+// add adds to the report what the traffic makes of the ways of limiting.
+func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compare.Traffic, usual string, progress compare.Progress) error {
+	limit, err := f.limitOr(usual)
+	if err != nil {
+		return err
+	}
+	found, err := compare.Run(ctx, compare.Config{Traffic: t, Limit: limit, Exactly: f.exactly, Processes: f.processes, Progress: progress})
+	if err != nil {
+		return err
+	}
+	report.Comparisons = append(report.Comparisons, found)
+	return nil
+}
+
+// readLog reads the log that is named, or this program's own.
+func (f *compareFlags) readLog(ctx context.Context, std streams) (*compare.Traffic, error) {
+	kind := f.log.source.mapping[0].Kind
+	if !f.log.source.implied {
+		log, err := f.log.source.read(ctx, std)
+		if err != nil {
+			return nil, err
+		}
+		return compare.FromLog(ctx, strings.Join(f.log.source.files, ", "), kind, log)
+	}
+	log, err := accesslog.ReadLog(ctx, f.log.source.format, f.log.source.mapping, accesslog.Stream(realName, strings.NewReader(realLog)))
+	if err != nil {
+		return nil, err
+	}
+	return compare.FromLog(ctx, realName, kind, log)
+}

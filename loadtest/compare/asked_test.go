@@ -1,0 +1,180 @@
+package compare
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/memcached"
+	"github.com/counterd/counterd/memcache"
+)
+
+// A reference reads once for each decision, and writes once for each admission, each in a
+// trip of its own.
+func TestWhatReferencesAsk(t *testing.T) {
+	found, err := Run(t.Context(), Config{Traffic: small(t), Limit: smallLimit})
+	require.NoError(t, err)
+	for _, row := range found.Rows[2:] {
+		admitted := float64(row.Admitted) / float64(row.Admitted+row.Denied)
+		assert.Equal(t, 1.0, row.Reads, row.Name)
+		assert.Equal(t, admitted, row.Writes, row.Name)
+		assert.InDelta(t, 1+admitted, row.Trips, 1e-9, row.Name)
+	}
+}
+
+// What a state is made of is what was asked for: a state that is taken away behind a
+// reference's back is not known to it.
+func TestReferencesKeepNothingElse(t *testing.T) {
+	l := limit{1, second}
+	admits := func(a algorithm) bool {
+		admitted, err := a.decide(t.Context(), "f", opening.UnixNano(), 1)
+		require.NoError(t, err)
+		return admitted
+	}
+	one, two, three, four, five := newFixed(l), newTwoWindows(l), newSlidingLog(l), newBucket(l), newGCRA(l)
+	for _, c := range []struct {
+		algorithm
+		forget func()
+	}{
+		{one, func() { clear(one.states) }}, {two, func() { clear(two.states) }}, {three, func() { clear(three.states) }},
+		{four, func() { clear(four.states) }}, {five, func() { clear(five.states) }},
+	} {
+		require.True(t, admits(c))
+		require.False(t, admits(c))
+		c.forget()
+		assert.True(t, admits(c))
+	}
+}
+
+// onMemcached returns counterd on a real server, and the server.
+func onMemcached(t *testing.T, l events.Limit) (*hierarchical, *memcached.Server) {
+	t.Helper()
+	server, err := memcached.Start(t.Context(), "memcached", "-t", "1")
+	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
+	t.Cleanup(func() { assert.NoError(t, server.Close()) })
+	h, err := newHierarchical(l, "user", events.Second)
+	require.NoError(t, err)
+	h.clock.set(opening.UnixNano())
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: 10 * time.Second, Clock: h.clock.now})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, fleet.Close()) })
+	require.NoError(t, h.on(fleet))
+	return h, server
+}
+
+// What is counted of counterd's reads, writes and buckets is what a real Memcached says was
+// asked of it and is there, and the decisions are those on the embedded store.
+func TestWhatCounterdAsks(t *testing.T) {
+	l := events.Limit{N: 20, Window: 10 * time.Minute}
+	ours, server := onMemcached(t, l)
+	embedded, err := newHierarchical(l, "user", events.Second)
+	require.NoError(t, err)
+	decide := func(m moment, feature string) bool {
+		want, err := embedded.decide(t.Context(), feature, m.at, m.cost)
+		require.NoError(t, err)
+		got, err := ours.decide(t.Context(), feature, m.at, m.cost)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		return got
+	}
+	features := []string{"a", "b", "c"}
+	for _, feature := range features { // the connections are open, and their first questions asked
+		decide(moment{opening.UnixNano(), 1}, feature)
+	}
+	figures := func() memcached.Stats {
+		s, err := server.Stats()
+		require.NoError(t, err)
+		return s
+	}
+	began := time.Now()
+	before, asked := figures(), ours.asked()
+	rng := rand.New(rand.NewPCG(4, 0))
+	now, admitted, denied := opening.UnixNano(), int64(0), 0
+	for range 400 { // all within the window: nothing expires, for the server's clock is the real one
+		now += rng.Int64N(int64(l.Window) / 200)
+		if decide(moment{now, 1}, features[rng.IntN(len(features))]) {
+			admitted++
+		} else {
+			denied++
+		}
+	}
+	require.Positive(t, denied)
+	took := ours.asked()
+	reads, writes, trips := took.reads-asked.reads, took.writes-asked.writes, took.trips-asked.trips
+	after := figures().Minus(before)
+	// A server is asked for its marker every few seconds, too.
+	markers := int64(time.Since(began)/time.Second) + 3
+	assert.GreaterOrEqual(t, after.Gets, reads)
+	assert.LessOrEqual(t, after.Gets, reads+markers)
+	// Each admitted hit adds to second, minute; a longer value is another item to the server.
+	adds := after.Adds
+	assert.GreaterOrEqual(t, adds, 2*admitted)
+	assert.LessOrEqual(t, adds, writes+writes/8)
+	assert.GreaterOrEqual(t, writes, 2*admitted)
+	assert.GreaterOrEqual(t, trips, admitted)
+	assert.Equal(t, embedded.asked(), took, "on the embedded store it asks the same")
+
+	buckets := int64(0)
+	for _, feature := range features {
+		n, _ := ours.items(feature)
+		buckets += int64(n)
+	}
+	assert.Equal(t, buckets+1, figures().Items, "and the marker")
+}
+
+// Buckets are there until they expire, each once, as a plain list of all adds has it.
+func TestBucketsAreThereUntilTheyExpire(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 0))
+	var b buckets
+	expires := map[uint64]int64{}
+	now := int64(1000)
+	for range 2000 {
+		now += rng.Int64N(5)
+		var added []uint64
+		var ends []int64
+		for level, length := range []int64{1, 60, 3600} {
+			number := uint64(level)<<32 | uint64(now/length)
+			end := (now/length+1)*length + 600 + length
+			added, ends = append(added, number), append(ends, end)
+			expires[number] = end
+		}
+		b.add(added, ends)
+		now += rng.Int64N(3)
+		want := 0
+		for _, end := range expires {
+			if end > now {
+				want++
+			}
+		}
+		require.Equal(t, want, b.alive(now))
+	}
+}
+
+// A store that does not count a trip would be seen by one that does.
+func TestObservedStore(t *testing.T) {
+	o := &observed{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{}), counters: map[string]*buckets{}}
+	values := make([]int64, 3)
+	expires := time.Now().Unix() + 100
+	landed, err := o.Trip(t.Context(), "c", 1, []uint64{1, 2}, []int64{expires, expires}, []uint64{3}, values)
+	require.NoError(t, err)
+	assert.Equal(t, asked{trips: 1, reads: 1, writes: 2}, o.asked)
+	require.NoError(t, o.TakeBack(t.Context(), "c", 1, []uint64{1, 2}, landed))
+	assert.Equal(t, asked{trips: 2, reads: 1, writes: 4}, o.asked)
+	_, err = o.Start(t.Context(), "c", 0, nil, nil, []uint64{1, 2, 3}, values)()
+	require.NoError(t, err)
+	assert.Equal(t, asked{trips: 3, reads: 4, writes: 4}, o.asked)
+	assert.Equal(t, []int64{0, 0, 0}, values)
+	var _ hierarchy.Starter = o
+
+	// A deadline that has passed is of no matter: nothing waits.
+	past, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	_, err = o.Trip(past, "c", 0, nil, nil, []uint64{1}, values[:1])
+	require.NoError(t, err)
+}

@@ -1,0 +1,13 @@
+package compare
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// clock stands where it was set. A fleet's goroutines look at it, too.
+type clock struct{ nanoseconds atomic.Int64 }
+
+func (c *clock) set(nanoseconds int64) { c.nanoseconds.Store(nanoseconds) }
+
+func (c *clock) now() time.Time { return time.Unix(0, c.nanoseconds.Load()) }

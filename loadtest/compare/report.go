@@ -1,0 +1,149 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/counterd/counterd/events"
+)
+
+// What is judged by.
+const (
+	wholeSeconds = "second"
+	nanoseconds  = "nanosecond"
+)
+
+// Comparison is what one traffic made of the ways of limiting.
+type Comparison struct {
+	Traffic    string `json:"traffic"`
+	Hits       int    `json:"hits"`
+	Features   int    `json:"features"` // that hit
+	Malformed  int    `json:"malformed,omitzero"`
+	Limit      string `json:"limit"`      // of each
+	Resolution string `json:"resolution"` // of the judge's times: second or nanosecond
+	Rows       []Row  `json:"rows"`
+}
+
+// Row is one way of limiting.
+type Row struct {
+	Name            string  `json:"name"`
+	Admitted        int64   `json:"admitted"`
+	Denied          int64   `json:"denied"`
+	WrongAdmissions int64   `json:"wrong_admissions"`
+	WrongDenials    int64   `json:"wrong_denials"`
+	MostInAWindow   int64   `json:"most_in_a_window"`
+	WorstWindow     float64 `json:"worst_window"` // that, in parts of the limit
+	Bytes           float64 `json:"bytes"`        // the most of each feature, on the average
+	MostBytes       int64   `json:"most_bytes"`   // of any
+	Trips           float64 `json:"trips"`        // of a decision, as are the next two
+	Reads           float64 `json:"reads"`
+	Writes          float64 `json:"writes"`
+}
+
+func newRow(name string, n int64, v verdict, a asked, bytes []int64) Row {
+	decisions := float64(v.admitted + v.denied)
+	sum := int64(0)
+	for _, b := range bytes {
+		sum += b
+	}
+	return Row{
+		Name: name, Admitted: v.admitted, Denied: v.denied, WrongAdmissions: v.wrongAdmissions, WrongDenials: v.wrongDenied,
+		MostInAWindow: v.most, WorstWindow: float64(v.most) / float64(n),
+		Bytes: float64(sum) / float64(len(bytes)), MostBytes: slices.Max(bytes),
+		Trips: float64(a.trips) / decisions, Reads: float64(a.reads) / decisions, Writes: float64(a.writes) / decisions,
+	}
+}
+
+// Report is all that was compared.
+type Report struct {
+	Comparisons []*Comparison `json:"comparisons"`
+}
+
+// OK reports whether counterd was as right as it promises to be: in whole seconds no
+// admission is wrong, and with a second's precision no denial.
+func (r *Report) OK() bool {
+	for _, c := range r.Comparisons {
+		for _, row := range c.Rows {
+			exact := row.Name == nameOf(events.Second)
+			ours := exact || row.Name == nameOf(events.Minute)
+			if ours && c.Resolution == wholeSeconds && (row.WrongAdmissions > 0 || exact && row.WrongDenials > 0) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// WriteText writes the report as one table.
+func (r *Report) WriteText(out io.Writer) error {
+	var text strings.Builder
+	rows := [][]string{{"", "admitted", "denied", "wrong adm.", "wrong den.", "worst", "bytes", "most", "trips", "reads", "writes"}}
+	for i, c := range r.Comparisons {
+		fmt.Fprintf(&text, "%d: %s\n   %s hits by %s features, %s each, judged by the %s%s\n", i+1, c.Traffic,
+			grouped(int64(c.Hits)), grouped(int64(c.Features)), c.Limit, c.Resolution, c.malformed())
+		rows = append(rows, []string{fmt.Sprintf("%d, %s", i+1, c.Limit)})
+		for _, row := range c.Rows {
+			rows = append(rows, row.cells())
+		}
+	}
+	text.WriteByte('\n')
+	writeColumns(&text, rows)
+	text.WriteString(legend)
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+const legend = `
+wrong adm.  admitted, though the window that ends with it then holds more than the limit
+wrong den.  denied, though it would have fitted; both by what that way itself had admitted
+worst       the most that any window held, in parts of the limit
+bytes       the most that a feature took in Memcached, on the average, and of any
+trips, reads, writes   of a decision, were the store elsewhere
+`
+
+func (c *Comparison) malformed() string {
+	if c.Malformed == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s lines are malformed", grouped(int64(c.Malformed)))
+}
+
+func (r Row) cells() []string {
+	return []string{
+		r.Name, grouped(r.Admitted), grouped(r.Denied), grouped(r.WrongAdmissions), grouped(r.WrongDenials),
+		fmt.Sprintf("%.2f", r.WorstWindow), grouped(int64(r.Bytes + 0.5)), grouped(r.MostBytes),
+		fmt.Sprintf("%.2f", r.Trips), fmt.Sprintf("%.2f", r.Reads), fmt.Sprintf("%.2f", r.Writes),
+	}
+}
+
+// writeColumns writes a table, its first column to the left and the others to the right.
+func writeColumns(out *strings.Builder, rows [][]string) {
+	widths := map[int]int{}
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		line := fmt.Sprintf("%-*s", widths[0], row[0])
+		for i, cell := range row[1:] {
+			line += fmt.Sprintf("  %*s", widths[i+1], cell)
+		}
+		out.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// grouped writes a number with a comma between its thousands.
+func grouped(n int64) string {
+	if n < 0 {
+		return "-" + grouped(-n)
+	}
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/compare"
+)
+
+// Without a file there are two comparisons in one table; the same flags give the same one.
+func TestCompare(t *testing.T) {
+	args := []string{"compare", "-crowd", "100", "-rate", "20", "-duration", "10m", "-limit", "40/2m"}
+	got := runWith(t, nil, args...)
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Empty(t, got.err)
+	for _, text := range []string{
+		"1: 100 features by Zipf's law (s=1.1), 20 hits a second for 10m\n", "2: 10,000 lines of a real access log",
+		"10,000 hits by 1,753 features, 40/2m each, judged by the second\n", "\n1, 40/2m\n", "\n2, 40/2m\n", "\nGCRA ",
+	} {
+		assert.Contains(t, got.out, text)
+	}
+	assert.Equal(t, got, runWith(t, nil, args...))
+	assert.NotEqual(t, got, runWith(t, nil, append(args, "-seed", "2")...))
+}
+
+func TestCompareJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	require.NoError(t, os.WriteFile(file, []byte(log+"nonsense\n"), 0o600))
+	for name, args := range map[string][]string{file: {file}, "-": {"-"}} {
+		args = append([]string{"compare", "-json", "-exactly", "-features", "host", "-limit", "1/h", "-processes", "2"}, args...)
+		got := runWith(t, strings.NewReader(log+"nonsense\n"), args...)
+		require.Equal(t, exitOK, got.status, got.err)
+		assert.Equal(t, "loadtest: 1 malformed lines: 6\n", got.err)
+		var report compare.Report
+		require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
+		require.Len(t, report.Comparisons, 1)
+		c := report.Comparisons[0]
+		assert.Equal(t, name, c.Traffic)
+		assert.Equal(t, []any{5, 3, 1, "1/h", "nanosecond"}, []any{c.Hits, c.Features, c.Malformed, c.Limit, c.Resolution})
+		assert.Equal(t, "counterd", c.Rows[0].Name)
+		assert.EqualValues(t, 1, c.Rows[0].Denied)
+		assert.Equal(t, "log, 2 at once", c.Rows[len(c.Rows)-1].Name)
+	}
+}
+
+func TestCompareMemory(t *testing.T) {
+	got := runWith(t, nil, "compare", "-memory", "-users", "20", "-limit", "5/m", "-json")
+	require.Equal(t, exitOK, got.status, got.err)
+	var report compare.MemoryReport
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
+	assert.Equal(t, 20, report.Users)
+	assert.Equal(t, "5/m", report.Limit)
+	assert.Len(t, report.Rows, 7)
+}
+
+func TestCompareUsage(t *testing.T) {
+	for text, args := range map[string][]string{
+		"names one kind":           {"-features", "ip=host,user", "a"},
+		"-format is for a FILE":    {"-format", "json"},
+		"flags stand in front":     {"a", "-json"},
+		"-memory takes no FILE":    {"-memory", "a"},
+		"-rate is for what is":     {"-rate", "1", "a"},
+		"-seed is for what is":     {"-memory", "-seed", "1"},
+		"-exactly is not for":      {"-memory", "-exactly"},
+		"-users is for -memory":    {"-users", "1"},
+		"-processes is at least 1": {"-processes", "0"},
+		"-costs":                   {"-costs", "x"},
+		"-limit":                   {"-limit", "5"},
+		"-limit: compare":          {"-limit", "0/m"},
+		"Zipf's law is above 1":    {"-zipf", "1"},
+		"a crowd is of":            {"-crowd", "0"},
+		"a rate and a duration":    {"-duration", "0s"},
+		"the users are":            {"-memory", "-users", "0"},
+		"memcached is needed":      {"-memory", "-memcached-binary", "no-such-program"},
+	} {
+		t.Run(text, func(t *testing.T) {
+			got := runWith(t, strings.NewReader(log), append([]string{"compare"}, args...)...)
+			assert.Equal(t, exitUsage, got.status)
+			assert.Empty(t, got.out)
+			assert.Contains(t, got.err, text)
+			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+		})
+	}
+	got := runWith(t, nil, "compare", filepath.Join(t.TempDir(), "nothing.log"))
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "nothing.log")
+	got = runWith(t, nil, "compare", "-h")
+	assert.Equal(t, exitOK, got.status)
+	assert.Contains(t, got.out, "loadtest compare -memory -users 20000")
+}

@@ -1,0 +1,158 @@
+package memcached
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/child"
+)
+
+const (
+	askTimeout  = 30 * time.Second
+	fillTimeout = 10 * time.Minute // gigabytes take minutes
+)
+
+// Server is a Memcached server of our own, with a connection for its stats. It
+// is not safe for concurrent use.
+type Server struct {
+	*child.Child
+	conn net.Conn
+	in   *bufio.Reader
+	own  int64 // bytes that asking for stats took so far
+}
+
+// Start starts a server with those flags beside where it listens, and waits until it is
+// ready. Close ends it.
+func Start(ctx context.Context, binary string, flags ...string) (*Server, error) {
+	c, err := child.Start(ctx, child.Memcached(binary, flags...))
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Child: c}
+	if s.conn, err = net.Dial("tcp", c.Addr); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	s.in = bufio.NewReader(s.conn)
+	return s, nil
+}
+
+// Close ends the server.
+func (s *Server) Close() error {
+	s.Kill() // asked to end it would take a second
+	return s.conn.Close()
+}
+
+// Stats returns what the server has done so far. The bytes are without those of this and
+// all earlier questions.
+func (s *Server) Stats() (Stats, error) {
+	found, asked, err := s.ask("stats")
+	if err != nil {
+		return Stats{}, err
+	}
+	stats, err := parseStats(found)
+	stats.Bytes -= asked
+	return stats, err
+}
+
+// Memory returns what the server's items take.
+func (s *Server) Memory() (Memory, error) {
+	general, _, err := s.ask("stats")
+	if err != nil {
+		return Memory{}, err
+	}
+	slabs, _, err := s.ask("stats slabs")
+	if err != nil {
+		return Memory{}, err
+	}
+	return parseMemory(general, slabs)
+}
+
+// ask sends a command that is answered with figures, and returns those, and what all
+// questions so far took, without this answer: it is not among the bytes that it tells.
+func (s *Server) ask(command string) (found figures, asked int64, err error) {
+	command += "\r\n"
+	lines, answered, err := s.exchange(command)
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("memcached's stats: %w", err), s.Alive())
+	}
+	asked = s.own + int64(len(command))
+	s.own = asked + answered
+	return parseFigures(lines), asked, nil
+}
+
+// exchange sends a command that is answered with lines up to END, and returns those and
+// the length of the answer.
+func (s *Server) exchange(command string) (lines []string, answered int64, err error) {
+	if err := s.conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
+		return nil, 0, err
+	}
+	if _, err := s.conn.Write([]byte(command)); err != nil {
+		return nil, 0, err
+	}
+	for {
+		line, err := s.in.ReadString('\n')
+		if err != nil {
+			return nil, 0, err
+		}
+		answered += int64(len(line))
+		line = strings.TrimSuffix(line, "\r\n")
+		if line == "END" {
+			return lines, answered, nil
+		}
+		lines = append(lines, line)
+	}
+}
+
+// Fill makes an item that holds 1 of each key, without expiry.
+func (s *Server) Fill(ctx context.Context, keys iter.Seq[string]) error {
+	return s.FillWith(ctx, keys, []byte("1"))
+}
+
+// FillWith makes an item with that value of each key, without expiry. Millions of them
+// take seconds, since none is answered; that they are there is seen from the stats.
+func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []byte) error {
+	before, err := s.Stats()
+	if err != nil {
+		return err
+	}
+	conn, err := net.Dial("tcp", s.Addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := conn.SetDeadline(time.Now().Add(fillTimeout)); err != nil {
+		return err
+	}
+	out := bufio.NewWriterSize(conn, 1<<16)
+	sent, rest := int64(0), fmt.Sprintf(" 0 0 %d noreply\r\n%s\r\n", len(value), value)
+	for key := range keys {
+		out.WriteString("set ")
+		out.WriteString(key)
+		out.WriteString(rest)
+		sent++
+	}
+	out.WriteString("version\r\n")
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("filling memcached: %w", err)
+	}
+	// The answer to the last command says that all before it are done.
+	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+		return fmt.Errorf("filling memcached: %w", err)
+	}
+	after, err := s.Stats()
+	if err != nil {
+		return err
+	}
+	if made := after.Items - before.Items; made != sent {
+		return fmt.Errorf("filling memcached: of %d items %d were made", sent, made)
+	}
+	return nil
+}
