@@ -86,8 +86,8 @@ func (a *actors) group(per []string) int {
 func (a *actors) actor(event *events.Event, features events.Features, costKind string) actor {
 	one := actor{features: features, cost: 1}
 	if costKind != "" {
-		cost, err := strconv.ParseInt(features[costKind], 10, 64)
-		if err != nil || hierarchy.CheckCost(cost) != nil {
+		cost, fine := CostOf(features, costKind)
+		if !fine {
 			one.fate = withoutCost
 			return one
 		}
@@ -113,6 +113,16 @@ func (a *actors) actor(event *events.Event, features events.Features, costKind s
 	}
 	one.whole = a.whole.number(strings.Join(ids, " "), func() string { return nameOf(applied) })
 	return one
+}
+
+// CostOf returns what an actor's hits cost: what its feature of that kind says, 1 where the
+// kind is "". It is false where that says nothing that a hit may cost.
+func CostOf(features events.Features, costKind string) (int64, bool) {
+	if costKind == "" {
+		return 1, true
+	}
+	cost, err := strconv.ParseInt(features[costKind], 10, 64)
+	return cost, err == nil && hierarchy.CheckCost(cost) == nil
 }
 
 // wholeEvent is the name of what a rule per no kind counts by.
