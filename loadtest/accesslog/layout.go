@@ -25,7 +25,8 @@ const (
 
 // ParseLayout reads the name of a layout: auto (or nothing), rfc3339, common, unix,
 // unix-ms; or a layout as package time writes it. That must hold all from the year to the
-// second; without a zone it is UTC.
+// second; without a zone it is UTC, and a zone is a number, for its letters may mean
+// anything.
 func ParseLayout(text string) (Layout, error) {
 	switch text {
 	case "", layoutAuto:
@@ -34,9 +35,10 @@ func ParseLayout(text string) (Layout, error) {
 		return Layout{text}, nil
 	}
 	example := time.Date(2017, time.November, 23, 18, 44, 59, 0, time.UTC)
-	if again, err := time.Parse(text, example.Format(text)); err != nil || !again.Equal(example) {
+	again, err := time.Parse(text, example.Format(text))
+	if err != nil || !again.Equal(example) || strings.Contains(text, "MST") {
 		return Layout{}, errors.New("accesslog: a layout is auto, rfc3339, common, unix, unix-ms," +
-			" or Go's with all from the year to the second, as in 2006-01-02 15:04:05")
+			" or Go's with all from the year to the second, and a zone in digits or none, as in 2006-01-02 15:04:05")
 	}
 	return Layout{text}, nil
 }
@@ -77,26 +79,33 @@ func parseAs(layout, text, name string) (time.Time, error) {
 func parseAnyTime(text string) (time.Time, error) {
 	switch {
 	case strings.Trim(text, "0123456789.") == "":
-		return parseUnix(text, unitOf(text))
+		unit, err := unitOf(text)
+		if err != nil {
+			return time.Time{}, err
+		}
+		return parseUnix(text, unit)
 	case strings.ContainsRune(text, '/'):
 		return parseTime(text)
 	}
 	return parseAs(time.RFC3339Nano, text, "RFC 3339, "+TimeLayout+" or a number of seconds")
 }
 
-// unitOf tells seconds from smaller units by the digits before the point: eleven of
-// seconds are reached in the year 5138, of milliseconds were in 1973.
-func unitOf(number string) time.Duration {
+// unitOf tells seconds from smaller units by the digits before the point, as the times
+// from 2001 to 2286 have them. A number of another length may be anything, 20150517100503
+// too.
+func unitOf(number string) (time.Duration, error) {
 	whole, _, _ := strings.Cut(number, ".")
-	switch digits := len(strings.TrimLeft(whole, "0")); {
-	case digits <= 11:
-		return time.Second
-	case digits <= 14:
-		return time.Millisecond
-	case digits <= 17:
-		return time.Microsecond
+	switch digits := len(whole); {
+	case digits <= 10:
+		return time.Second, nil
+	case digits == 13:
+		return time.Millisecond, nil
+	case digits == 16:
+		return time.Microsecond, nil
+	case digits == 19:
+		return time.Nanosecond, nil
 	}
-	return time.Nanosecond
+	return 0, malformed("the time is a number of no known unit")
 }
 
 // parseUnix reads a decimal number of units since 1970, exactly: a fraction is cut off

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -115,6 +116,7 @@ type loading struct {
 	log     *Log
 	file    string
 	first   string // fault
+	space   []byte
 }
 
 func (l *loading) read(ctx context.Context, format Format, input Input) error {
@@ -145,7 +147,7 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 
 func (l *loading) add(record Record) error {
 	key := l.key(record)
-	actor, known := l.known[key]
+	actor, known := l.known[string(key)]
 	if !known {
 		features, err := l.mapping.Features(record)
 		if err != nil {
@@ -157,23 +159,21 @@ func (l *loading) add(record Record) error {
 		}
 		actor = uint32(len(l.log.Actors))
 		l.log.Actors = append(l.log.Actors, features)
-		l.known[strings.Clone(key)] = actor
+		l.known[string(key)] = actor
 	}
 	l.log.Events = append(l.log.Events, Event{record.Time.UnixMicro(), actor})
 	return nil
 }
 
-// key returns the values of the mapping's fields, as one text.
-func (l *loading) key(record Record) string {
-	if len(l.mapping) == 1 {
-		return l.mapping[0].of(record)
-	}
-	var key strings.Builder
+// key returns the values of the mapping's fields, as one text that lives until the next.
+func (l *loading) key(record Record) []byte {
+	l.space = l.space[:0]
 	for _, k := range l.mapping {
 		value := k.of(record)
-		fmt.Fprintf(&key, "%d:%s", len(value), value)
+		l.space = strconv.AppendInt(l.space, int64(len(value)), 10)
+		l.space = append(append(l.space, ':'), value...)
 	}
-	return key.String()
+	return l.space
 }
 
 func (l *loading) malformed(line int, fault error) {

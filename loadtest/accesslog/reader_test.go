@@ -141,3 +141,42 @@ func TestReadRealLog(t *testing.T) {
 	assert.Equal(t, 10_000, n)
 	assert.Equal(t, []int{8899}, differ)
 }
+
+// lines is a format that takes any line for its one field.
+type lines struct{}
+
+func (lines) Parse(line string) (Record, error) {
+	return Record{names: []string{"all"}, values: []string{line}}, nil
+}
+func (lines) String() string { return "any line" }
+
+// The lines are those that one gets who splits the whole text, however it comes.
+func FuzzRead(f *testing.F) {
+	f.Add("a\nb\r\n\r\nc\r", false, false)
+	f.Add("\n\n", true, true)
+	f.Fuzz(func(t *testing.T, text string, zipped, dribble bool) {
+		want := strings.Split(text, "\n")
+		if last := len(want) - 1; want[last] == "" {
+			want = want[:last]
+		}
+		var in io.Reader = strings.NewReader(text)
+		if zipped {
+			// In two members, apart in the middle of a line.
+			in = io.MultiReader(bytes.NewReader(zip(t, text[:len(text)/2])), bytes.NewReader(zip(t, text[len(text)/2:])))
+		} else if strings.HasPrefix(text, "\x1f\x8b") {
+			t.Skip("it is taken for gzip")
+		}
+		if dribble {
+			in = iotest.OneByteReader(in)
+		}
+		var got []string
+		for record, err := range Read(in, lines{}) {
+			require.NoError(t, err)
+			got = append(got, record.Field("all"))
+		}
+		require.Len(t, got, len(want))
+		for i, line := range want {
+			require.Equal(t, strings.TrimSuffix(line, "\r"), got[i])
+		}
+	})
+}
