@@ -37,11 +37,22 @@ deps:
 		fi; \
 		command -v $$program >/dev/null || { echo "the tests need $$program: please install it" >&2; exit 1; }; \
 	done
+	@$(CHROMIUM) || $(INSTALL_CHROMIUM) || { echo "the tests need chromium, and a font such as Liberation Sans: please install them" >&2; exit 1; }
 	@$(PROMTOOL) || $(UNPACK_PROMTOOL) || { echo "the tests need promtool, of Prometheus: please install it, or put it into bin" >&2; exit 1; }
 	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends systemd; }
 	@test "$$(uname)" != Linux || test -x /bin/kill || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends procps; } # the unit names it
 	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { echo "the tests need systemd-analyze, of systemd: please install it" >&2; exit 1; }
 	go mod download
+
+# Chromium looks at the pages that loadtest writes. Its texts have no width without a font.
+CHROMIUM := command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || test -d /Applications/Chromium.app || test -d "/Applications/Google Chrome.app"
+define INSTALL_CHROMIUM
+if command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; \
+elif command -v dnf >/dev/null; then dnf install -y -q chromium liberation-sans-fonts; \
+elif command -v apk >/dev/null; then apk add --quiet chromium font-liberation; \
+elif command -v brew >/dev/null; then brew install --cask chromium; \
+else false; fi
+endef
 
 # Debian's package of Prometheus starts a server: so it is unpacked for its promtool, and
 # not installed. Those of Alpine and Homebrew start none.

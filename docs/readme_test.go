@@ -3,6 +3,7 @@ package docs_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,15 +35,38 @@ func readShown(t *testing.T) (list []shown) {
 	text, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	for _, block := range console.FindAllStringSubmatch(string(text), -1) {
-		for line := range strings.Lines(block[1]) {
-			if command, found := strings.CutPrefix(line, "$ "); found {
-				list = append(list, shown{command: command})
-			} else {
-				list[len(list)-1].output += line
-			}
-		}
+		commands, err := splitShown(block[1])
+		require.NoError(t, err)
+		list = append(list, commands...)
 	}
 	return list
+}
+
+// splitShown splits a block. A command whose line ends with a backslash goes on in the
+// next line, behind "> " as in a terminal.
+func splitShown(block string) (list []shown, err error) {
+	goesOn := false
+	for line := range strings.Lines(block) {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		switch {
+		case goesOn:
+			list[len(list)-1].command += "\n" + strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "> ")
+		case isCommand:
+			list = append(list, shown{command: strings.TrimSuffix(command, "\n")})
+		case len(list) == 0:
+			return nil, errors.New("output without a command")
+		default:
+			list[len(list)-1].output += line
+		}
+		goesOn = (goesOn || isCommand) && strings.HasSuffix(line, "\\\n")
+	}
+	switch {
+	case len(list) == 0:
+		return nil, errors.New("there is no command")
+	case goesOn:
+		return nil, errors.New("a command has no end: " + list[len(list)-1].command)
+	}
+	return list, nil
 }
 
 // startServer runs counterd on a free port and returns its address.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -25,8 +26,8 @@ type Section struct {
 	Plot        *Plot
 }
 
-// Table has its first column on the left, and the rest, figures, on the right. A row may
-// be shorter than the head.
+// Table has its first column on the left, and the rest, figures, on the right. What a row
+// has too little is empty.
 type Table struct {
 	Head []string
 	Rows [][]string
@@ -81,7 +82,7 @@ type sheetSection struct {
 func sectionsOf(sections []Section) []sheetSection {
 	var list []sheetSection
 	for i, s := range sections {
-		made := sheetSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Table: s.Table}
+		made := sheetSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Table: s.Table.filled()}
 		for paragraph := range strings.SplitSeq(strings.ReplaceAll(s.Text, "\r\n", "\n"), "\n\n") {
 			if paragraph = strings.Trim(paragraph, "\n"); paragraph != "" {
 				made.Paragraphs = append(made.Paragraphs, paragraph)
@@ -93,4 +94,17 @@ func sectionsOf(sections []Section) []sheetSection {
 		list = append(list, made)
 	}
 	return list
+}
+
+// filled returns the table with rows as long as the head.
+func (t *Table) filled() *Table {
+	if t == nil {
+		return nil
+	}
+	made := &Table{Head: t.Head}
+	for _, row := range t.Rows {
+		missing := max(0, len(t.Head)-len(row))
+		made.Rows = append(made.Rows, append(slices.Clone(row), make([]string, missing)...))
+	}
+	return made
 }

@@ -2,42 +2,280 @@ package page_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/net/html"
 
 	"github.com/counterd/counterd/loadtest/page"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func write(t *testing.T, p page.Page) string {
+func write(t testing.TB, p page.Page) string {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, p.Write(&out))
 	return out.String()
 }
 
-func TestNothingIsDrawn(t *testing.T) {
-	assert.Contains(t, write(t, page.Page{Sections: []page.Section{{}, {Plot: &page.Plot{}}, {Table: &page.Table{}}}}), "</html>")
+// skeleton is a page's elements with their attributes, and the places of its texts.
+func skeleton(text string) (list []string) {
+	tokens := html.NewTokenizer(strings.NewReader(text))
+	for {
+		kind := tokens.Next()
+		token := tokens.Token()
+		switch kind {
+		case html.ErrorToken:
+			return append(list, tokens.Err().Error())
+		case html.TextToken:
+			if strings.TrimSpace(token.Data) != "" {
+				list = append(list, "text")
+			}
+			continue
+		}
+		bone := kind.String() + " " + token.Data
+		for _, attribute := range token.Attr {
+			bone += " " + attribute.Key
+		}
+		list = append(list, bone)
+	}
 }
 
-func TestNoValueIsTooOdd(t *testing.T) {
-	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -1, 1, math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64, 1e300, -1e300, 1e-300, 1e15, 1e15 + 1}
-	units := []page.Unit{page.Plain, page.Seconds, page.Milliseconds, page.Bytes, page.Percent, page.PerSecond, page.Moment, page.Nines, "odd"}
-	for _, a := range odd {
-		for _, b := range odd {
-			for _, unit := range units {
-				axis := page.Axis{Unit: unit}
-				log := page.Axis{Unit: unit, Log: true}
-				lines := []page.Line{{X: []float64{a, b}, Y: []float64{b, a, a}, Steps: true}, {X: []float64{b}, Y: []float64{a}}}
-				text := write(t, page.Page{Sections: []page.Section{{Plot: &page.Plot{X: axis, Y: axis, Lines: lines}}, {Plot: &page.Plot{X: log, Y: log, Lines: lines}}}})
-				require.NotRegexp(t, `d="[^"]*[NI]`, text)
-				require.NotRegexp(t, `[xy]="[^"]*[NI]`, text)
+func parse(t testing.TB, text string) *html.Node {
+	t.Helper()
+	document, err := html.Parse(strings.NewReader(text))
+	require.NoError(t, err)
+	return document
+}
+
+// elements returns those of a name.
+func elements(t testing.TB, text, name string) (list []*html.Node) {
+	t.Helper()
+	for node := range parse(t, text).Descendants() {
+		if node.Type == html.ElementNode && node.Data == name {
+			list = append(list, node)
+		}
+	}
+	return list
+}
+
+func attribute(node *html.Node, key string) string {
+	for _, a := range node.Attr {
+		if strings.EqualFold(a.Key, key) {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+func textOf(node *html.Node) string {
+	var text strings.Builder
+	for child := range node.Descendants() {
+		if child.Type == html.TextNode {
+			text.WriteString(child.Data)
+		}
+	}
+	return text.String()
+}
+
+// requireWithin holds every line and text of the page's plots to the plot's box.
+func requireWithin(t testing.TB, text string) {
+	t.Helper()
+	for _, svg := range elements(t, text, "svg") {
+		box := strings.Fields(attribute(svg, "viewBox"))
+		require.Len(t, box, 4)
+		inside := func(x, y string) {
+			for i, value := range []string{x, y} {
+				v, err := strconv.ParseFloat(value, 64)
+				require.NoError(t, err)
+				end, err := strconv.ParseFloat(box[2+i], 64)
+				require.NoError(t, err)
+				require.True(t, v >= -0.5 && v <= end+0.5, "%s,%s is not within %v", x, y, box)
+			}
+		}
+		for node := range svg.Descendants() {
+			switch {
+			case node.Type != html.ElementNode:
+			case node.Data == "text":
+				inside(attribute(node, "x"), attribute(node, "y"))
+			case node.Data == "path" && attribute(svg, "class") != "swatch":
+				for place := range strings.FieldsFuncSeq(attribute(node, "d"), func(r rune) bool { return r == 'M' || r == 'L' }) {
+					x, y, _ := strings.Cut(place, ",")
+					inside(x, y)
+				}
 			}
 		}
 	}
+}
+
+var units = []page.Unit{page.Plain, page.Seconds, page.Milliseconds, page.Bytes, page.Percent, page.PerSecond, page.Moment, page.Nines, "hits"}
+
+// plotOf draws two lines that go through the points, on every kind of axis.
+func plotOf(unit page.Unit, log bool, x, y []float64) page.Page {
+	axis := page.Axis{Label: "axis", Unit: unit, Log: log}
+	lines := []page.Line{{Name: "a", X: x, Y: y, Steps: true}, {Name: "b", X: y, Y: x[:1]}}
+	return page.Page{Sections: []page.Section{{Plot: &page.Plot{X: axis, Y: axis, Lines: lines}}}}
+}
+
+func TestNoValueIsTooOdd(t *testing.T) {
+	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -1, 1, 1.0000001, math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64, 1e300, -1e300, 1e-300, 1e15, 1e15 + 1}
+	for _, a := range odd {
+		for i, b := range odd {
+			unit := units[i%len(units)]
+			for _, log := range []bool{false, true} {
+				requireWithin(t, write(t, plotOf(unit, log, []float64{a, b, 1}, []float64{b, a, a})))
+			}
+		}
+	}
+}
+
+func TestAPageMayHaveNothing(t *testing.T) {
+	text := write(t, page.Page{Sections: []page.Section{{}, {Plot: &page.Plot{}}, {Table: &page.Table{}}}})
+	requireWithin(t, text)
+	assert.Contains(t, text, "no values")
+	assert.Len(t, elements(t, text, "section"), 3)
+}
+
+// pageOf has a name wherever there is room for one.
+func pageOf(name string) page.Page {
+	return page.Page{Title: name, Subtitle: name, Sections: []page.Section{{
+		Title: name,
+		Text:  strings.NewReplacer("\n", " ", "\r", " ").Replace(name), // they make paragraphs
+		Table: &page.Table{Head: []string{name, name}, Rows: [][]string{{name, name}}},
+		Plot: &page.Plot{
+			Title: name, X: page.Axis{Label: name}, Y: page.Axis{Label: name},
+			Lines: []page.Line{{Name: name, X: []float64{1, 2}, Y: []float64{1, 2}}},
+		},
+	}}}
+}
+
+// requireHarmless tells whether a name adds an element or an attribute to a page, ends one,
+// or is lost. The bones are those of the page of a name without harm.
+func requireHarmless(t testing.TB, bones []string, name string) {
+	t.Helper()
+	name = "x" + name
+	text := write(t, pageOf(name))
+	require.Equal(t, bones, skeleton(text))
+	if !utf8.ValidString(name) {
+		return
+	}
+	shown := strings.NewReplacer("\x00", "\ufffd", "\r\n", "\n", "\r", "\n").Replace(name)
+	places := 0
+	for node := range parse(t, text).Descendants() {
+		if slices.Contains([]string{"h1", "h2", "h3", "title", "td", "li", "caption"}, node.Data) && node.Type == html.ElementNode {
+			places++
+			require.Equal(t, shown, textOf(node), node.Data)
+		}
+	}
+	require.Equal(t, 9, places)
+}
+
+func TestNamesAreTexts(t *testing.T) {
+	bones := skeleton(write(t, pageOf("x")))
+	for _, attack := range attacks {
+		requireHarmless(t, bones, attack)
+	}
+}
+
+func FuzzPage(f *testing.F) {
+	for i, attack := range attacks {
+		f.Add(attack, float64(i), 1/float64(i), uint8(i), i%2 == 0)
+	}
+	bones := skeleton(write(f, pageOf("x")))
+	f.Fuzz(func(t *testing.T, name string, a, b float64, unit uint8, log bool) {
+		requireHarmless(t, bones, name)
+		requireWithin(t, write(t, plotOf(units[int(unit)%len(units)], log, []float64{a, b}, []float64{b, a})))
+	})
+}
+
+// Nothing is loaded, nothing is run: neither by an element, nor by an attribute.
+func TestThePageAsksForNothing(t *testing.T) {
+	text := write(t, report())
+	for node := range parse(t, text).Descendants() {
+		assert.NotContains(t, []string{"script", "link", "img", "iframe", "object", "embed", "base", "form", "a", "use", "image", "foreignObject"}, node.Data)
+		for _, a := range node.Attr {
+			assert.NotContains(t, []string{"href", "src", "style", "srcset", "action"}, a.Key)
+			assert.False(t, strings.HasPrefix(a.Key, "on"), a.Key)
+		}
+	}
+	assert.NotContains(t, text, "url(")
+	assert.NotContains(t, text, "@import")
+	policy := elements(t, text, "meta")[1]
+	assert.Equal(t, "Content-Security-Policy", attribute(policy, "http-equiv"))
+	assert.Regexp(t, `^default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'$`, attribute(policy, "content"))
+}
+
+// Who does not see the plot is told what is in it.
+func TestPlotsAreSaidInWords(t *testing.T) {
+	text := write(t, page.Page{Sections: []page.Section{{Plot: &page.Plot{
+		Title: "Latency", X: page.Axis{Label: "time"}, Y: page.Axis{Label: "latency", Unit: page.Milliseconds},
+		Lines: []page.Line{{Name: "p99", X: []float64{1, 2}, Y: []float64{1.5, 2000}}, {X: []float64{1}, Y: []float64{math.NaN()}}},
+	}}}})
+	for _, svg := range elements(t, text, "svg")[1:] { // behind the swatch
+		ids := strings.Fields(attribute(svg, "aria-labelledby"))
+		require.Len(t, ids, 2)
+		assert.Equal(t, "img", attribute(svg, "role"))
+		title, desc := svg.FirstChild.NextSibling, svg.FirstChild.NextSibling.NextSibling.NextSibling
+		assert.Equal(t, ids[0], attribute(title, "id"))
+		assert.Equal(t, "Latency", textOf(title))
+		assert.Equal(t, ids[1], attribute(desc, "id"))
+		assert.Equal(t, "latency over time. p99: from 1.5 ms to 2 s. Line 2: no points.", textOf(desc))
+	}
+}
+
+// The marks of an axis are where one looks for them.
+func TestMarks(t *testing.T) {
+	for _, example := range []struct {
+		axis   page.Axis
+		values []float64
+		marks  string
+	}{
+		{page.Axis{}, []float64{0, 999}, "0 200 400 600 800 1,000"},
+		{page.Axis{}, []float64{12345, 20000}, "0 5,000 10,000 15,000 20,000"},
+		{page.Axis{}, []float64{-3, 3}, "-4 -2 0 2 4"},
+		{page.Axis{}, []float64{0.001, 0.003}, "0 0.001 0.002 0.003"},
+		{page.Axis{}, []float64{0, 4e6}, "0 1 M 2 M 3 M 4 M"},
+		{page.Axis{Unit: page.Percent}, []float64{0, 100}, "0% 20% 40% 60% 80% 100%"},
+		{page.Axis{Unit: page.Bytes}, []float64{0, 1.6e9}, "0 B 500 MB 1 GB 1.5 GB 2 GB"},
+		{page.Axis{Unit: page.PerSecond}, []float64{0, 1e3}, "0/s 200/s 400/s 600/s 800/s 1,000/s"},
+		{page.Axis{Unit: page.Seconds}, []float64{0, 290}, "0 1 min 2 min 3 min 4 min 5 min"},
+		{page.Axis{Unit: page.Seconds}, []float64{0, 7200}, "0 30 min 1 h 1.5 h 2 h"},
+		{page.Axis{Unit: page.Seconds}, []float64{0, 0.0004}, "0 100 µs 200 µs 300 µs 400 µs"},
+		{page.Axis{Unit: page.Milliseconds}, []float64{0, 1100}, "0 500 ms 1 s 1.5 s"},
+		{page.Axis{Unit: page.Milliseconds, Log: true}, []float64{0.2, 900, -5, 0}, "1 ms 10 ms 100 ms 1 s"},
+		{page.Axis{Log: true}, []float64{2, 9}, "2 5 10"},
+		{page.Axis{Log: true}, []float64{1, 1e12}, "1 1,000 1 M 1 G 1 T"},
+		{page.Axis{Unit: page.Nines}, []float64{1, 1e5}, "0% 90% 99% 99.9% 99.99% 99.999%"},
+		{page.Axis{Unit: page.Moment}, []float64{1431849600, 1431853200}, "08:00 08:15 08:30 08:45 09:00"},
+		{page.Axis{Unit: page.Moment}, []float64{1431820800, 1432080000}, "17 May 18 May 19 May 20 May"},
+	} {
+		text := write(t, page.Page{Sections: []page.Section{{Plot: &page.Plot{Y: example.axis, Lines: []page.Line{{X: make([]float64, len(example.values)), Y: example.values}}}}}})
+		var marks []string
+		for node := range elements(t, text, "svg")[0].Descendants() {
+			if node.Data == "text" && attribute(node, "text-anchor") == "end" && attribute(node, "class") == "mark" {
+				marks = append(marks, textOf(node))
+			}
+		}
+		assert.Equal(t, example.marks, strings.Join(marks, " "), fmt.Sprint(example.axis, example.values))
+	}
+}
+
+type brokenWriter struct{}
+
+var errBroken = errors.New("broken")
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+
+func TestWriteSaysWhatItCannot(t *testing.T) {
+	require.ErrorIs(t, page.Page{}.Write(brokenWriter{}), errBroken)
 }

@@ -60,7 +60,7 @@ func (p *Plot) figure(id string) *figure {
 	for _, size := range []struct {
 		name          string
 		width, height float64
-	}{{"wide", 880, 340}, {"narrow", 360, 270}} {
+	}{{"wide", 960, 360}, {"narrow", 360, 270}} {
 		s := &sheet{ID: id + "-" + size.name, Name: size.name, Width: size.width, Height: size.height}
 		s.draw(p, x, y, drawn)
 		made.Sheets = append(made.Sheets, s)

@@ -17,6 +17,9 @@ type scale struct {
 // not overflow.
 const largest = 1e300
 
+// verticalMarks is how many texts there are beside a plot, at most about.
+const verticalMarks = 5
+
 // scaleOf returns the scale on which all points of the lines have a place.
 func (a Axis) scaleOf(vertical bool, lines []Line) scale {
 	a.Log = a.Log || a.Unit == Nines
@@ -93,7 +96,7 @@ func (s *scale) roundLinear(vertical bool) {
 		}
 	}
 	if vertical {
-		step := s.step(5)
+		step := s.step(verticalMarks)
 		s.low, s.high = math.Floor(s.low/step)*step, math.Ceil(s.high/step-1e-9)*step
 	}
 }

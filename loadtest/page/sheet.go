@@ -3,6 +3,7 @@ package page
 import (
 	"image/color"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,8 +97,8 @@ const (
 func (s *sheet) draw(p *Plot, x, y scale, lines []stroke) {
 	made := plot.New()
 	made.BackgroundColor = nil
-	s.setAxis(&made.X, x, int(s.Width/90))
-	s.setAxis(&made.Y, y, int(s.Height/50))
+	s.setAxis(&made.X, x, max(4, int(s.Width/115)))
+	s.setAxis(&made.Y, y, verticalMarks)
 	made.Y.LineStyle.Width, made.Y.Tick.Length = 0, 0
 	made.Add(grid{})
 	for _, l := range lines {
@@ -107,6 +108,9 @@ func (s *sheet) draw(p *Plot, x, y scale, lines []stroke) {
 	s.Letters = append(s.Letters,
 		svgText{"name", "0", coordinate(letterSize), "start", p.Y.Label},
 		svgText{"name", coordinate(s.Width - sideRoom), coordinate(s.Height - letterSize/3), "end", p.X.Label})
+	if !slices.ContainsFunc(lines, func(l stroke) bool { return len(l.segments) > 0 }) {
+		s.Letters = append(s.Letters, svgText{"name", coordinate(s.Width / 2), coordinate(s.Height / 2), "middle", "no values"})
+	}
 }
 
 func (s *sheet) setAxis(axis *plot.Axis, of scale, count int) {
