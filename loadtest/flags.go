@@ -38,6 +38,12 @@ func (s streams) refused(set *flag.FlagSet, help func() string, err error) int {
 	return exitUsage
 }
 
+// given reports whether a flag was, whatever its value.
+func given(set *flag.FlagSet, name string) (found bool) {
+	set.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
 // noArguments is an error where there are some behind the flags.
 func noArguments(set *flag.FlagSet) error {
 	if set.NArg() > 0 {

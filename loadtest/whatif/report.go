@@ -3,6 +3,7 @@ package whatif
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,11 @@ func (r *Report) WriteText(out io.Writer) error {
 	r.writeDenials(&b, "all limits together", &r.All)
 	if len(r.Limits) > 1 {
 		for i := range r.Limits {
-			r.writeDenials(&b, r.Limits[i].Name, &r.Limits[i].Score)
+			if l := &r.Limits[i]; l.sameAs(&r.All) {
+				fmt.Fprintf(&b, "\n%s: the same\n", l.Name)
+			} else {
+				r.writeDenials(&b, l.Name, &l.Score)
+			}
 		}
 	}
 	_, err := io.WriteString(out, b.String())
@@ -176,6 +181,12 @@ func (r *Report) writeDenials(b *strings.Builder, name string, s *Score) {
 		writeColumns(b, append([][]string{featuresHead()}, s.featureRows()...), 1)
 	}
 	fmt.Fprintf(b, "longest denial: %s\n", s.LongestDenial)
+}
+
+// sameAs reports whether both name the same denials, of which there are some.
+func (s *Score) sameAs(other *Score) bool {
+	return s.LongestDenial != nil && other.LongestDenial != nil && *s.LongestDenial == *other.LongestDenial &&
+		s.Denied == other.Denied && slices.Equal(s.MostDenied, other.MostDenied)
 }
 
 func featuresHead() []string {
