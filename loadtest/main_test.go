@@ -240,15 +240,19 @@ func TestUsage(t *testing.T) {
 		"no workers":                       {"replay", "-c", "0"},
 		"negative moments":                 {"replay", "-moments", "-1"},
 		"no time":                          {"replay", "-timeout", "0s"},
+		"negative speed":                   {"replay", "-speed", "-1"},
+		"speed is no number":               {"replay", "-speed", "NaN"},
+		"speed is too slow":                {"replay", "-url", url, "-speed", "1e-300"},
 		"bad window":                       {"replay", "-windows", "1m,"},
 		"fraction of a second":             {"replay", "-windows", "1500ms"},
 		"window longer than the retention": {"replay", "-url", url, "-windows", "2h"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := runWith(t, strings.NewReader(`192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`), args...)
+			got := runWith(t, strings.NewReader(log), args...)
 			assert.Equal(t, exitUsage, got.status)
 			assert.Empty(t, got.out)
-			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+			said := strings.TrimPrefix(got.err, "loadtest: 1 malformed lines: 2\n")
+			assert.Equal(t, 1, strings.Count(said, "\n"), "one line, not %q", said)
 		})
 	}
 }
@@ -267,6 +271,7 @@ func TestBarElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	b := newBar(&out)
 	b.Start("counting", 3)
+	b.Left(time.Second)
 	b.Add(1)
 	b.finish()
 	assert.Empty(t, out.String())
@@ -274,6 +279,10 @@ func TestBarElsewhere(t *testing.T) {
 	b = &bar{out: &out}
 	b.Start("counting", 3)
 	b.Add(1)
+	b.Left(89600 * time.Millisecond)
+	b.Add(1)
+	b.Left(time.Second)
+	assert.Contains(t, out.String(), "counting, 1m30s left")
 	b.Start("more", 2)
 	b.Add(2)
 	b.finish()

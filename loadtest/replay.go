@@ -17,15 +17,26 @@ const replayUsage = `loadtest replay replays a log and compares every count.
 
 Usage: loadtest replay [flags] [FILE ...]
 
-It shifts the log's times so that the last event is now, increments the event through
-HTTP for each line, by the features that it names, and then counts every feature, and
-every combination of them that a rule names, over several windows, as of now and of
-past moments, and compares each count with an exact log that it keeps beside. The
-features must not have been counted before: use a fresh server, or -reset.
+It increments the event through HTTP for each line, by the features that the line names,
+and then counts every feature, and every combination of them that a rule names, over
+several windows, as of now and of past moments, and compares each count with an exact
+log that it keeps beside. The features must not have been counted before: use a fresh
+server, or -reset. Lines that name none of the features are left out.
 
-The log is held in memory, about 100 bytes a line. What is older than the server's
-retention, or less than 10s from being so, is skipped, and said so. No increment
-is sent twice; one whose outcome is not known is a failure.
+Without -speed it goes as fast as it can. Each event has a time of its own: that of the
+log, shifted so that the last one is now. What is then older than the server's retention,
+or less than 10s from being so, is skipped, and said so.
+
+With -speed 1 it goes as the log did, with -speed 60 an hour takes a minute. Each event is
+sent when it is due, whether or not others have been answered, as long as no more than -c
+are under way; what comes late for that is said. A log in whole seconds has its events at
+the beginning of each. Events have no time of their own then: the server counts them as of
+now, and the exact log has each in the second that its answer names, which must be that in
+which it was sent or answered, or one beside. The windows compared are those of the replay,
+not of the log.
+
+The log is held in memory, about 100 bytes a line. No increment is sent twice; one whose
+outcome is not known is a failure.
 
 %s
 %s
@@ -39,6 +50,7 @@ Examples:
   loadtest replay -suggest -deny 0.5 -write rules.yaml -html report.html access.log
   loadtest replay -reset -windows 90s,2h -moments 10 loadtest/testdata/apache_logs.log.gz
   loadtest replay access.log.2.gz access.log.1 access.log
+  loadtest replay -speed 3600 access.log          an hour of it in each second
   loadtest replay -features ip=client.ip,user=user.id -time-field ts events.json
   ssh web journalctl -u app | loadtest replay -event login_failed -features email -json \
     -regexp '(?P<time>\S+) login of (?P<email>\S+) failed' -time-layout rfc3339
@@ -53,6 +65,7 @@ type replayFlags struct {
 	offline             offlineFlags
 	url, event, windows string
 	tokenFile           string
+	speed               float64
 	concurrency         int
 	moments             int
 	timeout             time.Duration
@@ -67,7 +80,9 @@ func (f *replayFlags) set() *flag.FlagSet {
 	set.StringVar(&f.event, "event", "url_shorten", "the `event` to count as")
 	set.StringVar(&f.windows, "windows", "", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)")
 	set.IntVar(&f.moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
-	set.IntVar(&f.concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
+	set.Float64Var(&f.speed, "speed", 0, "send each event when it is due: the log goes by this `factor` faster than it did; 0: as fast as possible")
+	set.IntVar(&f.concurrency, "c", 0, fmt.Sprintf("`number` of requests at once (default %d, with -speed %d)",
+		replay.DefaultConcurrency, replay.DefaultPacedConcurrency))
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
 	set.BoolVar(&f.reset, "reset", false, "forget the log's features first")
 	set.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
@@ -86,15 +101,17 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 	if err := f.log.parse(set); err != nil {
 		return replay.Config{}, err
 	}
-	config := replay.Config{Event: f.event, Concurrency: f.concurrency, Moments: f.moments, Reset: f.reset}
+	config := replay.Config{Event: f.event, Speed: f.speed, Concurrency: f.concurrency, Moments: f.moments, Reset: f.reset}
 	if f.moments == 0 {
 		config.Moments = -1
 	}
 	switch {
 	case !events.ValidName(f.event):
 		return config, errors.New("-event is not the name of an event")
-	case f.concurrency < 1:
+	case f.concurrency < 0 || f.concurrency == 0 && given(set, "c"):
 		return config, errors.New("-c is at least 1")
+	case !(f.speed >= 0):
+		return config, errors.New("-speed is 0 or more")
 	case f.moments < 0:
 		return config, errors.New("-moments is at least 0")
 	case f.timeout <= 0:
@@ -115,7 +132,7 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 
 // client returns how to call the server.
 func (f *replayFlags) client() client.Config {
-	config := client.Config{URL: f.url, Timeout: f.timeout, Conns: f.concurrency}
+	config := client.Config{URL: f.url, Timeout: f.timeout, Conns: max(f.concurrency, replay.DefaultPacedConcurrency)}
 	if f.tokenFile != "" {
 		config.Token = client.TokenFile(f.tokenFile)
 	}
@@ -146,6 +163,13 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 	log, err := flags.log.source.read(ctx, std)
 	if err != nil {
 		return std.failed(ctx, err)
+	}
+	if err := replay.CheckSpeed(flags.speed, log); err != nil {
+		std.failed(ctx, err)
+		return exitUsage
+	}
+	if flags.speed > 0 {
+		std.complain("this takes about %s", replay.Takes(log, flags.speed).Round(time.Second))
 	}
 	bar := newBar(std.err)
 	config.Progress = bar

@@ -102,12 +102,15 @@ func (s *Server) increment(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	counter, err := s.Event.Counter(in.Features)
+	counters, err := s.Event.Counters(in.Features)
 	if err != nil {
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	at := in.At.Unix()
+	at := s.now()
+	if !in.At.IsZero() {
+		at = in.At.Unix()
+	}
 	if at < s.now()-s.retention() || at > s.now()+grace {
 		problem(w, http.StatusBadRequest, "at is out of range")
 		return
@@ -119,10 +122,13 @@ func (s *Server) increment(w http.ResponseWriter, r *http.Request) {
 	if s.log == nil {
 		s.log = map[events.Feature][]int64{}
 	}
-	for range times {
-		s.log[counter.Feature] = append(s.log[counter.Feature], at)
+	done := wire.Incremented{Event: s.Event.Name, At: unix(at), By: *in.By}
+	for _, counter := range counters {
+		for range times {
+			s.log[counter.Feature] = append(s.log[counter.Feature], at)
+		}
+		done.Counters = append(done.Counters, counter.Feature.String())
 	}
-	done := wire.Incremented{Event: s.Event.Name, At: in.At, By: *in.By, Counters: []string{counter.Feature.String()}}
 	if s.Stamped != nil {
 		s.Stamped(&done)
 	}

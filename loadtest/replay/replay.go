@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/api/client"
-	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 )
@@ -21,6 +20,8 @@ import (
 const (
 	// DefaultConcurrency is how many requests are under way at once.
 	DefaultConcurrency = 16
+	// DefaultPacedConcurrency is how many are, at most, where there is a speed.
+	DefaultPacedConcurrency = 256
 	// DefaultMoments is how many past moments the windows are asked for as of.
 	DefaultMoments = 3
 	// DefaultSettle is how long a server may go on remembering what it read before
@@ -39,6 +40,8 @@ var (
 	// ErrWindow is returned for a window that is longer than the retention, or not
 	// in whole seconds.
 	ErrWindow = errors.New("replay: wrong window")
+	// ErrSpeed is returned for a speed at which the log cannot be replayed.
+	ErrSpeed = errors.New("replay: wrong speed")
 	// ErrContract is returned where the server's answer breaks the contract in a way
 	// that leaves nothing to compare.
 	ErrContract = errors.New("replay: the server does not keep the contract")
@@ -56,12 +59,16 @@ type Progress interface {
 	// Start begins a stage that has so many steps, and ends the one before it.
 	Start(stage string, steps int)
 	Add(steps int)
+	// Left says, about once a second, how long the stage still takes, where that is known.
+	// No step is added during the first call of a stage.
+	Left(time.Duration)
 }
 
 type noProgress struct{}
 
-func (noProgress) Start(string, int) {}
-func (noProgress) Add(int)           {}
+func (noProgress) Start(string, int)  {}
+func (noProgress) Add(int)            {}
+func (noProgress) Left(time.Duration) {}
 
 // Config sets up a run. Client and Event are needed.
 type Config struct {
@@ -69,9 +76,14 @@ type Config struct {
 	Event  string
 	// Windows are compared, each once; nil: those of DefaultWindows that the server remembers
 	// long enough.
-	Windows     []time.Duration
-	Moments     int           // past moments; 0: DefaultMoments, negative: none
-	Concurrency int           // requests under way at once; 0: DefaultConcurrency
+	Windows []time.Duration
+	Moments int // past moments; 0: DefaultMoments, negative: none
+	// Speed is by how many times the log goes faster than it did. Each event is sent when it
+	// is due, without a time of its own: it is counted as of now, and the exact log has it in
+	// the second that the answer names. 0: as fast as possible, each event with its time,
+	// moved so that the last one is now.
+	Speed       float64
+	Concurrency int           // requests under way at once; 0: DefaultConcurrency, or DefaultPacedConcurrency
 	Reset       bool          // forget the log's counters first
 	Settle      time.Duration // wait before counting; 0: DefaultSettle
 	Progress    Progress      // nil: none
@@ -82,6 +94,9 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Moments = max(0, cmp.Or(c.Moments, DefaultMoments))
+	if c.Concurrency == 0 && c.Speed != 0 {
+		c.Concurrency = DefaultPacedConcurrency
+	}
 	c.Concurrency = max(1, cmp.Or(c.Concurrency, DefaultConcurrency))
 	c.Settle = cmp.Or(c.Settle, DefaultSettle)
 	if c.Progress == nil {
@@ -101,9 +116,11 @@ type run struct {
 	windows   []int64
 	end       int64             // the second of the last event
 	later     int64             // by how many seconds the events come later than in the log
-	events    []accesslog.Event // those that are counted, in the log's own time
+	events    []accesslog.Event // those that are sent, in the log's own time
 	roster    *roster
+	seconds   []int64 // those of the events that were counted, in order
 	oracle    *oracle
+	nextLook  time.Time // when to say again how long it takes
 
 	mu       sync.Mutex
 	result   *Result
@@ -111,8 +128,8 @@ type run struct {
 }
 
 // Run replays the log. Each increment is sent once and never again, the oldest
-// first; one whose outcome is not known is Failed in the result, and its counter
-// is not compared. An event that slides out of the retention before it is sent
+// first; one whose outcome is not known is Failed in the result, and its counters
+// are not compared. Without a speed, an event that slides out of the retention before it is sent
 // is Skipped.
 //
 // With an error, the result says how far the run came; it is never nil. Errors
@@ -120,9 +137,12 @@ type run struct {
 func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error) {
 	r := &run{Config: config.withDefaults(), log: log, result: &Result{
 		Event: config.Event, Lines: log.Lines, Malformed: log.Malformed,
-		MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
+		Speed: config.Speed, MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}
+	if err := CheckSpeed(config.Speed, log); err != nil {
+		return r.result, err
+	}
 	for _, stage := range []func(context.Context) error{
 		r.askRules, r.shift, r.empty, r.increment, r.settle, r.count,
 	} {
@@ -181,7 +201,7 @@ func (r *run) fitWindows(retention time.Duration) error {
 }
 
 // shift moves the events so that the last one is now, and leaves out what is then too old,
-// and what is of nobody.
+// and what is of nobody. Where there is a speed they move by themselves.
 func (r *run) shift(context.Context) error {
 	r.end = r.now()
 	if n := len(r.log.Events); n > 0 {
@@ -192,7 +212,7 @@ func (r *run) shift(context.Context) error {
 		switch features := r.log.Actors[e.Actor]; {
 		case len(features) == 0:
 			r.result.Nobody++
-		case r.second(e) < first:
+		case r.Speed == 0 && r.second(e) < first:
 			r.result.Skipped++
 		default:
 			if err := r.roster.add(e.Actor, features); err != nil {
@@ -207,7 +227,7 @@ func (r *run) shift(context.Context) error {
 	return nil
 }
 
-// second returns the one in which the event is counted.
+// second returns the one in which the event is to be counted, where there is no speed.
 func (r *run) second(e accesslog.Event) int64 { return e.Second() + r.later }
 
 // empty resets the counters if it shall, and makes sure that they hold nothing.
@@ -242,83 +262,13 @@ func (r *run) empty(ctx context.Context) error {
 	return nil
 }
 
-// increment sends all events, and makes the exact log of those that the server
-// has acknowledged.
-func (r *run) increment(ctx context.Context) error {
-	outcomes := make([]outcome, len(r.events))
-	begin := r.Clock()
-	err := r.forEach(ctx, "incrementing", len(r.events), func(ctx context.Context, i int) (err error) {
-		outcomes[i], err = r.incrementOne(ctx, r.events[i])
-		return err
-	})
-	elapsed := r.Clock().Sub(begin)
-	r.oracle = newOracle(len(r.roster.counters))
-	for i, e := range r.events {
-		counters := r.roster.actors[e.Actor].counters
-		switch outcomes[i] {
-		case counted:
-			r.oracle.add(counters, r.second(e))
-			r.result.Events++
-		case tooOld:
-			r.result.Skipped++
-		case unknown:
-			r.oracle.doubt(counters)
-			r.result.Failed++
-		}
-	}
-	r.result.Counters, r.result.Unsure = r.oracle.counters()
-	r.result.Seconds = elapsed.Seconds()
-	r.result.EventsPerSecond = perSecond(r.result.Events, elapsed)
-	if err != nil {
-		return fmt.Errorf("replay: incrementing: %w", err)
-	}
-	return nil
-}
-
-// outcome is what became of an event.
-type outcome uint8
-
-const (
-	unsent outcome = iota
-	counted
-	tooOld
-	unknown // it may have been counted, or not
-)
-
-func (r *run) incrementOne(ctx context.Context, e accesslog.Event) (outcome, error) {
-	second := r.second(e)
-	done, err := r.Client.Increment(ctx, r.Event, r.log.Actors[e.Actor], 1, time.Unix(second, 0))
-	switch {
-	case err == nil:
-		return counted, r.acknowledges(done, e)
-	// The server's clock may be ahead by a second.
-	case errors.Is(err, client.ErrInvalid) && second <= r.now()-r.retention+1:
-		return tooOld, nil
-	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnknown):
-		return unsent, err
-	case ctx.Err() != nil:
-		return unknown, ctx.Err()
-	}
-	return unknown, r.failed(err)
-}
-
-// acknowledges checks that the server says it has counted the event, once, where
-// and when it was told to.
-func (r *run) acknowledges(done wire.Incremented, e accesslog.Event) error {
-	for _, counter := range r.roster.actors[e.Actor].counters {
-		if !slices.Contains(done.Counters, r.roster.counters[counter].feature) {
-			return fmt.Errorf("%w: an increment did not go to the counters that its rules name", ErrContract)
-		}
-	}
-	if done.Event != r.Event || done.By != 1 || done.At.Unix() != r.second(e) {
-		return fmt.Errorf("%w: it answered an increment with another event, number or moment", ErrContract)
-	}
-	return nil
-}
-
 // settle waits until every process of the server sees what was done.
 func (r *run) settle(ctx context.Context) error {
-	timer := time.NewTimer(r.Settle)
+	return sleep(ctx, r.Settle)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -330,11 +280,7 @@ func (r *run) settle(ctx context.Context) error {
 
 // count asks every question for every asker.
 func (r *run) count(ctx context.Context) error {
-	all := make([]int64, len(r.events))
-	for i, e := range r.events {
-		all[i] = r.second(e)
-	}
-	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, all)
+	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, r.seconds)
 	askers := r.roster.askers
 	begin := r.Clock()
 	err := r.forEach(ctx, "counting", len(questions)*len(askers), func(ctx context.Context, i int) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -320,6 +321,81 @@ func TestRunKinds(t *testing.T) {
 	assert.Equal(t, 3, result.Counters)
 }
 
+// threeKinds is a log whose lines name up to three kinds, and one that names none.
+const threeKinds = `{"ts": 1000, "host": "192.0.2.1", "user": "a", "org": "x"}
+{"ts": 1010, "host": "192.0.2.1", "user": "b", "org": "x"}
+{"ts": 1020, "host": "2001:db8::1", "user": "a"}
+{"ts": 1030, "host": "2001:db8::2", "user": "a"}
+{"ts": 1090, "user": "a", "org": "x"}
+{"ts": 1091}
+`
+
+// An event is counted by each of its features and by each combination that a rule names,
+// and each of them is compared, in its own precision.
+func TestRunSeveralKinds(t *testing.T) {
+	several := func() *fakeserver.Server {
+		server := newServer()
+		server.Event.Rules = []events.Rule{
+			{}, {Per: []string{"ip", "user"}}, {Per: []string{"user"}, Precision: events.Minute}, {Per: []string{"city", "user"}},
+		}
+		return server
+	}
+	log := readLogOf(t, "ip=host,user=user,org=org", threeKinds)
+	result, err := replay.Run(t.Context(), configFor(t, several()), log)
+	require.NoError(t, err)
+	assert.True(t, result.OK(), "%v", result.FirstDifferences)
+	assert.Equal(t, 5, result.Events)
+	assert.Equal(t, 1, result.Nobody)
+	// 2 addresses, 2 users, 1 organisation, 3 pairs.
+	assert.Equal(t, 8, result.Counters)
+	// One address more is asked for, by itself and with its user.
+	assert.EqualValues(t, 10*17, result.Comparisons)
+
+	// One that is wrong about the pairs only is found.
+	server := several()
+	server.Counted = func(c *wire.Count) {
+		if c.Feature == "ip:192.0.2.1+user:b" {
+			c.Count = 0
+		}
+	}
+	result, err = replay.Run(t.Context(), configFor(t, server), log)
+	require.NoError(t, err)
+	assert.NotZero(t, result.Differences)
+	assert.Equal(t, "ip:192.0.2.1+user:b", result.FirstDifferences[0].Feature)
+
+	// And one that does not add to them.
+	server = several()
+	server.Stamped = func(i *wire.Incremented) {
+		i.Counters = slices.DeleteFunc(i.Counters, func(c string) bool { return strings.Contains(c, "+") })
+	}
+	_, err = replay.Run(t.Context(), configFor(t, server), log)
+	require.ErrorIs(t, err, replay.ErrContract)
+
+	// Of an increment whose outcome nobody knows no counter is compared.
+	server = several()
+	server.Status = func(n int) int {
+		if n == 2 {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	}
+	config := configFor(t, server)
+	config.Concurrency = 1
+	result, err = replay.Run(t.Context(), config, log)
+	require.NoError(t, err)
+	assert.Equal(t, 4, result.Unsure)
+	assert.Zero(t, result.Differences)
+
+	server = several()
+	config = configFor(t, server)
+	_, err = replay.Run(t.Context(), config, log)
+	require.NoError(t, err)
+	config.Reset = true
+	result, err = replay.Run(t.Context(), config, log)
+	require.NoError(t, err, "the combinations are forgotten, too")
+	assert.True(t, result.OK())
+}
+
 func TestRunCoarsePrecision(t *testing.T) {
 	server := newServer()
 	server.Event.Rules = []events.Rule{{Per: []string{"ip"}, Precision: events.Minute}, {Per: []string{"user"}}}
@@ -478,6 +554,13 @@ func TestRunInterrupted(t *testing.T) {
 type progress struct {
 	start func(stage string)
 	add   func()
+	left  func(time.Duration)
+}
+
+func (p progress) Left(d time.Duration) {
+	if p.left != nil {
+		p.left(d)
+	}
 }
 
 func (p progress) Start(stage string, _ int) {

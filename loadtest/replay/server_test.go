@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 	"github.com/counterd/counterd/memcache"
 )
@@ -87,4 +88,37 @@ func TestServerOnTheWallClock(t *testing.T) {
 		assert.NotZero(t, result.EventsPerSecond)
 		assert.True(t, result.OK(), "%v", result.FirstDifferences)
 	}
+}
+
+// Every feature and every pair of the real log.
+func TestServerCountsTheRealLogByKinds(t *testing.T) {
+	log := readInput(t, "ip=host,agent=agent", accesslog.File(realLog))
+	rules := []events.Rule{{Per: []string{"agent", "ip"}}, {Per: []string{"agent"}, Precision: events.Minute}}
+	config := configFor(t, realServer(events.Event{Name: "e", Retention: 96 * time.Hour, Rules: rules}, stopped))
+	config.Windows, config.Moments = []time.Duration{24 * time.Hour}, 1
+	result, err := replay.Run(t.Context(), config, log)
+	require.NoError(t, err)
+	assert.Equal(t, 10_000, result.Events)
+	// 1,753 addresses, 558 agents, 1,814 pairs of them.
+	assert.Equal(t, 4125, result.Counters)
+	assert.EqualValues(t, 4125*2, result.Comparisons)
+	assert.True(t, result.OK(), "%v", result.FirstDifferences)
+}
+
+// In the log's own rhythm, its three days and a half in three seconds: nothing is left out,
+// and each event is where the server says that it has counted it.
+func TestServerCountsTheRealLogAsItComes(t *testing.T) {
+	log := readRealLog(t)
+	config := configFor(t, realServer(events.Event{Name: "e"}, time.Now))
+	config.Clock, config.Speed = time.Now, 100_000
+	config.Settle = 0 // the buckets that are read first are still open
+	config.Windows, config.Moments = []time.Duration{time.Second, 24 * time.Hour}, 2
+	result, err := replay.Run(t.Context(), config, log)
+	require.NoError(t, err)
+	assert.Equal(t, 10_000, result.Events)
+	assert.Zero(t, result.Skipped)
+	assert.Equal(t, 1753, result.Counters)
+	assert.NotZero(t, result.Comparisons)
+	assert.GreaterOrEqual(t, result.Seconds, replay.Takes(log, 100_000).Seconds())
+	assert.True(t, result.OK(), "%v", result.FirstDifferences)
 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/fakeserver"
+	"github.com/counterd/counterd/loadtest/replay"
+)
+
+func TestWrongLogFlags(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"-format is auto, combined, common or json, not \"apache\"", []string{"-format", "apache"}},
+		{"-regexp stands instead of -format", []string{"-format", "json", "-regexp", "(?P<time>x)"}},
+		{"-regexp: the expression has no group named time, as in", []string{"-regexp", `(\S+) (\S+)`}},
+		{"-regexp: the expression has no group named \"host\"", []string{"-regexp", `(?P<time>\S+)`}},
+		{"-regexp: error parsing regexp: missing closing )", []string{"-regexp", `(`}},
+		{"-time-field is for JSON lines", []string{"-format", "combined", "-time-field", "ts"}},
+		{"-time-field is for JSON lines", []string{"-regexp", `(?P<time>\S+)`, "-time-field", "ts"}},
+		{"-time-layout is for JSON lines and -regexp", []string{"-format", "common", "-time-layout", "unix"}},
+		{"-time-layout: a layout is auto, rfc3339,", []string{"-time-layout", "%Y-%m-%d"}},
+		{"-features: \"\" is not kind=field", []string{"-features", ""}},
+		{"-features: the kind ip is given twice", []string{"-features", "ip=a,ip=b"}},
+		{"-format: the combined format has no field \"nobody\", but host, ", []string{"-format", "combined", "-features", "user=nobody"}},
+		{"-format: \"a..b\" is not the name of a field", []string{"-features", "user=a..b"}},
+		{"flags stand in front of FILE, not \"-json\" behind it", []string{"access.log", "-json"}},
+	} {
+		got := runWith(t, strings.NewReader(log), append([]string{"replay"}, c.args...)...)
+		assert.Equal(t, exitUsage, got.status, "%q", c.args)
+		assert.Contains(t, got.err, "replay: "+c.want, "%q", c.args)
+		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+		assert.NotContains(t, got.err, "accesslog", "%q", c.args)
+	}
+}
+
+// The same events in every format.
+func TestReplayOfEveryFormat(t *testing.T) {
+	jsonLog := `{"at": "17.05.2015 10:05:03", "client": {"ip": "192.0.2.1"}, "user": "a"}
+{"at": "17.05.2015 09:05:03", "client": {"ip": "192.0.2.2"}}
+`
+	for name, c := range map[string]struct {
+		log  string
+		args []string
+	}{
+		"auto":     {strings.ReplaceAll(log, "www.example.com", "192.0.2.1"), []string{"-features", "ip=host,user"}},
+		"combined": {strings.ReplaceAll(log, "www.example.com", "192.0.2.1"), []string{"-format", "combined", "-features", "ip=host,user"}},
+		"common":   {log[:strings.Index(log, "\n")], []string{"-format", "common"}},
+		"json":     {jsonLog, []string{"-format", "json", "-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}},
+		"JSON":     {jsonLog, []string{"-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}},
+		"regexp": {"a 1431857103 192.0.2.1 x\nb 1431857104 192.0.2.2 y\n", []string{
+			"-regexp", `^(?P<user>\S+) (?P<time>\S+) (?P<ip>\S+)`, "-features", "user,ip", "-time-layout", "unix"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := &fakeserver.Server{Event: events.Event{Rules: []events.Rule{{Per: []string{"ip", "user"}}}}}
+			got := runWith(t, strings.NewReader(c.log), append([]string{"replay", "-url", serve(t, server), "-windows", "1h", "-moments", "1"}, c.args...)...)
+			assert.Equal(t, exitOK, got.status, got.err+got.out)
+			assert.Empty(t, got.err)
+			assert.Contains(t, got.out, "differences  0\n")
+			assert.NotContains(t, got.out, "events       0")
+		})
+	}
+}
+
+// Several files are one log, and what is malformed is named with its file.
+func TestReplayOfSeveralFiles(t *testing.T) {
+	folder := t.TempDir()
+	var names []string
+	for i, text := range []string{log, "foo\n" + log, log} {
+		name := filepath.Join(folder, fmt.Sprintf("access.log.%d", i))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		names = append(names, name)
+	}
+	names[2] = "-"
+	got := runWith(t, strings.NewReader(log), append([]string{"replay", "-json", "-url", serve(t, &fakeserver.Server{}), "-windows", "3h"}, names...)...)
+	assert.Equal(t, exitOK, got.status, got.err)
+	assert.Equal(t, fmt.Sprintf("loadtest: 4 malformed lines: %s:2 %s:1 %[2]s:3 standard input:2\n", names[0], names[1]), got.err)
+	var result replay.Result
+	require.NoError(t, json.Unmarshal([]byte(got.out), &result, json.RejectUnknownMembers(true)))
+	assert.Equal(t, 16, result.Lines)
+	assert.Equal(t, 9, result.Events)
+	assert.Equal(t, []accesslog.Place{{File: names[0], Line: 2}, {File: names[1], Line: 1}, {File: names[1], Line: 3}, {File: "standard input", Line: 2}},
+		result.MalformedLines)
+
+	got = runWith(t, nil, "replay", "-url", "http://127.0.0.1:1", names[0], filepath.Join(folder, "nothing"))
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "nothing")
+}
+
+func TestReplayAtASpeed(t *testing.T) {
+	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-speed", "1e6", "-windows", "1m")
+	assert.Equal(t, exitOK, got.status, got.err)
+	assert.Contains(t, got.err, "loadtest: this takes about 0s\n")
+	assert.Contains(t, got.out, "events       4\n")
+	assert.Contains(t, got.out, "speed        1e+06  times the log's own\n")
+	assert.NotContains(t, got.out, "skipped")
+}
