@@ -33,7 +33,7 @@ type command struct {
 // commands are in the order in which somebody new needs them.
 func commands() []command {
 	return []command{
-		{"replay", "[flags] [FILE ...]", "replay a log, compare every count", runReplay},
+		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", runReplay},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}

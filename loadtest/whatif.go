@@ -85,6 +85,8 @@ func (f *offlineFlags) parse(set *flag.FlagSet, log *logFlags) error {
 		return errors.New("-top is at least 0")
 	case f.memory < 1:
 		return errors.New("-memory is at least 1")
+	case strings.ContainsAny(f.cost, ",="):
+		return errors.New("-cost is the name of one field")
 	case f.ipv6Prefix < 0 || f.ipv6Prefix > 128:
 		return errors.New("-ipv6-prefix is 1 to 128, or 0")
 	}

@@ -23,6 +23,8 @@ type Report struct {
 	Kinds     []Kind         `json:"kinds"`
 	Rules     string         `json:"rules"`   // the rules file
 	WhatIf    *whatif.Report `json:"what_if"` // what it would have done
+
+	ipv6Prefix int
 }
 
 // Kind is what features of one kind did.
@@ -115,7 +117,7 @@ func (k *Kind) rows() [][]string {
 
 // verdict says what the limits together do, and which are left out.
 func (k *Kind) verdict(deny Share) string {
-	text := fmt.Sprintf("Together they would have denied %d of %d features at some time (%s); %s%% are %d.",
+	text := fmt.Sprintf("Together the limits would have denied %d of %d features at some time (%s); %s%% are %d.",
 		k.Denied, k.Features, percent(k.Denied, k.Features), deny, deny.of(k.Features))
 	for _, w := range k.Windows {
 		if w.LeftOut != "" {
@@ -134,12 +136,12 @@ func (r *Report) Page() page.Page {
 	for _, k := range r.Kinds {
 		p.Sections = append(p.Sections, page.Section{
 			Title: "Per " + k.Kind,
-			Text:  k.summary(r.Lines) + " window:\n\n" + k.verdict(r.Deny),
+			Text:  k.summary(r.Lines) + " of these windows:\n\n" + k.verdict(r.Deny),
 			Table: &page.Table{Head: k.head(), Rows: k.rows()},
 			Plot:  k.plot(r.Deny),
 		})
 	}
-	p.Sections = append(p.Sections, page.Section{Title: "Rules file", Text: r.Rules})
+	p.Sections = append(p.Sections, page.Section{Title: "Rules file", Text: r.flow()})
 	p.Sections = append(p.Sections, r.WhatIf.Page().Sections...)
 	return p
 }

@@ -14,18 +14,35 @@ func rulesFile(event string, ipv6Prefix int, kinds []Kind) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "events:\n  %s:\n    limits:\n", event)
 	for _, k := range kinds {
-		var rates []string
-		for _, w := range k.Windows {
-			if w.Rate != "" {
-				rates = append(rates, w.Rate)
-			}
-		}
-		fmt.Fprintf(&b, "      - per: %s\n        rate: [%s]\n", k.Kind, strings.Join(rates, ", "))
+		fmt.Fprintf(&b, "      - per: %s\n        rate: [%s]\n", k.Kind, strings.Join(k.rates(), ", "))
 		if k.Kind == events.KindIP && ipv6Prefix != 0 {
 			fmt.Fprintf(&b, "        ipv6_prefix: %d\n", ipv6Prefix)
 		}
 	}
 	return b.String()
+}
+
+// flow returns the rules on one line, for where the blanks of a line's beginning get lost.
+func (r *Report) flow() string {
+	var limits []string
+	for _, k := range r.Kinds {
+		limit := fmt.Sprintf("per: %s, rate: [%s]", k.Kind, strings.Join(k.rates(), ", "))
+		if k.Kind == events.KindIP && r.ipv6Prefix != 0 {
+			limit += fmt.Sprintf(", ipv6_prefix: %d", r.ipv6Prefix)
+		}
+		limits = append(limits, "{"+limit+"}")
+	}
+	return fmt.Sprintf("{events: {%s: {limits: [%s]}}}", r.Event, strings.Join(limits, ", "))
+}
+
+// rates returns those of the rules file.
+func (k *Kind) rates() (rates []string) {
+	for _, w := range k.Windows {
+		if w.Rate != "" {
+			rates = append(rates, w.Rate)
+		}
+	}
+	return rates
 }
 
 // commented puts in front of a rules file where it comes from.

@@ -39,6 +39,7 @@ type Config struct {
 func Run(ctx context.Context, config Config) (*Report, error) {
 	r := &Report{
 		Event: config.Event, Log: config.Name, Lines: config.Log.Lines, Malformed: config.Log.Malformed, Deny: config.Deny,
+		ipv6Prefix: config.IPv6Prefix,
 	}
 	if n := len(config.Log.Events); n > 0 {
 		r.From, r.To = utc(config.Log.Events[0].Second()), utc(config.Log.Events[n-1].Second())

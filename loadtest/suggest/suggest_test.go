@@ -426,5 +426,10 @@ func TestPage(t *testing.T) {
 	require.Equal(t, []float64{2, 2}, plot.Lines[4].X)
 	require.Equal(t, "at most 0.1%", plot.Lines[5].Name)
 	require.True(t, plot.X.Log && plot.Y.Log)
+	shown, err := events.ParseRules([]byte(p.Sections[1].Text))
+	require.NoError(t, err)
+	file, err := events.ParseRules([]byte(report.Rules))
+	require.NoError(t, err)
+	require.Equal(t, file, shown)
 	require.NoError(t, p.Write(io.Discard))
 }

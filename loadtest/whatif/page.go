@@ -23,15 +23,15 @@ func (r *Report) Page() page.Page {
 	}
 	if len(r.Limits) > 1 {
 		var lines []page.Line
-		for _, l := range r.Limits {
-			lines = append(lines, page.Line{Name: l.Name, Y: floats(l.DeniedAt)})
+		for i := range r.Limits {
+			lines = append(lines, page.Line{Name: r.Limits[i].title(), Y: floats(r.Limits[i].DeniedAt)})
 		}
 		p.Sections = append(p.Sections, page.Section{Title: "Denied, by limit", Plot: r.Timeline.plot("Denied by each limit", lines)})
 	}
 	p.Sections = append(p.Sections, r.All.section("Most denied, all limits together"))
 	if len(r.Limits) > 1 {
 		for i := range r.Limits {
-			p.Sections = append(p.Sections, r.Limits[i].Score.section("Most denied by "+r.Limits[i].Name))
+			p.Sections = append(p.Sections, r.Limits[i].Score.section("Most denied by "+r.Limits[i].title()))
 		}
 	}
 	return p

@@ -121,9 +121,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	if len(r.Limits) > 1 {
 		for i := range r.Limits {
 			if l := &r.Limits[i]; l.sameAs(&r.All) {
-				fmt.Fprintf(&b, "\n%s: the same\n", l.Name)
+				fmt.Fprintf(&b, "\n%s: the same\n", l.title())
 			} else {
-				r.writeDenials(&b, l.Name, &l.Score)
+				r.writeDenials(&b, l.title(), &l.Score)
 			}
 		}
 	}
@@ -158,13 +158,16 @@ func (r *Report) limitRows() [][]string {
 	var rows [][]string
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		name := l.Name
-		if l.Shadow {
-			name += " (shadow)"
-		}
-		rows = append(rows, l.Score.row(name, strconv.FormatInt(l.Alone, 10), strconv.FormatInt(l.Over, 10)))
+		rows = append(rows, l.Score.row(l.title(), strconv.FormatInt(l.Alone, 10), strconv.FormatInt(l.Over, 10)))
 	}
 	return append(rows, r.All.row("all together", "", ""))
+}
+
+func (l *Limit) title() string {
+	if l.Shadow {
+		return l.Name + " (shadow)"
+	}
+	return l.Name
 }
 
 func (s *Score) row(name, alone, over string) []string {
