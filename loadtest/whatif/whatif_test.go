@@ -3,17 +3,21 @@ package whatif_test
 import (
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/page"
+	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -284,4 +288,42 @@ func TestPrintable(t *testing.T) {
 	require.Equal(t, "ip:192.0.2.1", whatif.Printable("ip:192.0.2.1"))
 	require.Equal(t, `"a\x1b[1mb"`, whatif.Printable("a\x1b[1mb"))
 	require.Equal(t, strings.Repeat("ü", 60)+"…", whatif.Printable(strings.Repeat("ü", 90)))
+}
+
+// No time passes: not where a limit is overfull either, by hits on the allow list, where
+// the engine would else give others time to take something back.
+func TestNoTimePasses(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var log strings.Builder
+		for i := range 50 {
+			clock := fmt.Sprintf("10:05:%02d", i)
+			log.WriteString(at(clock, "2001:db8::2") + at(clock, "2001:db8::1") + at(clock, "192.0.2.1"))
+		}
+		event := parsed(t, `[{per: ip, rate: [2/s, 5/m, 10/h], allow: ["2001:db8::2"]}, {per: [], rate: 40/m}]`)
+		report, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: readLog(t, log.String(), "ip=host")})
+		require.NoError(t, err)
+		require.Positive(t, report.Limits[1].Denied)
+		require.Positive(t, report.Limits[3].Denied)
+		require.Equal(t, began, time.Now())
+	})
+}
+
+// Who names a network instead of an address would get a 400 from counterd, and is not
+// decided. No log that was read has one.
+func TestWhatIsRefused(t *testing.T) {
+	log := &accesslog.Log{Lines: 2, Actors: []events.Features{{"ip": "10.0.0.0/8"}, {"ip": "192.0.2.1"}}}
+	for actor := range log.Actors {
+		log.Events = append(log.Events, accesslog.Event{Micros: 1_431_857_103_000_000, Actor: uint32(actor)})
+	}
+	report, err := whatif.Run(t.Context(), whatif.Config{Event: parsed(t, "[{per: ip, rate: 1/m}, {per: [ip, user], rate: 1/m}]"), Log: log})
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Refused)
+	require.EqualValues(t, 1, report.All.Hits)
+	require.Zero(t, report.Limits[1].Hits)
+	require.Equal(t, []whatif.Missing{{Kind: "user", Lines: 2}}, report.Missing)
+	suggested, err := suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test"})
+	require.NoError(t, err)
+	require.Equal(t, 1, suggested.Kinds[0].Features)
+	require.Equal(t, 1, suggested.Kinds[0].Hits)
 }
