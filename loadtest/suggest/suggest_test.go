@@ -413,6 +413,20 @@ func TestWhatCannotBeSuggested(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// Lines without a feature of a kind are counted, and so are the kinds each by itself.
+func TestLinesWithoutAFeature(t *testing.T) {
+	log := readLog(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
+	report, err := suggest.Run(t.Context(), suggest.Config{Log: log, Name: "access.log", Kinds: []string{"ip", "user"}, Event: "test"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 3}, []int{report.Kinds[0].Missing, report.Kinds[1].Missing})
+	require.Equal(t, []int{4, 1}, []int{report.Kinds[0].Hits, report.Kinds[1].Hits})
+	require.Len(t, report.WhatIf.Limits, 2)
+	require.Contains(t, report.Rules, "      - per: ip\n        rate: [2/h]\n      - per: user\n        rate: [1/h]\n")
+	var out strings.Builder
+	require.NoError(t, report.WriteText(&out))
+	require.Contains(t, out.String(), "user: 1 features with 1 hits; of 5 lines 3 have none; the largest count of each in any\n")
+}
+
 // A plot's line holds the share above each count, until the next one.
 func TestPage(t *testing.T) {
 	report, err := suggest.Run(t.Context(), suggest.Config{Log: readLog(t, fourLines, "ip=host"), Kinds: []string{"ip"}, Event: "test", IPv6Prefix: 128, Deny: 1000})
