@@ -42,7 +42,7 @@ func commands() []command {
 func usage() string {
 	var list strings.Builder
 	for _, c := range commands() {
-		fmt.Fprintf(&list, "  loadtest %-24s %s\n", c.name+" "+c.arguments, c.summary)
+		fmt.Fprintf(&list, "  loadtest %-25s %s\n", c.name+" "+c.arguments, c.summary)
 	}
 	return fmt.Sprintf(`loadtest proves a counterd server, and measures it.
 

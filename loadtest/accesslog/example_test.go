@@ -1,6 +1,7 @@
 package accesslog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -36,4 +37,34 @@ this is no entry
 	// 2 accesslog: malformed line: no user behind the ident
 	// 3 192.0.2.7 1431857143 404
 	// 4 192.0.2.1 1431857159 200
+}
+
+func ExampleReadLog() {
+	mapping, err := accesslog.ParseMapping("ip=client.ip,user")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	format, err := accesslog.NewJSON(accesslog.JSONConfig{Fields: mapping.Fields()})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	in := strings.NewReader(`{"time": "2015-05-17T10:05:43Z", "client": {"ip": "192.0.2.7"}, "user": "frank"}
+{"time": "2015-05-17T10:05:03Z", "client": {"ip": "192.0.2.1"}, "user": "-"}
+{"time": "2015-05-17T10:05:03Z", "client": {"ip": "www.example.com"}}
+`)
+	log, err := accesslog.ReadLog(context.Background(), format, mapping, accesslog.Stream("standard input", in))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(log.Malformed, "malformed:", log.Places)
+	for at, features := range log.All() {
+		fmt.Println(at.Format("15:04:05"), features)
+	}
+	// Output:
+	// 1 malformed: [3]
+	// 10:05:03 map[ip:192.0.2.1]
+	// 10:05:43 map[ip:192.0.2.7 user:frank]
 }

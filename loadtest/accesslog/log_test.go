@@ -63,10 +63,10 @@ foo`)
 
 // Which values go together is not lost where they are put together.
 func TestActorsAreKeptApart(t *testing.T) {
-	log, err := readTexts(t, "a,b", `{"ts": 1, "a": "1:x", "b": ""}`+"\n"+`{"ts": 1, "a": "", "b": "1:x"}`+"\n"+`{"ts": 1, "a": "x1:", "b": "y"}`+
+	log, err := readTexts(t, "a,b", `{"ts": 1, "a": "x0:", "b": "z"}`+"\n"+`{"ts": 1, "a": "x", "b": "0:z"}`+"\n"+`{"ts": 1, "a": "1:x", "b": ""}`+"\n"+`{"ts": 1, "a": "", "b": "1:x"}`+"\n"+`{"ts": 1, "a": "x1:", "b": "y"}`+
 		"\n"+`{"ts": 1, "a": "x", "b": "1:y"}`+"\n")
 	require.NoError(t, err)
-	assert.Len(t, log.Actors, 4)
+	assert.Len(t, log.Actors, 6)
 }
 
 // The order is that of time, and in a moment that of the log.

@@ -60,6 +60,7 @@ func (r *run) tally(fates []fate, elapsed time.Duration) {
 	// Without a speed they are in order already.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(fates[a].second, fates[b].second) })
 	r.oracle = newOracle(len(r.roster.counters))
+	r.seconds = make([]int64, 0, len(fates))
 	for _, i := range order {
 		counters := r.roster.actors[r.events[i].Actor].counters
 		switch fates[i].outcome {

@@ -155,7 +155,9 @@ func TestStampsAreTheServers(t *testing.T) {
 func TestWrongServersInAPacedReplay(t *testing.T) {
 	run := func(t *testing.T, server *fakeserver.Server) (*replay.Result, error) {
 		server.Event.Name = "e"
-		return replay.Run(t.Context(), pacedConfig(t, &inProcess{server: server}, 2), milliseconds(t, 0, 400, 2000, 2001, 9000))
+		config := pacedConfig(t, &inProcess{server: server}, 2)
+		config.Windows = []time.Duration{time.Minute} // to be asked for as of the last event
+		return replay.Run(t.Context(), config, milliseconds(t, 0, 400, 2000, 2001, 9000))
 	}
 	for wrong := 1; wrong <= 5; wrong++ {
 		for _, times := range []int{0, 2} {
@@ -171,6 +173,11 @@ func TestWrongServersInAPacedReplay(t *testing.T) {
 			})
 		}
 	}
+	bubble.Test(t, func(t *testing.T) {
+		result, err := run(t, &fakeserver.Server{Sum: func(from, to int64) (int64, int64) { return from, to - 1 }})
+		require.NoError(t, err)
+		assert.NotZero(t, result.Differences, "the last second is not in its windows")
+	})
 	for _, off := range []int{-2, 2, 3600} {
 		bubble.Test(t, func(t *testing.T) {
 			_, err := run(t, &fakeserver.Server{Stamped: func(i *wire.Incremented) { i.At.Time = i.At.Add(time.Duration(off) * time.Second) }})
@@ -202,13 +209,16 @@ func TestItIsSaidHowLongItStillTakes(t *testing.T) {
 		log := milliseconds(t, 0, 7000, 7300, 9000)
 		config := pacedConfig(t, &inProcess{server: &fakeserver.Server{Event: events.Event{Name: "e"}}}, 2)
 		var told []time.Duration
-		added := 0
-		config.Progress = progress{add: func() { added++ }, left: func(d time.Duration) {
-			told = append(told, d)
-			if d == replay.Takes(log, 2) {
-				added = 0
-			}
-		}}
+		var added atomic.Int64
+		config.Progress = progress{
+			start: func(string) { added.Store(0) },
+			add:   func() { added.Add(1) },
+			left: func(d time.Duration) {
+				if told = append(told, d); len(told) == 1 {
+					assert.Zero(t, added.Load(), "it is told before the first step")
+				}
+			},
+		}
 		_, err := replay.Run(t.Context(), config, log)
 		require.NoError(t, err)
 		const ms = time.Millisecond

@@ -208,6 +208,7 @@ func (r *run) shift(context.Context) error {
 		r.later = r.end - r.log.Events[n-1].Second()
 	}
 	first := r.end - r.retention + margin(r.retention, eventMargin)
+	r.events = make([]accesslog.Event, 0, len(r.log.Events))
 	for _, e := range r.log.Events {
 		switch features := r.log.Actors[e.Actor]; {
 		case len(features) == 0:
@@ -222,7 +223,8 @@ func (r *run) shift(context.Context) error {
 		}
 	}
 	if len(r.events) == 0 {
-		return fmt.Errorf("%w: of %d lines none holds one", ErrNoEvents, r.log.Lines)
+		return fmt.Errorf("%w: of %d lines %d are malformed, %d without any of the features, %d too old",
+			ErrNoEvents, r.log.Lines, r.log.Malformed, r.result.Nobody, r.result.Skipped)
 	}
 	return nil
 }

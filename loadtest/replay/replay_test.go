@@ -254,6 +254,7 @@ func TestRunNothingToCount(t *testing.T) {
 	} {
 		result, err := replay.Run(t.Context(), configFor(t, newServer()), log)
 		require.ErrorIs(t, err, replay.ErrNoEvents, name)
+		assert.ErrorContains(t, err, fmt.Sprintf("of %d lines %d are malformed, %d without", log.Lines, log.Malformed, len(log.Events)))
 		assert.Equal(t, log.Malformed, result.Malformed, name)
 		assert.Equal(t, len(log.Events), result.Nobody, name)
 	}
