@@ -9,7 +9,6 @@ import (
 	"image/color"
 	"image/png"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -53,7 +52,13 @@ func browser(t *testing.T) string {
 // startBrowser starts a Chromium, which ends with the test, and its profile with it.
 func startBrowser(t *testing.T) context.Context {
 	t.Helper()
-	t.Setenv("TMPDIR", t.TempDir())
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	t.Cleanup(func() {
+		left, err := filepath.Glob(filepath.Join(folder, "chromedp*"))
+		require.NoError(t, err)
+		assert.Empty(t, left, "the browser's profile")
+	})
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(browser(t)),
 		chromedp.NoSandbox, // it is refused to root; what is opened is our own
@@ -64,6 +69,9 @@ func startBrowser(t *testing.T) context.Context {
 	ctx, closeBrowser := chromedp.NewContext(allocator)
 	t.Cleanup(closeBrowser)
 	require.NoError(t, chromedp.Do(ctx)) // starts it
+	profiles, err := filepath.Glob(filepath.Join(folder, "chromedp*"))
+	require.NoError(t, err)
+	require.Len(t, profiles, 1)
 	t.Cleanup(func() { assert.NoError(t, chromedp.Cancel(ctx)) })
 	return ctx
 }
@@ -96,8 +104,7 @@ type seen struct {
 	Plots         []seenPlot
 	Texts         []seenColors
 	Strokes       []seenColors
-	Tables        []struct{ Width, Height, Name float64 }
-	Paper         string
+	Tables        []struct{ Width, Height float64 }
 
 	said     []string // console, errors, violations
 	requests []string // that are not for the page
@@ -115,9 +122,8 @@ type seenPlot struct {
 
 // seenColors are a color and what is behind it.
 type seenColors struct {
-	What            string
-	Color, Behind   [3]float64
-	IsText, IsEmpty bool
+	What          string
+	Color, Behind [3]float64
 }
 
 //go:embed testdata/look.js
@@ -280,7 +286,7 @@ func TestPagesInABrowser(t *testing.T) {
 		name  string
 		page  page.Page
 		looks []look
-	}{{"report", report(), looks()}, {"hostile", hostile(), []look{{1280, "light", ""}, {400, "dark", ""}, {700, "light", " print"}}}} {
+	}{{"report", report(), looks()}, {"hostile", hostile(), []look{{1280, "light", ""}, {400, "dark", ""}, {700, "light", " print"}}}, {"axes", axes(), []look{{1280, "dark", ""}, {360, "light", ""}}}} {
 		file := save(t, example.page)
 		for _, l := range example.looks {
 			t.Run(example.name+" "+l.String(), func(t *testing.T) {
@@ -348,12 +354,7 @@ func assertPlots(t *testing.T, p page.Page, found seen) {
 func TestFaultsAreSeen(t *testing.T) {
 	ctx := startBrowser(t)
 	var asked atomic.Int64
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
-	server.Listener.Close()
-	server.Listener = listener
-	server.Start()
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	t.Cleanup(server.Close)
 	const plot = `<svg class="plot" viewBox="0 0 300 300" width="300"><title>P</title><path class="line" stroke="#000" d="M0,0L1,1"/>`
 	l := look{400, "light", ""}

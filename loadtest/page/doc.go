@@ -7,4 +7,6 @@
 // What is not a finite number is a gap in its line; so is, on a logarithmic axis, what is
 // not positive. A line of more than [MaxPoints] points is thinned: of each stretch its
 // first, its lowest, its highest and its last point are drawn, so that no peak gets lost.
+// So a line takes at most some 60 kB of the file, however long a run was; how many lines and
+// rows there are is the caller's choice.
 package page

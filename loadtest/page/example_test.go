@@ -3,11 +3,21 @@ package page_test
 import (
 	"log"
 	"os"
+	"path/filepath"
 
 	"github.com/counterd/counterd/loadtest/page"
 )
 
 func Example() {
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	file, err := os.Create(filepath.Join(folder, "report.html"))
+	if err != nil {
+		log.Fatal(err)
+	}
 	report := page.Page{
 		Title: "loadtest run",
 		Sections: []page.Section{
@@ -19,14 +29,11 @@ func Example() {
 			}},
 		},
 	}
-	file, err := os.Create("report.html")
-	if err != nil {
-		log.Fatal(err)
-	}
 	if err := report.Write(file); err != nil {
 		log.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
 		log.Fatal(err)
 	}
+	// Output:
 }

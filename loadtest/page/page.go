@@ -19,15 +19,16 @@ type Page struct {
 }
 
 // Section has what is not empty of it, in this order. An empty line in the text begins a
-// new paragraph; other ends of lines are kept.
+// new paragraph; other ends of lines are kept. Code, such as a file, is shown as it is, in
+// letters of one width.
 type Section struct {
-	Title, Text string
-	Table       *Table
-	Plot        *Plot
+	Title, Text, Code string
+	Table             *Table
+	Plot              *Plot
 }
 
 // Table has its first column on the left, and the rest, figures, on the right. What a row
-// has too little is empty.
+// has too little is empty. A head of empty names is not shown.
 type Table struct {
 	Head []string
 	Rows [][]string
@@ -72,8 +73,8 @@ type sheetPage struct {
 }
 
 type sheetSection struct {
-	ID         string
-	Title      string
+	ID, Title  string
+	Code       string
 	Paragraphs []string
 	Table      *Table
 	Figure     *figure
@@ -82,7 +83,7 @@ type sheetSection struct {
 func sectionsOf(sections []Section) []sheetSection {
 	var list []sheetSection
 	for i, s := range sections {
-		made := sheetSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Table: s.Table.filled()}
+		made := sheetSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Code: s.Code, Table: s.Table.filled()}
 		for paragraph := range strings.SplitSeq(strings.ReplaceAll(s.Text, "\r\n", "\n"), "\n\n") {
 			if paragraph = strings.Trim(paragraph, "\n"); paragraph != "" {
 				made.Paragraphs = append(made.Paragraphs, paragraph)
@@ -101,7 +102,10 @@ func (t *Table) filled() *Table {
 	if t == nil {
 		return nil
 	}
-	made := &Table{Head: t.Head}
+	made := &Table{}
+	if strings.Join(t.Head, "") != "" {
+		made.Head = t.Head
+	}
 	for _, row := range t.Rows {
 		missing := max(0, len(t.Head)-len(row))
 		made.Rows = append(made.Rows, append(slices.Clone(row), make([]string, missing)...))

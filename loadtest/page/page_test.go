@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -151,6 +152,7 @@ func pageOf(name string) page.Page {
 	return page.Page{Title: name, Subtitle: name, Sections: []page.Section{{
 		Title: name,
 		Text:  strings.NewReplacer("\n", " ", "\r", " ").Replace(name), // they make paragraphs
+		Code:  name,
 		Table: &page.Table{Head: []string{name, name}, Rows: [][]string{{name, name}}},
 		Plot: &page.Plot{
 			Title: name, X: page.Axis{Label: name}, Y: page.Axis{Label: name},
@@ -172,12 +174,12 @@ func requireHarmless(t testing.TB, bones []string, name string) {
 	shown := strings.NewReplacer("\x00", "\ufffd", "\r\n", "\n", "\r", "\n").Replace(name)
 	places := 0
 	for node := range parse(t, text).Descendants() {
-		if slices.Contains([]string{"h1", "h2", "h3", "title", "td", "li", "caption"}, node.Data) && node.Type == html.ElementNode {
+		if slices.Contains([]string{"h1", "h2", "h3", "title", "td", "li", "caption", "pre"}, node.Data) && node.Type == html.ElementNode {
 			places++
 			require.Equal(t, shown, textOf(node), node.Data)
 		}
 	}
-	require.Equal(t, 9, places)
+	require.Equal(t, 10, places)
 }
 
 func TestNamesAreTexts(t *testing.T) {
@@ -278,4 +280,18 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestWriteSaysWhatItCannot(t *testing.T) {
 	require.ErrorIs(t, page.Page{}.Write(brokenWriter{}), errBroken)
+}
+
+// Pages may be written side by side.
+func TestPagesShareNothing(t *testing.T) {
+	wanted := write(t, report())
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			var out bytes.Buffer
+			assert.NoError(t, report().Write(&out))
+			assert.Equal(t, wanted, out.String())
+		})
+	}
+	writers.Wait()
 }

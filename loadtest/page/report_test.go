@@ -72,6 +72,7 @@ func report() page.Page {
 			{Title: "Sizes", Plot: &page.Plot{
 				Title: "Memory", X: page.Axis{Label: "features", Log: true}, Y: page.Axis{Label: "memory", Unit: page.Bytes}, Lines: many,
 			}},
+			{Title: "Rules file", Code: "events:\n  url_shorten:\n    limits:\n      - ip: 10/s 100/m # at most 0.1% of features are denied, which is what was asked for, in a line that is long\n"},
 			{Title: "Nothing was seen", Plot: &page.Plot{Title: "No lines", X: since, Y: page.Axis{Label: "requests"}}},
 		},
 	}
@@ -102,7 +103,25 @@ func hostile() page.Page {
 	}
 	p.Sections = []page.Section{{Title: all, Text: all, Table: table, Plot: plot}}
 	for _, attack := range attacks {
-		p.Sections = append(p.Sections, page.Section{Title: attack, Text: attack, Table: &page.Table{Head: []string{attack}, Rows: [][]string{{attack}}}})
+		p.Sections = append(p.Sections, page.Section{Title: attack, Text: attack, Code: attack, Table: &page.Table{Head: []string{attack}, Rows: [][]string{{attack}}}})
+	}
+	return p
+}
+
+// axes has a plot for each unit, with ranges from small to large, to look whether their marks
+// have room.
+func axes() page.Page {
+	var p page.Page
+	for i, unit := range units {
+		for _, end := range []float64{0.003, 7, 59, 4_000, 200_000, 98_765_432} {
+			axis := page.Axis{Label: "axis", Unit: unit, Log: i%2 == 0 && end > 10 && unit != page.Moment}
+			from := end / 123
+			if unit == page.Moment {
+				from, end = 1431849600, 1431849600+end
+			}
+			line := page.Line{Name: "line", X: []float64{from, end}, Y: []float64{end, from}}
+			p.Sections = append(p.Sections, page.Section{Plot: &page.Plot{Title: string(unit), X: axis, Y: axis, Lines: []page.Line{line}}})
+		}
 	}
 	return p
 }

@@ -48,6 +48,16 @@ func (a Axis) scaleOf(vertical bool, lines []Line) scale {
 	return s
 }
 
+func (s scale) normalizer() plot.Normalizer {
+	if s.Log {
+		return plot.LogScale{}
+	}
+	return plot.LinearScale{}
+}
+
+// place is where a value is between the ends of the axis, 0 and 1.
+func (s scale) place(v float64) float64 { return s.normalizer().Normalize(s.low, s.high, v) }
+
 // has is whether a value has a place.
 func (s scale) has(v float64) bool {
 	return math.Abs(v) <= largest && (!s.Log || v >= 1/largest)

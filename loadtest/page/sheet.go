@@ -86,10 +86,10 @@ func (l letters) Draw(_ vg.Canvas, txt string, style text.Style, at vg.Point) {
 // Sizes in pixels. A text is measured in a larger size than it has: in a font that is wider
 // than the measured one it still finds its place.
 const (
-	letterSize   = 12
-	measuredSize = 14
+	letterSize   = 13 // also in the stylesheet
+	measuredSize = 15
 	headRoom     = 22 // above the plot, for the name of the vertical axis
-	footRoom     = 18 // below its marks, for that of the horizontal one
+	footRoom     = 19 // below its marks, for that of the horizontal one
 	sideRoom     = 6
 )
 
@@ -97,8 +97,8 @@ const (
 func (s *sheet) draw(p *Plot, x, y scale, lines []stroke) {
 	made := plot.New()
 	made.BackgroundColor = nil
-	s.setAxis(&made.X, x, max(4, int(s.Width/115)))
-	s.setAxis(&made.Y, y, verticalMarks)
+	s.setAxis(&made.X, x, s.fitting(x))
+	s.setAxis(&made.Y, y, y.marks(verticalMarks))
 	made.Y.LineStyle.Width, made.Y.Tick.Length = 0, 0
 	made.Add(grid{})
 	for _, l := range lines {
@@ -113,16 +113,38 @@ func (s *sheet) draw(p *Plot, x, y scale, lines []stroke) {
 	}
 }
 
-func (s *sheet) setAxis(axis *plot.Axis, of scale, count int) {
-	axis.Min, axis.Max = of.low, of.high
-	if of.Log {
-		axis.Scale = plot.LogScale{}
+// measured is the font that stands for the browser's.
+func measured() font.Font {
+	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: measuredSize}
+}
+
+// fitting returns as many marks for the horizontal axis as have room beside one another.
+func (s *sheet) fitting(x scale) []plot.Tick {
+	const beside, apart = 80, 8 // the vertical axis and its marks; two marks
+	hand := text.Plain{Fonts: font.DefaultCache}
+	for count := max(5, int(s.Width/100)); count > 2; count-- {
+		marks := x.marks(count)
+		fit := true
+		for i := 1; i < len(marks); i++ {
+			before, _, _ := hand.Box(marks[i-1].Label, measured())
+			width, _, _ := hand.Box(marks[i].Label, measured())
+			distance := (x.place(marks[i].Value) - x.place(marks[i-1].Value)) * (s.Width - beside)
+			fit = fit && distance >= float64(before+width)/2+apart
+		}
+		if fit {
+			return marks
+		}
 	}
+	return x.marks(2)
+}
+
+func (s *sheet) setAxis(axis *plot.Axis, of scale, marks []plot.Tick) {
+	axis.Min, axis.Max, axis.Scale = of.low, of.high, of.normalizer()
 	axis.Padding = 0
 	axis.LineStyle.Color, axis.Tick.LineStyle.Color = class("axis"), class("axis")
 	axis.Tick.Length = 5
-	axis.Tick.Marker = plot.ConstantTicks(of.marks(count))
-	axis.Tick.Label.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: measuredSize}
+	axis.Tick.Marker = plot.ConstantTicks(marks)
+	axis.Tick.Label.Font = measured()
 	axis.Tick.Label.Handler = letters{text.Plain{Fonts: font.DefaultCache}, s}
 }
 

@@ -40,10 +40,10 @@ func pageOfLine(y []float64) page.Page {
 	return page.Page{Sections: []page.Section{{Plot: &page.Plot{Lines: []page.Line{{X: x, Y: y}}}}}}
 }
 
-// A single peak or gap among a million points is drawn, wherever it is.
+// A single peak or gap among a hundred thousand points is drawn, wherever it is.
 func TestThinLinesKeepTheirExtremes(t *testing.T) {
-	const points = 1_000_000
-	for _, at := range []int{0, 1, 2_499, 2_500, 2_501, 123_456, points - 2, points - 1} {
+	const points = 100_000
+	for _, at := range []int{0, 1, 249, 250, 251, 12_345, points - 2, points - 1} {
 		y := make([]float64, points)
 		y[at], y[(at+points/2)%points] = 1000, -1000
 		lines := linesOf(t, pageOfLine(y))
@@ -62,7 +62,7 @@ func TestThinLinesKeepTheirExtremes(t *testing.T) {
 		assert.Len(t, below, 1, at)
 	}
 	gap := make([]float64, points)
-	gap[123_456] = math.NaN()
+	gap[12_345] = math.NaN()
 	assert.Len(t, linesOf(t, pageOfLine(gap)), 2)
 }
 
