@@ -275,7 +275,7 @@ func TestOnTheRealLog(t *testing.T) {
 }
 
 func TestOnLogsByChance(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(seeds) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		var text strings.Builder
 		begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC)

@@ -113,7 +113,7 @@ func someRules(random *rand.Rand) ruled {
 
 // On small logs, with any rules, the two implementations agree as well.
 func TestOnLogsByChance(t *testing.T) {
-	for seed := range uint64(600) {
+	for seed := range uint64(seeds) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		rules, text := someRules(random), someLog(random)
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { rules.agree(t, text) }) {
