@@ -33,7 +33,7 @@ type command struct {
 // commands are in the order in which somebody new needs them.
 func commands() []command {
 	return []command{
-		{"replay", "[flags] [FILE ...]", "replay a log, compare every count", runReplay},
+		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", runReplay},
 		{"run", "[flags]", "put load on it, and say what became of it", runRun},
 		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},

@@ -39,12 +39,15 @@ The log is held in memory, about 100 bytes a line. No increment is sent twice; o
 outcome is not known is a failure.
 
 %s
+%s
 Flags:
 
 %s
 Examples:
 
   loadtest replay access.log
+  loadtest replay -rules rules.yaml access.log
+  loadtest replay -suggest -deny 0.5 -write rules.yaml -html report.html access.log
   loadtest replay -reset -windows 90s,2h -moments 10 loadtest/testdata/apache_logs.log.gz
   loadtest replay access.log.2.gz access.log.1 access.log
   loadtest replay -speed 3600 access.log          an hour of it in each second
@@ -59,6 +62,7 @@ Exit status: 0 no difference; 1 a difference, a request that failed, or no serve
 // replayFlags are the arguments of loadtest replay.
 type replayFlags struct {
 	log                 logFlags
+	offline             offlineFlags
 	url, event, windows string
 	tokenFile           string
 	speed               float64
@@ -71,6 +75,7 @@ type replayFlags struct {
 func (f *replayFlags) set() *flag.FlagSet {
 	set := newFlags("replay")
 	f.log.add(set)
+	f.offline.add(set)
 	set.StringVar(&f.url, "url", "http://127.0.0.1:8080", "the server's `URL`")
 	set.StringVar(&f.event, "event", "url_shorten", "the `event` to count as")
 	set.StringVar(&f.windows, "windows", "", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)")
@@ -88,6 +93,9 @@ func (f *replayFlags) set() *flag.FlagSet {
 // parse returns the configuration that the flags ask for, but for its client.
 func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, error) {
 	if err := set.Parse(args); err != nil {
+		return replay.Config{}, err
+	}
+	if err := f.offline.parse(set, &f.log); err != nil {
 		return replay.Config{}, err
 	}
 	if err := f.log.parse(set); err != nil {
@@ -131,10 +139,17 @@ func (f *replayFlags) client() client.Config {
 	return config
 }
 
+func replayHelp(set *flag.FlagSet) string {
+	return fmt.Sprintf(replayUsage, offlineUsage, logFormats, defaultsOf(set))
+}
+
 func runReplay(ctx context.Context, args []string, std streams) int {
 	var flags replayFlags
 	set := flags.set()
 	config, err := flags.parse(set, args)
+	if err == nil && flags.offline.on() {
+		return flags.runOffline(ctx, set, std)
+	}
 	if err == nil {
 		config.Client, err = client.New(flags.client())
 	}
@@ -142,7 +157,7 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 		err = flags.log.source.check(std)
 	}
 	if err != nil {
-		return std.refused(set, func() string { return fmt.Sprintf(replayUsage, logFormats, defaultsOf(set)) }, err)
+		return std.refused(set, func() string { return replayHelp(set) }, err)
 	}
 	defer config.Client.Close()
 	log, err := flags.log.source.read(ctx, std)

@@ -1,0 +1,214 @@
+package suggest
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/page"
+	"github.com/counterd/counterd/loadtest/whatif"
+)
+
+// Report is what a log suggests.
+type Report struct {
+	Event     string         `json:"event"`
+	Log       string         `json:"log"`
+	Lines     int            `json:"lines"`
+	Malformed int            `json:"malformed"`    // lines that hold no event
+	From      time.Time      `json:"from"`         // second of the first event
+	To        time.Time      `json:"to"`           // of the last
+	Deny      Share          `json:"deny_percent"` // of the features at the most
+	Kinds     []Kind         `json:"kinds"`
+	Rules     string         `json:"rules"`   // the rules file
+	WhatIf    *whatif.Report `json:"what_if"` // what it would have done
+
+	ipv6Prefix int
+}
+
+// Kind is what features of one kind did.
+type Kind struct {
+	Kind     string   `json:"kind"`
+	Features int      `json:"features"`
+	Hits     int      `json:"hits"`
+	Missing  int      `json:"missing"` // lines without such a feature
+	Windows  []Window `json:"windows"`
+	Denied   int      `json:"denied"` // features that the suggested limits together would have denied at some time
+}
+
+// Window is how the largest counts of the features in any window of that length are
+// distributed, and the limits for it. A quantile is the smallest count that so large a
+// share of the features does not exceed.
+type Window struct {
+	Window string `json:"window"` // second, minute, hour or day
+	P50    int64  `json:"p50"`
+	P90    int64  `json:"p90"`
+	P99    int64  `json:"p99"`
+	P999   int64  `json:"p99_9"`
+	Max    int64  `json:"max"`
+	// Alone is the smallest limit that by itself denies no more features than it may, and
+	// AloneDenied how many it denies.
+	Alone       int64 `json:"alone"`
+	AloneDenied int   `json:"alone_denied"`
+	// Chosen is the limit that together with those of the other windows denies no more
+	// than it may; 0 where the log is too short for it.
+	Chosen  int64  `json:"chosen"`
+	Rate    string `json:"rate"`     // as the rules file has it; empty where it is left out
+	LeftOut string `json:"left_out"` // why
+
+	counts []int64 // sorted
+}
+
+func (w *Window) leftOut() string {
+	if w.Chosen == 0 {
+		return fmt.Sprintf("one for the %s: %s", w.Window, w.LeftOut)
+	}
+	return fmt.Sprintf("%d in any %s: %s", w.Chosen, w.Window, w.LeftOut)
+}
+
+// WriteText writes the report for people to read, without the rules file.
+func (r *Report) WriteText(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d lines, from %s to %s\n", oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))
+	if r.Malformed > 0 {
+		fmt.Fprintf(&b, "of %d lines %d malformed\n", r.Lines, r.Malformed)
+	}
+	for _, k := range r.Kinds {
+		fmt.Fprintf(&b, "\n%s: %s\n\n", k.Kind, k.summary(r.Lines))
+		writeColumns(&b, append([][]string{k.head()}, k.rows()...))
+		fmt.Fprintf(&b, "\n%s\n", k.verdict(r.Deny))
+	}
+	fmt.Fprintf(&b, "\nTried with the engine:\n\n")
+	if err := r.WhatIf.WriteText(&b); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (k *Kind) summary(lines int) string {
+	text := fmt.Sprintf("%d features with %d hits", k.Features, k.Hits)
+	if k.Missing > 0 {
+		text += fmt.Sprintf("; of %d lines %d have none", lines, k.Missing)
+	}
+	return text + "; the largest count of each in any"
+}
+
+func (k *Kind) head() []string {
+	return []string{"", "p50", "p90", "p99", "p99.9", "max", "limit alone", "denies", "", "together"}
+}
+
+func (k *Kind) rows() [][]string {
+	var rows [][]string
+	for _, w := range k.Windows {
+		row := []string{w.Window}
+		for _, n := range []int64{w.P50, w.P90, w.P99, w.P999, w.Max, w.Alone} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		chosen := w.Rate
+		if chosen == "" {
+			chosen = "-"
+		}
+		rows = append(rows, append(row, strconv.Itoa(w.AloneDenied), percent(w.AloneDenied, k.Features), chosen))
+	}
+	return rows
+}
+
+// verdict says what the limits together do, and which are left out.
+func (k *Kind) verdict(deny Share) string {
+	text := fmt.Sprintf("Together the limits would have denied %d of %d features at some time (%s); %s%% are %d.",
+		k.Denied, k.Features, percent(k.Denied, k.Features), deny, deny.of(k.Features))
+	for _, w := range k.Windows {
+		if w.LeftOut != "" {
+			text += "\nLeft out: " + w.leftOut() + "."
+		}
+	}
+	return text
+}
+
+// Page returns the report as a page, with a plot of each distribution.
+func (r *Report) Page() page.Page {
+	p := page.Page{
+		Title:    "Limits suggested by " + oneLine(r.Log),
+		Subtitle: fmt.Sprintf("%d lines from %s to %s", r.Lines, moment(r.From), moment(r.To)),
+	}
+	for _, k := range r.Kinds {
+		p.Sections = append(p.Sections, page.Section{
+			Title: "Per " + k.Kind,
+			Text:  k.summary(r.Lines) + " of these windows:\n\n" + k.verdict(r.Deny),
+			Table: &page.Table{Head: k.head(), Rows: k.rows()},
+			Plot:  k.plot(r.Deny),
+		})
+	}
+	p.Sections = append(p.Sections, page.Section{Title: "Rules file", Text: r.flow()})
+	p.Sections = append(p.Sections, r.WhatIf.Page().Sections...)
+	return p
+}
+
+// plot draws which share of the features exceeds a count in some window: what a limit of
+// it would deny.
+func (k *Kind) plot(deny Share) *page.Plot {
+	plot := &page.Plot{
+		Title: "Share of features that exceed a count in some window",
+		X:     page.Axis{Label: "largest count", Log: true},
+		Y:     page.Axis{Label: "share of features above it", Log: true, Unit: page.Percent},
+	}
+	most := float64(1)
+	for _, w := range k.Windows {
+		line := page.Line{Name: "in any " + w.Window, Steps: true}
+		line.X, line.Y = exceeding(w.counts)
+		plot.Lines = append(plot.Lines, line)
+		most = max(most, float64(w.Max))
+	}
+	least := 100 / float64(k.Features)
+	for _, w := range k.Windows {
+		if w.Rate != "" {
+			at := float64(w.Chosen)
+			plot.Lines = append(plot.Lines, page.Line{Name: "limit " + w.Rate, X: []float64{at, at}, Y: []float64{least, 100}})
+		}
+	}
+	if deny > 0 {
+		share := 100 * float64(deny) / float64(whole)
+		plot.Lines = append(plot.Lines, page.Line{Name: "at most " + deny.String() + "%", X: []float64{1, most}, Y: []float64{share, share}})
+	}
+	return plot
+}
+
+// exceeding returns each of the sorted counts, and the share of them that exceeds it, in
+// percent. Before the least all do. The last share above zero ends with the greatest.
+func exceeding(sorted []int64) (x, y []float64) {
+	n := len(sorted)
+	last := 100.0
+	for i, count := range sorted {
+		if i < n-1 && sorted[i+1] == count {
+			continue
+		}
+		if share := 100 * float64(n-1-i) / float64(n); share > 0 {
+			last = share
+		}
+		x, y = append(x, float64(count)), append(y, last)
+	}
+	return x, y
+}
+
+// writeColumns writes a table whose first column is on the left.
+func writeColumns(b *strings.Builder, rows [][]string) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		line := fmt.Sprintf("%-*s", widths[0], row[0])
+		for i, cell := range row[1:] {
+			line += fmt.Sprintf("  %*s", widths[i+1], cell)
+		}
+		fmt.Fprintln(b, strings.TrimRight(line, " "))
+	}
+}
+
+func utc(second int64) time.Time { return time.Unix(second, 0).UTC() }
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }

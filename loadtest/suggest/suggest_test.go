@@ -1,0 +1,449 @@
+package suggest_test
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/suggest"
+	"github.com/counterd/counterd/loadtest/whatif"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func realLog(t *testing.T) string {
+	t.Helper()
+	file, err := os.Open("../testdata/apache_logs.log.gz")
+	require.NoError(t, err)
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	require.NoError(t, err)
+	text, err := io.ReadAll(unzipped)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func readLog(t *testing.T, text, mapping string) *accesslog.Log {
+	t.Helper()
+	kinds, err := accesslog.ParseMapping(mapping)
+	require.NoError(t, err)
+	format, err := accesslog.NewCommon(kinds.Fields()...)
+	require.NoError(t, err)
+	log, err := accesslog.ReadLog(t.Context(), format, kinds, accesslog.Stream("", strings.NewReader(text)))
+	require.NoError(t, err)
+	return log
+}
+
+// The second implementation: slow, obvious, and with nothing of the first but the form of
+// the report.
+
+type hit struct {
+	second, cost int64
+}
+
+var combined = regexp.MustCompile(`^(\S+) \S+ \S+ \[(\d\d/\w\w\w/\d\d\d\d:\d\d:\d\d:\d\d [+-]\d\d\d\d)\] "(\S+) ([^\s?]+)\S* \S+" (\d\d\d) (\S+)`)
+
+// slowLog returns the hits by feature, the seconds of the first and the last line, and how
+// many lines there are.
+func slowLog(t *testing.T, text, field string, costs bool) (by map[string][]hit, from, to int64, lines int) {
+	by = map[string][]hit{}
+	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		m := combined.FindStringSubmatch(line)
+		require.NotNil(t, m, line)
+		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", m[2])
+		require.NoError(t, err)
+		second := at.Unix()
+		if lines == 0 || second < from {
+			from = second
+		}
+		if lines == 0 || second > to {
+			to = second
+		}
+		lines++
+		cost := int64(1)
+		if costs {
+			if cost, err = strconv.ParseInt(m[6], 10, 64); err != nil || cost < 1 || cost > 1_000_000 {
+				continue
+			}
+		}
+		feature := map[string]string{"host": m[1], "path": m[4]}[field]
+		by[feature] = append(by[feature], hit{second, cost})
+	}
+	return by, from, to, lines
+}
+
+// slowLargest lets a window end with each of the hits.
+func slowLargest(hits []hit, seconds int64) int64 {
+	most := int64(0)
+	for _, end := range hits {
+		sum := int64(0)
+		for _, h := range hits {
+			if h.second > end.second-seconds && h.second <= end.second {
+				sum += h.cost
+			}
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// exceed counts the features of which some window holds more than its limit.
+func exceed(largest [][]int64, limits []int64) int {
+	n := 0
+	for _, counts := range largest {
+		for w, limit := range limits {
+			if counts[w] > limit {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// slowKind finds everything of a kind, by trying.
+func slowKind(by map[string][]hit, kind string, deny float64, span int64) suggest.Kind {
+	k := suggest.Kind{Kind: kind, Features: len(by)}
+	lengths := []int64{1, 60, 3600, 86400}
+	var largest [][]int64
+	for _, hits := range by {
+		k.Hits += len(hits)
+		var counts []int64
+		for _, seconds := range lengths {
+			counts = append(counts, slowLargest(hits, seconds))
+		}
+		largest = append(largest, counts)
+	}
+	may := 0
+	for float64(may+1)*100 <= deny*float64(k.Features)+1e-9 {
+		may++
+	}
+	only := func(w int, limit int64) int {
+		n := 0
+		for _, counts := range largest {
+			if counts[w] > limit {
+				n++
+			}
+		}
+		return n
+	}
+	alone := func(w, may int) int64 {
+		for limit := int64(1); ; limit++ {
+			if only(w, limit) <= may {
+				return limit
+			}
+		}
+	}
+	usable := 0
+	for _, seconds := range lengths {
+		if seconds <= span {
+			usable++
+		}
+	}
+	limits := make([]int64, usable)
+	for each := may; ; each-- {
+		for w := range limits {
+			limits[w] = alone(w, each)
+		}
+		if exceed(largest, limits) <= may {
+			break
+		}
+	}
+	for w := usable - 1; w >= 0; w-- {
+		for limits[w] > 1 {
+			limits[w]--
+			if exceed(largest, limits) > may {
+				limits[w]++
+				break
+			}
+		}
+	}
+	k.Denied = exceed(largest, limits)
+
+	for w, name := range []string{"second", "minute", "hour", "day"} {
+		var counts []int64
+		for _, c := range largest {
+			counts = append(counts, c[w])
+		}
+		sort.Slice(counts, func(i, j int) bool { return counts[i] < counts[j] })
+		quantile := func(share float64) int64 {
+			for i, count := range counts {
+				if float64(i+1) >= share*float64(len(counts))-1e-9 {
+					return count
+				}
+			}
+			panic("no such quantile")
+		}
+		window := suggest.Window{
+			Window: name, P50: quantile(0.5), P90: quantile(0.9), P99: quantile(0.99), P999: quantile(0.999), Max: counts[len(counts)-1],
+			Alone: alone(w, may),
+		}
+		window.AloneDenied = only(w, window.Alone)
+		units := []string{"s", "m", "h", "d"}
+		if w >= usable {
+			window.LeftOut = "the log is shorter"
+		} else {
+			window.Chosen = limits[w]
+			// A limit is of no use beside a longer one that is not larger, or beside a shorter
+			// one that cannot reach it.
+			useless := func(w, beside int) bool {
+				if beside > w {
+					return limits[beside] <= limits[w]
+				}
+				return beside < w && limits[beside]*lengths[w]/lengths[beside] <= limits[w]
+			}
+			for beside := range limits {
+				others := false
+				for third := range limits {
+					others = others || useless(beside, third)
+				}
+				if useless(w, beside) && !others && window.LeftOut == "" {
+					window.LeftOut = fmt.Sprintf("%d/%s denies all that it would", limits[beside], units[beside])
+				}
+			}
+			if window.LeftOut == "" {
+				window.Rate = fmt.Sprintf("%d/%s", limits[w], units[w])
+			}
+		}
+		k.Windows = append(k.Windows, window)
+	}
+	return k
+}
+
+// agree has both implementations run, and compares every number.
+func agree(t *testing.T, text string, kinds []string, mapping string, deny string, costs bool) *suggest.Report {
+	t.Helper()
+	share, err := suggest.ParseShare(deny)
+	require.NoError(t, err)
+	config := suggest.Config{Name: "access.log", Kinds: kinds, Event: "test", Deny: share, Top: 3}
+	fields := map[string]string{"ip": "host", "page": "path"}
+	if costs {
+		mapping, config.CostKind = mapping+",cost=bytes", "cost"
+	}
+	config.Log = readLog(t, text, mapping)
+	report, err := suggest.Run(t.Context(), config)
+	require.NoError(t, err)
+	percent, err := strconv.ParseFloat(deny, 64)
+	require.NoError(t, err)
+	var want []suggest.Kind
+	for _, kind := range kinds {
+		by, from, to, lines := slowLog(t, text, fields[kind], costs)
+		require.Equal(t, time.Unix(from, 0).UTC(), report.From)
+		require.Equal(t, time.Unix(to, 0).UTC(), report.To)
+		require.Equal(t, lines, report.Lines)
+		want = append(want, slowKind(by, kind, percent, to-from+1))
+	}
+	require.Equal(t, asJSON(t, want), asJSON(t, report.Kinds))
+	return report
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestOnTheRealLog(t *testing.T) {
+	text := realLog(t)
+	for _, deny := range []string{"0", "0.1", "0.5", "1", "5", "33.3333"} {
+		t.Run(deny, func(t *testing.T) {
+			t.Parallel()
+			agree(t, text, []string{"ip"}, "ip=host", deny, false)
+		})
+	}
+	t.Run("two kinds", func(t *testing.T) {
+		t.Parallel()
+		agree(t, text, []string{"page", "ip"}, "ip=host,page=path", "2", false)
+	})
+}
+
+func TestOnLogsByChance(t *testing.T) {
+	for seed := range uint64(seeds) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		var text strings.Builder
+		begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC)
+		span := []int{3, 60, 90, 4000, 86400, 200_000}[random.IntN(6)]
+		features := 1 + random.IntN(30)
+		for range 1 + random.IntN(300) {
+			host := min(random.IntN(features), random.IntN(features))
+			fmt.Fprintf(&text, "192.0.2.%d - - [%s] \"GET /%d HTTP/1.1\" 200 %d\n", host,
+				begin.Add(time.Duration(random.IntN(1+random.IntN(span)))*time.Second).Format("02/Jan/2006:15:04:05 -0700"), random.IntN(3), random.IntN(4))
+		}
+		by, _, _, _ := slowLog(t, text.String(), "host", true)
+		deny := []string{"0", "3", "10", "25", "50", "99"}[random.IntN(6)]
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			agree(t, text.String(), []string{"ip"}, "ip=host,page=path", deny, len(by) > 0 && random.IntN(2) == 0)
+		}) {
+			t.Fatalf("-deny %s\n%s", deny, &text)
+		}
+	}
+}
+
+// Who comes every second is not denied by 60/m beside 1/s.
+func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
+	var text strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&text, "192.0.2.1 - - [17/May/2015:10:%02d:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", i/60, i%60)
+	}
+	report := agree(t, text.String(), []string{"ip"}, "ip=host", "0", false)
+	require.Equal(t, "1/s denies all that it would", report.Kinds[0].Windows[1].LeftOut)
+	require.Contains(t, report.Rules, "rate: [1/s]\n")
+}
+
+// What the engine says of the suggested rules: the share is kept, no limit could be one
+// less, and those that are left out would change nothing.
+func TestTheEngineAgrees(t *testing.T) {
+	text := realLog(t)
+	log := readLog(t, text, "ip=host")
+	denied := func(rates []string) whatif.Score {
+		rules, err := events.ParseRules([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
+		require.NoError(t, err)
+		report, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log})
+		require.NoError(t, err)
+		return report.All
+	}
+	leftOut := 0
+	for deny, may := range map[string]int{"0": 0, "0.1": 1, "1": 17, "10": 175} {
+		report := agree(t, text, []string{"ip"}, "ip=host", deny, false)
+		require.LessOrEqual(t, report.WhatIf.All.EverDenied, may)
+		rules, err := events.ParseRules([]byte(report.Rules))
+		require.NoError(t, err)
+		again, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log, Top: 3})
+		require.NoError(t, err)
+		again.Effort, report.WhatIf.Effort = whatif.Effort{}, whatif.Effort{}
+		require.Equal(t, report.WhatIf, again, "that is what the file does")
+
+		units := []string{"s", "m", "h", "d"}
+		var kept, all []string
+		for w, window := range report.Kinds[0].Windows {
+			all = append(all, fmt.Sprintf("%d/%s", window.Chosen, units[w]))
+			if window.Rate != "" {
+				kept = append(kept, window.Rate)
+			}
+		}
+		leftOut += len(all) - len(kept)
+		require.Equal(t, denied(all), denied(kept), "what is left out denies nothing")
+		for i, rate := range kept {
+			n, unit, _ := strings.Cut(rate, "/")
+			number, err := strconv.Atoi(n)
+			require.NoError(t, err)
+			less := slices.Clone(kept)
+			less[i] = fmt.Sprintf("%d/%s", number-1, unit)
+			require.Greater(t, denied(less).EverDenied, may, "%s could be %s", rate, less[i])
+		}
+	}
+	require.Positive(t, leftOut)
+}
+
+func TestShares(t *testing.T) {
+	for text, want := range map[string]suggest.Share{"0": 0, "0.1": 1000, "5": 50_000, "99.9999": 999_999, "0.0001": 1, "10.50": 105_000} {
+		share, err := suggest.ParseShare(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, share, text)
+		again, err := suggest.ParseShare(share.String())
+		require.NoError(t, err, text)
+		require.Equal(t, share, again)
+	}
+	for _, text := range []string{"", "100", "-1", "0.00001", "1.", ".1", "a", "1e1", "0,1", "+5", "1.-1"} {
+		_, err := suggest.ParseShare(text)
+		require.ErrorIs(t, err, suggest.ErrShare, text)
+	}
+}
+
+const fourLines = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
+192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
+2001:db8::1 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
+2001:db8::2 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
+nonsense
+`
+
+// The file says where it comes from, whatever the log's name.
+func TestTheRulesFile(t *testing.T) {
+	report, err := suggest.Run(t.Context(), suggest.Config{
+		Log: readLog(t, fourLines, "ip=host"), Name: "a\nevents: {}", Kinds: []string{"ip"}, Event: "login_failed", IPv6Prefix: 128, Deny: suggest.DefaultDeny,
+	})
+	require.NoError(t, err)
+	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
+# 5 lines from 2015-05-17T09:05:03Z to 2015-05-17T10:05:03Z.
+# ip: these limits would have denied 0 of 3 features at some time (0.00%).
+#   left out: 2 in any second: 2/h denies all that it would
+#   left out: 2 in any minute: 2/h denies all that it would
+#   left out: one for the day: the log is shorter
+# Of 4 hits 0 would have been denied (0.00%).
+events:
+  login_failed:
+    limits:
+      - per: ip
+        rate: [2/h]
+        ipv6_prefix: 128
+`, report.Rules)
+	var out strings.Builder
+	require.NoError(t, report.WriteText(&out))
+	require.Contains(t, out.String(), "of 5 lines 1 malformed")
+	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h\n")
+}
+
+func TestWhatCannotBeSuggested(t *testing.T) {
+	log := readLog(t, fourLines, "ip=host,user=user")
+	_, err := suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip", "user"}, Event: "test"})
+	require.ErrorIs(t, err, suggest.ErrNoFeatures)
+	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
+	_, err = suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test", Deny: 1_000_000})
+	require.ErrorIs(t, err, suggest.ErrShare)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = suggest.Run(ctx, suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test"})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Lines without a feature of a kind are counted, and so are the kinds each by itself.
+func TestLinesWithoutAFeature(t *testing.T) {
+	log := readLog(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
+	report, err := suggest.Run(t.Context(), suggest.Config{Log: log, Name: "access.log", Kinds: []string{"ip", "user"}, Event: "test"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 3}, []int{report.Kinds[0].Missing, report.Kinds[1].Missing})
+	require.Equal(t, []int{4, 1}, []int{report.Kinds[0].Hits, report.Kinds[1].Hits})
+	require.Len(t, report.WhatIf.Limits, 2)
+	require.Contains(t, report.Rules, "      - per: ip\n        rate: [2/h]\n      - per: user\n        rate: [1/h]\n")
+	var out strings.Builder
+	require.NoError(t, report.WriteText(&out))
+	require.Contains(t, out.String(), "user: 1 features with 1 hits; of 5 lines 3 have none; the largest count of each in any\n")
+}
+
+// A plot's line holds the share above each count, until the next one.
+func TestPage(t *testing.T) {
+	report, err := suggest.Run(t.Context(), suggest.Config{Log: readLog(t, fourLines, "ip=host"), Kinds: []string{"ip"}, Event: "test", IPv6Prefix: 128, Deny: 1000})
+	require.NoError(t, err)
+	p := report.Page()
+	plot := p.Sections[0].Plot
+	require.Equal(t, "in any hour", plot.Lines[2].Name)
+	require.Equal(t, []float64{1, 2}, plot.Lines[2].X)
+	require.InDeltaSlice(t, []float64{100.0 / 3, 100.0 / 3}, plot.Lines[2].Y, 1e-9, "the last one ends with the greatest count")
+	require.Equal(t, "limit 2/h", plot.Lines[4].Name)
+	require.Equal(t, []float64{2, 2}, plot.Lines[4].X)
+	require.Equal(t, "at most 0.1%", plot.Lines[5].Name)
+	require.True(t, plot.X.Log && plot.Y.Log)
+	shown, err := events.ParseRules([]byte(p.Sections[1].Text))
+	require.NoError(t, err)
+	file, err := events.ParseRules([]byte(report.Rules))
+	require.NoError(t, err)
+	require.Equal(t, file, shown)
+	require.NoError(t, p.Write(io.Discard))
+}

@@ -1,0 +1,147 @@
+package whatif
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// fate is what becomes of the lines of an actor before any limit is asked.
+type fate uint8
+
+const (
+	decided     fate = iota
+	unlimited        // no rule applies to the features
+	refused          // a feature is none that a server would take
+	withoutCost      // there is no cost, or none that a hit may have
+)
+
+// actors are who did something in the log, and what they are counted by.
+type actors struct {
+	all    []actor
+	groups []*group // of the rules, by their kinds
+	whole  group    // of all rules together
+	mixed  bool     // their costs differ
+}
+
+type actor struct {
+	features events.Features
+	cost     int64
+	fate     fate
+	// whole and in are the numbers of its features: that of all its counters together, and
+	// those in each of the groups, where it is in that.
+	whole uint32
+	in    []uint32
+}
+
+// group is what rules with the same kinds count by.
+type group struct {
+	per     []string
+	numbers map[string]uint32
+	names   []string
+}
+
+// number returns the number of the feature of that identity.
+func (g *group) number(id string, name func() string) uint32 {
+	n, known := g.numbers[id]
+	if !known {
+		n = uint32(len(g.names))
+		g.numbers[id] = n
+		g.names = append(g.names, name())
+	}
+	return n
+}
+
+func (g *group) name(n uint32) string { return g.names[n] }
+
+// newActors finds what each of the log's actors is counted by.
+func newActors(event *events.Event, all []events.Features, costKind string) *actors {
+	a := &actors{all: make([]actor, len(all)), whole: group{numbers: map[string]uint32{}}}
+	for i := range event.Rules {
+		if per := event.Rules[i].Per; a.group(per) < 0 {
+			a.groups = append(a.groups, &group{per: per, numbers: map[string]uint32{}})
+		}
+	}
+	cost := int64(0)
+	for i, features := range all {
+		a.all[i] = a.actor(event, features, costKind)
+		if one := &a.all[i]; one.fate == decided {
+			a.mixed = a.mixed || cost != 0 && cost != one.cost
+			cost = one.cost
+		}
+	}
+	return a
+}
+
+// group returns the index of the group of those kinds, or -1.
+func (a *actors) group(per []string) int {
+	return slices.IndexFunc(a.groups, func(g *group) bool { return slices.Equal(g.per, per) })
+}
+
+func (a *actors) actor(event *events.Event, features events.Features, costKind string) actor {
+	one := actor{features: features, cost: 1}
+	if costKind != "" {
+		cost, fine := CostOf(features, costKind)
+		if !fine {
+			one.fate = withoutCost
+			return one
+		}
+		one.cost = cost
+		one.features = maps.Clone(features)
+		delete(one.features, costKind)
+	}
+	applied, err := event.Apply(nil, one.features)
+	switch {
+	case err != nil && !slices.ContainsFunc(event.Rules, func(r events.Rule) bool { return r.Applies(one.features) }):
+		one.fate = unlimited
+		return one
+	case err != nil:
+		one.fate = refused
+		return one
+	}
+	one.in = make([]uint32, len(a.groups))
+	var ids []string
+	for i := range applied {
+		group := a.group(applied[i].Rule.Per)
+		one.in[group] = a.groups[group].number(applied[i].ID, func() string { return nameOf(applied[i : i+1]) })
+		ids = append(ids, strconv.Quote(applied[i].ID))
+	}
+	one.whole = a.whole.number(strings.Join(ids, " "), func() string { return nameOf(applied) })
+	return one
+}
+
+// CostOf returns what an actor's hits cost: what its feature of that kind says, 1 where the
+// kind is "". It is false where that says nothing that a hit may cost.
+func CostOf(features events.Features, costKind string) (int64, bool) {
+	if costKind == "" {
+		return 1, true
+	}
+	cost, err := strconv.ParseInt(features[costKind], 10, 64)
+	return cost, err == nil && hierarchy.CheckCost(cost) == nil
+}
+
+// wholeEvent is the name of what a rule per no kind counts by.
+const wholeEvent = "the whole event"
+
+// nameOf names the counters together, without those whose kinds another one has too.
+func nameOf(applied []events.Applied) string {
+	var names []string
+	for _, a := range applied {
+		within := slices.ContainsFunc(applied, func(other events.Applied) bool {
+			return len(other.Rule.Per) > len(a.Rule.Per) && contains(other.Rule.Per, a.Rule.Per)
+		})
+		if name := a.Counter.Feature.String(); !within && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), wholeEvent)
+}
+
+func contains(kinds, some []string) bool {
+	return !slices.ContainsFunc(some, func(kind string) bool { return !slices.Contains(kinds, kind) })
+}

@@ -1,0 +1,256 @@
+package whatif
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Report is what the rules would have done.
+type Report struct {
+	Event       string    `json:"event"`
+	Lines       int       `json:"lines"`
+	Malformed   int       `json:"malformed"`    // lines that hold no event
+	Unlimited   int       `json:"unlimited"`    // lines without the features of any rule; not decided
+	Refused     int       `json:"refused"`      // lines with a feature that is none; not decided
+	WithoutCost int       `json:"without_cost"` // lines without a cost; not decided
+	Missing     []Missing `json:"missing"`      // lines in which a feature is missing that some rule names
+	From        time.Time `json:"from"`         // second of the first event
+	To          time.Time `json:"to"`           // of the last
+
+	All      Score    `json:"all"` // of all limits together; a feature is what a hit was counted by, together
+	Limits   []Limit  `json:"limits"`
+	Timeline Timeline `json:"timeline"`
+	Effort   Effort   `json:"effort"`
+}
+
+// Missing is how many lines lack a feature.
+type Missing struct {
+	Kind  string `json:"kind"`
+	Lines int    `json:"lines"`
+}
+
+// Score is what became of hits.
+type Score struct {
+	Hits            int64     `json:"hits"`
+	Admitted        int64     `json:"admitted"`
+	Denied          int64     `json:"denied"`
+	Features        int       `json:"features"`          // that had hits
+	EverDenied      int       `json:"ever_denied"`       // of them
+	EverDeniedShare float64   `json:"ever_denied_share"` // 0 to 1
+	MostDenied      []Feature `json:"most_denied"`       // by denied hits, then by hits
+	LongestDenial   *Stretch  `json:"longest_denial"`    // null: nothing was denied
+}
+
+// Limit is what one limit did. It admits what it does not deny, whatever other limits say.
+type Limit struct {
+	Name     string   `json:"name"`
+	Per      []string `json:"per"`
+	Rate     string   `json:"rate"`
+	Throttle string   `json:"throttle"`
+	Shadow   bool     `json:"shadow"`   // its denials are not enforced
+	Override bool     `json:"override"` // of single values
+	Score
+	Alone      int64   `json:"alone"`        // denied hits that no other enforced limit denied
+	Over       int64   `json:"over"`         // hits that were admitted above N
+	OnDenyList int64   `json:"on_deny_list"` // hits on its rule's deny list
+	DeniedAt   []int64 `json:"denied_at"`    // by the steps of the timeline
+}
+
+// Feature is how a feature fared.
+type Feature struct {
+	Feature string    `json:"feature"`
+	Hits    int64     `json:"hits"`
+	Denied  int64     `json:"denied"`
+	First   time.Time `json:"first"` // denial
+	Last    time.Time `json:"last"`
+}
+
+// Stretch is a run of denied hits of one feature with no admitted hit in between. The
+// longest is that with the most time from its first to its last denial; of equal ones that
+// with the most denials, then the first, then the one whose feature comes first.
+type Stretch struct {
+	Feature string    `json:"feature"`
+	From    time.Time `json:"from"` // second of the first denial
+	To      time.Time `json:"to"`   // of the last
+	Seconds int64     `json:"seconds"`
+	Denied  int64     `json:"denied"`
+}
+
+// Timeline is what was admitted and denied over time.
+type Timeline struct {
+	From     time.Time `json:"from"`
+	Step     int64     `json:"step"` // seconds
+	Admitted []int64   `json:"admitted"`
+	Denied   []int64   `json:"denied"`
+}
+
+// Effort is what a run took. It is another each time.
+type Effort struct {
+	Seconds       float64 `json:"seconds"`
+	HitsPerSecond float64 `json:"hits_per_second"` // 0: too fast to tell
+	CounterBytes  int64   `json:"counter_bytes"`   // memory of the counters in the end
+}
+
+func effort(elapsed time.Duration, hits, bytes int64) Effort {
+	e := Effort{Seconds: elapsed.Seconds(), CounterBytes: bytes}
+	if e.Seconds > 0 {
+		e.HitsPerSecond = float64(hits) / e.Seconds
+	}
+	return e
+}
+
+func (e Effort) String() string {
+	return fmt.Sprintf("%.1f s, %.0f hits a second, %d MiB of counters", e.Seconds, e.HitsPerSecond, e.CounterBytes>>20)
+}
+
+// WriteText writes the report for people to read, without what is another each time.
+func (r *Report) WriteText(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d hits, from %s to %s\n", r.Event, r.All.Hits, moment(r.From), moment(r.To))
+	for _, left := range r.leftOut() {
+		fmt.Fprintf(&b, "%s\n", left)
+	}
+	fmt.Fprintln(&b)
+	writeColumns(&b, append([][]string{limitsHead()}, r.limitRows()...), 1)
+	r.writeDenials(&b, "all limits together", &r.All)
+	if len(r.Limits) > 1 {
+		for i := range r.Limits {
+			if l := &r.Limits[i]; l.sameAs(&r.All) {
+				fmt.Fprintf(&b, "\n%s: the same\n", l.title())
+			} else {
+				r.writeDenials(&b, l.title(), &l.Score)
+			}
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// leftOut says which lines were not decided, or not by all rules.
+func (r *Report) leftOut() []string {
+	var left []string
+	say := func(lines int, format string, args ...any) {
+		if lines > 0 {
+			left = append(left, fmt.Sprintf("of %d lines %d ", r.Lines, lines)+fmt.Sprintf(format, args...))
+		}
+	}
+	say(r.Malformed, "malformed")
+	for _, m := range r.Missing {
+		say(m.Lines, "without %s", m.Kind)
+	}
+	say(r.Unlimited, "without the features of any limit: not decided")
+	say(r.Refused, "with a feature that is refused: not decided")
+	say(r.WithoutCost, "without a cost: not decided")
+	return left
+}
+
+func limitsHead() []string {
+	return []string{"", "hits", "admitted", "denied", "alone", "over", "features", "ever denied", ""}
+}
+
+// limitRows returns a row for each limit, and one for all.
+func (r *Report) limitRows() [][]string {
+	var rows [][]string
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		rows = append(rows, l.Score.row(l.title(), strconv.FormatInt(l.Alone, 10), strconv.FormatInt(l.Over, 10)))
+	}
+	return append(rows, r.All.row("all together", "", ""))
+}
+
+func (l *Limit) title() string {
+	if l.Shadow {
+		return l.Name + " (shadow)"
+	}
+	return l.Name
+}
+
+func (s *Score) row(name, alone, over string) []string {
+	return []string{name, strconv.FormatInt(s.Hits, 10), strconv.FormatInt(s.Admitted, 10), strconv.FormatInt(s.Denied, 10), alone, over,
+		strconv.Itoa(s.Features), strconv.Itoa(s.EverDenied), fmt.Sprintf("%.2f%%", 100*s.EverDeniedShare)}
+}
+
+func (r *Report) writeDenials(b *strings.Builder, name string, s *Score) {
+	if s.LongestDenial == nil {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n", name)
+	if len(s.MostDenied) > 0 {
+		writeColumns(b, append([][]string{featuresHead()}, s.featureRows()...), 1)
+	}
+	fmt.Fprintf(b, "longest denial: %s\n", s.LongestDenial)
+}
+
+// sameAs reports whether both name the same denials, of which there are some.
+func (s *Score) sameAs(other *Score) bool {
+	return s.LongestDenial != nil && other.LongestDenial != nil && *s.LongestDenial == *other.LongestDenial &&
+		s.Denied == other.Denied && slices.Equal(s.MostDenied, other.MostDenied)
+}
+
+func featuresHead() []string {
+	return []string{"most denied", "hits", "denied", "first denial", "last denial"}
+}
+
+func (s *Score) featureRows() [][]string {
+	var rows [][]string
+	for _, f := range s.MostDenied {
+		rows = append(rows, []string{Printable(f.Feature), strconv.FormatInt(f.Hits, 10), strconv.FormatInt(f.Denied, 10), moment(f.First), moment(f.Last)})
+	}
+	return rows
+}
+
+func (s *Stretch) String() string {
+	length := "within a second"
+	if s.Seconds > 0 {
+		length = (time.Duration(s.Seconds) * time.Second).String()
+	}
+	hits := "1 hit"
+	if s.Denied > 1 {
+		hits = fmt.Sprintf("%d hits", s.Denied)
+	}
+	return fmt.Sprintf("%s, %s, from %s to %s, %s", Printable(s.Feature), length, moment(s.From), moment(s.To), hits)
+}
+
+// writeColumns writes a table, the first so many columns to the left.
+func writeColumns(b *strings.Builder, rows [][]string, left int) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len([]rune(cell)))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-len([]rune(cell)))
+			switch {
+			case i < left:
+				line.WriteString(cell + pad)
+			default:
+				line.WriteString("  " + pad + cell)
+			}
+		}
+		fmt.Fprintln(b, strings.TrimRight(line.String(), " "))
+	}
+}
+
+// maxPrinted is how much of a feature is shown.
+const maxPrinted = 60
+
+// Printable returns the feature so that it can stand on a line of a terminal.
+func Printable(feature string) string {
+	if runes := []rune(feature); len(runes) > maxPrinted {
+		feature = string(runes[:maxPrinted]) + "…"
+	}
+	if strings.ContainsFunc(feature, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(feature)
+	}
+	return feature
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }

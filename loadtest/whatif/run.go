@@ -1,0 +1,287 @@
+package whatif
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/memcache"
+)
+
+const (
+	// DefaultTop is how many of the most denied features are named.
+	DefaultTop = 10
+	// DefaultMaxBytes bounds the memory of the counters.
+	DefaultMaxBytes int64 = 1 << 30
+
+	// progressStep is after how many lines progress is told.
+	progressStep = 1000
+)
+
+var (
+	// ErrNoHits is returned where no line of the log can be decided.
+	ErrNoHits = errors.New("whatif: nothing to decide")
+	// ErrMemory is returned where the counters do not fit into the memory that they may take.
+	ErrMemory = errors.New("whatif: the counters take too much memory")
+	// ErrTime is returned for a log with times that cannot be counted.
+	ErrTime = errors.New("whatif: a time that cannot be counted")
+	// ErrEngine is returned where the engine could not decide a hit. That is a fault of this
+	// program.
+	ErrEngine = errors.New("whatif: the engine failed")
+)
+
+// Progress is told how far a run is.
+type Progress interface {
+	// Start begins a stage that has so many steps, and ends the one before it.
+	Start(stage string, steps int)
+	Add(steps int)
+}
+
+type noProgress struct{}
+
+func (noProgress) Start(string, int) {}
+func (noProgress) Add(int)           {}
+
+// Config sets up a run. Event and Log are needed.
+type Config struct {
+	Event *events.Event  // with the rules to try
+	Log   *accesslog.Log // whose actors have features of the kinds of the rules
+	// CostKind is the kind of an actor's features that is no feature, but what its hits
+	// cost; "": each costs 1.
+	CostKind string
+	Top      int      // most denied features to name; 0: DefaultTop, negative: none
+	MaxBytes int64    // of the counters; 0: DefaultMaxBytes
+	Progress Progress // nil: none
+}
+
+// run is one under way.
+type run struct {
+	Config
+	clock    *clock
+	store    *memcache.Embedded
+	limiter  *hierarchy.Limiter
+	failed   error // what the limiter reported
+	actors   *actors
+	whole    score
+	limits   []*limit
+	named    map[string]*limit
+	timeline Timeline
+	lines    [withoutCost + 1]int // by fate
+}
+
+// Run decides all lines of the log, one after the other in the order of time, each at the
+// second in which it was. Errors wrap those of this package, and that of the context when
+// it ends.
+func Run(ctx context.Context, config Config) (*Report, error) {
+	r, err := newRun(config)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	r.Progress.Start("deciding", len(r.Log.Events))
+	for i, e := range r.Log.Events {
+		if i%progressStep == progressStep-1 {
+			r.Progress.Add(progressStep)
+		}
+		if err := r.decide(ctx, e); err != nil {
+			return nil, err
+		}
+	}
+	if r.lines[decided] == 0 {
+		return nil, r.nothing()
+	}
+	report := r.report()
+	report.Effort = effort(time.Since(began), report.All.Hits, r.store.Bytes())
+	return report, nil
+}
+
+func newRun(config Config) (*run, error) {
+	config.Top = max(0, cmp.Or(config.Top, DefaultTop))
+	config.MaxBytes = cmp.Or(config.MaxBytes, DefaultMaxBytes)
+	if config.Progress == nil {
+		config.Progress = noProgress{}
+	}
+	r := &run{Config: config, clock: &clock{}, named: map[string]*limit{}}
+	if err := checkTimes(r.Log.Events); err != nil {
+		return nil, err
+	}
+	r.actors = newActors(r.Event, r.Log.Actors, r.CostKind)
+	r.whole = newScore(len(r.actors.whole.names))
+	if n := len(r.Log.Events); n > 0 {
+		r.timeline = newTimeline(r.Log.Events[0].Second(), r.Log.Events[n-1].Second())
+	}
+	r.limits = newLimits(r.Event, r.actors, len(r.timeline.Denied))
+	for _, l := range r.limits {
+		r.named[l.limit.Name] = l
+	}
+	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
+		Store: patientStore{r.store}, Clock: r.clock.now, Timeout: timeout,
+		Report: func(err error) { r.failed = errors.Join(r.failed, err) },
+	})
+	r.limiter = limiter
+	return r, err
+}
+
+// checkTimes finds times whose windows would begin before 1970, or that no calendar of
+// four digits has: seconds that were taken for milliseconds, or the other way round.
+func checkTimes(list []accesslog.Event) error {
+	if len(list) == 0 {
+		return nil
+	}
+	earliest := time.Unix(0, 0).Add(events.MaxWindow)
+	latest := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, e := range []accesslog.Event{list[0], list[len(list)-1]} {
+		if at := e.Time(); at.Before(earliest) || !at.Before(latest) {
+			return fmt.Errorf("%w: the log goes from %s to %s", ErrTime,
+				list[0].Time().Format(time.RFC3339), list[len(list)-1].Time().Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// decide decides a line, and counts what came of it.
+func (r *run) decide(ctx context.Context, e accesslog.Event) error {
+	a := &r.actors.all[e.Actor]
+	r.lines[a.fate]++
+	if a.fate != decided {
+		return nil
+	}
+	second := e.Second()
+	r.clock.at = time.Unix(second, 0)
+	hit := hierarchy.Hit{Event: r.Event, Features: a.features, Cost: a.cost}
+	decision, err := r.limiter.Hit(ctx, hit)
+	if err == nil {
+		decision, err = r.exactly(ctx, hit, decision)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil || r.failed != nil:
+		return fmt.Errorf("%w: %w", ErrEngine, errors.Join(err, r.failed))
+	case r.store.Evicted() > 0:
+		return fmt.Errorf("%w: more than %d MiB at %s, after %d hits", ErrMemory, r.MaxBytes>>20, utc(second).Format(time.RFC3339), r.whole.hits)
+	}
+	return r.add(a, second, &decision)
+}
+
+// exactly returns the decision with each of its limits told as it stands. A verdict is
+// always exact. But within a second the engine gives a denial again as it remembers it,
+// with the other limits as they stood then; other hits may have been counted since, of
+// another cost or on an allow list. And a count below the ceiling may be an upper bound,
+// which is then taken for above N.
+func (r *run) exactly(ctx context.Context, hit hierarchy.Hit, d hierarchy.Decision) (hierarchy.Decision, error) {
+	unsure := !d.Allowed && (r.actors.mixed || r.allows()) && !r.countsAll(&d)
+	for i := range d.Limits {
+		if d.Limits[i].Listing == events.Denied && !d.Limits[i].Shadow {
+			return d, nil // nobody was asked
+		}
+		unsure = unsure || d.Allowed && d.Limits[i].Over && !d.Limits[i].Exact
+	}
+	if !unsure {
+		return d, nil
+	}
+	check, err := r.limiter.Check(ctx, hit)
+	if err != nil || len(check.Limits) != len(d.Limits) {
+		return d, err
+	}
+	for i := range d.Limits {
+		if d.Allowed {
+			d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].N
+		} else {
+			d.Limits[i].Allowed = check.Limits[i].Allowed
+		}
+	}
+	return d, nil
+}
+
+// allows reports whether a rule has an allow list.
+func (r *run) allows() bool {
+	return slices.ContainsFunc(r.Event.Rules, func(rule events.Rule) bool { return len(rule.Allow.Strings()) > 0 })
+}
+
+// countsAll reports whether one of the hit's rules counts denied hits too. The engine
+// remembers no denial of such hits.
+func (r *run) countsAll(d *hierarchy.Decision) bool {
+	return slices.ContainsFunc(d.Limits, func(s hierarchy.LimitState) bool { return r.named[s.Name].rule.Count == events.CountAll })
+}
+
+func (r *run) add(a *actor, second int64, d *hierarchy.Decision) error {
+	step := r.timeline.at(second)
+	r.whole.add(a.whole, second, d.Allowed)
+	if d.Allowed {
+		r.timeline.Admitted[step]++
+	} else {
+		r.timeline.Denied[step]++
+	}
+	denials := 0
+	for i := range d.Limits {
+		if state := &d.Limits[i]; !state.Allowed && !state.Shadow {
+			denials++
+		}
+	}
+	for i := range d.Limits {
+		state := &d.Limits[i]
+		l := r.named[state.Name]
+		if state.Failed || state.Incomplete {
+			return fmt.Errorf("%w: it did not ask the limit %s", ErrEngine, state.Name)
+		}
+		l.add(a.in[l.group], second, step, d, state, denials)
+	}
+	return nil
+}
+
+// nothing says why no line was decided.
+func (r *run) nothing() error {
+	switch {
+	case r.Log.Lines == 0:
+		return fmt.Errorf("%w: the log is empty", ErrNoHits)
+	case len(r.Event.Rules) == 0:
+		return fmt.Errorf("%w: %s has no limits", ErrNoHits, r.Event.Name)
+	case r.lines[withoutCost] > 0:
+		return fmt.Errorf("%w: of %d lines %d have no cost from 1 to %d", ErrNoHits, r.Log.Lines, r.lines[withoutCost], hierarchy.MaxCost)
+	}
+	return fmt.Errorf("%w: of %d lines none has the features that %s is limited per: %s", ErrNoHits,
+		r.Log.Lines, r.Event.Name, strings.Join(r.Event.Kinds(), ", "))
+}
+
+func (r *run) report() *Report {
+	last := r.Log.Events[len(r.Log.Events)-1]
+	report := &Report{
+		Event: r.Event.Name, Lines: r.Log.Lines, Malformed: r.Log.Malformed,
+		Unlimited: r.lines[unlimited], Refused: r.lines[refused], WithoutCost: r.lines[withoutCost],
+		Missing: r.missing(), From: utc(r.Log.Events[0].Second()), To: utc(last.Second()),
+		All: r.whole.report(r.Top, r.actors.whole.name), Timeline: r.timeline,
+	}
+	for _, l := range r.limits {
+		report.Limits = append(report.Limits, l.report(r.Top, r.actors.groups[l.group]))
+	}
+	return report
+}
+
+// missing counts the lines that have no feature of a kind that the rules name.
+func (r *run) missing() []Missing {
+	missing := []Missing{}
+	for _, kind := range r.Event.Kinds() {
+		lines := 0
+		for _, e := range r.Log.Events {
+			if _, found := r.Log.Actors[e.Actor][kind]; !found {
+				lines++
+			}
+		}
+		if lines > 0 {
+			missing = append(missing, Missing{kind, lines})
+		}
+	}
+	return missing
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,483 @@
+package whatif_test
+
+// The second implementation: slow, obvious, and with nothing of the first but the report
+// that both make. It cuts lines by a regular expression of its own, keeps a log of every
+// counted hit for each feature, and goes through all of it for each hit.
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/whatif"
+)
+
+// slowLine is a line of a log.
+type slowLine struct {
+	second int64
+	fields map[string]string
+}
+
+var combinedLine = regexp.MustCompile(`^(\S+) \S+ (\S+) \[(\d\d)/(\w\w\w)/(\d\d\d\d):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)\] "(\S+) ([^\s?]+)\S* \S+" (\d\d\d) (\S+)`)
+
+// slowLines reads a log in the combined format, and sorts it by time.
+func slowLines(text string) []slowLine {
+	var lines []slowLine
+	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		m := combinedLine.FindStringSubmatch(line)
+		if m == nil {
+			panic("the second implementation does not know such a line: " + line)
+		}
+		number := func(i int) int {
+			n, err := strconv.Atoi(m[i])
+			if err != nil {
+				panic(err)
+			}
+			return n
+		}
+		month := 1 + slices.Index(strings.Fields("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"), m[4])
+		at := time.Date(number(5), time.Month(month), number(3), number(6), number(7), number(8), 0, time.UTC).Unix()
+		zone := int64(number(10)*3600 + number(11)*60)
+		if m[9] == "-" {
+			zone = -zone
+		}
+		fields := map[string]string{"host": m[1], "user": m[2], "method": m[12], "path": m[13], "status": m[14], "bytes": m[15]}
+		lines = append(lines, slowLine{at - zone, fields})
+	}
+	sort.SliceStable(lines, func(i, j int) bool { return lines[i].second < lines[j].second })
+	return lines
+}
+
+// slowRule is a rule.
+type slowRule struct {
+	per       []string
+	limits    []slowLimit
+	overrides map[string][]slowLimit
+	allow     []string
+	deny      []string
+	soft      int64 // percent
+	elastic   bool
+	all       bool // counts denied hits
+	shadow    bool
+	prefix    int   // of IPv6 addresses
+	precision int64 // seconds; 0: 1
+}
+
+type slowLimit struct {
+	name   string
+	rate   string
+	n      int64
+	window int64
+}
+
+// slowHit is a hit that is counted.
+type slowHit struct {
+	second int64
+	cost   int64
+}
+
+// slowVerdict is what a limit said to a hit.
+type slowVerdict struct {
+	feature string
+	second  int64
+	yes     bool
+}
+
+// slow is the second implementation of what if.
+type slow struct {
+	kinds    map[string]string // of features, and the fields that hold them
+	costs    string            // the field that holds the cost
+	rules    []slowRule
+	counted  map[string][]slowHit
+	verdicts map[string][]slowVerdict // by the limit's name, "" for all together
+	alone    map[string]int64
+	over     map[string]int64
+	listed   map[string]int64
+	report   whatif.Report
+}
+
+func (s *slow) run(lines []slowLine, top int) *whatif.Report {
+	s.counted, s.verdicts = map[string][]slowHit{}, map[string][]slowVerdict{}
+	s.alone, s.over, s.listed = map[string]int64{}, map[string]int64{}, map[string]int64{}
+	s.report = whatif.Report{Event: "test", Lines: len(lines), Missing: []whatif.Missing{}}
+	s.report.From = time.Unix(lines[0].second, 0).UTC()
+	s.report.To = time.Unix(lines[len(lines)-1].second, 0).UTC()
+	for _, line := range lines {
+		s.line(line)
+	}
+	s.report.All = s.score("", top)
+	for _, rule := range s.rules {
+		for i, limit := range rule.everyLimit() {
+			if slices.ContainsFunc(s.report.Limits, func(l whatif.Limit) bool { return l.Name == limit.name }) {
+				continue
+			}
+			throttle := "hard"
+			if rule.soft > 0 {
+				throttle = "soft " + strconv.FormatInt(rule.soft, 10) + "%"
+			}
+			if rule.elastic {
+				throttle = "elastic"
+			}
+			s.report.Limits = append(s.report.Limits, whatif.Limit{
+				Name: limit.name, Per: append([]string{}, rule.per...), Rate: limit.rate, Throttle: throttle, Shadow: rule.shadow, Override: i >= len(rule.limits),
+				Score: s.score(limit.name, top), Alone: s.alone[limit.name], Over: s.over[limit.name], OnDenyList: s.listed[limit.name],
+			})
+		}
+	}
+	s.timeline()
+	return &s.report
+}
+
+// everyLimit returns the limits of the rule, then those of its overrides by value.
+func (r slowRule) everyLimit() []slowLimit {
+	all := slices.Clone(r.limits)
+	var values []string
+	for value := range r.overrides {
+		values = append(values, value)
+	}
+	sort.Strings(values)
+	for _, value := range values {
+		all = append(all, r.overrides[value]...)
+	}
+	return all
+}
+
+// value returns the feature of that kind as rules with such a prefix count it.
+func (s *slow) value(line slowLine, kind string, prefix int) string {
+	value := line.fields[s.kinds[kind]]
+	if value == "-" {
+		value = ""
+	}
+	if kind != "ip" || value == "" {
+		return value
+	}
+	address := netip.MustParseAddr(value).Unmap()
+	if address.Is4() {
+		return address.String()
+	}
+	if prefix == 0 {
+		prefix = 64
+	}
+	network, err := address.Prefix(prefix)
+	if err != nil {
+		panic(err)
+	}
+	if prefix == 128 {
+		return address.String()
+	}
+	return network.String()
+}
+
+// applies returns whether the rule applies to the line, and the feature that it counts.
+func (s *slow) applies(rule slowRule, line slowLine) (feature string, applies bool) {
+	var parts []string
+	for _, kind := range rule.per {
+		value := s.value(line, kind, rule.prefix)
+		if value == "" {
+			return "", false
+		}
+		parts = append(parts, kind+":"+value)
+	}
+	if len(parts) == 0 {
+		return "the whole event", true
+	}
+	return strings.Join(parts, "+"), true
+}
+
+// on returns whether the line is on such a list of the rule.
+func (s *slow) on(list []string, rule slowRule, line slowLine) bool {
+	for _, entry := range list {
+		for _, kind := range rule.per {
+			raw := line.fields[s.kinds[kind]]
+			if kind != "ip" && raw == entry {
+				return true
+			}
+			if kind == "ip" {
+				network, err := netip.ParsePrefix(entry)
+				if err != nil {
+					network = netip.PrefixFrom(netip.MustParseAddr(entry), netip.MustParseAddr(entry).BitLen())
+				}
+				if network.Contains(netip.MustParseAddr(raw).Unmap()) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// holds returns what is counted of the feature in the window that ends with the second.
+func (s *slow) holds(feature string, window, precision, second int64) int64 {
+	first := second - window + 1
+	if precision > 1 {
+		first -= first % precision
+	}
+	sum := int64(0)
+	for _, hit := range s.counted[feature] {
+		if hit.second >= first && hit.second <= second {
+			sum += hit.cost
+		}
+	}
+	return sum
+}
+
+func (s *slow) line(line slowLine) {
+	for kind, field := range s.kinds {
+		if !slices.ContainsFunc(s.rules, func(r slowRule) bool { return slices.Contains(r.per, kind) }) {
+			continue
+		}
+		if value := line.fields[field]; value == "" || value == "-" {
+			s.missing(kind)
+		}
+	}
+	cost := int64(1)
+	if s.costs != "" {
+		var err error
+		cost, err = strconv.ParseInt(line.fields[s.costs], 10, 64)
+		if err != nil || cost < 1 || cost > 1_000_000 {
+			s.report.WithoutCost++
+			return
+		}
+	}
+
+	// Who did it, and by which rules.
+	type applied struct {
+		rule    slowRule
+		feature string
+		limits  []slowLimit
+	}
+	var rules []applied
+	for _, rule := range s.rules {
+		feature, does := s.applies(rule, line)
+		if !does {
+			continue
+		}
+		limits := rule.limits
+		for value, instead := range rule.overrides {
+			if feature == rule.per[0]+":"+value {
+				limits = instead
+			}
+		}
+		rules = append(rules, applied{rule, feature, limits})
+	}
+	if len(rules) == 0 {
+		s.report.Unlimited++
+		return
+	}
+	var names []string
+	for _, a := range rules {
+		larger := false
+		for _, other := range rules {
+			all := len(other.rule.per) > len(a.rule.per)
+			for _, kind := range a.rule.per {
+				all = all && slices.Contains(other.rule.per, kind)
+			}
+			larger = larger || all
+		}
+		if !larger && !slices.Contains(names, a.feature) {
+			names = append(names, a.feature)
+		}
+	}
+	who := strings.Join(names, ", ")
+
+	say := func(limit slowLimit, feature string, yes bool) {
+		s.verdicts[limit.name] = append(s.verdicts[limit.name], slowVerdict{feature, line.second, yes})
+	}
+
+	// A deny list decides by itself.
+	onDenyList := false
+	var denying []string
+	for _, a := range rules {
+		if s.on(a.rule.deny, a.rule, line) && !a.rule.shadow {
+			onDenyList = true
+			for _, limit := range a.limits {
+				say(limit, a.feature, false)
+				s.listed[limit.name]++
+				denying = append(denying, limit.name)
+			}
+		}
+	}
+	if onDenyList {
+		s.verdicts[""] = append(s.verdicts[""], slowVerdict{who, line.second, false})
+		if len(denying) == 1 {
+			s.alone[denying[0]]++
+		}
+		return
+	}
+
+	// Else every limit is asked.
+	whole := true
+	for _, a := range rules {
+		for _, limit := range a.limits {
+			if len(a.rule.per) == 0 && s.holds(a.feature, limit.window, a.rule.precision, line.second)+cost > limit.n+limit.n*a.rule.soft/100 {
+				whole = false
+			}
+		}
+	}
+	admitted, enforced := true, 0
+	var noes, over []string
+	for _, a := range rules {
+		for _, limit := range a.limits {
+			sum := s.holds(a.feature, limit.window, a.rule.precision, line.second) + cost
+			yes := sum <= limit.n+limit.n*a.rule.soft/100 || a.rule.elastic && whole || s.on(a.rule.allow, a.rule, line)
+			if s.on(a.rule.deny, a.rule, line) {
+				yes = false
+				s.listed[limit.name]++
+			}
+			say(limit, a.feature, yes)
+			if !yes {
+				noes = append(noes, limit.name)
+				if !a.rule.shadow {
+					admitted = false
+					enforced++
+				}
+			} else if sum > limit.n {
+				over = append(over, limit.name)
+			}
+		}
+	}
+	for _, name := range noes {
+		others := enforced
+		if !s.shadows(name) {
+			others--
+		}
+		if others == 0 {
+			s.alone[name]++
+		}
+	}
+	if admitted {
+		for _, name := range over {
+			s.over[name]++
+		}
+	}
+	s.verdicts[""] = append(s.verdicts[""], slowVerdict{who, line.second, admitted})
+	var done []string
+	for _, a := range rules {
+		if (admitted || a.rule.all) && !slices.Contains(done, a.feature) {
+			s.counted[a.feature] = append(s.counted[a.feature], slowHit{line.second, cost})
+			done = append(done, a.feature)
+		}
+	}
+}
+
+func (s *slow) shadows(name string) bool {
+	for _, rule := range s.rules {
+		for _, limit := range rule.everyLimit() {
+			if limit.name == name {
+				return rule.shadow
+			}
+		}
+	}
+	panic("no such limit")
+}
+
+func (s *slow) missing(kind string) {
+	for i := range s.report.Missing {
+		if s.report.Missing[i].Kind == kind {
+			s.report.Missing[i].Lines++
+			return
+		}
+	}
+	s.report.Missing = append(s.report.Missing, whatif.Missing{Kind: kind, Lines: 1})
+	sort.Slice(s.report.Missing, func(i, j int) bool { return s.report.Missing[i].Kind < s.report.Missing[j].Kind })
+}
+
+// score goes through what a limit has said, once for each feature.
+func (s *slow) score(limit string, top int) whatif.Score {
+	score := whatif.Score{MostDenied: []whatif.Feature{}}
+	by := map[string][]slowVerdict{}
+	for _, verdict := range s.verdicts[limit] {
+		by[verdict.feature] = append(by[verdict.feature], verdict)
+	}
+	var features []string
+	for feature := range by {
+		features = append(features, feature)
+	}
+	sort.Strings(features)
+	var denied []whatif.Feature
+	var stretches []whatif.Stretch
+	for _, name := range features {
+		score.Features++
+		feature := whatif.Feature{Feature: name}
+		open := false
+		for _, verdict := range by[name] {
+			at := time.Unix(verdict.second, 0).UTC()
+			score.Hits++
+			feature.Hits++
+			if verdict.yes {
+				score.Admitted++
+				open = false
+				continue
+			}
+			score.Denied++
+			if feature.Denied == 0 {
+				feature.First = at
+			}
+			feature.Denied++
+			feature.Last = at
+			if !open {
+				stretches = append(stretches, whatif.Stretch{Feature: name, From: at})
+				open = true
+			}
+			last := &stretches[len(stretches)-1]
+			last.To = at
+			last.Seconds = int64(at.Sub(last.From) / time.Second)
+			last.Denied++
+		}
+		if feature.Denied > 0 {
+			score.EverDenied++
+			denied = append(denied, feature)
+		}
+	}
+	if score.Features > 0 {
+		score.EverDeniedShare = float64(score.EverDenied) / float64(score.Features)
+	}
+	// The features are in the order of their names already.
+	sort.SliceStable(denied, func(i, j int) bool { return denied[i].Hits > denied[j].Hits })
+	sort.SliceStable(denied, func(i, j int) bool { return denied[i].Denied > denied[j].Denied })
+	for i := 0; i < top && i < len(denied); i++ {
+		score.MostDenied = append(score.MostDenied, denied[i])
+	}
+	sort.SliceStable(stretches, func(i, j int) bool { return stretches[i].From.Before(stretches[j].From) })
+	sort.SliceStable(stretches, func(i, j int) bool { return stretches[i].Denied > stretches[j].Denied })
+	sort.SliceStable(stretches, func(i, j int) bool { return stretches[i].Seconds > stretches[j].Seconds })
+	if len(stretches) > 0 {
+		score.LongestDenial = &stretches[0]
+	}
+	return score
+}
+
+// timeline counts verdicts in steps, each of which is looked for.
+func (s *slow) timeline() {
+	from, to := s.report.From.Unix(), s.report.To.Unix()
+	for _, step := range []int64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800, 1209600} {
+		begin := from - from%step
+		var ends []int64
+		for end := begin + step; end-step <= to; end += step {
+			ends = append(ends, end)
+		}
+		if len(ends) > 200 {
+			continue
+		}
+		count := func(limit string, yes bool) []int64 {
+			counts := make([]int64, len(ends))
+			for _, verdict := range s.verdicts[limit] {
+				for i, end := range ends {
+					if verdict.yes == yes && verdict.second < end && verdict.second >= end-step {
+						counts[i]++
+					}
+				}
+			}
+			return counts
+		}
+		s.report.Timeline = whatif.Timeline{From: time.Unix(begin, 0).UTC(), Step: step, Admitted: count("", true), Denied: count("", false)}
+		for i := range s.report.Limits {
+			s.report.Limits[i].DeniedAt = count(s.report.Limits[i].Name, false)
+		}
+		return
+	}
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/suggest"
+	"github.com/counterd/counterd/loadtest/whatif"
+)
+
+const apacheLog = "testdata/apache_logs.log.gz"
+
+// rulesFile writes a rules file, and returns its name.
+func rulesFile(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+func TestOfflineUsage(t *testing.T) {
+	one := rulesFile(t, "events: {signup: {limits: [{per: [email, user], rate: 1/d}, {per: ip, rate: 2/d}]}}")
+	two := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/d}]}, login: {limits: [{per: ip, rate: 1/d}]}}")
+	wrong := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/x}, {per: ip}]}}")
+	for want, args := range map[string][]string{
+		"one of them at a time":                                         {"-rules", one, "-suggest"},
+		"-url is for a replay through a server":                         {"-rules", one, "-url", "http://127.0.0.1:1"},
+		"-speed is for a replay through a server":                       {"-suggest", "-speed", "1"},
+		"-c is for a replay through a server":                           {"-suggest", "-c", "1"},
+		"-reset is for a replay through a server":                       {"-suggest", "-reset"},
+		"-deny is for -suggest":                                         {"-rules", one, "-deny", "1"},
+		"-write is for -suggest":                                        {"-rules", one, "-write", "a"},
+		"-ipv6-prefix is for -suggest":                                  {"-ipv6-prefix", "48"},
+		"-html is for -rules and -suggest; -top is for -rules":          {"-html", "a", "-top", "3"},
+		"-deny: it is a percentage from 0 to below 100":                 {"-suggest", "-deny", "100"},
+		"-top is at least 0":                                            {"-suggest", "-top", "-1"},
+		"-memory is at least 1":                                         {"-suggest", "-memory", "0"},
+		"-ipv6-prefix is 1 to 128, or 0":                                {"-suggest", "-ipv6-prefix", "129"},
+		"-cost is the name of one field":                                {"-suggest", "-cost", "bytes,user"},
+		"has no field \"size\"":                                         {"-suggest", "-format", "common", "-cost", "size"},
+		"-rules: events: reading the rules: open nowhere":               {"-rules", "nowhere"},
+		"limits[0].rate: a window: ":                                    {"-rules", wrong},
+		"-event names one of the rules: login, signup":                  {"-rules", two},
+		"-event names one of the rules: signup;":                        {"-rules", one, "-event", "login"},
+		"add email=FIELD,user=FIELD":                                    {"-rules", one},
+		"signup is limited per email, and -features names no field for": {"-rules", one, "-features", "ip=host,user=user"},
+	} {
+		got := runWith(t, strings.NewReader(log), append(append([]string{"replay"}, args...), "-")...)
+		assert.Equal(t, exitUsage, got.status, "%q", args)
+		assert.Contains(t, got.err, want, "%q", args)
+		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+	}
+}
+
+func TestWhatIf(t *testing.T) {
+	rules := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/m}]}}")
+	got := runWith(t, strings.NewReader(log), "replay", "-rules", rules, "-top", "0")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2\n", got.err)
+	assert.Equal(t, `signup: 4 hits, from 2015-05-15T10:05:03Z to 2015-05-17T10:05:33Z
+of 5 lines 1 malformed
+
+              hits  admitted  denied  alone  over  features  ever denied
+ip-1-per-1m      4         3       1      1     0         2            1  50.00%
+all together     4         3       1                      2            1  50.00%
+
+all limits together
+longest denial: ip:192.0.2.1, within a second, from 2015-05-17T10:05:33Z to 2015-05-17T10:05:33Z, 1 hit
+`, got.out)
+
+	page := filepath.Join(t.TempDir(), "report.html")
+	got = runWith(t, nil, "replay", "-rules", rules, "-json", "-html", page, apacheLog)
+	require.Equal(t, exitOK, got.status, got.err)
+	var report whatif.Report
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
+	require.EqualValues(t, 10_000, report.All.Hits)
+	require.Len(t, report.All.MostDenied, whatif.DefaultTop)
+	require.Equal(t, report.Limits[0].Score, report.All)
+	html, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "What these rules would have done: signup")
+	require.Contains(t, string(html), "<svg")
+}
+
+// What hits cost is in a field of the log.
+func TestWhatIfWithCosts(t *testing.T) {
+	rules := rulesFile(t, "events: {export: {limits: [{per: user, rate: 10/m}]}}")
+	lines := `{"time": 1431857103, "user": "anna", "rows": 7}
+{"time": 1431857104, "user": "anna", "rows": 4}
+{"time": 1431857105, "user": "anna", "rows": 3}
+{"time": 1431857106, "user": "anna"}
+{"time": 1431857107, "rows": 3}
+`
+	got := runWith(t, strings.NewReader(lines), "replay", "-rules", rules, "-features", "user", "-cost", "rows")
+	require.Equal(t, exitOK, got.status, got.err)
+	require.Contains(t, got.out, "of 5 lines 1 without user\nof 5 lines 1 without the features of any limit: not decided\nof 5 lines 1 without a cost: not decided\n")
+	require.Contains(t, got.out, "\nuser-10-per-1m     3         2       1      1")
+}
+
+func TestSuggest(t *testing.T) {
+	folder := t.TempDir()
+	file, page := filepath.Join(folder, "rules.yaml"), filepath.Join(folder, "report.html")
+	got := runWith(t, nil, "replay", "-suggest", "-deny", "1", "-event", "signup", "-write", file, "-html", page, apacheLog)
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.NotContains(t, got.out, "events:")
+	rules, err := events.ReadRules(file)
+	require.NoError(t, err)
+	require.Len(t, rules.Events["signup"].Rules, 1)
+	html, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Contains(t, string(html), "limit 36/h")
+
+	// The same from standard input, and as JSON.
+	zipped, err := os.Open(apacheLog)
+	require.NoError(t, err)
+	defer zipped.Close()
+	got = runWith(t, zipped, "replay", "-suggest", "-deny", "1", "-event", "signup", "-json", "-")
+	require.Equal(t, exitOK, got.status, got.err)
+	var report struct {
+		Rules string         `json:"rules"`
+		Deny  string         `json:"deny_percent"`
+		Kinds []suggest.Kind `json:"kinds"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(written), strings.Replace(report.Rules, "standard input", "apache_logs.log.gz", 1))
+	assert.Equal(t, "1", report.Deny)
+	assert.Equal(t, 17, report.Kinds[0].Denied)
+
+	got = runWith(t, nil, "replay", "-suggest", "-deny", "1", "-event", "signup", apacheLog)
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.True(t, strings.HasSuffix(got.out, "\n\n"+string(written)), got.out)
+
+	got = runWith(t, nil, "replay", "-rules", file, apacheLog)
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Regexp(t, `(?m)^all together +10000 +8874 +1126 +1753 +17 +0\.97%$`, got.out)
+}
+
+func TestOfflineFailures(t *testing.T) {
+	rules := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/m}]}}")
+	folder := t.TempDir()
+	for want, c := range map[string]struct {
+		log  string
+		args []string
+	}{
+		"open nowhere: no such file":                                     {"", []string{"-rules", rules, "nowhere"}},
+		"whatif: nothing to decide: the log is empty":                    {"", []string{"-rules", rules, "-"}},
+		"accesslog: no line is in the format":                            {"nonsense\n", []string{"-suggest", "-"}},
+		"-features names the fields":                                     {log, []string{"-suggest", "-features", "user=user", "-"}},
+		"-html: open " + folder + ": is a directory":                     {log, []string{"-rules", rules, "-html", folder, "-"}},
+		"-write: open " + folder + ": is a directory":                    {log, []string{"-suggest", "-write", folder, "-"}},
+		"whatif: a time that cannot be counted: the log goes from 1970-": {`{"time": 3, "host": "192.0.2.1"}`, []string{"-rules", rules, "-"}},
+	} {
+		got := runWith(t, strings.NewReader(c.log), append([]string{"replay"}, c.args...)...)
+		assert.Equal(t, exitFailed, got.status, want)
+		assert.Contains(t, got.err, want)
+	}
+}
+
+func TestOfflineInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range [][]string{{"-suggest"}, {"-rules", rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/m}]}}")}} {
+		var said strings.Builder
+		status := run(ctx, append(append([]string{"replay"}, args...), "-"), streams{strings.NewReader(log), io.Discard, &said})
+		assert.Equal(t, exitFailed, status)
+		assert.Contains(t, said.String(), "loadtest: interrupted\n")
+	}
+}
