@@ -35,6 +35,7 @@ func commands() []command {
 	return []command{
 		{"replay", "[flags] [FILE]", "replay an access log, compare every count", runReplay},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
+		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", runVerify},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
 }
