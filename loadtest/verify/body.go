@@ -19,13 +19,14 @@ func (f *faults) add(wrong bool, format string, args ...any) {
 }
 
 // decisionFaults holds a decision to the rules and to itself. The features are those of
-// the limits' counters, in their order; a check is charged for nothing.
-func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision, charged bool) (f faults) {
+// the limits' counters, in their order; a check is charged for nothing. What is vague is
+// wrong, too, but where the store may have failed while it was looked for.
+func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision, charged bool) (f, vague faults) {
 	f.add(d.Event != c.event, "event is %q, not %q", d.Event, c.event)
 	f.add(d.At.IsZero(), "at is missing")
 	if len(d.Limits) != len(c.limits) {
 		f.add(true, "it has %d limits, the rules have %d", len(d.Limits), len(c.limits))
-		return f
+		return f, nil
 	}
 	allowed, asked := true, true
 	for i, s := range d.Limits {
@@ -39,12 +40,24 @@ func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision
 			continue // nothing is promised of what could not be asked
 		}
 		f = append(f, c.limitFaults(l, s, cost, charged && d.Allowed, charged)...)
+		vague = append(vague, c.waitFaults(l, s, cost)...)
 	}
 	f.add(d.Allowed != allowed, "allowed is %t, and its limits together say %t", d.Allowed, allowed)
 	if asked {
 		f.add(!equal(d.RetryAfter, c.retryAfter(d)), "retry_after is %s, and by the resets of the limits that deny it is %s",
 			orNull(d.RetryAfter), orNull(c.retryAfter(d)))
 	}
+	return f, vague
+}
+
+// waitFaults holds what a limit says of the room that it has, and will have.
+func (c *contract) waitFaults(l limit, s wire.LimitState, cost int64) (f faults) {
+	left := max(s.Limit-s.Count, 0)
+	f.add(s.IsExact() && s.Remaining != left, "%s: remaining is %d, and of %d %d are counted", l.name, s.Remaining, s.Limit, s.Count)
+	never := cost > l.ceiling
+	f.add(!s.Allowed && (s.Reset == nil) != never, "%s: denied, and reset is %s for a cost of %d", l.name, orNull(s.Reset), cost)
+	longest := l.length + c.ruleOf(l).step
+	f.add(!s.Allowed && s.Reset != nil && (*s.Reset < 1 || *s.Reset > longest), "%s: denied, and reset is %s, the window has %d seconds", l.name, orNull(s.Reset), l.length)
 	return f
 }
 
@@ -54,11 +67,8 @@ func (c *contract) limitFaults(l limit, s wire.LimitState, cost int64, counted, 
 	r := c.ruleOf(l)
 	left := max(s.Limit-s.Count, 0)
 	f.add(s.Count < 0, "%s: count is %d", l.name, s.Count)
-	f.add(s.IsExact() && s.Remaining != left, "%s: remaining is %d, and of %d %d are counted", l.name, s.Remaining, s.Limit, s.Count)
 	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.name, s.Remaining, s.Limit, s.Count)
 	f.add(s.Allowed && !equal(s.Reset, new(int64)), "%s: allowed, and reset is %s", l.name, orNull(s.Reset))
-	f.add(!s.Allowed && s.Reset != nil && (*s.Reset < 1 || *s.Reset > l.length+r.step), "%s: denied, and reset is %d, the window has %d seconds", l.name, value(s.Reset), l.length)
-	f.add(!s.Allowed && (s.Reset == nil) != (cost > l.ceiling), "%s: denied, and reset is %s for a cost of %d", l.name, orNull(s.Reset), cost)
 	f.add(s.Over && s.Count <= s.Limit, "%s: over, and count is %d of %d", l.name, s.Count, s.Limit)
 	if r.elastic || r.countAll && hit && !counted {
 		return f

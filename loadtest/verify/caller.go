@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,11 +37,13 @@ type caller struct {
 	http     *http.Client
 	token    func() (string, error)
 	skew     time.Duration
+	losable  bool // the store may fail
 	began    time.Time
 
 	calls    [kinds]atomic.Int64
 	headers  atomic.Int64 // answers whose headers were held to their bodies
 	bodies   atomic.Int64
+	vague    atomic.Int64
 	families atomic.Pointer[families]
 }
 
@@ -135,8 +138,11 @@ func (c *caller) batch(ctx context.Context, client, target int, whos []int32, co
 	}
 	a, err := c.exchange(ctx, target, http.MethodPost, "v1/batch", nil, in)
 	var out wire.Results
+	var each struct {
+		Results []jsontext.Value `json:"results"`
+	}
 	if err == nil && a.status == http.StatusOK {
-		err = json.Unmarshal(a.body, &out)
+		err = errors.Join(json.Unmarshal(a.body, &out), json.Unmarshal(a.body, &each))
 		if err == nil && len(out.Results) != len(whos) {
 			err = fmt.Errorf("%d results for %d hits", len(out.Results), len(whos))
 		}
@@ -152,6 +158,7 @@ func (c *caller) batch(ctx context.Context, client, target int, whos []int32, co
 		case out.Results[i].Decision == nil || !c.isDecision(out.Results[i].Status, *out.Results[i].Decision):
 			list[i] = c.undecided(e, a, out.Results[i].Status, nil)
 		default:
+			a.body = each.Results[i]
 			list[i] = c.decided(e, a, out.Results[i].Status, *out.Results[i].Decision)
 		}
 	}
@@ -296,7 +303,12 @@ func (c *caller) decided(e entry, a answer, status int, d wire.Decision) entry {
 	for i, l := range c.contract.limits {
 		features[i] = c.people.nameOf(person, l)
 	}
-	f := c.contract.decisionFaults(features, int64(e.cost), d, e.kind != check)
+	f, vague := c.contract.decisionFaults(features, int64(e.cost), d, e.kind != check)
+	if c.losable {
+		c.vague.Add(int64(min(len(vague), 1)))
+	} else {
+		f = append(f, vague...)
+	}
 	counts := make([]int64, 0, len(d.Limits))
 	for i, s := range d.Limits[:min(len(d.Limits), len(c.contract.limits))] {
 		bit := uint64(1) << i

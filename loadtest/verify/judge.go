@@ -19,6 +19,7 @@ type Excused struct {
 	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
 	Crowded        int64 `json:"crowded"`         // denials for the sake of hits that were denied themselves
 	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same was denied before, within a second
+	Vague          int64 `json:"vague"`           // denials whose time to wait is not exact, while a server may have been away
 	Unpredicted    int64 `json:"unpredicted"`     // features whose decisions were no longer known, after a loss or an unknown outcome
 	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
 	Refused        int64 `json:"refused"`         // calls of which nothing was done
@@ -136,8 +137,8 @@ type ledger struct {
 	sent     []point // what may have been added, from when it was sent on
 	unplaced []point // of that, what has no stamp
 	sure     []charge
-	onItsWay []point // denied hits, from when they were sent on
-	takenOff []point // and from when they were answered on
+	begun    []point // hits, from when they were sent on
+	ended    []point // and from when they were answered on
 }
 
 // charge is what is known to have been added.
@@ -160,9 +161,9 @@ func (t *trial) ledger(id int) *ledger {
 		if sure > 0 {
 			c.sure = append(c.sure, charge{point{e.answered, e.stamp, sure}, e.sent})
 		}
-		if e.outcome == denied && e.kind != check {
-			c.onItsWay = append(c.onItsWay, point{e.sent, e.stamp, int64(e.cost)})
-			c.takenOff = append(c.takenOff, point{e.answered, e.stamp, int64(e.cost)})
+		if e.kind <= batch && e.outcome <= denied {
+			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
+			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
 		}
 	}
 	return c
@@ -187,7 +188,9 @@ func (t *trial) charge(id int, e entry) (sure, maybe int64) {
 	case e.outcome == denied && all && e.retryAfter == never:
 		return 0, cost
 	case e.outcome == denied && !all:
-		if e.answered-e.sent >= t.timeout {
+		// It is taken back before it is answered; but where a server is away nobody may have
+		// been there to be told.
+		if e.answered-e.sent >= t.timeout || e.onError != 0 || t.unsettled(e) {
 			return 0, cost
 		}
 		return 0, 0
@@ -213,14 +216,30 @@ func (c *ledger) acknowledged(sent bool) (points []point) {
 // most answers questions by what may have been added at the most.
 func (c *ledger) most(questions []question) []int64 {
 	sums := sumsOf(c.sent, questions)
-	anywhere := make([]question, len(questions))
-	for i, q := range questions {
-		anywhere[i] = question{q.time, 0, 0}
-	}
-	for i, more := range sumsOf(c.unplaced, anywhere) {
+	for i, more := range sumsOf(c.unplaced, anywhere(questions)) {
 		sums[i] += more
 	}
 	return sums
+}
+
+// underWay returns the cost of the hits that were, between two times. A hit that is crowded
+// out takes its adds back and tries again with a stamp of its own, so in which seconds they
+// stood for a moment its answer does not tell.
+func (c *ledger) underWay(from, to []question) []int64 {
+	sums := sumsOf(c.begun, anywhere(to))
+	for i, less := range sumsOf(c.ended, anywhere(from)) {
+		sums[i] -= less
+	}
+	return sums
+}
+
+// anywhere asks for what has no second.
+func anywhere(questions []question) []question {
+	list := make([]question, len(questions))
+	for i, q := range questions {
+		list[i].time = q.time
+	}
+	return list
 }
 
 // least answers questions by what must have been added, and was not lost since: what was
@@ -303,7 +322,12 @@ const noticing = 4 * time.Second
 // excuses reports whether an entry was decided while it was said, or not known yet, that a
 // limit's counter had lost something.
 func (t *trial) excuses(e entry, at int) bool {
-	return e.incomplete&(1<<at) != 0 || slices.ContainsFunc(t.losses, func(l loss) bool {
+	return e.incomplete&(1<<at) != 0 || t.unsettled(e)
+}
+
+// unsettled reports whether a server was away during a call, or had just come back.
+func (t *trial) unsettled(e entry) bool {
+	return slices.ContainsFunc(t.losses, func(l loss) bool {
 		return l.killed <= e.answered && e.sent <= l.back+nanoseconds(noticing)
 	})
 }
@@ -359,7 +383,7 @@ func (t *trial) denials(c *ledger, at int) {
 		before = append(before, question{e.sent - nanoseconds(remembered), from, to})
 	}
 	t.checked.Denials += int64(len(asked))
-	most, sent, gone := c.most(questions), sumsOf(c.onItsWay, questions), sumsOf(c.takenOff, before)
+	most, crowds := c.most(questions), c.underWay(before, questions)
 	for k, i := range asked {
 		e := t.log.entries[i]
 		room := l.ceiling - int64(e.cost)
@@ -370,7 +394,7 @@ func (t *trial) denials(c *ledger, at int) {
 		if e.kind == check {
 			own = 0
 		}
-		others := sent[k] - gone[k] - own // denied themselves, and in its way for a moment
+		others := crowds[k] - own // in its way for a moment
 		role := t.people.who(e.who).role
 		if most[k]+others > room && !(t.lines && role == crowd) {
 			t.excused.Crowded++
@@ -433,10 +457,10 @@ func (t *trial) looks(c *ledger, looks []look) {
 	}
 	t.checked.Counts += int64(len(looks))
 	least, most := t.least(c, before), c.most(after)
-	sent, gone := sumsOf(c.onItsWay, after), sumsOf(c.takenOff, before)
+	underWay := c.underWay(before, after)
 	told, begun := sumsOf(c.acknowledged(false), before), sumsOf(c.acknowledged(true), after)
 	for i, k := range looks {
-		most := most[i] + sent[i] - gone[i]
+		most := most[i] + underWay[i]
 		if c.shared {
 			most = math.MaxInt64
 		}
@@ -447,7 +471,7 @@ func (t *trial) looks(c *ledger, looks []look) {
 			t.miscounted(c, k, least[i], most)
 		case k.count < told[i]:
 			t.excused.LowCounts++
-		case k.count > begun[i] && sent[i] == gone[i]:
+		case k.count > begun[i] && underWay[i] == 0:
 			t.excused.HighCounts++
 		}
 	}
@@ -468,7 +492,11 @@ func (t *trial) miscounted(c *ledger, k look, least, most int64) {
 			time.Unix(k.from, 0).UTC().Format(time.DateTime), time.Unix(k.to, 0).UTC().Format(time.DateTime), k.count, want),
 	}
 	for _, i := range c.entries {
-		if e := t.log.entries[i]; e.outcome != denied && e.kind != check && e.stamp >= k.from && e.stamp <= k.to {
+		e := t.log.entries[i]
+		unplaced := e.stamp == 0 && t.second(e.sent) <= k.to && t.second(e.answered) >= k.from
+		underWay := e.sent < k.answered && e.answered > k.sent
+		placed := e.outcome != denied && e.stamp >= k.from && e.stamp <= k.to
+		if e.kind != check && (unplaced || underWay || placed) {
 			v.Events = append(v.Events, t.event(i))
 		}
 	}

@@ -21,7 +21,7 @@ type Report struct {
 	Features       int              `json:"features"`
 	Counters       int              `json:"counters"`
 	CountersClosed int              `json:"counters_closed"` // that were counted in the end
-	Kills          int              `json:"kills"`
+	Kills          []Kill           `json:"kills"`
 	LogBytes       int64            `json:"log_bytes"`
 	LogFull        bool             `json:"log_full"` // it ended before its time
 	NotHeld        []string         `json:"not_held"` // what the rules do not let be checked, and why
@@ -29,6 +29,14 @@ type Report struct {
 	Excused        Excused          `json:"excused"`
 	Wrong          map[string]int   `json:"wrong"` // violations, by what was held to the contract
 	Violations     []Violation      `json:"violations"`
+}
+
+// Kill is a server that was killed, and came back empty.
+type Kill struct {
+	Server int       `json:"server"`
+	Killed time.Time `json:"killed"`
+	Back   time.Time `json:"back"`   // all processes say that it is there
+	Mended time.Time `json:"mended"` // with copies: what it had is copied back
 }
 
 // OK reports whether nothing is wrong.
@@ -52,10 +60,14 @@ func (r *run) tell(t *trial) {
 		}
 	}
 	report.Features, report.Counters = len(r.people.list), len(r.people.counters)
-	report.Kills = len(t.losses)
+	report.Kills = []Kill{}
+	for _, l := range t.losses {
+		report.Kills = append(report.Kills, Kill{l.server, r.caller.wall(l.killed), r.caller.wall(l.back), r.caller.wall(l.mended)})
+	}
 	report.LogBytes, report.LogFull = r.log.bytes(), r.log.full
 	report.NotHeld = r.notHeld()
 	report.Checked, report.Excused = t.checked, t.excused
+	report.Excused.Vague = r.caller.vague.Load()
 	report.Checked.Headers, report.Checked.Bodies = r.caller.headers.Load(), r.caller.bodies.Load()
 	report.Wrong, report.Violations = r.findings.total, r.findings.all()
 }
@@ -97,8 +109,8 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.LogFull {
 		row("", "it was full before the time was over: -max-events")
 	}
-	if r.Kills > 0 {
-		row("servers killed", "%d", r.Kills)
+	for _, k := range r.Kills {
+		row("killed", "server %d at %s, back at %s, mended at %s", k.Server, k.Killed.Format(clockLayout), k.Back.Format(clockLayout), k.Mended.Format(clockLayout))
 	}
 	for _, what := range r.NotHeld {
 		row("not held", "%s", what)
@@ -148,6 +160,7 @@ func (r *Report) writeExcused(row func(name, format string, args ...any)) {
 		{e.UnknownOutcome, "calls of unknown outcome"},
 		{e.Refused, "calls refused for overload"},
 		{e.Unpredicted, "features that are not predicted any more, after a loss or an unknown outcome"},
+		{e.Vague, "denials whose time to wait is not exact, or not told, while a server was away"},
 		{e.Repeated, "denials that repeat what was so within the second before, smaller hits in between"},
 		{e.Crowded, "denials for a moment's crowd of hits that were denied themselves"},
 	} {
