@@ -272,6 +272,7 @@ func (c *caller) history(ctx context.Context, client, target int, id int32, of c
 	var f faults
 	f.add(got.Event != c.contract.event || got.Feature != of.name || got.Level != level, "it is a history of another counter than %s", of.name)
 	first, last := outward(from, to, length)
+	f.add(got.From.Unix() != first || got.To.Unix() != last, "the history is of %d to %d, not %d to %d", got.From.Unix(), got.To.Unix(), first, last)
 	f.add(int64(len(got.Buckets)) != (last-first+1)/length, "there are %d buckets of %d to %d", len(got.Buckets), first, last)
 	for i, bucket := range got.Buckets {
 		start := bucket.Start.Unix()

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// patience is how many calls are made for a quiet feature.
+	// patience is how many calls are made at the most for a quiet feature.
 	patience = 120
 	// burstEvery is the time between two crowds.
 	burstEvery = 700 * time.Millisecond
@@ -120,7 +120,8 @@ func (d *driver) quiet(ctx context.Context, client int, rng *rand.Rand) {
 		if rng.IntN(3) == 0 {
 			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2))
 		}
-		for calls := 0; calls < patience && !d.over(ctx); calls++ {
+		// Some are called for so shortly that others begin at all times.
+		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
 			target, cost := rng.IntN(targets), costOf(rng)
 			switch rng.IntN(12) {
 			case 0:

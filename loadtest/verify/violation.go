@@ -37,6 +37,8 @@ type Violation struct {
 	Events  []Event `json:"events,omitempty"` // of the window, or the calls that are meant
 	Left    int     `json:"events_left_out,omitempty"`
 	Raw     string  `json:"raw,omitempty"` // the answer, as it came
+
+	promise bool // it is one that was not kept, of which as many are kept beside the others
 }
 
 // Event is a call, as its client saw it.
@@ -94,7 +96,7 @@ func (f *findings) add(v Violation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total[v.Check]++
-	if len(f.kept[v.Check]) >= maxKept {
+	if f.alike(v) >= maxKept {
 		return
 	}
 	if len(v.Events) > maxEvents {
@@ -105,6 +107,16 @@ func (f *findings) add(v Violation) {
 		v.Raw = v.Raw[:maxRaw]
 	}
 	f.kept[v.Check] = append(f.kept[v.Check], v)
+}
+
+// alike returns how many of the kind are kept.
+func (f *findings) alike(v Violation) (n int) {
+	for _, o := range f.kept[v.Check] {
+		if o.promise == v.promise {
+			n++
+		}
+	}
+	return n
 }
 
 // all returns those that were kept, in the order of the checks.
