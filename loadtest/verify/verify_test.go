@@ -2,6 +2,8 @@ package verify_test
 
 import (
 	"bytes"
+	"context"
+	"flag"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +25,11 @@ import (
 var counterd string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// They mostly wait, for clocks to tick: more of them at a time than there are processors.
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		panic(err)
+	}
 	dir, err := os.MkdirTemp("", "verify")
 	if err != nil {
 		panic(err)
@@ -197,4 +204,42 @@ func TestTheLogIsBounded(t *testing.T) {
 	assert.True(t, report.LogFull)
 	assert.Contains(t, text, "-max-events")
 	assert.Less(t, report.Duration, 30*time.Second)
+}
+
+// What is wrong with a config is said of its flag, all at once.
+func TestConfigs(t *testing.T) {
+	t.Parallel()
+	own := verify.Own{Counterd: "true", Memcached: "true"}
+	for want, change := range map[string]func(c *verify.Config){
+		"-duration":        func(c *verify.Config) { c.Duration = -1 },
+		"-clients":         func(c *verify.Config) { c.Clients = -1 },
+		"-features":        func(c *verify.Config) { c.Features = 1 << 30 },
+		"-rate":            func(c *verify.Config) { c.Rate = -1 },
+		"-max-events":      func(c *verify.Config) { c.MaxEvents = -1 },
+		"-event":           func(c *verify.Config) { c.Event = "No Name" },
+		"-url":             func(c *verify.Config) { c.URLs = []string{"localhost:8080"} },
+		"not with -url":    func(c *verify.Config) { c.URLs = []string{"http://localhost"}; c.Own.Chaos = true },
+		"-replicas":        func(c *verify.Config) { c.Own.Replicas = 3 },
+		"-processes 1":     func(c *verify.Config) { c.Own.Store, c.Own.Processes = verify.Embedded, 2 },
+		"-store embedded":  func(c *verify.Config) { c.Own.Store, c.Own.Chaos = verify.Embedded, true },
+		`not "redis"`:      func(c *verify.Config) { c.Own.Store = "redis" },
+		"no-such-counterd": func(c *verify.Config) { c.Own.Counterd = "no-such-counterd" },
+	} {
+		config := verify.Config{Own: own}
+		change(&config)
+		_, err := verify.Run(t.Context(), config)
+		assert.ErrorContains(t, err, want)
+	}
+	require.NoError(t, verify.Config{Own: own}.Check())
+	_, err := verify.Run(t.Context(), verify.Config{Own: own})
+	assert.ErrorContains(t, err, "has ended")
+}
+
+// One who ends it gets no report.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := verify.Run(ctx, against(&target{}, t))
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
 }
