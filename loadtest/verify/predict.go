@@ -69,11 +69,10 @@ func (m *model) add(second, by int64) { m.events = append(m.events, added{second
 
 // promise is that a cost is not denied when some time has passed, if nothing else comes.
 type promise struct {
-	told     int32 // the entry that was told so
-	due      int64
-	cost     int32
-	target   uint16
-	standing bool
+	told   int32 // the entry that was told so
+	due    int64
+	cost   int32
+	target uint16
 }
 
 // predict holds each decision of those who are called by one caller at a time to the model.
@@ -100,7 +99,7 @@ func (t *trial) predict() {
 // more.
 func (t *trial) predictOne(entries []int32) {
 	m := &model{contract: t.contract}
-	var p promise
+	var p []promise
 	var told []denial
 	began := t.log.entries[entries[0]].sent
 	for n := 0; n < len(entries); {
@@ -117,7 +116,7 @@ func (t *trial) predictOne(entries []int32) {
 			continue
 		case e.kind == increment:
 			m.add(e.stamp, int64(e.cost))
-			p.standing = false
+			p = nil
 			continue
 		}
 		if !t.predictCall(m, &p, &told, entries[:n], together) {
@@ -137,7 +136,7 @@ func (t *trial) together(entries []int32) int {
 
 // predictCall holds the last entries, those of one call, to the model. It reports whether
 // what comes after them is known.
-func (t *trial) predictCall(m *model, p *promise, told *[]denial, entries []int32, together int) bool {
+func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []int32, together int) bool {
 	began := t.log.entries[entries[0]].sent
 	call := entries[len(entries)-together:]
 	wants := make([]wire.Decision, together)
@@ -151,7 +150,7 @@ func (t *trial) predictCall(m *model, p *promise, told *[]denial, entries []int3
 	}
 	for k, i := range call {
 		e, want := t.log.entries[i], wants[k]
-		t.keep(p, i)
+		t.keep(*p, i)
 		wrong := t.differences(e, i, want)
 		if e.outcome == denied {
 			// The numbers of a denied hit of a batch are those that stand after the batch.
@@ -198,34 +197,42 @@ func (t *trial) pardoned(e entry, began int64, want wire.Decision) bool {
 }
 
 // keep holds a decision to what was promised.
-func (t *trial) keep(p *promise, i int32) {
+func (t *trial) keep(promises []promise, i int32) {
 	e := t.log.entries[i]
-	if !p.standing || e.target != p.target || e.cost > p.cost {
+	early := false
+	for _, p := range promises {
+		if e.target != p.target || e.cost > p.cost {
+			continue
+		}
+		switch {
+		case e.sent < p.due:
+			early = true
+			continue
+		case e.outcome == denied:
+			name := t.name(int(t.people.who(e.who).counters[0]))
+			t.findings.add(Violation{
+				Check: CheckRetryAfter, promise: true, Counter: name, Events: t.eventsOf([]int32{p.told, i}),
+				Text: fmt.Sprintf("%s: a hit that was told to come again in %ds came after that, with no other in between, and was denied",
+					name, t.log.entries[p.told].retryAfter),
+			})
+		default:
+			t.checked.Retries++
+		}
 		return
 	}
-	told := t.log.entries[p.told]
-	switch {
-	case e.sent >= p.due && e.outcome == denied:
-		t.findings.add(Violation{
-			Check: CheckRetryAfter, promise: true, Counter: t.name(int(t.people.who(e.who).counters[0])), Events: t.eventsOf([]int32{p.told, i}),
-			Text: fmt.Sprintf("%s: a hit that was told to come again in %ds came after that, with no other in between, and was denied",
-				t.name(int(t.people.who(e.who).counters[0])), told.retryAfter),
-		})
-	case e.sent >= p.due:
-		t.checked.Retries++
-	case e.outcome == denied:
+	if early && e.outcome == denied {
 		t.checked.Early++
 	}
 }
 
-// note takes down what is promised.
-func (t *trial) note(p *promise, i int32) {
+// note takes down what is promised, until something else comes.
+func (t *trial) note(promises *[]promise, i int32) {
 	e := t.log.entries[i]
 	switch {
 	case e.outcome == admitted && e.kind != check:
-		p.standing = false
-	case e.outcome == denied && e.retryAfter > 0 && !p.standing:
-		*p = promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target, standing: true}
+		*promises = nil
+	case e.outcome == denied && e.retryAfter > 0:
+		*promises = append(*promises, promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target})
 	}
 }
 
