@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Exit statuses.
@@ -109,7 +110,7 @@ func writeResult(out io.Writer, r result, asJSON bool) error {
 	if !asJSON {
 		return r.WriteText(out)
 	}
-	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  ")); err != nil {
+	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  "), jsonv1.FormatDurationAsNano(true)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(out)

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/soak"
+	"github.com/counterd/counterd/loadtest/verify"
 )
 
 func TestVerifyUsage(t *testing.T) {
@@ -54,4 +59,13 @@ func TestAVerifyThatCannotBe(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "has ended")
 	assert.Empty(t, got.out)
+}
+
+// Each result can be printed as JSON, times in it as nanoseconds.
+func TestResultsAsJSON(t *testing.T) {
+	for _, r := range []result{&verify.Report{Duration: time.Second}, &soak.Report{Duration: time.Second}} {
+		var out bytes.Buffer
+		require.NoError(t, writeResult(&out, r, true))
+		assert.Contains(t, out.String(), `"duration_ns": 1000000000`)
+	}
 }
