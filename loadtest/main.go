@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Exit statuses.
@@ -37,6 +38,7 @@ func commands() []command {
 		{"run", "[flags]", "put load on it, and say what became of it", runRun},
 		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
+		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", runVerify},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
 }
@@ -120,7 +122,7 @@ func writeResult(out io.Writer, r result, asJSON bool) error {
 	if !asJSON {
 		return r.WriteText(out)
 	}
-	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  ")); err != nil {
+	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  "), jsonv1.FormatDurationAsNano(true)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(out)

@@ -2,14 +2,12 @@ package soak
 
 import (
 	"bufio"
-	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/counterd/counterd/loadtest/fleet"
 )
 
 // gauge is what a process says of itself.
@@ -18,30 +16,9 @@ type gauge struct {
 	live       int64 // bytes of heap, and of what else the collector looks at, that its last run left
 }
 
-// ask returns what a process answers.
-func ask(addr, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
-	if err != nil {
-		return "", err
-	}
-	request.Close = true
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s is answered with %s: %s", path, answer.Status, text)
-	}
-	return string(text), err
-}
-
 // measure reads a process's gauges.
 func measure(addr string) (gauge, error) {
-	text, err := ask(addr, "/metrics")
+	text, err := fleet.Ask(addr, "/metrics")
 	if err != nil {
 		return gauge{}, err
 	}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/fleet"
 )
 
 const (
@@ -109,11 +111,11 @@ func (r *run) watch(ctx context.Context, began time.Time) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := r.stage.alive(); err != nil {
+		if err := r.stage.Alive(); err != nil {
 			return err
 		}
 		goroutines := 0
-		for i, process := range r.stage.processes {
+		for i, process := range r.stage.Processes {
 			g, err := measure(process.Addr)
 			if err != nil {
 				return err
@@ -137,7 +139,7 @@ func (r *run) watch(ctx context.Context, began time.Time) error {
 func (r *run) goroutines() (list []int, err error) {
 	r.stage.idle()
 	time.Sleep(timeout)
-	for _, process := range r.stage.processes {
+	for _, process := range r.stage.Processes {
 		g, err := measure(process.Addr)
 		if err != nil {
 			return nil, err
@@ -181,7 +183,7 @@ func (r *run) judge(ctx context.Context) (*Report, error) {
 // awaitGoroutines waits until the processes have no more goroutines than they had.
 func (r *run) awaitGoroutines(ctx context.Context) error {
 	var over error
-	err := until(ctx, settle, func() error {
+	err := fleet.Until(ctx, settle, func() error {
 		now, err := r.goroutines()
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package soak
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -102,15 +101,4 @@ func TestWhatCannotBeRun(t *testing.T) {
 	config := soakFor(t)
 	_, err := Run(ctx, config)
 	require.Error(t, err)
-}
-
-func TestUntilEnds(t *testing.T) {
-	tries := 0
-	require.NoError(t, until(t.Context(), time.Minute, func() error {
-		if tries++; tries < 3 {
-			return errors.New("not yet")
-		}
-		return nil
-	}))
-	require.ErrorContains(t, until(t.Context(), time.Millisecond, func() error { return errors.New("never") }), "never")
 }

@@ -1,0 +1,165 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/child"
+)
+
+// Config says what to start.
+type Config struct {
+	Counterd  string // the program
+	Memcached string // the program; not needed where there are no servers
+	Processes int    // of counterd
+	Servers   int    // of Memcached; 0: the embedded store, of each process its own
+	Replicas  int    // copies of each counter; 0: 1
+	Protocol  string // that counterd speaks with the servers; empty: its default
+	Rules     string // the text of the rules
+	Timeout   time.Duration
+}
+
+// Fleet is what was started. One goroutine at a time kills and restarts its servers.
+type Fleet struct {
+	config    Config
+	dir       string
+	memcached child.Program
+	Servers   []*child.Child
+	Processes []*child.Child
+}
+
+// Start starts a fleet and waits until it is ready. What it returns beside an error has
+// been closed.
+func Start(ctx context.Context, config Config) (f *Fleet, err error) {
+	f = &Fleet{config: config, memcached: child.Memcached(config.Memcached, "-t", "1", "-m", "256")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	if f.dir, err = os.MkdirTemp("", "counterd-loadtest"); err != nil {
+		return f, err
+	}
+	file := filepath.Join(f.dir, "rules.yaml")
+	if err := os.WriteFile(file, []byte(config.Rules), 0o600); err != nil {
+		return f, err
+	}
+	var names []string
+	for range config.Servers {
+		server, err := child.Start(ctx, f.memcached)
+		if err != nil {
+			return f, err
+		}
+		f.Servers = append(f.Servers, server)
+		names = append(names, server.Addr)
+	}
+	for range config.Processes {
+		process, err := child.Start(ctx, f.program(file, names))
+		if err != nil {
+			return f, err
+		}
+		f.Processes = append(f.Processes, process)
+	}
+	return f, nil
+}
+
+func (f *Fleet) program(rules string, servers []string) child.Program {
+	return child.Program{
+		Path: f.config.Counterd,
+		Args: func(addr string) []string {
+			args := []string{"-listen", addr, "-rules", rules, "-timeout", f.config.Timeout.String()}
+			if len(servers) > 0 {
+				args = append(args, "-memcached", strings.Join(servers, ","), "-replicas", strconv.Itoa(max(f.config.Replicas, 1)))
+			}
+			if f.config.Protocol != "" {
+				args = append(args, "-protocol", f.config.Protocol)
+			}
+			return args
+		},
+		Ready: f.ready,
+	}
+}
+
+// ready returns nil where a process says that all servers are there.
+func (f *Fleet) ready(addr string) error { return f.allAre(addr, `:"reachable`) }
+
+// Whole returns nil where the process at that address says, too, that they have all that
+// they had.
+func (f *Fleet) Whole(addr string) error { return f.allAre(addr, `:"reachable"`) }
+
+func (f *Fleet) allAre(addr, state string) error {
+	answer, err := Ask(addr, "/readyz")
+	if err == nil && strings.Count(answer, state) < f.config.Servers {
+		err = fmt.Errorf("%s is not said of all servers: %s", state, answer)
+	}
+	return err
+}
+
+// Ready returns nil where all processes say that all servers are there.
+func (f *Fleet) Ready() error { return f.all(f.ready) }
+
+// Restart starts a server again that was killed: empty, where it was.
+func (f *Fleet) Restart(ctx context.Context, i int) error {
+	server, err := child.StartAt(ctx, f.memcached, f.Servers[i].Addr)
+	if err == nil {
+		f.Servers[i] = server
+	}
+	return err
+}
+
+// AwaitMended waits until every process has noticed that a server had come back empty,
+// and then until none says any more that one has lost something.
+func (f *Fleet) AwaitMended(ctx context.Context) error {
+	for _, process := range f.Processes {
+		noticed := func() error {
+			if f.Whole(process.Addr) == nil {
+				return errors.New("that a server came back empty is not noticed")
+			}
+			return nil
+		}
+		if err := Until(ctx, time.Minute, noticed); err != nil {
+			return err
+		}
+	}
+	return Until(ctx, 10*time.Minute, func() error { return f.all(f.Whole) })
+}
+
+func (f *Fleet) all(are func(addr string) error) error {
+	for _, process := range f.Processes {
+		if err := are(process.Addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Alive returns an error if a process of counterd has ended.
+func (f *Fleet) Alive() error {
+	return f.each(func(process *child.Child) error { return process.Alive() })
+}
+
+func (f *Fleet) each(do func(*child.Child) error) error {
+	var faults []error
+	for _, process := range f.Processes {
+		faults = append(faults, do(process))
+	}
+	return errors.Join(faults...)
+}
+
+// Close ends all.
+func (f *Fleet) Close() error {
+	err := f.each(func(process *child.Child) error { return process.Stop() })
+	for _, server := range f.Servers {
+		server.Kill()
+	}
+	if f.dir != "" {
+		err = errors.Join(err, os.RemoveAll(f.dir))
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+package fleet_test
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/loadtest/fleet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func counterd(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "counterd")
+	out, err := exec.Command("go", "build", "-o", path, "../../cmd/counterd").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// A server is killed, comes back, and what it had is copied to it.
+func TestAServerComesBack(t *testing.T) {
+	f, err := fleet.Start(t.Context(), fleet.Config{
+		Counterd: counterd(t), Memcached: "memcached", Processes: 2, Servers: 2, Replicas: 2, Timeout: time.Second,
+		Rules: "events: {e: {limits: [{per: user, rate: 3/m}]}}",
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	require.NoError(t, f.Alive())
+	require.NoError(t, f.Ready())
+	f.Servers[1].Kill()
+	require.NoError(t, f.Restart(t.Context(), 1))
+	require.NoError(t, f.AwaitMended(t.Context()))
+	require.NoError(t, f.Whole(f.Processes[0].Addr))
+	f.Processes[1].Kill()
+	assert.ErrorContains(t, f.Alive(), "has ended")
+	_, err = fleet.Ask(f.Processes[0].Addr, "/v1/events/none")
+	assert.ErrorContains(t, err, "404")
+}
+
+func TestWhatDoesNotStart(t *testing.T) {
+	_, err := fleet.Start(t.Context(), fleet.Config{Counterd: "true", Processes: 1, Timeout: time.Second})
+	assert.ErrorContains(t, err, "has ended")
+}
+
+func TestUntilEnds(t *testing.T) {
+	tries := 0
+	require.NoError(t, fleet.Until(t.Context(), time.Minute, func() error {
+		if tries++; tries < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	}))
+	require.ErrorContains(t, fleet.Until(t.Context(), time.Millisecond, func() error { return errors.New("never") }), "never")
+}

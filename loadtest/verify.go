@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/loadtest/verify"
+)
+
+const verifyUsage = `loadtest verify holds counterd to what it promises.
+
+Usage: loadtest verify [flags]
+
+Many clients hit several targets, and check, batch, increment and count in between,
+while what they are told is kept in an exact log. Then it is held against the log, and
+against the rules that the targets say they have:
+
+  windows      by the second in which each decision says it was stamped, no window of
+               any limit held more than it admits
+  denials      nobody was denied who fitted: one who calls alone gets exactly N
+  counts       of any window, now and of past moments, at every level, equal the log
+               within what was under way or of unknown outcome
+  retry_after  who comes when it is over is admitted, who comes before is denied
+  headers      say what the body says, and the status too
+  bodies       agree with themselves and with the rules
+  stamps       lie within the call
+
+What nobody promises (docs/failure.md) is not held against the targets, but counted
+and printed as excused. A violation is printed with the events of its window.
+
+Without -url it starts what it needs, on free ports of loopback, and ends it: Memcached
+servers and processes of counterd with rules of its own, or with those of -rules; with
+-chaos it kills (kill -9) the servers and starts them again, empty, one at a time.
+With -url it adds to the event's counters, of features that it makes up: their names are
+of this run alone. The clocks of the targets and of this machine must agree within -skew.
+
+The log is held in memory, about %d bytes an event and %d more for each limit, of
+%d events at the most; then the run ends early, and says so.
+
+Flags:
+
+%s
+Examples:
+
+  loadtest verify
+  loadtest verify -store embedded -duration 10s
+  loadtest verify -servers 3 -replicas 2 -chaos -duration 2m
+  loadtest verify -protocol classic -processes 3
+  loadtest verify -url http://10.0.0.1:8080 -url http://10.0.0.2:8080 -event url_shorten -rate 500
+
+Exit status: 0 all is right, 1 something is not, 2 wrong usage.
+`
+
+// urlList is a flag that is given once for each target.
+type urlList []string
+
+func (l *urlList) String() string { return fmt.Sprint([]string(*l)) }
+
+func (l *urlList) Set(text string) error {
+	*l = append(*l, text)
+	return nil
+}
+
+// verifyFlags are the arguments of loadtest verify.
+type verifyFlags struct {
+	config           verify.Config
+	urls             urlList
+	tokenFile, rules string
+	json             bool
+}
+
+func (f *verifyFlags) set() *flag.FlagSet {
+	set, c := newFlags("verify"), &f.config
+	set.Var(&f.urls, "url", "a target's `URL`, once for each; none: they are started here")
+	set.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
+	set.StringVar(&c.Event, "event", "", "the `event` to call for (default verify, of the rules made up here)")
+	set.DurationVar(&c.Duration, "duration", verify.DefaultDuration, "how `long` clients call")
+	set.IntVar(&c.Clients, "clients", verify.DefaultClients, "`number` of clients at once; a quarter as many beside them call each for a feature of its own")
+	set.IntVar(&c.Features, "features", verify.DefaultFeatures, "`number` of features that all clients call for")
+	set.Float64Var(&c.Rate, "rate", 0, "`calls` of the clients a second; 0: each when its call before was answered")
+	set.IntVar(&c.MaxEvents, "max-events", verify.DefaultMaxEvents, "`number` of events that the log may hold")
+	set.DurationVar(&c.Skew, "skew", verify.DefaultSkew, "`time` by which the targets' clocks may differ from this machine's")
+	set.DurationVar(&c.Timeout, "timeout", 0, "the targets' -timeout, `how long` they wait for the store (default 100ms, those started here 1s)")
+	set.Uint64Var(&c.Seed, "seed", 0, "`number` that the calls and the kills depend on (default a random one)")
+	set.StringVar(&c.Own.Store, "store", verify.Memcached, "what to start: `memcached` or embedded")
+	set.IntVar(&c.Own.Processes, "processes", 0, "`number` of processes of counterd to start (default 2, with -store embedded 1)")
+	set.IntVar(&c.Own.Servers, "servers", verify.DefaultServers, "`number` of Memcached servers to start")
+	set.IntVar(&c.Own.Replicas, "replicas", 1, "`copies` of each counter")
+	set.StringVar(&c.Own.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
+	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here)")
+	set.BoolVar(&c.Own.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
+	set.StringVar(&c.Own.Memcached, "memcached-binary", "memcached", "the `program` memcached")
+	set.StringVar(&c.Own.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
+	set.BoolVar(&f.json, "json", false, "print the result as JSON")
+	return set
+}
+
+func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if err := noArguments(set); err != nil {
+		return err
+	}
+	c := &f.config
+	c.URLs = f.urls
+	if err := f.onlyWhere(set, len(f.urls) > 0); err != nil {
+		return err
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	}
+	if f.tokenFile != "" {
+		c.Token = client.TokenFile(f.tokenFile)
+	}
+	if c.Own.Counterd == "" && len(f.urls) == 0 {
+		var err error
+		if c.Own.Counterd, err = besideThis("counterd"); err != nil {
+			return err
+		}
+	}
+	if f.rules != "" {
+		text, err := os.ReadFile(f.rules)
+		if err != nil {
+			return fmt.Errorf("-rules: %w", err)
+		}
+		c.Own.Rules = string(text)
+		if c.Event == "" {
+			return errors.New("-rules wants -event, one of its events")
+		}
+	}
+	return c.Check()
+}
+
+// onlyWhere refuses the flags that would do nothing, and those that would divide by it.
+func (f *verifyFlags) onlyWhere(set *flag.FlagSet, others bool) (err error) {
+	set.Visit(func(given *flag.Flag) {
+		zero := given.Value.String() == "0" || given.Value.String() == "0s"
+		switch given.Name {
+		case "store", "processes", "servers", "replicas", "protocol", "rules", "memcached-binary", "counterd":
+			if others {
+				err = fmt.Errorf("-%s is of what is started here: not with -url", given.Name)
+				return
+			}
+		}
+		switch given.Name {
+		case "duration", "clients", "features", "max-events", "processes", "servers", "replicas", "timeout":
+			if zero {
+				err = fmt.Errorf("-%s is more than 0", given.Name)
+			}
+		}
+	})
+	return err
+}
+
+func runVerify(ctx context.Context, args []string, std streams) int {
+	var flags verifyFlags
+	set := flags.set()
+	if err := flags.parse(set, args); err != nil {
+		return std.refused(set, func() string {
+			return fmt.Sprintf(verifyUsage, verify.EntryBytes, 8, verify.DefaultMaxEvents, defaultsOf(set))
+		}, err)
+	}
+	bar := newBar(std.err)
+	flags.config.Progress = bar
+	if isTerminal(std.err) {
+		std.complain("this takes about %s; -seed %d", flags.config.Duration.Round(time.Second), flags.config.Seed)
+	}
+	report, err := verify.Run(ctx, flags.config)
+	bar.finish()
+	if err == nil {
+		err = writeResult(std.out, report, flags.json)
+	}
+	switch {
+	case err != nil:
+		return std.failed(ctx, err, nil)
+	case !report.OK():
+		return exitFailed
+	}
+	return exitOK
+}

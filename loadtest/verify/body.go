@@ -1,0 +1,140 @@
+package verify
+
+import (
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+
+	"github.com/counterd/counterd/api/wire"
+)
+
+// faults are what is wrong with an answer, in words.
+type faults []string
+
+func (f *faults) add(wrong bool, format string, args ...any) {
+	if wrong {
+		*f = append(*f, fmt.Sprintf(format, args...))
+	}
+}
+
+// decisionFaults holds a decision to the rules and to itself. The features are those of
+// the limits' counters, in their order; a check is charged for nothing. What is vague is
+// wrong, too, but where the store may have failed while it was looked for.
+func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision, charged bool) (f, vague faults) {
+	f.add(d.Event != c.event, "event is %q, not %q", d.Event, c.event)
+	f.add(d.At.IsZero(), "at is missing")
+	if len(d.Limits) != len(c.limits) {
+		f.add(true, "it has %d limits, the rules have %d", len(d.Limits), len(c.limits))
+		return f, nil
+	}
+	allowed, asked := true, true
+	for i, s := range d.Limits {
+		l := c.limits[i]
+		f.add(s.Name != l.name || s.Limit != l.n || s.Window != l.window || s.Shadow != c.ruleOf(l).shadow,
+			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.name, l.n, l.window)
+		f.add(s.Feature != features[i], "%s counts by another feature than the hit's", l.name)
+		allowed = allowed && (s.Allowed || !c.enforced(l))
+		if s.OnError != "" {
+			asked = false
+			continue // nothing is promised of what could not be asked
+		}
+		f = append(f, c.limitFaults(l, s, cost, charged && d.Allowed, charged)...)
+		vague = append(vague, c.waitFaults(l, s, cost)...)
+	}
+	f.add(d.Allowed != allowed, "allowed is %t, and its limits together say %t", d.Allowed, allowed)
+	if asked {
+		f.add(!equal(d.RetryAfter, c.retryAfter(d)), "retry_after is %s, and by the resets of the limits that deny it is %s",
+			orNull(d.RetryAfter), orNull(c.retryAfter(d)))
+	}
+	return f, vague
+}
+
+// waitFaults holds what a limit says of the room that it has, and will have.
+func (c *contract) waitFaults(l limit, s wire.LimitState, cost int64) (f faults) {
+	left := max(s.Limit-s.Count, 0)
+	f.add(s.IsExact() && s.Remaining != left, "%s: remaining is %d, and of %d %d are counted", l.name, s.Remaining, s.Limit, s.Count)
+	never := cost > l.ceiling
+	f.add(!s.Allowed && (s.Reset == nil) != never, "%s: denied, and reset is %s for a cost of %d", l.name, orNull(s.Reset), cost)
+	longest := l.length + c.ruleOf(l).step
+	f.add(!s.Allowed && s.Reset != nil && (*s.Reset < 1 || *s.Reset > longest), "%s: denied, and reset is %s, the window has %d seconds", l.name, orNull(s.Reset), l.length)
+	return f
+}
+
+// limitFaults holds one limit's state to itself. The count holds the cost of a hit that was
+// admitted; of one that may have been charged all the same nothing is said.
+func (c *contract) limitFaults(l limit, s wire.LimitState, cost int64, counted, hit bool) (f faults) {
+	r := c.ruleOf(l)
+	left := max(s.Limit-s.Count, 0)
+	f.add(s.Count < 0, "%s: count is %d", l.name, s.Count)
+	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.name, s.Remaining, s.Limit, s.Count)
+	f.add(s.Allowed && !equal(s.Reset, new(int64)), "%s: allowed, and reset is %s", l.name, orNull(s.Reset))
+	f.add(s.Over && s.Count <= s.Limit, "%s: over, and count is %d of %d", l.name, s.Count, s.Limit)
+	if r.elastic || r.countAll && hit && !counted {
+		return f
+	}
+	with := s.Count + cost // what the window would hold
+	if counted {
+		with = s.Count
+		f.add(s.Count < cost, "%s: count is %d, without the cost of %d", l.name, s.Count, cost)
+	}
+	f.add(s.Allowed && with > l.ceiling, "%s: allowed, and with the hit it holds %d of %d", l.name, with, l.ceiling)
+	f.add(!s.Allowed && with <= l.ceiling, "%s: denied, and with the hit it holds %d of %d", l.name, with, l.ceiling)
+	f.add(s.Allowed && counted && !s.Over && s.IsExact() && s.Count > s.Limit, "%s: count is %d, above %d, and over is not said", l.name, s.Count, s.Limit)
+	return f
+}
+
+// retryAfter is what it has to be by the resets.
+func (c *contract) retryAfter(d wire.Decision) *int64 {
+	longest := new(int64)
+	if d.Allowed {
+		return longest
+	}
+	for i, s := range d.Limits {
+		switch {
+		case s.Allowed || !c.enforced(c.limits[i]):
+		case s.Reset == nil:
+			return nil
+		default:
+			*longest = max(*longest, *s.Reset)
+		}
+	}
+	return longest
+}
+
+// denialFaults holds what stands beside the decision in the answer to a denied hit.
+func denialFaults(header http.Header, denial wire.Denial) (f faults) {
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	f.add(media != wire.TypeProblem, "a denial of type %s is no problem document", media)
+	f.add(denial.Type != wire.TypeQuotaExceeded, "the type of the denial is %s", denial.Type)
+	f.add(denial.Status != http.StatusTooManyRequests, "the status in the denial is %d", denial.Status)
+	var violated []string
+	for _, s := range denial.Limits {
+		if !s.Allowed && !s.Shadow && (known(s) || s.Reset == nil) {
+			violated = append(violated, s.Name)
+		}
+	}
+	f.add(!slices.Equal(violated, denial.ViolatedPolicies), "violated-policies are %v, and %v deny", denial.ViolatedPolicies, violated)
+	return f
+}
+
+// known reports whether somebody could say how the limit stands.
+func known(s wire.LimitState) bool { return s.OnError == "" || s.IsExact() || s.Count != 0 }
+
+func equal(a, b *int64) bool {
+	return (a == nil) == (b == nil) && (a == nil || *a == *b)
+}
+
+func value(p *int64) int64 {
+	if p == nil {
+		return never
+	}
+	return *p
+}
+
+func orNull(p *int64) string {
+	if p == nil {
+		return "null"
+	}
+	return fmt.Sprint(*p)
+}

@@ -1,0 +1,69 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/fleet"
+)
+
+// killer kills servers at random, one at a time, and starts them again, empty. Where there
+// are copies it waits until what was lost is copied back before it kills the next.
+type killer struct {
+	fleet   *fleet.Fleet
+	rng     *rand.Rand
+	pace    time.Duration // the mean time between two kills
+	copies  int
+	timeout time.Duration
+	now     func() int64
+
+	mu     sync.Mutex
+	losses []loss
+}
+
+// run kills until the context ends, which it does not let end with a server away.
+func (k *killer) run(ctx context.Context) error {
+	for {
+		sleep(ctx, k.pace/2+k.within(k.pace))
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := k.kill(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+}
+
+// kill kills a server and waits until it is back.
+func (k *killer) kill(ctx context.Context) error {
+	victim := k.rng.IntN(len(k.fleet.Servers))
+	l := loss{server: victim, killed: k.now()}
+	k.fleet.Servers[victim].Kill()
+	sleep(ctx, k.within(k.pace/4))
+	if err := k.fleet.Restart(ctx, victim); err != nil {
+		return fmt.Errorf("starting server %d again: %w", victim, err)
+	}
+	if err := fleet.Until(ctx, time.Minute, k.fleet.Ready); err != nil {
+		return fmt.Errorf("after server %d was killed: %w", victim, err)
+	}
+	l.back = k.now()
+	if k.copies > 1 {
+		if err := k.fleet.AwaitMended(ctx); err != nil {
+			return fmt.Errorf("after server %d was killed: %w", victim, err)
+		}
+		// What was under way when it came back has had its time.
+		sleep(ctx, 2*k.timeout)
+	}
+	l.mended = k.now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.losses = append(k.losses, l)
+	return nil
+}
+
+func (k *killer) within(d time.Duration) time.Duration {
+	return time.Duration(k.rng.Int64N(max(int64(d), 1)))
+}

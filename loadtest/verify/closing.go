@@ -1,0 +1,67 @@
+package verify
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	// maxCounters is how many counters are counted in the end.
+	maxCounters = 300
+	// moments is how many past ones each is counted as of, beside now.
+	moments = 2
+	// levels of a history, by their lengths.
+	day = 86400
+)
+
+// closing asks for the counts and the histories of counters when nobody calls any more.
+func (r *run) closing(ctx context.Context) error {
+	rng := rand.New(rand.NewPCG(r.config.Seed, 1<<40))
+	counters := r.people.allCounters()
+	order := rng.Perm(len(counters))
+	order = order[:min(len(order), maxCounters)]
+	r.report.CountersClosed = len(order)
+	r.config.progress().Start("counting", len(order))
+	for n, id := range order {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.closeOne(ctx, n, int32(id), counters[id], rng)
+		r.config.progress().Add(1)
+	}
+	return nil
+}
+
+// closeOne counts every window of one counter's limits, and more, as of now and of past
+// moments of the run, and reads its history at each level.
+func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *rand.Rand) {
+	windows := []int64{60, 3600}
+	for _, l := range r.contract.limits {
+		windows = append(windows, l.length)
+	}
+	slices.Sort(windows)
+	began, now := r.began.Unix(), time.Now().Unix()
+	for i, window := range slices.Compact(windows) {
+		if window > r.contract.retention {
+			continue
+		}
+		target := (n + i) % len(r.caller.targets)
+		r.caller.count(ctx, 0, target, id, of, window, 0)
+		if window >= r.contract.retention-seconds(time.Hour) {
+			continue // of a past moment it would begin before the retention
+		}
+		for range moments {
+			r.caller.count(ctx, 0, target, id, of, window, began+rng.Int64N(max(now-began, 1)))
+		}
+	}
+	for _, level := range []struct {
+		name   string
+		length int64
+	}{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", day}} {
+		if level.length >= of.step && level.length <= r.contract.retention {
+			r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, max(began-1, now-9000), now)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package verify
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how many calls are made at the most for a quiet feature.
+	patience = 120
+	// burstEvery is the time between two crowds.
+	burstEvery = 700 * time.Millisecond
+	// maxCrowd bounds a crowd.
+	maxCrowd = 48
+)
+
+// driver has clients call until the context ends or the log is full.
+type driver struct {
+	caller *caller
+	config Config
+	began  time.Time
+
+	running sync.WaitGroup
+}
+
+// quietClients is how many of the clients call each for one feature alone.
+func (c Config) quietClients() int { return max(1, c.clients()/4) }
+
+// start has the clients begin.
+func (d *driver) start(ctx context.Context) {
+	for i := range d.config.clients() {
+		rng := rand.New(rand.NewPCG(d.config.Seed, uint64(i)))
+		d.running.Go(func() { d.busy(ctx, i, rng) })
+	}
+	if d.caller.contract.unpredictable() == "" {
+		for i := range d.config.quietClients() {
+			client := d.config.clients() + i
+			rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
+			d.running.Go(func() { d.quiet(ctx, client, rng) })
+		}
+	}
+	client := d.config.clients() + d.config.quietClients()
+	rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
+	d.running.Go(func() { d.crowds(ctx, client, rng) })
+}
+
+// over reports whether no more calls are to be made.
+func (d *driver) over(ctx context.Context) bool { return ctx.Err() != nil || d.caller.log.isFull() }
+
+// busy calls for those that all clients call for. No call is cut short by the end of the
+// run: its outcome counts.
+func (d *driver) busy(ctx context.Context, client int, rng *rand.Rand) {
+	whole := context.WithoutCancel(ctx)
+	pause := time.Duration(0)
+	if d.config.Rate > 0 {
+		pause = time.Duration(float64(d.config.clients()) / d.config.Rate * float64(time.Second))
+		sleep(ctx, time.Duration(rng.Float64()*float64(pause)))
+	}
+	next := time.Now()
+	for !d.over(ctx) {
+		d.one(whole, client, rng)
+		next = next.Add(pause)
+		if pause > 0 {
+			sleep(ctx, time.Until(next))
+		}
+	}
+}
+
+// one makes one call of the mix.
+func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
+	target := rng.IntN(len(d.caller.targets))
+	who := d.somebody(rng)
+	switch n := rng.IntN(100); {
+	case n < 78:
+		d.caller.hit(ctx, client, target, who, costOf(rng))
+	case n < 86:
+		d.caller.check(ctx, client, target, who, costOf(rng))
+	case n < 91:
+		whos, costs := make([]int32, 2+rng.IntN(6)), []int64(nil)
+		for i := range whos {
+			whos[i] = d.somebody(rng)
+			costs = append(costs, costOf(rng))
+		}
+		d.caller.batch(ctx, client, target, whos, costs)
+	case n < 93:
+		d.caller.increment(ctx, client, target, who, costOf(rng))
+	default:
+		d.look(ctx, client, target, who, rng)
+	}
+}
+
+// somebody is one of the busy, one of the first few in half of the calls.
+func (d *driver) somebody(rng *rand.Rand) int32 {
+	n := d.config.features()
+	if rng.IntN(2) == 0 {
+		n = max(1, n/8)
+	}
+	return int32(rng.IntN(n))
+}
+
+// costOf is 1 in most calls.
+func costOf(rng *rand.Rand) int64 { return int64(max(1, rng.IntN(8)-4)) }
+
+// look counts one of somebody's counters, over the window of one of its limits.
+func (d *driver) look(ctx context.Context, client, target int, who int32, rng *rand.Rand) {
+	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
+	id := d.caller.people.who(who).counters[l.rule]
+	d.caller.count(ctx, client, target, id, d.caller.people.allCounters()[id], min(l.length, d.caller.contract.retention), 0)
+}
+
+// quiet calls for one feature after another, each call when the one before was answered:
+// up to what fits, once more too early, and once more when retry_after is over.
+func (d *driver) quiet(ctx context.Context, client int, rng *rand.Rand) {
+	whole := context.WithoutCancel(ctx)
+	targets := len(d.caller.targets)
+	for !d.over(ctx) {
+		who := d.caller.people.fresh(quiet)
+		if rng.IntN(3) == 0 {
+			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2))
+		}
+		// Some are called for so shortly that others begin at all times.
+		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
+			target, cost := rng.IntN(targets), costOf(rng)
+			switch rng.IntN(12) {
+			case 0:
+				d.caller.check(whole, client, target, who, cost)
+				continue
+			case 1:
+				d.caller.batch(whole, client, target, []int32{who, who}, []int64{cost, 1})
+				continue
+			}
+			e := d.caller.hit(whole, client, target, who, cost)
+			if e.outcome == unknown || e.outcome == denied && !d.waitFor(ctx, client, who, e, rng) {
+				break
+			}
+		}
+	}
+}
+
+// waitFor comes again when retry_after is over, and in between. It reports whether there
+// was time for it.
+func (d *driver) waitFor(ctx context.Context, client int, who int32, told entry, rng *rand.Rand) bool {
+	if told.retryAfter == never {
+		return true
+	}
+	wait := time.Duration(told.retryAfter) * time.Second
+	due := d.began.Add(time.Duration(told.answered)).Add(wait)
+	if due.Sub(d.began) > d.config.duration() {
+		return false
+	}
+	whole := context.WithoutCancel(ctx)
+	sleep(ctx, time.Duration(rng.Float64()*float64(time.Until(due))))
+	if d.over(ctx) {
+		return false
+	}
+	d.caller.hit(whole, client, int(told.target), who, int64(told.cost))
+	// A moment more: it is what was sent after it that is not denied.
+	sleep(ctx, time.Until(due)+time.Millisecond)
+	if d.over(ctx) {
+		return false
+	}
+	d.caller.hit(whole, client, int(told.target), who, int64(told.cost))
+	return true
+}
+
+// crowds has many clients hit one feature at the same moment, again and again another one.
+func (d *driver) crowds(ctx context.Context, client int, rng *rand.Rand) {
+	size := maxCrowd
+	for _, l := range d.caller.contract.limits {
+		if l.n > 0 {
+			size = min(size, int(min(l.n*3+8, maxCrowd)))
+		}
+	}
+	for !d.over(ctx) {
+		who := d.caller.people.fresh(crowd)
+		start := make(chan struct{})
+		var all sync.WaitGroup
+		for i := range size {
+			target := rng.IntN(len(d.caller.targets))
+			all.Go(func() {
+				<-start
+				d.caller.hit(context.WithoutCancel(ctx), client+i, target, who, 1)
+			})
+		}
+		close(start)
+		all.Wait()
+		sleep(ctx, burstEvery)
+	}
+}
+
+func sleep(ctx context.Context, long time.Duration) {
+	if long <= 0 {
+		return
+	}
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,504 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/oracle"
+)
+
+// Excused is what was seen and is not held against the targets, since nobody promises it.
+type Excused struct {
+	OnError        int64 `json:"on_error"`        // hits admitted without asking a store: they are in no window
+	Windows        int64 `json:"windows"`         // that held more than their limit, after a loss that was said
+	MostBeyond     int64 `json:"most_beyond"`     // the most that one of them held beyond it
+	LowCounts      int64 `json:"low_counts"`      // that lack what was counted before a loss
+	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
+	Crowded        int64 `json:"crowded"`         // denials for the sake of hits that were denied themselves
+	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same was denied before, within a second
+	Vague          int64 `json:"vague"`           // denials whose time to wait is not exact, while a server may have been away
+	Unpredicted    int64 `json:"unpredicted"`     // features whose decisions were no longer known, after a loss or an unknown outcome
+	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
+	Refused        int64 `json:"refused"`         // calls of which nothing was done
+}
+
+// Checked is how much was held to the contract.
+type Checked struct {
+	Windows     int64 `json:"windows"`     // ends of windows that were summed
+	Denials     int64 `json:"denials"`     // each by each limit that denies
+	Counts      int64 `json:"counts"`      // of counts, history's buckets and of decisions
+	Bodies      int64 `json:"bodies"`      //
+	Headers     int64 `json:"headers"`     //
+	Predictions int64 `json:"predictions"` // decisions that were known beforehand, to the last number
+	Retries     int64 `json:"retries"`     // hits that came when retry_after was over
+	Early       int64 `json:"early"`       // and before it was
+}
+
+// trial is what is needed to judge a log.
+type trial struct {
+	contract *contract
+	people   *people
+	log      *log
+	findings *findings
+	event    func(i int32) Event // an entry for people
+	lookOf   func(k look) Event
+	began    time.Time
+	losses   []loss
+	timeout  int64 // nanoseconds: a denied hit that took longer may not have been taken back
+
+	ours     bool // nobody else calls, and losses are those that are known
+	copies   int
+	lines    bool // the hits of one counter stand in one line: what fits is admitted
+	excused  Excused
+	checked  Checked
+	counters []counter
+	of       [][]int32 // the entries of each counter
+	rules    [][]int   // the rules of each counter
+	hurt     []bool    // counters of which a loss was said
+}
+
+// judge holds the whole log to the contract.
+func (t *trial) judge() {
+	t.counters = t.people.allCounters()
+	t.of, t.rules, t.hurt = make([][]int32, len(t.counters)), make([][]int, len(t.counters)), make([]bool, len(t.counters))
+	for i := range t.log.entries {
+		t.sort(int32(i))
+	}
+	looks := make([][]look, len(t.counters))
+	for _, k := range t.log.looks {
+		looks[k.counter] = append(looks[k.counter], k)
+	}
+	for id := range t.counters {
+		c := t.ledger(id)
+		for _, i := range t.limitsOf(id) {
+			t.windows(c, i)
+			t.denials(c, i)
+			t.standing(c, i)
+		}
+		t.looks(c, looks[id])
+	}
+	t.predict()
+}
+
+// sort puts an entry to its counters.
+func (t *trial) sort(i int32) {
+	e := &t.log.entries[i]
+	switch {
+	case e.outcome == unknown:
+		t.excused.UnknownOutcome++
+	case e.outcome == refused:
+		t.excused.Refused++
+	case e.outcome == admitted && e.onError != 0 && e.kind != check:
+		t.excused.OnError++
+	}
+	who := t.people.who(e.who)
+	for r, id := range who.counters {
+		if !slices.Contains(t.rules[id], r) {
+			t.rules[id] = append(t.rules[id], r)
+		}
+		if slices.Contains(who.counters[:r], id) {
+			continue // another rule with the same counter
+		}
+		t.of[id] = append(t.of[id], i)
+	}
+	for l := range t.contract.limits {
+		if e.incomplete&(1<<l) != 0 {
+			t.hurt[who.counters[t.contract.limits[l].rule]] = true
+		}
+	}
+}
+
+func (t *trial) limitsOf(id int) (list []int) {
+	for i, l := range t.contract.limits {
+		if slices.Contains(t.rules[id], l.rule) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// losable reports whether counts may be gone: where counters have one copy and servers may
+// die. What is said to be incomplete is excused then, and only then.
+func (t *trial) losable() bool { return !t.ours || len(t.losses) > 0 && t.copies == 1 }
+
+// disturbed reports whether a server was away, or not mended, at some time between those.
+func (t *trial) disturbed(from, to int64) bool {
+	return slices.ContainsFunc(t.losses, func(l loss) bool { return l.killed <= to && (l.mended == 0 || from <= l.mended) })
+}
+
+// ledger is what was added to one counter.
+type ledger struct {
+	id       int
+	shared   bool    // others may have added to it
+	entries  []int32 // of the counter
+	sent     []point // what may have been added, from when it was sent on
+	unplaced []point // of that, what has no stamp
+	sure     []charge
+	begun    []point // hits, from when they were sent on
+	ended    []point // and from when they were answered on
+}
+
+// charge is what is known to have been added.
+type charge struct {
+	point       // from when it was answered on
+	sent  int64 // it was not there before
+}
+
+func (t *trial) ledger(id int) *ledger {
+	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.ours}
+	for _, i := range c.entries {
+		e := t.log.entries[i]
+		sure, maybe := t.charge(id, e)
+		switch {
+		case e.stamp == 0 && maybe > 0:
+			c.unplaced = append(c.unplaced, point{e.sent, 0, maybe})
+		case sure+maybe > 0:
+			c.sent = append(c.sent, point{e.sent, e.stamp, sure + maybe})
+		}
+		if sure > 0 {
+			c.sure = append(c.sure, charge{point{e.answered, e.stamp, sure}, e.sent})
+		}
+		if e.kind <= batch && e.outcome <= denied {
+			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
+			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
+		}
+	}
+	return c
+}
+
+// charge returns what an entry is known to have added to a counter, and what it may have
+// added beside that.
+func (t *trial) charge(id int, e entry) (sure, maybe int64) {
+	cost := int64(e.cost)
+	failed, all := false, false
+	for i, l := range t.contract.limits {
+		if slices.Contains(t.rules[id], l.rule) {
+			failed = failed || e.onError&(1<<i) != 0
+			all = all || t.contract.ruleOf(l).countAll
+		}
+	}
+	switch {
+	case e.kind == check || e.outcome == refused:
+		return 0, 0
+	case e.outcome == unknown || failed:
+		return 0, cost
+	case e.outcome == denied && all && e.retryAfter == never:
+		return 0, cost
+	case e.outcome == denied && !all:
+		// It is taken back before it is answered; but where a server is away nobody may have
+		// been there to be told.
+		if e.answered-e.sent >= t.timeout || e.onError != 0 || t.unsettled(e) {
+			return 0, cost
+		}
+		return 0, 0
+	case t.copies > 1 && t.disturbed(e.sent, e.answered):
+		return cost, cost // a copy that was away may be paid twice
+	}
+	return cost, 0
+}
+
+// acknowledged is what is known to have been added, whatever was lost: from when it was
+// answered on, or from when it was sent on.
+func (c *ledger) acknowledged(sent bool) (points []point) {
+	for _, s := range c.sure {
+		p := s.point
+		if sent {
+			p.time = s.sent
+		}
+		points = append(points, p)
+	}
+	return points
+}
+
+// most answers questions by what may have been added at the most.
+func (c *ledger) most(questions []question) []int64 {
+	sums := sumsOf(c.sent, questions)
+	for i, more := range sumsOf(c.unplaced, anywhere(questions)) {
+		sums[i] += more
+	}
+	return sums
+}
+
+// underWay returns the cost of the hits that were, between two times. A hit that is crowded
+// out takes its adds back and tries again with a stamp of its own, so in which seconds they
+// stood for a moment its answer does not tell.
+func (c *ledger) underWay(from, to []question) []int64 {
+	sums := sumsOf(c.begun, anywhere(to))
+	for i, less := range sumsOf(c.ended, anywhere(from)) {
+		sums[i] -= less
+	}
+	return sums
+}
+
+// anywhere asks for what has no second.
+func anywhere(questions []question) []question {
+	list := make([]question, len(questions))
+	for i, q := range questions {
+		list[i].time = q.time
+	}
+	return list
+}
+
+// least answers questions by what must have been added, and was not lost since: what was
+// sent before a server was killed may be gone where there is one copy.
+func (t *trial) least(c *ledger, questions []question) []int64 {
+	killed := func(q question) int64 {
+		last := int64(-1)
+		for _, l := range t.losses {
+			// The call may have met a loss until it was answered.
+			if t.copies == 1 && l.killed <= q.time+nanoseconds(callTimeout) {
+				last = max(last, l.killed)
+			}
+		}
+		return last
+	}
+	sums := make([]int64, len(questions))
+	since := map[int64][]int{}
+	for i, q := range questions {
+		since[killed(q)] = append(since[killed(q)], i)
+	}
+	for moment, indexes := range since {
+		var points []point
+		for _, s := range c.sure {
+			if s.sent > moment {
+				points = append(points, s.point)
+			}
+		}
+		asked := make([]question, len(indexes))
+		for k, i := range indexes {
+			asked[k] = questions[i]
+		}
+		for k, sum := range sumsOf(points, asked) {
+			sums[indexes[k]] = sum
+		}
+	}
+	return sums
+}
+
+// windows finds those of a limit that held more than it admits, by stamps.
+func (t *trial) windows(c *ledger, at int) {
+	l := t.contract.limits[at]
+	if !t.contract.bounded(l) {
+		return
+	}
+	var all, strict []oracle.Added
+	var allAt, strictAt []int32
+	order := slices.Clone(c.entries)
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(t.log.entries[a].stamp, t.log.entries[b].stamp) })
+	for _, i := range order {
+		e := t.log.entries[i]
+		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 {
+			continue
+		}
+		added := oracle.Added{Second: e.stamp, By: int64(e.cost)}
+		all, allAt = append(all, added), append(allAt, i)
+		if !t.losable() || !t.excuses(e, at) {
+			strict, strictAt = append(strict, added), append(strictAt, i)
+		}
+	}
+	t.checked.Windows += int64(len(all))
+	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second}
+	for w := range oracle.Overfull(strict, limit) {
+		t.overfull(c, l, w, strictAt)
+		return // the others are mostly the same hits
+	}
+	for w := range oracle.Overfull(all, limit) {
+		if t.ours && w.Sum > l.ceiling*(1+t.lossesWithin(w.From, w.To)) {
+			t.overfull(c, l, w, allAt)
+			return
+		}
+		t.excused.Windows++
+		t.excused.MostBeyond = max(t.excused.MostBeyond, w.Sum-l.ceiling)
+	}
+}
+
+// noticing is how long after its return a process may not know that a server has lost what
+// it had, where it does not speak the meta commands: a second from its next connection.
+const noticing = 4 * time.Second
+
+// excuses reports whether an entry was decided while it was said, or not known yet, that a
+// limit's counter had lost something.
+func (t *trial) excuses(e entry, at int) bool {
+	return e.incomplete&(1<<at) != 0 || t.unsettled(e)
+}
+
+// unsettled reports whether a server was away during a call, or had just come back.
+func (t *trial) unsettled(e entry) bool {
+	return slices.ContainsFunc(t.losses, func(l loss) bool {
+		return l.killed <= e.answered && e.sent <= l.back+nanoseconds(noticing)
+	})
+}
+
+// lossesWithin returns how often counts may have begun again within a window.
+func (t *trial) lossesWithin(from, to int64) (n int64) {
+	for _, l := range t.losses {
+		if t.second(l.killed) <= to+grace && t.second(l.back) >= from-grace {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *trial) second(at int64) int64 { return t.began.Add(time.Duration(at)).Unix() }
+
+func (t *trial) overfull(c *ledger, l limit, w oracle.Window, at []int32) {
+	v := Violation{
+		Check: CheckWindows, Counter: t.name(c.id), Limit: l.name,
+		Text: fmt.Sprintf("%s: %d admitted in the %s of %s, and %s admits %d", t.name(c.id), w.Sum, l.window, w, l.name, l.ceiling),
+	}
+	for _, i := range at[w.First:w.Last] {
+		v.Events = append(v.Events, t.event(i))
+	}
+	t.findings.add(v)
+}
+
+func (t *trial) name(id int) string {
+	if t.counters[id].whole {
+		return "the whole event"
+	}
+	return t.counters[id].name
+}
+
+// denials finds those that no limit had a reason for: with all that may have been counted
+// before the answer, there was room.
+func (t *trial) denials(c *ledger, at int) {
+	l := t.contract.limits[at]
+	r := t.contract.ruleOf(l)
+	if c.shared || r.elastic || r.countAll {
+		return
+	}
+	var asked []int32
+	var questions, before []question
+	for _, i := range c.entries {
+		e := t.log.entries[i]
+		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || int64(e.cost) > l.ceiling {
+			continue
+		}
+		from, to := outward(e.stamp-l.length+1, e.stamp+l.ahead(), r.step)
+		asked = append(asked, i)
+		questions = append(questions, question{e.answered, from, to})
+		before = append(before, question{e.sent - nanoseconds(remembered), from, to})
+	}
+	t.checked.Denials += int64(len(asked))
+	most, crowds := c.most(questions), c.underWay(before, questions)
+	for k, i := range asked {
+		e := t.log.entries[i]
+		room := l.ceiling - int64(e.cost)
+		if most[k] > room {
+			continue
+		}
+		own := int64(e.cost)
+		if e.kind == check {
+			own = 0
+		}
+		others := crowds[k] - own // in its way for a moment
+		role := t.people.who(e.who).role
+		if most[k]+others > room && !(t.lines && role == crowd) {
+			t.excused.Crowded++
+			continue
+		}
+		t.unjust(c, l, i, most[k])
+	}
+}
+
+// remembered is how long a denial is.
+const remembered = time.Second
+
+func (t *trial) unjust(c *ledger, l limit, i int32, most int64) {
+	e := t.log.entries[i]
+	v := Violation{
+		Check: CheckDenials, Counter: t.name(c.id), Limit: l.name,
+		Text: fmt.Sprintf("%s: a cost of %d is denied, and at most %d of %d were counted in the %s before", t.name(c.id), e.cost, most, l.ceiling, l.window),
+	}
+	for _, k := range c.entries {
+		o := t.log.entries[k]
+		if o.sent < e.answered && o.stamp > e.stamp-l.length && o.stamp <= e.stamp+grace && o.outcome != denied && o.kind != check || k == i {
+			v.Events = append(v.Events, t.event(k))
+		}
+	}
+	t.findings.add(v)
+}
+
+// standing holds what admitted hits were told of their windows to the log: it is no less
+// than what had been acknowledged before.
+func (t *trial) standing(c *ledger, at int) {
+	l := t.contract.limits[at]
+	var asked []int32
+	var questions []question
+	for _, i := range c.entries {
+		e := t.log.entries[i]
+		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 || t.losable() && t.excuses(e, at) {
+			continue
+		}
+		asked = append(asked, i)
+		questions = append(questions, question{e.sent, e.stamp - l.length + 1, e.stamp})
+	}
+	t.checked.Counts += int64(len(asked))
+	for k, least := range t.least(c, questions) {
+		e, i := t.log.entries[asked[k]], asked[k]
+		if got := t.log.countsOf(i)[at]; got < least+int64(e.cost) {
+			t.findings.add(Violation{
+				Check: CheckCounts, Counter: t.name(c.id), Limit: l.name, Events: []Event{t.event(i)},
+				Text: fmt.Sprintf("%s: a hit is told of %d in %s, and with it there are at least %d in the log", t.name(c.id), got, l.window, least+int64(e.cost)),
+			})
+		}
+	}
+}
+
+// looks holds counts and histories to the log.
+func (t *trial) looks(c *ledger, looks []look) {
+	before, after := make([]question, len(looks)), make([]question, len(looks))
+	for i, k := range looks {
+		before[i] = question{k.sent, k.from, k.to}
+		after[i] = question{k.answered, k.from, k.to}
+	}
+	t.checked.Counts += int64(len(looks))
+	least, most := t.least(c, before), c.most(after)
+	underWay := c.underWay(before, after)
+	told, begun := sumsOf(c.acknowledged(false), before), sumsOf(c.acknowledged(true), after)
+	for i, k := range looks {
+		most := most[i] + underWay[i]
+		if c.shared {
+			most = math.MaxInt64
+		}
+		switch {
+		case k.count < least[i] && !t.ours && t.hurt[c.id]:
+			t.excused.LowCounts++
+		case k.count < least[i] || k.count > most:
+			t.miscounted(c, k, least[i], most)
+		case k.count < told[i]:
+			t.excused.LowCounts++
+		case k.count > begun[i] && underWay[i] == 0:
+			t.excused.HighCounts++
+		}
+	}
+}
+
+func (t *trial) miscounted(c *ledger, k look, least, most int64) {
+	what := "a count"
+	if k.bucket {
+		what = "a bucket of the history"
+	}
+	want := fmt.Sprint(least)
+	if most != least {
+		want = fmt.Sprintf("%d to %d", least, most)
+	}
+	v := Violation{
+		Check: CheckCounts, Counter: t.name(c.id), Events: []Event{t.lookOf(k)},
+		Text: fmt.Sprintf("%s: %s of %s to %s is %d, and by the log it is %s", t.name(c.id), what,
+			time.Unix(k.from, 0).UTC().Format(time.DateTime), time.Unix(k.to, 0).UTC().Format(time.DateTime), k.count, want),
+	}
+	for _, i := range c.entries {
+		e := t.log.entries[i]
+		unplaced := e.stamp == 0 && t.second(e.sent) <= k.to && t.second(e.answered) >= k.from
+		underWay := e.sent < k.answered && e.answered > k.sent
+		placed := e.outcome != denied && e.stamp >= k.from && e.stamp <= k.to
+		if e.kind != check && (unplaced || underWay || placed) {
+			v.Events = append(v.Events, t.event(i))
+		}
+	}
+	t.findings.add(v)
+}

@@ -1,0 +1,248 @@
+package verify
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/wire"
+)
+
+// What the tree sums is what is found by going through all points.
+func TestSumsOf(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		points, questions := make([]point, rng.IntN(30)), make([]question, rng.IntN(20))
+		for i := range points {
+			points[i] = point{rng.Int64N(20), rng.Int64N(15), rng.Int64N(5)}
+		}
+		want := make([]int64, len(questions))
+		for i := range questions {
+			from := rng.Int64N(18) - 2
+			q := question{rng.Int64N(25), from, from + rng.Int64N(10) - 1}
+			questions[i] = q
+			for _, p := range points {
+				if p.time < q.time && q.from <= p.second && p.second <= q.to {
+					want[i] += p.by
+				}
+			}
+		}
+		require.Equal(t, want, sumsOf(points, questions), "%v %v", points, questions)
+	}
+}
+
+const second0 = 1_000_000
+
+// trialOf is a trial of an event with one limit per user, and of somebody.
+func trialOf(t *testing.T, limit wire.Limit) *trial {
+	t.Helper()
+	c, err := newContract(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{{
+		Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard",
+	}}})
+	require.NoError(t, err)
+	tr := &trial{
+		contract: c, people: newPeople(c, 1), log: newLog(c, 1000), findings: newFindings(), began: time.Unix(second0, 0),
+		timeout: nanoseconds(time.Second), ours: true, copies: 1,
+	}
+	tr.event = func(i int32) Event { return Event{Cost: int64(tr.log.entries[i].cost)} }
+	tr.lookOf = func(look) Event { return Event{} }
+	return tr
+}
+
+// at notes a hit that is stamped so many seconds after the beginning, and takes a tenth of one.
+func (t *trial) at(second int64, o outcome, count int64, change ...func(e *entry)) {
+	e := entry{
+		sent: second*1e9 + int64(len(t.log.entries)), stamp: second0 + second, cost: 1, outcome: o, kind: hit,
+	}
+	e.answered = e.sent + 1e8
+	if o == denied {
+		e.denies, e.retryAfter = 1, 1
+	}
+	for _, f := range change {
+		f(&e)
+	}
+	t.log.note(e, []int64{count})
+}
+
+func incomplete(e *entry) { e.incomplete = 1 }
+func onError(e *entry)    { e.onError = 1 }
+
+// Which windows are wrong, and which are excused, depends on who promises what.
+func TestWindowsThatAreExcused(t *testing.T) {
+	kill := []loss{{killed: 1.5e9, back: 1.6e9, mended: 1.7e9}}
+	for name, c := range map[string]struct {
+		change  func(tr *trial)
+		last    []func(e *entry)
+		wrong   int
+		excused int64
+	}{
+		"nobody said anything":                 {wrong: 1},
+		"it is said, and nothing was killed":   {last: []func(e *entry){incomplete}, wrong: 1},
+		"it is said, by others' servers":       {change: func(tr *trial) { tr.ours = false }, last: []func(e *entry){incomplete}, excused: 1},
+		"it is not said, by others' servers":   {change: func(tr *trial) { tr.ours = false }, wrong: 1},
+		"it is said, after a kill":             {change: func(tr *trial) { tr.losses = kill }, last: []func(e *entry){incomplete}, excused: 1},
+		"it is said, and there are two copies": {change: func(tr *trial) { tr.losses, tr.copies = kill, 2 }, last: []func(e *entry){incomplete}, wrong: 1},
+		"no store was asked":                   {last: []func(e *entry){onError}},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		if c.change != nil {
+			c.change(tr)
+		}
+		tr.at(0, admitted, 1)
+		tr.at(0, admitted, 2)
+		tr.at(20, admitted, 3, c.last...)
+		tr.judge()
+		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
+		assert.Equal(t, c.excused, tr.excused.Windows, name)
+	}
+}
+
+// After one loss a window holds no more than twice what it may: more is wrong, whatever is
+// said.
+func TestOneLossExcusesOnce(t *testing.T) {
+	for n, wrong := range map[int]int{4: 0, 5: 1} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		tr.losses = []loss{{killed: 1.5e9, back: 1.6e9, mended: 1.7e9}}
+		tr.at(0, admitted, 1)
+		tr.at(0, admitted, 2)
+		for i := range n - 2 {
+			tr.at(20, admitted, int64(i+1), incomplete)
+		}
+		tr.judge()
+		assert.Equal(t, wrong, tr.findings.total[CheckWindows], n)
+		for _, v := range tr.findings.all() {
+			assert.Len(t, v.Events, n)
+		}
+	}
+}
+
+func TestDenialsWithoutReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(tr *trial)
+		wrong  int
+	}{
+		"full":                       {func(tr *trial) { tr.at(0, admitted, 1); tr.at(0, admitted, 2) }, 0},
+		"full, and long ago":         {func(tr *trial) { tr.at(-40, admitted, 1); tr.at(-40, admitted, 2) }, 1},
+		"one has room":               {func(tr *trial) { tr.at(0, admitted, 1) }, 1},
+		"one may have been counted":  {func(tr *trial) { tr.at(0, admitted, 1); tr.at(0, unknown, 0) }, 0},
+		"one was refused":            {func(tr *trial) { tr.at(0, admitted, 1); tr.at(0, refused, 0) }, 1},
+		"one was denied, in its way": {func(tr *trial) { tr.at(0, admitted, 1); tr.at(2, denied, 1) }, 0},
+		"one was denied, before":     {func(tr *trial) { tr.at(-5, admitted, 1); tr.at(0, denied, 1) }, 2},
+		"an increment":               {func(tr *trial) { tr.at(0, admitted, 1, func(e *entry) { e.kind, e.cost = increment, 9 }) }, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		c.before(tr)
+		tr.at(2, denied, 2)
+		tr.judge()
+		assert.Equal(t, c.wrong, tr.findings.total[CheckDenials], name)
+	}
+}
+
+func TestCountsAndTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		count  int64
+		change func(tr *trial)
+		wrong  int
+	}{
+		"exact":                  {3, nil, 0},
+		"one too few":            {2, nil, 1},
+		"one too many":           {4, nil, 1},
+		"one may be counted":     {4, func(tr *trial) { tr.at(1, unknown, 0, func(e *entry) { e.stamp = 0 }) }, 0},
+		"one was lost":           {2, func(tr *trial) { tr.losses = []loss{{killed: 5e9, back: 6e9, mended: 7e9}} }, 0},
+		"one lost, with a copy":  {2, func(tr *trial) { tr.losses, tr.copies = []loss{{killed: 5e9, back: 6e9, mended: 7e9}}, 2 }, 1},
+		"paid twice":             {6, func(tr *trial) { tr.losses, tr.copies = []loss{{killed: 0, back: 1, mended: 7e9}}, 2 }, 0},
+		"paid three times":       {7, func(tr *trial) { tr.losses, tr.copies = []loss{{killed: 0, back: 1, mended: 7e9}}, 2 }, 1},
+		"a denial is no count":   {4, func(tr *trial) { tr.at(1, denied, 3, onError) }, 0},
+		"a slow one may be left": {4, func(tr *trial) { tr.at(1, denied, 3, func(e *entry) { e.answered += 2e9 }) }, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
+		for i := range int64(3) {
+			tr.at(0, admitted, i+1)
+		}
+		if c.change != nil {
+			c.change(tr)
+		}
+		tr.log.look(look{sent: 20e9, answered: 20.1e9, from: second0 - 5, to: second0 + 20, count: c.count})
+		tr.judge()
+		assert.Equal(t, c.wrong, tr.findings.total[CheckCounts], name)
+	}
+}
+
+// A model that sums all events says no and when exactly where a second one, which tries each
+// second in turn, says so.
+func TestTheModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		l := limit{name: "l", n: 1 + rng.Int64N(6), length: 1 + rng.Int64N(7)}
+		l.ceiling = l.n
+		m := &model{contract: &contract{rules: []rule{{step: 1}}, limits: []limit{l}}}
+		var all []added
+		now := int64(100)
+		holds := func(at int64) (sum int64) {
+			for _, e := range all {
+				if e.second > at-l.length && e.second <= at {
+					sum += e.by
+				}
+			}
+			return sum
+		}
+		for range 25 {
+			now += rng.Int64N(3)
+			cost := 1 + rng.Int64N(3)
+			d := m.decide(now, cost, true)
+			require.Equal(t, holds(now)+cost <= l.n, d.Allowed)
+			switch {
+			case d.Allowed:
+				all = append(all, added{now, cost})
+			case cost > l.n:
+				require.Nil(t, d.RetryAfter)
+			default:
+				wait := int64(0)
+				for holds(now+wait)+cost > l.n {
+					wait++
+				}
+				require.Equal(t, wait, *d.RetryAfter)
+			}
+			require.Equal(t, holds(now), d.Limits[0].Count)
+		}
+	}
+}
+
+// Headers are read as structured fields, however they are written.
+func TestHeaderFaults(t *testing.T) {
+	two := int64(2)
+	d := wire.Decision{RetryAfter: &two, Limits: []wire.LimitState{
+		{Name: "a", Limit: 5, Window: "1m", Remaining: 3, Allowed: true, Reset: new(int64)},
+		{Name: "b", Limit: 9, Window: "10s", Remaining: 0, Reset: &two},
+		{Name: "s", Limit: 1, Window: "1s", Shadow: true, Reset: &two},
+	}}
+	right := func() http.Header {
+		h := http.Header{}
+		h.Set("RateLimit-Policy", `"a";q=5;w=60,   "b";q=9;w=10`)
+		h.Set("RateLimit", `"a";r=3, "b";r=0;t=2`)
+		h.Set("Retry-After", "2")
+		h.Set("X-RateLimit-Limit", "9")
+		h.Set("X-RateLimit-Remaining", "0")
+		h.Set("X-RateLimit-Reset", "2")
+		return h
+	}
+	both := families{true, true}
+	require.Empty(t, headerFaults(right(), http.StatusTooManyRequests, d, both))
+	for name, value := range map[string]string{
+		"RateLimit-Policy": `"a";q=5;w=60`, "RateLimit": `"a";r=3;t=0, "b";r=0;t=2`, "Retry-After": "3",
+		"X-RateLimit-Limit": "5", "X-RateLimit-Remaining": "", "X-RateLimit-Reset": "0",
+	} {
+		h := right()
+		h.Set(name, value)
+		assert.NotEmpty(t, headerFaults(h, http.StatusTooManyRequests, d, both), name)
+		h.Del(name)
+		assert.NotEmpty(t, headerFaults(h, http.StatusTooManyRequests, d, both), name)
+	}
+	assert.Len(t, noHeaderFaults(right()), 6)
+	assert.Len(t, headerFaults(right(), http.StatusTooManyRequests, d, families{}), 5, "all but Retry-After")
+	assert.Len(t, headerFaults(right(), http.StatusServiceUnavailable, d, both), 1, "a 503 has no Retry-After")
+}

@@ -1,0 +1,119 @@
+package verify
+
+import (
+	"sync"
+	"time"
+)
+
+type kind uint8
+
+const (
+	hit kind = iota
+	batch
+	check
+	increment
+	count
+	kinds
+)
+
+func (k kind) String() string { return [kinds]string{"hit", "batch", "check", "increment", "count"}[k] }
+
+type outcome uint8
+
+const (
+	admitted outcome = iota // or acknowledged
+	denied
+	unknown // nobody knows whether it was counted
+	refused // nothing was done
+)
+
+// entry is one call, or one hit of a batch, as its client saw it. Times are nanoseconds
+// since the run began.
+type entry struct {
+	sent, answered int64
+	stamp          int64  // Unix seconds; 0: not told
+	denies         uint64 // the limits that deny, by their bits
+	incomplete     uint64 // those that say so
+	onError        uint64 // those whose counters could not be asked
+	inexact        uint64 // those whose count is an upper bound
+	who            int32
+	cost           int32
+	retryAfter     int32 // seconds; never: -1
+	client         uint16
+	target         uint16
+	kind           kind
+	outcome        outcome
+}
+
+const never = -1
+
+// look is an answer to a count, or a bucket of a history.
+type look struct {
+	sent, answered int64
+	counter        int32
+	client, target uint16
+	bucket         bool
+	from, to       int64 // Unix seconds
+	count          int64
+}
+
+// log is all that clients were told. It takes entries up to a bound.
+type log struct {
+	width int // limits of a decision
+	bound int
+
+	mu      sync.Mutex
+	entries []entry
+	counts  []int64 // of each entry what its limits said, one behind the other
+	looks   []look
+	full    bool
+}
+
+func newLog(c *contract, bound int) *log { return &log{width: len(c.limits), bound: bound} }
+
+// note adds an entry, with what its limits said; nil: it has none.
+func (l *log) note(e entry, counts []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries = append(l.entries, e)
+	l.counts = append(l.counts, counts...)
+	l.counts = append(l.counts, make([]int64, l.width-len(counts))...)
+	l.full = l.full || len(l.entries)+len(l.looks) >= l.bound
+}
+
+func (l *log) look(k look) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looks = append(l.looks, k)
+	l.full = l.full || len(l.entries)+len(l.looks) >= l.bound
+}
+
+// isFull reports whether it takes no more calls. Those under way are still noted.
+func (l *log) isFull() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.full
+}
+
+// countsOf returns what the limits of the i-th entry said.
+func (l *log) countsOf(i int32) []int64 {
+	return l.counts[int(i)*l.width : (int(i)+1)*l.width]
+}
+
+// EntryBytes is what an entry takes, without its counts.
+const EntryBytes = 80
+
+// bytes returns what the log takes.
+func (l *log) bytes() int64 {
+	return int64(cap(l.entries))*EntryBytes + int64(cap(l.counts))*8 + int64(cap(l.looks))*64
+}
+
+// loss is a server that was killed, and came back empty. Times are those of entries.
+type loss struct {
+	server int
+	killed int64
+	back   int64 // it answers again
+	mended int64 // what it had is copied back, and what was under way has ended; 0: never
+}
+
+func nanoseconds(d time.Duration) int64 { return int64(d) }

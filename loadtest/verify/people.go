@@ -1,0 +1,134 @@
+package verify
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/counterd/counterd/events"
+)
+
+// role is how somebody is called for.
+type role uint8
+
+const (
+	busy  role = iota // by all clients at once
+	quiet             // by one, each call when the one before was answered
+	crowd             // by many at once, in one burst, and never again
+)
+
+// madeUp are the addresses that are made up.
+var madeUp = netip.MustParsePrefix("10.0.0.0/8")
+
+// person is one whom calls are made for.
+type person struct {
+	role     role
+	features events.Features
+	counters []int32 // those of its rules, in their order
+}
+
+// counter is what a rule counts by.
+type counter struct {
+	name     string // as answers have it
+	features events.Features
+	step     int64 // of its precision, in seconds
+	whole    bool  // it is that of the whole event
+}
+
+// people are all whom calls are made for. They have names of this run alone, so nothing
+// was counted for them before.
+type people struct {
+	contract *contract
+	prefix   string
+	base     uint32
+
+	mu       sync.Mutex
+	list     []*person
+	counters []counter
+	byName   map[string]int32
+}
+
+func newPeople(c *contract, n int) *people {
+	var random [8]byte
+	_, _ = crand.Read(random[:]) // it never fails
+	p := &people{
+		contract: c, prefix: hex.EncodeToString(random[:4]), base: binary.BigEndian.Uint32(random[4:]),
+		byName: map[string]int32{},
+	}
+	for i := range n {
+		// The second kind has half as many values as the first, and so on: so counters are
+		// shared crosswise.
+		p.add(busy, func(kind int) int { return i >> kind })
+	}
+	return p
+}
+
+// fresh adds somebody of whom nothing is shared with others.
+func (p *people) fresh(as role) int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := len(p.list)
+	return p.add(as, func(int) int { return i })
+}
+
+func (p *people) add(as role, number func(kind int) int) int32 {
+	who := &person{role: as, features: events.Features{}}
+	for k, kind := range p.contract.kinds {
+		who.features[kind] = p.value(kind, number(k))
+	}
+	for _, r := range p.contract.rules {
+		who.counters = append(who.counters, p.counter(r, who.features))
+	}
+	p.list = append(p.list, who)
+	return int32(len(p.list) - 1)
+}
+
+func (p *people) value(kind string, number int) string {
+	if kind != events.KindIP {
+		return fmt.Sprintf("%s-%06d", p.prefix, number)
+	}
+	at := (p.base + uint32(number)) & (1<<24 - 1)
+	return netip.AddrFrom4([4]byte{10, byte(at >> 16), byte(at >> 8), byte(at)}).String()
+}
+
+// counter returns the number of the counter that a rule has of those features.
+func (p *people) counter(r rule, all events.Features) int32 {
+	c := counter{features: events.Features{}, step: r.step, whole: len(r.per) == 0}
+	var names []string
+	for _, kind := range r.per {
+		c.features[kind] = all[kind]
+		names = append(names, kind+":"+all[kind])
+	}
+	c.name = strings.Join(names, "+")
+	if i, known := p.byName[c.name]; known {
+		return i
+	}
+	p.counters = append(p.counters, c)
+	p.byName[c.name] = int32(len(p.counters) - 1)
+	return p.byName[c.name]
+}
+
+func (p *people) who(i int32) *person {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.list[i]
+}
+
+// allCounters returns the counters so far.
+func (p *people) allCounters() []counter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.counters)
+}
+
+// nameOf returns how answers name the counter of a limit.
+func (p *people) nameOf(who *person, l limit) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counters[who.counters[l.rule]].name
+}

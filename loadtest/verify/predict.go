@@ -1,0 +1,328 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/api/wire"
+)
+
+// model knows every decision of a feature that is called by one caller at a time: it keeps
+// each event and sums them all, slow and obviously right.
+type model struct {
+	contract *contract
+	events   []added
+}
+
+type added struct{ second, by int64 }
+
+// sum is what a limit's window holds that ends with that second, and what lies ahead.
+func (m *model) sum(l limit, second int64) (sum int64) {
+	for _, e := range m.events {
+		if e.second > second-l.length && e.second <= second+l.ahead() {
+			sum += e.by
+		}
+	}
+	return sum
+}
+
+// reset is in how many seconds a cost fits; nil: never.
+func (m *model) reset(l limit, second, cost int64) *int64 {
+	if cost > l.ceiling {
+		return nil
+	}
+	best := int64(0)
+	if m.sum(l, second)+cost <= l.ceiling {
+		return &best
+	}
+	best = math.MaxInt64
+	for _, e := range m.events { // there is more room only when one of them leaves
+		if wait := e.second + l.length - second; wait > 0 && wait < best && m.sum(l, second+wait)+cost <= l.ceiling {
+			best = wait
+		}
+	}
+	return &best
+}
+
+// decide returns the decision that a hit of that cost gets, and counts it if it is admitted.
+func (m *model) decide(second, cost int64, counted bool) wire.Decision {
+	d := wire.Decision{Allowed: true, RetryAfter: new(int64)}
+	for _, l := range m.contract.limits {
+		s := wire.LimitState{Name: l.name, Count: m.sum(l, second), Reset: m.reset(l, second, cost)}
+		s.Allowed = s.Count+cost <= l.ceiling
+		d.Allowed = d.Allowed && (s.Allowed || !m.contract.enforced(l))
+		d.Limits = append(d.Limits, s)
+	}
+	d.RetryAfter = m.contract.retryAfter(d)
+	if d.Allowed && counted {
+		m.add(second, cost)
+		for i := range d.Limits {
+			d.Limits[i].Count += cost
+		}
+	}
+	return d
+}
+
+func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by}) }
+
+// promise is that a cost is not denied when some time has passed, if nothing else comes.
+type promise struct {
+	told   int32 // the entry that was told so
+	due    int64
+	cost   int32
+	target uint16
+}
+
+// predict holds each decision of those who are called by one caller at a time to the model.
+func (t *trial) predict() {
+	if t.contract.unpredictable() != "" {
+		return
+	}
+	of := map[int32][]int32{}
+	var order []int32
+	for i, e := range t.log.entries {
+		if t.people.who(e.who).role == quiet {
+			if of[e.who] == nil {
+				order = append(order, e.who)
+			}
+			of[e.who] = append(of[e.who], int32(i))
+		}
+	}
+	for _, who := range order {
+		t.predictOne(of[who])
+	}
+}
+
+// predictOne holds the decisions of one feature to the model, until they are not known any
+// more.
+func (t *trial) predictOne(entries []int32) {
+	m := &model{contract: t.contract}
+	var p []promise
+	var told []denial
+	began := t.log.entries[entries[0]].sent
+	for n := 0; n < len(entries); {
+		i := entries[n]
+		e := t.log.entries[i]
+		if e.outcome == unknown || e.onError != 0 || t.copies == 1 && t.disturbed(began, e.answered) {
+			t.excused.Unpredicted++
+			return
+		}
+		together := t.together(entries[n:])
+		n += together
+		switch {
+		case e.outcome == refused:
+			continue
+		case e.kind == increment:
+			m.add(e.stamp, int64(e.cost))
+			p = nil
+			continue
+		}
+		if !t.predictCall(m, &p, &told, entries[:n], together) {
+			return // what follows from it is no news
+		}
+	}
+}
+
+// together returns how many of the first entries are of one call: of a batch all its hits.
+func (t *trial) together(entries []int32) int {
+	first, n := t.log.entries[entries[0]], 1
+	for first.kind == batch && n < len(entries) && t.log.entries[entries[n]].kind == batch && t.log.entries[entries[n]].sent == first.sent {
+		n++
+	}
+	return n
+}
+
+// predictCall holds the last entries, those of one call, to the model. It reports whether
+// what comes after them is known.
+func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []int32, together int) bool {
+	began := t.log.entries[entries[0]].sent
+	call := entries[len(entries)-together:]
+	wants := make([]wire.Decision, together)
+	for k, i := range call {
+		e := t.log.entries[i]
+		if e.outcome > denied || e.onError != 0 {
+			t.excused.Unpredicted++
+			return false
+		}
+		wants[k] = m.decide(e.stamp, int64(e.cost), e.kind != check)
+	}
+	for k, i := range call {
+		e, want := t.log.entries[i], wants[k]
+		t.keep(*p, i)
+		wrong := t.differences(e, i, want)
+		if e.outcome == denied {
+			// The numbers of a denied hit of a batch are those that stand after the batch.
+			after := m.decide(e.stamp, int64(e.cost), false)
+			*told = append(*told, denial{e, after})
+			switch {
+			case len(wrong) == 0 || !want.Allowed && len(t.differences(e, i, after)) == 0:
+				wrong = nil
+			case !want.Allowed && t.repeated(e, i, *told):
+				t.excused.Repeated++
+				continue // what it says of the time to wait is not of now
+			}
+		}
+		if len(wrong) > 0 && t.pardoned(e, began, want) {
+			t.excused.Unpredicted++
+			return false
+		}
+		t.checked.Predictions++
+		for _, w := range wrong {
+			t.findings.add(Violation{
+				Check: w.check, Counter: t.name(int(t.people.who(e.who).counters[0])), Text: w.text,
+				Events: t.eventsOf(entries[max(0, len(entries)-maxEvents):]),
+			})
+		}
+		if e.outcome == denied == want.Allowed {
+			return false // the log and the model go apart from here on
+		}
+		t.note(p, i)
+	}
+	return true
+}
+
+// pardoned reports whether a difference from the model is one that nobody promises not to be:
+// after a loss that is said, and too much where copies may count twice.
+func (t *trial) pardoned(e entry, began int64, want wire.Decision) bool {
+	if t.losable() && e.incomplete != 0 {
+		return true
+	}
+	if t.copies == 1 || !t.disturbed(began, e.answered) || e.outcome == admitted && !want.Allowed {
+		return false
+	}
+	t.excused.HighCounts++
+	return true
+}
+
+// keep holds a decision to what was promised.
+func (t *trial) keep(promises []promise, i int32) {
+	e := t.log.entries[i]
+	early := false
+	for _, p := range promises {
+		if e.target != p.target || e.cost > p.cost {
+			continue
+		}
+		switch {
+		case e.sent < p.due:
+			early = true
+			continue
+		case e.outcome == denied:
+			name := t.name(int(t.people.who(e.who).counters[0]))
+			t.findings.add(Violation{
+				Check: CheckRetryAfter, promise: true, Counter: name, Events: t.eventsOf([]int32{p.told, i}),
+				Text: fmt.Sprintf("%s: a hit that was told to come again in %ds came after that, with no other in between, and was denied",
+					name, t.log.entries[p.told].retryAfter),
+			})
+		default:
+			t.checked.Retries++
+		}
+		return
+	}
+	if early && e.outcome == denied {
+		t.checked.Early++
+	}
+}
+
+// note takes down what is promised, until something else comes.
+func (t *trial) note(promises *[]promise, i int32) {
+	e := t.log.entries[i]
+	switch {
+	case e.outcome == admitted && e.kind != check:
+		*promises = nil
+	case e.outcome == denied && e.retryAfter > 0:
+		*promises = append(*promises, promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target})
+	}
+}
+
+type difference struct{ check, text string }
+
+// differences are those between an answer and the model.
+func (t *trial) differences(e entry, i int32, want wire.Decision) (wrong []difference) {
+	name := t.name(int(t.people.who(e.who).counters[0]))
+	was := func(check, format string, args ...any) {
+		wrong = append(wrong, difference{check, name + ": " + fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case e.outcome == admitted && !want.Allowed:
+		was(CheckWindows, "a cost of %d is admitted, and by the log it does not fit for another %ss: %s", e.cost, orNull(want.RetryAfter), t.full(want))
+		return wrong
+	case e.outcome == denied && want.Allowed:
+		was(CheckDenials, "a cost of %d is denied, and by the log it fits all limits, with nobody else calling", e.cost)
+		return wrong
+	case int64(e.retryAfter) != value(want.RetryAfter):
+		was(CheckRetryAfter, "retry_after is %d, and by the log it is %s", e.retryAfter, orNull(want.RetryAfter))
+	}
+	for at, got := range t.log.countsOf(i) {
+		s := want.Limits[at]
+		bit := uint64(1) << at
+		if e.denies&bit == 0 != s.Allowed {
+			was(CheckDenials, "%s says allowed %t, and by the log it is not so", s.Name, !s.Allowed)
+		}
+		if got != s.Count && (e.inexact&bit == 0 || got < s.Count) {
+			was(CheckCounts, "%s counts %d, and by the log it is %d", s.Name, got, s.Count)
+		}
+	}
+	return wrong
+}
+
+// full names the limits that deny.
+func (t *trial) full(d wire.Decision) (text string) {
+	for i, s := range d.Limits {
+		if l := t.contract.limits[i]; !s.Allowed && t.contract.enforced(l) {
+			text += fmt.Sprintf("%s has %d of %d; ", s.Name, s.Count, l.ceiling)
+		}
+	}
+	return text
+}
+
+func (t *trial) eventsOf(entries []int32) (list []Event) {
+	for _, i := range slices.Compact(slices.Clone(entries)) {
+		list = append(list, t.event(i))
+	}
+	return list
+}
+
+// denial is one that was given, and what it had to be.
+type denial struct {
+	entry
+	want wire.Decision
+}
+
+// repeated reports whether a denial tells of each of its limits what is so, or what was so
+// when the same cost was denied before, within a second: a process remembers that, and may
+// not know what smaller hits were admitted in between.
+func (t *trial) repeated(e entry, i int32, told []denial) bool {
+	now := told[len(told)-1].want
+	counts := t.log.countsOf(i)
+	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
+	for at, l := range t.contract.limits {
+		found, least := false, int64(math.MaxInt64)
+		accept := func(s wire.LimitState, elapsed int64) {
+			denies := e.denies&(1<<at) != 0
+			if s.Count != counts[at] || s.Allowed == denies {
+				return
+			}
+			wait := int64(0)
+			if denies && s.Reset != nil {
+				wait = max(*s.Reset-elapsed, 1)
+			}
+			found, least = true, min(least, wait)
+			reachable = reachable || wait == int64(e.retryAfter) && t.contract.enforced(l)
+		}
+		accept(now.Limits[at], 0)
+		for _, d := range told[:len(told)-1] {
+			if d.cost == e.cost && d.kind != check && e.sent-d.answered < nanoseconds(remembered) {
+				accept(d.want.Limits[at], e.stamp-d.stamp)
+			}
+		}
+		if !found {
+			return false
+		}
+		if t.contract.enforced(l) {
+			certain = max(certain, least)
+		}
+	}
+	return reachable && certain <= int64(e.retryAfter)
+}

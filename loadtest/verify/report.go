@@ -1,0 +1,175 @@
+package verify
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what came of it.
+type Report struct {
+	Targets        []string         `json:"targets"`
+	Event          string           `json:"event"`
+	Seed           uint64           `json:"seed"`
+	Duration       time.Duration    `json:"duration_ns"`
+	Calls          map[string]int64 `json:"calls"` // by kind
+	Admitted       int64            `json:"admitted"`
+	Denied         int64            `json:"denied"`
+	Features       int              `json:"features"`
+	Counters       int              `json:"counters"`
+	CountersClosed int              `json:"counters_closed"` // that were counted in the end
+	Kills          []Kill           `json:"kills"`
+	LogBytes       int64            `json:"log_bytes"`
+	LogFull        bool             `json:"log_full"` // it ended before its time
+	NotHeld        []string         `json:"not_held"` // what the rules do not let be checked, and why
+	Checked        Checked          `json:"checked"`
+	Excused        Excused          `json:"excused"`
+	Wrong          map[string]int   `json:"wrong"` // violations, by what was held to the contract
+	Violations     []Violation      `json:"violations"`
+}
+
+// Kill is a server that was killed, and came back empty.
+type Kill struct {
+	Server int       `json:"server"`
+	Killed time.Time `json:"killed"`
+	Back   time.Time `json:"back"`   // all processes say that it is there
+	Mended time.Time `json:"mended"` // with copies: what it had is copied back
+}
+
+// OK reports whether nothing is wrong.
+func (r *Report) OK() bool { return len(r.Violations) == 0 }
+
+// tell fills the report from what was judged.
+func (r *run) tell(t *trial) {
+	report := &r.report
+	report.Event, report.Seed = r.contract.event, r.config.Seed
+	report.Calls = map[string]int64{}
+	for k := range kinds {
+		report.Calls[k.String()] = r.caller.calls[k].Load()
+	}
+	for _, e := range r.log.entries {
+		switch {
+		case e.kind > batch:
+		case e.outcome == admitted:
+			report.Admitted++
+		case e.outcome == denied:
+			report.Denied++
+		}
+	}
+	report.Features, report.Counters = len(r.people.list), len(r.people.counters)
+	report.Kills = []Kill{}
+	for _, l := range t.losses {
+		report.Kills = append(report.Kills, Kill{l.server, r.caller.wall(l.killed), r.caller.wall(l.back), r.caller.wall(l.mended)})
+	}
+	report.LogBytes, report.LogFull = r.log.bytes(), r.log.full
+	report.NotHeld = r.notHeld()
+	report.Checked, report.Excused = t.checked, t.excused
+	report.Excused.Vague = r.caller.vague.Load()
+	report.Checked.Headers, report.Checked.Bodies = r.caller.headers.Load(), r.caller.bodies.Load()
+	report.Wrong, report.Violations = r.findings.total, r.findings.all()
+}
+
+// notHeld says what was not checked.
+func (r *run) notHeld() (list []string) {
+	if why := r.contract.unpredictable(); why != "" {
+		list = append(list, "decisions beforehand, and retry_after: "+why)
+	}
+	for i, l := range r.contract.limits {
+		if !r.contract.bounded(l) && !slices.ContainsFunc(r.contract.limits[:i], func(o limit) bool { return o.rule == l.rule }) {
+			what := "shadow"
+			if r.contract.ruleOf(l).elastic {
+				what = "elastic"
+			}
+			list = append(list, fmt.Sprintf("windows of %s and its rule: it is %s", l.name, what))
+		}
+	}
+	return list
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("targets", "%s", strings.Join(r.Targets, " "))
+	row("event", "%s", r.Event)
+	row("time", "%s  -seed %d", r.Duration.Round(100*time.Millisecond), r.Seed)
+	var calls []string
+	for k := range kinds {
+		calls = append(calls, fmt.Sprintf("%s %d", k, r.Calls[k.String()]))
+	}
+	row("calls", "%s", strings.Join(calls, "  "))
+	row("hits", "%d admitted, %d denied", r.Admitted, r.Denied)
+	row("features", "%d, with %d counters", r.Features, r.Counters)
+	row("log", "%.1f MiB", float64(r.LogBytes)/(1<<20))
+	if r.LogFull {
+		row("", "it was full before the time was over: -max-events")
+	}
+	for _, k := range r.Kills {
+		row("killed", "server %d at %s, back at %s, mended at %s", k.Server, k.Killed.Format(clockLayout), k.Back.Format(clockLayout), k.Mended.Format(clockLayout))
+	}
+	for _, what := range r.NotHeld {
+		row("not held", "%s", what)
+	}
+	r.writeChecked(row)
+	r.writeExcused(row)
+	if r.OK() {
+		row("violations", "none")
+	}
+	for _, name := range checks {
+		if n := r.Wrong[name]; n > 0 {
+			row("violations", "%s %d", name, n)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, v := range r.Violations {
+		if err := v.write(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Report) writeChecked(row func(name, format string, args ...any)) {
+	c := r.Checked
+	row("windows", "%d summed, by the seconds that hits were stamped with", c.Windows)
+	row("denials", "%d held to the log: nobody was denied who fitted", c.Denials)
+	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
+	row("predicted", "%d decisions of features that one caller calls, to the last number", c.Predictions)
+	row("retry_after", "%d came when it was over, %d before", c.Retries, c.Early)
+	row("headers", "%d answers", c.Headers)
+	row("bodies", "%d answers", c.Bodies)
+}
+
+func (r *Report) writeExcused(row func(name, format string, args ...any)) {
+	e, found := r.Excused, false
+	for _, one := range []struct {
+		n    int64
+		what string
+	}{
+		{e.Windows, fmt.Sprintf("windows over their limit, by %d at the most, after a loss that was said", e.MostBeyond)},
+		{e.LowCounts, "counts that lack what came before a loss"},
+		{e.HighCounts, "counts that hold what may have been counted, or twice"},
+		{e.OnError, "hits admitted by on_error"},
+		{e.UnknownOutcome, "calls of unknown outcome"},
+		{e.Refused, "calls refused for overload"},
+		{e.Unpredicted, "features that are not predicted any more, after a loss or an unknown outcome"},
+		{e.Vague, "denials whose time to wait is not exact, or not told, while a server was away"},
+		{e.Repeated, "denials that repeat what was so within the second before, smaller hits in between"},
+		{e.Crowded, "denials for a moment's crowd of hits that were denied themselves"},
+	} {
+		if one.n > 0 {
+			row("excused", "%d %s", one.n, one.what)
+			found = true
+		}
+	}
+	if !found {
+		row("excused", "nothing")
+	}
+}

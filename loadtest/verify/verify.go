@@ -1,0 +1,186 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/loadtest/fleet"
+)
+
+// Run calls the targets and holds what they say to the contract. What it finds is in the
+// report; an error says that it could not be run to its end.
+func Run(ctx context.Context, config Config) (report *Report, err error) {
+	if err := config.Check(); err != nil {
+		return nil, err
+	}
+	r := &run{config: config, findings: newFindings()}
+	targets := config.URLs
+	if config.own() {
+		if r.fleet, err = startFleet(ctx, config); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, r.fleet.Close()) }()
+		for _, process := range r.fleet.Processes {
+			targets = append(targets, "http://"+process.Addr)
+		}
+	}
+	if err := r.prepare(ctx, targets); err != nil {
+		return nil, err
+	}
+	defer r.caller.http.CloseIdleConnections()
+	if err := r.drive(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.closing(ctx); err != nil {
+		return nil, err
+	}
+	return r.judge(), nil
+}
+
+func startFleet(ctx context.Context, config Config) (*fleet.Fleet, error) {
+	own := config.Own
+	return fleet.Start(ctx, fleet.Config{
+		Counterd: own.Counterd, Memcached: own.Memcached, Processes: own.processes(), Servers: own.servers(),
+		Replicas: own.replicas(), Protocol: own.Protocol, Rules: own.rules(), Timeout: config.timeout(),
+	})
+}
+
+// run is one of them.
+type run struct {
+	config   Config
+	fleet    *fleet.Fleet // nil: the targets are others'
+	contract *contract
+	people   *people
+	log      *log
+	findings *findings
+	caller   *caller
+	killer   *killer
+	began    time.Time
+	report   Report
+}
+
+// prepare asks the targets for their rules, and makes up whom to call for.
+func (r *run) prepare(ctx context.Context, targets []string) error {
+	for _, target := range targets {
+		c, err := r.rulesOf(ctx, target)
+		if err != nil {
+			return err
+		}
+		if r.contract == nil {
+			r.contract = c
+		}
+		if !r.contract.same(c) {
+			return fmt.Errorf("%w: %s and %s have different rules of %s", ErrRules, targets[0], target, r.config.event())
+		}
+	}
+	r.people, r.log = newPeople(r.contract, r.config.features()), newLog(r.contract, r.config.maxEvents())
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*r.config.clients()+maxCrowd
+	r.caller = &caller{
+		contract: r.contract, people: r.people, log: r.log, findings: r.findings, token: r.config.Token, skew: r.config.skew(),
+		losable: !r.config.own() || r.config.Own.Chaos,
+		http:    &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+	for _, target := range targets {
+		base, err := url.Parse(target)
+		if err != nil {
+			return err
+		}
+		r.caller.targets = append(r.caller.targets, base)
+		r.report.Targets = append(r.report.Targets, base.Host)
+	}
+	return nil
+}
+
+func (r *run) rulesOf(ctx context.Context, target string) (*contract, error) {
+	c, err := client.New(client.Config{URL: target, Token: r.config.Token})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	event, err := c.Event(ctx, r.config.event())
+	if err != nil {
+		return nil, fmt.Errorf("asking for the rules of %s: %w", r.config.event(), err)
+	}
+	return newContract(event)
+}
+
+// drive has clients call, and servers die, for the time of the run.
+func (r *run) drive(ctx context.Context) error {
+	// Without its clock reading a time is the wall's alone; with it, what is added to it is
+	// measured by a clock that nobody sets.
+	r.began = time.Now()
+	r.caller.began = r.began
+	driving, stop := context.WithTimeout(ctx, r.config.duration())
+	defer stop()
+	d := &driver{caller: r.caller, config: r.config, began: r.began}
+	var others sync.WaitGroup
+	var killed error
+	if r.config.own() && r.config.Own.Chaos {
+		r.killer = &killer{
+			fleet: r.fleet, rng: rand.New(rand.NewPCG(r.config.Seed, 1<<41)), pace: min(r.config.duration()/5, 10*time.Second),
+			copies: r.config.Own.replicas(), timeout: r.config.timeout(), now: r.caller.now,
+		}
+		others.Go(func() {
+			if killed = r.killer.run(driving); killed != nil {
+				stop()
+			}
+		})
+	}
+	others.Go(func() { r.progress(driving) })
+	d.start(driving)
+	d.running.Wait()
+	r.report.Duration = time.Since(r.began)
+	stop()
+	others.Wait()
+	if err := errors.Join(killed, ctx.Err()); err != nil {
+		return err
+	}
+	if r.fleet != nil {
+		return r.fleet.Alive()
+	}
+	return nil
+}
+
+// progress tells how much of the time is over.
+func (r *run) progress(ctx context.Context) {
+	p := r.config.progress()
+	p.Start("calling", int(r.config.duration()/time.Second))
+	for ctx.Err() == nil {
+		sleep(ctx, time.Second)
+		p.Add(1)
+	}
+}
+
+// judge holds the log to the contract, and reports.
+func (r *run) judge() *Report {
+	t := &trial{
+		contract: r.contract, people: r.people, log: r.log, findings: r.findings, began: r.began,
+		event:   func(i int32) Event { return r.caller.event(r.log.entries[i], r.log.countsOf(i)) },
+		lookOf:  r.lookEvent,
+		timeout: nanoseconds(r.config.timeout()), ours: r.config.own(), copies: 1,
+	}
+	if t.ours {
+		t.copies = r.config.Own.replicas()
+		t.lines = r.config.Own.processes() == 1 && t.copies == 1
+	}
+	if r.killer != nil {
+		t.losses = r.killer.losses
+	}
+	t.judge()
+	r.tell(t)
+	return &r.report
+}
+
+func (r *run) lookEvent(k look) Event {
+	e := r.caller.event(entry{sent: k.sent, answered: k.answered, client: k.client, target: k.target, kind: count}, nil)
+	e.Answer = fmt.Sprint("count ", k.count)
+	return e
+}

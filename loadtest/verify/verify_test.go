@@ -1,0 +1,245 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/loadtest/verify"
+)
+
+// counterd is the program, built once.
+var counterd string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// They mostly wait, for clocks to tick: more of them at a time than there are processors.
+	if err := flag.Set("test.parallel", "5"); err != nil {
+		panic(err)
+	}
+	dir, err := os.MkdirTemp("", "verify")
+	if err != nil {
+		panic(err)
+	}
+	counterd = filepath.Join(dir, "counterd")
+	if out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(status)
+	}))
+}
+
+func reportOf(t *testing.T, config verify.Config) (*verify.Report, string) {
+	t.Helper()
+	report, err := verify.Run(t.Context(), config)
+	require.NoError(t, err)
+	var text bytes.Buffer
+	require.NoError(t, report.WriteText(&text))
+	return report, text.String()
+}
+
+func against(s *target, t *testing.T) verify.Config {
+	t.Helper()
+	url := s.serve(t)
+	return verify.Config{URLs: []string{url, url}, Duration: 3 * time.Second, Clients: 4, Features: 12, Rate: 300, Seed: 1}
+}
+
+// What is right passes, and all was looked at.
+func TestARightTarget(t *testing.T) {
+	t.Parallel()
+	config := against(&target{}, t)
+	config.Duration, config.Clients = 6*time.Second, 8
+	report, text := reportOf(t, config)
+	require.True(t, report.OK(), text)
+	c := report.Checked
+	for name, n := range map[string]int64{
+		"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
+		"predictions": c.Predictions, "retries": c.Retries, "early": c.Early,
+	} {
+		assert.Positive(t, n, name)
+	}
+	e := report.Excused
+	assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Vague+e.Crowded, text)
+}
+
+// Each way of being wrong is found, and called by its name.
+func TestWrongTargets(t *testing.T) {
+	third := func(n int) bool { return n%3 == 0 }
+	for name, wrong := range map[string]struct {
+		target *target
+		check  string
+		text   string
+	}{
+		"read-then-increment": {&target{readThenIncrement: true}, verify.CheckWindows, "admitted in the "},
+		"fixed windows":       {&target{fixedWindows: true}, verify.CheckWindows, "user-5-per-3s"},
+		"headers that lie": {&target{says: func(h http.Header, _ int) {
+			h.Set("RateLimit", strings.Replace(h.Get("RateLimit"), ";r=0", ";r=1", 1))
+		}}, verify.CheckHeaders, `Ratelimit is`},
+		"no Retry-After": {&target{says: func(h http.Header, _ int) { h.Del("Retry-After") }}, verify.CheckHeaders, `Retry-After is []`},
+		"retry_after too short": {&target{answers: func(d *wire.Decision) {
+			for i, s := range d.Limits {
+				if s.Reset != nil && *s.Reset > 1 {
+					d.Limits[i].Reset = new(int64)
+					*d.Limits[i].Reset = *s.Reset - 1
+				}
+			}
+			d.RetryAfter = longest(*d)
+		}}, verify.CheckRetryAfter, "was told to come again in 1s came after that, with no other in between, and was denied"},
+		"retry_after too long": {&target{answers: func(d *wire.Decision) {
+			if !d.Allowed && d.RetryAfter != nil {
+				for i, s := range d.Limits {
+					if !s.Allowed {
+						wait := *s.Reset + 1
+						d.Limits[i].Reset = &wait
+					}
+				}
+				d.RetryAfter = longest(*d)
+			}
+		}}, verify.CheckRetryAfter, "by the log it is"},
+		"lost hits":      {&target{forgets: third}, verify.CheckCounts, "the log"},
+		"hits twice":     {&target{twice: third}, verify.CheckCounts, "the log"},
+		"counts of less": {&target{counts: func(c *wire.Count) { c.Count = c.Count * 9 / 10 }}, verify.CheckCounts, "a count of"},
+		"a window too short": {&target{counts: func(c *wire.Count) {
+			c.From.Time = c.From.Add(time.Second)
+		}}, verify.CheckBodies, "the window of"},
+		"a history of more": {&target{history: func(h *wire.History) { h.Buckets[len(h.Buckets)-1].Count++ }}, verify.CheckCounts, "a bucket of the history"},
+		"stamps that make room": {&target{
+			stamps: func(over bool, now int64) int64 {
+				if over {
+					return now + 3
+				}
+				return now
+			},
+			admits: allow,
+		}, verify.CheckStamps, "stamped"},
+		"denies everything":    {&target{deniesAbove: func(wire.Limit) int64 { return 0 }}, verify.CheckDenials, "is denied, and"},
+		"denies the last":      {&target{deniesAbove: func(l wire.Limit) int64 { return l.Limit - 1 }}, verify.CheckDenials, "is denied, and"},
+		"admits everything":    {&target{admits: allow}, verify.CheckWindows, "admitted in the "},
+		"a denial with a 200":  {&target{status: func(int) int { return http.StatusOK }}, verify.CheckBodies, "denied, with status 200"},
+		"remaining of before":  {&target{answers: func(d *wire.Decision) { d.Limits[0].Remaining++ }}, verify.CheckBodies, "remaining is"},
+		"an error of its own":  {&target{status: func(int) int { return http.StatusInternalServerError }}, verify.CheckAnswers, "with status 500"},
+		"another limit's name": {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, verify.CheckBodies, "the rules have user-5-per-3s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := against(wrong.target, t)
+			switch {
+			case wrong.target.fixedWindows:
+				// Hits begin in the second second of a window of three: so they are not spread as
+				// they are where the windows begin with the traffic.
+				for time.Now().Unix()%3 != 1 {
+					time.Sleep(10 * time.Millisecond)
+				}
+			case wrong.check == verify.CheckRetryAfter:
+				config.Duration = 5 * time.Second // there is a wait to come back from
+			}
+			report, text := reportOf(t, config)
+			assert.Positive(t, report.Wrong[wrong.check], text)
+			found := slices.ContainsFunc(report.Violations, func(v verify.Violation) bool {
+				return v.Check == wrong.check && strings.Contains(v.Text, wrong.text) && len(v.Events) > 0
+			})
+			assert.True(t, found, text)
+			assert.Contains(t, text, "WRONG  "+wrong.check)
+			t.Logf("\n%s", text)
+		})
+	}
+}
+
+// allow admits whatever there is room for or not.
+func allow(d *wire.Decision, _ bool) {
+	d.Allowed = true
+	for i := range d.Limits {
+		d.Limits[i].Allowed, d.Limits[i].Reset = true, new(int64)
+	}
+}
+
+// counterd passes, on every store and with every protocol, also while servers die.
+func TestCounterd(t *testing.T) {
+	for name, own := range map[string]verify.Own{
+		"embedded":       {Store: verify.Embedded},
+		"one server":     {Servers: 1, Processes: 1, Protocol: "meta"},
+		"meta":           {Servers: 3, Processes: 2, Protocol: "meta"},
+		"classic":        {Servers: 2, Processes: 2, Protocol: "classic"},
+		"copies":         {Servers: 3, Processes: 2, Replicas: 2},
+		"chaos":          {Servers: 2, Processes: 2, Chaos: true},
+		"chaos, classic": {Servers: 1, Processes: 2, Chaos: true, Protocol: "classic"},
+		"chaos, copies":  {Servers: 3, Processes: 2, Replicas: 2, Chaos: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own.Counterd, own.Memcached = counterd, "memcached"
+			report, text := reportOf(t, verify.Config{Own: own, Duration: 5 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1})
+			require.True(t, report.OK(), text)
+			assert.Positive(t, report.Admitted)
+			assert.Positive(t, report.Denied)
+			assert.Equal(t, own.Chaos, len(report.Kills) > 0)
+			if !own.Chaos || own.Replicas > 1 {
+				assert.Zero(t, report.Excused.Windows+report.Excused.LowCounts, text)
+			}
+			t.Logf("\n%s", text)
+		})
+	}
+}
+
+func TestTheLogIsBounded(t *testing.T) {
+	t.Parallel()
+	config := against(&target{}, t)
+	config.MaxEvents, config.Duration, config.Rate = 200, time.Minute, 0
+	report, text := reportOf(t, config)
+	assert.True(t, report.LogFull)
+	assert.Contains(t, text, "-max-events")
+	assert.Less(t, report.Duration, 30*time.Second)
+}
+
+// What is wrong with a config is said of its flag, all at once.
+func TestConfigs(t *testing.T) {
+	t.Parallel()
+	own := verify.Own{Counterd: "true", Memcached: "true"}
+	for want, change := range map[string]func(c *verify.Config){
+		"-duration":        func(c *verify.Config) { c.Duration = -1 },
+		"-clients":         func(c *verify.Config) { c.Clients = -1 },
+		"-features":        func(c *verify.Config) { c.Features = 1 << 30 },
+		"-rate":            func(c *verify.Config) { c.Rate = -1 },
+		"-max-events":      func(c *verify.Config) { c.MaxEvents = -1 },
+		"-event":           func(c *verify.Config) { c.Event = "No Name" },
+		"-url":             func(c *verify.Config) { c.URLs = []string{"localhost:8080"} },
+		"not with -url":    func(c *verify.Config) { c.URLs = []string{"http://localhost"}; c.Own.Chaos = true },
+		"-replicas":        func(c *verify.Config) { c.Own.Replicas = 3 },
+		"-processes 1":     func(c *verify.Config) { c.Own.Store, c.Own.Processes = verify.Embedded, 2 },
+		"-store embedded":  func(c *verify.Config) { c.Own.Store, c.Own.Chaos = verify.Embedded, true },
+		`not "redis"`:      func(c *verify.Config) { c.Own.Store = "redis" },
+		"no-such-counterd": func(c *verify.Config) { c.Own.Counterd = "no-such-counterd" },
+	} {
+		config := verify.Config{Own: own}
+		change(&config)
+		_, err := verify.Run(t.Context(), config)
+		assert.ErrorContains(t, err, want)
+	}
+	require.NoError(t, verify.Config{Own: own}.Check())
+	_, err := verify.Run(t.Context(), verify.Config{Own: own})
+	assert.ErrorContains(t, err, "has ended")
+}
+
+// One who ends it gets no report.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := verify.Run(ctx, against(&target{}, t))
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+}

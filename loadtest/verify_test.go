@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/soak"
+	"github.com/counterd/counterd/loadtest/verify"
+)
+
+func TestVerifyUsage(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte("events: {}"), 0o600))
+	for want, args := range map[string][]string{
+		"-duration":             {"-duration", "0s"},
+		"-clients":              {"-clients", "-3"},
+		"-features":             {"-features", "0"},
+		"-max-events":           {"-max-events", "0"},
+		"-rate":                 {"-rate", "-1"},
+		"-event":                {"-event", "No Name"},
+		"-url is written":       {"-url", "localhost:8080"},
+		"-servers is":           {"-url", "http://localhost:8080", "-servers", "3"},
+		"-chaos":                {"-url", "http://localhost:8080", "-chaos"},
+		"-store is":             {"-store", "redis", "-counterd", "true"},
+		"-replicas is":          {"-replicas", "3", "-servers", "2", "-counterd", "true"},
+		"no argument":           {"more"},
+		"no-such-program":       {"-counterd", "no-such-program"},
+		"-rules":                {"-rules", "no-such-file"},
+		"-rules wants":          {"-rules", rules},
+		"not defined":           {"-nope"},
+		"-processes is":         {"-processes", "65", "-counterd", "true"},
+		"chaos kills Memcached": {"-store", "embedded", "-chaos", "-counterd", "true"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			got := runWith(t, nil, append([]string{"verify"}, args...)...)
+			assert.Contains(t, got.err, want)
+			assert.Equal(t, exitUsage, got.status)
+			assert.Empty(t, got.out)
+			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+		})
+	}
+	got := runWith(t, nil, "verify", "-h")
+	assert.Equal(t, exitOK, got.status)
+	for _, text := range []string{"retry_after", "-chaos", "-url", "Examples:", "1000000 events"} {
+		assert.Contains(t, got.out, text)
+	}
+}
+
+// What cannot be started is said, and is no success.
+func TestAVerifyThatCannotBe(t *testing.T) {
+	got := runWith(t, nil, "verify", "-counterd", "true", "-store", "embedded")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "has ended")
+	assert.Empty(t, got.out)
+}
+
+// Each result can be printed as JSON, times in it as nanoseconds.
+func TestResultsAsJSON(t *testing.T) {
+	for _, r := range []result{&verify.Report{Duration: time.Second}, &soak.Report{Duration: time.Second}} {
+		var out bytes.Buffer
+		require.NoError(t, writeResult(&out, r, true))
+		assert.Contains(t, out.String(), `"duration_ns": 1000000000`)
+	}
+}
