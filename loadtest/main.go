@@ -35,6 +35,7 @@ func commands() []command {
 	return []command{
 		{"replay", "[flags] [FILE]", "replay an access log, compare every count", runReplay},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
+		{"plan", "[flags] [FILE]", "say what rules and traffic need: items, memory, servers", runPlan},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
 }
