@@ -8,6 +8,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -94,7 +95,7 @@ func count(event string) func(context.Context, *stage, row) (*subject, error) {
 			return nil, err
 		}
 		var (
-			store    countingStore
+			store    counted.Store
 			fleet    *memcache.Fleet
 			counters *hierarchy.Counters
 			next     atomic.Int64
@@ -102,7 +103,7 @@ func count(event string) func(context.Context, *stage, row) (*subject, error) {
 		)
 		s.closing(func() error { return closeFleet(fleet) })
 		return &subject{
-			counted: &store.counted, memcached: m, inProcess: true,
+			counted: &store.Counts, memcached: m, inProcess: true,
 			before: func() (err error) {
 				if err := closeFleet(fleet); err != nil {
 					return err
@@ -174,10 +175,10 @@ func prepareRepeated(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err := m.Fill(ctx, keysAround(counter)); err != nil {
 		return nil, err
 	}
-	store := &countingStore{Starter: fleet}
+	store := &counted.Store{Starter: fleet}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
 	return &subject{
-		counted: &store.counted, memcached: m, inProcess: true,
+		counted: &store.Counts, memcached: m, inProcess: true,
 		steps: func() ([]step, error) {
 			steps := make([]step, r.callers)
 			for i := range steps {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -24,7 +25,7 @@ type plain struct {
 	clock   func() time.Time
 	names   []string // of the counters
 	atLeast int64    // what the last day holds
-	counted counted
+	counted counted.Counts
 	cover   atomic.Pointer[dayCover]
 }
 
@@ -132,9 +133,9 @@ func (p *plain) step() step {
 				return 1, err
 			}
 		}
-		p.counted.adds.Add(3)
-		p.counted.trips.Add(1)
-		p.counted.reads.Add(int64(len(keys) - 3))
+		p.counted.Adds.Add(3)
+		p.counted.Trips.Add(1)
+		p.counted.Reads.Add(int64(len(keys) - 3))
 		sum, err := sumOf(p.client, keys[3:])
 		if err == nil && sum < p.atLeast {
 			err = fmt.Errorf("gomemcache: the last day holds %d, not at least %d", sum, p.atLeast)
@@ -146,12 +147,12 @@ func (p *plain) step() step {
 // increment adds one to a bucket, and makes it where it is not there.
 func (p *plain) increment(key string) error {
 	for {
-		p.counted.trips.Add(1)
+		p.counted.Trips.Add(1)
 		_, err := p.client.Increment(key, 1)
 		if !errors.Is(err, gomemcache.ErrCacheMiss) {
 			return err
 		}
-		p.counted.trips.Add(1)
+		p.counted.Trips.Add(1)
 		err = p.client.Add(&gomemcache.Item{Key: key, Value: []byte("1"), Expiration: int32(2 * 24 * time.Hour / time.Second)})
 		if !errors.Is(err, gomemcache.ErrNotStored) {
 			return err
@@ -200,7 +201,7 @@ func bare(event string, again bool) func(context.Context, *stage, row) (*subject
 		client.Timeout = s.config.sizes.patience
 		s.closing(client.Close)
 		var (
-			c    counted
+			c    counted.Counts
 			keys [][]string // for the time of a slice: there are many
 			next atomic.Int64
 			want = int(held(event))
@@ -230,8 +231,8 @@ func bare(event string, again bool) func(context.Context, *stage, row) (*subject
 							return 0, errSpent
 						}
 						items, err := client.GetMulti(keys[i])
-						c.trips.Add(1)
-						c.reads.Add(int64(len(keys[i])))
+						c.Trips.Add(1)
+						c.Reads.Add(int64(len(keys[i])))
 						if err == nil && len(items) != want {
 							err = fmt.Errorf("gomemcache found %d items, not %d", len(items), want)
 						}

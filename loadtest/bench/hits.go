@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -38,7 +39,7 @@ func hitRows() []row {
 type hitting struct {
 	row      row
 	event    *events.Event
-	store    *countingStore
+	store    *counted.Store
 	clock    func() time.Time
 	patience time.Duration
 	limiter  *hierarchy.Limiter
@@ -64,7 +65,7 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 // newHittingOn prepares hits on a store. Its steps hit at random, far from any limit,
 // until something else is set.
 func newHittingOn(s *stage, r row, store hierarchy.Starter, rates, retention string) (*hitting, *subject, error) {
-	h := &hitting{row: r, store: &countingStore{Starter: store}, clock: s.now, patience: s.config.sizes.patience,
+	h := &hitting{row: r, store: &counted.Store{Starter: store}, clock: s.now, patience: s.config.sizes.patience,
 		features: s.hitters, admitted: make([]atomic.Int64, s.config.sizes.people)}
 	var err error
 	if h.event, err = eventOf(eventName(r), rates, retention); err != nil {
@@ -76,7 +77,7 @@ func newHittingOn(s *stage, r row, store hierarchy.Starter, rates, retention str
 		return nil, nil, err
 	}
 	return h, &subject{
-		counted: &h.store.counted, inProcess: true,
+		counted: &h.store.Counts, inProcess: true,
 		steps:  func() ([]step, error) { return h.each(h.atRandom), nil },
 		verify: h.verify,
 	}, nil

@@ -2,10 +2,10 @@ package bench
 
 import (
 	"context"
-	"runtime"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/arrival"
 )
 
 // openTurns is how many turns a row in the open model has where others have one. One
@@ -21,49 +21,24 @@ type arrivals struct {
 
 // open lets n requests arrive, rate a second, whether or not those before them are
 // answered: one that finds all callers busy waits, and that wait is its latency too.
-// To start the clock only when it is sent would leave out what the clients of a
-// server that stalls have to wait ("coordinated omission").
 //
-// pause is sleep, or in tests time.Sleep.
+// pause is process.Sleep, or in tests time.Sleep.
 func open(ctx context.Context, steps []step, rate float64, n int, pause func(time.Duration)) (arrivals, error) {
-	var (
-		running sync.WaitGroup
-		a       = arrivals{latencies: make([]time.Duration, n), late: make([]time.Duration, n)}
-		queue   = make(chan int, n)
-		began   = time.Now()
-		due     = func(i int) time.Time { return began.Add(time.Duration(float64(i) / rate * float64(time.Second))) }
-	)
+	a := arrivals{latencies: make([]time.Duration, n), late: make([]time.Duration, n)}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	for _, do := range steps {
-		running.Go(func() {
-			for i := range queue {
-				if ctx.Err() != nil {
-					return
-				}
-				a.late[i] = time.Since(due(i))
-				if _, err := do(); err != nil {
-					cancel(err)
-					return
-				}
-				a.latencies[i] = time.Since(due(i))
+	tally := arrival.Open{
+		Due: arrival.Constant(rate).Due, Arrivals: int64(n), InFlight: len(steps), Pause: pause,
+		Do: func(caller int, one arrival.Arrival) {
+			a.late[one.N] = time.Since(one.Due)
+			if _, err := steps[caller](); err != nil {
+				cancel(err)
+				return
 			}
-		})
-	}
-	for i := range n {
-		for ahead := time.Until(due(i)); ahead > 0; ahead = time.Until(due(i)) {
-			pause(ahead)
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		queue <- i
-		// The caller that takes it would wait behind this goroutine's sleep.
-		runtime.Gosched()
-	}
-	close(queue)
-	running.Wait()
-	a.elapsed = time.Since(began)
+			a.latencies[one.N] = time.Since(one.Due)
+		},
+	}.Run(ctx)
+	a.elapsed = tally.Elapsed
 	return a, context.Cause(ctx)
 }
 

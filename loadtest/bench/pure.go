@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -32,7 +33,7 @@ func prepareCover(context.Context, *stage, row) (*subject, error) {
 }
 
 func prepareIncrement(_ context.Context, s *stage, r row) (*subject, error) {
-	store := &countingStore{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
+	store := &counted.Store{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
 	list, err := countersOf(eventName(r), s.config.sizes.people)
 	if err != nil {
@@ -40,7 +41,7 @@ func prepareIncrement(_ context.Context, s *stage, r row) (*subject, error) {
 	}
 	added := make([]atomic.Int64, len(list))
 	return &subject{
-		counted: &store.counted, inProcess: true,
+		counted: &store.Counts, inProcess: true,
 		steps: func() ([]step, error) {
 			steps := make([]step, r.callers)
 			for i := range steps {

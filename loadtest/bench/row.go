@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/counterd/counterd/loadtest/child"
+	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/loadtest/memcached"
 )
 
@@ -40,7 +41,7 @@ type subject struct {
 	// for a slice, after before.
 	steps func() ([]step, error)
 	// What the cost is read from; nil: there is no such thing.
-	counted   *counted
+	counted   *counted.Counts
 	memcached *memcached.Server
 	server    *child.Child
 	// inProcess is set where the work itself is done in this process, so that its

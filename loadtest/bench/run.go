@@ -7,6 +7,8 @@ import (
 	"math"
 	"runtime"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/process"
 )
 
 // runIn is the part of a slice that goes ahead of it and is not measured: what opens
@@ -200,7 +202,7 @@ func (m *measurements) openSlice(ctx context.Context, one *measurement) error {
 	if err := reader.begin(); err != nil {
 		return err
 	}
-	a, err := open(ctx, steps, one.arrive, n, sleep)
+	a, err := open(ctx, steps, one.arrive, n, process.Sleep)
 	if err != nil {
 		return err
 	}
@@ -260,7 +262,7 @@ func (m *measurements) result(one *measurement) Row {
 		latency := latencyOf(one.arrive, one.open)
 		out.Latency = &latency
 	}
-	if processesAreKnown {
+	if process.Known {
 		calls := u.clientCalls
 		if one.subject.server != nil {
 			calls = u.serverCalls
@@ -288,7 +290,7 @@ func (m *measurements) result(one *measurement) Row {
 
 // microseconds returns the CPU time of an operation; nil where it is not known.
 func microseconds(u usage, cpu time.Duration) *float64 {
-	if !processesAreKnown {
+	if !process.Known {
 		return nil
 	}
 	return new(float64(cpu.Nanoseconds()) / 1e3 / float64(u.ops))

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/loadtest/process"
 )
 
 // asNothing makes the test binary be the server that does nothing.
@@ -67,7 +69,7 @@ func small(t *testing.T) Config {
 // children returns the processes that this one has started.
 func children(t *testing.T) string {
 	t.Helper()
-	if !processesAreKnown {
+	if !process.Known {
 		return ""
 	}
 	var list strings.Builder
@@ -112,7 +114,7 @@ func TestAllRows(t *testing.T) {
 		assert.LessOrEqual(t, row.PerSecond.Median, row.PerSecond.Most, r.id)
 		assert.Len(t, row.Ratios, len(r.against), r.id)
 		assert.Equal(t, r.halfOf != "", row.Latency != nil, r.id)
-		if processesAreKnown {
+		if process.Known {
 			assert.Positive(t, *row.ClientCPU, r.id)
 		}
 	}
@@ -145,7 +147,7 @@ func TestAllRows(t *testing.T) {
 		assert.Nil(t, row(id).MemcachedCPU, id)
 	}
 	for _, id := range []string{"B1", "B2", "B5", "B12"} {
-		if processesAreKnown {
+		if process.Known {
 			assert.Positive(t, *row(id).ServerCPU, id)
 		}
 		assert.Nil(t, row(id).Allocs, id)
@@ -183,7 +185,7 @@ func (stopAt) Add(int) {}
 
 // A server that dies under way fails the run, which says which and where.
 func TestAServerThatDies(t *testing.T) {
-	if !processesAreKnown {
+	if !process.Known {
 		t.Skip("how to find the processes is known on Linux only")
 	}
 	config := small(t)

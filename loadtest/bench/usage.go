@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"os"
 	"runtime"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/memcached"
+	"github.com/counterd/counterd/loadtest/process"
 )
 
 // usage is what some work took. As a reading it is what has been taken since the
@@ -76,13 +78,13 @@ func (r *reader) end() (usage, error) {
 // readSelf adds what this process has taken to a reading.
 func (r *reader) readSelf(to *usage) error {
 	var err error
-	if to.clientCalls, err = callsOf(selfPID); err != nil {
+	if to.clientCalls, err = process.Calls(os.Getpid()); err != nil {
 		return err
 	}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	to.mallocs = int64(memory.Mallocs)
-	to.client, err = cpuOf(selfPID)
+	to.client, err = process.CPU(os.Getpid())
 	return err
 }
 
@@ -91,7 +93,7 @@ func (s *subject) readOthers() (usage, error) {
 	var u usage
 	var err error
 	if s.counted != nil {
-		u.trips, u.adds, u.reads = s.counted.trips.Load(), s.counted.adds.Load(), s.counted.reads.Load()
+		u.trips, u.adds, u.reads = s.counted.Trips.Load(), s.counted.Adds.Load(), s.counted.Reads.Load()
 	}
 	if s.memcached != nil {
 		if u.stats, err = s.memcached.Stats(); err != nil {
@@ -99,10 +101,10 @@ func (s *subject) readOthers() (usage, error) {
 		}
 	}
 	if s.server != nil {
-		if u.serverCalls, err = callsOf(s.server.PID()); err != nil {
+		if u.serverCalls, err = process.Calls(s.server.PID()); err != nil {
 			return u, err
 		}
-		if u.server, err = cpuOf(s.server.PID()); err != nil {
+		if u.server, err = process.CPU(s.server.PID()); err != nil {
 			return u, err
 		}
 	}

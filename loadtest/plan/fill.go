@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/loadtest/memcached"
+	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -94,7 +96,7 @@ func (c CheckConfig) play(ctx context.Context, p played, servers []*memcached.Se
 	if err != nil {
 		return took, err
 	}
-	ownBefore, err := cpuTime()
+	ownBefore, err := process.CPU(os.Getpid())
 	if err != nil {
 		return took, err
 	}
@@ -110,7 +112,7 @@ func (c CheckConfig) play(ctx context.Context, p played, servers []*memcached.Se
 	if err := errors.Join(faults...); err != nil {
 		return took, err
 	}
-	ownAfter, err := cpuTime()
+	ownAfter, err := process.CPU(os.Getpid())
 	if err != nil {
 		return took, err
 	}

@@ -1,4 +1,4 @@
-package bench
+package counted_test
 
 import (
 	"testing"
@@ -6,12 +6,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
-func TestCountingStore(t *testing.T) {
-	s := &countingStore{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStore(t *testing.T) {
+	s := &counted.Store{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 	expires := time.Now().Add(time.Hour).Unix()
 	values := make([]int64, 5)
 	landed, err := s.Trip(t.Context(), "c", 2, []uint64{1, 2}, []int64{expires, expires}, []uint64{1, 2, 3}, values)
@@ -23,7 +27,7 @@ func TestCountingStore(t *testing.T) {
 	assert.Zero(t, landed)
 	require.NoError(t, s.TakeBack(t.Context(), "c", 2, []uint64{1}, 1))
 	require.NoError(t, s.Delete(t.Context(), "c", []uint64{1, 2}))
-	assert.EqualValues(t, 4, s.counted.trips.Load())
-	assert.EqualValues(t, 2, s.counted.adds.Load())
-	assert.EqualValues(t, 4, s.counted.reads.Load())
+	assert.EqualValues(t, 4, s.Counts.Trips.Load())
+	assert.EqualValues(t, 2, s.Counts.Adds.Load())
+	assert.EqualValues(t, 4, s.Counts.Reads.Load())
 }

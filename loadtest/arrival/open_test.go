@@ -1,0 +1,147 @@
+package arrival_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/loadtest/arrival"
+)
+
+// sent is what was seen of a request.
+type sent struct {
+	late, latency time.Duration // since it was due
+	waited        bool
+}
+
+// log keeps what is seen of requests, by number.
+type log struct {
+	mu  sync.Mutex
+	all map[int64]sent
+}
+
+func (l *log) around(do func(a arrival.Arrival)) func(int, arrival.Arrival) {
+	l.all = map[int64]sent{}
+	return func(_ int, a arrival.Arrival) {
+		late := time.Since(a.Due)
+		do(a)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.all[a.N] = sent{late, time.Since(a.Due), a.Waited}
+	}
+}
+
+// A run at 1,000 a second for 10 s sends 10,000, each when it is due, whatever happens
+// to those before.
+func TestArrivalsDoNotWaitForAnswers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var seen log
+		const n = 10_000
+		tally := arrival.Open{Due: arrival.Constant(1000).Due, Arrivals: n, InFlight: 2000, Do: seen.around(func(arrival.Arrival) {
+			time.Sleep(1900 * ms)
+		})}.Run(t.Context())
+		assert.Equal(t, int64(n), tally.Arrived)
+		assert.Equal(t, 9999*ms+1900*ms, tally.Elapsed)
+		require.Len(t, seen.all, n)
+		for i, got := range seen.all {
+			require.Equal(t, sent{0, 1900 * ms, false}, got, i)
+		}
+	})
+}
+
+// A target that stalls for a second, with one connection to it, at ten requests a second:
+// those that come due meanwhile have waited, whenever they were sent.
+func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var seen log
+		arrival.Open{Due: arrival.Constant(10).Due, Arrivals: 15, InFlight: 1, Do: seen.around(func(a arrival.Arrival) {
+			if a.N == 2 {
+				time.Sleep(s)
+			}
+		})}.Run(t.Context())
+		require.Len(t, seen.all, 15)
+		for i := range int64(15) {
+			want := sent{}
+			switch {
+			case i == 2:
+				want = sent{0, s, false}
+			case i > 2 && i < 12:
+				wait := time.Duration(12-i) * 100 * ms
+				want = sent{wait, wait, true}
+			case i == 12:
+				// It is due at the moment in which the stall is over.
+				want = sent{0, 0, seen.all[i].waited}
+			}
+			assert.Equal(t, want, seen.all[i], i)
+		}
+	})
+}
+
+// Workers have numbers below InFlight, and no two at once have the same.
+func TestWorkers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const most = 7
+		var busy [most]sync.Mutex
+		arrival.Open{Due: arrival.Constant(100).Due, Arrivals: 1000, InFlight: most, Do: func(worker int, a arrival.Arrival) {
+			assert.True(t, busy[worker].TryLock(), "two at once with number %d", worker)
+			defer busy[worker].Unlock()
+			time.Sleep(time.Duration(a.N%13) * 10 * ms)
+		}}.Run(t.Context())
+	})
+}
+
+func TestArrivalsEndWithTheContext(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 1050*ms)
+		defer cancel()
+		tally := arrival.Open{Due: arrival.Constant(10).Due, Arrivals: 1000, InFlight: 1, Do: func(int, arrival.Arrival) {
+			<-ctx.Done()
+		}}.Run(ctx)
+		assert.Equal(t, int64(11), tally.Arrived)
+		assert.Equal(t, int64(1), tally.UnsentFrom, "the first was sent")
+		assert.Equal(t, int64(11), tally.UnsentTo)
+		assert.Equal(t, 1050*ms, tally.Elapsed)
+	})
+}
+
+// Who waits is sent, but not for ever.
+func TestDrain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var seen log
+		open := arrival.Open{Due: arrival.Constant(10).Due, Arrivals: 11, InFlight: 1, Do: seen.around(func(arrival.Arrival) {
+			time.Sleep(s)
+		})}
+		tally := open.Run(t.Context())
+		assert.Zero(t, tally.UnsentTo)
+		assert.Len(t, seen.all, 11)
+		assert.Equal(t, 11*s, tally.Elapsed)
+
+		open.Do = seen.around(func(arrival.Arrival) { time.Sleep(s) })
+		open.Drain = 2500 * ms
+		tally = open.Run(t.Context())
+		assert.Equal(t, arrival.Tally{Arrived: 11, UnsentFrom: 4, UnsentTo: 11, Began: tally.Began, Elapsed: 4 * s}, tally)
+		assert.Len(t, seen.all, 4)
+	})
+}
+
+// Pause is asked to sleep for short times alone: it cannot be interrupted.
+func TestPause(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var seen log
+		pauses := 0
+		arrival.Open{Due: arrival.Constant(2).Due, Arrivals: 5, InFlight: 1, Do: seen.around(func(arrival.Arrival) {}), Pause: func(d time.Duration) {
+			pauses++
+			assert.LessOrEqual(t, d, 10*ms)
+			time.Sleep(d)
+		}}.Run(t.Context())
+		assert.Equal(t, 4, pauses)
+		for i, got := range seen.all {
+			assert.Equal(t, sent{}, got, i)
+		}
+	})
+}

@@ -1,0 +1,161 @@
+package process_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/counterd/counterd/loadtest/process"
+)
+
+const asChild = "COUNTERD_TEST_PROCESS"
+
+// TestMain lets the test's program be a child that listens, and works when it is told.
+func TestMain(m *testing.M) {
+	if os.Getenv(asChild) != "" {
+		beChild()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	burned   = 300 * time.Millisecond
+	occupied = 64 << 20
+)
+
+// beChild says where it listens, waits for a line, burns CPU time and occupies memory, says
+// how much CPU time the kernel counts for it, and waits for the end of its input.
+func beChild() {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(listener.Addr())
+	in := bufio.NewReader(os.Stdin)
+	_, _ = in.ReadString('\n')
+	memory := make([]byte, occupied)
+	for ownCPU() < burned {
+		for i := 0; i < len(memory); i += 4096 {
+			memory[i]++
+		}
+	}
+	fmt.Println(ownCPU().Nanoseconds())
+	_, _ = in.ReadString('\n')
+	_ = memory[0]
+}
+
+// ownCPU is by getrusage, another door than the one under test.
+func ownCPU() time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		panic(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+type child struct {
+	pid  int
+	addr string
+	in   io.WriteCloser
+	out  *bufio.Reader
+}
+
+func start(t *testing.T) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asChild+"=1")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	c := &child{cmd.Process.Pid, "", in, bufio.NewReader(out)}
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})
+	_, err = fmt.Fscanln(c.out, &c.addr)
+	require.NoError(t, err)
+	return c
+}
+
+// What a child that burns a known CPU time takes is that.
+func TestCPUAndMemory(t *testing.T) {
+	c := start(t)
+	before, err := process.CPU(c.pid)
+	require.NoError(t, err)
+	assert.Less(t, before, burned)
+	_, err = io.WriteString(c.in, "\n")
+	require.NoError(t, err)
+	var said int64
+	_, err = fmt.Fscanln(c.out, &said)
+	require.NoError(t, err)
+	after, err := process.CPU(c.pid)
+	require.NoError(t, err)
+	// It goes to sleep after that.
+	assert.InDelta(t, said, after.Nanoseconds(), float64(50*time.Millisecond))
+	assert.Greater(t, after, burned-10*time.Millisecond)
+
+	now, most, err := process.Memory(c.pid)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, now, int64(occupied))
+	assert.GreaterOrEqual(t, most, now)
+	assert.Less(t, now, int64(occupied+64<<20))
+
+	calls, err := process.Calls(c.pid)
+	require.NoError(t, err)
+	assert.Positive(t, calls)
+}
+
+func TestListening(t *testing.T) {
+	c := start(t)
+	pid, err := process.Listening(c.addr)
+	require.NoError(t, err)
+	assert.Equal(t, c.pid, pid)
+
+	listener, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	pid, err = process.Listening("localhost:" + port)
+	require.NoError(t, err)
+	assert.Equal(t, os.Getpid(), pid)
+	require.NoError(t, listener.Close())
+	_, err = process.Listening("localhost:" + port)
+	require.ErrorContains(t, err, "nobody listens")
+	for addr, want := range map[string]string{
+		"192.0.2.1:80":  "not on this machine",
+		"localhost":     "missing port",
+		"localhost:www": "no number",
+	} {
+		_, err = process.Listening(addr)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestWhoIsNotThere(t *testing.T) {
+	const nobody = 1<<22 + 1 // beyond what Linux numbers processes with
+	_, err := process.CPU(nobody)
+	require.Error(t, err)
+	_, _, err = process.Memory(nobody)
+	require.Error(t, err)
+	_, err = process.Calls(nobody)
+	require.Error(t, err)
+}
+
+func TestSleep(t *testing.T) {
+	before := time.Now()
+	process.Sleep(2 * time.Millisecond)
+	assert.GreaterOrEqual(t, time.Since(before), 2*time.Millisecond)
+}
