@@ -127,7 +127,7 @@ func runBench(ctx context.Context, args []string, std streams) int {
 		err = writeResult(std.out, report, flags.json)
 	}
 	if err != nil {
-		return std.failed(ctx, err, nil)
+		return std.failed(ctx, err)
 	}
 	return exitOK
 }

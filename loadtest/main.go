@@ -33,7 +33,7 @@ type command struct {
 // commands are in the order in which somebody new needs them.
 func commands() []command {
 	return []command{
-		{"replay", "[flags] [FILE]", "replay an access log, compare every count", runReplay},
+		{"replay", "[flags] [FILE ...]", "replay a log, compare every count", runReplay},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
 		{"plan", "[flags] [FILE]", "say what rules and traffic need: items, memory, servers", runPlan},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
@@ -73,6 +73,16 @@ type streams struct {
 // complain writes one line on standard error.
 func (s streams) complain(format string, args ...any) {
 	fmt.Fprintf(s.err, "loadtest: "+format+"\n", args...)
+}
+
+// failed says what went wrong, and returns the exit status.
+func (s streams) failed(ctx context.Context, err error) int {
+	if ctx.Err() != nil {
+		s.complain("interrupted")
+	} else {
+		s.complain("%v", err)
+	}
+	return exitFailed
 }
 
 // run returns the exit status.

@@ -80,7 +80,7 @@ func runSoak(ctx context.Context, args []string, std streams) int {
 	}
 	switch {
 	case err != nil:
-		return std.failed(ctx, err, nil)
+		return std.failed(ctx, err)
 	case len(report.Faults) > 0:
 		return exitFailed
 	}

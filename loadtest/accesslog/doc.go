@@ -1,11 +1,11 @@
-// Package accesslog reads the access logs of web servers in the common and the
-// combined log format, plain or compressed with gzip.
+// Package accesslog reads logs: those of web servers in the common and the combined log
+// format, JSON lines, and any lines that a regular expression takes apart; plain or
+// compressed with gzip.
 //
-// The formats are those of Apache's mod_log_config, and nginx's combined:
+// A [Format] makes a [Record] of a line: its time, and some of its fields, by name.
+// [NewCommon], [NewJSON], [NewRegexp] and [NewAuto] make formats. [Read] yields a record
+// for each line and goes on behind lines that are malformed.
 //
-//	host ident user [time] "request" status bytes
-//	host ident user [time] "request" status bytes "referer" "user agent"
-//
-// Most callers want [Read], which yields one [Entry] for each line and goes on
-// behind lines that are malformed.
+// Most callers want [ReadLog], which takes of each line who did something, and when, as a
+// [Mapping] of fields to kinds of features says.
 package accesslog

@@ -1,21 +1,16 @@
 package accesslog
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// TimeLayout is how a log writes times.
+// TimeLayout is how a log in these formats writes times.
 const TimeLayout = "02/Jan/2006:15:04:05 -0700"
 
-// ErrMalformed is what every error wraps that says what is wrong with a line. Its
-// text never holds a part of the line.
-var ErrMalformed = errors.New("accesslog: malformed line")
-
-// Entry is one line of a log. Its texts are as the log has them, with the
+// Entry is one line of a log in the common or the combined format. Its texts are as the log has them, with the
 // escapes that the server wrote (\" and \x16) left in place.
 type Entry struct {
 	Host      string    // the client's address, or its name where the server looked it up
@@ -151,16 +146,10 @@ func cutQuoted(s string) (quoted, rest string, found bool) {
 
 // String writes the entry as a line. Parse reads it back if it came from Parse.
 func (e Entry) String() string {
-	size := "-"
-	if e.Bytes >= 0 {
-		size = strconv.FormatInt(e.Bytes, 10)
-	}
 	line := fmt.Sprintf(`%s %s %s [%s] "%s" %03d %s`,
-		e.Host, e.Ident, e.User, e.Time.Format(TimeLayout), e.Request, e.Status, size)
+		e.Host, e.Ident, e.User, e.Time.Format(TimeLayout), e.Request, e.Status, e.size())
 	if e.Combined {
 		line += fmt.Sprintf(` "%s" "%s"`, e.Referer, e.UserAgent)
 	}
 	return line
 }
-
-func malformed(reason string) error { return fmt.Errorf("%w: %s", ErrMalformed, reason) }

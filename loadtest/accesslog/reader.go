@@ -15,17 +15,18 @@ import (
 // malformed.
 const MaxLine = 1 << 20
 
-// Read yields the entry of every line of the log, in the order of the log, or
+// Read yields the record of every line of the log, in the order of the log, or
 // what is wrong with that line: the n-th pair is of line n. An empty line is
-// malformed, too. A log that begins as gzip does is decompressed.
+// malformed, too. A log that begins as gzip does is decompressed, also one of several
+// such files, one behind the other.
 //
 // Errors that wrap ErrMalformed concern one line; any other error is of the
 // reader and ends the log. Not more than one line is held in memory.
-func Read(r io.Reader) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
+func Read(r io.Reader, format Format) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
 		in, err := decompressed(r)
 		if err != nil {
-			yield(Entry{}, err)
+			yield(Record{}, err)
 			return
 		}
 		for {
@@ -34,14 +35,14 @@ func Read(r io.Reader) iter.Seq2[Entry, error] {
 				return
 			}
 			if err != nil && !errors.Is(err, ErrMalformed) {
-				yield(Entry{}, fmt.Errorf("accesslog: reading: %w", err))
+				yield(Record{}, fmt.Errorf("accesslog: reading: %w", err))
 				return
 			}
-			var entry Entry
+			var record Record
 			if err == nil {
-				entry, err = Parse(line)
+				record, err = format.Parse(line)
 			}
-			if !yield(entry, err) {
+			if !yield(record, err) {
 				return
 			}
 		}

@@ -19,10 +19,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const line = front + `"GET / HTTP/1.1" 200 1`
 
+// newCommon returns the common format with those fields.
+func newCommon(fields ...string) Format {
+	format, err := NewCommon(fields...)
+	if err != nil {
+		panic(err)
+	}
+	return format
+}
+
 // read returns M for each malformed line and E for each entry, and the error
 // that ended the log.
 func read(r io.Reader) (lines string, err error) {
-	for _, err := range Read(r) {
+	for _, err := range Read(r, newCommon()) {
 		switch {
 		case err == nil:
 			lines += "E"
@@ -99,7 +108,7 @@ func TestReadFaults(t *testing.T) {
 }
 
 func TestReadStops(t *testing.T) {
-	for _, err := range Read(strings.NewReader(strings.Repeat(line+"\n", 3))) {
+	for _, err := range Read(strings.NewReader(strings.Repeat(line+"\n", 3)), newCommon()) {
 		require.NoError(t, err)
 		break
 	}
@@ -120,7 +129,8 @@ func TestReadRealLog(t *testing.T) {
 
 	var differ []int
 	n := 0
-	for entry, err := range Read(bytes.NewReader(text)) {
+	for line := range strings.Lines(string(text)) {
+		entry, err := Parse(strings.TrimSuffix(line, "\n"))
 		require.NoError(t, err, "line %d", n+1)
 		if entry.String() != want[n] {
 			differ = append(differ, n+1)
@@ -130,4 +140,43 @@ func TestReadRealLog(t *testing.T) {
 	}
 	assert.Equal(t, 10_000, n)
 	assert.Equal(t, []int{8899}, differ)
+}
+
+// lines is a format that takes any line for its one field.
+type lines struct{}
+
+func (lines) Parse(line string) (Record, error) {
+	return Record{names: []string{"all"}, values: []string{line}}, nil
+}
+func (lines) String() string { return "any line" }
+
+// The lines are those that one gets who splits the whole text, however it comes.
+func FuzzRead(f *testing.F) {
+	f.Add("a\nb\r\n\r\nc\r", false, false)
+	f.Add("\n\n", true, true)
+	f.Fuzz(func(t *testing.T, text string, zipped, dribble bool) {
+		want := strings.Split(text, "\n")
+		if last := len(want) - 1; want[last] == "" {
+			want = want[:last]
+		}
+		var in io.Reader = strings.NewReader(text)
+		if zipped {
+			// In two members, apart in the middle of a line.
+			in = io.MultiReader(bytes.NewReader(zip(t, text[:len(text)/2])), bytes.NewReader(zip(t, text[len(text)/2:])))
+		} else if strings.HasPrefix(text, "\x1f\x8b") {
+			t.Skip("it is taken for gzip")
+		}
+		if dribble {
+			in = iotest.OneByteReader(in)
+		}
+		var got []string
+		for record, err := range Read(in, lines{}) {
+			require.NoError(t, err)
+			got = append(got, record.Field("all"))
+		}
+		require.Len(t, got, len(want))
+		for i, line := range want {
+			require.Equal(t, strings.TrimSuffix(line, "\r"), got[i])
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
@@ -28,9 +29,14 @@ func ExampleRun() {
 	defer c.Close()
 
 	ctx := context.Background()
-	log, err := replay.ReadLog(ctx, strings.NewReader(`192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 512
+	format, err := accesslog.NewCommon("host")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	log, err := accesslog.ReadLog(ctx, format, accesslog.DefaultMapping(), accesslog.Stream("", strings.NewReader(`192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 512
 192.0.2.1 - - [17/May/2015:10:05:43 +0000] "GET / HTTP/1.1" 200 512
-`), replay.Naming{})
+`)))
 	if err != nil {
 		fmt.Println(err)
 		return

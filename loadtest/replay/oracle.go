@@ -13,9 +13,18 @@ func newOracle(counters int) *oracle {
 	return &oracle{make([][]int64, counters), make([]bool, counters)}
 }
 
-// add adds an event that is not earlier than the counter's others.
-func (o *oracle) add(counter uint32, second int64) {
-	o.seconds[counter] = append(o.seconds[counter], second)
+// add adds an event that is not earlier than the counters' others.
+func (o *oracle) add(counters []uint32, second int64) {
+	for _, counter := range counters {
+		o.seconds[counter] = append(o.seconds[counter], second)
+	}
+}
+
+// doubt notes an event that may have been counted, or not.
+func (o *oracle) doubt(counters []uint32) {
+	for _, counter := range counters {
+		o.unsure[counter] = true
+	}
 }
 
 // sum returns how many events of the counter are in the seconds from first to

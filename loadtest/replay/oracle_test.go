@@ -41,7 +41,7 @@ func TestOracle(t *testing.T) {
 		})
 		fast := newOracle(counters)
 		for _, e := range inOrder {
-			fast.add(e.counter, e.second)
+			fast.add([]uint32{e.counter}, e.second)
 		}
 		for range 100 {
 			counter, first := random.Uint32N(counters), random.Int64N(40)-10
@@ -54,10 +54,9 @@ func TestOracle(t *testing.T) {
 
 func TestOracleCounters(t *testing.T) {
 	o := newOracle(4)
-	o.add(1, 7)
-	o.add(1, 7)
-	o.add(2, 8)
-	o.unsure[2], o.unsure[3] = true, true
+	o.add([]uint32{1}, 7)
+	o.add([]uint32{1, 2}, 8)
+	o.doubt([]uint32{2, 3})
 	sure, unsure := o.counters()
 	assert.Equal(t, 1, sure)
 	assert.Equal(t, 2, unsure)

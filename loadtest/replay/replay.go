@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
 const (
@@ -95,13 +96,13 @@ func (c Config) withDefaults() Config {
 // run is one replay under way.
 type run struct {
 	Config
-	log       *Log
+	log       *accesslog.Log
 	retention int64 // seconds
-	step      int64 // of the counters' precision, seconds
 	windows   []int64
-	end       int64 // the second of the last event
-	events    []event
-	active    []uint32 // the addresses that have events, in the order of the log
+	end       int64             // the second of the last event
+	later     int64             // by how many seconds the events come later than in the log
+	events    []accesslog.Event // those that are counted, in the log's own time
+	roster    *roster
 	oracle    *oracle
 
 	mu       sync.Mutex
@@ -116,10 +117,10 @@ type run struct {
 //
 // With an error, the result says how far the run came; it is never nil. Errors
 // of the client are wrapped, and so is the context's when it ends.
-func Run(ctx context.Context, config Config, log *Log) (*Result, error) {
+func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error) {
 	r := &run{Config: config.withDefaults(), log: log, result: &Result{
 		Event: config.Event, Lines: log.Lines, Malformed: log.Malformed,
-		MalformedLines: append([]int{}, log.MalformedLines...), FirstDifferences: []Difference{},
+		MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}
 	for _, stage := range []func(context.Context) error{
@@ -134,36 +135,18 @@ func Run(ctx context.Context, config Config, log *Log) (*Result, error) {
 
 // askRules asks how the event is counted, and fits the windows to it.
 func (r *run) askRules(ctx context.Context) error {
-	event, err := r.Client.Event(ctx, r.Event)
+	told, err := r.Client.Event(ctx, r.Event)
 	if err != nil {
 		return fmt.Errorf("replay: asking how %s is counted: %w", r.Event, err)
 	}
-	retention, err := events.ParseDuration(event.Retention)
+	event, err := eventOf(told)
 	if err != nil {
-		return fmt.Errorf("%w: the retention of %s: %w", ErrContract, r.Event, err)
-	}
-	r.retention = seconds(retention)
-	r.result.Retention = events.FormatDuration(retention)
-	if r.step, err = r.stepOf(event); err != nil {
 		return err
 	}
-	return r.fitWindows(retention)
-}
-
-// stepOf returns the step of the precision in which the log's counters are kept.
-func (r *run) stepOf(event wire.Event) (int64, error) {
-	for _, rule := range event.Rules {
-		if !slices.Equal(rule.Per, []string{r.log.naming.kind()}) {
-			continue
-		}
-		for _, precision := range []events.Precision{events.Second, events.Minute, events.Hour} {
-			if rule.Precision == precision.String() {
-				return seconds(precision.Length()), nil
-			}
-		}
-		return 0, fmt.Errorf("%w: an unknown precision", ErrContract)
-	}
-	return seconds(events.Second.Length()), nil
+	r.roster = newRoster(event)
+	r.retention = seconds(event.Retention)
+	r.result.Retention = events.FormatDuration(event.Retention)
+	return r.fitWindows(event.Retention)
 }
 
 func (r *run) fitWindows(retention time.Duration) error {
@@ -197,32 +180,42 @@ func (r *run) fitWindows(retention time.Duration) error {
 	return nil
 }
 
-// shift moves the events so that the last one is now.
+// shift moves the events so that the last one is now, and leaves out what is then too old,
+// and what is of nobody.
 func (r *run) shift(context.Context) error {
 	r.end = r.now()
+	if n := len(r.log.Events); n > 0 {
+		r.later = r.end - r.log.Events[n-1].Second()
+	}
 	first := r.end - r.retention + margin(r.retention, eventMargin)
-	r.events, r.result.Skipped = r.log.shifted(r.end, first)
+	for _, e := range r.log.Events {
+		switch features := r.log.Actors[e.Actor]; {
+		case len(features) == 0:
+			r.result.Nobody++
+		case r.second(e) < first:
+			r.result.Skipped++
+		default:
+			if err := r.roster.add(e.Actor, features); err != nil {
+				return fmt.Errorf("replay: %w", err)
+			}
+			r.events = append(r.events, e)
+		}
+	}
 	if len(r.events) == 0 {
 		return fmt.Errorf("%w: of %d lines none holds one", ErrNoEvents, r.log.Lines)
-	}
-	seen := make([]bool, len(r.log.addresses))
-	for _, e := range r.events {
-		seen[e.address] = true
-	}
-	for address, found := range seen {
-		if found {
-			r.active = append(r.active, uint32(address))
-		}
 	}
 	return nil
 }
 
+// second returns the one in which the event is counted.
+func (r *run) second(e accesslog.Event) int64 { return e.Second() + r.later }
+
 // empty resets the counters if it shall, and makes sure that they hold nothing.
 func (r *run) empty(ctx context.Context) error {
-	addresses := r.onePerCounter()
+	askers := r.roster.onePerCounter()
 	if r.Reset {
-		err := r.forEach(ctx, "resetting", len(addresses), func(ctx context.Context, i int) error {
-			return r.Client.Reset(ctx, r.Event, r.features(addresses[i]))
+		err := r.forEach(ctx, "resetting", len(askers), func(ctx context.Context, i int) error {
+			return r.Client.Reset(ctx, r.Event, askers[i].features)
 		})
 		if err != nil {
 			return fmt.Errorf("replay: resetting: %w", err)
@@ -233,8 +226,8 @@ func (r *run) empty(ctx context.Context) error {
 	}
 	var full atomic.Int64
 	longest := time.Duration(r.retention) * time.Second
-	err := r.forEach(ctx, "checking", len(addresses), func(ctx context.Context, i int) error {
-		count, err := r.Client.Count(ctx, r.Event, r.features(addresses[i]), longest, time.Time{})
+	err := r.forEach(ctx, "checking", len(askers), func(ctx context.Context, i int) error {
+		count, err := r.Client.Count(ctx, r.Event, askers[i].features, longest, time.Time{})
 		if err == nil && count.Count != 0 {
 			full.Add(1)
 		}
@@ -244,22 +237,9 @@ func (r *run) empty(ctx context.Context) error {
 		return fmt.Errorf("replay: checking that the counters are empty: %w", err)
 	}
 	if n := full.Load(); n > 0 {
-		return fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(addresses), r.Event)
+		return fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(askers), r.Event)
 	}
 	return nil
-}
-
-// onePerCounter returns one address of each counter.
-func (r *run) onePerCounter() []uint32 {
-	var addresses []uint32
-	seen := make([]bool, len(r.log.counters))
-	for _, address := range r.active {
-		if counter := r.log.addresses[address].counter; !seen[counter] {
-			seen[counter] = true
-			addresses = append(addresses, address)
-		}
-	}
-	return addresses
 }
 
 // increment sends all events, and makes the exact log of those that the server
@@ -272,17 +252,17 @@ func (r *run) increment(ctx context.Context) error {
 		return err
 	})
 	elapsed := r.Clock().Sub(begin)
-	r.oracle = newOracle(len(r.log.counters))
+	r.oracle = newOracle(len(r.roster.counters))
 	for i, e := range r.events {
-		counter := r.log.addresses[e.address].counter
+		counters := r.roster.actors[e.Actor].counters
 		switch outcomes[i] {
 		case counted:
-			r.oracle.add(counter, e.second)
+			r.oracle.add(counters, r.second(e))
 			r.result.Events++
 		case tooOld:
 			r.result.Skipped++
 		case unknown:
-			r.oracle.unsure[counter] = true
+			r.oracle.doubt(counters)
 			r.result.Failed++
 		}
 	}
@@ -305,13 +285,14 @@ const (
 	unknown // it may have been counted, or not
 )
 
-func (r *run) incrementOne(ctx context.Context, e event) (outcome, error) {
-	done, err := r.Client.Increment(ctx, r.Event, r.features(e.address), 1, time.Unix(e.second, 0))
+func (r *run) incrementOne(ctx context.Context, e accesslog.Event) (outcome, error) {
+	second := r.second(e)
+	done, err := r.Client.Increment(ctx, r.Event, r.log.Actors[e.Actor], 1, time.Unix(second, 0))
 	switch {
 	case err == nil:
 		return counted, r.acknowledges(done, e)
 	// The server's clock may be ahead by a second.
-	case errors.Is(err, client.ErrInvalid) && e.second <= r.now()-r.retention+1:
+	case errors.Is(err, client.ErrInvalid) && second <= r.now()-r.retention+1:
 		return tooOld, nil
 	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnknown):
 		return unsent, err
@@ -323,11 +304,13 @@ func (r *run) incrementOne(ctx context.Context, e event) (outcome, error) {
 
 // acknowledges checks that the server says it has counted the event, once, where
 // and when it was told to.
-func (r *run) acknowledges(done wire.Incremented, e event) error {
-	switch feature := r.log.counters[r.log.addresses[e.address].counter]; {
-	case !slices.Contains(done.Counters, feature):
-		return fmt.Errorf("%w: an increment went to a counter of another name; is the kind right, and the IPv6 prefix?", ErrContract)
-	case done.Event != r.Event || done.By != 1 || done.At.Unix() != e.second:
+func (r *run) acknowledges(done wire.Incremented, e accesslog.Event) error {
+	for _, counter := range r.roster.actors[e.Actor].counters {
+		if !slices.Contains(done.Counters, r.roster.counters[counter].feature) {
+			return fmt.Errorf("%w: an increment did not go to the counters that its rules name", ErrContract)
+		}
+	}
+	if done.Event != r.Event || done.By != 1 || done.At.Unix() != r.second(e) {
 		return fmt.Errorf("%w: it answered an increment with another event, number or moment", ErrContract)
 	}
 	return nil
@@ -345,16 +328,17 @@ func (r *run) settle(ctx context.Context) error {
 	}
 }
 
-// count asks every question of every address.
+// count asks every question for every asker.
 func (r *run) count(ctx context.Context) error {
 	all := make([]int64, len(r.events))
 	for i, e := range r.events {
-		all[i] = e.second
+		all[i] = r.second(e)
 	}
 	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, all)
+	askers := r.roster.askers
 	begin := r.Clock()
-	err := r.forEach(ctx, "counting", len(questions)*len(r.active), func(ctx context.Context, i int) error {
-		return r.compare(ctx, questions[i/len(r.active)], r.active[i%len(r.active)])
+	err := r.forEach(ctx, "counting", len(questions)*len(askers), func(ctx context.Context, i int) error {
+		return r.compare(ctx, questions[i/len(askers)], askers[i%len(askers)])
 	})
 	r.result.CountsPerSecond = perSecond(int(r.result.Comparisons), r.Clock().Sub(begin))
 	if err != nil {
@@ -363,10 +347,10 @@ func (r *run) count(ctx context.Context) error {
 	return nil
 }
 
-// compare asks one address one question, and holds the answer against the log.
-func (r *run) compare(ctx context.Context, q question, address uint32) error {
-	counter := r.log.addresses[address].counter
-	if r.oracle.unsure[counter] {
+// compare asks one question for one asker, and holds the answer against the log.
+func (r *run) compare(ctx context.Context, q question, a asker) error {
+	counter := r.roster.counters[a.counter]
+	if r.oracle.unsure[a.counter] {
 		return nil
 	}
 	earliest, latest, at := q.at, q.at, time.Unix(q.at, 0)
@@ -377,7 +361,7 @@ func (r *run) compare(ctx context.Context, q question, address uint32) error {
 		return nil
 	}
 	window := time.Duration(q.window) * time.Second
-	got, err := r.Client.Count(ctx, r.Event, r.features(address), window, at)
+	got, err := r.Client.Count(ctx, r.Event, a.features, window, at)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -389,14 +373,14 @@ func (r *run) compare(ctx context.Context, q question, address uint32) error {
 		latest = r.now() + 1
 	}
 	difference := Difference{
-		Feature: r.log.counters[counter], Window: events.FormatDuration(window), At: moment(q.at),
+		Feature: counter.feature, Window: events.FormatDuration(window), At: moment(q.at),
 		From: got.From, To: got.To, Got: got.Count,
-		Expected: r.oracle.sum(counter, got.From.Unix(), got.To.Unix()),
+		Expected: r.oracle.sum(a.counter, got.From.Unix(), got.To.Unix()),
 	}
 	switch {
 	case got.Event != r.Event || got.Feature != difference.Feature || got.Window != difference.Window:
 		difference.Reason = "it is the answer to another question"
-	case !answers(got.From.Unix(), got.To.Unix(), q.window, r.step, earliest, latest):
+	case !answers(got.From.Unix(), got.To.Unix(), q.window, counter.step, earliest, latest):
 		difference.Reason = "this is not the window that was asked for"
 	case got.Count != difference.Expected:
 		difference.Reason = "the count is wrong"
@@ -459,10 +443,6 @@ func (r *run) forEach(ctx context.Context, stage string, n int, do func(ctx cont
 		})
 	}
 	return group.Wait()
-}
-
-func (r *run) features(address uint32) events.Features {
-	return r.log.naming.features(r.log.addresses[address].value)
 }
 
 func (r *run) now() int64 { return r.Clock().Unix() }

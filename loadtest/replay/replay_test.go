@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
@@ -50,19 +50,29 @@ func configAt(t *testing.T, url string) replay.Config {
 	return replay.Config{Client: c, Event: "e", Clock: stopped, Settle: 1}
 }
 
-func readLog(t *testing.T, text string, naming replay.Naming) *replay.Log {
+func readLog(t *testing.T, text string) *accesslog.Log {
 	t.Helper()
-	log, err := replay.ReadLog(t.Context(), strings.NewReader(text), naming)
-	require.NoError(t, err)
-	return log
+	return readLogOf(t, "ip=host", text)
 }
 
-func readRealLog(t *testing.T) *replay.Log {
+// readLogOf reads a log whose lines are not all malformed.
+func readLogOf(t *testing.T, features, text string) *accesslog.Log {
 	t.Helper()
-	file, err := os.Open(realLog)
+	return readInput(t, features, accesslog.Stream("", strings.NewReader(text)))
+}
+
+func readRealLog(t *testing.T) *accesslog.Log {
+	t.Helper()
+	return readInput(t, "ip=host", accesslog.File(realLog))
+}
+
+func readInput(t *testing.T, features string, input accesslog.Input) *accesslog.Log {
+	t.Helper()
+	mapping, err := accesslog.ParseMapping(features)
 	require.NoError(t, err)
-	defer file.Close()
-	log, err := replay.ReadLog(t.Context(), file, replay.Naming{})
+	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: mapping.Fields()})
+	require.NoError(t, err)
+	log, err := accesslog.ReadLog(t.Context(), format, mapping, input)
 	require.NoError(t, err)
 	return log
 }
@@ -78,9 +88,9 @@ func lines(pairs ...string) string {
 }
 
 // small is a log of eight events by three addresses within ten hours.
-func small(t *testing.T) *replay.Log {
+func small(t *testing.T) *accesslog.Log {
 	return readLog(t, lines("192.0.2.1 10:00:00", "192.0.2.1 19:59:00", "192.0.2.2 19:59:30", "192.0.2.2 19:59:30",
-		"192.0.2.1 19:58:59", "192.0.2.3 12:00:00", "192.0.2.1 20:00:00", "192.0.2.2 19:00:00"), replay.Naming{})
+		"192.0.2.1 19:58:59", "192.0.2.3 12:00:00", "192.0.2.1 20:00:00", "192.0.2.2 19:00:00"))
 }
 
 func TestRun(t *testing.T) {
@@ -91,7 +101,7 @@ func TestRun(t *testing.T) {
 	result, err := replay.Run(t.Context(), config, small(t))
 	require.NoError(t, err)
 	assert.Equal(t, &replay.Result{
-		Event: "e", Retention: "24h", Lines: 8, Events: 8, MalformedLines: []int{}, Counters: 3,
+		Event: "e", Retention: "24h", Lines: 8, Events: 8, MalformedLines: []accesslog.Place{}, Counters: 3,
 		Windows: []string{"1m", "24h"}, LeftOutWindows: []string{}, FirstDifferences: []replay.Difference{},
 		Comparisons: 3 * (3 + 1),
 	}, result)
@@ -168,7 +178,7 @@ func TestRunRealLog(t *testing.T) {
 	result, err := replay.Run(t.Context(), configFor(t, newServer()), log)
 	require.NoError(t, err)
 	assert.Equal(t, &replay.Result{
-		Event: "e", Retention: "24h", Lines: 10_000, Events: 2821, Skipped: 7179, MalformedLines: []int{}, Counters: 543,
+		Event: "e", Retention: "24h", Lines: 10_000, Events: 2821, Skipped: 7179, MalformedLines: []accesslog.Place{}, Counters: 543,
 		Windows: []string{"1m", "15m", "1h", "6h", "24h"}, LeftOutWindows: []string{}, FirstDifferences: []replay.Difference{},
 		Comparisons: 543 * (4*4 + 1),
 	}, result)
@@ -209,7 +219,7 @@ func TestRunWrongWindows(t *testing.T) {
 // and the windows that slide out meanwhile are left out: a server whose clock
 // has run ahead is the same to the client as a slow run.
 func TestRunSkipsWhatSlidesOut(t *testing.T) {
-	log := readLog(t, lines("192.0.2.1 00:00:00", "192.0.2.1 00:00:30", "192.0.2.2 12:00:00", "192.0.2.1 23:59:00"), replay.Naming{})
+	log := readLog(t, lines("192.0.2.1 00:00:00", "192.0.2.1 00:00:30", "192.0.2.2 12:00:00", "192.0.2.1 23:59:00"))
 	server := newServer()
 	var late atomic.Int64 // how many seconds the clock has gone on
 	clock := func() time.Time { return stopped().Add(time.Duration(late.Load()) * time.Second) }
@@ -236,10 +246,15 @@ func TestRunSkipsWhatSlidesOut(t *testing.T) {
 }
 
 func TestRunNothingToCount(t *testing.T) {
-	for name, text := range map[string]string{"empty": "", "malformed": "foo\nbar\n"} {
-		result, err := replay.Run(t.Context(), configFor(t, newServer()), readLog(t, text, replay.Naming{}))
+	for name, log := range map[string]*accesslog.Log{
+		"empty":     {},
+		"malformed": {Lines: 2, Malformed: 2},
+		"nobody":    {Lines: 2, Actors: []events.Features{{}}, Events: []accesslog.Event{{Micros: 1}, {Micros: 2}}},
+	} {
+		result, err := replay.Run(t.Context(), configFor(t, newServer()), log)
 		require.ErrorIs(t, err, replay.ErrNoEvents, name)
-		assert.Equal(t, strings.Count(text, "\n"), result.Malformed, name)
+		assert.Equal(t, log.Malformed, result.Malformed, name)
+		assert.Equal(t, len(log.Events), result.Nobody, name)
 	}
 }
 
@@ -264,7 +279,7 @@ func TestRunNotEmpty(t *testing.T) {
 // IPv6 addresses are counted by their network, and compared so, each of them.
 func TestRunIPv6(t *testing.T) {
 	text := lines("2001:db8::1 10:00:00", "2001:db8::2 10:00:00", "2001:DB8:0:1::1 10:00:00", "::ffff:192.0.2.1 10:00:00", "192.0.2.1 10:00:00")
-	result, err := replay.Run(t.Context(), configFor(t, newServer()), readLog(t, text, replay.Naming{}))
+	result, err := replay.Run(t.Context(), configFor(t, newServer()), readLog(t, text))
 	require.NoError(t, err)
 	assert.True(t, result.OK())
 	assert.Equal(t, 3, result.Counters)
@@ -272,24 +287,31 @@ func TestRunIPv6(t *testing.T) {
 
 	server := newServer()
 	server.Event.Rules = []events.Rule{{Per: []string{"ip"}, IPv6Prefix: 48}}
-	_, err = replay.Run(t.Context(), configFor(t, server), readLog(t, text, replay.Naming{}))
-	require.ErrorIs(t, err, replay.ErrContract, "the server counts by another network")
-
-	result, err = replay.Run(t.Context(), configFor(t, &fakeserver.Server{Event: server.Event, Clock: stopped}),
-		readLog(t, text, replay.Naming{IPv6Prefix: 48}))
+	result, err = replay.Run(t.Context(), configFor(t, server), readLog(t, text))
 	require.NoError(t, err)
 	assert.True(t, result.OK())
 	assert.Equal(t, 2, result.Counters)
+
+	// One that says 64 and counts by 48 is found.
+	wrong := &fakeserver.Server{Event: server.Event, Clock: stopped}
+	_, err = replay.Run(t.Context(), configFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/e") {
+			newServer().ServeHTTP(w, r)
+			return
+		}
+		wrong.ServeHTTP(w, r)
+	})), readLog(t, text))
+	require.ErrorIs(t, err, replay.ErrContract)
 }
 
 func TestRunKinds(t *testing.T) {
 	text := lines("192.0.2.1 10:00:00", "www.example.com 10:00:00", "192.0.2.1/16 10:00:00", "www.example.com 10:00:01")
-	byIP := readLog(t, text, replay.Naming{})
+	byIP := readLog(t, text)
 	assert.Equal(t, 4, byIP.Lines)
 	assert.Equal(t, 3, byIP.Malformed)
-	assert.Equal(t, []int{2, 3, 4}, byIP.MalformedLines)
+	assert.Equal(t, []accesslog.Place{{Line: 2}, {Line: 3}, {Line: 4}}, byIP.Places)
 
-	byHost := readLog(t, text, replay.Naming{Kind: "host"})
+	byHost := readLogOf(t, "host=host", text)
 	assert.Zero(t, byHost.Malformed)
 	result, err := replay.Run(t.Context(), configFor(t, newServer()), byHost)
 	require.NoError(t, err)
@@ -450,11 +472,6 @@ func TestRunInterrupted(t *testing.T) {
 			}
 		})
 	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := replay.ReadLog(ctx, strings.NewReader("foo\n"), replay.Naming{})
-	require.ErrorIs(t, err, context.Canceled)
 }
 
 // progress calls functions, those that are there.

@@ -7,19 +7,21 @@ import (
 	"text/tabwriter"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
-// Result is what a run did and found. Lines are Events, Skipped, Failed and
+// Result is what a run did and found. Lines are Events, Skipped, Failed, Nobody and
 // Malformed together, once all is sent.
 type Result struct {
-	Event          string `json:"event"`
-	Retention      string `json:"retention"` // as the server has it
-	Lines          int    `json:"lines"`
-	Events         int    `json:"events"`    // counted by the server
-	Skipped        int    `json:"skipped"`   // older than the retention, or less than 10s from being so
-	Failed         int    `json:"failed"`    // increments of unknown outcome, not repeated
-	Malformed      int    `json:"malformed"` // lines that hold no event
-	MalformedLines []int  `json:"malformed_lines"`
+	Event          string            `json:"event"`
+	Retention      string            `json:"retention"` // as the server has it
+	Lines          int               `json:"lines"`
+	Events         int               `json:"events"`    // counted by the server
+	Skipped        int               `json:"skipped"`   // older than the retention, or less than 10s from being so
+	Failed         int               `json:"failed"`    // increments of unknown outcome, not repeated
+	Nobody         int               `json:"nobody"`    // lines without any of the features
+	Malformed      int               `json:"malformed"` // lines that hold no event
+	MalformedLines []accesslog.Place `json:"malformed_lines"`
 
 	Counters         int          `json:"counters"`          // that hold events
 	Unsure           int          `json:"unsure"`            // counters with a failed increment; they are not compared
@@ -66,6 +68,9 @@ func (r *Result) WriteText(out io.Writer) error {
 	}
 	line("lines", r.Lines, "")
 	line("malformed", r.Malformed, "")
+	if r.Nobody > 0 {
+		line("nobody", r.Nobody, "lines without any of the features")
+	}
 	line("skipped", r.Skipped, "older than the "+r.Retention+" that the server remembers, or about to be")
 	if r.Failed > 0 {
 		line("failed", r.Failed, "increments of unknown outcome, not repeated")

@@ -1,0 +1,94 @@
+package accesslog
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/counterd/counterd/events"
+)
+
+// Mapping says which fields of a record are features, and of which kind. No kind is there
+// twice.
+type Mapping []Kind
+
+// Kind is a kind of features, and the field that holds them.
+type Kind struct{ Kind, Field string }
+
+// DefaultMapping is that of the common and the combined format: who is at a line's
+// beginning is an address.
+func DefaultMapping() Mapping { return Mapping{{events.KindIP, "host"}} }
+
+// ParseMapping reads a mapping written kind=field,kind=field; a kind by itself is that of
+// the field of the same name. All faults are reported together, joined.
+func ParseMapping(text string) (Mapping, error) {
+	var mapping Mapping
+	var faults []error
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(text, ",") {
+		kind, field, found := strings.Cut(strings.TrimSpace(part), "=")
+		if !found {
+			field = kind
+		}
+		// An address is a value that every kind takes.
+		err := events.Features{kind: "192.0.2.1"}.Validate()
+		switch {
+		case err != nil:
+			faults = append(faults, fmt.Errorf("accesslog: %q is not kind=field: %w", part, err))
+		case field == "":
+			faults = append(faults, fmt.Errorf("accesslog: the kind %s has no field", kind))
+		case seen[kind]:
+			faults = append(faults, fmt.Errorf("accesslog: the kind %s is given twice", kind))
+		}
+		seen[kind] = true
+		mapping = append(mapping, Kind{kind, field})
+	}
+	if len(mapping) > events.MaxFeatureKinds {
+		faults = append(faults, fmt.Errorf("accesslog: %d kinds, at most %d are taken", len(mapping), events.MaxFeatureKinds))
+	}
+	return mapping, errors.Join(faults...)
+}
+
+func (m Mapping) String() string {
+	var parts []string
+	for _, k := range m {
+		parts = append(parts, k.Kind+"="+k.Field)
+	}
+	return strings.Join(parts, ",")
+}
+
+// Fields returns the fields that a format must have.
+func (m Mapping) Fields() []string {
+	var fields []string
+	for _, k := range m {
+		fields = append(fields, k.Field)
+	}
+	return fields
+}
+
+// Features returns who a record is of, as the log has it: a field that is empty or "-" is
+// no feature, and there may be none. An error is of a value that its kind does not take,
+// as an address that is a name; it wraps ErrMalformed.
+func (m Mapping) Features(r Record) (events.Features, error) {
+	features := make(events.Features, len(m))
+	for _, k := range m {
+		if value := k.of(r); value != "" {
+			features[k.Kind] = value
+		}
+	}
+	if err := features.Validate(); err != nil {
+		return nil, malformed(err.Error())
+	}
+	if strings.Contains(features[events.KindIP], "/") {
+		return nil, malformed("it is a network, not an address")
+	}
+	return features, nil
+}
+
+// of returns the value of the kind; "" where the record has none.
+func (k Kind) of(r Record) string {
+	if value := r.Field(k.Field); value != "-" {
+		return value
+	}
+	return ""
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+
+	"github.com/counterd/counterd/loadtest/accesslog"
+)
+
+// Formats of a log.
+const (
+	formatAuto     = "auto"
+	formatCombined = "combined"
+	formatCommon   = "common"
+	formatJSON     = "json"
+)
+
+// logFlags are those that say where a log is, how it is read, and who did what is in it.
+type logFlags struct {
+	format, expression    string
+	timeField, timeLayout string
+	features              string
+
+	source logSource // what parse makes of them
+}
+
+func (f *logFlags) add(set *flag.FlagSet) {
+	set.StringVar(&f.format, "format", formatAuto, "the log's `format`: combined (or common, the same), json, or auto:\n"+
+		"by each line's beginning, a { or not")
+	set.StringVar(&f.expression, "regexp", "", "the `expression` that takes lines apart, instead of -format;\n"+
+		`its groups, (?P<user>\S+), are the fields, and one is named time`)
+	set.StringVar(&f.features, "features", accesslog.DefaultMapping().String(), "which fields are features: `kind=field,kind=field`;\n"+
+		"where one is empty or - the line has none of that kind")
+	set.StringVar(&f.timeField, "time-field", "", "the `field` of JSON lines that holds the time\n"+
+		"(default "+strings.Join(accesslog.DefaultTimeFields(), ", ")+", the first that is there)")
+	set.StringVar(&f.timeLayout, "time-layout", "auto", "how JSON lines or -regexp write the time: rfc3339, common,\n"+
+		"unix or unix-ms, also with a fraction, auto for any of those, or a `layout` of Go's")
+}
+
+// logFormats is the part of a help that explains them.
+const logFormats = `A log is read from each FILE in turn, or from standard input, which is also called -.
+It may be compressed with gzip, whatever it is called. Its lines are
+
+  in the combined or the common format: host, ident, user, request, method, path
+    (without what stands behind a ?), status, bytes, referer and agent are its fields;
+  JSON, an object in each: its members are the fields, client.ip is that of
+    {"client": {"ip": "192.0.2.1"}} and of {"client.ip": "192.0.2.1"};
+  or whatever -regexp matches, in Go's syntax: its named groups are the fields.
+
+Lines that are none of that, or longer than a MiB, or with a name where an address
+should be, are left out, counted, and named by their number, never quoted.
+`
+
+// parse looks at the flags and at the arguments behind them.
+func (f *logFlags) parse(set *flag.FlagSet) error {
+	mapping, err := accesslog.ParseMapping(f.features)
+	if err != nil {
+		return fmt.Errorf("-features: %w", plain(err))
+	}
+	layout, err := accesslog.ParseLayout(f.timeLayout)
+	if err != nil {
+		return fmt.Errorf("-time-layout: %w", plain(err))
+	}
+	f.source = logSource{mapping: mapping}
+	if f.source.format, err = f.newFormat(layout, mapping.Fields()); err != nil {
+		return err
+	}
+	f.source.files = set.Args()
+	if len(f.source.files) == 0 {
+		f.source.files = []string{"-"}
+		f.source.implied = true
+	}
+	for _, name := range f.source.files {
+		if strings.HasPrefix(name, "-") && name != "-" {
+			return fmt.Errorf("flags stand in front of FILE, not %q behind it", name)
+		}
+	}
+	return nil
+}
+
+func (f *logFlags) newFormat(layout accesslog.Layout, fields []string) (accesslog.Format, error) {
+	format := f.format
+	if f.expression != "" {
+		if format != formatAuto {
+			return nil, errors.New("-regexp stands instead of -format")
+		}
+		format = "regexp"
+	}
+	switch {
+	case f.timeField != "" && format != formatAuto && format != formatJSON:
+		return nil, errors.New("-time-field is for JSON lines; -regexp has a group named time, and the other formats have one")
+	case f.timeLayout != "auto" && (format == formatCombined || format == formatCommon):
+		return nil, errors.New("-time-layout is for JSON lines and -regexp; the other formats have one")
+	}
+	config := accesslog.JSONConfig{Time: f.timeField, Layout: layout, Fields: fields}
+	var made accesslog.Format
+	var err error
+	switch format {
+	case formatAuto:
+		made, err = accesslog.NewAuto(config)
+	case formatCombined, formatCommon:
+		made, err = accesslog.NewCommon(fields...)
+	case formatJSON:
+		made, err = accesslog.NewJSON(config)
+	case "regexp":
+		made, err = accesslog.NewRegexp(f.expression, layout, fields...)
+	default:
+		return nil, fmt.Errorf("-format is auto, combined, common or json, not %q", f.format)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-%s: %w", flagOf(format), plain(err))
+	}
+	return made, nil
+}
+
+// flagOf returns the flag that a format was asked for with.
+func flagOf(format string) string {
+	if format == "regexp" {
+		return format
+	}
+	return "format"
+}
+
+// plain leaves out the package in front of an error's text, which helps nobody whose flag
+// it is about.
+func plain(err error) error {
+	return errors.New(strings.ReplaceAll(err.Error(), "accesslog: ", ""))
+}
+
+// logSource is a log that can be read.
+type logSource struct {
+	format  accesslog.Format
+	mapping accesslog.Mapping
+	files   []string
+	implied bool // no FILE was given
+}
+
+// check is an error where a log would have to be typed.
+func (s logSource) check(std streams) error {
+	if s.implied && isTerminal(std.in) {
+		return errors.New("a log is wanted: FILE, or one on standard input")
+	}
+	return nil
+}
+
+// read reads the log, and tells which lines it could not make sense of.
+func (s logSource) read(ctx context.Context, std streams) (*accesslog.Log, error) {
+	var inputs []accesslog.Input
+	for _, name := range s.files {
+		if name == "-" {
+			inputs = append(inputs, accesslog.Stream("standard input", std.in))
+			continue
+		}
+		inputs = append(inputs, accesslog.File(name))
+	}
+	log, err := accesslog.ReadLog(ctx, s.format, s.mapping, inputs...)
+	if log != nil && log.Malformed > 0 {
+		lines := strings.Trim(fmt.Sprint(log.Places), "[]")
+		if more := log.Malformed - len(log.Places); more > 0 {
+			lines += fmt.Sprintf(" and %d more", more)
+		}
+		std.complain("%d malformed lines: %s", log.Malformed, lines)
+	}
+	return log, err
+}
