@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/plan"
@@ -15,7 +16,7 @@ import (
 const planUsage = `loadtest plan says what rules and the traffic that is expected need.
 
 Usage: loadtest plan -rules FILE -features-a-day N -events-a-day N [flags]
-       loadtest plan -rules FILE [flags] FILE
+       loadtest plan -rules FILE [flags] FILE...
 
 It prints, per event, per counter and in all, the items that Memcached holds at the peak, by
 level, with how long they live; their memory; adds, reads and trips, bytes on the wire and
@@ -27,15 +28,17 @@ and -events-a-day how often they do it, all together. A number may be of one kin
 -features-a-day 1000000,user=300000, of kinds together (ip+user=1500000), and of one event
 (login/ip=20000 of features, login/=50000 of events).
 
-From a log, FILE or - for standard input, features, events, the peak and how events spread
-are measured: buckets are counted, not estimated. The log is of one event and held in memory.
-Its busiest minute is the peak.
+From a log, FILE, or - for standard input, features, events, the peak and how events spread
+are measured: buckets are counted, not estimated. The log is of one event and held in memory,
+16 bytes a line and each feature once. Its busiest minute is the peak.
 
 With -check it fills Memcached servers of its own with the traffic of a day, by the engine and
 as fast as that goes, on a clock of its own, and prints planned and measured side by side.
-The CPU time of a hit is measured with a tenth of the traffic first, and that is the plan's.
--calibrate does that alone.
+Of more than -check-features and -check-hits a part is played: fewer features, that do as much
+each. The CPU time of a hit is measured with a quarter of it first, and that is the plan's;
+-calibrate does that alone, ahead of a plan.
 
+%s
 Flags:
 
 %s
@@ -57,6 +60,9 @@ type planFlags struct {
 	features, events string
 	memory, session  string
 	headroom         float64
+	log              logFlags
+	calibrate, check bool
+	checking         plan.CheckConfig
 	json             bool
 }
 
@@ -78,6 +84,13 @@ func (f *planFlags) set() *flag.FlagSet {
 	set.Float64Var(&f.headroom, "headroom", plan.DefaultHeadroom, "`part` of the items' memory that is kept free beside it")
 	set.DurationVar(&f.config.Costs.MemcachedHit, "memcached-cpu-per-hit", 0, "Memcached's CPU `time` of a hit, all copies together (default from docs/performance.md)")
 	set.DurationVar(&f.config.Costs.CounterdHit, "counterd-cpu-per-hit", 0, "counterd's CPU `time` of a hit (default from docs/performance.md)")
+	set.BoolVar(&f.calibrate, "calibrate", false, "measure the CPU times of a hit on this machine first")
+	set.BoolVar(&f.check, "check", false, "hold the plan against a Memcached that is filled with the traffic")
+	set.IntVar(&f.checking.Features, "check-features", plan.DefaultCheckFeatures, "the most features to play, as a `number`")
+	set.IntVar(&f.checking.Hits, "check-hits", plan.DefaultCheckHits, "the most hits to play, as a `number`")
+	set.Uint64Var(&f.checking.Seed, "seed", 1, "`number` that the moments of the hits that are played depend on")
+	set.StringVar(&f.checking.Memcached, "memcached-binary", "memcached", "the `program` memcached, for -check and -calibrate")
+	f.log.add(set)
 	set.BoolVar(&f.json, "json", false, "print the plan as JSON")
 	return set
 }
@@ -86,8 +99,10 @@ func (f *planFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := set.Parse(args); err != nil {
 		return err
 	}
-	if set.NArg() > 1 {
-		return fmt.Errorf("one FILE is taken, behind the flags, not also %q", set.Arg(1))
+	if f.isLog(set) {
+		if err := f.log.parse(set); err != nil {
+			return err
+		}
 	}
 	var faults []error
 	keep := func(name string, err error) {
@@ -117,9 +132,33 @@ func (f *planFlags) parse(set *flag.FlagSet, args []string) error {
 	if f.headroom < 0 {
 		faults = append(faults, errors.New("-headroom is at least 0"))
 	}
+	if f.isLog(set) {
+		faults = append(faults, f.checkLog(set))
+	}
+	if f.check && f.calibrate {
+		faults = append(faults, errors.New("-check calibrates by itself, without -calibrate"))
+	}
+	if f.checking.Features < 1 || f.checking.Hits < 1 {
+		faults = append(faults, errors.New("-check-features and -check-hits are at least 1"))
+	}
 	if f.rules == "" {
 		faults = append(faults, errors.New("-rules is wanted: the rules file to plan for"))
 	}
+	return errors.Join(faults...)
+}
+
+// isLog reports whether there is a log to plan from.
+func (f *planFlags) isLog(set *flag.FlagSet) bool { return set.NArg() > 0 }
+
+// checkLog finds flags that say what a log says.
+func (f *planFlags) checkLog(set *flag.FlagSet) error {
+	var faults []error
+	set.Visit(func(given *flag.Flag) {
+		switch given.Name {
+		case "features-a-day", "events-a-day", "peak", "session-events", "session-length", "check", "calibrate":
+			faults = append(faults, fmt.Errorf("-%s is of no use with a log", given.Name))
+		}
+	})
 	return errors.Join(faults...)
 }
 
@@ -141,23 +180,64 @@ func parseBytes(text string) (int64, error) {
 func runPlan(ctx context.Context, args []string, std streams) int {
 	var flags planFlags
 	set := flags.set()
-	help := func() string { return fmt.Sprintf(planUsage, defaultsOf(set)) }
-	if err := flags.parse(set, args); err != nil {
+	help := func() string { return fmt.Sprintf(planUsage, logFormats, defaultsOf(set)) }
+	err := flags.parse(set, args)
+	if err == nil {
+		flags.config.Rules, err = events.ReadRules(flags.rules)
+	}
+	if err == nil && flags.isLog(set) {
+		flags.config.Log = func(func(time.Time, events.Features) bool) {} // for Check
+	}
+	if err == nil {
+		err = flags.config.Check()
+	}
+	if err == nil && (flags.check || flags.calibrate) {
+		flags.checking.Plan = flags.config
+		err = flags.checking.Check()
+	}
+	if err != nil {
 		return std.refused(set, help, err)
 	}
-	var err error
-	if flags.config.Rules, err = events.ReadRules(flags.rules); err != nil {
-		return std.refused(set, help, err)
-	}
-	if err := flags.config.Check(); err != nil {
-		return std.refused(set, help, err)
+	bar := newBar(std.err)
+	defer bar.finish()
+	flags.checking.Progress, flags.checking.Done = bar.Start, bar.Add
+	switch {
+	case flags.check:
+		return checkPlan(ctx, flags, std, bar)
+	case flags.isLog(set):
+		log, err := flags.log.source.read(ctx, std)
+		if err != nil {
+			return std.failed(ctx, err)
+		}
+		flags.config.Log = log.All()
+	case flags.calibrate:
+		if flags.config.Costs, err = plan.Calibrate(ctx, flags.checking); err != nil {
+			return std.failed(ctx, err)
+		}
+		bar.finish()
 	}
 	report, err := plan.Run(ctx, flags.config)
 	if err == nil {
 		err = writeResult(std.out, report, flags.json)
 	}
 	if err != nil {
-		return std.failed(ctx, err, nil)
+		return std.failed(ctx, err)
+	}
+	return exitOK
+}
+
+// checkPlan holds the plan against servers.
+func checkPlan(ctx context.Context, flags planFlags, std streams, bar *bar) int {
+	checked, err := plan.RunCheck(ctx, flags.checking)
+	bar.finish()
+	if err == nil {
+		err = writeResult(std.out, checked, flags.json)
+	}
+	switch {
+	case err != nil:
+		return std.failed(ctx, err)
+	case len(checked.Off()) > 0:
+		return exitFailed
 	}
 	return exitOK
 }

@@ -46,8 +46,8 @@ func (c Config) common() []string {
 		"Hits are far from their limits. A counter near one costs a trip more, once a second in each process; one that denies, about six trips once a second, and no items of its own.",
 		fmt.Sprintf("Hits come one by one, by %d processes; those on one counter that come at the same moment, and those of a batch, share trips.", c.Processes),
 	}
-	if c.Costs.MemcachedHit == 0 || c.Costs.CounterdHit == 0 {
-		list = append(list, "CPU times are those of docs/performance.md (loadtest bench, at half load), of its machine: -calibrate measures Memcached's here, -memcached-cpu-per-hit and -counterd-cpu-per-hit set them.")
+	if c.Costs.From != "" {
+		list = append(list, c.Costs.From)
 	}
 	return append(list,
 		fmt.Sprintf("Memcached 1.6 with its own sizes of chunks (-n, -f); %.0f%% of the items' memory is kept free, for items that have expired and are not collected yet; %s beside -m and the table of items.", c.Server.Headroom*100, bytesText(baseMemory)),

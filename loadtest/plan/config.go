@@ -101,11 +101,7 @@ func (c Config) withDefaults() Config {
 	c.Server.Cores = cmp.Or(c.Server.Cores, DefaultCores)
 	c.Server.Busy = cmp.Or(c.Server.Busy, DefaultBusy)
 	c.Server.Headroom = max(cmp.Or(c.Server.Headroom, DefaultHeadroom), 0)
-	standard := DefaultCosts()
-	standard.MemcachedHit, standard.CounterdHit = c.Costs.MemcachedHit, c.Costs.CounterdHit
-	if c.Costs.Trip == 0 {
-		c.Costs = standard
-	}
+	c.Costs = c.Costs.withDefaults()
 	return c
 }
 

@@ -1,6 +1,9 @@
 package plan
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Costs are CPU times.
 type Costs struct {
@@ -9,6 +12,7 @@ type Costs struct {
 	Trip, Add, New, Read time.Duration
 	// counterd's, of each request, and of each trip that it makes.
 	Request, Exchange time.Duration
+	From              string // where they are from, in a sentence
 	// Of a hit as a whole, on all counters and with all copies, in place of those; 0: those.
 	MemcachedHit, CounterdHit time.Duration
 }
@@ -20,6 +24,7 @@ type Costs struct {
 // system: half of it at full load (B2).
 func DefaultCosts() Costs {
 	return Costs{
+		From: "CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13): -calibrate measures them here, -memcached-cpu-per-hit and -counterd-cpu-per-hit set them.",
 		Trip: 12 * time.Microsecond, Add: 600 * time.Nanosecond, New: 650 * time.Nanosecond, Read: 650 * time.Nanosecond,
 		Request: 41 * time.Microsecond, Exchange: 9500 * time.Nanosecond,
 	}
@@ -27,3 +32,13 @@ func DefaultCosts() Costs {
 
 // times returns so many of the duration, in seconds.
 func times(d time.Duration, n float64) float64 { return d.Seconds() * n }
+
+// withDefaults returns the costs with those that are left out.
+func (c Costs) withDefaults() Costs {
+	if c.Trip != 0 {
+		return c
+	}
+	standard := DefaultCosts()
+	standard.MemcachedHit, standard.CounterdHit, standard.From = c.MemcachedHit, c.CounterdHit, cmp.Or(c.From, standard.From)
+	return standard
+}

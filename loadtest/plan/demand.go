@@ -40,7 +40,10 @@ func (c Config) modelled(counters counters, t Traffic) demand {
 		items, day := t.buckets(length, span), daySeconds/length*t.active(length, 1)
 		d.levels[l] = levelDemand{
 			items: items, made: day / t.Events, aDay: day / t.Features, value: t.events(span) / items,
-			beside: t.active(length, 1) / t.Features,
+		}
+		// The first bucket of all has none beside it.
+		if span > length {
+			d.levels[l].beside = t.active(length, 1) / t.Features
 		}
 	}
 	d.live = 1

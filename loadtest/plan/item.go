@@ -36,9 +36,6 @@ const (
 	hashFilled   = 1.5
 )
 
-// ownItemsPages are for items of counterd's own, as the marker: one, of a class beside.
-const ownItemsPages = 1
-
 // keyBytes is how long the keys of buckets are: all are as long as any.
 var keyBytes = len(memcache.Keys("", []uint64{0})[0])
 
@@ -85,9 +82,9 @@ func (h held) each(servers int) held {
 	return h
 }
 
-// slabBytes returns the bytes of the pages on one server that has all of them.
-func (h held) slabBytes() float64 {
-	sum := float64(ownItemsPages * pageBytes)
+// slabBytes returns the bytes of their pages, on one server that has all of them. The few
+// items that counterd keeps for itself fit in among them.
+func (h held) slabBytes() (sum float64) {
 	for class, items := range h {
 		sum += pages(items, chunks[class])
 	}

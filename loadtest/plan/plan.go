@@ -77,17 +77,21 @@ func (p *planning) plan(c counters, d demand) {
 	figures := &counter.Total
 	figures.Counters = d.live
 	finest, coarsest := c.levels()
+	var items held
 	for l := finest; l <= coarsest && !c.shut; l++ {
 		level := d.levels[l]
 		own := itemBytes(level.value)
 		figures.Items += level.items * copies
 		figures.ItemBytes += level.items * copies * own
-		p.items[classOf(own)] += level.items * copies
-		figures.SlabBytes += pages(level.items*copies, chunks[classOf(own)])
+		items[classOf(own)] += level.items * copies
 		counter.Levels = append(counter.Levels, Level{
 			Level: l.String(), Lives: c.life(l, p.config.Grace).String(),
 			ADay: level.aDay, Items: level.items * copies,
 		})
+	}
+	figures.SlabBytes = items.slabBytes()
+	for class := range items {
+		p.items[class] += items[class]
 	}
 	figures.Average = p.rates(c, d, d.hits, d.again)
 	figures.Peak = p.rates(c, d, d.peak, d.peakAgain)

@@ -111,7 +111,7 @@ func copiesText(n int) string {
 
 // amount writes a number with three places that mean something, or in whole with commas.
 func amount(n float64) string {
-	if n < 1000 {
+	if n < 999.5 {
 		return strconv.FormatFloat(n, 'g', 3, 64)
 	}
 	digits := strconv.FormatFloat(n, 'f', 0, 64)
