@@ -28,6 +28,45 @@ func CostOf(counter events.Counter, grace time.Duration) Cost {
 	return cost
 }
 
+// FarReads is what a hit reads, of each level, that is far from its limits: on the average
+// over all moments of a day, beside the buckets that it adds to.
+type FarReads struct {
+	// Closed are buckets that no hit changes any more: a process remembers for a second
+	// what they hold, and reads none of them again meanwhile.
+	Closed [Levels]float64
+	Open   [Levels]float64 // ended just now, or ahead
+}
+
+// FarReadsOf returns the reads of a hit on the counter with limits of those windows.
+func FarReadsOf(counter events.Counter, windows []time.Duration, grace time.Duration) FarReads {
+	finest, _ := levels(counter)
+	var far FarReads
+	const day = 86400
+	for now := int64(day); now < 2*day; now++ {
+		// All that limits of one rank read is what the widest of them reads.
+		var widest [Levels]Run
+		for _, window := range windows {
+			s := spanOf(now, window, finest, ceilSeconds(grace))
+			if row := &widest[s.rank]; *row == (Run{}) {
+				*row = s.row
+			} else {
+				row.First, row.Last = min(row.First, s.row.First), max(row.Last, s.row.Last)
+			}
+		}
+		for level, row := range widest {
+			if row == (Run{}) {
+				continue
+			}
+			l := Level(level)
+			// The head's own bucket has not ended.
+			ended := max(BucketAt(l, now-openSeconds(grace)).Number-row.First, 0)
+			far.Closed[l] += float64(ended) / day
+			far.Open[l] += float64(int64(row.Len())-1-ended) / day
+		}
+	}
+	return far
+}
+
 // mostReads returns the length of the longest cover of a window of that many
 // seconds, wherever in a bucket of the coarsest level it begins. With a finest
 // level above the second that is one that does not begin with a bucket of it.

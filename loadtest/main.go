@@ -34,11 +34,12 @@ type command struct {
 // commands are in the order in which somebody new needs them.
 func commands() []command {
 	return []command{
-		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", runReplay},
-		{"run", "[flags]", "put load on it, and say what became of it", runRun},
-		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
-		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
+		{"run", "[flags]", "put load on a server, and say what became of it", runRun},
 		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", runVerify},
+		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", runReplay},
+		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
+		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", runPlan},
+		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
 		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
 }

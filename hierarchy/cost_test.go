@@ -1,0 +1,82 @@
+package hierarchy
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+)
+
+// readsStore is empty at every trip, and counts what is read, by level.
+type readsStore struct {
+	Store
+	reads [Levels]int
+}
+
+func (s *readsStore) Trip(_ context.Context, _ string, by int64, adds []uint64, _ []int64, reads []uint64, values []int64) (int, error) {
+	clear(values)
+	for i := range adds {
+		values[i] = by
+	}
+	for _, bucket := range reads {
+		s.reads[bucketOf(bucket).Level]++
+	}
+	return len(adds), nil
+}
+
+// What is said of a hit's reads is what a limiter reads at every second of a day.
+func TestFarReadsAreThoseOfALimiter(t *testing.T) {
+	for _, c := range []struct {
+		rates     []string
+		precision events.Precision
+	}{
+		{rates: []string{"2/s"}},
+		{rates: []string{"5/s", "10/m", "20/h", "100/d"}},
+		{rates: []string{"50/10s", "100/15m", "1000/7d", "5000/30d"}},
+		{rates: []string{"100/15m", "200/d"}, precision: events.Minute},
+		{rates: []string{"1000/3h"}, precision: events.Hour},
+	} {
+		t.Run(fmt.Sprint(c.rates), func(t *testing.T) {
+			rule := events.Rule{Per: []string{"ip"}, Precision: c.precision}
+			var windows []time.Duration
+			for _, rate := range c.rates {
+				limit, err := events.ParseRate(rate)
+				require.NoError(t, err)
+				rule.Limits = append(rule.Limits, limit)
+				windows = append(windows, limit.Window)
+			}
+			event := &events.Event{Name: "e", Rules: []events.Rule{rule}}
+			store := &readsStore{}
+			now := time.Date(2026, 3, 14, 0, 0, 0, 0, time.UTC)
+			limiter, err := NewLimiter(LimiterConfig{Store: store, Clock: func() time.Time { return now }})
+			require.NoError(t, err)
+			const seconds = 86400
+			for i := range seconds {
+				d, err := limiter.Hit(t.Context(), Hit{Event: event, Features: events.Features{"ip": fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)}, Cost: 1})
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				now = now.Add(time.Second)
+			}
+			far := FarReadsOf(events.Counter{Retention: event.Remembered(), Precision: c.precision}, windows, DefaultGrace)
+			for l, reads := range store.reads {
+				assert.InDelta(t, float64(reads)/seconds, far.Closed[l]+far.Open[l], 1e-6, Level(l))
+			}
+		})
+	}
+}
+
+// Of the buckets that a hit reads, those are open that ended less than twice the grace ago,
+// or are ahead.
+func TestOpenReads(t *testing.T) {
+	far := FarReadsOf(events.Counter{Retention: time.Minute}, []time.Duration{time.Minute}, 2*time.Second)
+	// The minute before is read but in the last second of one, and is open in four; the
+	// next one in the last two seconds.
+	assert.InDelta(t, (4+2)/60., far.Open[Minute], 1e-6)
+	assert.InDelta(t, (60-1-4)/60., far.Closed[Minute], 1e-6)
+	assert.Zero(t, far.Closed[Second]+far.Open[Second])
+}

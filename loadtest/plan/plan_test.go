@@ -1,0 +1,276 @@
+package plan
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// entry is a line of a log.
+type entry struct {
+	at       time.Time
+	features events.Features
+}
+
+func logOf(entries []entry) func(func(time.Time, events.Features) bool) {
+	return func(yield func(time.Time, events.Features) bool) {
+		for _, e := range entries {
+			if !yield(e.at, e.features) {
+				return
+			}
+		}
+	}
+}
+
+// slowMost returns the most items that a log makes, by level: it looks at every second at
+// all buckets that there ever were.
+func slowMost(entries []entry, retention time.Duration, finest, coarsest hierarchy.Level, keysOf func(events.Features) []string) (most int) {
+	type item struct {
+		key    string
+		bucket hierarchy.Bucket
+	}
+	made := map[item]int64{}
+	next := 0
+	for second := entries[0].at.Unix(); second <= entries[len(entries)-1].at.Unix(); second++ {
+		for ; next < len(entries) && entries[next].at.Unix() == second; next++ {
+			for _, key := range keysOf(entries[next].features) {
+				for l := finest; l <= coarsest; l++ {
+					i := item{key, hierarchy.BucketAt(l, second)}
+					made[i] = i.bucket.Last() + 1 + int64(retention/time.Second) + l.Seconds() + 2 + 1
+				}
+			}
+		}
+		alive := 0
+		for _, expires := range made {
+			if expires > second {
+				alive++
+			}
+		}
+		most = max(most, alive)
+	}
+	return most
+}
+
+// What a log makes is counted exactly.
+func TestALogIsCountedExactly(t *testing.T) {
+	rules := rulesOf(t, "events: {hit: {limits: [{per: ip, rate: [5/s, 10/m]}, {per: [ip, user], rate: 3/20s}]}}")
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var entries []entry
+		at := time.Date(2026, 3, 14, 23, 57, 13, 0, time.UTC)
+		for range 300 {
+			at = at.Add(time.Duration(rng.IntN(4000)) * time.Millisecond)
+			features := events.Features{"ip": fmt.Sprintf("192.0.2.%d", rng.IntN(9))}
+			if rng.IntN(3) > 0 {
+				features["user"] = fmt.Sprint(rng.IntN(4))
+			}
+			entries = append(entries, entry{at, features})
+		}
+		report, err := Run(t.Context(), Config{Rules: rules, Log: logOf(entries), Replicas: 1})
+		require.NoError(t, err)
+		want := slowMost(entries, time.Minute, hierarchy.Second, hierarchy.Minute, func(f events.Features) []string {
+			keys := []string{f["ip"]}
+			if f["user"] != "" {
+				keys = append(keys, f["ip"]+" "+f["user"])
+			}
+			return keys
+		})
+		assert.EqualValues(t, want, report.Total.Items, "seed %d", seed)
+		assert.Equal(t, 300, report.Log.Hits)
+		seconds := entries[299].at.Sub(entries[0].at).Seconds() + 1
+		assert.InEpsilon(t, 300/seconds, report.Total.Average.Hits, 1e-9)
+	}
+}
+
+func TestALogsFaults(t *testing.T) {
+	at := time.Unix(1_000_000_000, 0)
+	run := func(rules string, entries ...entry) (*Report, error) {
+		return Run(t.Context(), Config{Rules: rulesOf(t, rules), Log: logOf(entries)})
+	}
+	one := "events: {hit: {limits: [{per: ip, rate: 5/m, deny: [192.0.2.9]}]}}"
+	_, err := run(one)
+	assert.ErrorContains(t, err, "of 0 events in the log")
+	_, err = run(one, entry{at, events.Features{"user": "u"}})
+	assert.ErrorContains(t, err, "of 1 events in the log none")
+	_, err = run(one, entry{at, events.Features{"ip": "192.0.2.1"}}, entry{at.Add(-time.Minute), events.Features{"ip": "192.0.2.1"}})
+	assert.ErrorContains(t, err, "not in the order of time")
+	_, err = run("events: {a: {}, b: {}}")
+	assert.ErrorContains(t, err, "a log is of one event, and the rules name 2")
+
+	report, err := run(one, entry{at, events.Features{"ip": "192.0.2.1"}}, entry{at, events.Features{"ip": "192.0.2.9"}}, entry{at, events.Features{"user": "u"}})
+	require.NoError(t, err)
+	assert.Equal(t, Log{Hits: 1, Denied: 1, Skipped: 1, First: at.UTC(), Last: at.UTC(), PeakAt: time.Unix(at.Unix()/60*60, 0).UTC()}, *report.Log)
+	assert.EqualValues(t, 2*2, report.Total.Items, "a second and a minute, twice")
+
+	// What is only counted is counted per each feature.
+	report, err = run("events: {hit: {}}", entry{at, events.Features{"ip": "192.0.2.1", "user": "u"}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2*4*2, report.Total.Items)
+}
+
+// Levels, lives and figures of a plan that is easy to reckon.
+func TestAPlan(t *testing.T) {
+	report, err := Run(t.Context(), Config{
+		Rules: rulesOf(t, "events: {hit: {limits: [{per: ip, rate: 10/d}]}}"), Features: Amounts{"": 86400}, Events: Amounts{"": 86400}, Peak: 1, Replicas: 1,
+	})
+	require.NoError(t, err)
+	counter := report.Events[0].Counters[0]
+	// An event a second: of each level as many items are there as are made while one lives.
+	for i, want := range []struct {
+		lives string
+		items float64
+	}{{"24h0m5s", 86405}, {"24h2m3s", 86523}, {"26h0m3s", 93603}, {"72h0m3s", 259203}} {
+		assert.Equal(t, want.lives, counter.Levels[i].Lives)
+		assert.InEpsilon(t, want.items, counter.Levels[i].Items, 1e-6)
+	}
+	peak := report.Total.Peak
+	assert.InEpsilon(t, 1, peak.Hits, 1e-9)
+	assert.InEpsilon(t, 4, peak.Adds, 1e-9)
+	assert.InEpsilon(t, 1, peak.Trips, 1e-9)
+	costs := DefaultCosts()
+	assert.InEpsilon(t, (costs.Trip+4*costs.Add+4*costs.New).Seconds()+costs.Read.Seconds()*peak.Reads, peak.MemcachedCPU, 1e-6)
+	assert.InEpsilon(t, (costs.Request + costs.Exchange).Seconds(), peak.CounterdCPU, 1e-6)
+
+	// A bucket lives for as long as hierarchy says, and a retention of the rules counts.
+	report, err = Run(t.Context(), Config{
+		Rules: rulesOf(t, "events: {hit: {retention: 30d, limits: [{per: ip, rate: 10/m, precision: minute}]}}"), Features: Amounts{"": 1}, Events: Amounts{"": 1},
+	})
+	require.NoError(t, err)
+	levels := report.Events[0].Counters[0].Levels
+	require.Len(t, levels, 3)
+	assert.Equal(t, "720h2m3s", levels[0].Lives)
+}
+
+// What rules let nobody do is not counted, unless a rule wants denied hits counted.
+func TestAShutEvent(t *testing.T) {
+	run := func(rules string) *Report {
+		report, err := Run(t.Context(), Config{Rules: rulesOf(t, rules), Features: Amounts{"": 10}, Events: Amounts{"": 10}})
+		require.NoError(t, err)
+		return report
+	}
+	assert.Zero(t, run("events: {hit: {limits: [{per: ip, rate: 0/d}]}}").Total.Items)
+	assert.NotZero(t, run("events: {hit: {limits: [{per: ip, rate: 0/d, count: all}]}}").Total.Items)
+	assert.NotZero(t, run("events: {hit: {limits: [{per: ip, rate: 0/d, shadow: true}]}}").Total.Items)
+}
+
+// More of anything needs no less, and the servers that are left when one is gone hold all.
+func TestServers(t *testing.T) {
+	rules := rulesOf(t, fourLimits)
+	before := 0
+	for _, features := range []float64{1e3, 1e5, 1e6, 1e7} {
+		config := Config{Rules: rules, Features: Amounts{"": features}, Events: Amounts{"": 20 * features}}
+		report, err := Run(t.Context(), config)
+		require.NoError(t, err)
+		s := report.Servers
+		assert.GreaterOrEqual(t, s.Needed, before)
+		before = s.Needed
+		assert.Equal(t, max(s.ByMemory, s.ByCPU)+1, s.Needed)
+		assert.LessOrEqual(t, s.MemoryBytes, float64(DefaultMemory))
+		assert.InEpsilon(t, report.Total.Items, s.Items*float64(s.Needed-1), 1e-9)
+		assert.GreaterOrEqual(t, float64(s.Megabytes)*megabyte, s.SlabBytes*(1+DefaultHeadroom))
+	}
+	assert.Greater(t, before, 10)
+
+	// Two copies want three servers, whatever they hold.
+	report, err := Run(t.Context(), Config{Rules: rules, Features: Amounts{"": 10}, Events: Amounts{"": 10}})
+	require.NoError(t, err)
+	assert.Equal(t, 3, report.Servers.Needed)
+	assert.Contains(t, report.Servers.Reason, "2 copies want 2 servers")
+
+	// A counter of a whole event is on one server: with more of them it is no lighter.
+	whole := Config{
+		Rules:    rulesOf(t, "events: {hit: {limits: [{per: [], rate: 1000000000/d}]}}"),
+		Features: Amounts{"": 1}, Events: Amounts{"": 1e11}, Replicas: 1,
+	}
+	_, err = Run(t.Context(), whole)
+	assert.ErrorContains(t, err, "no number of servers does it")
+	byCPU := Config{Rules: rules, Features: Amounts{"": 1e6}, Events: Amounts{"": 1e11}, Server: Server{Memory: 1 << 40}}
+	report, err = Run(t.Context(), byCPU)
+	require.NoError(t, err)
+	assert.Greater(t, report.Servers.ByCPU, report.Servers.ByMemory)
+	assert.Contains(t, report.Servers.Reason, "have the CPU time")
+}
+
+func TestItems(t *testing.T) {
+	assert.EqualValues(t, 88, itemBytes(1))
+	assert.EqualValues(t, 96, itemBytes(999_999_999))
+	assert.Equal(t, 0, classOf(itemBytes(999_999_999)))
+	assert.Equal(t, 1, classOf(itemBytes(1_000_000_000)))
+	assert.EqualValues(t, 1<<20, pages(1, 96))
+	assert.EqualValues(t, 1<<20, pages(10922, 96))
+	assert.EqualValues(t, 2<<20, pages(10923, 96))
+	assert.EqualValues(t, 512<<10, hashBytes(98304))
+	assert.EqualValues(t, 1<<20, hashBytes(98305))
+}
+
+func TestConfigFaults(t *testing.T) {
+	rules := rulesOf(t, "events: {hit: {limits: [{per: ip, rate: 5/m}, {per: [ip, user], rate: 5/m}]}}")
+	for want, config := range map[string]Config{
+		"rules are wanted":                       {},
+		"a log":                                  {Rules: rules},
+		`do not name the event "nope"`:           {Rules: rules, Event: "nope"},
+		"the events a day of hit are wanted":     {Rules: rules, Features: Amounts{"": 1}, Events: Amounts{"other/": 1}},
+		"per ip are wanted":                      {Rules: rules, Features: Amounts{"ip+user": 1}, Events: Amounts{"": 1}},
+		"10 features cannot do 5 events":         {Rules: rules, Features: Amounts{"": 10}, Events: Amounts{"": 5}},
+		`"token" is given a number`:              {Rules: rules, Features: Amounts{"": 1, "token": 1}, Events: Amounts{"": 5}},
+		"1 to 1000 times":                        {Rules: rules, Peak: 0.5},
+		"1 to 5 replicas":                        {Rules: rules, Replicas: 9},
+		"at least 256 MiB":                       {Rules: rules, Server: Server{Memory: 1}},
+		"more than 0 cores":                      {Rules: rules, Server: Server{Cores: -1}},
+		"busy for more than 0":                   {Rules: rules, Server: Server{Busy: 2}},
+		"a session has events, more than 1, and": {Rules: rules, Sessions: Sessions{Events: 3}},
+		"at least one process":                   {Rules: rules, Processes: -1},
+		"a hit does not cost less than nothing":  {Rules: rules, Costs: Costs{MemcachedHit: -1}},
+	} {
+		_, err := Run(t.Context(), config)
+		assert.ErrorContains(t, err, want)
+	}
+	for _, text := range []string{"", "x", "0", "-1", "1,2", "ip=", "1e16", "ip=1,ip=2", "NaN", "1 2"} {
+		_, err := ParseAmounts(text)
+		assert.Error(t, err, text)
+	}
+	amounts, err := ParseAmounts("1e6,ip=300000,hit/ip+user=5")
+	require.NoError(t, err)
+	assert.Equal(t, Amounts{"": 1e6, "ip": 300000, "hit/ip+user": 5}, amounts)
+}
+
+// Which number is meant is said by the nearest name.
+func TestAmountsOfEvents(t *testing.T) {
+	rules := rulesOf(t, "events: {a: {limits: [{per: ip, rate: 5/d}]}, b: {limits: [{per: ip, rate: 5/d}, {per: user, rate: 5/d}, {per: [ip, user], rate: 5/d}]}}")
+	report, err := Run(t.Context(), Config{
+		Rules: rules, Features: Amounts{"": 10, "b/ip": 20, "user": 30}, Events: Amounts{"": 100, "b/": 200},
+	})
+	require.NoError(t, err)
+	found := map[string]float64{}
+	for _, e := range report.Events {
+		for _, c := range e.Counters {
+			found[e.Name+" "+c.Per] = c.FeaturesADay
+		}
+	}
+	assert.Equal(t, map[string]float64{"a ip": 10, "b ip": 20, "b user": 30, "b ip+user": 30}, found)
+	assert.InEpsilon(t, 2, report.Events[1].Total.Average.Hits/report.Events[0].Total.Average.Hits, 1e-9)
+}
+
+func TestText(t *testing.T) {
+	report, err := Run(t.Context(), Config{Rules: rulesOf(t, fourLimits), Features: Amounts{"": 1e6}, Events: Amounts{"": 2e7}})
+	require.NoError(t, err)
+	var text bytes.Buffer
+	require.NoError(t, report.WriteText(&text))
+	for _, want := range []string{"24h0m5s", "GiB", "Memcached servers: 5, each with memcached -m 3392", "Assumed:\n- "} {
+		assert.Contains(t, text.String(), want)
+	}
+	for n, want := range map[float64]string{0: "0", 0.25: "0.25", 999: "999", 999.7: "1,000", 1000: "1,000", 1234567: "1,234,567"} {
+		assert.Equal(t, want, amount(n))
+	}
+	for n, want := range map[float64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1 << 20: "1 MiB", 5.5 * (1 << 30): "5.5 GiB"} {
+		assert.Equal(t, want, bytesText(n))
+	}
+}

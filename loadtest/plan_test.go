@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/plan"
+)
+
+// rulesFile writes a rules file.
+func rulesFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+const planRules = "events: {hit: {limits: [{per: ip, rate: [100/m, 1000/d]}]}}"
+
+func TestPlan(t *testing.T) {
+	rules := rulesFile(t, planRules)
+	got := runWith(t, nil, "plan", "-rules", rules, "-features-a-day", "1e6", "-events-a-day", "2e7")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Empty(t, got.err)
+	assert.Contains(t, got.out, "Memcached servers: ")
+
+	got = runWith(t, nil, "plan", "-rules", rules, "-features-a-day", "1e6", "-events-a-day", "2e7", "-replicas", "1", "-json")
+	require.Equal(t, exitOK, got.status, got.err)
+	var report plan.Report
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
+	assert.Equal(t, 1, report.Replicas)
+	assert.InEpsilon(t, 2e7/86400, report.Total.Average.Hits, 1e-9)
+	assert.NotEmpty(t, report.Assumptions)
+}
+
+func TestPlanFromALog(t *testing.T) {
+	rules := rulesFile(t, planRules)
+	got := runWith(t, strings.NewReader(log), "plan", "-rules", rules, "-replicas", "1", "-json", "-")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2\n", got.err)
+	var report plan.Report
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
+	assert.Equal(t, 4, report.Log.Hits)
+	// Two days after the first event its day is left; two addresses have come since, and one
+	// of them in two seconds of one minute.
+	assert.EqualValues(t, 1+2*4+1, report.Total.Items)
+
+	got = runWith(t, nil, "plan", "-rules", rules, filepath.Join(t.TempDir(), "nothing.log"))
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "nothing.log")
+}
+
+func TestPlanCheck(t *testing.T) {
+	rules := rulesFile(t, planRules)
+	args := []string{"plan", "-rules", rules, "-features-a-day", "2000", "-events-a-day", "20000", "-replicas", "1"}
+	got := runWith(t, nil, append(args, "-check")...)
+	require.Equal(t, exitOK, got.status, got.err+got.out)
+	assert.Contains(t, got.out, "Memcached's CPU time a hit")
+
+	got = runWith(t, nil, append(args, "-calibrate")...)
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Contains(t, strings.ReplaceAll(got.out, "\n  ", " "), "CPU times of a hit were measured here")
+
+	got = runWith(t, nil, append(args, "-check", "-memcached-binary", "no-such-program")...)
+	assert.Equal(t, exitFailed, got.status)
+}
+
+func TestPlanUsage(t *testing.T) {
+	rules := rulesFile(t, planRules)
+	for want, args := range map[string][]string{
+		"-rules is wanted":            {"-features-a-day", "1", "-events-a-day", "1"},
+		"nothing.yaml":                {"-rules", "nothing.yaml", "-features-a-day", "1", "-events-a-day", "1"},
+		"or a log":                    {"-rules", rules},
+		"-features-a-day":             {"-rules", rules, "-features-a-day", "x", "-events-a-day", "1"},
+		"-events-a-day":               {"-rules", rules, "-features-a-day", "1", "-events-a-day", "0"},
+		"-server-memory":              {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-server-memory", "4GB"},
+		"-session-length":             {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-session-length", "x"},
+		"-headroom":                   {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-headroom", "-1"},
+		"-peak is of no use":          {"-rules", rules, "-peak", "2", "-"},
+		"calibrates by itself":        {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-check", "-calibrate"},
+		"hundred hits":                {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-check"},
+		"-check-features":             {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-check-features", "0"},
+		"the rules do not name":       {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-event", "nope"},
+		"-features: ":                 {"-rules", rules, "-features", "ip=", "-"},
+		"flag provided but not defin": {"-nope"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			got := runWith(t, strings.NewReader(log), append([]string{"plan"}, args...)...)
+			assert.Equal(t, exitUsage, got.status)
+			assert.Empty(t, got.out)
+			assert.Contains(t, got.err, want)
+			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+		})
+	}
+	got := runWith(t, nil, "plan", "-h")
+	assert.Equal(t, exitOK, got.status)
+	for _, text := range []string{"-features-a-day", "Examples:", "-calibrate", "Exit status"} {
+		assert.Contains(t, got.out, text)
+	}
+}
