@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,14 +11,6 @@ import (
 
 	"github.com/counterd/counterd/loadtest/plan"
 )
-
-// rulesFile writes a rules file.
-func rulesFile(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	return file
-}
 
 const planRules = "events: {hit: {limits: [{per: ip, rate: [100/m, 1000/d]}]}}"
 
