@@ -33,18 +33,16 @@ const never = -1 << 62
 
 func newCensus(c counters, config Config) *census {
 	s := &census{counters: c, config: config, known: map[string]int32{}}
-	finest, coarsest := c.levels()
-	for l := finest; l <= coarsest; l++ {
+	for l := c.finest; l <= c.coarsest; l++ {
 		s.levels[l].level = l
 	}
-	s.live.level = coarsest
+	s.live.level = c.coarsest
 	return s
 }
 
 // expire forgets the buckets that are gone at the second.
 func (s *census) expire(second int64) {
-	finest, coarsest := s.counters.levels()
-	for l := finest; l <= coarsest; l++ {
+	for l := s.counters.finest; l <= s.counters.coarsest; l++ {
 		s.levels[l].expire(second, s)
 	}
 	s.live.expire(second, s)
@@ -77,13 +75,12 @@ func (s *census) add(id string, at time.Time, process int) {
 }
 
 func (s *census) addTo(m *member, second int64) {
-	finest, coarsest := s.counters.levels()
-	for l := finest; l <= coarsest; l++ {
+	for l := s.counters.finest; l <= s.counters.coarsest; l++ {
 		bucket, row := hierarchy.BucketAt(l, second), &s.levels[l]
 		if m.last[l] != bucket.Number {
 			row.begin(bucket.Number)
 			m.beside[l] = m.last[l] == bucket.Number-1
-			if l == coarsest {
+			if l == s.counters.coarsest {
 				s.live.leave(m.last[l])
 				s.live.begin(bucket.Number)
 			}

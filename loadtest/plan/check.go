@@ -188,8 +188,7 @@ func (c CheckConfig) played() (played, error) {
 func (p played) playable() time.Duration {
 	span := 24 * time.Hour
 	for _, counter := range countersOf(p.event) {
-		finest, _ := counter.levels()
-		span = min(span, counter.life(finest, p.config.Grace))
+		span = min(span, counter.life(counter.finest, p.config.Grace))
 	}
 	return span
 }

@@ -19,6 +19,8 @@ type counters struct {
 	limits  []string // as rates
 	windows []time.Duration
 	counter events.Counter // one of them, without its feature
+	// The levels that are written.
+	finest, coarsest hierarchy.Level
 	shut    bool           // a limit of 0 denies every hit, before it is added
 }
 
@@ -39,7 +41,8 @@ func perOf(kinds []string) string {
 // rules one for each feature.
 func countersOf(event *events.Event) []counters {
 	if len(event.Rules) == 0 {
-		return []counters{{event: event, counts: true, per: perEach, counter: events.Counter{Event: event.Name, Retention: event.Remembered()}}}
+		all := counters{event: event, counts: true, per: perEach, counter: events.Counter{Event: event.Name, Retention: event.Remembered()}}
+		return []counters{all.withLevels()}
 	}
 	var all []counters
 	for i := range event.Rules {
@@ -47,8 +50,9 @@ func countersOf(event *events.Event) []counters {
 		at := slices.IndexFunc(all, func(c counters) bool { return slices.Equal(c.kinds, rule.Per) })
 		if at < 0 {
 			at = len(all)
-			all = append(all, counters{event: event, kinds: slices.Clone(rule.Per), per: perOf(rule.Per),
-				counter: events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: rule.Precision}})
+			fresh := counters{event: event, kinds: slices.Clone(rule.Per), per: perOf(rule.Per),
+				counter: events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: rule.Precision}}
+			all = append(all, fresh.withLevels())
 		}
 		c := &all[at]
 		for _, limit := range rule.Limits {
@@ -84,10 +88,12 @@ func shut(event *events.Event) bool {
 // whole reports whether there is one counter for the whole event.
 func (c counters) whole() bool { return !c.counts && len(c.kinds) == 0 }
 
-// levels returns the finest and the coarsest level that are written.
-func (c counters) levels() (finest, coarsest hierarchy.Level) {
+// withLevels finds out the levels: once, for what they cost at the most is searched for in
+// every second of a day.
+func (c counters) withLevels() counters {
 	cost := hierarchy.CostOf(c.counter, 0)
-	return cost.Finest, cost.Coarsest
+	c.finest, c.coarsest = cost.Finest, cost.Coarsest
+	return c
 }
 
 // life returns for how long a bucket of the level is there whose first second had an event.

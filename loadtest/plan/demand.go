@@ -34,8 +34,7 @@ func (c Config) modelled(counters counters, t Traffic) demand {
 	if counters.shut {
 		return d
 	}
-	finest, coarsest := counters.levels()
-	for l := finest; l <= coarsest; l++ {
+	for l := counters.finest; l <= counters.coarsest; l++ {
 		span, length := c.span(counters, l), float64(l.Seconds())
 		items, day := t.buckets(length, span), daySeconds/length*t.active(length, 1)
 		d.levels[l] = levelDemand{
@@ -50,7 +49,7 @@ func (c Config) modelled(counters counters, t Traffic) demand {
 	if !counters.whole() {
 		// A feature that comes back the next day is one counter, others are two: this is the
 		// greater number.
-		d.live = t.buckets(daySeconds, c.span(counters, coarsest))
+		d.live = t.buckets(daySeconds, c.span(counters, counters.coarsest))
 	}
 	return d
 }

@@ -174,8 +174,7 @@ func (m *measuring) plan() (*Report, error) {
 		d := census.demand(seconds)
 		d.peak = d.hits * peak / (float64(m.log.Hits) / seconds)
 		p.plan(census.counters, d)
-		_, coarsest := census.counters.levels()
-		longest = max(longest, census.counters.life(coarsest, m.config.Grace))
+		longest = max(longest, census.counters.life(census.counters.coarsest, m.config.Grace))
 	}
 	p.report.Log = &m.log
 	return p.end(m.config.measured(m.log, longest))

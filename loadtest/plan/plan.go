@@ -76,9 +76,8 @@ func (p *planning) plan(c counters, d demand) {
 	copies := float64(p.config.Replicas)
 	figures := &counter.Total
 	figures.Counters = d.live
-	finest, coarsest := c.levels()
 	var items held
-	for l := finest; l <= coarsest && !c.shut; l++ {
+	for l := c.finest; l <= c.coarsest && !c.shut; l++ {
 		level := d.levels[l]
 		own := itemBytes(level.value)
 		figures.Items += level.items * copies
@@ -113,7 +112,6 @@ func sum(f Figures) Figures {
 func (p *planning) rates(c counters, d demand, hits, again float64) Rates {
 	copies := float64(p.config.Replicas)
 	r := Rates{Hits: hits, Trips: hits * copies}
-	finest, coarsest := c.levels()
 	var made float64
 	if c.shut {
 		r.Reads = hits * copies * float64(hierarchy.CostOf(c.counter, p.config.Grace).Reads)
@@ -121,7 +119,7 @@ func (p *planning) rates(c counters, d demand, hits, again float64) Rates {
 	} else {
 		far := hierarchy.FarReadsOf(c.counter, c.windows, p.config.Grace)
 		var reads, found, value, wire float64
-		for l := finest; l <= coarsest; l++ {
+		for l := c.finest; l <= c.coarsest; l++ {
 			level := d.levels[l]
 			n := far.Closed[l]*again + far.Open[l]
 			reads += n
@@ -130,7 +128,7 @@ func (p *planning) rates(c counters, d demand, hits, again float64) Rates {
 			wire += wireBytesOfAdd(c.life(l, p.config.Grace), level.value)
 			made += level.made * hits * copies
 		}
-		r.Adds = hits * copies * float64(coarsest-finest+1)
+		r.Adds = hits * copies * float64(c.coarsest-c.finest+1)
 		r.Reads = hits * copies * reads
 		r.WireBytes = hits * copies * (wire + wireBytesOfReads(reads, found, value))
 	}
