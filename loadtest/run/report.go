@@ -124,7 +124,7 @@ func (r *Report) cost(before, after Reading, of *recorder, elapsed time.Duration
 		}
 		r.Store.Trip = float64(r.Store.Trips) / float64(of.calls)
 		r.Store.Read = float64(r.Store.Reads) / float64(of.calls)
-		if r.Store.Trips < 0 || r.Store.Reads < 0 {
+		if r.Store.Trips < 0 || r.Store.Reads < 0 || before.restarted(after) {
 			r.Store, r.StoreNote = nil, "the target began to count anew: it was restarted"
 		}
 	}

@@ -382,6 +382,24 @@ func TestATargetThatRestarts(t *testing.T) {
 	})
 }
 
+// Nor is it where the sum hides it: another server has counted, or the same one beyond what
+// it had.
+func TestARestartThatTheSumHides(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		target := &fake{}
+		target.read = func() run.Reading {
+			if target.got.Load() == 0 {
+				return run.Reading{Trips: 1000, Began: []float64{100, 200.5}}
+			}
+			return run.Reading{Trips: 5000, Began: []float64{101, 300}}
+		}
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
+		require.NoError(t, err)
+		assert.Nil(t, report.Store)
+		assert.Contains(t, report.StoreNote, "restarted")
+	})
+}
+
 // The warm-up is not measured.
 func TestWarmUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

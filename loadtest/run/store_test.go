@@ -97,7 +97,7 @@ func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 			assert.Equal(t, run.Limit{Name: "ip-7-per-24h", Admitted: 7 * addresses, Denied: calls - 7*addresses}, report.Limits[1])
 			require.NotNil(t, report.Store)
 			assert.EqualValues(t, calls, report.Store.Calls)
-			assert.GreaterOrEqual(t, report.Store.Trips, int64(7*addresses)/2, "hits that come together share some")
+			assert.GreaterOrEqual(t, report.Store.Trips, int64(addresses), "hits on one counter that come together share one, on a busy machine all")
 			if name == "servers" {
 				read := gets(t, server) - before
 				assert.InDelta(t, read, report.Store.Reads, markers+2*150, "but for the look ahead of the run, at most a cover of each limit")
@@ -248,7 +248,7 @@ func TestRealServers(t *testing.T) {
 	require.NotNil(t, report.Store, report.StoreNote)
 	read := gets(t, memcached) - before
 	assert.InDelta(t, read, report.Store.Reads, 2*(markers+2*150))
-	assert.GreaterOrEqual(t, report.Store.Trips, int64(7*addresses)/2)
+	assert.GreaterOrEqual(t, report.Store.Trips, int64(addresses))
 	require.Len(t, report.Processes, 2, report.ProcessesNote)
 	for _, p := range report.Processes {
 		assert.True(t, pids[p.PID])
