@@ -176,7 +176,8 @@ func (m *measurement) ofCounterd(ctx context.Context, precision events.Precision
 	row.Heap = m.each(int64(heap()) - int64(before))
 	runtime.KeepAlive(store)
 
-	return row, m.inMemcached(ctx, &row, e.most(), func(server *memcached.Server) (err error) {
+	// Not in the return itself: whether the row is copied before or behind the call is open there.
+	err := m.inMemcached(ctx, &row, e.most(), func(server *memcached.Server) (err error) {
 		fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: []string{server.Addr}, Timeout: patience, Clock: e.clock.now})
 		if err != nil {
 			return err
@@ -184,6 +185,7 @@ func (m *measurement) ofCounterd(ctx context.Context, precision events.Precision
 		defer func() { err = errors.Join(err, fleet.Close()) }()
 		return e.fill(ctx, row.Name+", memcached", fleet)
 	})
+	return row, err
 }
 
 // patience is the longest wait for Memcached in one decision.
