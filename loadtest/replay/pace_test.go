@@ -45,8 +45,12 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	if p.takes != nil {
 		time.Sleep(p.takes(r))
 	}
+	served := r.WithContext(r.Context())
+	if served.Body == nil { // a server always has one
+		served.Body = http.NoBody
+	}
 	recorder := httptest.NewRecorder()
-	p.server.ServeHTTP(recorder, r)
+	p.server.ServeHTTP(recorder, served)
 	if increments {
 		time.Sleep(p.back)
 	}
