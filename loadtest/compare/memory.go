@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
+	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -188,8 +189,12 @@ func (m *measurement) ofCounterd(ctx context.Context, precision events.Precision
 	return row, err
 }
 
-// patience is the longest wait for Memcached in one decision.
-const patience = hierarchy.DefaultGrace / 2
+// patience is the longest wait for Memcached in one decision: what a machine is busy with
+// meanwhile is no fault of it. Buckets are kept for longer by the grace for that.
+const (
+	patience = 10 * time.Second
+	grace    = 2 * patience
+)
 
 // filler has the engine decide the hits.
 type filler struct {
@@ -203,14 +208,14 @@ type filler struct {
 
 // most returns a bound of the bytes that a user's buckets take.
 func (f *filler) most() int64 {
-	cost := hierarchy.CostOf(events.Counter{Retention: f.event.Remembered(), Precision: f.event.Rules[0].Precision}, hierarchy.DefaultGrace)
+	cost := hierarchy.CostOf(events.Counter{Retention: f.event.Remembered(), Precision: f.event.Rules[0].Precision}, grace)
 	return min(cost.Bytes, (hierarchy.Levels*f.Limit.N+2)*smallestChunk)
 }
 
 // fill has all hits decided on the store, and looks whether they are all there.
 func (f *filler) fill(ctx context.Context, stage string, store hierarchy.Store) error {
 	var err error
-	f.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: f.clock.now, Timeout: patience})
+	f.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: f.clock.now, Timeout: patience, Grace: grace})
 	if err != nil {
 		return err
 	}

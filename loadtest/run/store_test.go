@@ -44,7 +44,7 @@ func embedded(t *testing.T, config run.EmbeddedConfig) *run.Embedded {
 	if config.Event == nil {
 		config.Event = eventOf(t, rules)
 	}
-	config.Timeout = time.Second // a busy machine is no failure of the store
+	config.Timeout = 5 * time.Second // a busy machine is no failure of the store
 	target, err := run.NewEmbedded(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, target.Close()) })
@@ -222,7 +222,7 @@ func TestRealServers(t *testing.T) {
 		c, err := child.Start(t.Context(), child.Program{
 			Path: counterd,
 			Args: func(addr string) []string {
-				return []string{"-listen", addr, "-rules", file, "-memcached", memcached.Addr, "-timeout", "1s"}
+				return []string{"-listen", addr, "-rules", file, "-memcached", memcached.Addr, "-timeout", "5s", "-grace", "10s"}
 			},
 			Ready: func(addr string) error {
 				answer, err := http.Get("http://" + addr + "/readyz")
