@@ -60,6 +60,12 @@ type sample struct {
 func (r *recorder) record(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.time(s)
+	r.count(s)
+}
+
+// time notes how long a request took.
+func (r *recorder) time(s sample) {
 	latency := s.done - s.due
 	r.all.record(latency)
 	if r.kinds[s.kind] == nil {
@@ -72,7 +78,6 @@ func (r *recorder) record(s sample) {
 		r.late.record(s.sent - s.due)
 	}
 	r.timeline.at(s.due).latency.record(latency)
-	r.count(s)
 }
 
 // count counts an answer by what it says.
@@ -145,10 +150,13 @@ func (r *recorder) unsent(due, end time.Duration) {
 	r.timeline.at(due).latency.record(end - due)
 }
 
-// breakOff notes a request of which nobody knows how it would have been answered.
-func (r *recorder) breakOff() {
+// breakOff notes a request of which nobody knows how it would have been answered. It has
+// taken as long as until now: to leave out what hangs would make a target that does look
+// fast.
+func (r *recorder) breakOff(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.time(s)
 	r.broken++
 }
 

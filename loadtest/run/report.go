@@ -27,7 +27,8 @@ type Report struct {
 	BrokenOff   int64   `json:"broken_off"` // were in flight when the run was interrupted
 
 	// Latencies count from the moment at which a request was due. Those of the unsent are in
-	// Latency and in Waited, as long as they had waited at the end.
+	// Latency and in Waited, as long as they had waited at the end, and of those broken off
+	// as long as they had been on their way.
 	Latency  Latency            `json:"latency"`
 	Kinds    map[string]Latency `json:"kinds"`
 	Late     Latency            `json:"late"`   // the generator's own share: until a request was sent for which there was a place in flight

@@ -450,6 +450,34 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
+// Who interrupts a run because its target hangs sees that it hangs: what is still on its way
+// has waited, too.
+func TestInterruptedInAStall(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		target := &fake{}
+		target.answer = func(n int64, _ traffic.Call) run.Answer {
+			if n < 100 {
+				return run.Answer{Status: "200"}
+			}
+			<-ctx.Done()
+			return run.Answer{Status: "no answer", Failed: true}
+		}
+		report, err := run.Run(ctx, run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Hour, InFlight: 150})
+		require.NoError(t, err)
+		assert.EqualValues(t, 100, report.Answered)
+		assert.EqualValues(t, 150, report.BrokenOff)
+		assert.EqualValues(t, report.Arrived-250, report.Unsent)
+		assert.Equal(t, report.Arrived, report.Latency.Requests)
+		assert.InDelta(t, 2000, report.Latency.Max, 0)
+		assert.InDelta(t, 500, report.Latency.P50, 11, "a third were answered at once, the others wait for up to 2 s")
+		assert.InDelta(t, 1000, report.Timeline[2].Latency.Max, 0)
+		assert.EqualValues(t, 250, report.Late.Requests)
+		assert.Zero(t, report.Failed)
+	})
+}
+
 // However long a run is, its timeline has a bounded number of slots, and loses nothing.
 func TestLongRuns(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
