@@ -42,7 +42,7 @@ type recorder struct {
 
 func newRecorder() *recorder {
 	return &recorder{
-		came: newHistogramTo(longestMoment, 3), fastest: math.MaxInt64,
+		came: newHistogramTo(longestMoment, 4), fastest: math.MaxInt64,
 		all: newHistogram(3), late: newHistogram(3), waited: newHistogram(3), kinds: map[traffic.Kind]*histogram{},
 		statuses: map[string]int64{}, limits: map[string]*Limit{}, timeline: newTimeline(),
 	}
