@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -70,6 +71,7 @@ func serve(t *testing.T, h http.Handler) string {
 
 func overHTTP(t *testing.T, config run.HTTPConfig) *run.HTTP {
 	t.Helper()
+	config.Timeout = cmp.Or(config.Timeout, time.Minute) // a busy machine is no timeout of the target
 	target, err := run.NewHTTP(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, target.Close()) })
@@ -127,7 +129,7 @@ func TestAServerThatStalls(t *testing.T) {
 	for _, places := range []int{run.DefaultInFlight, 4} {
 		const rate = 200
 		server.hits.Store(0)
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(rate), Duration: 2 * time.Second, InFlight: places})
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(rate), Duration: 2 * time.Second, InFlight: places, Drain: time.Minute})
 		require.NoError(t, err)
 		assert.EqualValues(t, 2*rate, server.hits.Load())
 		assert.EqualValues(t, 2*rate, report.Answered)
