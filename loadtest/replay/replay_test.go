@@ -48,7 +48,7 @@ func configFor(t *testing.T, handler http.Handler) replay.Config {
 // detector.
 func configWithin(t *testing.T, handler http.Handler) replay.Config {
 	t.Helper()
-	c, err := client.New(client.Config{URL: "http://counterd.test", Transport: &inProcess{server: handler}})
+	c, err := client.New(client.Config{URL: "http://counterd.test", Transport: &inProcess{server: handler}, Timeout: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return replay.Config{Client: c, Event: "e", Clock: stopped, Settle: 1}
