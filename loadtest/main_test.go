@@ -242,6 +242,7 @@ func TestUsage(t *testing.T) {
 		"no time":                          {"replay", "-timeout", "0s"},
 		"negative speed":                   {"replay", "-speed", "-1"},
 		"speed is no number":               {"replay", "-speed", "NaN"},
+		"speed is no figure of JSON":       {"replay", "-speed", "Inf"},
 		"speed is too slow":                {"replay", "-url", url, "-speed", "1e-300"},
 		"bad window":                       {"replay", "-windows", "1m,"},
 		"fraction of a second":             {"replay", "-windows", "1500ms"},

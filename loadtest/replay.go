@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -110,8 +111,8 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 		return config, errors.New("-event is not the name of an event")
 	case f.concurrency < 0 || f.concurrency == 0 && given(set, "c"):
 		return config, errors.New("-c is at least 1")
-	case !(f.speed >= 0):
-		return config, errors.New("-speed is 0 or more")
+	case !(f.speed >= 0 && f.speed <= math.MaxFloat64):
+		return config, errors.New("-speed is a number, 0 or more")
 	case f.moments < 0:
 		return config, errors.New("-moments is at least 0")
 	case f.timeout <= 0:

@@ -89,10 +89,9 @@ type runResult interface {
 func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int {
 	source, err := f.source(ctx, target)
 	if err != nil {
-		return std.failed(ctx, err)
+		return std.failed(ctx, advised(err))
 	}
-	html, err := f.openHTML()
-	if err != nil {
+	if err := f.checkHTML(); err != nil {
 		return std.failed(ctx, err)
 	}
 	std.complain("this takes %s; -seed %d", f.takes(), f.seed)
@@ -109,12 +108,12 @@ func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int
 	if err == nil {
 		err = writeResult(std.out, found, f.json)
 	}
-	if err == nil && html != nil {
-		err = errors.Join(found.WriteHTML(html), html.Close())
+	if err == nil && f.html != "" {
+		err = f.writeHTML(found)
 	}
 	switch {
 	case err != nil:
-		return std.failed(ctx, err)
+		return std.failed(ctx, advised(err))
 	case !good:
 		return exitFailed
 	}
@@ -137,16 +136,25 @@ func (f *runFlags) measure(ctx context.Context, config load.Config) (found runRe
 	return report, report.Answered > report.Failed, nil
 }
 
-// openHTML makes the file of the page ahead of the run, so that it is known to be possible.
-func (f *runFlags) openHTML() (*os.File, error) {
+// checkHTML makes sure ahead of the run that the page can be written. One that is there stays
+// until there is another.
+func (f *runFlags) checkHTML() error {
 	if f.html == "" {
-		return nil, nil
+		return nil
 	}
+	file, err := os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return fmt.Errorf("-html: %w", err)
+	}
+	return file.Close()
+}
+
+func (f *runFlags) writeHTML(found runResult) error {
 	file, err := os.Create(f.html)
 	if err != nil {
-		return nil, fmt.Errorf("-html: %w", err)
+		return fmt.Errorf("-html: %w", err)
 	}
-	return file, nil
+	return errors.Join(found.WriteHTML(file), file.Close())
 }
 
 // set returns the flags.

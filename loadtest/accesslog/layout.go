@@ -91,12 +91,13 @@ func parseAnyTime(text string) (time.Time, error) {
 }
 
 // unitOf tells seconds from smaller units by the digits before the point, as the times
-// from 2001 to 2286 have them. A number of another length may be anything, 20150517100503
-// too.
+// from 2001 to 2286 have them; fewer are seconds, too. A number of another length may be
+// anything, 20150517100503 too; and one of eight digits is rather a day than one of the
+// first years behind 1970.
 func unitOf(number string) (time.Duration, error) {
 	whole, _, _ := strings.Cut(number, ".")
 	switch digits := len(whole); {
-	case digits <= 10:
+	case digits <= 10 && digits != len("20150517"):
 		return time.Second, nil
 	case digits == 13:
 		return time.Millisecond, nil

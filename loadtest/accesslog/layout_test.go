@@ -28,6 +28,8 @@ func TestLayouts(t *testing.T) {
 		{"auto", "1431857103123456789", at.Add(123_456_789)},
 		{"auto", "0", time.Unix(0, 0)},
 		{"auto", "20150517100503", time.Time{}},
+		{"auto", "20150517", time.Time{}}, // a day, not one of August 1970
+		{"unix", "20150517", time.Unix(20150517, 0)},
 		{"auto", "14318571031", time.Time{}},
 		{"auto", "1431857103.", time.Time{}},
 		{"auto", ".5", time.Time{}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
+	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -176,7 +177,8 @@ func (m *measurement) ofCounterd(ctx context.Context, precision events.Precision
 	row.Heap = m.each(int64(heap()) - int64(before))
 	runtime.KeepAlive(store)
 
-	return row, m.inMemcached(ctx, &row, e.most(), func(server *memcached.Server) (err error) {
+	// Not in the return itself: whether the row is copied before or behind the call is open there.
+	err := m.inMemcached(ctx, &row, e.most(), func(server *memcached.Server) (err error) {
 		fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: []string{server.Addr}, Timeout: patience, Clock: e.clock.now})
 		if err != nil {
 			return err
@@ -184,10 +186,15 @@ func (m *measurement) ofCounterd(ctx context.Context, precision events.Precision
 		defer func() { err = errors.Join(err, fleet.Close()) }()
 		return e.fill(ctx, row.Name+", memcached", fleet)
 	})
+	return row, err
 }
 
-// patience is the longest wait for Memcached in one decision.
-const patience = hierarchy.DefaultGrace / 2
+// patience is the longest wait for Memcached in one decision: what a machine is busy with
+// meanwhile is no fault of it. Buckets are kept for longer by the grace for that.
+const (
+	patience = 10 * time.Second
+	grace    = 2 * patience
+)
 
 // filler has the engine decide the hits.
 type filler struct {
@@ -201,14 +208,14 @@ type filler struct {
 
 // most returns a bound of the bytes that a user's buckets take.
 func (f *filler) most() int64 {
-	cost := hierarchy.CostOf(events.Counter{Retention: f.event.Remembered(), Precision: f.event.Rules[0].Precision}, hierarchy.DefaultGrace)
+	cost := hierarchy.CostOf(events.Counter{Retention: f.event.Remembered(), Precision: f.event.Rules[0].Precision}, grace)
 	return min(cost.Bytes, (hierarchy.Levels*f.Limit.N+2)*smallestChunk)
 }
 
 // fill has all hits decided on the store, and looks whether they are all there.
 func (f *filler) fill(ctx context.Context, stage string, store hierarchy.Store) error {
 	var err error
-	f.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: f.clock.now, Timeout: patience})
+	f.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: f.clock.now, Timeout: patience, Grace: grace})
 	if err != nil {
 		return err
 	}

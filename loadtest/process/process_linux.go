@@ -171,6 +171,7 @@ func ownerOf(sockets map[string]bool) (int, error) {
 // Sleep sleeps for that time. time.Sleep would round up to a whole millisecond in a
 // process that has nothing else to do.
 func Sleep(d time.Duration) {
-	t := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&t, nil) // cut short by a signal it returns early; the caller looks at the clock
+	left := unix.NsecToTimespec(int64(d))
+	for errors.Is(unix.Nanosleep(&left, &left), unix.EINTR) { // the runtime sends signals
+	}
 }

@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,8 +32,8 @@ func Takes(log *accesslog.Log, speed float64) time.Duration {
 // speed.
 func CheckSpeed(speed float64, log *accesslog.Log) error {
 	switch {
-	case !(speed >= 0): // also what is no number
-		return fmt.Errorf("%w: it is not 0 or more", ErrSpeed)
+	case !(speed >= 0 && speed <= math.MaxFloat64): // also what is no number
+		return fmt.Errorf("%w: it is not 0 or more, and finite; 0 is as fast as possible", ErrSpeed)
 	case Takes(log, speed) >= longest:
 		return fmt.Errorf("%w: the log would take longer than %d days", ErrSpeed, longest/(24*time.Hour))
 	}

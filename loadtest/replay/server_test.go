@@ -41,8 +41,8 @@ func TestServerCountsTheRealLog(t *testing.T) {
 	}{
 		"a day": {event: events.Event{Name: "e"}, events: 2821, counters: 543, compared: 543 * (4*4 + 1)},
 		"the whole log": {
-			event: events.Event{Name: "e", Retention: 96 * hour}, windows: []time.Duration{hour, 24 * hour, 96 * hour}, moments: 1,
-			events: 10_000, counters: 1753, compared: 1753 * (2*2 + 1),
+			event: events.Event{Name: "e", Retention: 96 * hour}, windows: []time.Duration{24 * hour, 96 * hour}, moments: 1,
+			events: 10_000, counters: 1753, compared: 1753 * (2 + 1),
 		},
 		// In so short a time two of the nine questions are the same one.
 		"an hour": {event: events.Event{Name: "e", Retention: hour}, events: 86, counters: 25, compared: 25 * 8},
@@ -56,7 +56,7 @@ func TestServerCountsTheRealLog(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := configFor(t, realServer(c.event, stopped))
+			config := configWithin(t, realServer(c.event, stopped))
 			config.Windows, config.Moments = c.windows, c.moments
 			result, err := replay.Run(t.Context(), config, log)
 			require.NoError(t, err)
@@ -75,11 +75,11 @@ func TestServerCountsTheRealLog(t *testing.T) {
 // The same on a clock that runs, and again over what the first run has left.
 func TestServerOnTheWallClock(t *testing.T) {
 	log := readRealLog(t)
-	config := configFor(t, realServer(events.Event{Name: "e"}, time.Now))
+	config := configWithin(t, realServer(events.Event{Name: "e", Retention: 12 * time.Hour}, time.Now))
 	config.Clock = time.Now
 	for _, reset := range []bool{false, true} {
 		config.Reset = reset
-		config.Windows = []time.Duration{time.Second, 90 * time.Second, 24 * time.Hour}
+		config.Windows = []time.Duration{time.Second, 90 * time.Second, 12 * time.Hour}
 		config.Moments = 1
 		result, err := replay.Run(t.Context(), config, log)
 		require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestServerOnTheWallClock(t *testing.T) {
 func TestServerCountsTheRealLogByKinds(t *testing.T) {
 	log := readInput(t, "ip=host,agent=agent", accesslog.File(realLog))
 	rules := []events.Rule{{Per: []string{"agent", "ip"}}, {Per: []string{"agent"}, Precision: events.Minute}}
-	config := configFor(t, realServer(events.Event{Name: "e", Rules: rules}, stopped))
+	config := configWithin(t, realServer(events.Event{Name: "e", Rules: rules}, stopped))
 	config.Windows, config.Moments = []time.Duration{time.Hour, 24 * time.Hour}, 1
 	result, err := replay.Run(t.Context(), config, log)
 	require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestServerCountsTheRealLogByKinds(t *testing.T) {
 // and each event is where the server says that it has counted it.
 func TestServerCountsTheRealLogAsItComes(t *testing.T) {
 	log := readRealLog(t)
-	config := configFor(t, realServer(events.Event{Name: "e"}, time.Now))
+	config := configWithin(t, realServer(events.Event{Name: "e"}, time.Now))
 	config.Clock, config.Speed = time.Now, 100_000
 	config.Settle = 0 // the buckets that are read first are still open
 	config.Windows, config.Moments = []time.Duration{time.Second, 24 * time.Hour}, 1

@@ -23,7 +23,7 @@ import (
 // HTTPConfig says which servers are called. Only URLs is needed.
 type HTTPConfig struct {
 	URLs    []string // called in turn
-	Admin   []string // where /metrics is; none: at the URLs
+	Admin   []string // where /metrics of each of them is; none: at the URLs
 	PIDs    []int    // their processes; none: those that listen there, if that is on this machine
 	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call; 0: client.DefaultTimeout
@@ -52,6 +52,9 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 			return nil, err
 		}
 		h.clients = append(h.clients, c)
+	}
+	if admins, servers := len(distinct(config.Admin)), len(distinct(config.URLs)); admins > 0 && admins < servers {
+		return nil, fmt.Errorf("run: /metrics of %d servers is at as many URLs, not at %d", servers, admins)
 	}
 	for _, admin := range config.Admin {
 		if at, err := url.Parse(admin); err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" {

@@ -1,6 +1,8 @@
 package run_test
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -69,6 +71,7 @@ func serve(t *testing.T, h http.Handler) string {
 
 func overHTTP(t *testing.T, config run.HTTPConfig) *run.HTTP {
 	t.Helper()
+	config.Timeout = cmp.Or(config.Timeout, time.Minute) // a busy machine is no timeout of the target
 	target, err := run.NewHTTP(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, target.Close()) })
@@ -126,7 +129,7 @@ func TestAServerThatStalls(t *testing.T) {
 	for _, places := range []int{run.DefaultInFlight, 4} {
 		const rate = 200
 		server.hits.Store(0)
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(rate), Duration: 2 * time.Second, InFlight: places})
+		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(rate), Duration: 2 * time.Second, InFlight: places, Drain: time.Minute})
 		require.NoError(t, err)
 		assert.EqualValues(t, 2*rate, server.hits.Load())
 		assert.EqualValues(t, 2*rate, report.Answered)
@@ -200,7 +203,10 @@ counterd_store_trips_total{kind="trip",outcome="down",server="b"} %[1]d
 # TYPE counterd_store_reads_total counter
 counterd_store_reads_total{server="a"} %[3]d
 counterd_store_reads_total{server="b"} 5
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds %[4]g
 `
+	began := 1.7e9
 	var token atomic.Value
 	metrics := func(server *canned) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -210,7 +216,7 @@ counterd_store_reads_total{server="b"} 5
 			}
 			token.Store(r.Header.Get("Authorization"))
 			n := server.hits.Load()
-			fmt.Fprintf(w, all, 10+2*n, 7+n, 1000+4*n)
+			fmt.Fprintf(w, all, 10+2*n, 7+n, 1000+4*n, began)
 		})
 	}
 	good := &canned{hit: func(w http.ResponseWriter, _ int64) { say(w, 200, admitted) }}
@@ -230,6 +236,20 @@ counterd_store_reads_total{server="b"} 5
 	report = measure(run.HTTPConfig{URLs: []string{urls[0], urls[0]}})
 	assert.Equal(t, want, report.Store)
 	assert.Contains(t, text(t, report), "store      3.00 trips and 4.00 reads a hit (60 and 80 in all)\n")
+
+	// A server that began anew behind its fifth hit, whatever it has counted since.
+	begun := began
+	restarting := &canned{}
+	restarting.hit = func(w http.ResponseWriter, n int64) {
+		if n == 5 {
+			began += 60
+		}
+		good.hit(w, n)
+	}
+	report = measure(run.HTTPConfig{URLs: []string{urls[1], serve(t, metrics(restarting))}})
+	assert.Nil(t, report.Store)
+	assert.Contains(t, report.StoreNote, "restarted")
+	began = begun
 
 	plain := &canned{hit: good.hit}
 	report = measure(run.HTTPConfig{URLs: []string{serve(t, plain)}, Admin: urls[:1]})
@@ -285,13 +305,18 @@ func TestTheTargetsProcess(t *testing.T) {
 	assert.Contains(t, report.ProcessesNote, "4194305")
 }
 
+// unprobed is a target whose timeout is too short to ask ahead on a busy machine.
+type unprobed struct{ run.Target }
+
+func (unprobed) Probe(context.Context, traffic.Call) error { return nil }
+
 func TestTimeouts(t *testing.T) {
 	over := make(chan struct{})
 	server := &canned{hit: func(http.ResponseWriter, int64) { <-over }}
 	url := serve(t, server)
 	defer close(over)
 	report, err := run.Run(t.Context(), run.Config{
-		Target: overHTTP(t, run.HTTPConfig{URLs: []string{url}, Timeout: 50 * ms}), Source: source(t, nil), Profile: arrival.Constant(100), Duration: 100 * ms,
+		Target: unprobed{overHTTP(t, run.HTTPConfig{URLs: []string{url}, Timeout: 50 * ms})}, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 100 * ms,
 	})
 	require.NoError(t, err)
 	assert.Equal(t, []run.Status{{Name: "timeout", Requests: 10}}, report.Statuses)
@@ -333,7 +358,10 @@ func TestTargetsThatCannotBeLoaded(t *testing.T) {
 		assert.ErrorIs(t, err, run.ErrUnreachable)
 	}
 
-	for _, config := range []run.HTTPConfig{{}, {URLs: []string{"localhost"}}, {URLs: []string{"http://localhost"}, Admin: []string{"x"}}} {
+	for _, config := range []run.HTTPConfig{{}, {URLs: []string{"localhost"}}, {URLs: []string{"http://localhost"}, Admin: []string{"x"}},
+		// The trips of one for the hits of two.
+		{URLs: []string{"http://a", "http://b"}, Admin: []string{"http://a:1"}},
+	} {
 		_, err := run.NewHTTP(config)
 		assert.Error(t, err)
 	}

@@ -113,6 +113,33 @@ func TestWhyARateIsTooHigh(t *testing.T) {
 	})
 }
 
+// Answers that take long, but within the bound, are no sign of a rate that is not reached,
+// and nor is one that takes much longer than all others.
+func TestSlowAnswersAreNotARateThatIsNotReached(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		// 20 at once take 200 ms each: 100 a second are the most.
+		slow := servers(20, func() time.Duration { return 200 * ms })
+		find := func(target run.Target) *run.Knee {
+			knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)},
+				run.Search{P99: 400 * ms, Trial: 5 * time.Second, Start: 30})
+			require.NoError(t, err)
+			return knee
+		}
+		knee := find(slow)
+		assert.InEpsilon(t, 100, knee.Rate, 0.05)
+		assert.InEpsilon(t, knee.Rate, knee.At.RateReached, 0.02)
+
+		straggling := &fake{take: func(n int64) {
+			if n == 120 {
+				time.Sleep(3 * time.Second)
+			}
+			slow.take(n)
+		}}
+		knee = find(straggling)
+		assert.InEpsilon(t, 100, knee.Rate, 0.05)
+	})
+}
+
 // rateOf returns the rate of the last two calls.
 func rateOf(f *fake) float64 {
 	f.mu.Lock()

@@ -3,11 +3,13 @@ package run
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -19,15 +21,18 @@ const otherNames = "other"
 
 // recorder keeps what is seen of a run.
 type recorder struct {
-	mu        sync.Mutex
-	all       *histogram
-	kinds     map[traffic.Kind]*histogram
-	late      *histogram // until they were sent that found a place in flight
-	waited    *histogram // until they were sent that did not
-	statuses  map[string]int64
-	failed    int64
-	broken    int64 // in flight when the run was interrupted
-	answered  int64 // of all, whatever the answer
+	mu       sync.Mutex
+	all      *histogram
+	kinds    map[traffic.Kind]*histogram
+	late     *histogram // until they were sent that found a place in flight
+	waited   *histogram // until they were sent that did not
+	statuses map[string]int64
+	failed   int64
+	broken   int64 // in flight when the run was interrupted
+	answered int64 // of all, whatever the answer
+	// Of those that were no failures: when they came, and the least latency.
+	came      *histogram
+	fastest   time.Duration
 	hits      Hits
 	limits    map[string]*Limit
 	timeline  *timeline
@@ -37,6 +42,7 @@ type recorder struct {
 
 func newRecorder() *recorder {
 	return &recorder{
+		came: newHistogramTo(longestMoment, 4), fastest: math.MaxInt64,
 		all: newHistogram(3), late: newHistogram(3), waited: newHistogram(3), kinds: map[traffic.Kind]*histogram{},
 		statuses: map[string]int64{}, limits: map[string]*Limit{}, timeline: newTimeline(),
 	}
@@ -54,6 +60,12 @@ type sample struct {
 func (r *recorder) record(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.time(s)
+	r.count(s)
+}
+
+// time notes how long a request took.
+func (r *recorder) time(s sample) {
 	latency := s.done - s.due
 	r.all.record(latency)
 	if r.kinds[s.kind] == nil {
@@ -66,7 +78,6 @@ func (r *recorder) record(s sample) {
 		r.late.record(s.sent - s.due)
 	}
 	r.timeline.at(s.due).latency.record(latency)
-	r.count(s)
 }
 
 // count counts an answer by what it says.
@@ -83,6 +94,8 @@ func (r *recorder) count(s sample) {
 		then.failed++
 	} else {
 		then.answered++
+		r.came.record(s.done)
+		r.fastest = min(r.fastest, s.done-s.due)
 	}
 	r.calls += int64(max(s.hits, 1))
 	r.otherThan = r.otherThan || s.kind != traffic.Hit && s.kind != traffic.Batch
@@ -137,10 +150,13 @@ func (r *recorder) unsent(due, end time.Duration) {
 	r.timeline.at(due).latency.record(end - due)
 }
 
-// breakOff notes a request of which nobody knows how it would have been answered.
-func (r *recorder) breakOff() {
+// breakOff notes a request of which nobody knows how it would have been answered. It has
+// taken as long as until now: to leave out what hangs would make a target that does look
+// fast.
+func (r *recorder) breakOff(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.time(s)
 	r.broken++
 }
 
@@ -149,6 +165,18 @@ func (r *recorder) soFar() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.answered
+}
+
+// behind returns by how much the target was behind in the end: how much later 99% of the
+// answers were there than if each had taken as long as the fastest. That all take their time
+// is no backlog, and nor is it that a few take long.
+func (r *recorder) behind(p arrival.Profile, arrived int64) time.Duration {
+	const percent = 99
+	if r.came.counts.TotalCount() == 0 {
+		return 0
+	}
+	due := p.Due(max((arrived*percent+99)/100-1, 0))
+	return max(r.came.at(percent)-due-r.fastest, 0)
 }
 
 // sortedLimits returns the limits by name.

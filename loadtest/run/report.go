@@ -16,16 +16,19 @@ type Report struct {
 	Seconds     float64  `json:"seconds"` // that requests arrived
 	Interrupted bool     `json:"interrupted,omitzero"`
 
-	RateAsked   float64 `json:"rate_asked"`   // arrivals a second
-	RateReached float64 `json:"rate_reached"` // answers a second until the last one, without failures
-	Arrived     int64   `json:"arrived"`      // requests that came due
-	Answered    int64   `json:"answered"`     // well or not
-	Failed      int64   `json:"failed"`       // of these, those that were not answered, or not as the contract has it
-	Unsent      int64   `json:"unsent"`       // waited for a place in flight until the end and were not sent
-	BrokenOff   int64   `json:"broken_off"`   // were in flight when the run was interrupted
+	RateAsked float64 `json:"rate_asked"` // arrivals a second
+	// RateReached is the answers a second, without failures: over the time in which requests
+	// arrived, and that by which 99% of the answers were behind.
+	RateReached float64 `json:"rate_reached"`
+	Arrived     int64   `json:"arrived"`    // requests that came due
+	Answered    int64   `json:"answered"`   // well or not
+	Failed      int64   `json:"failed"`     // of these, those that were not answered, or not as the contract has it
+	Unsent      int64   `json:"unsent"`     // waited for a place in flight until the end and were not sent
+	BrokenOff   int64   `json:"broken_off"` // were in flight when the run was interrupted
 
 	// Latencies count from the moment at which a request was due. Those of the unsent are in
-	// Latency and in Waited, as long as they had waited at the end.
+	// Latency and in Waited, as long as they had waited at the end, and of those broken off
+	// as long as they had been on their way.
 	Latency  Latency            `json:"latency"`
 	Kinds    map[string]Latency `json:"kinds"`
 	Late     Latency            `json:"late"`   // the generator's own share: until a request was sent for which there was a place in flight
@@ -99,7 +102,7 @@ func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Du
 	}
 	if span > 0 {
 		report.RateAsked = float64(tally.Arrived) / span.Seconds()
-		report.RateReached = float64(r.answered-r.failed) / max(span, tally.Elapsed).Seconds()
+		report.RateReached = float64(r.answered-r.failed) / (span + r.behind(p, tally.Arrived)).Seconds()
 	}
 	for _, kind := range traffic.Kinds() {
 		if h := r.kinds[kind]; h != nil {
@@ -122,7 +125,7 @@ func (r *Report) cost(before, after Reading, of *recorder, elapsed time.Duration
 		}
 		r.Store.Trip = float64(r.Store.Trips) / float64(of.calls)
 		r.Store.Read = float64(r.Store.Reads) / float64(of.calls)
-		if r.Store.Trips < 0 || r.Store.Reads < 0 {
+		if r.Store.Trips < 0 || r.Store.Reads < 0 || before.restarted(after) {
 			r.Store, r.StoreNote = nil, "the target began to count anew: it was restarted"
 		}
 	}

@@ -73,15 +73,16 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 			sent := time.Now()
 			answer := r.Target.Do(ctx, a.N, call)
 			done := time.Now()
-			if ctx.Err() != nil && answer.Failed {
-				to.breakOff()
-				return
-			}
 			due := p.Due(a.N)
-			to.record(sample{
+			seen := sample{
 				kind: call.Kind, hits: len(call.Hits), waited: a.Waited, due: due,
 				sent: due + sent.Sub(a.Due), done: due + done.Sub(a.Due), answer: answer,
-			})
+			}
+			if ctx.Err() != nil && answer.Failed {
+				to.breakOff(seen)
+				return
+			}
+			to.record(seen)
 		},
 	}.Run(ctx)
 }

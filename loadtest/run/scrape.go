@@ -20,6 +20,7 @@ import (
 const (
 	tripsSeries = "counterd_store_trips_total"
 	readsSeries = "counterd_store_reads_total"
+	beganSeries = "process_start_time_seconds" // from then on they count
 )
 
 // maxMetrics bounds the text of /metrics.
@@ -33,36 +34,38 @@ func (h *HTTP) Read(ctx context.Context) Reading {
 		admin = h.config.URLs
 	}
 	for _, at := range distinct(admin) {
-		trips, reads, err := h.scrape(ctx, at)
-		if err != nil {
+		if err := h.scrape(ctx, at, &r); err != nil {
 			r.StoreNote = err.Error()
 			break
 		}
-		r.Trips += trips
-		r.Reads += reads
 	}
 	r.Processes, r.ProcessesNote = h.processes()
 	return r
 }
 
-// scrape returns the trips and reads of one server since its beginning.
-func (h *HTTP) scrape(ctx context.Context, at string) (trips, reads int64, err error) {
+// scrape adds the trips and reads of one server since its beginning.
+func (h *HTTP) scrape(ctx context.Context, at string, to *Reading) error {
 	text, err := h.metrics(ctx, at)
 	if err != nil {
-		return 0, 0, fmt.Errorf("/metrics of %s: %w", at, err)
+		return fmt.Errorf("/metrics of %s: %w", at, err)
 	}
 	defer text.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(text, maxMetrics))
 	if err != nil {
-		return 0, 0, fmt.Errorf("/metrics of %s is not what Prometheus reads", at)
+		return fmt.Errorf("/metrics of %s is not what Prometheus reads", at)
 	}
 	if families[tripsSeries] == nil {
-		return 0, 0, fmt.Errorf("/metrics of %s tells of no trips: its store has no servers", at)
+		return fmt.Errorf("/metrics of %s tells of no trips: its store has no servers", at)
 	}
 	// A server that is known to be down was not asked.
 	asked := func(labels map[string]string) bool { return labels["outcome"] != "down" }
-	return sumOf(families[tripsSeries], asked), sumOf(families[readsSeries], func(map[string]string) bool { return true }), nil
+	to.Trips += sumOf(families[tripsSeries], asked)
+	to.Reads += sumOf(families[readsSeries], func(map[string]string) bool { return true })
+	for _, metric := range families[beganSeries].GetMetric() {
+		to.Began = append(to.Began, metric.GetGauge().GetValue())
+	}
+	return nil
 }
 
 func (h *HTTP) metrics(ctx context.Context, at string) (io.ReadCloser, error) {

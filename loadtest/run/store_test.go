@@ -44,7 +44,7 @@ func embedded(t *testing.T, config run.EmbeddedConfig) *run.Embedded {
 	if config.Event == nil {
 		config.Event = eventOf(t, rules)
 	}
-	config.Timeout = time.Second // a busy machine is no failure of the store
+	config.Timeout = 30 * time.Second // a busy machine is no failure of the store
 	target, err := run.NewEmbedded(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, target.Close()) })
@@ -97,7 +97,7 @@ func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 			assert.Equal(t, run.Limit{Name: "ip-7-per-24h", Admitted: 7 * addresses, Denied: calls - 7*addresses}, report.Limits[1])
 			require.NotNil(t, report.Store)
 			assert.EqualValues(t, calls, report.Store.Calls)
-			assert.GreaterOrEqual(t, report.Store.Trips, int64(7*addresses)/2, "hits that come together share some")
+			assert.GreaterOrEqual(t, report.Store.Trips, int64(addresses), "hits on one counter that come together share one, on a busy machine all")
 			if name == "servers" {
 				read := gets(t, server) - before
 				assert.InDelta(t, read, report.Store.Reads, markers+2*150, "but for the look ahead of the run, at most a cover of each limit")
@@ -118,7 +118,7 @@ func TestTripsOfTheStore(t *testing.T) {
 			const calls = 50
 			// In flight is one at a time, so none goes with another.
 			batches, err := run.Run(t.Context(), run.Config{
-				Target: target, Source: of(t, 1, traffic.Mix{traffic.Batch: 1}, 20), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1,
+				Target: target, Source: of(t, 1, traffic.Mix{traffic.Batch: 1}, 20), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
 			})
 			require.NoError(t, err)
 			assert.Equal(t, run.Hits{Admitted: 20 * calls}, batches.Hits)
@@ -127,7 +127,7 @@ func TestTripsOfTheStore(t *testing.T) {
 			assert.InDelta(t, 1./20, batches.Store.Trip, 1e-9)
 
 			hits, err := run.Run(t.Context(), run.Config{
-				Target: target, Source: of(t, traffic.MaxCrowd, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1,
+				Target: target, Source: of(t, traffic.MaxCrowd, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
 			})
 			require.NoError(t, err)
 			assert.EqualValues(t, calls, hits.Store.Trips)
@@ -179,7 +179,7 @@ func TestAStoreThatGoesAway(t *testing.T) {
 			Event: eventOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d, on_error: "+rule+"}]}}"), Servers: []string{server.Addr},
 		})
 		stopping := &stopAt{Target: target, n: 50, stop: server.Stop}
-		report, err := run.Run(t.Context(), run.Config{Target: stopping, Source: of(t, 1000, nil, 1), Profile: arrival.Constant(100), Duration: time.Second, InFlight: 1})
+		report, err := run.Run(t.Context(), run.Config{Target: stopping, Source: of(t, 1000, nil, 1), Profile: arrival.Constant(100), Duration: time.Second, InFlight: 1, Drain: time.Minute})
 		require.NoError(t, err)
 		assert.EqualValues(t, 100, report.Hits.Admitted+report.Hits.Unavailable)
 		if unavailable {
@@ -222,7 +222,7 @@ func TestRealServers(t *testing.T) {
 		c, err := child.Start(t.Context(), child.Program{
 			Path: counterd,
 			Args: func(addr string) []string {
-				return []string{"-listen", addr, "-rules", file, "-memcached", memcached.Addr, "-timeout", "1s"}
+				return []string{"-listen", addr, "-rules", file, "-memcached", memcached.Addr, "-timeout", "30s", "-grace", "1m"}
 			},
 			Ready: func(addr string) error {
 				answer, err := http.Get("http://" + addr + "/readyz")
@@ -248,7 +248,7 @@ func TestRealServers(t *testing.T) {
 	require.NotNil(t, report.Store, report.StoreNote)
 	read := gets(t, memcached) - before
 	assert.InDelta(t, read, report.Store.Reads, 2*(markers+2*150))
-	assert.GreaterOrEqual(t, report.Store.Trips, int64(7*addresses)/2)
+	assert.GreaterOrEqual(t, report.Store.Trips, int64(addresses))
 	require.Len(t, report.Processes, 2, report.ProcessesNote)
 	for _, p := range report.Processes {
 		assert.True(t, pids[p.PID])

@@ -2,6 +2,8 @@ package run
 
 import (
 	"context"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/traffic"
@@ -57,8 +59,17 @@ type Said struct {
 type Reading struct {
 	Trips, Reads  int64 // of its stores: exchanges with servers, and buckets read
 	StoreNote     string
+	Began         []float64 // when each server that tells of them did, in seconds since 1970, if it says so
 	Processes     []Taken
 	ProcessesNote string
+}
+
+// restarted reports whether a server has begun anew since. The sum of what all have counted
+// may hide that: others have counted, or it has itself, beyond where it was.
+func (r Reading) restarted(after Reading) bool {
+	// A server reckons when it began from the clock, which is set now and then.
+	const slack = 2
+	return !slices.EqualFunc(r.Began, after.Began, func(one, other float64) bool { return math.Abs(one-other) <= slack })
 }
 
 // Taken is what a process has taken.
