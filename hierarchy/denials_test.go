@@ -223,7 +223,10 @@ type failingStore struct {
 
 func (s *failingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
 	if s.fail != nil {
-		if err := s.fail(adds); err != nil {
+		s.mu.Lock() // trips of a decision go side by side
+		err := s.fail(adds)
+		s.mu.Unlock()
+		if err != nil {
 			return 0, err
 		}
 	}
