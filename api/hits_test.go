@@ -412,7 +412,7 @@ func TestABatchOfSeveralEvents(t *testing.T) {
 	results := batchOf(t, l, a, b("1"), a, b("1"), b("1"), b("2"), b("2"))
 	assert.Equal(t, []int{200, 200, 429, 200, 429, 200, 429}, statuses(results))
 	assert.Equal(t, []string{"a", "b", "a"}, []string{results[0].Event, results[1].Event, results[2].Event})
-	assert.True(t, results[4].Limits[1].Allowed)
+	assert.False(t, results[4].Limits[1].Allowed, "what a denied hit is told of its limits holds after the whole batch")
 	assert.False(t, results[6].Limits[1].Allowed, "the event as a whole is at its limit")
 }
 

@@ -18,6 +18,10 @@ const (
 	// closedLife is how long a closed bucket is remembered, from the beginning of the
 	// trip that read it.
 	closedLife = time.Second
+
+	// touchPlaces is how many counts of changes there are: so many that counters seldom
+	// share one, for each change of one would end the denials of the other, too.
+	touchPlaces = 1 << 16
 )
 
 // BucketCache remembers what closed buckets hold, for at most a second. A bucket is
@@ -34,8 +38,11 @@ type BucketCache struct {
 	seed    maphash.Seed
 	// changes count the resets of this process and what else it has changed in closed
 	// buckets, by a hash of the counter: what was read before a change must not be
-	// remembered after it, nor a denial.
+	// remembered after it.
 	changes [256]changes
+	// touches count all that this process has changed, by the same hash: a denial from
+	// before a change must not be given after it.
+	touches []atomic.Uint32
 
 	_            [64]byte // what all callers write is on no cache line that others read
 	hits, misses atomic.Int64
@@ -71,7 +78,9 @@ func NewBucketCache(maxBytes int) *BucketCache {
 	if maxBytes <= 0 {
 		maxBytes = DefaultCacheBytes
 	}
-	return &BucketCache{entries: freecache.NewCache(maxBytes), seed: maphash.MakeSeed()}
+	return &BucketCache{
+		entries: freecache.NewCache(maxBytes), seed: maphash.MakeSeed(), touches: make([]atomic.Uint32, touchPlaces),
+	}
 }
 
 // record is a closed bucket, its value, and when the trip began that read it, in
@@ -125,9 +134,10 @@ func (c *BucketCache) changesOf(key []byte) *changes {
 // changed returns what keep has to be given for what is read from now on.
 func (c *BucketCache) changed(key []byte) uint32 { return c.changesOf(key).count.Load() }
 
-// changedOf returns the same for the counter of that ID.
-func (c *BucketCache) changedOf(id string) uint32 {
-	return c.changes[maphash.String(c.seed, id)%uint64(len(c.changes))].count.Load()
+// touchesOf returns how often this process has changed the counter, or one that shares
+// its place.
+func (c *BucketCache) touchesOf(id string) *atomic.Uint32 {
+	return &c.touches[maphash.String(c.seed, id)%touchPlaces]
 }
 
 // keep remembers the records instead of those there were, unless the counter has
@@ -152,5 +162,6 @@ func (c *BucketCache) forget(id string, now time.Time) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	of.count.Add(1)
+	c.touchesOf(id).Add(1)
 	c.entries.Del(key)
 }

@@ -159,6 +159,8 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 	if c.copier != nil && err == nil {
 		c.copier.Owe(r.id, by, r.adds, r.expire, landed)
 	}
+	// Whatever became of it: denials from before it may be true no more.
+	c.cache.touchesOf(r.id).Add(1)
 	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(c.now()) {
 		c.cache.forget(r.id, now)
 	}

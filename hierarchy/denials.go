@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// denialLife is how long a denial is remembered, from the beginning of the
-	// trip that showed it.
+	// denialLife is how long a denial is remembered at the most, from the beginning of
+	// the trip that showed it, where the clock stands still or is set back.
 	denialLife   = time.Second
 	denialShards = 64
 	// maxDenying bounds the counters whose denials are remembered, in each of the
@@ -21,10 +21,11 @@ const (
 	maxDenials = 16
 )
 
-// denials remembers which counters denied. While a denial is remembered it is given
-// again without asking; after that, one has to look for room before adding: a
-// flood of denied hits, each in place for a moment, would else keep everybody
-// out.
+// denials remembers which counters denied. A denial is given again without asking as
+// long as it is true as far as this process can know: in the second that it is of, for
+// in the next one the windows are others, and until this process changes the counter.
+// After that, one has to look for room before adding: a flood of denied hits, each in
+// place for a moment, would else keep everybody out.
 type denials struct {
 	seed   maphash.Seed
 	shards [denialShards]denialShard
@@ -58,10 +59,11 @@ type denialKey struct {
 // denial is what is remembered of a counter: how each of its limits stood. It is
 // not changed once it is in the list.
 type denial struct {
-	key    denialKey
-	until  time.Time
-	before uint32  // what the cache says of changes, from before the trip that showed it
-	limits []stood // in the order of the claim's checks
+	key     denialKey
+	stamp   int64 // the second that it is of
+	until   time.Time
+	touched uint32  // the cache's count of changes that it knows of
+	limits  []stood // in the order of the claim's checks
 }
 
 // stood is how a limit stood when its counter denied.
@@ -69,15 +71,7 @@ type stood struct {
 	fits  bool
 	count int64
 	exact bool
-	from  int64 // first Unix second in which the hit fits, where it did not; 0: never
-}
-
-// wait returns how long after the second the hit fits.
-func (s stood) wait(second int64) Wait {
-	if s.from == 0 {
-		return Never
-	}
-	return Wait(max(s.from-second, 1))
+	reset Wait
 }
 
 // keyOf returns the key of a denial of such a cost by the claim.
@@ -90,9 +84,9 @@ func keyOf(c *claim, cost int64) denialKey {
 	return denialKey{hash, cost}
 }
 
-// recall returns the denial that is remembered now, or nil; wary is true where one
-// was and no room has been seen since. The cache knows of resets since.
-func (d *denials) recall(counter string, key func() denialKey, now time.Time, cache *BucketCache) (remembered *denial, wary bool) {
+// recall returns the denial that is remembered for hits with that stamp, or nil; wary is
+// true where one was and no room has been seen since. The cache knows of changes since.
+func (d *denials) recall(counter string, key func() denialKey, stamp int64, now time.Time, cache *BucketCache) (remembered *denial, wary bool) {
 	known := d.of(counter)
 	if len(known) == 0 {
 		return nil, false
@@ -100,7 +94,7 @@ func (d *denials) recall(counter string, key func() denialKey, now time.Time, ca
 	of := key()
 	for _, found := range known {
 		if found.key == of {
-			if now.Before(found.until) && (cache == nil || found.before == cache.changedOf(counter)) {
+			if found.stamp == stamp && now.Before(found.until) && (cache == nil || found.touched == cache.touchesOf(counter).Load()) {
 				return found, false
 			}
 			return nil, true

@@ -69,7 +69,11 @@ type use struct {
 	count int64
 	exact bool
 	reset Wait
+	own   Wait // what it would be if the limit were not elastic
 	state LimitState
+	// Nobody could say how it stands when it was weighed. A store that failed later, for
+	// others, has said it before.
+	unknown bool
 }
 
 // enforced reports whether the limit can deny the hit by itself.
@@ -77,10 +81,12 @@ func (u *use) enforced() bool {
 	return !u.check.rule.Shadow && u.listing != events.Allowed && u.check.rule.Throttle.Kind != events.Elastic
 }
 
-// failed reports whether the store could not say how the limit stands, nor this
-// process's own counters in its place.
-func (u *use) failed() bool {
-	return u.claim.err != nil && !(u.claim.local && u.check.rule.OnError == events.OnErrorLocal)
+// failed reports whether the store was asked how the limit stands, and failed.
+func (u *use) failed() bool { return u.claim.err != nil && u.recalled == nil }
+
+// isLocal reports whether this process's own counters say how the limit stands.
+func (u *use) isLocal() bool {
+	return u.claim.local && u.check.rule.OnError == events.OnErrorLocal && u.recalled == nil
 }
 
 // claim is one counter with the limits of all rules on it. Its reader knows the
@@ -97,6 +103,7 @@ type claim struct {
 	err    error                          // why the shared one could not be asked
 	began  time.Time                      // when the trip that decided did
 	adding int64                          // cost of the flush's hits that add to it
+	looked int64                          // cost of those that a look or a memory has denied
 	added  bool                           // a trip was made for that
 	places []place                        // where that was added
 	wait   func() (landed int, err error) // for the trip that is under way
@@ -281,7 +288,7 @@ func (f *flush) recallHit(h *hit) {
 		if !enforced {
 			continue
 		}
-		found, wary := f.l.denials.recall(c.id, func() denialKey { return keyOf(c, h.cost) }, f.began, f.l.cache)
+		found, wary := f.l.denials.recall(c.id, func() denialKey { return keyOf(c, h.cost) }, f.stamp, f.began, f.l.cache)
 		if found == nil && !wary {
 			continue
 		}
@@ -466,9 +473,12 @@ func (f *flush) letAdd(h *hit) {
 // the finer buckets at the window's edge.
 func (f *flush) add() {
 	for _, h := range f.hits.handedOut() {
-		if h.path == adding {
-			for _, c := range h.claims {
+		for _, c := range h.claims {
+			switch h.path {
+			case adding:
 				c.adding += h.cost
+			case looking:
+				c.looked += h.cost
 			}
 		}
 	}
@@ -569,7 +579,7 @@ func (c *claim) readable() bool { return c.err == nil || c.local }
 // whether there is such a limit.
 func (c *claim) wantOpenEdges() (open bool) {
 	for _, check := range c.checks {
-		if check.lo < check.ceiling && check.hi+c.adding > check.ceiling && check.lo != check.hi {
+		if check.lo < check.ceiling && check.hi+c.adding+c.looked > check.ceiling && check.lo != check.hi {
 			open = true
 			c.tiles = check.span.split(c.tiles[:0], c.finest)
 			c.wantAll(c.tiles)

@@ -339,6 +339,7 @@ func (f *flush) settle(try int) {
 	f.decide()
 	f.owe()
 	f.takeBack()
+	f.touch()
 	f.leaveUnsettled(try)
 	f.findResets()
 	f.remember()

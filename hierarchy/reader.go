@@ -30,6 +30,7 @@ type reader struct {
 	recalled int          // bytes of these that the cache had; the others were read
 	own      int64        // since when records are of what was read for this decision
 	before   uint32       // what the cache wants for what the trip reads
+	touched  uint32       // the cache's count of this process's changes, from before the trip
 	found    int          // closed buckets that were wanted and had been remembered
 	missed   int          // those that were read
 }
@@ -100,6 +101,7 @@ func (r *reader) remember(cache *BucketCache, now time.Time, closed int64, own t
 	}
 	r.key = cache.appendKey(r.key[:0], r.id)
 	r.before = cache.changed(r.key)
+	r.touched = cache.touches[hashIn(r.key)%touchPlaces].Load()
 	r.records = cache.recall(r.records, r.key)
 	r.recalled = len(r.records)
 	r.recall(at)

@@ -13,12 +13,14 @@ import (
 // there is room for its cost.
 //
 // It goes down the hierarchy, from the buckets that tile the window to that one
-// in which the last of those events lies, its children, and theirs.
+// in which the last of those events lies, its children, and theirs. Where it is cut short
+// that event lies no later than the hit, and so the wait is no longer than the window.
 type search struct {
 	use   *use
 	need  int64    // how much has to leave
 	tiles []Bucket // in the order of time, in which it has to be found
 	found Bucket   // the best so far: what has to leave lies no later than its end
+	below bool     // the tiles are its children
 }
 
 // newSearch begins a search on what is known of the claim.
@@ -43,7 +45,10 @@ func newSearch(u *use, cost int64) *search {
 func (s *search) next() []Bucket {
 	c := s.use.claim
 	for {
-		s.found = s.pick()
+		if s.below {
+			s.forgive()
+		}
+		s.found, s.below = s.pick(), true
 		if s.found.Level == c.finest {
 			return nil
 		}
@@ -55,11 +60,20 @@ func (s *search) next() []Bucket {
 	}
 }
 
-// pick returns the tile in which the last of what has to leave lies. Values that
-// were read one after the other may not add up to it: then it is the last tile
-// that holds something.
+// forgive lets go of what the bucket that was found held and its children, which were read
+// after it, do not: that has been taken back since, or was lost. When the first of them has
+// left the window it counts no more, for then they count in its place.
+func (s *search) forgive() {
+	gap := s.use.claim.value(s.found)
+	for _, tile := range s.tiles {
+		gap -= s.use.claim.value(tile)
+	}
+	s.need -= max(gap, 0)
+}
+
+// pick returns the tile in which the last of what has to leave lies.
 func (s *search) pick() Bucket {
-	best := s.tiles[len(s.tiles)-1]
+	best := s.tiles[0]
 	for _, tile := range s.tiles {
 		value := s.use.claim.value(tile)
 		if value >= s.need {
@@ -73,11 +87,19 @@ func (s *search) pick() Bucket {
 	return best
 }
 
-// wait returns how long after the stamp the window has left the found bucket
-// behind.
+// wait returns how long after the stamp the window has left behind what has to leave.
+// Where the found bucket is not of the finest level yet, that lies no later in it than the
+// stamp.
 func (s *search) wait(stamp int64) Wait {
-	return Wait(max(s.found.Last()+int64(s.use.check.limit.Window/time.Second)-stamp, 1))
+	last := s.found.Last()
+	if finest := s.use.claim.finest; s.found.Level > finest {
+		last = min(last, BucketAt(finest, max(stamp, s.found.First())).Last())
+	}
+	return max(Wait(last-stamp)+s.use.window(), 1)
 }
+
+// window returns the length of the limit's window.
+func (u *use) window() Wait { return Wait(u.check.limit.Window / time.Second) }
 
 // findResets finds, for each limit that a hit does not fit, when it will: in at
 // most three more trips to read, one for each level below.
@@ -93,16 +115,22 @@ func (f *flush) findResets() {
 			case u.state.Allowed:
 			case h.cost > u.check.ceiling || u.listing == events.Denied:
 				u.reset = Never
-			case u.failed():
+			case u.unknown:
 			case u.recalled != nil:
-				u.reset = u.recalled.wait(f.stamp)
+				u.reset = u.recalled.reset
+			case u.failed() && !u.state.Failed:
+				// The store has denied it and has failed since, for others.
+				u.reset = u.window()
 			case h.unsettled:
 				// It will look again; till then the bucket of the first step will do.
 				s := newSearch(u, h.cost)
 				s.found = s.pick()
 				u.reset = s.wait(f.stamp)
 			default:
-				open = append(open, newSearch(u, h.cost))
+				s := newSearch(u, h.cost)
+				if u.reset = 1; s.need > 0 { // else what was in its way when it looked has gone meanwhile
+					open = append(open, s)
+				}
 			}
 		}
 	}
@@ -117,13 +145,15 @@ func (f *flush) findResets() {
 func (h *hit) stretch() {
 	whole := Wait(0)
 	for i := range h.uses {
-		if u := &h.uses[i]; len(u.check.rule.Per) == 0 && !u.state.Allowed {
+		u := &h.uses[i]
+		u.own = u.reset
+		if len(u.check.rule.Per) == 0 && !u.state.Allowed {
 			whole = whole.longer(u.reset)
 		}
 	}
 	for i := range h.uses {
 		u := &h.uses[i]
-		if u.check.rule.Throttle.Kind != events.Elastic || u.state.Allowed || u.failed() || whole == Never || u.listing == events.Denied {
+		if u.check.rule.Throttle.Kind != events.Elastic || u.state.Allowed || u.unknown || whole == Never || u.listing == events.Denied {
 			continue
 		}
 		if u.reset == Never || whole < u.reset {

@@ -31,6 +31,59 @@ func (f *flush) decide() {
 			}
 		}
 	}
+	if hits := f.hits.handedOut(); len(hits) > 1 {
+		for _, h := range hits {
+			f.putBehind(h)
+		}
+	}
+}
+
+// putBehind has a denied hit stand behind all that were admitted with it: what it is told is
+// so when it is told, and what is remembered of it stays true. That it comes last denies it
+// all the more.
+func (f *flush) putBehind(h *hit) {
+	if h.path != looking && h.path != adding || h.allowed || h.refused || h.stale || !h.isAhead() {
+		return
+	}
+	before := slices.Clone(h.uses)
+	for i := range h.uses {
+		if u := &h.uses[i]; u.claim.taken > 0 {
+			u.recalled = nil
+		}
+	}
+	h.charge(-1)
+	f.evaluate(h)
+	h.charge(1)
+	if h.allowed || h.refused { // by what the store has said since it looked; it has not added
+		copy(h.uses, before)
+		h.allowed, h.refused = false, false
+	}
+}
+
+// isAhead reports whether the hit does not know of all that was admitted with it.
+func (h *hit) isAhead() bool {
+	ahead := false
+	for i := range h.uses {
+		u := &h.uses[i]
+		if u.claim.err != nil {
+			return false
+		}
+		taken := u.claim.taken
+		if u.claim.name.countAll && h.path == adding {
+			taken -= h.cost
+		}
+		ahead = ahead || taken > 0 && (u.recalled != nil || u.count != u.check.hi+taken)
+	}
+	return ahead
+}
+
+// charge adds what a denied hit leaves on counters of all hits, so many times.
+func (h *hit) charge(times int64) {
+	for _, c := range h.claims {
+		if c.name.countAll && h.path == adding {
+			c.taken += times * h.cost
+		}
+	}
 }
 
 // evaluate decides one hit on the sums of its claims.
@@ -51,11 +104,11 @@ func (f *flush) evaluate(h *hit) {
 		u.state.Allowed = u.listing != events.Denied &&
 			(u.fits || u.listing == events.Allowed || rule.Throttle.Kind == events.Elastic && whole)
 		switch {
-		case u.failed() && (u.fits || !u.enforced()):
+		case u.unknown && (u.fits || !u.enforced()):
 			u.state.Failed, u.state.OnError = true, rule.OnError
 			u.state.Allowed = rule.OnError == events.OnErrorAllow || u.listing == events.Allowed
 			h.refused = h.refused || !u.state.Allowed && !rule.Shadow
-		case u.claim.err != nil:
+		case u.failed():
 			u.state.Failed, u.state.OnError = true, rule.OnError
 			fallthrough
 		default:
@@ -76,10 +129,11 @@ func (u *use) weigh(cost int64) {
 	u.state = LimitState{
 		Name: c.limit.Name, Feature: u.claim.name.counter.Feature, N: c.limit.N, Window: c.limit.Window, Shadow: c.rule.Shadow,
 	}
+	u.unknown = u.failed() && !u.isLocal()
 	switch {
 	case u.recalled != nil:
 		u.count, u.exact, u.fits = u.recalled.count, u.recalled.exact, u.recalled.fits
-	case u.failed():
+	case u.unknown:
 		u.count, u.exact, u.fits = 0, false, cost <= c.ceiling
 	default:
 		u.count, u.exact = c.hi+u.claim.taken, c.lo == c.hi
@@ -146,6 +200,22 @@ func (f *flush) owe() {
 	}
 }
 
+// touch ends the denials that are remembered of the counters that the flush has added to,
+// but for those that it is about to remember: they know of it.
+func (f *flush) touch() {
+	if f.l.cache == nil {
+		return // in tests
+	}
+	for _, c := range f.claims.handedOut() {
+		if len(c.places) == 0 {
+			continue
+		}
+		if touched := f.l.cache.touchesOf(c.id).Add(1); touched == c.touched+1 {
+			c.touched = touched
+		}
+	}
+}
+
 func (f *flush) takeBackOf(c *claim) {
 	for _, place := range c.places {
 		if place.landed == 0 {
@@ -181,29 +251,21 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 	if slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil }) {
 		return // it is in the list
 	}
-	found := &denial{key: keyOf(c, h.cost), before: c.before, until: c.began.Add(denialLife), limits: make([]stood, len(c.checks))}
+	found := &denial{
+		key: keyOf(c, h.cost), stamp: f.stamp, until: c.began.Add(denialLife), touched: c.touched, limits: make([]stood, len(c.checks)),
+	}
 	denies := false
 	for i := range h.uses {
 		u := &h.uses[i]
 		if u.claim != c {
 			continue
 		}
-		s := stood{fits: u.fits, count: u.count, exact: u.exact}
-		switch {
-		case u.fits || u.reset == Never:
-		case u.state.Allowed: // let through, so nobody searched
-			s.from = f.stamp + int64(u.check.limit.Window/time.Second)
-		default:
-			s.from = f.stamp + int64(u.reset)
+		s := stood{fits: u.fits, count: u.count, exact: u.exact, reset: u.own}
+		if !u.fits && u.state.Allowed { // let through, so nobody searched
+			s.reset = u.window()
 		}
 		found.limits[slices.Index(c.checks, u.check)] = s
-		if !u.state.Allowed && u.enforced() {
-			denies = true
-			// On the monotonic clock: the wall's may be set back meanwhile.
-			if from := c.began.Add(time.Unix(s.from, 0).Sub(c.began.Round(0))); s.from != 0 && from.Before(found.until) {
-				found.until = from
-			}
-		}
+		denies = denies || !u.state.Allowed && u.enforced()
 	}
 	if h.doubtful {
 		found.until = f.began // it makes those who come next look, no more
@@ -221,11 +283,11 @@ func (f *flush) decision(h *hit) Decision {
 		u, s := &h.uses[i], &d.Limits[i]
 		*s = u.state
 		s.Count, s.Exact, s.Reset = u.count, u.exact, u.reset
-		if charged := h.allowed || u.claim.name.countAll && h.path == adding; charged && !f.checkOnly && !u.failed() {
+		if charged := h.allowed || u.claim.name.countAll && h.path == adding; charged && !f.checkOnly && !u.unknown {
 			s.Count += h.cost
 		}
 		s.Listing = u.listing
-		s.Unknown = h.path == denied || u.failed()
+		s.Unknown = h.path == denied || u.unknown
 		if !s.Unknown {
 			s.Remaining = max(s.N-s.Count, 0)
 		}
@@ -248,7 +310,7 @@ func (u *use) young(stamp int64) bool {
 // it decided on. What was lost was stamped by clocks that may have been ahead by the
 // grace, and may lie as far behind the second of the loss.
 func (f *flush) forgotten(u *use) bool {
-	if f.l.memory == nil || u.claim.local && u.check.rule.OnError == events.OnErrorLocal {
+	if f.l.memory == nil || u.isLocal() {
 		return false
 	}
 	c := u.claim

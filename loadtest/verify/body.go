@@ -19,16 +19,15 @@ func (f *faults) add(wrong bool, format string, args ...any) {
 }
 
 // decisionFaults holds a decision to the rules and to itself. The features are those of
-// the limits' counters, in their order; a check is charged for nothing. What is vague is
-// wrong, too, but where the store may have failed while it was looked for.
-func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision, charged bool) (f, vague faults) {
+// the limits' counters, in their order; a check is charged for nothing.
+func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision, charged bool) (f faults) {
 	f.add(d.Event != c.event, "event is %q, not %q", d.Event, c.event)
 	f.add(d.At.IsZero(), "at is missing")
 	if len(d.Limits) != len(c.limits) {
 		f.add(true, "it has %d limits, the rules have %d", len(d.Limits), len(c.limits))
-		return f, nil
+		return f
 	}
-	allowed, asked := true, true
+	allowed := true
 	for i, s := range d.Limits {
 		l := c.limits[i]
 		f.add(s.Name != l.name || s.Limit != l.n || s.Window != l.window || s.Shadow != c.ruleOf(l).shadow,
@@ -36,18 +35,15 @@ func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision
 		f.add(s.Feature != features[i], "%s counts by another feature than the hit's", l.name)
 		allowed = allowed && (s.Allowed || !c.enforced(l))
 		if s.OnError != "" {
-			asked = false
 			continue // nothing is promised of what could not be asked
 		}
 		f = append(f, c.limitFaults(l, s, cost, charged && d.Allowed, charged)...)
-		vague = append(vague, c.waitFaults(l, s, cost)...)
+		f = append(f, c.waitFaults(l, s, cost)...)
 	}
 	f.add(d.Allowed != allowed, "allowed is %t, and its limits together say %t", d.Allowed, allowed)
-	if asked {
-		f.add(!equal(d.RetryAfter, c.retryAfter(d)), "retry_after is %s, and by the resets of the limits that deny it is %s",
-			orNull(d.RetryAfter), orNull(c.retryAfter(d)))
-	}
-	return f, vague
+	f.add(!equal(d.RetryAfter, c.retryAfter(d)), "retry_after is %s, and by the resets of the limits that deny it is %s",
+		orNull(d.RetryAfter), orNull(c.retryAfter(d)))
+	return f
 }
 
 // waitFaults holds what a limit says of the room that it has, and will have.

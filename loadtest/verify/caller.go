@@ -37,13 +37,11 @@ type caller struct {
 	http     *http.Client
 	token    func() (string, error)
 	skew     time.Duration
-	losable  bool // the store may fail
 	began    time.Time
 
 	calls    [kinds]atomic.Int64
 	headers  atomic.Int64 // answers whose headers were held to their bodies
 	bodies   atomic.Int64
-	vague    atomic.Int64
 	families atomic.Pointer[families]
 }
 
@@ -304,12 +302,7 @@ func (c *caller) decided(e entry, a answer, status int, d wire.Decision) entry {
 	for i, l := range c.contract.limits {
 		features[i] = c.people.nameOf(person, l)
 	}
-	f, vague := c.contract.decisionFaults(features, int64(e.cost), d, e.kind != check)
-	if c.losable {
-		c.vague.Add(int64(min(len(vague), 1)))
-	} else {
-		f = append(f, vague...)
-	}
+	f := c.contract.decisionFaults(features, int64(e.cost), d, e.kind != check)
 	counts := make([]int64, 0, len(d.Limits))
 	for i, s := range d.Limits[:min(len(d.Limits), len(c.contract.limits))] {
 		bit := uint64(1) << i

@@ -116,7 +116,7 @@ func (t *trial) predictOne(entries []int32) {
 			continue
 		case e.kind == increment:
 			m.add(e.stamp, int64(e.cost))
-			p = nil
+			p, told = nil, notOf(e.target, told)
 			continue
 		}
 		if !t.predictCall(m, &p, &told, entries[:n], together) {
@@ -147,6 +147,9 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 			return false
 		}
 		wants[k] = m.decide(e.stamp, int64(e.cost), e.kind != check)
+		if e.outcome == admitted && e.kind != check {
+			*told = notOf(e.target, *told)
+		}
 	}
 	for k, i := range call {
 		e, want := t.log.entries[i], wants[k]
@@ -290,31 +293,37 @@ type denial struct {
 	want wire.Decision
 }
 
+// notOf returns those that another target has given: this one knows what it has admitted
+// since.
+func notOf(target uint16, told []denial) []denial {
+	return slices.DeleteFunc(told, func(d denial) bool { return d.target == target })
+}
+
 // repeated reports whether a denial tells of each of its limits what is so, or what was so
-// when the same cost was denied before, within a second: a process remembers that, and may
-// not know what smaller hits were admitted in between.
+// when the same target denied the same cost before, in the same second: it remembers that,
+// and cannot know what others have admitted since. What it has admitted itself it knows.
 func (t *trial) repeated(e entry, i int32, told []denial) bool {
 	now := told[len(told)-1].want
 	counts := t.log.countsOf(i)
 	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
 	for at, l := range t.contract.limits {
 		found, least := false, int64(math.MaxInt64)
-		accept := func(s wire.LimitState, elapsed int64) {
-			denies := e.denies&(1<<at) != 0
-			if s.Count != counts[at] || s.Allowed == denies {
+		accept := func(s wire.LimitState) {
+			denies, inexact := e.denies&(1<<at) != 0, e.inexact&(1<<at) != 0
+			if s.Count != counts[at] && !(inexact && s.Count < counts[at]) || s.Allowed == denies {
 				return
 			}
 			wait := int64(0)
 			if denies && s.Reset != nil {
-				wait = max(*s.Reset-elapsed, 1)
+				wait = *s.Reset
 			}
 			found, least = true, min(least, wait)
 			reachable = reachable || wait == int64(e.retryAfter) && t.contract.enforced(l)
 		}
-		accept(now.Limits[at], 0)
+		accept(now.Limits[at])
 		for _, d := range told[:len(told)-1] {
-			if d.cost == e.cost && d.kind != check && e.sent-d.answered < nanoseconds(remembered) {
-				accept(d.want.Limits[at], e.stamp-d.stamp)
+			if d.cost == e.cost && d.kind != check && d.target == e.target && d.stamp == e.stamp {
+				accept(d.want.Limits[at])
 			}
 		}
 		if !found {

@@ -67,7 +67,6 @@ func (r *run) tell(t *trial) {
 	report.LogBytes, report.LogFull = r.log.bytes(), r.log.full
 	report.NotHeld = r.notHeld()
 	report.Checked, report.Excused = t.checked, t.excused
-	report.Excused.Vague = r.caller.vague.Load()
 	report.Checked.Headers, report.Checked.Bodies = r.caller.headers.Load(), r.caller.bodies.Load()
 	report.Wrong, report.Violations = r.findings.total, r.findings.all()
 }
@@ -160,8 +159,7 @@ func (r *Report) writeExcused(row func(name, format string, args ...any)) {
 		{e.UnknownOutcome, "calls of unknown outcome"},
 		{e.Refused, "calls refused for overload"},
 		{e.Unpredicted, "features that are not predicted any more, after a loss or an unknown outcome"},
-		{e.Vague, "denials whose time to wait is not exact, or not told, while a server was away"},
-		{e.Repeated, "denials that repeat what was so within the second before, smaller hits in between"},
+		{e.Repeated, "denials that repeat what a target had said in the same second, before others admitted more"},
 		{e.Crowded, "denials for a moment's crowd of hits that were denied themselves"},
 	} {
 		if one.n > 0 {

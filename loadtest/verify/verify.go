@@ -85,8 +85,7 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*r.config.clients()+maxCrowd
 	r.caller = &caller{
 		contract: r.contract, people: r.people, log: r.log, findings: r.findings, token: r.config.Token, skew: r.config.skew(),
-		losable: !r.config.own() || r.config.Own.Chaos,
-		http:    &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	for _, target := range targets {
 		base, err := url.Parse(target)

@@ -74,7 +74,7 @@ func TestARightTarget(t *testing.T) {
 		assert.Positive(t, n, name)
 	}
 	e := report.Excused
-	assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Vague+e.Crowded, text)
+	assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Crowded, text)
 }
 
 // Each way of being wrong is found, and called by its name.
@@ -188,6 +188,9 @@ func TestCounterd(t *testing.T) {
 			assert.Positive(t, report.Admitted)
 			assert.Positive(t, report.Denied)
 			assert.Equal(t, own.Chaos, len(report.Kills) > 0)
+			if own.Processes == 1 || own.Store == verify.Embedded {
+				assert.Zero(t, report.Excused.Repeated, "one process knows what it has admitted")
+			}
 			if !own.Chaos || own.Replicas > 1 {
 				assert.Zero(t, report.Excused.Windows+report.Excused.LowCounts, text)
 			}
