@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"path/filepath"
@@ -57,5 +58,9 @@ func TestUntilEnds(t *testing.T) {
 		}
 		return nil
 	}))
-	require.ErrorContains(t, fleet.Until(t.Context(), time.Millisecond, func() error { return errors.New("never") }), "never")
+	never := func() error { return errors.New("never") }
+	require.ErrorContains(t, fleet.Until(t.Context(), time.Millisecond, never), "after 1ms: never")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, fleet.Until(ctx, time.Minute, never), context.Canceled)
 }
