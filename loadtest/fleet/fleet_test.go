@@ -3,8 +3,11 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 
@@ -43,6 +47,25 @@ func TestAServerComesBack(t *testing.T) {
 	assert.ErrorContains(t, f.Alive(), "has ended")
 	_, err = fleet.Ask(f.Processes[0].Addr, "/v1/events/none")
 	assert.ErrorContains(t, err, "404")
+}
+
+// Of two processes one notices, and is done, before the other has noticed.
+func TestOneIsMendedBeforeTheOtherNotices(t *testing.T) {
+	var asked atomic.Int64 // the first
+	process := func(mending func() bool) *child.Child {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if mending() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		t.Cleanup(server.Close)
+		return &child.Child{Addr: server.Listener.Addr().String()}
+	}
+	f := &fleet.Fleet{Processes: []*child.Child{
+		process(func() bool { return asked.Add(1) == 3 }),
+		process(func() bool { return asked.Load() == 1 }),
+	}}
+	require.NoError(t, f.AwaitMended(t.Context()))
 }
 
 func TestWhatDoesNotStart(t *testing.T) {
