@@ -76,7 +76,8 @@ check:
 
 # The simulations go through their thousands of seeds, and their half minutes, only
 # without the race detector; with it, through a tenth. A hundred thousand features are hit
-# without it, too, and a Memcached is filled with a million counters.
+# without it, too, a Memcached is filled with a million counters, and the real log is held to
+# second implementations in all ways.
 SIMULATIONS = ^(TestNoWindow|TestSimulation|TestNoStarvation|TestBurstsWithCopies|TestMendedCopies|TestMendingSimulation)
 
 unit:
@@ -84,6 +85,7 @@ unit:
 	go test -timeout 10m -run '$(SIMULATIONS)|^TestDecisionsEqual|^TestRetryAfter' ./hierarchy
 	go test -run '^TestTheSeriesStayTheSame' ./internal/metrics
 	go test -run '^TestAMillionCounters' ./loadtest/plan
+	go test -run '^TestOnTheRealLog|^TestOnLogsByChance|^TestTheEngineAgrees' ./loadtest/whatif ./loadtest/suggest
 
 # What is in deploy, held to the product and to the tools of its readers. It starts what the
 # Dockerfile makes, so it needs Linux; as root also in a root filesystem of its own. What it

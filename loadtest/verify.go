@@ -32,7 +32,8 @@ against the rules that the targets say they have:
   stamps       lie within the call
 
 What nobody promises (docs/failure.md) is not held against the targets, but counted
-and printed as excused. A violation is printed with the events of its window.
+and printed as excused. A violation is printed with the events of its window. Where no
+hit was decided at all nothing was verified, and that is said.
 
 Without -url it starts what it needs, on free ports of loopback, and ends it: Memcached
 servers and processes of counterd with rules of its own, or with those of -rules; with
@@ -83,7 +84,7 @@ func (f *verifyFlags) set() *flag.FlagSet {
 	set.DurationVar(&c.Duration, "duration", verify.DefaultDuration, "how `long` clients call")
 	set.IntVar(&c.Clients, "clients", verify.DefaultClients, "`number` of clients at once; a quarter as many beside them call each for a feature of its own")
 	set.IntVar(&c.Features, "features", verify.DefaultFeatures, "`number` of features that all clients call for")
-	set.Float64Var(&c.Rate, "rate", 0, "`calls` of the clients a second; 0: each when its call before was answered")
+	set.Float64Var(&c.Rate, "rate", 0, "`calls` of the clients a second, a quarter as many of those beside them; 0: each when its call before was answered")
 	set.IntVar(&c.MaxEvents, "max-events", verify.DefaultMaxEvents, "`number` of events that the log may hold")
 	set.DurationVar(&c.Skew, "skew", verify.DefaultSkew, "`time` by which the targets' clocks may differ from this machine's")
 	set.DurationVar(&c.Timeout, "timeout", 0, "the targets' -timeout, `how long` they wait for the store (default 100ms, those started here 1s)")

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +32,7 @@ func Ask(addr, path string) (string, error) {
 
 // Until tries until it succeeds, for so long at the most.
 func Until(ctx context.Context, long time.Duration, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, long)
+	late, cancel := context.WithTimeout(ctx, long)
 	defer cancel()
 	for {
 		err := try()
@@ -39,9 +40,25 @@ func Until(ctx context.Context, long time.Duration, try func() error) error {
 			return nil
 		}
 		select {
-		case <-ctx.Done():
+		case <-late.Done():
+			if ctx.Err() != nil {
+				return errors.Join(ctx.Err(), err)
+			}
 			return fmt.Errorf("after %s: %w", long, err)
 		case <-time.After(20 * time.Millisecond):
 		}
+	}
+}
+
+// Sleep waits for so long, or until the context ends.
+func Sleep(ctx context.Context, long time.Duration) {
+	if long <= 0 {
+		return
+	}
+	timer := time.NewTimer(long)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }

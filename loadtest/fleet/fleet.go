@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,16 +117,19 @@ func (f *Fleet) Restart(ctx context.Context, i int) error {
 // AwaitMended waits until every process has noticed that a server had come back empty,
 // and then until none says any more that one has lost something.
 func (f *Fleet) AwaitMended(ctx context.Context) error {
-	for _, process := range f.Processes {
-		noticed := func() error {
-			if f.Whole(process.Addr) == nil {
-				return errors.New("that a server came back empty is not noticed")
-			}
-			return nil
+	// All at once: while one has not noticed yet, another may be done with it.
+	noticed := make([]bool, len(f.Processes))
+	err := Until(ctx, time.Minute, func() error {
+		for i, process := range f.Processes {
+			noticed[i] = noticed[i] || f.Whole(process.Addr) != nil
 		}
-		if err := Until(ctx, time.Minute, noticed); err != nil {
-			return err
+		if slices.Contains(noticed, false) {
+			return errors.New("that a server came back empty is not noticed")
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return Until(ctx, 10*time.Minute, func() error { return f.all(f.Whole) })
 }

@@ -1,9 +1,13 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 
@@ -44,6 +49,25 @@ func TestAServerComesBack(t *testing.T) {
 	assert.ErrorContains(t, err, "404")
 }
 
+// Of two processes one notices, and is done, before the other has noticed.
+func TestOneIsMendedBeforeTheOtherNotices(t *testing.T) {
+	var asked atomic.Int64 // the first
+	process := func(mending func() bool) *child.Child {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if mending() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		t.Cleanup(server.Close)
+		return &child.Child{Addr: server.Listener.Addr().String()}
+	}
+	f := &fleet.Fleet{Processes: []*child.Child{
+		process(func() bool { return asked.Add(1) == 3 }),
+		process(func() bool { return asked.Load() == 1 }),
+	}}
+	require.NoError(t, f.AwaitMended(t.Context()))
+}
+
 func TestWhatDoesNotStart(t *testing.T) {
 	_, err := fleet.Start(t.Context(), fleet.Config{Counterd: "true", Processes: 1, Timeout: time.Second})
 	assert.ErrorContains(t, err, "has ended")
@@ -57,5 +81,9 @@ func TestUntilEnds(t *testing.T) {
 		}
 		return nil
 	}))
-	require.ErrorContains(t, fleet.Until(t.Context(), time.Millisecond, func() error { return errors.New("never") }), "never")
+	never := func() error { return errors.New("never") }
+	require.ErrorContains(t, fleet.Until(t.Context(), time.Millisecond, never), "after 1ms: never")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, fleet.Until(ctx, time.Minute, never), context.Canceled)
 }

@@ -55,6 +55,15 @@ func TestAMillionCounters(t *testing.T) {
 	assert.Greater(t, checked.Rows[0].Measured, 4.*millions)
 }
 
+// by returns the amounts divided by n.
+func (a Amounts) by(n float64) Amounts {
+	less := Amounts{}
+	for name, amount := range a {
+		less[name] = amount / n
+	}
+	return less
+}
+
 func TestPlansHoldOnMemcached(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules  string
@@ -94,6 +103,7 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.config.Rules = rulesOf(t, c.rules)
+			c.config.Features, c.config.Events = c.config.Features.by(fewer), c.config.Events.by(fewer)
 			checked := hold(t, c.config, 0.1)
 			if c.config.Replicas == 2 {
 				alone := c.config

@@ -92,8 +92,12 @@ func (p *planning) plan(c counters, d demand) {
 	for class := range items {
 		p.items[class] += items[class]
 	}
-	figures.Average = p.rates(c, d, d.hits, d.again)
-	figures.Peak = p.rates(c, d, d.peak, d.peakAgain)
+	var far hierarchy.FarReads
+	if !c.shut {
+		far = hierarchy.FarReadsOf(c.counter, c.windows, p.config.Grace) // it takes milliseconds: once
+	}
+	figures.Average = p.rates(c, d, far, d.hits, d.again)
+	figures.Peak = p.rates(c, d, far, d.peak, d.peakAgain)
 	if c.whole() {
 		p.hot.add(figures.Peak)
 	}
@@ -109,7 +113,7 @@ func sum(f Figures) Figures {
 
 // rates returns what so many hits a second take, of which that part has to read what is
 // remembered for a second.
-func (p *planning) rates(c counters, d demand, hits, again float64) Rates {
+func (p *planning) rates(c counters, d demand, far hierarchy.FarReads, hits, again float64) Rates {
 	copies := float64(p.config.Replicas)
 	r := Rates{Hits: hits, Trips: hits * copies}
 	var made float64
@@ -117,7 +121,6 @@ func (p *planning) rates(c counters, d demand, hits, again float64) Rates {
 		r.Reads = hits * copies * float64(hierarchy.CostOf(c.counter, p.config.Grace).Reads)
 		r.WireBytes = hits * copies * wireBytesOfReads(r.Reads/hits/copies, 0, 1)
 	} else {
-		far := hierarchy.FarReadsOf(c.counter, c.windows, p.config.Grace)
 		var reads, found, value, wire float64
 		for l := c.finest; l <= c.coarsest; l++ {
 			level := d.levels[l]

@@ -25,8 +25,8 @@ const (
 	narrowUsers = 40
 	// timeout is the processes' -timeout.
 	timeout = time.Second
-	// slack is what a busy machine may add to an answer.
-	slack = time.Second
+	// defaultSlack is what a busy machine may add to an answer.
+	defaultSlack = time.Second
 )
 
 // Config says what to run, and for how long.
@@ -37,6 +37,8 @@ type Config struct {
 	Memcached string        // the program
 	Seed      uint64        // of the moments at which servers are killed
 	Progress  io.Writer     // gets a line now and then; nil: nobody does
+
+	slack time.Duration // that a busy machine may add to an answer; 0: defaultSlack
 }
 
 // Check finds what is wrong with the config.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/fleet"
 )
 
 // killer kills servers at random, one at a time, and starts them again, empty.
@@ -16,15 +18,15 @@ type killer struct {
 	kills   int
 }
 
-// run kills until the context ends, which it does not let end with a server away.
-func (k *killer) run(ctx context.Context) error {
+// run kills until the first context ends; only the second ends with a server away.
+func (k *killer) run(ctx, whole context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(k.pace/2 + k.within(k.pace)):
 		}
-		if err := k.kill(context.WithoutCancel(ctx)); err != nil {
+		if err := k.kill(whole); err != nil {
 			return err
 		}
 	}
@@ -36,7 +38,7 @@ func (k *killer) kill(ctx context.Context) error {
 	k.callers.away.Store(true)
 	k.stage.Servers[victim].Kill()
 	k.kills++
-	time.Sleep(k.within(k.pace / 4))
+	fleet.Sleep(ctx, k.within(k.pace/4))
 	if err := k.stage.Restart(ctx, victim); err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func (k *killer) kill(ctx context.Context) error {
 		return fmt.Errorf("after server %d was killed: %w", victim, err)
 	}
 	// What was under way when it came back has had its time.
-	time.Sleep(2 * timeout)
+	fleet.Sleep(ctx, 2*timeout)
 	k.callers.away.Store(false)
 	if err := k.callers.sample(ctx, k.rng); err != nil {
 		return fmt.Errorf("after server %d was killed: %w", victim, err)

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ type run struct {
 func (r *run) soak(ctx context.Context) (*Report, error) {
 	warm, stop := context.WithCancel(ctx)
 	r.callers.start(warm, r.config.callers(), r.config.Seed)
-	time.Sleep(timeout)
+	fleet.Sleep(ctx, timeout)
 	stop()
 	r.callers.running.Wait()
 	var err error
@@ -82,7 +83,7 @@ func (r *run) load(ctx context.Context) error {
 	var killed, watched error
 	var others sync.WaitGroup
 	others.Go(func() {
-		if killed = r.killer.run(loading); killed != nil {
+		if killed = r.killer.run(loading, ctx); killed != nil {
 			stop()
 		}
 	})
@@ -154,10 +155,13 @@ func (r *run) judge(ctx context.Context) (*Report, error) {
 	c, report := r.callers, &r.report
 	report.Calls, report.Denied, report.OnError = c.calls.Load(), c.denied.Load(), c.onError.Load()
 	report.Kills, report.Slowest = r.killer.kills, time.Duration(c.slowest.Load())
-	if report.Slowest > timeout+slack {
+	if report.Slowest > timeout+cmp.Or(r.config.slack, defaultSlack) {
 		report.fault(fmt.Errorf("a call took %s, the timeout is %s", report.Slowest, timeout))
 	}
 	all, faults := c.compare(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	report.Acknowledged, report.Unknown, report.Excess, report.Lost = all.acknowledged, all.unknown, all.excess, all.lost
 	for _, fault := range faults {
 		report.fault(fault)

@@ -3,6 +3,8 @@ package soak
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -13,20 +15,34 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// counterd is the program, built once.
+var counterd string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "soak")
+	if err != nil {
+		panic(err)
+	}
+	counterd = filepath.Join(dir, "counterd")
+	if out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(status)
+	}))
+}
 
 // soakFor is a config for a short soak with few callers.
-func soakFor(t *testing.T) Config {
-	t.Helper()
-	counterd := filepath.Join(t.TempDir(), "counterd")
-	out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+func soakFor() Config {
 	return Config{Duration: 6 * time.Second, Callers: 4, Counterd: counterd, Memcached: "memcached", Seed: 1}
 }
 
 // A server is killed and comes back, and nothing is wrong.
 func TestAShortSoak(t *testing.T) {
-	report, err := Run(t.Context(), soakFor(t))
+	config := soakFor()
+	config.slack = time.Minute // what is wrong here is not that the machine is busy
+	report, err := Run(t.Context(), config)
 	require.NoError(t, err)
 	assert.Empty(t, report.Faults)
 	assert.Positive(t, report.Kills)
@@ -43,7 +59,7 @@ func TestAShortSoak(t *testing.T) {
 // What is counted too little, or too much, what was admitted beyond a limit, and what
 // stays behind is found.
 func TestWhatIsWrongIsFound(t *testing.T) {
-	config := soakFor(t)
+	config := soakFor()
 	s, err := newStage(t.Context(), config)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.close()) }()
@@ -59,22 +75,39 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	c.told[count][3].Acknowledge(1)
 	_, err = s.clients[0].Increment(t.Context(), "count", nameOf(4), 1, time.Time{})
 	require.NoError(t, err)
+	second := time.Now().Unix()
 	for range 11 {
-		c.told[narrow][5].Admit(time.Now().Unix()/2*2, 1)
+		c.told[narrow][5].Admit(second, 1)
 	}
 	all, faults = c.compare(t.Context())
 	assert.Len(t, faults, 4, "the last one is lost too")
 	assert.Equal(t, int64(12), all.lost)
 	assert.Equal(t, int64(1), all.excess)
 
+	c.slowest.Store(int64(timeout + 2*defaultSlack))
 	r := &run{config: config, stage: s, callers: c, killer: &killer{}, samples: [][]int64{{1 << 20, 1 << 20, 20 << 20}, {1, 1, 1}}, baseline: []int{1000, 1000}}
 	report, err := r.judge(t.Context())
 	require.NoError(t, err)
-	assert.Len(t, report.Faults, 5)
-	assert.Contains(t, report.Faults[4], "process 0: the live heap grew")
+	assert.Len(t, report.Faults, 6)
+	assert.Contains(t, report.Faults[0], "a call took 3s")
+	assert.Contains(t, report.Faults[5], "process 0: the live heap grew")
 	var text bytes.Buffer
 	require.NoError(t, report.WriteText(&text))
 	assert.Contains(t, text.String(), "WRONG")
+}
+
+// One who ends it waits for no server to be mended, and gets no report.
+func TestInterrupted(t *testing.T) {
+	s, err := newStage(t.Context(), soakFor())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.close()) }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	k := &killer{stage: s, callers: newCallers(s), rng: rand.New(rand.NewPCG(1, 2)), pace: time.Second}
+	require.ErrorIs(t, k.kill(ctx), context.Canceled)
+	r := &run{config: soakFor(), stage: s, callers: newCallers(s), killer: k}
+	_, err = r.judge(ctx)
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestGrowth(t *testing.T) {
@@ -98,7 +131,7 @@ func TestWhatCannotBeRun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	config := soakFor(t)
+	config := soakFor()
 	_, err := Run(ctx, config)
 	require.Error(t, err)
 }

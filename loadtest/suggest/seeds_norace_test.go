@@ -4,3 +4,6 @@ package suggest_test
 
 // seeds is how many logs are made by chance.
 const seeds = 300
+
+// thorough has the real log be tried in all ways that there are.
+const thorough = true

@@ -24,14 +24,14 @@ type killer struct {
 	losses []loss
 }
 
-// run kills until the context ends, which it does not let end with a server away.
-func (k *killer) run(ctx context.Context) error {
+// run kills until the first context ends; only the second ends with a server away.
+func (k *killer) run(ctx, whole context.Context) error {
 	for {
-		sleep(ctx, k.pace/2+k.within(k.pace))
+		fleet.Sleep(ctx, k.pace/2+k.within(k.pace))
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := k.kill(context.WithoutCancel(ctx)); err != nil {
+		if err := k.kill(whole); err != nil {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func (k *killer) kill(ctx context.Context) error {
 	victim := k.rng.IntN(len(k.fleet.Servers))
 	l := loss{server: victim, killed: k.now()}
 	k.fleet.Servers[victim].Kill()
-	sleep(ctx, k.within(k.pace/4))
+	fleet.Sleep(ctx, k.within(k.pace/4))
 	if err := k.fleet.Restart(ctx, victim); err != nil {
 		return fmt.Errorf("starting server %d again: %w", victim, err)
 	}
@@ -55,7 +55,7 @@ func (k *killer) kill(ctx context.Context) error {
 			return fmt.Errorf("after server %d was killed: %w", victim, err)
 		}
 		// What was under way when it came back has had its time.
-		sleep(ctx, 2*k.timeout)
+		fleet.Sleep(ctx, 2*k.timeout)
 	}
 	l.mended = k.now()
 	k.mu.Lock()

@@ -22,21 +22,24 @@ func (r *run) closing(ctx context.Context) error {
 	counters := r.people.allCounters()
 	order := rng.Perm(len(counters))
 	order = order[:min(len(order), maxCounters)]
-	r.report.CountersClosed = len(order)
 	r.config.progress().Start("counting", len(order))
 	for n, id := range order {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r.closeOne(ctx, n, int32(id), counters[id], rng)
+		if r.closeOne(ctx, n, int32(id), counters[id], rng) {
+			r.report.CountersClosed++
+		}
 		r.config.progress().Add(1)
 	}
-	return nil
+	return ctx.Err()
 }
 
 // closeOne counts every window of one counter's limits, and more, as of now and of past
-// moments of the run, and reads its history at each level.
-func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *rand.Rand) {
+// moments of the run, and reads its history at each level. It reports whether all of that
+// was answered.
+func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *rand.Rand) bool {
+	all := true
 	windows := []int64{60, 3600}
 	for _, l := range r.contract.limits {
 		windows = append(windows, l.length)
@@ -48,12 +51,12 @@ func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *ra
 			continue
 		}
 		target := (n + i) % len(r.caller.targets)
-		r.caller.count(ctx, 0, target, id, of, window, 0)
+		all = r.caller.count(ctx, 0, target, id, of, window, 0) && all
 		if window >= r.contract.retention-seconds(time.Hour) {
 			continue // of a past moment it would begin before the retention
 		}
 		for range moments {
-			r.caller.count(ctx, 0, target, id, of, window, began+rng.Int64N(max(now-began, 1)))
+			all = r.caller.count(ctx, 0, target, id, of, window, began+rng.Int64N(max(now-began, 1))) && all
 		}
 	}
 	for _, level := range []struct {
@@ -61,7 +64,8 @@ func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *ra
 		length int64
 	}{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", day}} {
 		if level.length >= of.step && level.length <= r.contract.retention {
-			r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, max(began-1, now-9000), now)
+			all = r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, max(began-1, now-9000), now) && all
 		}
 	}
+	return all
 }

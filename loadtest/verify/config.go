@@ -56,7 +56,7 @@ type Config struct {
 	Duration  time.Duration // 0: DefaultDuration
 	Clients   int           // that call at once; 0: DefaultClients
 	Features  int           // that they call for; 0: DefaultFeatures
-	Rate      float64       // calls of all clients a second; 0: each when its call before was answered
+	Rate      float64       // calls of the Clients a second, a quarter as many of those beside them; 0: each when its call before was answered
 	MaxEvents int           // that the log may hold; 0: DefaultMaxEvents
 	Skew      time.Duration // by which the targets' clocks may differ from this one's; 0: DefaultSkew
 	// Timeout is that of the targets: what took longer may not have been taken back. 0:

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/fleet"
 )
 
 const (
@@ -28,44 +30,62 @@ type driver struct {
 // quietClients is how many of the clients call each for one feature alone.
 func (c Config) quietClients() int { return max(1, c.clients()/4) }
 
-// start has the clients begin.
-func (d *driver) start(ctx context.Context) {
+// start has the clients begin. They call until the first context ends; the second is that of
+// their calls, so that none is cut short by the end of the run: its outcome counts.
+func (d *driver) start(ctx, whole context.Context) {
 	for i := range d.config.clients() {
 		rng := rand.New(rand.NewPCG(d.config.Seed, uint64(i)))
-		d.running.Go(func() { d.busy(ctx, i, rng) })
+		d.running.Go(func() { d.busy(ctx, whole, i, rng) })
 	}
 	if d.caller.contract.unpredictable() == "" {
 		for i := range d.config.quietClients() {
 			client := d.config.clients() + i
 			rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
-			d.running.Go(func() { d.quiet(ctx, client, rng) })
+			d.running.Go(func() { d.quiet(ctx, whole, client, rng) })
 		}
 	}
 	client := d.config.clients() + d.config.quietClients()
 	rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
-	d.running.Go(func() { d.crowds(ctx, client, rng) })
+	d.running.Go(func() { d.crowds(ctx, whole, client, rng) })
 }
 
 // over reports whether no more calls are to be made.
 func (d *driver) over(ctx context.Context) bool { return ctx.Err() != nil || d.caller.log.isFull() }
 
-// busy calls for those that all clients call for. No call is cut short by the end of the
-// run: its outcome counts.
-func (d *driver) busy(ctx context.Context, client int, rng *rand.Rand) {
-	whole := context.WithoutCancel(ctx)
-	pause := time.Duration(0)
-	if d.config.Rate > 0 {
-		pause = time.Duration(float64(d.config.clients()) / d.config.Rate * float64(time.Second))
-		sleep(ctx, time.Duration(rng.Float64()*float64(pause)))
-	}
-	next := time.Now()
+// busy calls for those that all clients call for.
+func (d *driver) busy(ctx, whole context.Context, client int, rng *rand.Rand) {
+	turns := d.turns(ctx, rng)
 	for !d.over(ctx) {
 		d.one(whole, client, rng)
-		next = next.Add(pause)
-		if pause > 0 {
-			sleep(ctx, time.Until(next))
-		}
+		turns.await(ctx)
 	}
+}
+
+// turns are when a client may call.
+type turns struct {
+	pause time.Duration // from one call to the next; 0: there is none
+	next  time.Time
+}
+
+// turns returns those of one client, at a moment of its own.
+func (d *driver) turns(ctx context.Context, rng *rand.Rand) *turns {
+	t := &turns{}
+	if d.config.Rate > 0 {
+		t.pause = time.Duration(float64(d.config.clients()) / d.config.Rate * float64(time.Second))
+		fleet.Sleep(ctx, time.Duration(rng.Float64()*float64(t.pause)))
+	}
+	t.next = time.Now()
+	return t
+}
+
+// await waits for the next turn. Turns that are over are not made up for.
+func (t *turns) await(ctx context.Context) {
+	now := time.Now()
+	t.next = t.next.Add(t.pause)
+	if t.next.Before(now) {
+		t.next = now
+	}
+	fleet.Sleep(ctx, t.next.Sub(now))
 }
 
 // one makes one call of the mix.
@@ -107,21 +127,23 @@ func costOf(rng *rand.Rand) int64 { return int64(max(1, rng.IntN(8)-4)) }
 func (d *driver) look(ctx context.Context, client, target int, who int32, rng *rand.Rand) {
 	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
 	id := d.caller.people.who(who).counters[l.rule]
-	d.caller.count(ctx, client, target, id, d.caller.people.allCounters()[id], min(l.length, d.caller.contract.retention), 0)
+	d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, d.caller.contract.retention), 0)
 }
 
 // quiet calls for one feature after another, each call when the one before was answered:
 // up to what fits, once more too early, and once more when retry_after is over.
-func (d *driver) quiet(ctx context.Context, client int, rng *rand.Rand) {
-	whole := context.WithoutCancel(ctx)
+func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
 	targets := len(d.caller.targets)
+	turns := d.turns(ctx, rng)
 	for !d.over(ctx) {
 		who := d.caller.people.fresh(quiet)
 		if rng.IntN(3) == 0 {
 			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2))
+			turns.await(ctx)
 		}
 		// Some are called for so shortly that others begin at all times.
 		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
+			turns.await(ctx)
 			target, cost := rng.IntN(targets), costOf(rng)
 			switch rng.IntN(12) {
 			case 0:
@@ -132,7 +154,7 @@ func (d *driver) quiet(ctx context.Context, client int, rng *rand.Rand) {
 				continue
 			}
 			e := d.caller.hit(whole, client, target, who, cost)
-			if e.outcome == unknown || e.outcome == denied && !d.waitFor(ctx, client, who, e, rng) {
+			if e.outcome == unknown || e.outcome == denied && !d.waitFor(ctx, whole, client, who, e, rng) {
 				break
 			}
 		}
@@ -141,7 +163,7 @@ func (d *driver) quiet(ctx context.Context, client int, rng *rand.Rand) {
 
 // waitFor comes again when retry_after is over, and in between. It reports whether there
 // was time for it.
-func (d *driver) waitFor(ctx context.Context, client int, who int32, told entry, rng *rand.Rand) bool {
+func (d *driver) waitFor(ctx, whole context.Context, client int, who int32, told entry, rng *rand.Rand) bool {
 	if told.retryAfter == never {
 		return true
 	}
@@ -150,14 +172,13 @@ func (d *driver) waitFor(ctx context.Context, client int, who int32, told entry,
 	if due.Sub(d.began) > d.config.duration() {
 		return false
 	}
-	whole := context.WithoutCancel(ctx)
-	sleep(ctx, time.Duration(rng.Float64()*float64(time.Until(due))))
+	fleet.Sleep(ctx, time.Duration(rng.Float64()*float64(time.Until(due))))
 	if d.over(ctx) {
 		return false
 	}
 	d.caller.hit(whole, client, int(told.target), who, int64(told.cost))
 	// A moment more: it is what was sent after it that is not denied.
-	sleep(ctx, time.Until(due)+time.Millisecond)
+	fleet.Sleep(ctx, time.Until(due)+time.Millisecond)
 	if d.over(ctx) {
 		return false
 	}
@@ -166,7 +187,7 @@ func (d *driver) waitFor(ctx context.Context, client int, who int32, told entry,
 }
 
 // crowds has many clients hit one feature at the same moment, again and again another one.
-func (d *driver) crowds(ctx context.Context, client int, rng *rand.Rand) {
+func (d *driver) crowds(ctx, whole context.Context, client int, rng *rand.Rand) {
 	size := maxCrowd
 	for _, l := range d.caller.contract.limits {
 		if l.n > 0 {
@@ -181,23 +202,11 @@ func (d *driver) crowds(ctx context.Context, client int, rng *rand.Rand) {
 			target := rng.IntN(len(d.caller.targets))
 			all.Go(func() {
 				<-start
-				d.caller.hit(context.WithoutCancel(ctx), client+i, target, who, 1)
+				d.caller.hit(whole, client+i, target, who, 1)
 			})
 		}
 		close(start)
 		all.Wait()
-		sleep(ctx, burstEvery)
-	}
-}
-
-func sleep(ctx context.Context, long time.Duration) {
-	if long <= 0 {
-		return
-	}
-	timer := time.NewTimer(long)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+		fleet.Sleep(ctx, burstEvery)
 	}
 }

@@ -142,6 +142,30 @@ func TestDenialsWithoutReason(t *testing.T) {
 	}
 }
 
+// Of many violations some are kept, with their events, and the others are only counted: to
+// gather the events of each would take the square of the log's length.
+func TestManyViolations(t *testing.T) {
+	const many = 400
+	tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+	gathered, event := 0, tr.event
+	tr.event = func(i int32) Event {
+		gathered++
+		return event(i)
+	}
+	for range many {
+		tr.at(0, admitted, 1)
+	}
+	for i := range int64(many) {
+		tr.at(100+2*i, denied, 0)
+		tr.log.look(look{sent: 110e9, answered: 110.1e9, from: second0, to: second0 + 20, count: 9})
+	}
+	tr.judge()
+	assert.Equal(t, many, tr.findings.total[CheckDenials])
+	assert.Equal(t, many, tr.findings.total[CheckCounts])
+	assert.Len(t, tr.findings.kept[CheckCounts], maxKept)
+	assert.Less(t, gathered, (maxKept+1)*3*many)
+}
+
 func TestCountsAndTheLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		count  int64

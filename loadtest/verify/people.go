@@ -119,6 +119,12 @@ func (p *people) who(i int32) *person {
 	return p.list[i]
 }
 
+func (p *people) counterOf(id int32) counter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counters[id]
+}
+
 // allCounters returns the counters so far.
 func (p *people) allCounters() []counter {
 	p.mu.Lock()

@@ -32,6 +32,7 @@ type target struct {
 	history           func(h *wire.History)             // changes a history
 	stamps            func(over bool, now int64) int64  // stamps otherwise; over: there is no room
 	admits            func(d *wire.Decision, over bool) // decides otherwise
+	refuses           func(route string) bool           // is too busy for that
 
 	mu       sync.Mutex
 	log      map[string][]kept
@@ -56,6 +57,9 @@ func (s *target) serve(t *testing.T) string {
 func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := strings.TrimPrefix(r.URL.Path, "/v1/events/verify")
 	switch {
+	case s.refuses != nil && s.refuses(route):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "too busy", http.StatusServiceUnavailable)
 	case r.URL.Path == "/v1/batch":
 		var in wire.Batch
 		read(r, &in)

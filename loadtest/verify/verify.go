@@ -14,6 +14,9 @@ import (
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 
+// ErrNothing is returned where there is nothing to hold to the contract: that is no success.
+var ErrNothing = errors.New("verify: nothing was verified")
+
 // Run calls the targets and holds what they say to the contract. What it finds is in the
 // report; an error says that it could not be run to its end.
 func Run(ctx context.Context, config Config) (report *Report, err error) {
@@ -41,7 +44,21 @@ func Run(ctx context.Context, config Config) (report *Report, err error) {
 	if err := r.closing(ctx); err != nil {
 		return nil, err
 	}
-	return r.judge(), nil
+	report = r.judge()
+	if report.OK() && report.Admitted+report.Denied == 0 {
+		return nil, fmt.Errorf("%w: of %d hits, alone and in batches, none was decided", ErrNothing, r.hits())
+	}
+	return report, nil
+}
+
+// hits returns how many were made.
+func (r *run) hits() (n int) {
+	for _, e := range r.log.entries {
+		if e.kind == hit || e.kind == batch {
+			n++
+		}
+	}
+	return n
 }
 
 func startFleet(ctx context.Context, config Config) (*fleet.Fleet, error) {
@@ -128,13 +145,13 @@ func (r *run) drive(ctx context.Context) error {
 			copies: r.config.Own.replicas(), timeout: r.config.timeout(), now: r.caller.now,
 		}
 		others.Go(func() {
-			if killed = r.killer.run(driving); killed != nil {
+			if killed = r.killer.run(driving, ctx); killed != nil {
 				stop()
 			}
 		})
 	}
 	others.Go(func() { r.progress(driving) })
-	d.start(driving)
+	d.start(driving, ctx)
 	d.running.Wait()
 	r.report.Duration = time.Since(r.began)
 	stop()
@@ -153,7 +170,7 @@ func (r *run) progress(ctx context.Context) {
 	p := r.config.progress()
 	p.Start("calling", int(r.config.duration()/time.Second))
 	for ctx.Err() == nil {
-		sleep(ctx, time.Second)
+		fleet.Sleep(ctx, time.Second)
 		p.Add(1)
 	}
 }

@@ -27,7 +27,7 @@ var counterd string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// They mostly wait, for clocks to tick: more of them at a time than there are processors.
-	if err := flag.Set("test.parallel", "5"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	dir, err := os.MkdirTemp("", "verify")
@@ -79,6 +79,7 @@ func TestARightTarget(t *testing.T) {
 
 // Each way of being wrong is found, and called by its name.
 func TestWrongTargets(t *testing.T) {
+	t.Parallel()
 	third := func(n int) bool { return n%3 == 0 }
 	for name, wrong := range map[string]struct {
 		target *target
@@ -146,7 +147,8 @@ func TestWrongTargets(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 				}
 			case wrong.check == verify.CheckRetryAfter:
-				config.Duration = 5 * time.Second // there is a wait to come back from
+				// There is a wait to come back from, for many who call alone.
+				config.Duration, config.Clients, config.Rate = 5*time.Second, 32, 600
 			}
 			report, text := reportOf(t, config)
 			assert.Positive(t, report.Wrong[wrong.check], text)
@@ -170,6 +172,7 @@ func allow(d *wire.Decision, _ bool) {
 
 // counterd passes, on every store and with every protocol, also while servers die.
 func TestCounterd(t *testing.T) {
+	t.Parallel()
 	for name, own := range map[string]verify.Own{
 		"embedded":       {Store: verify.Embedded},
 		"one server":     {Servers: 1, Processes: 1, Protocol: "meta"},
@@ -199,14 +202,30 @@ func TestCounterd(t *testing.T) {
 	}
 }
 
+// Where nothing was decided nothing was verified, and only what was counted is said to be.
+func TestATargetThatRefuses(t *testing.T) {
+	t.Parallel()
+	config := against(&target{refuses: func(route string) bool { return route != "" }}, t)
+	config.Duration = time.Second
+	_, err := verify.Run(t.Context(), config)
+	require.ErrorIs(t, err, verify.ErrNothing)
+
+	config = against(&target{refuses: func(route string) bool { return route == "/history" }}, t)
+	config.Duration = time.Second
+	report, text := reportOf(t, config)
+	require.True(t, report.OK(), text)
+	assert.Positive(t, report.Counters)
+	assert.Zero(t, report.CountersClosed)
+}
+
 func TestTheLogIsBounded(t *testing.T) {
 	t.Parallel()
 	config := against(&target{}, t)
-	config.MaxEvents, config.Duration, config.Rate = 200, time.Minute, 0
+	config.MaxEvents, config.Duration, config.Rate = 200, time.Hour, 0
 	report, text := reportOf(t, config)
 	assert.True(t, report.LogFull)
 	assert.Contains(t, text, "-max-events")
-	assert.Less(t, report.Duration, 30*time.Second)
+	assert.Less(t, report.Duration, config.Duration)
 }
 
 // What is wrong with a config is said of its flag, all at once.

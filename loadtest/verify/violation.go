@@ -109,6 +109,18 @@ func (f *findings) add(v Violation) {
 	f.kept[v.Check] = append(f.kept[v.Check], v)
 }
 
+// passes counts one like that and reports true where as many are kept already: to gather
+// its events goes through all of a counter, which is too much for each of many.
+func (f *findings) passes(v Violation) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.alike(v) < maxKept {
+		return false
+	}
+	f.total[v.Check]++
+	return true
+}
+
 // alike returns how many of the kind are kept.
 func (f *findings) alike(v Violation) (n int) {
 	for _, o := range f.kept[v.Check] {
