@@ -19,7 +19,7 @@ type Excused struct {
 	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
 	Crowded        int64 `json:"crowded"`         // denials for the sake of hits that were denied themselves
 	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same was denied before, within a second
-	Vague          int64 `json:"vague"`           // denials whose time to wait is not exact, while a server may have been away
+	Vague          int64 `json:"vague"`           // denials whose time to wait is not exact, where the store may have been away, or slow
 	Unpredicted    int64 `json:"unpredicted"`     // features whose decisions were no longer known, after a loss or an unknown outcome
 	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
 	Refused        int64 `json:"refused"`         // calls of which nothing was done

@@ -160,7 +160,7 @@ func (r *Report) writeExcused(row func(name, format string, args ...any)) {
 		{e.UnknownOutcome, "calls of unknown outcome"},
 		{e.Refused, "calls refused for overload"},
 		{e.Unpredicted, "features that are not predicted any more, after a loss or an unknown outcome"},
-		{e.Vague, "denials whose time to wait is not exact, or not told, while a server was away"},
+		{e.Vague, "denials whose time to wait is not exact, or not told: the store was away, or slow"},
 		{e.Repeated, "denials that repeat what was so within the second before, smaller hits in between"},
 		{e.Crowded, "denials for a moment's crowd of hits that were denied themselves"},
 	} {
