@@ -21,7 +21,7 @@ type counters struct {
 	counter events.Counter // one of them, without its feature
 	// The levels that are written.
 	finest, coarsest hierarchy.Level
-	shut    bool           // a limit of 0 denies every hit, before it is added
+	shut             bool // a limit of 0 denies every hit, before it is added
 }
 
 // What stands for kinds where there are none to name.
