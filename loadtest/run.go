@@ -89,7 +89,7 @@ type runResult interface {
 func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int {
 	source, err := f.source(ctx, target)
 	if err != nil {
-		return std.failed(ctx, err)
+		return std.failed(ctx, advised(err))
 	}
 	html, err := f.openHTML()
 	if err != nil {
@@ -114,7 +114,7 @@ func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int
 	}
 	switch {
 	case err != nil:
-		return std.failed(ctx, err)
+		return std.failed(ctx, advised(err))
 	case !good:
 		return exitFailed
 	}
