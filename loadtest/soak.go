@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -24,9 +25,17 @@ held more than its limit, if a call took longer than the timeout and a second, i
 process has more goroutines afterwards than before, or if its live heap has grown by
 more than a quarter and 8 MiB from the first third of the time to the last.
 
+What was killed last is waited for, and everything is counted, when the callers have
+ended: that takes half a minute, or a minute or two after much load.
+
 Flags:
 
 %s
+Examples:
+
+  loadtest soak -duration 1m
+  loadtest soak -duration 8h -callers 128 -json
+
 Exit status: 0 all is right, 1 something is not, 2 wrong usage.
 `
 
@@ -54,6 +63,13 @@ func (f *soakFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := noArguments(set); err != nil {
 		return err
 	}
+	// The library takes 0 for the default, which nobody means who writes it.
+	switch {
+	case given(set, "duration") && f.config.Duration < soak.MinDuration:
+		return fmt.Errorf("-duration is at least %s", soak.MinDuration)
+	case f.config.Callers < 1:
+		return errors.New("-callers is at least 1")
+	}
 	if f.config.Seed == 0 {
 		f.config.Seed = rand.Uint64()
 	}
@@ -72,7 +88,7 @@ func runSoak(ctx context.Context, args []string, std streams) int {
 	if err := flags.parse(set, args); err != nil {
 		return std.refused(set, func() string { return fmt.Sprintf(soakUsage, defaultsOf(set)) }, err)
 	}
-	std.complain("this takes about %s; -seed %d", flags.config.Duration, flags.config.Seed)
+	std.complain("callers call for %s, and then wait for what was killed; -seed %d", flags.config.Duration, flags.config.Seed)
 	flags.config.Progress = std.err
 	report, err := soak.Run(ctx, flags.config)
 	if err == nil {

@@ -10,6 +10,8 @@ import (
 func TestSoakUsage(t *testing.T) {
 	for name, args := range map[string][]string{
 		"too short":    {"soak", "-duration", "1s", "-counterd", "true"},
+		"for no time":  {"soak", "-duration", "0", "-counterd", "true"},
+		"no callers":   {"soak", "-callers", "0", "-counterd", "true"},
 		"no duration":  {"soak", "-duration", "long"},
 		"an argument":  {"soak", "more"},
 		"no memcached": {"soak", "-counterd", "true", "-memcached-binary", "no-such-program"},

@@ -180,7 +180,7 @@ func runVerify(ctx context.Context, args []string, std streams) int {
 	}
 	switch {
 	case err != nil:
-		return std.failed(ctx, err)
+		return std.failed(ctx, advised(err))
 	case !report.OK():
 		return exitFailed
 	}

@@ -171,8 +171,11 @@ func (r *Report) costs() (facts []fact) {
 	return facts
 }
 
-// busy reports whether the latencies say more of the generator than of the target.
-func (r *Report) busy() bool { return r.Late.Requests > 0 && r.Late.P99 > r.Latency.P99/2 }
+// busy reports whether the latencies say more of the generator than of the target. Where more
+// than a hundredth waited for a place in flight, it is they who make the p99.
+func (r *Report) busy() bool {
+	return r.Late.Requests > 0 && r.Late.P99 > r.Latency.P99/2 && r.Waited.Requests <= r.Latency.Requests/100
+}
 
 // dash stands where there is no figure.
 const dash = "–"

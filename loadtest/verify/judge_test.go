@@ -236,6 +236,45 @@ func TestTheModel(t *testing.T) {
 	}
 }
 
+// A denial that is remembered says what was so when it was given, also one of what can never
+// fit, and one of a batch; it says nothing else.
+func TestDenialsThatRepeat(t *testing.T) {
+	limit := wire.Limit{Name: "user-2-per-1s", Limit: 2, Window: "1s"}
+	tooMuch := func(e *entry) { e.cost, e.retryAfter = 3, never }
+	for name, c := range map[string]struct {
+		first kind
+		by    uint16 // who admits in between
+		last  int64
+		wrong int
+	}{
+		"as it is now":                      {first: hit, by: 1, last: 1},
+		"as it was":                         {first: hit, by: 1, last: 0},
+		"as it was in the batch":            {first: batch, by: 1, last: 0},
+		"as it never was":                   {first: hit, by: 1, last: 2, wrong: 1},
+		"as it was before its own admitted": {first: hit, by: 0, last: 0, wrong: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := trialOf(t, limit)
+			who := tr.people.fresh(quiet)
+			tr.counters = tr.people.allCounters()
+			call := func(k kind, o outcome, count int64, change ...func(e *entry)) {
+				tr.at(0, o, count, append(change, func(e *entry) {
+					e.who, e.kind = who, k
+					if k == batch {
+						e.sent, e.answered = 0, 1e8 // one call
+					}
+				})...)
+			}
+			call(c.first, denied, 0, tooMuch)
+			call(c.first, admitted, 1, func(e *entry) { e.target = c.by })
+			call(hit, denied, c.last, tooMuch)
+			tr.predict()
+			require.Len(t, tr.findings.all(), c.wrong)
+			assert.Equal(t, c.wrong == 0 && c.last == 0, tr.excused.Repeated == 1)
+		})
+	}
+}
+
 // Headers are read as structured fields, however they are written.
 func TestHeaderFaults(t *testing.T) {
 	two := int64(2)

@@ -158,7 +158,7 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 		if e.outcome == denied {
 			// The numbers of a denied hit of a batch are those that stand after the batch.
 			after := m.decide(e.stamp, int64(e.cost), false)
-			*told = append(*told, denial{e, after})
+			*told = append(*told, denial{e, want}, denial{e, after}) // either may be remembered
 			switch {
 			case len(wrong) == 0 || !want.Allowed && len(t.differences(e, i, after)) == 0:
 				wrong = nil
@@ -305,6 +305,10 @@ func notOf(target uint16, told []denial) []denial {
 func (t *trial) repeated(e entry, i int32, told []denial) bool {
 	now := told[len(told)-1].want
 	counts := t.log.countsOf(i)
+	said := int64(e.retryAfter)
+	if e.retryAfter == never {
+		said = math.MaxInt64
+	}
 	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
 	for at, l := range t.contract.limits {
 		found, least := false, int64(math.MaxInt64)
@@ -314,11 +318,14 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 				return
 			}
 			wait := int64(0)
-			if denies && s.Reset != nil {
+			switch {
+			case denies && s.Reset == nil:
+				wait = math.MaxInt64 // never
+			case denies:
 				wait = *s.Reset
 			}
 			found, least = true, min(least, wait)
-			reachable = reachable || wait == int64(e.retryAfter) && t.contract.enforced(l)
+			reachable = reachable || wait == said && t.contract.enforced(l)
 		}
 		accept(now.Limits[at])
 		for _, d := range told[:len(told)-1] {
@@ -333,5 +340,5 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 			certain = max(certain, least)
 		}
 	}
-	return reachable && certain <= int64(e.retryAfter)
+	return reachable && certain <= said
 }
