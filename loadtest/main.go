@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // Exit statuses.
@@ -118,12 +118,15 @@ type result interface {
 	WriteText(io.Writer) error
 }
 
-// writeResult writes a result as text, or as JSON.
+// writeResult writes a result as text, or as JSON with durations in seconds.
 func writeResult(out io.Writer, r result, asJSON bool) error {
 	if !asJSON {
 		return r.WriteText(out)
 	}
-	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  "), jsonv1.FormatDurationAsNano(true)); err != nil {
+	inSeconds := json.MarshalToFunc(func(to *jsontext.Encoder, d time.Duration) error {
+		return to.WriteToken(jsontext.Float(d.Seconds()))
+	})
+	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  "), json.WithMarshalers(inSeconds)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(out)

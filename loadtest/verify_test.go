@@ -61,11 +61,11 @@ func TestAVerifyThatCannotBe(t *testing.T) {
 	assert.Empty(t, got.out)
 }
 
-// Each result can be printed as JSON, times in it as nanoseconds.
+// Each result can be printed as JSON, durations in it in seconds.
 func TestResultsAsJSON(t *testing.T) {
-	for _, r := range []result{&verify.Report{Duration: time.Second}, &soak.Report{Duration: time.Second}} {
+	for _, r := range []result{&verify.Report{Duration: 1500 * time.Millisecond}, &soak.Report{Duration: 1500 * time.Millisecond}} {
 		var out bytes.Buffer
 		require.NoError(t, writeResult(&out, r, true))
-		assert.Contains(t, out.String(), `"duration_ns": 1000000000`)
+		assert.Contains(t, out.String(), `"seconds": 1.5`)
 	}
 }

@@ -32,10 +32,10 @@ type Row struct {
 	// Calls are the reads and writes of the system by the process that speaks with
 	// Memcached: the server where there is one, else the program itself.
 	Calls        *float64 `json:"calls,omitempty"`
-	Bytes        *float64 `json:"bytes,omitempty"`      // between that process and Memcached, both ways
-	ClientCPU    *float64 `json:"client_cpu,omitempty"` // CPU times are in microseconds
-	ServerCPU    *float64 `json:"server_cpu,omitempty"`
-	MemcachedCPU *float64 `json:"memcached_cpu,omitempty"`
+	Bytes        *float64 `json:"bytes,omitempty"`         // between that process and Memcached, both ways
+	ClientCPU    *float64 `json:"client_cpu_us,omitempty"` // CPU times are in microseconds
+	ServerCPU    *float64 `json:"server_cpu_us,omitempty"`
+	MemcachedCPU *float64 `json:"memcached_cpu_us,omitempty"`
 	Allocs       *float64 `json:"allocs,omitempty"`
 	Latency      *Latency `json:"latency,omitempty"`
 }

@@ -12,12 +12,12 @@ const maxFaults = 20
 
 // Report is what came of a soak.
 type Report struct {
-	Duration         time.Duration `json:"duration_ns"`
+	Duration         time.Duration `json:"seconds"`
 	Kills            int           `json:"kills"`
 	Calls            int64         `json:"calls"`
 	Denied           int64         `json:"denied"`
 	OnError          int64         `json:"on_error"` // answered without the store
-	Slowest          time.Duration `json:"slowest_ns"`
+	Slowest          time.Duration `json:"slowest_seconds"`
 	Acknowledged     int64         `json:"acknowledged"`
 	Unknown          int64         `json:"unknown"` // may be counted, or not
 	Excess           int64         `json:"excess"`  // counted beyond what was acknowledged
@@ -25,16 +25,16 @@ type Report struct {
 	Goroutines       int           `json:"goroutines"`
 	GoroutinesBefore []int         `json:"goroutines_before"`
 	GoroutinesAfter  []int         `json:"goroutines_after"`
-	LiveHeap         int64         `json:"live_heap"` // most bytes that the collector left, of a process
-	Heap             []Heap        `json:"heap"`      // of each process
+	LiveHeap         int64         `json:"live_heap_bytes"` // most bytes that the collector left, of a process
+	Heap             []Heap        `json:"heap"`            // of each process
 	Faults           []string      `json:"faults"`
 }
 
 // Heap is the live heap of a process: the median of the first third of the time, and of
 // the last.
 type Heap struct {
-	First int64 `json:"first"`
-	Last  int64 `json:"last"`
+	First int64 `json:"first_bytes"`
+	Last  int64 `json:"last_bytes"`
 }
 
 // fault adds a fault, unless there are too many.

@@ -14,7 +14,7 @@ type Report struct {
 	Targets        []string         `json:"targets"`
 	Event          string           `json:"event"`
 	Seed           uint64           `json:"seed"`
-	Duration       time.Duration    `json:"duration_ns"`
+	Duration       time.Duration    `json:"seconds"`
 	Calls          map[string]int64 `json:"calls"` // by kind
 	Admitted       int64            `json:"admitted"`
 	Denied         int64            `json:"denied"`

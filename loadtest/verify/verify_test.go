@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify"
 )
 
@@ -173,8 +174,11 @@ func allow(d *wire.Decision, _ bool) {
 // counterd passes, on every store and with every protocol, also while servers die.
 func TestCounterd(t *testing.T) {
 	t.Parallel()
+	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
+	require.NoError(t, err)
 	for name, own := range map[string]verify.Own{
 		"embedded":       {Store: verify.Embedded},
+		"the example":    {Servers: 2, Processes: 2, Rules: string(example)}, // has costs that never fit
 		"one server":     {Servers: 1, Processes: 1, Protocol: "meta"},
 		"meta":           {Servers: 3, Processes: 2, Protocol: "meta"},
 		"classic":        {Servers: 2, Processes: 2, Protocol: "classic"},
@@ -186,7 +190,11 @@ func TestCounterd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own.Counterd, own.Memcached = counterd, "memcached"
-			report, text := reportOf(t, verify.Config{Own: own, Duration: 5 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1})
+			config := verify.Config{Own: own, Duration: 5 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1}
+			if own.Rules != "" {
+				config.Event = "url_shorten"
+			}
+			report, text := reportOf(t, config)
 			require.True(t, report.OK(), text)
 			assert.Positive(t, report.Admitted)
 			assert.Positive(t, report.Denied)
@@ -200,6 +208,27 @@ func TestCounterd(t *testing.T) {
 			t.Logf("\n%s", text)
 		})
 	}
+}
+
+// Servers that somebody else has started, with the rules that they have.
+func TestServersOfOthers(t *testing.T) {
+	t.Parallel()
+	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
+	require.NoError(t, err)
+	others, err := fleet.Start(t.Context(), fleet.Config{
+		Counterd: counterd, Memcached: "memcached", Processes: 2, Servers: 1, Rules: string(example), Timeout: time.Second,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, others.Close()) })
+	config := verify.Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: time.Second}
+	for _, p := range others.Processes {
+		config.URLs = append(config.URLs, "http://"+p.Addr)
+	}
+	report, text := reportOf(t, config)
+	require.True(t, report.OK(), text)
+	assert.Positive(t, report.Admitted)
+	assert.Positive(t, report.Denied)
+	assert.NoError(t, others.Alive(), "they are not ended")
 }
 
 // Where nothing was decided nothing was verified, and only what was counted is said to be.
