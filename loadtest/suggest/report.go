@@ -119,6 +119,9 @@ func (k *Kind) rows() [][]string {
 func (k *Kind) verdict(deny Share) string {
 	text := fmt.Sprintf("Together the limits would have denied %d of %d features at some time (%s); %s%% are %d.",
 		k.Denied, k.Features, percent(k.Denied, k.Features), deny, deny.of(k.Features))
+	if deny.of(k.Features) == 0 {
+		text += "\nSo few features say little: the limits are the largest counts that were seen."
+	}
 	for _, w := range k.Windows {
 		if w.LeftOut != "" {
 			text += "\nLeft out: " + w.leftOut() + "."

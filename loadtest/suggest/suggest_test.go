@@ -403,6 +403,7 @@ events:
 	var out strings.Builder
 	require.NoError(t, report.WriteText(&out))
 	require.Contains(t, out.String(), "of 5 lines 1 malformed")
+	require.Contains(t, out.String(), "0.1% are 0.\nSo few features say little")
 	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h\n")
 }
 
