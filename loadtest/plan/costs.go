@@ -18,15 +18,15 @@ type Costs struct {
 }
 
 // DefaultCosts are those of docs/performance.md, made by loadtest bench: of an open model
-// at half of what the machine can do (B13: 15.2 and 50.5 µs a hit). Parts are told apart by
+// at half of what the machine can do (B13: 15.6 and 64.2 µs a hit). Parts are told apart by
 // other rows: A9 less A3 is 33 reads, B4 is adds that share all else, A8 less A3 is new
 // items. A hit costs less the busier the processes are, since more share each call of the
 // system: half of it at full load (B2).
 func DefaultCosts() Costs {
 	return Costs{
 		From: "CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13): -calibrate measures them here, -memcached-cpu-per-hit and -counterd-cpu-per-hit set them.",
-		Trip: 12 * time.Microsecond, Add: 600 * time.Nanosecond, New: 650 * time.Nanosecond, Read: 650 * time.Nanosecond,
-		Request: 41 * time.Microsecond, Exchange: 9500 * time.Nanosecond,
+		Trip: 11400 * time.Nanosecond, Add: 800 * time.Nanosecond, New: 500 * time.Nanosecond, Read: 740 * time.Nanosecond,
+		Request: 52 * time.Microsecond, Exchange: 12200 * time.Nanosecond,
 	}
 }
 
