@@ -23,7 +23,8 @@ import (
 
 // crowd is how much stood in a hit's way when it looked, and since when it has
 // found the same. A crowd that stays for half the timeout is none of the
-// moment: a reload may have lowered a limit below what stands.
+// moment: increments go beyond limits, and a reload may have lowered one below what
+// stands. Once that has been found out, who comes within the second after is not kept waiting.
 type crowd struct {
 	count int64
 	since time.Time
@@ -52,6 +53,9 @@ func (f *flush) crowded(h *hit, now time.Time) bool {
 	most := int64(0)
 	for j := range h.uses {
 		if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
+			if f.l.denials.stands(u, h.cost, f.stamp, now) {
+				return false
+			}
 			most = max(most, u.count)
 		}
 	}

@@ -80,3 +80,33 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	assert.Less(t, time.Since(began), hierarchy.DefaultTimeout)
 	assert.LessOrEqual(t, store.trips, 2+20+3, "add and take back, looks, the search")
 }
+
+// Who has found out that what stands above a limit stays there has done so for all who come
+// in the second after, also when an increment makes it more: they do not wait.
+func TestAnOverfullLimitDeniesAtOnceTheSecondTime(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+		cache := hierarchy.NewBucketCache(1 << 20)
+		l, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Cache: cache})
+		require.NoError(t, err)
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Cache: cache})
+		event, who := parseEvent(t, "[{per: ip, rate: [10/m, 20/h]}]"), events.Features{"ip": "203.0.113.9"}
+		applied, err := event.Apply(nil, who)
+		require.NoError(t, err)
+		waited := func() time.Duration {
+			_, err = counters.Increment(t.Context(), 30, time.Now(), applied[0].Counter)
+			require.NoError(t, err)
+			began := time.Now()
+			d, err := l.Hit(t.Context(), hitOf(event, 1, who))
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			return time.Since(began)
+		}
+		require.GreaterOrEqual(t, waited(), hierarchy.DefaultTimeout/2)
+		for range 3 {
+			require.Zero(t, waited())
+		}
+		time.Sleep(2 * time.Second)
+		require.Positive(t, waited(), "it may be a crowd again")
+	})
+}

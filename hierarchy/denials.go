@@ -103,6 +103,24 @@ func (d *denials) recall(counter string, key func() denialKey, stamp int64, now 
 	return nil, false
 }
 
+// stands reports whether a denial that was settled less than denialLife before says that
+// the hit does not fit the limit yet: what is in its way stays there, whoever else comes or
+// goes.
+func (d *denials) stands(u *use, cost, stamp int64, now time.Time) bool {
+	known := d.of(u.claim.id)
+	if len(known) == 0 {
+		return false
+	}
+	key := keyOf(u.claim, cost)
+	for _, found := range known {
+		if found.key == key && now.Before(found.until) {
+			limit := found.limits[slices.Index(u.claim.checks, u.check)]
+			return !limit.fits && (limit.reset == Never || stamp < found.stamp+int64(limit.reset))
+		}
+	}
+	return false
+}
+
 // remember keeps the denial, as of now.
 func (d *denials) remember(counter string, found *denial, now time.Time) {
 	shard := d.shardOf(counter)

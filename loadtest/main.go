@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	stdlog "log"
 	"os"
 	"os/signal"
 	"slices"
@@ -60,6 +61,9 @@ loadtest COMMAND -h explains a command, with examples. Exit status: 0 all is rig
 }
 
 func main() {
+	// There net/http writes what a server says that refuses a connection. It fails, too, the
+	// next call on it, and that is counted.
+	stdlog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal ends at once, whatever still goes on.
 	context.AfterFunc(ctx, stop)
