@@ -81,7 +81,7 @@ check:
 SIMULATIONS = ^(TestNoWindow|TestSimulation|TestNoStarvation|TestBurstsWithCopies|TestMendedCopies|TestMendingSimulation)
 
 unit:
-	go test -race -shuffle=on -timeout 20m ./...
+	go test -race -shuffle=on -timeout 40m ./...
 	go test -timeout 10m -run '$(SIMULATIONS)|^TestDecisionsEqual|^TestRetryAfter' ./hierarchy
 	go test -run '^TestTheSeriesStayTheSame' ./internal/metrics
 	go test -run '^TestAMillionCounters' ./loadtest/plan
