@@ -3,8 +3,11 @@ package bench
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/counterd/counterd/loadtest/columns"
 )
 
 // Report is what a run has measured.
@@ -154,15 +157,6 @@ func digits(f float64) string {
 	return fmt.Sprintf("%.0f", f)
 }
 
-// thousands writes a whole figure in groups of three.
-func thousands(f float64) string {
-	text := fmt.Sprintf("%.0f", f)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
 func figure(f *float64) string {
 	if f == nil {
 		return dash
@@ -214,3 +208,6 @@ func writeTable(b *strings.Builder, rows [][]string, left int) {
 		line(row)
 	}
 }
+
+// thousands writes a whole figure in groups of three.
+func thousands(f float64) string { return columns.Grouped(int64(math.RoundToEven(f))) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
 )
@@ -34,9 +35,9 @@ const DefaultUsers = 2000
 func (c MemoryConfig) Check() error {
 	faults := []error{checkLimit(c.Limit)}
 	if c.Users < 1 || c.Users > MaxUsers {
-		faults = append(faults, fmt.Errorf("compare: the users are 1 to %s", grouped(MaxUsers)))
+		faults = append(faults, fmt.Errorf("compare: the users are 1 to %s", columns.Grouped(MaxUsers)))
 	} else if checkLimit(c.Limit) == nil && c.Limit.N > MaxHits*100/int64(c.Users) {
-		faults = append(faults, fmt.Errorf("compare: %s users of %s are more than %s hits", grouped(int64(c.Users)), events.FormatRate(c.Limit), grouped(MaxHits*100)))
+		faults = append(faults, fmt.Errorf("compare: %s users of %s are more than %s hits", columns.Grouped(int64(c.Users)), events.FormatRate(c.Limit), columns.Grouped(MaxHits*100)))
 	}
 	if _, err := exec.LookPath(c.Memcached); err != nil {
 		faults = append(faults, fmt.Errorf("compare: memcached is needed: %w", err))

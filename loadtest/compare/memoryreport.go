@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/counterd/counterd/loadtest/columns"
 )
 
 // million users are what the figures are scaled to.
@@ -33,21 +35,21 @@ type MemoryRow struct {
 // WriteText writes the report as a table.
 func (r *MemoryReport) WriteText(out io.Writer) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s users who have used up %s, their hits spread over its window\n\n", grouped(int64(r.Users)), r.Limit)
+	fmt.Fprintf(&text, "%s users who have used up %s, their hits spread over its window\n\n", columns.Grouped(int64(r.Users)), r.Limit)
 	rows := [][]string{
 		{"bytes a user", "in a program", "in Memcached:", "", "", "", "a million"},
 		{"", "heap", "items", "their bytes", "chunks", "slabs", "users, chunks"},
 	}
 	for _, row := range r.Rows {
 		rows = append(rows, []string{
-			row.Name, grouped(int64(row.Heap + 0.5)), fmt.Sprintf("%.1f", row.Items), grouped(int64(row.ItemBytes + 0.5)),
-			grouped(int64(row.ChunkBytes + 0.5)), grouped(int64(row.SlabBytes + 0.5)), decimal(row.Million),
+			row.Name, columns.Grouped(int64(row.Heap + 0.5)), fmt.Sprintf("%.1f", row.Items), columns.Grouped(int64(row.ItemBytes + 0.5)),
+			columns.Grouped(int64(row.ChunkBytes + 0.5)), columns.Grouped(int64(row.SlabBytes + 0.5)), decimal(row.Million),
 		})
 	}
-	writeColumns(&text, rows)
+	columns.Write(&text, 1, rows)
 	scaled := "as measured"
 	if r.Users != million {
-		scaled = "scaled from " + grouped(int64(r.Users))
+		scaled = "scaled from " + columns.Grouped(int64(r.Users))
 	}
 	fmt.Fprintf(&text, `
 heap         what a Go program takes: the states, and the map that finds them, without the names

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/columns"
 )
 
 // What is judged by.
@@ -83,14 +83,14 @@ func (r *Report) WriteText(out io.Writer) error {
 	rows := [][]string{{"", "admitted", "denied", "wrong adm.", "wrong den.", "worst", "bytes", "most", "trips", "reads", "writes"}}
 	for i, c := range r.Comparisons {
 		fmt.Fprintf(&text, "%d: %s\n   %s hits by %s features, %s each, judged by the %s%s\n", i+1, c.Traffic,
-			grouped(int64(c.Hits)), grouped(int64(c.Features)), c.Limit, c.Resolution, c.malformed())
+			columns.Grouped(int64(c.Hits)), columns.Grouped(int64(c.Features)), c.Limit, c.Resolution, c.malformed())
 		rows = append(rows, []string{fmt.Sprintf("%d, %s", i+1, c.Limit)})
 		for _, row := range c.Rows {
 			rows = append(rows, row.cells())
 		}
 	}
 	text.WriteByte('\n')
-	writeColumns(&text, rows)
+	columns.Write(&text, 1, rows)
 	text.WriteString(legend)
 	_, err := io.WriteString(out, text.String())
 	return err
@@ -108,42 +108,13 @@ func (c *Comparison) malformed() string {
 	if c.Malformed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s lines are malformed", grouped(int64(c.Malformed)))
+	return fmt.Sprintf("; %s lines are malformed", columns.Grouped(int64(c.Malformed)))
 }
 
 func (r Row) cells() []string {
 	return []string{
-		r.Name, grouped(r.Admitted), grouped(r.Denied), grouped(r.WrongAdmissions), grouped(r.WrongDenials),
-		fmt.Sprintf("%.2f", r.WorstWindow), grouped(int64(r.Bytes + 0.5)), grouped(r.MostBytes),
+		r.Name, columns.Grouped(r.Admitted), columns.Grouped(r.Denied), columns.Grouped(r.WrongAdmissions), columns.Grouped(r.WrongDenials),
+		fmt.Sprintf("%.2f", r.WorstWindow), columns.Grouped(int64(r.Bytes + 0.5)), columns.Grouped(r.MostBytes),
 		fmt.Sprintf("%.2f", r.Trips), fmt.Sprintf("%.2f", r.Reads), fmt.Sprintf("%.2f", r.Writes),
 	}
-}
-
-// writeColumns writes a table, its first column to the left and the others to the right.
-func writeColumns(out *strings.Builder, rows [][]string) {
-	widths := map[int]int{}
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	for _, row := range rows {
-		line := fmt.Sprintf("%-*s", widths[0], row[0])
-		for i, cell := range row[1:] {
-			line += fmt.Sprintf("  %*s", widths[i+1], cell)
-		}
-		out.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-}
-
-// grouped writes a number with a comma between its thousands.
-func grouped(n int64) string {
-	if n < 0 {
-		return "-" + grouped(-n)
-	}
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }

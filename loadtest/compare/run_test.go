@@ -16,6 +16,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -378,7 +379,7 @@ func TestWriteText(t *testing.T) {
 1, 5/m
 counterd   999,000   1,000           3          12   1.20  1,235  2,000   1.50   2.25    0.12
 `, table)
-	assert.Equal(t, []string{"0", "999", "1,000", "-12,345,678"}, []string{grouped(0), grouped(999), grouped(1000), grouped(-12345678)})
+	assert.Equal(t, []string{"0", "999", "1,000", "-12,345,678"}, []string{columns.Grouped(0), columns.Grouped(999), columns.Grouped(1000), columns.Grouped(-12345678)})
 	assert.Equal(t, []string{"96 B", "1.5 kB", "4.54 GB", "54 GB", "2 TB"},
 		[]string{decimal(96), decimal(1500), decimal(4.544e9), decimal(54.048e9), decimal(2e12)})
 }

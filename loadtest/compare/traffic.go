@@ -11,6 +11,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -88,7 +89,7 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 		return nil, err
 	}
 	t := &Traffic{kind: zipfKind, Name: fmt.Sprintf("%s features by Zipf's law (s=%g), %g hits a second for %s",
-		grouped(int64(z.Features)), z.S, z.Rate, events.FormatDuration(z.Duration))}
+		columns.Grouped(int64(z.Features)), z.S, z.Rate, events.FormatDuration(z.Duration))}
 	places := map[string]int{}
 	when := rand.New(rand.NewPCG(z.Seed, 1))
 	for after := time.Duration(0); ; {

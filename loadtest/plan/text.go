@@ -3,9 +3,12 @@ package plan
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/counterd/counterd/loadtest/columns"
 )
 
 // WriteText writes the report for people.
@@ -114,15 +117,7 @@ func amount(n float64) string {
 	if n < 999.5 {
 		return strconv.FormatFloat(n, 'g', 3, 64)
 	}
-	digits := strconv.FormatFloat(n, 'f', 0, 64)
-	var text strings.Builder
-	for i, digit := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			text.WriteByte(',')
-		}
-		text.WriteRune(digit)
-	}
-	return text.String()
+	return columns.Grouped(int64(math.RoundToEven(n)))
 }
 
 // bytesText writes bytes in the unit that suits them.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/counterd/counterd/loadtest/columns"
 )
 
 // WriteText writes what was found as a text.
@@ -11,7 +13,7 @@ func (k *Knee) WriteText(out io.Writer) error {
 	var b strings.Builder
 	writeFacts(&b, k.facts())
 	b.WriteByte('\n')
-	writeTable(&b, trialHead, k.trialRows())
+	columns.Write(&b, 1, append([][]string{trialHead}, k.trialRows()...))
 	fmt.Fprintf(&b, "\n%s\n", k.verdict())
 	if k.machine() {
 		b.WriteString("Most of the p99 that is too long is this program's own lateness: it may be this machine, not the target, that bears no more.\n")
@@ -46,7 +48,7 @@ var reasons = map[string]string{"": "borne", ReasonP99: "p99 too long", ReasonRa
 func (k *Knee) trialRows() (rows [][]string) {
 	for i, t := range k.Trials {
 		rows = append(rows, []string{
-			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), digits(t.P50), digits(t.P99), digits(t.LateP99), whole(t.Failed), t.verdict(),
+			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), digits(t.P50), digits(t.P99), digits(t.LateP99), columns.Grouped(t.Failed), t.verdict(),
 		})
 	}
 	return rows

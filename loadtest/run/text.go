@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -13,10 +13,10 @@ import (
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	r.writeHead(&b)
-	writeTable(&b, latencyHead, r.latencyRows())
+	columns.Write(&b, 1, append([][]string{latencyHead}, r.latencyRows()...))
 	b.WriteByte('\n')
 	if len(r.Limits) > 0 {
-		writeTable(&b, limitHead, r.limitRows())
+		columns.Write(&b, 1, append([][]string{limitHead}, r.limitRows()...))
 		b.WriteByte('\n')
 	}
 	writeFacts(&b, r.costs())
@@ -59,7 +59,7 @@ func (r *Report) facts() []fact {
 }
 
 func (r *Report) requests() string {
-	parts := []string{fmt.Sprintf("%s came due, %s answered", whole(r.Arrived), whole(r.Answered-r.Failed))}
+	parts := []string{fmt.Sprintf("%s came due, %s answered", columns.Grouped(r.Arrived), columns.Grouped(r.Answered-r.Failed))}
 	for _, one := range []struct {
 		n    int64
 		what string
@@ -69,7 +69,7 @@ func (r *Report) requests() string {
 		{r.BrokenOff, "in flight when it was interrupted"},
 	} {
 		if one.n > 0 {
-			parts = append(parts, whole(one.n)+" "+one.what)
+			parts = append(parts, columns.Grouped(one.n)+" "+one.what)
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -78,7 +78,7 @@ func (r *Report) requests() string {
 func (r *Report) statuses() string {
 	var parts []string
 	for _, s := range r.Statuses {
-		parts = append(parts, fmt.Sprintf("%s × %s", whole(s.Requests), s.Name))
+		parts = append(parts, fmt.Sprintf("%s × %s", columns.Grouped(s.Requests), s.Name))
 	}
 	if len(parts) == 0 {
 		return "none"
@@ -88,7 +88,7 @@ func (r *Report) statuses() string {
 
 // String returns the hits in words.
 func (h Hits) String() string {
-	text := fmt.Sprintf("%s admitted, %s denied", whole(h.Admitted), whole(h.Denied))
+	text := fmt.Sprintf("%s admitted, %s denied", columns.Grouped(h.Admitted), columns.Grouped(h.Denied))
 	for _, one := range []struct {
 		n    int64
 		what string
@@ -98,7 +98,7 @@ func (h Hits) String() string {
 		{h.OnError, "of these decided without the store"},
 	} {
 		if one.n > 0 {
-			text += fmt.Sprintf(", %s %s", whole(one.n), one.what)
+			text += fmt.Sprintf(", %s %s", columns.Grouped(one.n), one.what)
 		}
 	}
 	return text
@@ -106,9 +106,9 @@ func (h Hits) String() string {
 
 func (r *Report) waits() string {
 	if r.Waited.Requests == 0 {
-		return fmt.Sprintf("none waited for one of %s places", whole(int64(r.InFlight)))
+		return fmt.Sprintf("none waited for one of %s places", columns.Grouped(int64(r.InFlight)))
 	}
-	return fmt.Sprintf("%s waited for one of %s places", whole(r.Waited.Requests), whole(int64(r.InFlight)))
+	return fmt.Sprintf("%s waited for one of %s places", columns.Grouped(r.Waited.Requests), columns.Grouped(int64(r.InFlight)))
 }
 
 var latencyHead = []string{"latency, ms", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "max"}
@@ -135,14 +135,14 @@ func (l Latency) row(name string) []string {
 	if l.Requests == 0 {
 		return []string{name, "0", dash, dash, dash, dash, dash, dash}
 	}
-	return []string{name, whole(l.Requests), digits(l.P50), digits(l.P90), digits(l.P99), digits(l.P999), digits(l.P9999), digits(l.Max)}
+	return []string{name, columns.Grouped(l.Requests), digits(l.P50), digits(l.P90), digits(l.P99), digits(l.P999), digits(l.P9999), digits(l.Max)}
 }
 
 var limitHead = []string{"limit", "admitted", "denied", "shadow denied"}
 
 func (r *Report) limitRows() (rows [][]string) {
 	for _, l := range r.Limits {
-		rows = append(rows, []string{l.Name, whole(l.Admitted), whole(l.Denied), whole(l.ShadowDenied)})
+		rows = append(rows, []string{l.Name, columns.Grouped(l.Admitted), columns.Grouped(l.Denied), columns.Grouped(l.ShadowDenied)})
 	}
 	return rows
 }
@@ -151,7 +151,7 @@ func (r *Report) limitRows() (rows [][]string) {
 func (r *Report) costs() (facts []fact) {
 	if r.Store != nil {
 		facts = append(facts, fact{"store", fmt.Sprintf("%s trips and %s reads a %s (%s and %s in all)",
-			digits(r.Store.Trip), digits(r.Store.Read), r.Store.Per, whole(r.Store.Trips), whole(r.Store.Reads))})
+			digits(r.Store.Trip), digits(r.Store.Read), r.Store.Per, columns.Grouped(r.Store.Trips), columns.Grouped(r.Store.Reads))})
 	} else if r.StoreNote != "" {
 		facts = append(facts, fact{"store", "not known: " + r.StoreNote})
 	}
@@ -188,23 +188,14 @@ func digits(f float64) string {
 	case f < 100:
 		return fmt.Sprintf("%.1f", f)
 	}
-	return whole(int64(f + 0.5))
+	return columns.Grouped(int64(f + 0.5))
 }
 
 func rateText(f float64) string {
 	if f < 1000 {
 		return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0")
 	}
-	return whole(int64(f + 0.5))
-}
-
-// whole writes a whole figure in groups of three.
-func whole(n int64) string {
-	text := fmt.Sprint(n)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	return columns.Grouped(int64(f + 0.5))
 }
 
 func seconds(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + "s" }
@@ -212,25 +203,3 @@ func seconds(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f
 func percent(part float64) string { return fmt.Sprintf("%.0f%%", part*100) }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }
-
-// writeTable writes a table, its first column to the left, the others to the right.
-func writeTable(b *strings.Builder, head []string, rows [][]string) {
-	all := append([][]string{head}, rows...)
-	widths := make([]int, len(head))
-	for _, row := range all {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range all {
-		for i, cell := range row {
-			blank := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				b.WriteString(cell + blank)
-			} else {
-				b.WriteString("  " + blank + cell)
-			}
-		}
-		b.WriteByte('\n')
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -76,7 +77,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	for _, k := range r.Kinds {
 		fmt.Fprintf(&b, "\n%s: %s\n\n", k.Kind, k.summary(r.Lines))
-		writeColumns(&b, append([][]string{k.head()}, k.rows()...))
+		columns.Write(&b, 1, append([][]string{k.head()}, k.rows()...))
 		fmt.Fprintf(&b, "\n%s\n", k.verdict(r.Deny))
 	}
 	fmt.Fprintf(&b, "\nTried with the engine:\n\n")
@@ -193,23 +194,6 @@ func exceeding(sorted []int64) (x, y []float64) {
 		x, y = append(x, float64(count)), append(y, last)
 	}
 	return x, y
-}
-
-// writeColumns writes a table whose first column is on the left.
-func writeColumns(b *strings.Builder, rows [][]string) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	for _, row := range rows {
-		line := fmt.Sprintf("%-*s", widths[0], row[0])
-		for i, cell := range row[1:] {
-			line += fmt.Sprintf("  %*s", widths[i+1], cell)
-		}
-		fmt.Fprintln(b, strings.TrimRight(line, " "))
-	}
 }
 
 func utc(second int64) time.Time { return time.Unix(second, 0).UTC() }

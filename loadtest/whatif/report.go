@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/counterd/counterd/loadtest/columns"
 )
 
 // Report is what the rules would have done.
@@ -116,7 +118,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		fmt.Fprintf(&b, "%s\n", left)
 	}
 	fmt.Fprintln(&b)
-	writeColumns(&b, append([][]string{limitsHead()}, r.limitRows()...), 1)
+	columns.Write(&b, 1, append([][]string{limitsHead()}, r.limitRows()...))
 	r.writeDenials(&b, "all limits together", &r.All)
 	if len(r.Limits) > 1 {
 		for i := range r.Limits {
@@ -181,7 +183,7 @@ func (r *Report) writeDenials(b *strings.Builder, name string, s *Score) {
 	}
 	fmt.Fprintf(b, "\n%s\n", name)
 	if len(s.MostDenied) > 0 {
-		writeColumns(b, append([][]string{featuresHead()}, s.featureRows()...), 1)
+		columns.Write(b, 1, append([][]string{featuresHead()}, s.featureRows()...))
 	}
 	fmt.Fprintf(b, "longest denial: %s\n", s.LongestDenial)
 }
@@ -214,29 +216,6 @@ func (s *Stretch) String() string {
 		hits = fmt.Sprintf("%d hits", s.Denied)
 	}
 	return fmt.Sprintf("%s, %s, from %s to %s, %s", Printable(s.Feature), length, moment(s.From), moment(s.To), hits)
-}
-
-// writeColumns writes a table, the first so many columns to the left.
-func writeColumns(b *strings.Builder, rows [][]string, left int) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(cell)))
-		}
-	}
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-len([]rune(cell)))
-			switch {
-			case i < left:
-				line.WriteString(cell + pad)
-			default:
-				line.WriteString("  " + pad + cell)
-			}
-		}
-		fmt.Fprintln(b, strings.TrimRight(line.String(), " "))
-	}
 }
 
 // maxPrinted is how much of a feature is shown.

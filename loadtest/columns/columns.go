@@ -1,0 +1,44 @@
+// Package columns writes what loadtest's reports have in common: tables of text, and figures
+// in groups of three digits.
+package columns
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Write writes a table. The first columns, so many of them, are on the left, the others on
+// the right; a row may be shorter than others.
+func Write(to *strings.Builder, left int, rows [][]string) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			blank := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i < left {
+				line += cell + blank
+			} else {
+				line += "  " + blank + cell
+			}
+		}
+		to.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// Grouped writes a number with a comma between its thousands.
+func Grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

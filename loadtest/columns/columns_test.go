@@ -1,0 +1,37 @@
+package columns_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/counterd/counterd/loadtest/columns"
+)
+
+func Example() {
+	var table strings.Builder
+	columns.Write(&table, 1, [][]string{{"way", "hits"}, {"µ", columns.Grouped(1234567)}, {"none"}, {"empty", ""}})
+	fmt.Print(strings.ReplaceAll(table.String(), " ", "."))
+	// Output:
+	// way.........hits
+	// µ......1,234,567
+	// none
+	// empty
+}
+
+func TestLeft(t *testing.T) {
+	var table strings.Builder
+	columns.Write(&table, 2, [][]string{{"a ", "bb ", "c"}, {"aa ", "b ", "cc"}})
+	assert.Equal(t, "a  bb    c\naa b    cc\n", table.String())
+	table.Reset()
+	columns.Write(&table, 1, nil)
+	assert.Empty(t, table.String())
+}
+
+func TestGrouped(t *testing.T) {
+	assert.Equal(t, []string{"0", "999", "1,000", "-12,345,678", "-345,678"}, []string{
+		columns.Grouped(0), columns.Grouped(999), columns.Grouped(1000), columns.Grouped(-12345678), columns.Grouped(-345678),
+	})
+}
