@@ -217,20 +217,14 @@ func (c *caller) increment(ctx context.Context, client, target int, who int32, b
 // count asks for a window of a counter, as of a moment; 0: now. It reports whether there
 // was an answer.
 func (c *caller) count(ctx context.Context, client, target int, id int32, of counter, window, at int64) bool {
-	c.calls[count].Add(1)
 	query := featureQuery(of.features)
 	query.Set("window", fmt.Sprintf("%ds", window))
 	if at != 0 {
 		query.Set("at", fmt.Sprint(at))
 	}
-	a, err := c.exchange(ctx, target, http.MethodGet, c.path("count"), query, nil)
-	e := entry{client: uint16(client), target: uint16(target), kind: count, sent: a.sent, answered: a.answered}
 	var got wire.Count
-	if err == nil && a.status == http.StatusOK {
-		err = json.Unmarshal(a.body, &got)
-	}
-	if err != nil || a.status != http.StatusOK {
-		c.unanswered(e, a, a.status, err)
+	e, a, answered := c.ask(ctx, client, target, "count", query, &got)
+	if !answered {
 		return false
 	}
 	var f faults
@@ -252,19 +246,13 @@ func (c *caller) count(ctx context.Context, client, target int, id int32, of cou
 
 // history asks for a counter's buckets at a level, from a second on.
 func (c *caller) history(ctx context.Context, client, target int, id int32, of counter, level string, length, from, to int64) bool {
-	c.calls[count].Add(1)
 	query := featureQuery(of.features)
 	query.Set("level", level)
 	query.Set("from", fmt.Sprint(from))
 	query.Set("to", fmt.Sprint(to))
-	a, err := c.exchange(ctx, target, http.MethodGet, c.path("history"), query, nil)
-	e := entry{client: uint16(client), target: uint16(target), kind: count, sent: a.sent, answered: a.answered}
 	var got wire.History
-	if err == nil && a.status == http.StatusOK {
-		err = json.Unmarshal(a.body, &got)
-	}
-	if err != nil || a.status != http.StatusOK {
-		c.unanswered(e, a, a.status, err)
+	e, a, answered := c.ask(ctx, client, target, "history", query, &got)
+	if !answered {
 		return false
 	}
 	var f faults
@@ -280,6 +268,21 @@ func (c *caller) history(ctx context.Context, client, target int, id int32, of c
 	c.blame(CheckBodies, e, a, f)
 	c.bodies.Add(1)
 	return true
+}
+
+// ask asks a question that adds nothing, and reports whether there was an answer.
+func (c *caller) ask(ctx context.Context, client, target int, route string, query url.Values, into any) (e entry, a answer, answered bool) {
+	c.calls[count].Add(1)
+	a, err := c.exchange(ctx, target, http.MethodGet, c.path(route), query, nil)
+	e = entry{client: uint16(client), target: uint16(target), kind: count, sent: a.sent, answered: a.answered}
+	if err == nil && a.status == http.StatusOK {
+		err = json.Unmarshal(a.body, into)
+	}
+	if err != nil || a.status != http.StatusOK {
+		c.unanswered(e, a, a.status, err)
+		return e, a, false
+	}
+	return e, a, true
 }
 
 // outward rounds a window to whole steps.
