@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/internal/builttest"
 	"github.com/counterd/counterd/loadtest/process"
 )
 
@@ -47,11 +47,7 @@ var builtCounterd = sync.OnceValues(func() (string, error) {
 	if built, err = os.MkdirTemp("", "counterd-bench-test-"); err != nil {
 		return "", err
 	}
-	counterd := filepath.Join(built, "counterd")
-	if out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return counterd, nil
+	return builttest.Counterd(built)
 })
 
 // small is a config of all rows that takes seconds.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/internal/builttest"
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 )
@@ -23,9 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func counterd(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "counterd")
-	out, err := exec.Command("go", "build", "-o", path, "../../cmd/counterd").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	path, err := builttest.Counterd(t.TempDir())
+	require.NoError(t, err)
 	return path
 }
 

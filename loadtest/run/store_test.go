@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/builttest"
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/run"
@@ -210,9 +210,8 @@ func (s *stopAt) Do(ctx context.Context, n int64, call traffic.Call) run.Answer 
 // Two real servers on one Memcached: what they admit together, their trips and reads, and
 // the CPU time of both.
 func TestRealServers(t *testing.T) {
-	counterd := filepath.Join(t.TempDir(), "counterd")
-	out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	counterd, err := builttest.Counterd(t.TempDir())
+	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
 	memcached := memcachedtest.Start(t)

@@ -4,34 +4,19 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/internal/builttest"
 )
 
 // counterd is the program, built once.
 var counterd string
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "soak")
-	if err != nil {
-		panic(err)
-	}
-	counterd = filepath.Join(dir, "counterd")
-	if out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput(); err != nil {
-		panic(string(out))
-	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
-		_ = os.RemoveAll(dir)
-		os.Exit(status)
-	}))
-}
+func TestMain(m *testing.M) { builttest.Main(m, func(path string) { counterd = path }) }
 
 // soakFor is a config for a short soak with few callers.
 func soakFor() Config {

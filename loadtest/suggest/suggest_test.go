@@ -1,12 +1,10 @@
 package suggest_test
 
 import (
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
 	"sort"
@@ -20,35 +18,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func realLog(t *testing.T) string {
-	t.Helper()
-	file, err := os.Open("../testdata/apache_logs.log.gz")
-	require.NoError(t, err)
-	defer file.Close()
-	unzipped, err := gzip.NewReader(file)
-	require.NoError(t, err)
-	text, err := io.ReadAll(unzipped)
-	require.NoError(t, err)
-	return string(text)
-}
-
-func readLog(t *testing.T, text, mapping string) *accesslog.Log {
-	t.Helper()
-	kinds, err := accesslog.ParseMapping(mapping)
-	require.NoError(t, err)
-	format, err := accesslog.NewCommon(kinds.Fields()...)
-	require.NoError(t, err)
-	log, err := accesslog.ReadLog(t.Context(), format, kinds, accesslog.Stream("", strings.NewReader(text)))
-	require.NoError(t, err)
-	return log
-}
 
 // The second implementation: slow, obvious, and with nothing of the first but the form of
 // the report.
@@ -236,7 +211,7 @@ func agree(t *testing.T, text string, kinds []string, mapping string, deny strin
 	if costs {
 		mapping, config.CostKind = mapping+",cost=bytes", "cost"
 	}
-	config.Log = readLog(t, text, mapping)
+	config.Log = accesslogtest.Read(t, text, mapping)
 	report, err := suggest.Run(t.Context(), config)
 	require.NoError(t, err)
 	percent, err := strconv.ParseFloat(deny, 64)
@@ -261,7 +236,7 @@ func asJSON(t *testing.T, v any) string {
 }
 
 func TestOnTheRealLog(t *testing.T) {
-	text := realLog(t)
+	text := accesslogtest.RealText(t)
 	for _, deny := range []string{"0", "0.1", "0.5", "1", "5", "33.3333"} {
 		if !thorough && deny != "1" {
 			continue
@@ -316,8 +291,8 @@ func TestTheEngineAgrees(t *testing.T) {
 	if !thorough {
 		t.Skip("make test runs it without the race detector")
 	}
-	text := realLog(t)
-	log := readLog(t, text, "ip=host")
+	text := accesslogtest.RealText(t)
+	log := accesslogtest.Read(t, text, "ip=host")
 	denied := func(rates []string) whatif.Score {
 		rules, err := events.ParseRules([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
 		require.NoError(t, err)
@@ -383,7 +358,7 @@ nonsense
 // The file says where it comes from, whatever the log's name.
 func TestTheRulesFile(t *testing.T) {
 	report, err := suggest.Run(t.Context(), suggest.Config{
-		Log: readLog(t, fourLines, "ip=host"), Name: "a\nevents: {}", Kinds: []string{"ip"}, Event: "login_failed", IPv6Prefix: 128, Deny: suggest.DefaultDeny,
+		Log: accesslogtest.Read(t, fourLines, "ip=host"), Name: "a\nevents: {}", Kinds: []string{"ip"}, Event: "login_failed", IPv6Prefix: 128, Deny: suggest.DefaultDeny,
 	})
 	require.NoError(t, err)
 	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
@@ -408,7 +383,7 @@ events:
 }
 
 func TestWhatCannotBeSuggested(t *testing.T) {
-	log := readLog(t, fourLines, "ip=host,user=user")
+	log := accesslogtest.Read(t, fourLines, "ip=host,user=user")
 	_, err := suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip", "user"}, Event: "test"})
 	require.ErrorIs(t, err, suggest.ErrNoFeatures)
 	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
@@ -422,7 +397,7 @@ func TestWhatCannotBeSuggested(t *testing.T) {
 
 // Lines without a feature of a kind are counted, and so are the kinds each by itself.
 func TestLinesWithoutAFeature(t *testing.T) {
-	log := readLog(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
+	log := accesslogtest.Read(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
 	report, err := suggest.Run(t.Context(), suggest.Config{Log: log, Name: "access.log", Kinds: []string{"ip", "user"}, Event: "test"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 3}, []int{report.Kinds[0].Missing, report.Kinds[1].Missing})
@@ -436,7 +411,7 @@ func TestLinesWithoutAFeature(t *testing.T) {
 
 // A plot's line holds the share above each count, until the next one.
 func TestPage(t *testing.T) {
-	report, err := suggest.Run(t.Context(), suggest.Config{Log: readLog(t, fourLines, "ip=host"), Kinds: []string{"ip"}, Event: "test", IPv6Prefix: 128, Deny: 1000})
+	report, err := suggest.Run(t.Context(), suggest.Config{Log: accesslogtest.Read(t, fourLines, "ip=host"), Kinds: []string{"ip"}, Event: "test", IPv6Prefix: 128, Deny: 1000})
 	require.NoError(t, err)
 	p := report.Page()
 	plot := p.Sections[0].Plot

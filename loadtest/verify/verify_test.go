@@ -6,8 +6,6 @@ import (
 	"flag"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/internal/builttest"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify"
 )
@@ -31,18 +29,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	dir, err := os.MkdirTemp("", "verify")
-	if err != nil {
-		panic(err)
-	}
-	counterd = filepath.Join(dir, "counterd")
-	if out, err := exec.Command("go", "build", "-o", counterd, "../../cmd/counterd").CombinedOutput(); err != nil {
-		panic(string(out))
-	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
-		_ = os.RemoveAll(dir)
-		os.Exit(status)
-	}))
+	builttest.Main(m, func(path string) { counterd = path })
 }
 
 func reportOf(t *testing.T, config verify.Config) (*verify.Report, string) {
