@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/coocood/freecache"
 )
 
@@ -40,7 +41,8 @@ type BucketCache struct {
 	// buckets, by a hash of the counter: what was read before a change must not be
 	// remembered after it.
 	changes [256]changes
-	// touches count all that this process has changed, by the same hash: a denial from
+	// touches count all that this process has changed, by a hash of the counter that is
+	// the same in each process, so that the same hits make the same trips: a denial from
 	// before a change must not be given after it.
 	touches []atomic.Uint32
 
@@ -137,7 +139,7 @@ func (c *BucketCache) changed(key []byte) uint32 { return c.changesOf(key).count
 // touchesOf returns how often this process has changed the counter, or one that shares
 // its place.
 func (c *BucketCache) touchesOf(id string) *atomic.Uint32 {
-	return &c.touches[maphash.String(c.seed, id)%touchPlaces]
+	return &c.touches[xxhash.Sum64String(id)%touchPlaces]
 }
 
 // keep remembers the records instead of those there were, unless the counter has

@@ -101,7 +101,7 @@ func (r *reader) remember(cache *BucketCache, now time.Time, closed int64, own t
 	}
 	r.key = cache.appendKey(r.key[:0], r.id)
 	r.before = cache.changed(r.key)
-	r.touched = cache.touches[hashIn(r.key)%touchPlaces].Load()
+	r.touched = cache.touchesOf(r.id).Load()
 	r.records = cache.recall(r.records, r.key)
 	r.recalled = len(r.records)
 	r.recall(at)
