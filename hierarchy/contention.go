@@ -21,10 +21,11 @@ import (
 // Exactness does not depend on it: each try is a hit of its own, with its own
 // stamp and adds.
 
-// crowd is how much stood in a hit's way when it looked, and since when it has
-// found the same. A crowd that stays for half the timeout is none of the
+// crowd is the least that stood in a hit's way when it looked, and since when it has
+// found no less. A crowd of which nobody leaves for half the timeout is none of the
 // moment: increments go beyond limits, and a reload may have lowered one below what
-// stands. Once that has been found out, who comes within the second after is not kept waiting.
+// stands. Once that has been found out nobody else is kept waiting for it, as long as the
+// windows hold what stood there.
 type crowd struct {
 	count int64
 	since time.Time
@@ -59,7 +60,7 @@ func (f *flush) crowded(h *hit, now time.Time) bool {
 			most = max(most, u.count)
 		}
 	}
-	if most != before.count {
+	if before.since.IsZero() || most < before.count {
 		*before = crowd{most, now}
 	}
 	return most > 0 && now.Sub(before.since) < f.l.timeout/2

@@ -1,6 +1,7 @@
 package hierarchy_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -81,32 +82,164 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	assert.LessOrEqual(t, store.trips, 2+20+3, "add and take back, looks, the search")
 }
 
+// slowStore answers late.
+type slowStore struct {
+	hierarchy.Store
+	takes time.Duration
+}
+
+func (s *slowStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	defer time.Sleep(s.takes)
+	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// overfull is a limiter, and counters beside it, of somebody whose limits increments exceed.
+type overfull struct {
+	store    *slowStore
+	limiter  *hierarchy.Limiter
+	counters *hierarchy.Counters
+	event    *events.Event
+	who      events.Features
+	counter  events.Counter
+}
+
+func newOverfull(t *testing.T) *overfull {
+	t.Helper()
+	store, cache := &slowStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}, hierarchy.NewBucketCache(1<<20)
+	l, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Cache: cache})
+	require.NoError(t, err)
+	o := &overfull{store: store, limiter: l, counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Cache: cache})}
+	o.event, o.who = parseEvent(t, "[{per: ip, rate: [10/m, 20/h]}]"), events.Features{"ip": "203.0.113.9"}
+	applied, err := o.event.Apply(nil, o.who)
+	require.NoError(t, err)
+	o.counter = applied[0].Counter
+	return o
+}
+
+func (o *overfull) increment(t *testing.T, by int64) {
+	t.Helper()
+	_, err := o.counters.Increment(t.Context(), by, time.Time{}, o.counter)
+	require.NoError(t, err)
+}
+
+// denied returns how long a hit waited to be denied.
+func (o *overfull) denied(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
+	require.NoError(t, err)
+	require.False(t, d.Allowed)
+	return time.Since(began)
+}
+
 // Who has found out that what stands above a limit stays there has done so for all who come
-// in the second after, also when an increment makes it more: they do not wait.
+// within a minute, also when increments make it more: they do not wait.
 func TestAnOverfullLimitDeniesAtOnceTheSecondTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-		cache := hierarchy.NewBucketCache(1 << 20)
-		l, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Cache: cache})
-		require.NoError(t, err)
-		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Cache: cache})
-		event, who := parseEvent(t, "[{per: ip, rate: [10/m, 20/h]}]"), events.Features{"ip": "203.0.113.9"}
-		applied, err := event.Apply(nil, who)
-		require.NoError(t, err)
-		waited := func() time.Duration {
-			_, err = counters.Increment(t.Context(), 30, time.Now(), applied[0].Counter)
-			require.NoError(t, err)
-			began := time.Now()
-			d, err := l.Hit(t.Context(), hitOf(event, 1, who))
-			require.NoError(t, err)
-			require.False(t, d.Allowed)
-			return time.Since(began)
-		}
-		require.GreaterOrEqual(t, waited(), hierarchy.DefaultTimeout/2)
+		o := newOverfull(t)
+		o.increment(t, 30)
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
 		for range 3 {
-			require.Zero(t, waited())
+			o.increment(t, 30)
+			require.Zero(t, o.denied(t))
 		}
 		time.Sleep(2 * time.Second)
-		require.Positive(t, waited(), "it may be a crowd again")
+		require.Zero(t, o.denied(t))
+		time.Sleep(50 * time.Second)
+		o.increment(t, 30)
+		require.Zero(t, o.denied(t))
+		time.Sleep(61 * time.Second)
+		require.Positive(t, o.denied(t), "it may be a crowd again")
+	})
+}
+
+// Where a limit was full increments make no crowd of it.
+func TestAFullLimitThatIncrementsExceedDeniesAtOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.increment(t, 10)
+		require.Zero(t, o.denied(t))
+		time.Sleep(2 * time.Second)
+		o.increment(t, 1)
+		require.Zero(t, o.denied(t))
+	})
+}
+
+// What stood there is no argument when the windows hold it no more: what is too many then may
+// be a crowd.
+func TestWhatStoodInAWindowIsForgottenWithIt(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.increment(t, 10)
+		require.Zero(t, o.denied(t)) // by the minute, for as long as it has these
+		time.Sleep(59 * time.Second)
+		o.increment(t, 5)
+		require.Zero(t, o.denied(t))
+		time.Sleep(2 * time.Second)
+		o.increment(t, 6)
+		require.Positive(t, o.denied(t), "the minute has 11, all of them new")
+	})
+}
+
+// Increments that come all the time make a crowd more, and prove that it stays no less than
+// one that does not change: nobody waits until the time is over.
+func TestALimitThatIsExceededMoreAndMoreDenies(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.increment(t, 30)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			for ctx.Err() == nil {
+				o.increment(t, 1)
+				time.Sleep(time.Millisecond)
+			}
+		})
+		took := o.denied(t)
+		require.GreaterOrEqual(t, took, hierarchy.DefaultTimeout/2)
+		require.Less(t, took, hierarchy.DefaultTimeout*3/4)
+		for range 5 {
+			time.Sleep(time.Millisecond)
+			require.Zero(t, o.denied(t), "it is settled")
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+// A hit that had no time to look again has not found out what stays.
+func TestADenialThatCameLateProvesNothing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.increment(t, 30)
+		o.store.takes = hierarchy.DefaultTimeout
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout)
+		o.store.takes = 0
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
+		require.Zero(t, o.denied(t))
+	})
+}
+
+// A hit that was denied for want of time, in a crowd that grew smaller all the while, has not
+// found out what stays: who comes next finds that out.
+func TestACrowdThatLeavesProvesNothing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.increment(t, 100)
+		var adds []uint64
+		for bucket := range hierarchy.BucketsOf(o.counter, time.Now().Unix()) {
+			adds = append(adds, bucket.ID())
+		}
+		var running sync.WaitGroup
+		running.Go(func() {
+			for range 8 {
+				time.Sleep(hierarchy.DefaultTimeout / 6)
+				assert.NoError(t, o.store.TakeBack(t.Context(), o.counter.ID(), 10, adds, len(adds)))
+			}
+		})
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout)
+		running.Wait()
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
+		require.Zero(t, o.denied(t))
 	})
 }

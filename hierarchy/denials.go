@@ -10,7 +10,10 @@ import (
 const (
 	// denialLife is how long a denial is remembered at the most, from the beginning of
 	// the trip that showed it, where the clock stands still or is set back.
-	denialLife   = time.Second
+	denialLife = time.Second
+	// standsLife is how long at the most one goes by what a settled denial has found to
+	// stand, where a reset by another process has taken it away.
+	standsLife   = time.Minute
 	denialShards = 64
 	// maxDenying bounds the counters whose denials are remembered, in each of the
 	// shards. Beyond it those whose time is over are forgotten, and if that does not
@@ -62,8 +65,9 @@ type denial struct {
 	key     denialKey
 	stamp   int64 // the second that it is of
 	until   time.Time
-	touched uint32  // the cache's count of changes that it knows of
-	limits  []stood // in the order of the claim's checks
+	stands  time.Time // until when what it found to stand stands; the zero time: it is of a crowd
+	touched uint32    // the cache's count of changes that it knows of
+	limits  []stood   // in the order of the claim's checks
 }
 
 // stood is how a limit stood when its counter denied.
@@ -103,9 +107,9 @@ func (d *denials) recall(counter string, key func() denialKey, stamp int64, now 
 	return nil, false
 }
 
-// stands reports whether a denial that was settled less than denialLife before says that
-// the hit does not fit the limit yet: what is in its way stays there, whoever else comes or
-// goes.
+// stands reports whether a denial that was settled, less than standsLife before, says that
+// the hit does not fit the limit yet: what was in its way then stays there, whoever else
+// comes or goes.
 func (d *denials) stands(u *use, cost, stamp int64, now time.Time) bool {
 	known := d.of(u.claim.id)
 	if len(known) == 0 {
@@ -113,7 +117,7 @@ func (d *denials) stands(u *use, cost, stamp int64, now time.Time) bool {
 	}
 	key := keyOf(u.claim, cost)
 	for _, found := range known {
-		if found.key == key && now.Before(found.until) {
+		if found.key == key && now.Before(found.stands) {
 			limit := found.limits[slices.Index(u.claim.checks, u.check)]
 			return !limit.fits && (limit.reset == Never || stamp < found.stamp+int64(limit.reset))
 		}

@@ -252,7 +252,8 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		return // it is in the list
 	}
 	found := &denial{
-		key: keyOf(c, h.cost), stamp: f.stamp, until: c.began.Add(denialLife), touched: c.touched, limits: make([]stood, len(c.checks)),
+		key: keyOf(c, h.cost), stamp: f.stamp, until: c.began.Add(denialLife), stands: c.began.Add(standsLife), touched: c.touched,
+		limits: make([]stood, len(c.checks)),
 	}
 	denies := false
 	for i := range h.uses {
@@ -268,7 +269,7 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		denies = denies || !u.state.Allowed && u.enforced()
 	}
 	if h.doubtful {
-		found.until = f.began // it makes those who come next look, no more
+		found.until, found.stands = f.began, time.Time{} // it makes those who come next look, no more
 	}
 	if denies {
 		f.l.denials.remember(c.id, found, f.began)
