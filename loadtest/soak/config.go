@@ -21,8 +21,9 @@ const (
 	copies    = 2
 	processes = 2
 	users     = 400
-	// narrowUsers are those on the narrow limits, few, so that each reaches them.
-	narrowUsers = 40
+	// narrowUsers are those on the narrow limits, few, so that each reaches them, also where
+	// the machine has no time for many calls.
+	narrowUsers = 10
 	// timeout is the processes' -timeout.
 	timeout = time.Second
 	// defaultSlack is what a busy machine may add to an answer.

@@ -6,12 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
 )
 
 func write(t *testing.T, path, text string) {
@@ -118,29 +121,27 @@ func TestWhatIsNoFileOfServers(t *testing.T) {
 func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write(t, path, "a:1")
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(quiet / 10):
-				_ = os.WriteFile(path, []byte(strings.Repeat("#", n%7)+"\na:1"), 0o600)
+	bubble.Test(t, func(t *testing.T) {
+		var writing sync.WaitGroup
+		defer writing.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*quiet)
+		defer cancel()
+		writing.Go(func() {
+			time.Sleep(quiet / 20) // never at the moment at which it is read
+			for n := 0; ctx.Err() == nil; n++ {
+				time.Sleep(quiet / 10)
+				assert.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", n%7)+"\na:1"), 0o600))
 			}
-		}
-	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*quiet)
-	defer cancel()
-	_, err := List(ctx, File{path})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "while it changed")
-	close(stop)
-	<-stopped
-	write(t, path, "a:1,b:1")
-	servers, err := List(t.Context(), File{path})
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a:1", "b:1"}, servers)
+		})
+		_, err := List(ctx, File{path})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorContains(t, err, "while it changed")
+		writing.Wait()
+		write(t, path, "a:1,b:1")
+		servers, err := List(t.Context(), File{path})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a:1", "b:1"}, servers)
+	})
 }
 
 // told is what a follower tells.
