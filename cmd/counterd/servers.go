@@ -73,6 +73,16 @@ func (s *fleetServers) place() string {
 	return s.named.String()
 }
 
+// kind says of what kind the place is, where servers are not named one by one: file, dns or
+// aws.
+func (s *fleetServers) kind() string {
+	if s.file != "" {
+		return "file"
+	}
+	kind, _, _ := strings.Cut(s.place(), ":")
+	return kind
+}
+
 // source returns what knows the servers, and how long it may take at the start.
 func (s *fleetServers) source() (source discovery.Source, wait time.Duration, err error) {
 	if s.file != "" {

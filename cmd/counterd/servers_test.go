@@ -161,6 +161,52 @@ func TestAProcessFollowsAFileOfServers(t *testing.T) {
 	assert.Contains(t, stdout.String(), servers[1])
 }
 
+// A list that is refused is seen at /metrics, for as long as it is; servers that are named one
+// by one are no list that could be.
+func TestMetricsTellOfAServerListThatIsRefused(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	path := filepath.Join(t.TempDir(), "servers")
+	write(t, path, servers[0])
+	p := startProcess(t, "-memcached-file", path)
+	const failing, failures = `counterd_server_list_failing{source="file"}`, `counterd_server_list_failures_total{source="file"}`
+	series, _ := scrape(t, p)
+	assert.Equal(t, 0.0, series.take(t, failing))
+	assert.Equal(t, 0.0, series.take(t, failures))
+	becomes := func(value float64) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			series, _ := scrape(t, p)
+			return series[failing] == value
+		}, soon, 10*time.Millisecond)
+	}
+	replace(t, path, servers[0]+"\nnonsense\n")
+	becomes(1)
+	series, text := scrape(t, p)
+	assert.GreaterOrEqual(t, series.take(t, failures), 1.0)
+	assert.NotContains(t, text, "nonsense")
+	replace(t, path, strings.Join(servers, "\n"))
+	becomes(0)
+	says(t, p.log, "added="+servers[1])
+	require.NoError(t, os.Remove(path))
+	becomes(1)
+
+	_, text = scrape(t, startProcess(t, "-memcached", servers[0]))
+	assert.NotContains(t, text, "server_list")
+}
+
+// The kinds of sources are few, and say nothing of where they are.
+func TestKindsOfSources(t *testing.T) {
+	for _, is := range []struct{ named, file, want string }{
+		{"", "/etc/counterd/dns:servers", "file"}, {"dns:cache.example:11211", "", "dns"}, {"aws:my.cfg.example:11211", "", "aws"},
+	} {
+		s := fleetServers{file: is.file}
+		if is.named != "" {
+			require.NoError(t, s.named.Set(is.named))
+		}
+		assert.Equal(t, is.want, s.kind())
+	}
+}
+
 // clusterOf is the configuration endpoint of a cluster, until the test ends: what is sent to
 // it is what it tells from then on.
 func clusterOf(t *testing.T) (address string, tell func(version int, servers ...string)) {
@@ -214,6 +260,8 @@ func TestAProcessFollowsACluster(t *testing.T) {
 	tell(2)
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 	says(t, p.log, "those in force stay", "no server is named")
+	series, _ := scrape(t, p)
+	assert.Equal(t, 1.0, series.take(t, `counterd_server_list_failing{source="aws"}`))
 	tell(3, servers...)
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 	says(t, p.log, "added="+servers[1]+" removed=\"\" servers=")

@@ -128,7 +128,7 @@ func scrapeReal(t *testing.T) series {
 	p := start(t, exec.Command(counterd(t), "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0",
 		"-rules", file(t, "rules.yaml", rulesForTests), "-tokens", file(t, "tokens", tokensForTests),
 		"-tls-cert", cert, "-tls-key", key, "-key-secret", file(t, "key-secret", strings.Repeat("k", 32)), "-replicas", "2",
-		"-memcached", servers[0].Addr+","+servers[1].Addr+","+servers[2].Addr))
+		"-memcached-file", file(t, "servers", servers[0].Addr+","+servers[1].Addr+","+servers[2].Addr)))
 	ask := func(token, method, url, body string) (int, io.Reader) {
 		request, err := http.NewRequestWithContext(t.Context(), method, "https://"+url, strings.NewReader(body))
 		require.NoError(t, err)
