@@ -39,3 +39,17 @@ func watchServerList(m *metrics.Metrics, kind string, follow *fleetFollower) {
 	m.AddCounters("counterd_server_list_failures_total", "Looks for the Memcached servers that failed, or found what could not be taken.",
 		[]string{"source"}, of(func() float64 { return float64(follow.Failures()) }))
 }
+
+// watchSpans has what became of spans be among the metrics; nil: there are none.
+func watchSpans(m *metrics.Metrics, s *spans) {
+	if s == nil {
+		return
+	}
+	m.AddCounters("counterd_trace_spans_total", "Spans that were to be sent to the collector, by what became of them; those that wait are not in it yet.",
+		[]string{"outcome"}, func(yield func([]string, float64) bool) {
+			became := s.Spans()
+			_ = yield([]string{"sent"}, float64(became.Sent)) &&
+				yield([]string{"queue_full"}, float64(became.QueueFull)) &&
+				yield([]string{"export_failed"}, float64(became.ExportFailed))
+		})
+}
