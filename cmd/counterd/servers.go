@@ -99,9 +99,12 @@ func (s *fleetServers) source() (source discovery.Source, wait time.Duration, er
 
 // find returns the servers at the start, and their source. What fails before they are found
 // is told to report.
-func (s *fleetServers) find(ctx context.Context, report func(error)) ([]string, discovery.Source, error) {
+func (s *fleetServers) find(ctx context.Context, security security, report func(error)) ([]string, discovery.Source, error) {
 	source, wait, err := s.source()
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := security.secure(source); err != nil {
 		return nil, nil, err
 	}
 	if wait == 0 {

@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -265,4 +268,72 @@ func TestAProcessFollowsACluster(t *testing.T) {
 	tell(3, servers...)
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 	says(t, p.log, "added="+servers[1]+" removed=\"\" servers=")
+}
+
+// clusterOver is a real server that demands TLS and is the endpoint of its own cluster, in the
+// old way: it tells its name and its address.
+func clusterOver(t *testing.T, demands memcachedtest.Security, client *tls.Config) (endpoint string) {
+	t.Helper()
+	server := memcachedtest.StartSecure(t, demands)
+	_, port, err := net.SplitHostPort(server.Addr)
+	require.NoError(t, err)
+	endpoint = "localhost:" + port
+	client.ServerName = "localhost"
+	conn, err := tls.Dial("tcp", server.Addr, client)
+	require.NoError(t, err)
+	defer conn.Close()
+	body := "1\nlocalhost|127.0.0.1|" + port + "\n"
+	fmt.Fprintf(conn, "set AmazonElastiCache:cluster 0 0 %d\r\n%s\r\n", len(body), body)
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "STORED\r\n", answer)
+	return endpoint
+}
+
+// A cluster that demands TLS demands it at its endpoint too. Its certificates are for names, so
+// that is how its nodes are named, whatever addresses it tells with them.
+func TestAClusterWithTLS(t *testing.T) {
+	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
+	named := authority.Issue(t, func(c *x509.Certificate) { c.IPAddresses = nil }) // for localhost, and for no address
+	id := authority.Issue(t)
+	for name, demands := range map[string]memcachedtest.Security{
+		"server alone": {Authority: authority, Certificate: named},
+		"both sides":   {Authority: authority, Certificate: named, WantsClient: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			endpoint := clusterOver(t, demands, authority.Client(id))
+			args := []string{"-memcached", "aws:" + endpoint, "-timeout", "1s", "-memcached-tls"}
+			if demands.WantsClient {
+				args = append(args, "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile)
+			}
+			right := append([]string{"-memcached-ca", authority.File}, args...)
+			p := startProcess(t, right...)
+			says(t, p.log, `msg="memcached store" servers=`+endpoint)
+			_, err := p.client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Time{})
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusOK, status(t, p.url+"/readyz"))
+			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+			says(t, p.log, "the memcached servers found are those in force", "servers="+endpoint)
+			assert.NotContains(t, p.log.String(), "level=WARN")
+
+			_, server := dayKey(t, "-memcached", "aws:"+endpoint, "-memcached-tls", "-memcached-ca", authority.File, "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile)
+			assert.Equal(t, endpoint, server)
+
+			for says, args := range map[string][]string{
+				"unknown authority": append([]string{"-memcached-ca", stranger.File}, args...),
+				"other.example":     append([]string{"-memcached-server-name", "other.example"}, right...),
+				"wants TLS":         {"-memcached", "aws:" + endpoint},
+			} {
+				// Long enough to be told why once: the fault does not go away.
+				ctx, cancel := context.WithCancel(t.Context())
+				var stderr lockedBuffer
+				var running sync.WaitGroup
+				running.Go(func() { run(ctx, args, io.Discard, &stderr) })
+				require.Eventually(t, func() bool { return strings.Contains(stderr.String(), says) }, soon, time.Millisecond, "%s: %s", says, &stderr)
+				assert.Contains(t, stderr.String(), "no memcached server is found yet")
+				cancel()
+				running.Wait()
+			}
+		})
+	}
 }

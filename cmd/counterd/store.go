@@ -29,7 +29,7 @@ func openStore(ctx context.Context, s settings, remembered func() time.Duration,
 			"max_bytes", memcache.DefaultMaxBytes)
 		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
-	servers, source, err := s.memcached.find(ctx, func(err error) {
+	servers, source, err := s.memcached.find(ctx, s.security, func(err error) {
 		log.Warn("no memcached server is found yet", "from", s.memcached.place(), "error", err)
 	})
 	if err != nil {
