@@ -228,6 +228,9 @@ func TestHealth(t *testing.T) {
 	}{
 		"all":  {[]api.ServerState{{Name: "a:1", Reachable: true, EmptyFrom: since}, {Name: "b:1", Reachable: true, EmptyFrom: since, Evicting: true}}, 200},
 		"some": {[]api.ServerState{{Name: "a:1", Reachable: true}, {Name: "b:1"}}, 200},
+		"other secrets": {[]api.ServerState{
+			{Name: "a:1", Reachable: true, OtherSecret: true}, {Name: "b:1", OtherSecret: true}, {Name: "c:1", Reachable: true, EmptyFrom: since, OtherSecret: true},
+		}, 200},
 		"none": {[]api.ServerState{{Name: "a:1"}, {Name: "b:1"}}, 503},
 	} {
 		h := newHandler(s.store, io.Discard, func() []api.ServerState { return test.servers })
@@ -237,6 +240,11 @@ func TestHealth(t *testing.T) {
 		case "all":
 			assert.Equal(t, map[string]string{
 				"a:1": "reachable, empty since 2026-11-21T09:00:00Z", "b:1": "reachable, full, incomplete before 2026-11-21T09:00:00Z",
+			}, answer[wire.Health](t, w).Store)
+		case "other secrets":
+			assert.Equal(t, map[string]string{
+				"a:1": "reachable, another key secret in use", "b:1": "unreachable, another key secret in use",
+				"c:1": "reachable, empty since 2026-11-21T09:00:00Z, another key secret in use",
 			}, answer[wire.Health](t, w).Store)
 		case "some":
 			assert.Equal(t, map[string]string{"a:1": "reachable", "b:1": "unreachable"}, answer[wire.Health](t, w).Store)

@@ -13,6 +13,8 @@ type ServerState struct {
 	Reachable bool
 	EmptyFrom time.Time // it has lost what it held before; zero: nothing
 	Evicting  bool      // that is so because it is full
+	// OtherSecret: another process that uses it has another key secret, and counts apart.
+	OtherSecret bool
 }
 
 // String is what readyz says of the server.
@@ -21,13 +23,18 @@ func (s ServerState) String() string {
 	if !s.Reachable {
 		text = "unreachable"
 	}
+	since := s.EmptyFrom.UTC().Format(time.RFC3339)
 	switch {
 	case s.EmptyFrom.IsZero():
-		return text
 	case s.Evicting:
-		return text + ", full, incomplete before " + s.EmptyFrom.UTC().Format(time.RFC3339)
+		text += ", full, incomplete before " + since
+	default:
+		text += ", empty since " + since
 	}
-	return text + ", empty since " + s.EmptyFrom.UTC().Format(time.RFC3339)
+	if s.OtherSecret {
+		text += ", another key secret in use"
+	}
+	return text
 }
 
 // alive says that the process answers.

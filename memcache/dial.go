@@ -17,6 +17,14 @@ type dialer struct {
 	credentials func() (Credentials, error) // nil: none
 }
 
+// Dial opens a connection as a fleet of this config does, with TLS and the credentials where
+// those are set: for whatever else speaks as a server does. It takes until the context's
+// deadline at the most; the connection has none.
+func (c Config) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	deadline, _ := ctx.Deadline()
+	return dialer{tls: c.TLS, credentials: c.Credentials}.dial(ctx, network, address, deadline)
+}
+
 // check finds out at the start what would make every connection fail.
 func (d dialer) check() error {
 	var faults []error

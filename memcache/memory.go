@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,7 +93,7 @@ type memory struct {
 	counted  bool   // its evictions were
 	stats    ServerStats
 	noStats  time.Time // until when it is not asked for them
-	other    string    // another secret's mark that was read last; empty: none was
+	other    string    // which other secret there was when it was last looked for; empty: none
 }
 
 // ServerStats is what a server says of itself, as far as it does.
@@ -356,24 +357,49 @@ func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader) (marker, err
 // readItem reads the answer to a get of one of counterd's own items. A server that
 // refuses, and something else in its place, are found too: an empty text, and any.
 func readItem(answers *bufio.Reader, key string) (text string, found bool, err error) {
-	line, err := answers.ReadSlice('\n')
-	switch {
-	case err != nil:
-		return "", false, err
-	case string(line) == "END\r\n":
-		return "", false, nil
-	case strings.HasPrefix(string(line), unauthenticated):
-		return "", false, errNoCredentials
-	case isError(line):
-		return "", true, nil
+	items, err := readItems(answers, key)
+	text, found = items[key]
+	return text, found, err
+}
+
+// readItems reads the answer to a get of some of counterd's own items, those of it that are
+// there. Of a server that refuses all are, and are empty.
+func readItems(answers *bufio.Reader, keys ...string) (map[string]string, error) {
+	items := map[string]string{}
+	for {
+		line, err := answers.ReadSlice('\n')
+		switch {
+		case err != nil:
+			return nil, err
+		case string(line) == "END\r\n":
+			return items, nil
+		case len(items) == 0 && strings.HasPrefix(string(line), unauthenticated):
+			return nil, errNoCredentials
+		case len(items) == 0 && isError(line):
+			for _, key := range keys {
+				items[key] = ""
+			}
+			return items, nil
+		}
+		fields := strings.Fields(string(line))
+		if len(fields) < 4 || fields[0] != "VALUE" || !slices.Contains(keys, fields[1]) {
+			return nil, nonsense(line)
+		}
+		if _, twice := items[fields[1]]; twice {
+			return nil, nonsense(line)
+		}
+		if items[fields[1]], err = readText(answers, fields[3]); err != nil {
+			return nil, err
+		}
 	}
-	fields := strings.Fields(string(line))
-	if len(fields) < 4 || fields[0] != "VALUE" || fields[1] != key {
-		return "", false, nonsense(line)
-	}
-	size, err := strconv.Atoi(fields[3])
+}
+
+// readText reads the text of an item of that size, and what ends it. One that is too long to
+// be counterd's is left out.
+func readText(answers *bufio.Reader, length string) (text string, err error) {
+	size, err := strconv.Atoi(length)
 	if err != nil || size < 0 {
-		return "", false, nonsense(line)
+		return "", nonsense([]byte(length))
 	}
 	if size > maxLine/2 {
 		_, err = answers.Discard(size)
@@ -383,18 +409,13 @@ func readItem(answers *bufio.Reader, key string) (text string, found bool, err e
 		text = string(data)
 	}
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
-	for _, want := range []string{"\r\n", "END\r\n"} {
-		line, err := answers.ReadSlice('\n')
-		if err != nil {
-			return "", false, err
-		}
-		if string(line) != want {
-			return "", false, nonsense(line)
-		}
+	line, err := answers.ReadSlice('\n')
+	if err == nil && string(line) != "\r\n" {
+		err = nonsense(line)
 	}
-	return text, true, nil
+	return text, err
 }
 
 // isError reports whether the line is an error in good form.

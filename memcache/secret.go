@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -10,48 +11,69 @@ import (
 // Processes with different secrets of keys count apart, and all seems well. So each that
 // has one keeps an item on each server, as long as it is there: by its value it is seen
 // whether the secret is the same. Who comes first puts it there, and those with the same
-// secret keep it; others, and those without a secret, only say that they have seen it.
+// secret keep it. Others, and those without a secret, see it, and say so in a second item: that
+// is how those who keep the first one learn of them.
 const (
-	secretKey = "counterd:secret"
-	// secretLasts is for how many seconds the item outlasts its last keeper.
+	secretKey      = "counterd:secret"
+	otherSecretKey = "counterd:secret:other"
+	// noSecret is what the second item holds of a process without a secret.
+	noSecret = "none"
+	// secretLasts is for how many seconds the items outlast the last who puts them there.
 	secretLasts = 60
 )
 
-// compareSecrets reads the item, and puts it there or keeps it.
+// compareSecrets reads the items, and puts there or keeps the one that is this process's.
 func (s *server) compareSecrets(conn net.Conn) error {
 	if s.fleet == nil {
 		return nil
 	}
 	answers := bufio.NewReaderSize(conn, maxLine)
-	if _, err := io.WriteString(conn, "get "+secretKey+"\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "get "+secretKey+" "+otherSecretKey+"\r\n"); err != nil {
 		return err
 	}
-	read, found, err := readItem(answers, secretKey)
+	items, err := readItems(answers, secretKey, otherSecretKey)
 	if err != nil {
 		return err
 	}
 	own := s.fleet.keyer.mark
+	kept, found := items[secretKey]
 	switch {
-	case !found || read == own:
-		s.learnSecret("")
-	case isMark(read):
-		s.learnSecret(read)
-	}
-	verb := "set"
-	switch {
-	case own == "", found && read != own:
+	case found && kept != own && isMark(kept):
+		s.learnSecret(kept)
+		return putSecret(conn, answers, "set", otherSecretKey, cmp.Or(own, noSecret))
+	case found && kept != own:
 		return nil
-	case !found:
+	case own == "":
+		s.learnSecret("")
+		return nil
+	}
+	s.learnSecret(otherThan(own, items[otherSecretKey]))
+	verb := "set"
+	if !found {
 		verb = "add"
 	}
-	if _, err := fmt.Fprintf(conn, "%s %s 0 %d %d\r\n%s\r\n", verb, secretKey, secretLasts, len(own), own); err != nil {
+	return putSecret(conn, answers, verb, secretKey, own)
+}
+
+// otherThan returns what the second item tells of processes without the secret of that mark;
+// empty: nothing. Those of several marks replace each other's: which it is does not matter.
+func otherThan(own, said string) string {
+	if said == own || said != noSecret && !isMark(said) {
+		return ""
+	}
+	return noSecret
+}
+
+// putSecret puts an item there. Who loses a race for it reads it the next time.
+func putSecret(conn io.Writer, answers *bufio.Reader, verb, key, mark string) error {
+	if _, err := fmt.Fprintf(conn, "%s %s 0 %d %d\r\n%s\r\n", verb, key, secretLasts, len(mark), mark); err != nil {
 		return err
 	}
-	_, err = answers.ReadSlice('\n') // who lost the race for it reads it the next time
+	_, err := answers.ReadSlice('\n')
 	return err
 }
 
-// learnSecret takes in the mark of another secret; empty: there is none.
+// learnSecret takes in that there is another secret, and which; empty: there is none.
 func (s *server) learnSecret(other string) {
 	m := &s.memory
 	m.all.mu.Lock()

@@ -1,8 +1,11 @@
 package memcache_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ var (
 	aSecret      = []byte("a secret of thirty-two bytes, so")
 	anotherOne   = []byte("a secret of thirty-two bytes, no")
 	secretItem   = "counterd:secret"
+	otherItem    = "counterd:secret:other"
 	betweenLooks = 20 * time.Millisecond
 )
 
@@ -145,56 +149,157 @@ func TestKeySecretsAreChecked(t *testing.T) {
 	assert.Equal(t, before, place())
 }
 
-// A process that uses another secret is noticed at the start, and not those with the
-// same; a rolling change ends by itself when the last one has gone.
+// onlooker is a fleet of one server that it looks at all the time.
+type onlooker struct {
+	*memcache.Fleet
+	told  changes
+	dials *atomic.Int64
+}
+
+func openOnlooker(t *testing.T, server *memcachedtest.Server, protocol memcache.Protocol, secret []byte) onlooker {
+	t.Helper()
+	o := onlooker{dials: &atomic.Int64{}}
+	config := memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, KeySecret: secret}
+	o.Fleet, o.told = openTold(t, memcache.Dialed(memcache.Paced(config, betweenLooks), func(ctx context.Context, _ time.Time) (net.Conn, error) {
+		o.dials.Add(1)
+		return new(net.Dialer).DialContext(ctx, "tcp", server.Addr)
+	}))
+	require.NoError(t, o.Ping(t.Context())[server.Addr])
+	return o
+}
+
+// looks waits until it has looked once more, from the beginning to the end. Each look has a
+// connection of its own, and is over when the next one is opened.
+func (o onlooker) looks(t *testing.T) {
+	t.Helper()
+	dials := o.dials.Load()
+	require.Eventually(t, func() bool { return o.dials.Load() >= dials+2 }, patience, time.Millisecond)
+}
+
+func (o onlooker) sees() bool { return o.Health()[0].OtherSecret }
+
+// A process that uses another secret, or none, is noticed, by itself and by those that were
+// there before it; those with the same are not. It is over when it has gone.
 func TestAnotherSecretIsNoticed(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		open := func(secret []byte) (*memcache.Fleet, changes) {
-			fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, KeySecret: secret}, betweenLooks))
-			require.NoError(t, fleet.Ping(t.Context())[server.Addr])
-			return fleet, told
-		}
-		_, none := open(nil)
-		assert.Empty(t, server.Ask("get "+secretItem), "who has no secret leaves no item")
-		mine, told := open(aSecret)
-		same, alsoTold := open(aSecret)
-		first := server.Ask("get " + secretItem)
-		require.Len(t, first, 2)
-		none.await(t, "other_secret "+server.Addr)
-		apart, other := open(anotherOne)
-		other.await(t, "other_secret "+server.Addr)
-		assert.True(t, apart.Health()[0].OtherSecret)
-		assert.False(t, mine.Health()[0].OtherSecret)
-		assert.Regexp(t, `^HD t(59|60)$`, server.Ask("mg " + secretItem + " t")[0], "it ends if nobody keeps it")
-		assert.Equal(t, first, server.Ask("get "+secretItem), "the first one's is kept")
+		for name, another := range map[string][]byte{"another": anotherOne, "none": nil} {
+			t.Run(name, func(t *testing.T) {
+				server := memcachedtest.Start(t)
+				mine := openOnlooker(t, server, protocol, aSecret)
+				mine.looks(t)
+				same := openOnlooker(t, server, protocol, aSecret)
+				first := server.Ask("get " + secretItem)
+				require.Len(t, first, 2)
+				mine.looks(t)
+				same.looks(t)
+				assert.Empty(t, mine.told)
+				assert.Empty(t, same.told)
+				assert.Empty(t, server.Ask("get "+otherItem), "there is nothing to tell of")
 
-		require.NoError(t, mine.Close())
-		require.NoError(t, same.Close())
-		assert.Empty(t, told)
-		assert.Empty(t, alsoTold)
-		server.Ask("delete " + secretItem) // as if a minute had passed
-		var next []string
-		require.Eventually(t, func() bool { next = server.Ask("get " + secretItem); return len(next) == 2 }, patience, time.Millisecond)
-		assert.NotEqual(t, first, next)
-		none.await(t, "other_secret "+server.Addr)
+				apart := openOnlooker(t, server, protocol, another)
+				for _, o := range []onlooker{apart, mine, same} {
+					o.told.await(t, "other_secret "+server.Addr)
+					assert.True(t, o.sees())
+				}
+				for _, item := range []string{secretItem, otherItem} {
+					assert.Regexp(t, `^HD t(59|60)$`, server.Ask("mg " + item + " t")[0], "it ends if nobody keeps it")
+				}
+				mine.looks(t)
+				apart.looks(t)
+				assert.Equal(t, first, server.Ask("get "+secretItem), "the first one's is kept")
+				assert.Empty(t, mine.told, "it is told once")
+				assert.Empty(t, apart.told)
+
+				require.NoError(t, apart.Close())
+				server.Ask("delete " + otherItem) // as if a minute had passed
+				mine.looks(t)
+				same.looks(t)
+				assert.False(t, mine.sees())
+				assert.False(t, same.sees())
+			})
+		}
 	})
 }
 
-// What somebody else puts in the item's place, or a server that refuses, is of no matter.
+// Of three secrets each sees that there are others; whoever goes, those who are left do too.
+// Where nobody has one nobody leaves an item.
+func TestTheSecretsThatAreLeft(t *testing.T) {
+	server := memcachedtest.Start(t)
+	open := func(secret []byte) onlooker { return openOnlooker(t, server, memcache.Auto, secret) }
+	gone := func(o onlooker) {
+		require.NoError(t, o.Close())
+		server.Ask("delete " + secretItem) // as if a minute had passed
+		server.Ask("delete " + otherItem)
+	}
+	none := open(nil)
+	none.looks(t)
+	assert.Empty(t, append(server.Ask("get "+secretItem), server.Ask("get "+otherItem)...))
+	mine := open(aSecret)
+	mine.looks(t)
+	apart := open(anotherOne)
+	all := []onlooker{none, mine, apart}
+	for _, o := range all {
+		o.told.await(t, "other_secret "+server.Addr)
+	}
+	for range 5 { // those with others write over what they say of each other
+		for _, o := range all {
+			o.looks(t)
+			assert.True(t, o.sees())
+		}
+	}
+	for _, o := range all {
+		assert.Empty(t, o.told)
+	}
+	gone(mine)
+	require.Eventually(t, func() bool { return len(server.Ask("get "+otherItem)) == 2 }, patience, time.Millisecond)
+	apart.looks(t)
+	assert.True(t, none.sees())
+	assert.True(t, apart.sees())
+	gone(apart)
+	none.looks(t)
+	assert.False(t, none.sees())
+	assert.Empty(t, append(server.Ask("get "+secretItem), server.Ask("get "+otherItem)...))
+}
+
+// Who was the other and takes the first one's place does not find itself in what it left.
+func TestNobodyIsAnotherToItself(t *testing.T) {
+	server := memcachedtest.Start(t)
+	mine := openOnlooker(t, server, memcache.Auto, aSecret)
+	mine.looks(t)
+	apart := openOnlooker(t, server, memcache.Auto, anotherOne)
+	mine.told.await(t, "other_secret "+server.Addr)
+	said := server.Ask("get " + otherItem)
+	require.Len(t, said, 2)
+	require.NoError(t, mine.Close())
+	server.Ask("delete " + secretItem) // as if a minute had passed
+	apart.looks(t)
+	apart.looks(t)
+	assert.Equal(t, said[1], server.Ask("get " + secretItem)[1])
+	assert.Equal(t, said, server.Ask("get "+otherItem))
+	assert.False(t, apart.sees())
+}
+
+// What somebody else puts in the items' place, or a server that refuses, is of no matter.
 func TestSecretItemsThatCannotBe(t *testing.T) {
 	server := memcachedtest.Start(t)
-	for _, text := range []string{"", "nonsense", strings.Repeat("0", 17), strings.Repeat("x", 16), strings.Repeat("0", 5000)} {
-		put(t, server, secretItem, text)
-		fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, KeySecret: aSecret}, betweenLooks))
-		require.NoError(t, fleet.Ping(t.Context())[server.Addr])
-		require.Eventually(t, func() bool { return fleet.Health()[0].Stats.MaxBytes > 0 }, patience, time.Millisecond, "the statistics are still read")
-		assert.Empty(t, told)
-		add(t, fleet, "a", 1, 1)
+	for _, item := range []string{secretItem, otherItem} {
+		for _, text := range []string{"", "nonsense", strings.Repeat("0", 17), strings.Repeat("x", 16), strings.Repeat("0", 5000)} {
+			put(t, server, item, text)
+			fleet := openOnlooker(t, server, memcache.Auto, aSecret)
+			fleet.looks(t)
+			require.Positive(t, fleet.Health()[0].Stats.MaxBytes, "the statistics are still read")
+			assert.Empty(t, fleet.told)
+			add(t, fleet.Fleet, "a", 1, 1)
+			require.NoError(t, fleet.Close())
+		}
+		server.Ask("delete " + item)
 	}
-	put(t, server, secretItem, strings.Repeat("0", 16))
-	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, KeySecret: aSecret}, betweenLooks))
-	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
-	told.await(t, "other_secret "+server.Addr)
-	assert.Equal(t, strings.Repeat("0", 16), server.Ask("get " + secretItem)[1], "somebody keeps it")
+	server.Ask("delete " + secretItem)
+	for _, item := range []string{otherItem, secretItem} {
+		put(t, server, item, strings.Repeat("0", 16))
+		fleet := openOnlooker(t, server, memcache.Auto, aSecret)
+		fleet.told.await(t, "other_secret "+server.Addr)
+		assert.Equal(t, strings.Repeat("0", 16), server.Ask("get " + item)[1], "somebody keeps it")
+		require.NoError(t, fleet.Close())
+	}
 }

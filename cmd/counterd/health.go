@@ -54,7 +54,7 @@ func (s store) servers() func() []api.ServerState {
 	}
 	return func() (states []api.ServerState) {
 		for _, h := range s.health() {
-			states = append(states, api.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: secondOf(h.Since), Evicting: h.Evicting})
+			states = append(states, api.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: secondOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
 		}
 		return states
 	}

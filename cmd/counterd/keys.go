@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -45,11 +46,13 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var list featureList
 	var servers fleetServers
 	var secret keySecret
+	var tls security
 	flags := newFlags("counterd keys", stdout, keysUsage, keysExamples)
 	flags.StringVar(&name, "event", "", "`name` of the event")
 	flags.Var(&list, "feature", "`kind:value`; several name the combined counter")
 	flags.StringVar(&rulesFile, "rules", "", "rules `file`; none: one example event, url_shorten")
 	servers.register(flags, "`servers` as counterd has them, to say which holds the counter")
+	tls.addTLSFlags(flags) // a cluster's endpoint may want it
 	secret.addFlag(flags)
 	replicas := flags.Int("replicas", 1, "`copies` as counterd has them, to say which servers those are on")
 	if err := parse(flags, args); err != nil {
@@ -58,7 +61,7 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if flags.NArg() > 0 {
 		return usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
 	}
-	if err := servers.check(); err != nil {
+	if err := cmp.Or(servers.check(), tls.check(servers)); err != nil {
 		return err
 	}
 	if *replicas < 1 || *replicas > memcache.MaxReplicas {
@@ -84,7 +87,7 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if config.KeySecret, err = secret.read(); err != nil {
 		return err
 	}
-	server, err := serversOf(ctx, servers, config, counter)
+	server, err := serversOf(ctx, servers, tls, config, counter)
 	if err != nil {
 		return err
 	}
@@ -93,11 +96,11 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 
 // serversOf returns the names of the servers that hold the counter, the first of its order
 // first, where there is a fleet.
-func serversOf(ctx context.Context, servers fleetServers, config memcache.Config, counter events.Counter) (string, error) {
+func serversOf(ctx context.Context, servers fleetServers, security security, config memcache.Config, counter events.Counter) (string, error) {
 	if servers.none() {
 		return "-", nil
 	}
-	found, _, err := servers.find(ctx, func(error) {})
+	found, _, err := servers.find(ctx, security, func(error) {})
 	if err != nil {
 		return "", err
 	}

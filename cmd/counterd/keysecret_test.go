@@ -25,8 +25,8 @@ func dayKey(t *testing.T, args ...string) (key, server string) {
 	return day[2], day[3]
 }
 
-// Processes with one secret share counters, those with others do not and say so; counterd
-// keys finds the keys that are there. The secret is nowhere in the log.
+// Processes with one secret share counters, those with others do not, and all of them say so;
+// counterd keys finds the keys that are there. The secret is nowhere in the log.
 func TestKeySecret(t *testing.T) {
 	const mark = "sesame-open-sesame"
 	first, second := memcachedtest.Start(t), memcachedtest.Start(t)
@@ -61,7 +61,14 @@ func TestKeySecret(t *testing.T) {
 	for _, args := range [][]string{nil, {"-key-secret", secretFile(t, "another secret of keys\n")}} {
 		other := start(args...)
 		assert.Zero(t, counted(other))
-		says(t, other.log, "level=WARN", "has another key secret")
+		for _, noticed := range []*process{other, p, q} { // those that were there before, too
+			says(t, noticed.log, "level=WARN", "has another key secret", "server="+first.Addr)
+			says(t, noticed.log, "level=WARN", "has another key secret", "server="+second.Addr)
+			series, _ := scrape(t, noticed)
+			assert.Equal(t, 2.0, series.take(t, "counterd_memcached_other_secret"))
+			assert.Equal(t, "reachable, another key secret in use", noticed.readiness(t)[first.Addr])
+		}
+		require.NoError(t, other.Process.Kill())
 	}
 	assert.NotContains(t, p.log.String()+q.log.String(), "sesame")
 }

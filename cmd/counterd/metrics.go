@@ -24,3 +24,32 @@ func watch(m *metrics.Metrics, rules *rulesFile, store store, mender *hierarchy.
 	}
 	m.Watch(process)
 }
+
+// watchServerList has what knows the servers, a source of that kind, be among the metrics;
+// nil: they are named one by one.
+func watchServerList(m *metrics.Metrics, kind string, follow *fleetFollower) {
+	if follow == nil {
+		return
+	}
+	of := func(value func() float64) func(func([]string, float64) bool) {
+		return func(yield func([]string, float64) bool) { yield([]string{kind}, value()) }
+	}
+	m.AddGauges("counterd_server_list_failing", "Whether the last look for the Memcached servers failed, or what it found could not be taken; those in force stay.",
+		[]string{"source"}, of(func() float64 { return metrics.Truth(follow.Failing()) }))
+	m.AddCounters("counterd_server_list_failures_total", "Looks for the Memcached servers that failed, or found what could not be taken.",
+		[]string{"source"}, of(func() float64 { return float64(follow.Failures()) }))
+}
+
+// watchSpans has what became of spans be among the metrics; nil: there are none.
+func watchSpans(m *metrics.Metrics, s *spans) {
+	if s == nil {
+		return
+	}
+	m.AddCounters("counterd_trace_spans_total", "Spans that were to be sent to the collector, by what became of them; those that wait are not in it yet.",
+		[]string{"outcome"}, func(yield func([]string, float64) bool) {
+			became := s.Spans()
+			_ = yield([]string{"sent"}, float64(became.Sent)) &&
+				yield([]string{"queue_full"}, float64(became.QueueFull)) &&
+				yield([]string{"export_failed"}, float64(became.ExportFailed))
+		})
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,7 +30,9 @@ var (
 // The page has what a process with copies serves, and nothing else: its name, type and
 // labels, and what it means in the words of its help.
 func TestThePageOfTheMetrics(t *testing.T) {
-	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 2), ","), "-replicas", "2",
+	servers := filepath.Join(t.TempDir(), "servers")
+	write(t, servers, strings.Join(memcachedtest.StartMany(t, 2), ","))
+	p := startProcess(t, "-memcached-file", servers, "-replicas", "2", "-otlp-endpoint", startCollector(t).URL,
 		"-rules", "../../deploy/rules/rules.yaml")
 	_, err := p.client(t).Hit(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1)
 	require.NoError(t, err)

@@ -91,7 +91,9 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	}
 	write(scrapedRules + "  gone: {limits: [{per: user, rate: 9/h, name: gone, precision: hour}]}\n")
 	server := memcachedtest.Start(t)
-	p := startProcess(t, "-rules", rules, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s", "-max-pending", "1")
+	servers := filepath.Join(t.TempDir(), "servers")
+	require.NoError(t, os.WriteFile(servers, []byte(server.Addr), 0o600))
+	p := startProcess(t, "-rules", rules, "-memcached-file", servers, "-timeout", "5s", "-grace", "10s", "-max-pending", "1")
 	scrapes := 0
 	look := func() (scraped, string) {
 		scrapes++
@@ -162,6 +164,8 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	hit(200, "fresh", "user:ada-1")
 	write(scrapedRules + "  fresh: {limits: 9}\n")
 	eventually("counterd_rules_reload_failures_total", 1)
+	require.NoError(t, os.Remove(servers))
+	eventually(`counterd_server_list_failing{source="file"}`, 1)
 
 	server.Stop()
 	for range 3 {
@@ -181,6 +185,7 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	assert.Positive(t, series.take(t, "counterd_connections "))
 	recalled := series.take(t, "counterd_recalled_denials_total")
 	missed := series.take(t, "counterd_bucket_cache_misses_total")
+	assert.Positive(t, series.take(t, "counterd_server_list_failures_total"), "it is looked for again and again")
 	trip := func(outcome string) float64 {
 		return series.take(t, fmt.Sprintf(`counterd_store_trips_total{kind="trip",outcome=%q`, outcome))
 	}
@@ -254,6 +259,7 @@ counterd_pending{of="counts"} 0
 counterd_pending{of="hits"} 0
 counterd_rules_generation 2
 counterd_rules_reload_failures_total 1
+counterd_server_list_failing{source="file"} 1
 counterd_store_adds_total{server="SERVER"} %v
 counterd_store_reads_total{server="SERVER"} %v
 counterd_store_trip_duration_seconds_count{server="SERVER"} %v

@@ -27,4 +27,11 @@ func TestSecretsInsteadOfTheirFiles(t *testing.T) {
 		assert.Contains(t, stderr.String(), flag+": the file that it names cannot be opened: no such file")
 		assert.NotContains(t, stderr.String(), "sesame")
 	}
+	for _, command := range [][]string{{"-listen", "127.0.0.1:0"}, {"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9"}} {
+		args := append(command, "-memcached", "aws:127.0.0.1:1", "-memcached-tls", "-memcached-cert", id.CertFile, "-memcached-key", "user:sesame-open-sesame")
+		var stderr bytes.Buffer
+		assert.Equal(t, exitFailed, run(t.Context(), args, io.Discard, &stderr), "%q", command)
+		assert.Contains(t, stderr.String(), "-memcached-key: the file that it names cannot be opened: no such file")
+		assert.NotContains(t, stderr.String(), "sesame")
+	}
 }

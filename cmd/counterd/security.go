@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/discovery"
 )
 
 // security is what the flags say of connections to the Memcached servers.
@@ -23,12 +24,17 @@ type security struct {
 }
 
 func (s *security) addFlags(flags flagSet) {
-	flags.BoolVar(&s.tls, "memcached-tls", false, "connect to the servers with TLS; to sockets without")
+	s.addTLSFlags(flags)
+	flags.StringVar(&s.auth, "memcached-auth", "", "`file` whose first line, user:password, is what the servers are told")
+}
+
+// addTLSFlags defines the flags of TLS alone.
+func (s *security) addTLSFlags(flags flagSet) {
+	flags.BoolVar(&s.tls, "memcached-tls", false, "connect to the servers, and to the endpoint of aws:, with TLS; to sockets without")
 	flags.StringVar(&s.ca, "memcached-ca", "", "`file` of the authorities that the servers' certificates come from, PEM; none: the system's")
 	flags.StringVar(&s.cert, "memcached-cert", "", "`file` of the certificate that is shown to the servers, PEM")
 	flags.StringVar(&s.key, "memcached-key", "", "`file` of its private key, PEM")
 	flags.StringVar(&s.serverName, "memcached-server-name", "", "`name` that all servers' certificates are for; none: each for its host")
-	flags.StringVar(&s.auth, "memcached-auth", "", "`file` whose first line, user:password, is what the servers are told")
 }
 
 // check finds flags that make no sense together.
@@ -47,8 +53,8 @@ func (s security) check(servers fleetServers) error {
 		return usageError("-memcached-auth: no server is named")
 	case s.tls && !servers.overNetwork():
 		return usageError("-memcached-tls: there is no TLS to sockets, and no other server is named")
-	case (s.tls || s.auth != "") && servers.byEndpoint():
-		return usageError("-memcached: the endpoint of aws: is asked without TLS and without a password: name the servers in another way")
+	case s.auth != "" && servers.byEndpoint():
+		return usageError("-memcached-auth: the endpoint of aws: is told no password: name the servers in another way")
 	case s.cert != "" && s.key == "":
 		return usageError("-memcached-cert: its -memcached-key is not named")
 	case s.key != "" && s.cert == "":
@@ -79,6 +85,24 @@ func (s security) apply(config *memcache.Config) {
 	if s.auth != "" {
 		config.Credentials = func() (memcache.Credentials, error) { return memcache.ReadCredentials(s.auth) }
 	}
+}
+
+// secure has a cluster's endpoint be asked as its nodes are, and these be named by what their
+// certificates are for. A file that cannot be read now ends the start, as one of the servers'
+// does.
+func (s security) secure(source discovery.Source) error {
+	cluster, ok := source.(*discovery.Cluster)
+	if !ok || !s.tls {
+		return nil
+	}
+	if err := s.checkSecrets(); err != nil {
+		return err
+	}
+	if _, err := s.readTLS(); err != nil {
+		return fmt.Errorf("TLS: %w", err)
+	}
+	cluster.Dial, cluster.ByHost = memcache.Config{TLS: s.readTLS}.Dial, true
+	return nil
 }
 
 // checkSecrets finds files of secrets that cannot be opened.

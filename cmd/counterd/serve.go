@@ -61,6 +61,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	watch(metrics, rules, store, mender, limiter, counters, cache, places.clients.listener)
 	watchDoor(metrics, door)
 	watchFiles(metrics, rules, door)
+	watchSpans(metrics, s.tracing.spans)
+	watchServerList(metrics, s.memcached.kind(), store.follow)
 	places.handle(door.guard(api.Config{
 		Rules:       rules.Rules,
 		Counters:    counters,

@@ -73,6 +73,16 @@ func (s *fleetServers) place() string {
 	return s.named.String()
 }
 
+// kind says of what kind the place is, where servers are not named one by one: file, dns or
+// aws.
+func (s *fleetServers) kind() string {
+	if s.file != "" {
+		return "file"
+	}
+	kind, _, _ := strings.Cut(s.place(), ":")
+	return kind
+}
+
 // source returns what knows the servers, and how long it may take at the start.
 func (s *fleetServers) source() (source discovery.Source, wait time.Duration, err error) {
 	if s.file != "" {
@@ -89,9 +99,12 @@ func (s *fleetServers) source() (source discovery.Source, wait time.Duration, er
 
 // find returns the servers at the start, and their source. What fails before they are found
 // is told to report.
-func (s *fleetServers) find(ctx context.Context, report func(error)) ([]string, discovery.Source, error) {
+func (s *fleetServers) find(ctx context.Context, security security, report func(error)) ([]string, discovery.Source, error) {
 	source, wait, err := s.source()
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := security.secure(source); err != nil {
 		return nil, nil, err
 	}
 	if wait == 0 {

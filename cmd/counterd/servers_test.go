@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -161,6 +164,52 @@ func TestAProcessFollowsAFileOfServers(t *testing.T) {
 	assert.Contains(t, stdout.String(), servers[1])
 }
 
+// A list that is refused is seen at /metrics, for as long as it is; servers that are named one
+// by one are no list that could be.
+func TestMetricsTellOfAServerListThatIsRefused(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	path := filepath.Join(t.TempDir(), "servers")
+	write(t, path, servers[0])
+	p := startProcess(t, "-memcached-file", path)
+	const failing, failures = `counterd_server_list_failing{source="file"}`, `counterd_server_list_failures_total{source="file"}`
+	series, _ := scrape(t, p)
+	assert.Equal(t, 0.0, series.take(t, failing))
+	assert.Equal(t, 0.0, series.take(t, failures))
+	becomes := func(value float64) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			series, _ := scrape(t, p)
+			return series[failing] == value
+		}, soon, 10*time.Millisecond)
+	}
+	replace(t, path, servers[0]+"\nnonsense\n")
+	becomes(1)
+	series, text := scrape(t, p)
+	assert.GreaterOrEqual(t, series.take(t, failures), 1.0)
+	assert.NotContains(t, text, "nonsense")
+	replace(t, path, strings.Join(servers, "\n"))
+	becomes(0)
+	says(t, p.log, "added="+servers[1])
+	require.NoError(t, os.Remove(path))
+	becomes(1)
+
+	_, text = scrape(t, startProcess(t, "-memcached", servers[0]))
+	assert.NotContains(t, text, "server_list")
+}
+
+// The kinds of sources are few, and say nothing of where they are.
+func TestKindsOfSources(t *testing.T) {
+	for _, is := range []struct{ named, file, want string }{
+		{"", "/etc/counterd/dns:servers", "file"}, {"dns:cache.example:11211", "", "dns"}, {"aws:my.cfg.example:11211", "", "aws"},
+	} {
+		s := fleetServers{file: is.file}
+		if is.named != "" {
+			require.NoError(t, s.named.Set(is.named))
+		}
+		assert.Equal(t, is.want, s.kind())
+	}
+}
+
 // clusterOf is the configuration endpoint of a cluster, until the test ends: what is sent to
 // it is what it tells from then on.
 func clusterOf(t *testing.T) (address string, tell func(version int, servers ...string)) {
@@ -214,7 +263,77 @@ func TestAProcessFollowsACluster(t *testing.T) {
 	tell(2)
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 	says(t, p.log, "those in force stay", "no server is named")
+	series, _ := scrape(t, p)
+	assert.Equal(t, 1.0, series.take(t, `counterd_server_list_failing{source="aws"}`))
 	tell(3, servers...)
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 	says(t, p.log, "added="+servers[1]+" removed=\"\" servers=")
+}
+
+// clusterOver is a real server that demands TLS and is the endpoint of its own cluster, in the
+// old way: it tells its name and its address.
+func clusterOver(t *testing.T, demands memcachedtest.Security, client *tls.Config) (endpoint string) {
+	t.Helper()
+	server := memcachedtest.StartSecure(t, demands)
+	_, port, err := net.SplitHostPort(server.Addr)
+	require.NoError(t, err)
+	endpoint = "localhost:" + port
+	client.ServerName = "localhost"
+	conn, err := tls.Dial("tcp", server.Addr, client)
+	require.NoError(t, err)
+	defer conn.Close()
+	body := "1\nlocalhost|127.0.0.1|" + port + "\n"
+	fmt.Fprintf(conn, "set AmazonElastiCache:cluster 0 0 %d\r\n%s\r\n", len(body), body)
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "STORED\r\n", answer)
+	return endpoint
+}
+
+// A cluster that demands TLS demands it at its endpoint too. Its certificates are for names, so
+// that is how its nodes are named, whatever addresses it tells with them.
+func TestAClusterWithTLS(t *testing.T) {
+	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
+	named := authority.Issue(t, func(c *x509.Certificate) { c.IPAddresses = nil }) // for localhost, and for no address
+	id := authority.Issue(t)
+	for name, demands := range map[string]memcachedtest.Security{
+		"server alone": {Authority: authority, Certificate: named},
+		"both sides":   {Authority: authority, Certificate: named, WantsClient: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			endpoint := clusterOver(t, demands, authority.Client(id))
+			args := []string{"-memcached", "aws:" + endpoint, "-timeout", "1s", "-memcached-tls"}
+			if demands.WantsClient {
+				args = append(args, "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile)
+			}
+			right := append([]string{"-memcached-ca", authority.File}, args...)
+			p := startProcess(t, right...)
+			says(t, p.log, `msg="memcached store" servers=`+endpoint)
+			_, err := p.client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Time{})
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusOK, status(t, p.url+"/readyz"))
+			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+			says(t, p.log, "the memcached servers found are those in force", "servers="+endpoint)
+			assert.NotContains(t, p.log.String(), "level=WARN")
+
+			_, server := dayKey(t, "-memcached", "aws:"+endpoint, "-memcached-tls", "-memcached-ca", authority.File, "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile)
+			assert.Equal(t, endpoint, server)
+
+			for says, args := range map[string][]string{
+				"unknown authority": append([]string{"-memcached-ca", stranger.File}, args...),
+				"other.example":     append([]string{"-memcached-server-name", "other.example"}, right...),
+				"wants TLS":         {"-memcached", "aws:" + endpoint},
+			} {
+				// Long enough to be told why once: the fault does not go away.
+				ctx, cancel := context.WithCancel(t.Context())
+				var stderr lockedBuffer
+				var running sync.WaitGroup
+				running.Go(func() { run(ctx, args, io.Discard, &stderr) })
+				require.Eventually(t, func() bool { return strings.Contains(stderr.String(), says) }, soon, time.Millisecond, "%s: %s", says, &stderr)
+				assert.Contains(t, stderr.String(), "no memcached server is found yet")
+				cancel()
+				running.Wait()
+			}
+		})
+	}
 }

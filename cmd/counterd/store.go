@@ -17,6 +17,7 @@ type store struct {
 	hierarchy.Store
 	health func() []memcache.ServerHealth // nil: it has no servers
 	copies *memcache.Fleet                // nil: of each counter there is one alone
+	follow *fleetFollower                 // nil: its servers are those of the start
 	close  func() error
 }
 
@@ -28,7 +29,7 @@ func openStore(ctx context.Context, s settings, remembered func() time.Duration,
 			"max_bytes", memcache.DefaultMaxBytes)
 		return store{Store: newEmbedded(log), close: func() error { return nil }}, nil
 	}
-	servers, source, err := s.memcached.find(ctx, func(err error) {
+	servers, source, err := s.memcached.find(ctx, s.security, func(err error) {
 		log.Warn("no memcached server is found yet", "from", s.memcached.place(), "error", err)
 	})
 	if err != nil {
@@ -59,6 +60,7 @@ func openStore(ctx context.Context, s settings, remembered func() time.Duration,
 		return nil
 	}
 	follower := followServers(source, s.memcached.place(), servers, set, log)
+	opened.follow = follower
 	closeFleet := opened.close
 	opened.close = func() error {
 		follower.Close()

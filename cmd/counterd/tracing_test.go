@@ -382,6 +382,28 @@ events:
 	assert.NotContains(t, c.raw.String(), p.url[len("http://"):], "nor the address served on")
 }
 
+// What the collector has got is what was sent, by the process's own word.
+func TestMetricsTellOfSpans(t *testing.T) {
+	c := startCollector(t)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+	p := startProcess(t, "-rules", tracedRules(t), "-otlp-endpoint", c.URL)
+	before, _ := scrape(t, p)
+	for _, outcome := range []string{"sent", "queue_full", "export_failed"} {
+		assert.Zero(t, before.take(t, `counterd_trace_spans_total{outcome="`+outcome+`"}`), outcome)
+	}
+	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", traced, "traceparent", traceparent)
+	require.Eventually(t, func() bool {
+		series, _ := scrape(t, p)
+		return series[`counterd_trace_spans_total{outcome="sent"}`] == 2
+	}, soon, 10*time.Millisecond, "the request and the decision")
+	assert.Len(t, c.spans(), 2)
+	after, text := scrape(t, p)
+	assert.Zero(t, after.take(t, `counterd_trace_spans_total{outcome="queue_full"}`))
+	assert.NotContains(t, text, "203.0.113.77")
+	_, text = scrape(t, startProcess(t))
+	assert.NotContains(t, text, "trace_spans", "where nothing is traced")
+}
+
 // A collector that is away, or does not answer, is not noticed by those who hit.
 func TestWithoutACollector(t *testing.T) {
 	leaktest.Check(t)
@@ -413,6 +435,13 @@ func TestWithoutACollector(t *testing.T) {
 			for range 200 {
 				hit()
 			}
+			series, _ := scrape(t, p)
+			lost := series.take(t, `counterd_trace_spans_total{outcome="`+map[string]string{"down": "export_failed", "slow": "queue_full"}[name])
+			assert.Positive(t, lost)
+			if name == "slow" {
+				assert.GreaterOrEqual(t, lost, 200.0-16, "a span at least is made of each hit")
+			}
+			assert.Zero(t, series.take(t, `counterd_trace_spans_total{outcome="sent"}`))
 			p.stop(t)
 			assert.Contains(t, p.log.String(), "spans could not be sent")
 			assert.NotContains(t, p.log.String(), "203.0.113.77")

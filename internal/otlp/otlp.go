@@ -78,13 +78,14 @@ type Config struct {
 
 // Exporter sends spans to a collector, many at a time, and beside the requests that they
 // are of: one that is slow or away costs spans, never a request. What waits to be sent is
-// bounded; what is beyond the bound is dropped.
+// bounded; what is beyond the bound is dropped, and counted.
 //
 // Its environment is that of OpenTelemetry: OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE,
 // OTEL_TRACES_SAMPLER, OTEL_BSP_MAX_QUEUE_SIZE and so on.
 type Exporter struct {
 	provider *sdktrace.TracerProvider
 	sender   *sender
+	tally    *tally
 }
 
 // serviceName is what the spans are of, where OTEL_SERVICE_NAME and
@@ -113,12 +114,17 @@ func Open(ctx context.Context, config Config) (*Exporter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("otlp: %w", err)
 	}
-	sender := newSender(spans)
+	sender, tally := newSender(spans), &tally{}
+	batches := queue{sdktrace.NewBatchSpanProcessor(counted{sender, tally}), tally, maxWaiting()}
 	return &Exporter{
-		provider: sdktrace.NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithBatcher(sender)),
+		provider: sdktrace.NewTracerProvider(sdktrace.WithResource(of), sdktrace.WithSpanProcessor(batches)),
 		sender:   sender,
+		tally:    tally,
 	}, nil
 }
+
+// Spans returns what became of spans so far.
+func (e *Exporter) Spans() Spans { return e.tally.spans() }
 
 // Tracer returns what makes spans.
 func (e *Exporter) Tracer(name string) trace.Tracer { return e.provider.Tracer(name) }

@@ -6,12 +6,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/otlp"
@@ -82,11 +85,73 @@ func TestACollectorThatDoesNotAnswer(t *testing.T) {
 	for range 1000 {
 		span()
 	}
+	assert.Equal(t, otlp.Spans{QueueFull: 1000 - 8}, e.Spans(), "one is under way, eight wait, none is forgotten")
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	err = e.Close(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	span() // after the end it goes nowhere
+}
+
+// All spans are sent, dropped for want of room or dropped with a batch that failed, and each
+// is counted once, whatever the SDK does with them.
+func TestEachSpanIsCountedOnce(t *testing.T) {
+	leaktest.Check(t)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "16")
+	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
+	var requests atomic.Int64
+	made := make(chan struct{})
+	fickle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-made
+		if requests.Add(1)%3 == 0 {
+			http.Error(w, "not this one", http.StatusBadRequest)
+		}
+	}))
+	defer fickle.Close()
+	e, err := otlp.Open(t.Context(), otlp.Config{Endpoint: fickle.URL})
+	require.NoError(t, err)
+	tracer := e.Tracer("test")
+	var making sync.WaitGroup
+	const makers, each = 8, 500
+	for range makers {
+		making.Go(func() {
+			for range each {
+				_, span := tracer.Start(t.Context(), "x")
+				span.End()
+			}
+		})
+	}
+	making.Wait()
+	close(made)
+	require.NoError(t, e.Close(t.Context()))
+	spans := e.Spans()
+	assert.Equal(t, int64(makers*each), spans.Sent+spans.QueueFull+spans.ExportFailed)
+	assert.Positive(t, spans.Sent)
+	assert.GreaterOrEqual(t, spans.QueueFull, int64(makers*each-4-16), "but for a batch under way and what waits")
+	assert.Positive(t, spans.ExportFailed)
+}
+
+// A batch of which the collector refuses a part counts as one that failed: the SDK does not
+// tell how much of it that was.
+func TestABatchThatIsTakenInPart(t *testing.T) {
+	leaktest.Check(t)
+	answer, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: 1}})
+	require.NoError(t, err)
+	choosy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		_, err := w.Write(answer)
+		assert.NoError(t, err)
+	}))
+	defer choosy.Close()
+	e, err := otlp.Open(t.Context(), otlp.Config{Endpoint: choosy.URL})
+	require.NoError(t, err)
+	for range 2 {
+		_, span := e.Tracer("test").Start(t.Context(), "x")
+		span.End()
+	}
+	require.NoError(t, e.Close(t.Context()))
+	assert.Equal(t, otlp.Spans{ExportFailed: 2}, e.Spans())
 }
 
 // What the collector answers with is told, but not all of it.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // Cluster asks the configuration endpoint of a cluster for its nodes, as Amazon
 // ElastiCache and its kin answer. A node is named by its address, and by its host where
-// none is told.
+// none is told, or the other way round.
 //
 // While a cluster changes, its nodes do not agree for a moment. What is older than what was
 // told before is an error, so that no process goes back and forth.
@@ -43,6 +44,9 @@ type Cluster struct {
 	Endpoint string // host:port
 	// Dial opens a connection, for TLS or a login. nil: plain TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// ByHost has nodes be named by their hosts, and by address where none is told: with TLS
+	// the certificates are for hosts.
+	ByHost bool
 
 	mu    sync.Mutex
 	known uint64 // the newest version told so far
@@ -64,15 +68,15 @@ func ParseCluster(text string) (*Cluster, error) {
 // Servers asks the endpoint, on a connection of its own.
 func (c *Cluster) Servers(ctx context.Context) ([]string, error) {
 	told, err := c.ask(ctx)
+	var names []string
+	if err == nil {
+		names, err = told.names(c.ByHost)
+	}
 	if err == nil {
 		err = c.accept(told.version)
 	}
 	if err != nil {
 		return nil, at("cluster "+c.Endpoint, err)
-	}
-	names := make([]string, len(told.nodes))
-	for i, n := range told.nodes {
-		names[i] = n.name()
 	}
 	return names, nil
 }
@@ -130,6 +134,9 @@ func converse(conn io.ReadWriter) (told cluster, err error) {
 
 // readAnswer reads one answer: how long it is, so many bytes, and that it ends there.
 func readAnswer(from *bufio.Reader, head string) (told cluster, err error) {
+	if _, err := from.Peek(1); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return told, fmt.Errorf("it hung up before it answered, as one does that wants TLS or a client certificate: %w", cutShort(err))
+	}
 	line, err := readLine(from)
 	if err != nil {
 		return told, err
@@ -205,11 +212,25 @@ type node struct {
 	port    uint16
 }
 
-func (n node) name() string {
-	if n.address.IsValid() {
+// name is how the node is named, by its host or by its address as far as that is told.
+func (n node) name(byHost bool) string {
+	if n.address.IsValid() && !(byHost && n.host != "") {
 		return nameOf(n.address, n.port)
 	}
 	return net.JoinHostPort(n.host, strconv.Itoa(int(n.port)))
+}
+
+// names returns the nodes' names. Two hosts of one name, as two addresses, are a fault.
+func (c cluster) names(byHost bool) ([]string, error) {
+	var names []string
+	for _, n := range c.nodes {
+		name := n.name(byHost)
+		if slices.Contains(names, name) {
+			return nil, fmt.Errorf("%s is named twice", name)
+		}
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 // parseCluster reads a version and, on the next line, nodes with blanks between.
@@ -230,8 +251,8 @@ func parseCluster(body []byte) (told cluster, err error) {
 		if err != nil {
 			return told, err
 		}
-		if slices.ContainsFunc(told.nodes, func(other node) bool { return other.name() == n.name() }) {
-			return told, fmt.Errorf("%s is named twice", n.name())
+		if slices.ContainsFunc(told.nodes, func(other node) bool { return other.name(false) == n.name(false) }) {
+			return told, fmt.Errorf("%s is named twice", n.name(false))
 		}
 		told.nodes = append(told.nodes, n)
 	}

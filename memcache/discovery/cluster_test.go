@@ -177,11 +177,41 @@ func TestHowNodesAreNamed(t *testing.T) {
 		require.NoError(t, err, nodes)
 		var names []string
 		for _, n := range told.nodes {
-			names = append(names, n.name())
-			assert.NoError(t, CheckServer(n.name()))
+			names = append(names, n.name(false))
+			assert.NoError(t, CheckServer(n.name(false)))
 		}
 		assert.Equal(t, want, names, nodes)
 	}
+}
+
+// With TLS nodes are named by what certificates are for. Neither two hosts of one name nor two
+// of one address are taken for two servers.
+func TestNodesAreNamedByHost(t *testing.T) {
+	e := startEndpoint(t)
+	source := e.source()
+	source.ByHost = true
+	for nodes, want := range map[string][]string{
+		twoNodes:                           {"c.0001.use1.example:11211", "c.0002.use1.example:11211"},
+		"0001.c.example|10.0.0.1|1":        {"0001.c.example:1"},
+		"|10.0.0.1|1 a.example||1":         {"10.0.0.1:1", "a.example:1"},
+		"|2001:DB8:0::1|1 a|2001:db8::2|1": {"[2001:db8::1]:1", "a:1"},
+	} {
+		e.set(map[string]string{askConfig: configured(headConfig, 1, nodes)})
+		servers, err := List(t.Context(), source)
+		require.NoError(t, err, nodes)
+		assert.Equal(t, want, servers, nodes)
+	}
+	for nodes, want := range map[string]string{
+		"a.example|10.0.0.1|1 a.example|10.0.0.2|1": "a.example:1 is named twice",
+		"a.example|10.0.0.1|1 b.example|10.0.0.1|1": "10.0.0.1:1 is named twice",
+	} {
+		e.set(map[string]string{askConfig: configured(headConfig, 2, nodes)})
+		_, err := List(t.Context(), source)
+		assert.ErrorContains(t, err, want)
+	}
+	e.set(map[string]string{askConfig: configured(headConfig, 1, oneNode)})
+	_, err := List(t.Context(), source)
+	assert.NoError(t, err, "the version of an answer that is none is forgotten")
 }
 
 func TestWhatIsNoAnswerOfACluster(t *testing.T) {
@@ -350,7 +380,8 @@ func FuzzCluster(f *testing.F) {
 		require.NotEmpty(t, told.nodes)
 		var nodes []string
 		for _, n := range told.nodes {
-			require.NoError(t, CheckServer(n.name()))
+			require.NoError(t, CheckServer(n.name(false)))
+			require.NoError(t, CheckServer(n.name(true)))
 			address := ""
 			if n.address.IsValid() {
 				address = n.address.String()

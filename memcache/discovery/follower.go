@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/internal/filewatch"
@@ -43,12 +44,13 @@ type Change struct{ Servers, Added, Removed []string }
 // Follower asks a source for its servers again and again, and tells what changes. A source
 // that fails, or names no server, changes nothing.
 type Follower struct {
-	config  Config
-	asks    chan struct{}
-	cancel  context.CancelFunc
-	done    chan struct{}
-	inForce []string
-	failing bool // the last question was of no use
+	config   Config
+	asks     chan struct{}
+	cancel   context.CancelFunc
+	done     chan struct{}
+	inForce  []string
+	failing  atomic.Bool // the last question was of no use
+	failures atomic.Int64
 }
 
 // Follow begins to follow the source, until Close.
@@ -68,6 +70,13 @@ func (f *Follower) Ask() {
 	default: // it is about to be
 	}
 }
+
+// Failing reports whether the last question was of no use: the source did not answer, or
+// what it names could not be put in force. So the servers in force may be old.
+func (f *Follower) Failing() bool { return f.failing.Load() }
+
+// Failures returns how many questions were of no use.
+func (f *Follower) Failures() int64 { return f.failures.Load() }
 
 // Close ends the following. Nothing is called any more once it has returned.
 func (f *Follower) Close() {
@@ -132,10 +141,10 @@ func (f *Follower) look(ctx context.Context, asked bool) {
 	if ctx.Err() != nil {
 		return
 	}
-	wanted := asked || f.failing
-	f.failing = err != nil
+	wanted := f.failing.Swap(err != nil) || asked
 	switch {
 	case err != nil:
+		f.failures.Add(1)
 		f.report(err)
 	case !changed && wanted && f.config.Unchanged != nil:
 		f.config.Unchanged(slices.Clone(servers))
