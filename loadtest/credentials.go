@@ -101,8 +101,9 @@ func (c *credentials) advised(err error) error {
 	answer, answered := errors.AsType[*client.Error](err)
 	_, stranger := errors.AsType[x509.UnknownAuthorityError](err)
 	_, other := errors.AsType[x509.HostnameError](err)
-	said, refused := errors.AsType[*net.OpError](err)
-	refused = refused && said.Op == "remote error" && strings.Contains(said.Err.Error(), "certificate")
+	on, there := errors.AsType[*net.OpError](err)
+	refused := there && on.Op == "remote error" && strings.Contains(on.Err.Error(), "certificate")
+	dialed := there && on.Op == "dial"
 	advice := ""
 	switch {
 	case errors.Is(err, client.ErrUnknown):
@@ -120,8 +121,8 @@ func (c *credentials) advised(err error) error {
 	case errors.Is(err, client.ErrUnavailable) && !answered:
 		advice = "-url says where the server is"
 		// It may have hung up without a word that could still be read.
-		if c.secure && c.cert == "" {
-			advice += ", and -cert and -key show a certificate where it wants one"
+		if c.secure && !dialed {
+			advice += "; where it wants a certificate, -cert and -key show one of an authority that it trusts"
 		}
 	}
 	if advice == "" {

@@ -83,9 +83,9 @@ func TestCallingOverTLS(t *testing.T) {
 				assert.Equal(t, exitFailed, got.status, want)
 				assert.Empty(t, got.out, want)
 			}
-			// It may have hung up before that was read.
+			// What the target said may be lost where it has hung up.
 			got = with(url, "-ca", authority.File, "-cert", strange.CertFile, "-key", strange.KeyFile)
-			assert.Regexp(t, "unknown certificate authority; -cert and -key show one of|reset by peer|broken pipe", got.err)
+			assert.Contains(t, got.err, "-cert and -key show one of an authority that")
 			assert.Equal(t, exitFailed, got.status)
 		})
 	}
