@@ -60,8 +60,10 @@ Examples:
   loadtest bench -rows 'A3|B2'            those, and what they are compared with
   loadtest bench -rounds 20 -duration 2s -rows '^B' -json
 
+Interrupted, it prints the rows that have had a round by then.
+
 Exit status: 0 measured, whether or not a target is met; 1 it could not be; 2 wrong
-usage.
+usage; 130 interrupted.
 `
 
 // doNothing is the command, of no use to anybody else, that loadtest bench runs to
@@ -129,7 +131,7 @@ func runBench(ctx context.Context, args []string, std streams) int {
 	if err != nil {
 		return std.failed(ctx, err)
 	}
-	return exitOK
+	return std.ended(ctx, true)
 }
 
 func benchHelp(set *flag.FlagSet) string {

@@ -61,7 +61,8 @@ Examples:
   loadtest compare -limit 20/2h -json access.log
   loadtest compare -memory -users 20000
 
-Exit status: 0 compared; 1 it could not be, or counterd was wrong; 2 wrong usage.
+Exit status: 0 compared; 1 it could not be, or counterd was wrong; 2 wrong usage;
+130 interrupted, and nothing is said.
 `
 
 // compareFlags are the arguments of loadtest compare.

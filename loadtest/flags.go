@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/counterd/counterd/api/client"
 )
 
 // newFlags returns a command's empty set, which says nothing by itself.
@@ -56,16 +54,4 @@ func noArguments(set *flag.FlagSet) error {
 func besideThis(name string) (string, error) {
 	self, err := os.Executable()
 	return filepath.Join(filepath.Dir(self), name), err
-}
-
-// advised adds to what a server at -url has answered, or has not, which flag may help.
-func advised(err error) error {
-	_, answered := errors.AsType[*client.Error](err)
-	switch {
-	case errors.Is(err, client.ErrUnknown):
-		return fmt.Errorf("%w; -event names one that the server has", err)
-	case errors.Is(err, client.ErrUnavailable) && !answered:
-		return fmt.Errorf("%w; -url says where the server is", err)
-	}
-	return err
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	stdlog "log"
@@ -21,9 +22,10 @@ import (
 
 // Exit statuses.
 const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as shells have it: 128 and the number of SIGINT
 )
 
 // command is what a user calls by its name.
@@ -56,7 +58,9 @@ Usage:
 
 %s
 loadtest COMMAND -h explains a command, with examples. Exit status: 0 all is right,
-1 something is not, 2 wrong usage.
+1 something is not, 2 wrong usage, 130 it was interrupted, and until then nothing was
+wrong. Ctrl-C or SIGTERM interrupts: what is known by then is said. A second one ends
+at once.
 `, &list)
 }
 
@@ -64,12 +68,29 @@ func main() {
 	// There net/http writes what a server says that refuses a connection. It fails, too, the
 	// next call on it, and that is counted.
 	stdlog.SetOutput(io.Discard)
+	os.Exit(untilInterrupted(os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// untilInterrupted runs a command, and returns its exit status. The first signal ends the
+// command's context: it says what it knows by then. The second one ends this process at
+// once, whatever still goes on, and the system ends what it has started.
+func untilInterrupted(args []string, std streams) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends at once, whatever still goes on.
-	context.AfterFunc(ctx, stop)
-	status := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr})
+	told := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(told)
+		stop()
+		if isTerminal(std.err) {
+			fmt.Fprintln(std.err) // below the bar
+		}
+		std.complain("ending; another interrupt ends it at once")
+	})
+	status := run(ctx, args, std)
+	if !unwatch() {
+		<-told
+	}
 	stop()
-	os.Exit(status)
+	return status
 }
 
 // streams are the standard ones.
@@ -83,14 +104,29 @@ func (s streams) complain(format string, args ...any) {
 	fmt.Fprintf(s.err, "loadtest: "+format+"\n", args...)
 }
 
-// failed says what went wrong, and returns the exit status.
+// failed says why there is nothing more to say, and returns the exit status. An interrupt
+// is reason enough, unless something else went wrong.
 func (s streams) failed(ctx context.Context, err error) int {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return s.ended(ctx, true)
+	}
+	s.complain("%v", err)
+	return exitFailed
+}
+
+// ended returns the exit status of a command that has said what it found, also where it was
+// interrupted before it was done.
+func (s streams) ended(ctx context.Context, right bool) int {
 	if ctx.Err() != nil {
 		s.complain("interrupted")
-	} else {
-		s.complain("%v", err)
 	}
-	return exitFailed
+	switch {
+	case !right:
+		return exitFailed
+	case ctx.Err() != nil:
+		return exitInterrupted
+	}
+	return exitOK
 }
 
 // run returns the exit status.

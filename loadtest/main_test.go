@@ -18,17 +18,28 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/builttest"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/bench"
 	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The programs, built once.
+var builtCounterd, builtLoadtest string
+
+func TestMain(m *testing.M) {
+	builttest.Main(m, func(path string) {
+		var err error
+		if builtLoadtest, err = builttest.Loadtest(filepath.Dir(path)); err != nil {
+			panic(err)
+		}
+		builtCounterd = path
+	})
+}
 
 const log = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 www.example.com - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
@@ -188,7 +199,7 @@ func TestReplayInterrupted(t *testing.T) {
 	}}
 	var out, err bytes.Buffer
 	status := run(ctx, []string{"replay", "-c", "1", "-url", serve(t, fake)}, streams{strings.NewReader(log), &out, &err})
-	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, exitInterrupted, status)
 	assert.Empty(t, out.String())
 	assert.Contains(t, err.String(), "loadtest: interrupted\n")
 	assert.Regexp(t, `loadtest: \d events had been counted and \d may have been; use -reset the next time`, err.String())

@@ -50,7 +50,7 @@ Examples:
   loadtest plan -rules rules.yaml -features-a-day 1e6 -events-a-day 2e6 -check
 
 Exit status: 0 planned; 1 it could not be, or a figure of -check is more than 15%% off, CPU
-times aside; 2 wrong usage.
+times aside; 2 wrong usage; 130 interrupted, and nothing is said.
 `
 
 // planFlags are the arguments of loadtest plan.

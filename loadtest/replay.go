@@ -49,6 +49,7 @@ Examples:
   loadtest replay access.log
   loadtest replay -rules rules.yaml access.log
   loadtest replay -suggest -deny 0.5 -write rules.yaml -html report.html access.log
+  loadtest replay -url https://counterd.internal:8443 -ca ca.pem -token-file token access.log
   loadtest replay -reset -windows 90s,2h -moments 10 loadtest/testdata/apache_logs.log.gz
   loadtest replay access.log.2.gz access.log.1 access.log
   loadtest replay -speed 3600 access.log          an hour of it in each second
@@ -57,7 +58,7 @@ Examples:
     -regexp '(?P<time>\S+) login of (?P<email>\S+) failed' -time-layout rfc3339
 
 Exit status: 0 no difference; 1 a difference, a request that failed, or no server;
-2 wrong usage.
+2 wrong usage; 130 interrupted.
 `
 
 // replayFlags are the arguments of loadtest replay.
@@ -65,7 +66,7 @@ type replayFlags struct {
 	log                 logFlags
 	offline             offlineFlags
 	url, event, windows string
-	tokenFile           string
+	credentials         credentials
 	speed               float64
 	concurrency         int
 	moments             int
@@ -86,7 +87,7 @@ func (f *replayFlags) set() *flag.FlagSet {
 		replay.DefaultConcurrency, replay.DefaultPacedConcurrency))
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
 	set.BoolVar(&f.reset, "reset", false, "forget the log's features first")
-	set.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
+	f.credentials.add(set)
 	set.BoolVar(&f.json, "json", false, "print the result as JSON")
 	return set
 }
@@ -133,11 +134,10 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 
 // client returns how to call the server.
 func (f *replayFlags) client() client.Config {
-	config := client.Config{URL: f.url, Timeout: f.timeout, Conns: max(f.concurrency, replay.DefaultPacedConcurrency)}
-	if f.tokenFile != "" {
-		config.Token = client.TokenFile(f.tokenFile)
+	return client.Config{
+		URL: f.url, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout,
+		Conns: max(f.concurrency, replay.DefaultPacedConcurrency),
 	}
-	return config
 }
 
 func replayHelp(set *flag.FlagSet) string {
@@ -150,6 +150,9 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 	config, err := flags.parse(set, args)
 	if err == nil && flags.offline.on() {
 		return flags.runOffline(ctx, set, std)
+	}
+	if err == nil {
+		err = flags.credentials.parse(flags.url)
 	}
 	if err == nil {
 		config.Client, err = client.New(flags.client())
@@ -177,7 +180,7 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 	result, err := replay.Run(ctx, config, log)
 	bar.finish()
 	if err != nil {
-		return replayFailed(ctx, err, result, std)
+		return replayFailed(ctx, flags.credentials.advised(err), result, std)
 	}
 	if err := writeResult(std.out, result, flags.json); err != nil {
 		return std.failed(ctx, err)
@@ -196,7 +199,7 @@ func replayFailed(ctx context.Context, err error, result *replay.Result, std str
 	if errors.Is(err, replay.ErrNotEmpty) {
 		err = fmt.Errorf("%w; use a fresh server, or -reset to forget them", err)
 	}
-	status := std.failed(ctx, advised(err))
+	status := std.failed(ctx, err)
 	if result.Events+result.Failed > 0 {
 		std.complain("%d events had been counted and %d may have been; use -reset the next time, to forget them",
 			result.Events, result.Failed)

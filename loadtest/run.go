@@ -33,6 +33,10 @@ How many requests come is said by -rate, or by -profile:
   burst:100+2000/10s      a rate, and in the middle of every 10s 2,000 at once
   burst:100+2000@5000/10s the same, these at 5,000 a second
 
+It measures, and leaves the judging to you, unless -max-failures or -max-p99 say what has to
+be kept. Denials are answers; failures are what was not answered, or not as the contract has
+it, 503s, and what was not sent for want of a place in flight.
+
 With -find-max it doubles the rate until the p99 exceeds the bound -p99, the rate is not
 reached, or more than 1%% of the requests fail, and then bisects to within 5%%.
 
@@ -52,10 +56,13 @@ Examples:
   loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -crowd 100000 -html run.html
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
+  loadtest run -rate 500 -duration 1m -max-failures 0.1%% -max-p99 20ms       for a pipeline
+  loadtest run -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -token-file token
   loadtest run -find-max -p99 5ms -trial 10s
 
-Exit status: 0 measured, also where it was interrupted; with -find-max, found; 1 it was not,
-no request was answered, or the target cannot be reached; 2 wrong usage.
+Exit status: 0 measured, and -max-failures and -max-p99 kept; with -find-max, found; 1 not
+so, no request succeeded, or the target cannot be reached; 2 wrong usage; 130 interrupted,
+and kept until then.
 `
 
 func runRun(ctx context.Context, args []string, std streams) int {
@@ -89,7 +96,7 @@ type runResult interface {
 func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int {
 	source, err := f.source(ctx, target)
 	if err != nil {
-		return std.failed(ctx, advised(err))
+		return std.failed(ctx, f.credentials.advised(err))
 	}
 	if err := f.checkHTML(); err != nil {
 		return std.failed(ctx, err)
@@ -103,7 +110,7 @@ func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int
 	if bar.out == nil {
 		config.Progress = nil
 	}
-	found, good, err := f.measure(ctx, config)
+	found, good, broken, err := f.measure(ctx, config)
 	bar.finish()
 	if err == nil {
 		err = writeResult(std.out, found, f.json)
@@ -111,29 +118,30 @@ func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int
 	if err == nil && f.html != "" {
 		err = f.writeHTML(found)
 	}
-	switch {
-	case err != nil:
-		return std.failed(ctx, advised(err))
-	case !good:
-		return exitFailed
+	if err != nil {
+		return std.failed(ctx, f.credentials.advised(err))
 	}
-	return exitOK
+	for _, bound := range broken {
+		std.complain("%s", bound)
+	}
+	return std.ended(ctx, good && len(broken) == 0)
 }
 
-// measure runs, or searches, and reports whether something was found.
-func (f *runFlags) measure(ctx context.Context, config load.Config) (found runResult, good bool, err error) {
+// measure runs, or searches, and reports whether something was found, and which bounds were
+// not kept.
+func (f *runFlags) measure(ctx context.Context, config load.Config) (found runResult, good bool, broken []string, err error) {
 	if f.findMax {
 		knee, err := load.FindMax(ctx, config, load.Search{P99: f.p99, Trial: f.trial, Start: f.rate})
 		if err != nil {
-			return nil, false, err
+			return nil, false, nil, err
 		}
-		return knee, knee.Found(), nil
+		return knee, knee.Found() || knee.Interrupted, nil, nil
 	}
 	report, err := load.Run(ctx, config)
 	if err != nil {
-		return nil, false, err
+		return nil, false, nil, err
 	}
-	return report, report.Answered > report.Failed, nil
+	return report, true, f.bounds.Broken(report), nil
 }
 
 // checkHTML makes sure ahead of the run that the page can be written. One that is there stays
@@ -163,7 +171,7 @@ func (f *runFlags) set() *flag.FlagSet {
 	set.Var(&f.urls, "url", "a server's `URL`; several are called in turn (default "+defaultURL+")")
 	set.Var(&f.admin, "admin", "`URL` at which /metrics is, where that is not the server's; one for each server")
 	set.Var(&f.pids, "pid", "`number` of the server's process, where it is not to be found by its port; one for each server")
-	set.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
+	f.credentials.add(set)
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one call over HTTP, and for those that wait for a place in flight at the end")
 	set.StringVar(&f.embedded, "embedded", "", "no HTTP: `memory`, or Memcached servers as host:port,...")
 	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
@@ -184,6 +192,8 @@ func (f *runFlags) set() *flag.FlagSet {
 	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
 	set.DurationVar(&f.p99, "p99", 0, "with -find-max, the longest p99, a `time`")
 	set.DurationVar(&f.trial, "trial", load.DefaultTrial, "with -find-max, how `long` each rate is tried")
+	set.StringVar(&f.maxFailures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
+	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
 	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
 	set.BoolVar(&f.json, "json", false, "print the result as JSON")
 	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")

@@ -26,6 +26,10 @@ func TestRunUsage(t *testing.T) {
 		"-embedded and -token-file":        {"-embedded", "memory", "-token-file", "x"},
 		"-find-max and -profile exclude":   {"-find-max", "-p99", "1s", "-profile", "2"},
 		"-find-max and -duration exclude":  {"-find-max", "-p99", "1s", "-duration", "2s"},
+		"-find-max and -max-failures":      {"-find-max", "-p99", "1s", "-max-failures", "1%"},
+		"-find-max and -max-p99":           {"-find-max", "-p99", "1s", "-max-p99", "1s"},
+		"-max-failures: it is":             {"-max-failures", "100%"},
+		"-max-p99 is above":                {"-max-p99", "-1s"},
 		"-find-max needs -p99":             {"-find-max"},
 		"-p99 goes with -find-max":         {"-p99", "1s"},
 		"-trial goes with":                 {"-trial", "1s"},
@@ -203,6 +207,39 @@ func TestRunCannotReach(t *testing.T) {
 	got = runWith(t, nil, "run", "-url", failing.URL, "-duration", "50ms")
 	assert.Equal(t, exitFailed, got.status, "nothing was answered well")
 	assert.Contains(t, got.out, "× 500")
+	assert.Contains(t, got.err, "loadtest: no request succeeded\n")
+}
+
+// A pipeline says what has to be kept.
+func TestRunBounds(t *testing.T) {
+	sometimes := httptest.NewServer(failingNow(new(hits), 10))
+	defer sometimes.Close()
+	with := func(flags ...string) outcome {
+		return runWith(t, nil, append([]string{"run", "-url", sometimes.URL, "-rate", "1000", "-duration", "100ms"}, flags...)...)
+	}
+	got := with()
+	assert.Equal(t, exitOK, got.status, "it measures, and does not judge: %s", got.err)
+	assert.Contains(t, got.out, "10 × 500")
+	assert.Equal(t, exitOK, with("-max-failures", "10%").status)
+	got = with("-max-failures", "9.9", "-max-p99", "1ns")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "loadtest: 10 of 100 requests failed, 10%, and 9.9% may\n")
+	assert.Regexp(t, `loadtest: the p99 is [\d.,]+ ms, and may be 0.00 ms\n`, got.err)
+	got = with("-max-failures", "0")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "and 0% may\n")
+}
+
+// failingNow answers each so many-th hit with a 500.
+func failingNow(h http.Handler, each int64) http.Handler {
+	var seen atomic.Int64
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/hit") && seen.Add(1)%each == 0 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Who interrupts gets what was measured so far.
@@ -218,7 +255,8 @@ func TestRunInterrupted(t *testing.T) {
 	defer server.Close()
 	var out, err bytes.Buffer
 	status := run(ctx, []string{"run", "-url", server.URL, "-rate", "100", "-duration", "1h"}, streams{nil, &out, &err})
-	assert.Equal(t, exitOK, status, err.String())
+	assert.Equal(t, exitInterrupted, status, err.String())
+	assert.Contains(t, err.String(), "loadtest: interrupted\n")
 	assert.Contains(t, out.String(), "; interrupted\n")
 	assert.Regexp(t, `requests +\d+ came due, \d+ answered`, out.String())
 }

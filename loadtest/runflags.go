@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/arrival"
 	load "github.com/counterd/counterd/loadtest/run"
+	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -53,10 +53,11 @@ func (n *numbers) Set(s string) error {
 
 // runFlags are the arguments of loadtest run.
 type runFlags struct {
-	urls, admin                texts
-	pids                       numbers
-	tokenFile, embedded, rules string
-	timeout                    time.Duration
+	urls, admin     texts
+	pids            numbers
+	credentials     credentials
+	embedded, rules string
+	timeout         time.Duration
 
 	event, kind        string
 	crowd              int
@@ -75,6 +76,8 @@ type runFlags struct {
 	findMax            bool
 	p99, trial         time.Duration
 	seed               uint64
+	maxFailures        string
+	bounds             load.Bounds
 	json               bool
 	html               string
 }
@@ -97,6 +100,9 @@ func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
 	if len(f.urls) == 0 {
 		f.urls = texts{defaultURL}
 	}
+	if err := f.credentials.parse(slices.Concat(f.urls, f.admin)...); err != nil {
+		return err
+	}
 	f.seed = cmp.Or(f.seed, rand.Uint64())
 	if err := f.parseTraffic(); err != nil {
 		return err
@@ -104,17 +110,38 @@ func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := f.parseProfile(given["duration"]); err != nil {
 		return err
 	}
-	return f.checkLengths()
+	return cmp.Or(f.parseBounds(), f.checkLengths())
+}
+
+// parseBounds reads what the run has to keep.
+func (f *runFlags) parseBounds() error {
+	if f.maxFailures != "" {
+		share, err := suggest.ParseShare(strings.TrimSuffix(f.maxFailures, "%"))
+		if err != nil {
+			return fmt.Errorf("-max-failures: %s", strings.TrimPrefix(err.Error(), "suggest: "))
+		}
+		f.bounds.Failures = cmp.Or(int(share), -1)
+	}
+	if f.bounds.P99 < 0 {
+		return errors.New("-max-p99 is above 0, or 0 for none")
+	}
+	return nil
 }
 
 // exclude finds flags that have no meaning beside others.
 func (f *runFlags) exclude(given map[string]bool) error {
 	for _, pair := range [][2]string{
-		{"embedded", "url"}, {"embedded", "admin"}, {"embedded", "pid"}, {"embedded", "token-file"},
+		{"embedded", "url"}, {"embedded", "admin"}, {"embedded", "pid"},
 		{"features-file", "crowd"}, {"features-file", "zipf"}, {"rate", "profile"}, {"find-max", "profile"}, {"find-max", "duration"},
+		{"find-max", "max-failures"}, {"find-max", "max-p99"},
 	} {
 		if given[pair[0]] && given[pair[1]] {
 			return fmt.Errorf("-%s and -%s exclude each other", pair[0], pair[1])
+		}
+	}
+	for _, name := range credentialFlags() {
+		if given["embedded"] && given[name] {
+			return fmt.Errorf("-embedded and -%s exclude each other", name)
 		}
 	}
 	for flag, needs := range map[string]string{"rules": "embedded", "p99": "find-max", "trial": "find-max"} {
@@ -233,11 +260,9 @@ func (f *runFlags) target(ctx context.Context) (load.Target, error) {
 	if f.embedded != "" {
 		return f.embeddedTarget(ctx)
 	}
-	config := load.HTTPConfig{URLs: f.urls, Admin: f.admin, PIDs: f.pids, Timeout: f.timeout, Conns: f.inFlight}
-	if f.tokenFile != "" {
-		config.Token = client.TokenFile(f.tokenFile)
-	}
-	target, err := load.NewHTTP(config)
+	target, err := load.NewHTTP(load.HTTPConfig{
+		URLs: f.urls, Admin: f.admin, PIDs: f.pids, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout, Conns: f.inFlight,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: -url or -admin: %w", errRunUsage, err)
 	}

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
-	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/loadtest/verify"
 )
 
@@ -54,32 +54,27 @@ Examples:
   loadtest verify -servers 3 -replicas 2 -chaos -duration 2m
   loadtest verify -protocol classic -processes 3
   loadtest verify -url http://10.0.0.1:8080 -url http://10.0.0.2:8080 -event url_shorten -rate 500
+  loadtest verify -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -event url_shorten
 
-Exit status: 0 all is right, 1 something is not, 2 wrong usage.
+Interrupted, clients call no more, and what they were told until then is judged.
+
+Exit status: 0 all is right; 1 something is not; 2 wrong usage; 130 interrupted, and all
+was right until then.
 `
-
-// urlList is a flag that is given once for each target.
-type urlList []string
-
-func (l *urlList) String() string { return fmt.Sprint([]string(*l)) }
-
-func (l *urlList) Set(text string) error {
-	*l = append(*l, text)
-	return nil
-}
 
 // verifyFlags are the arguments of loadtest verify.
 type verifyFlags struct {
-	config           verify.Config
-	urls             urlList
-	tokenFile, rules string
-	json             bool
+	config      verify.Config
+	urls        texts
+	credentials credentials
+	rules       string
+	json        bool
 }
 
 func (f *verifyFlags) set() *flag.FlagSet {
 	set, c := newFlags("verify"), &f.config
 	set.Var(&f.urls, "url", "a target's `URL`, once for each; none: they are started here")
-	set.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
+	f.credentials.add(set)
 	set.StringVar(&c.Event, "event", "", "the `event` to call for (default verify, of the rules made up here)")
 	set.DurationVar(&c.Duration, "duration", verify.DefaultDuration, "how `long` clients call")
 	set.IntVar(&c.Clients, "clients", verify.DefaultClients, "`number` of clients at once; a quarter as many beside them call each for a feature of its own")
@@ -117,9 +112,10 @@ func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	if f.tokenFile != "" {
-		c.Token = client.TokenFile(f.tokenFile)
+	if err := f.credentials.parse(f.urls...); err != nil {
+		return err
 	}
+	c.Token, c.TLS = f.credentials.token(), f.credentials.tls
 	if c.Own.Counterd == "" && len(f.urls) == 0 {
 		var err error
 		if c.Own.Counterd, err = besideThis("counterd"); err != nil {
@@ -142,6 +138,10 @@ func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
 // onlyWhere refuses the flags that would do nothing, and those that would divide by it.
 func (f *verifyFlags) onlyWhere(set *flag.FlagSet, others bool) (err error) {
 	set.Visit(func(given *flag.Flag) {
+		if !others && slices.Contains(credentialFlags(), given.Name) {
+			err = fmt.Errorf("-%s is for targets that others have started: with -url", given.Name)
+			return
+		}
 		zero := given.Value.String() == "0" || given.Value.String() == "0s"
 		switch given.Name {
 		case "store", "processes", "servers", "replicas", "protocol", "rules", "memcached-binary", "counterd":
@@ -178,11 +178,8 @@ func runVerify(ctx context.Context, args []string, std streams) int {
 	if err == nil {
 		err = writeResult(std.out, report, flags.json)
 	}
-	switch {
-	case err != nil:
-		return std.failed(ctx, advised(err))
-	case !report.OK():
-		return exitFailed
+	if err != nil {
+		return std.failed(ctx, flags.credentials.advised(err))
 	}
-	return exitOK
+	return std.ended(ctx, report.OK())
 }

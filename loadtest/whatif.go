@@ -36,7 +36,7 @@ at most -deny percent of the features at any time. It prints them as a rules fil
 writes them with -write, and says as with -rules what they would have done.
 
 Counters take up to -memory, the log about 16 bytes a line and some 300 for each of who
-is in it. Exit status of both: 0 it was said; 1 it cannot be; 2 wrong usage.
+is in it. Exit status of both: 0 it was said; 1 it cannot be; 2 wrong usage; 130 interrupted.
 `
 
 // costKind is the kind by which the cost of a line goes through a log's features.
@@ -110,7 +110,7 @@ func (f *offlineFlags) suit(set *flag.FlagSet) error {
 		}{
 			{"deny write ipv6-prefix", f.suggest, "is for -suggest"},
 			{"html cost top memory", f.on(), "is for -rules and -suggest"},
-			{"url windows moments speed c timeout reset token-file", !f.on(), "is for a replay through a server, without -rules and -suggest"},
+			{"url windows moments speed c timeout reset " + strings.Join(credentialFlags(), " "), !f.on(), "is for a replay through a server, without -rules and -suggest"},
 		} {
 			if !kin.wanted && slices.Contains(strings.Fields(kin.names), flag.Name) {
 				strangers = append(strangers, fmt.Sprintf("-%s %s", flag.Name, kin.reason))

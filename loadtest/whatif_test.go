@@ -173,7 +173,7 @@ func TestOfflineInterrupted(t *testing.T) {
 	for _, args := range [][]string{{"-suggest"}, {"-rules", rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/m}]}}")}} {
 		var said strings.Builder
 		status := run(ctx, append(append([]string{"replay"}, args...), "-"), streams{strings.NewReader(log), io.Discard, &said})
-		assert.Equal(t, exitFailed, status)
+		assert.Equal(t, exitInterrupted, status)
 		assert.Contains(t, said.String(), "loadtest: interrupted\n")
 	}
 }

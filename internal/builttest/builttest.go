@@ -1,4 +1,4 @@
-// Package builttest builds counterd for the tests that run it as a process.
+// Package builttest builds the programs for the tests that run them as processes.
 package builttest
 
 import (
@@ -12,11 +12,16 @@ import (
 )
 
 // Counterd builds the program into the folder, and returns its path.
-func Counterd(folder string) (string, error) {
-	path := filepath.Join(folder, "counterd")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/counterd/counterd/cmd/counterd").CombinedOutput()
+func Counterd(folder string) (string, error) { return build(folder, "counterd", "cmd/counterd") }
+
+// Loadtest builds that program. Beside counterd it finds it.
+func Loadtest(folder string) (string, error) { return build(folder, "loadtest", "loadtest") }
+
+func build(folder, name, from string) (string, error) {
+	path := filepath.Join(folder, name)
+	out, err := exec.Command("go", "build", "-o", path, "github.com/counterd/counterd/"+from).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("building counterd: %w: %s", err, out)
+		return "", fmt.Errorf("building %s: %w: %s", name, err, out)
 	}
 	return path, nil
 }

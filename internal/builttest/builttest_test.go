@@ -13,10 +13,15 @@ var counterd string
 
 func TestMain(m *testing.M) { builttest.Main(m, func(path string) { counterd = path }) }
 
-func TestItIsTheProgram(t *testing.T) {
+func TestTheyAreThePrograms(t *testing.T) {
 	out, err := exec.Command(counterd, "-h").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "counterd")
+	loadtest, err := builttest.Loadtest(t.TempDir())
+	require.NoError(t, err)
+	out, err = exec.Command(loadtest, "-h").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "loadtest run")
 	_, err = builttest.Counterd("/dev/null")
 	require.ErrorContains(t, err, "building counterd")
 }

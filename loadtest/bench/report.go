@@ -16,8 +16,11 @@ type Report struct {
 	Rounds   int      `json:"rounds"`
 	Duration string   `json:"duration"` // of a slice
 	Seconds  float64  `json:"seconds"`  // that the run took
+	Wanted   int      `json:"wanted"`   // rows
 	Rows     []Row    `json:"rows"`
 	Targets  []Target `json:"targets"`
+	// Interrupted is set where the run was: rows may be missing, and have had fewer rounds.
+	Interrupted bool `json:"interrupted,omitzero"`
 }
 
 // Row is what was measured of one row. Figures are for one operation, which is a hit
@@ -64,6 +67,9 @@ func (r *Report) row(id string) *Row {
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%d rounds of %s, %.0f s in all. Ratios and rates: median (least–greatest) of the rounds.\n\n", r.Machine, r.Rounds, r.Duration, r.Seconds)
+	if r.Interrupted {
+		fmt.Fprintf(&b, "Interrupted: there are %d of %d rows, and the last of them have had fewer rounds.\n\n", len(r.Rows), r.Wanted)
+	}
 	b.WriteString("Figures are for one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as\nMemcached tells. Calls: reads and writes of the system by the server, where there is none by the program. Bytes: to and from\nMemcached. CPU: µs.\n\n")
 	rows := [][]string{{"", "", "a second", "ratio", "trips", "adds", "reads", "calls", "bytes", "CPU client", "server", "memcached", "allocs"}}
 	for _, row := range r.Rows {

@@ -15,9 +15,10 @@ import (
 // connections and fills caches is no part of a steady pace.
 const runIn = 8
 
-// Run measures the rows that the config wants. An error in any of them, work that
-// was not done, or the end of the context ends it; so do all processes that it
-// has started.
+// Run measures the rows that the config wants. An error in any of them, or work that
+// was not done, ends it; so do all processes that it has started. When the context ends
+// the report is of the rounds that were over by then; where there are none, the error is
+// the context's.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := config.Check(); err != nil {
 		return nil, err
@@ -44,15 +45,24 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 		if len(here) == 0 {
 			continue
 		}
-		if err := m.runStage(ctx, name, here); err != nil {
+		if err := m.runStage(ctx, name, here); err != nil && !ended(ctx, err) {
 			return nil, err
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	report := m.report(rows)
-	report.Machine = machineOf(ctx, config)
+	if report.Interrupted = ctx.Err() != nil; report.Interrupted && len(report.Rows) == 0 {
+		return nil, ctx.Err()
+	}
+	report.Machine = machineOf(context.WithoutCancel(ctx), config)
 	report.Seconds = time.Since(began).Seconds()
 	return report, nil
 }
+
+// ended reports whether an error is the end of the context.
+func ended(ctx context.Context, err error) bool { return ctx.Err() != nil && errors.Is(err, ctx.Err()) }
 
 // Estimate returns about how long a run takes.
 func (c Config) Estimate() time.Duration {
@@ -83,7 +93,8 @@ type measurements struct {
 }
 
 // runStage measures the rows of a stage: those that run as fast as they can, and
-// then, since their rate depends on that, those in the open model.
+// then, since their rate depends on that, those in the open model. What was done until the
+// context ends is looked at as all that was done is.
 func (m *measurements) runStage(ctx context.Context, name string, rows []*measurement) (err error) {
 	s := newStage(m.config)
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -102,18 +113,22 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 			open = append(open, one)
 		}
 	}
-	if err := m.takeTurns(ctx, name, closed, m.config.Rounds, m.slice); err != nil {
+	err = m.takeTurns(ctx, name, closed, m.config.Rounds, m.slice)
+	if err == nil {
+		err = m.takeTurns(ctx, name+", open model", open, openTurns*m.config.Rounds, m.openSlice)
+	}
+	if err != nil && !ended(ctx, err) {
 		return err
 	}
-	if err := m.takeTurns(ctx, name+", open model", open, openTurns*m.config.Rounds, m.openSlice); err != nil {
-		return err
-	}
+	evenOut(closed)
+	evenOut(open)
+	whole := context.WithoutCancel(ctx)
 	for _, one := range rows {
-		if one.subject.verify == nil {
+		if one.subject.verify == nil || len(one.rates) == 0 {
 			continue
 		}
-		if err := one.subject.verify(ctx); err != nil {
-			return m.failed(ctx, one, err)
+		if err := one.subject.verify(whole); err != nil {
+			return m.failed(whole, one, err)
 		}
 	}
 	if s.shared == nil {
@@ -150,6 +165,18 @@ func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measu
 		}
 	}
 	return nil
+}
+
+// evenOut leaves to rows that take turns the rounds that all of them have had: a ratio is that
+// of two slices of one round.
+func evenOut(rows []*measurement) {
+	rounds := math.MaxInt
+	for _, one := range rows {
+		rounds = min(rounds, len(one.rates))
+	}
+	for _, one := range rows {
+		one.rates, one.open = one.rates[:rounds], one.open[:min(rounds, len(one.open))]
+	}
 }
 
 func (m *measurements) failed(ctx context.Context, one *measurement, err error) error {
@@ -234,11 +261,13 @@ func (one *measurement) p99s() []float64 {
 	return percentiles(lists, 0.99)
 }
 
-// report makes a report of what was measured.
+// report makes a report of what was measured, in a round at least.
 func (m *measurements) report(rows []row) *Report {
-	r := &Report{Rounds: m.config.Rounds, Duration: m.config.Duration.String()}
+	r := &Report{Rounds: m.config.Rounds, Duration: m.config.Duration.String(), Wanted: len(rows)}
 	for _, row := range rows {
-		r.Rows = append(r.Rows, m.result(m.of[row.id]))
+		if len(m.of[row.id].rates) > 0 {
+			r.Rows = append(r.Rows, m.result(m.of[row.id]))
+		}
 	}
 	r.Targets = targetsOf(r)
 	return r

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -152,7 +153,7 @@ func TestAllRows(t *testing.T) {
 	assert.InDelta(t, row("B2").PerSecond.Median/2, row("B13").Latency.Rate, 1e-6)
 }
 
-// Interrupted, a run ends at once and leaves nothing behind.
+// Interrupted before a round is over, a run ends at once and leaves nothing behind.
 func TestInterrupted(t *testing.T) {
 	config := small(t)
 	config.Rounds, config.Duration = 100, time.Minute
@@ -163,6 +164,71 @@ func TestInterrupted(t *testing.T) {
 	_, err := Run(ctx, config)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, children(t))
+}
+
+// Interrupted later, it reports of the rounds that are over, and of the rows that had one.
+func TestInterruptedAfterRounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		rows string
+		stop endAt
+		want []string
+	}{
+		"between slices of a round": {"^A[123] ", endAt{stage: stageHits, steps: 3*3 + 2}, []string{"A1", "A2", "A3"}},
+		"in the next stage":         {"^(A1|B1) ", endAt{stage: stageHTTP, steps: 0}, []string{"A1"}},
+		"before the open model":     {"^B13 ", endAt{stage: stageHTTP + ", open model", steps: 1}, []string{"B1", "B2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := small(t)
+			config.Rounds, config.Duration, config.Rows = 100, time.Millisecond, regexp.MustCompile(c.rows)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c.stop.end = cancel
+			config.Progress = &c.stop
+			report, err := Run(ctx, config)
+			require.NoError(t, err)
+			assert.Empty(t, children(t))
+			var got []string
+			for _, row := range report.Rows {
+				got = append(got, row.ID)
+			}
+			assert.Equal(t, c.want, got)
+			assert.True(t, report.Interrupted)
+			var text bytes.Buffer
+			require.NoError(t, report.WriteText(&text))
+			assert.Contains(t, text.String(), fmt.Sprintf("Interrupted: there are %d of %d rows", len(c.want), report.Wanted))
+		})
+	}
+}
+
+// endAt ends a run when so many steps of a stage are over.
+type endAt struct {
+	stage string
+	steps int
+	end   func()
+
+	now  string
+	done int
+}
+
+func (e *endAt) Start(stage string, _ int) {
+	e.now, e.done = stage, 0
+	e.Add(0)
+}
+
+func (e *endAt) Add(n int) {
+	if e.done += n; e.now == e.stage && e.done == e.steps {
+		e.end()
+	}
+}
+
+// What has had more rounds than others of its turn is compared in those that all have had.
+func TestEvenOut(t *testing.T) {
+	rows := []*measurement{{rates: []float64{1, 2, 3}, open: make([]arrivals, 3)}, {rates: []float64{4, 5}, open: make([]arrivals, 2)}}
+	evenOut(rows)
+	assert.Equal(t, []float64{1, 2}, rows[0].rates)
+	assert.Len(t, rows[0].open, 2)
+	assert.Equal(t, []float64{4, 5}, rows[1].rates)
+	evenOut(nil)
 }
 
 // stopAt calls stop a moment after a stage has begun.
@@ -223,4 +289,26 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 	pure := Config{Rounds: 1, Duration: time.Second, Rows: regexp.MustCompile("^D")}
 	assert.NoError(t, pure.Check(), "what runs in this process needs no other")
+}
+
+// What was done before an interrupt is looked at as all that was done is; what was not is not.
+func TestInterruptedWorkIsVerified(t *testing.T) {
+	for steps, want := range map[int]string{0: "", 1: "bench: X1, : not done"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		one := &measurement{row: row{id: "X1", prepare: func(context.Context, *stage, row) (*subject, error) {
+			return &subject{
+				steps:  func() ([]step, error) { return []step{func() (int, error) { return 1, nil }}, nil },
+				verify: func(ctx context.Context) error { return errors.Join(errors.New("not done"), ctx.Err()) },
+			}, nil
+		}}}
+		config := Config{Rounds: 3, Duration: time.Millisecond, Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{people: 1}}
+		err := (&measurements{config: config, of: map[string]*measurement{"X1": one}}).runStage(ctx, "stage", []*measurement{one})
+		assert.Len(t, one.rates, steps)
+		if want == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.EqualError(t, err, want)
+		}
+	}
 }

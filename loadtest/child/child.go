@@ -58,6 +58,9 @@ func Start(ctx context.Context, p Program) (*Child, error) {
 
 // StartAt starts it at an address where nobody listens, and waits until it is ready.
 func StartAt(ctx context.Context, p Program, addr string) (*Child, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // nobody waits for it
+	}
 	attributes, err := apart(p.Nobody)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package child_test
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"testing"
@@ -16,6 +17,16 @@ func TestAProgramThatDoesNotStart(t *testing.T) {
 		Path: "false", Args: func(string) []string { return nil }, Ready: func(string) error { return errors.New("not there") },
 	})
 	assert.ErrorContains(t, err, "false has ended: exit status 1")
+}
+
+// What nobody waits for any more is not started.
+func TestNobodyWaits(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := child.Start(ctx, child.Program{
+		Path: "no-such-program", Args: func(string) []string { return nil }, Ready: func(string) error { return nil },
+	})
+	assert.ErrorIs(t, err, context.Canceled)
 }
 
 // A program that was killed is started again where it was.

@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ type HTTPConfig struct {
 	Admin   []string // where /metrics of each of them is; none: at the URLs
 	PIDs    []int    // their processes; none: those that listen there, if that is on this machine
 	Token   func() (string, error)
+	TLS     *tls.Config   // what https is spoken with; nil: the system's authorities, and no certificate
 	Timeout time.Duration // longest time for one call; 0: client.DefaultTimeout
 	Conns   int           // idle connections kept, all together; 0: DefaultInFlight
 }
@@ -45,6 +47,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns = cmp.Or(config.Conns, DefaultInFlight)
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
+	transport.TLSClientConfig = config.TLS.Clone()
 	h := &HTTP{config: config, transport: statusKeeper{transport}}
 	for _, to := range config.URLs {
 		c, err := client.New(client.Config{URL: to, Token: config.Token, Timeout: config.Timeout, Transport: h.transport})

@@ -13,6 +13,7 @@ const maxFaults = 20
 // Report is what came of a soak.
 type Report struct {
 	Duration         time.Duration `json:"seconds"`
+	Interrupted      bool          `json:"interrupted,omitzero"` // before its time; goroutines are not compared then
 	Kills            int           `json:"kills"`
 	Calls            int64         `json:"calls"`
 	Denied           int64         `json:"denied"`
@@ -46,12 +47,19 @@ func (r *Report) fault(err error) {
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(out io.Writer) error {
+	length, goroutines := r.Duration.Round(time.Second).String(), fmt.Sprintf("%v before, at most %d, ", r.GoroutinesBefore, r.Goroutines)
+	if r.Interrupted {
+		length += "  interrupted: what was seen until then is judged"
+		goroutines += "not compared in the end"
+	} else {
+		goroutines += fmt.Sprintf("%v after", r.GoroutinesAfter)
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range []struct {
 		name  string
 		value any
 	}{
-		{"time", r.Duration.Round(time.Second)},
+		{"time", length},
 		{"servers killed", r.Kills},
 		{"calls", fmt.Sprintf("%d  %.0f/s", r.Calls, float64(r.Calls)/r.Duration.Seconds())},
 		{"denied", r.Denied},
@@ -60,7 +68,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		{"acknowledged", r.Acknowledged},
 		{"lost", r.Lost},
 		{"counted beyond", fmt.Sprintf("%d  of %d of unknown outcome", r.Excess, r.Unknown)},
-		{"goroutines", fmt.Sprintf("%v before, at most %d, %v after", r.GoroutinesBefore, r.Goroutines, r.GoroutinesAfter)},
+		{"goroutines", goroutines},
 	} {
 		fmt.Fprintf(table, "%s\t%v\n", row.name, row.value)
 	}

@@ -29,7 +29,8 @@ const (
 )
 
 // Run runs a soak. What it finds wrong is in the report; an error says that it could not
-// be run to its end.
+// be run. When the context ends callers call no more, and what they were told until then is
+// held against the counts; where that is nothing, the error is the context's.
 func Run(ctx context.Context, config Config) (report *Report, err error) {
 	if err := config.Check(); err != nil {
 		return nil, err
@@ -60,6 +61,9 @@ func (r *run) soak(ctx context.Context) (*Report, error) {
 	fleet.Sleep(ctx, timeout)
 	stop()
 	r.callers.running.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	var err error
 	if r.baseline, err = r.goroutines(); err != nil {
 		return nil, err
@@ -67,13 +71,10 @@ func (r *run) soak(ctx context.Context) (*Report, error) {
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	return r.judge(ctx)
 }
 
-// load has callers call and servers die, for the time of the run.
+// load has callers call and servers die, for the time of the run or until it is interrupted.
 func (r *run) load(ctx context.Context) error {
 	began := time.Now()
 	loading, stop := context.WithTimeout(ctx, r.config.duration())
@@ -95,8 +96,9 @@ func (r *run) load(ctx context.Context) error {
 	r.callers.running.Wait()
 	r.report.Duration = time.Since(began)
 	others.Wait()
-	if killed != nil {
-		r.report.fault(killed) // what the killer found is a result of the run
+	// What the killer found is a result of the run; but interrupted it leaves a server away.
+	if killed != nil && (ctx.Err() == nil || !errors.Is(killed, ctx.Err())) {
+		r.report.fault(killed)
 	}
 	return watched
 }
@@ -150,7 +152,7 @@ func (r *run) goroutines() (list []int, err error) {
 	return list, nil
 }
 
-// judge looks at what is left when the callers have gone.
+// judge looks at what is left when the callers have gone, also after the end of the context.
 func (r *run) judge(ctx context.Context) (*Report, error) {
 	c, report := r.callers, &r.report
 	report.Calls, report.Denied, report.OnError = c.calls.Load(), c.denied.Load(), c.onError.Load()
@@ -158,10 +160,7 @@ func (r *run) judge(ctx context.Context) (*Report, error) {
 	if report.Slowest > timeout+cmp.Or(r.config.slack, defaultSlack) {
 		report.fault(fmt.Errorf("a call took %s, the timeout is %s", report.Slowest, timeout))
 	}
-	all, faults := c.compare(ctx)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+	all, faults := c.compare(context.WithoutCancel(ctx))
 	report.Acknowledged, report.Unknown, report.Excess, report.Lost = all.acknowledged, all.unknown, all.excess, all.lost
 	for _, fault := range faults {
 		report.fault(fault)
@@ -171,21 +170,42 @@ func (r *run) judge(ctx context.Context) (*Report, error) {
 		report.fault(fmt.Errorf("a call was answered with: %w", err))
 	default:
 	}
-	for i, samples := range r.samples {
-		if len(samples) == 0 {
-			return nil, errors.New("the run was too short to measure memory")
-		}
-		first, last := growth(samples)
-		report.Heap = append(report.Heap, Heap{first, last})
-		if float64(last) > heapFactor*float64(first)+heapSlack {
-			report.fault(fmt.Errorf("process %d: the live heap grew from %d to %d bytes", i, first, last))
-		}
+	if err := r.judgeHeaps(ctx); err != nil {
+		return nil, err
 	}
-	return report, r.awaitGoroutines(ctx)
+	// Goroutines end some time after the last call, and after a server is back.
+	err := r.awaitGoroutines(ctx)
+	if report.Interrupted = ctx.Err() != nil; report.Interrupted {
+		return report, nil
+	}
+	return report, err
 }
 
-// awaitGoroutines waits until the processes have no more goroutines than they had.
+// judgeHeaps finds a live heap that grew. In less than the shortest run it only warms up.
+func (r *run) judgeHeaps(ctx context.Context) error {
+	if ctx.Err() != nil && r.report.Duration < MinDuration {
+		return nil
+	}
+	for i, samples := range r.samples {
+		if len(samples) == 0 {
+			return errors.New("the run was too short to measure memory")
+		}
+		first, last := growth(samples)
+		r.report.Heap = append(r.report.Heap, Heap{first, last})
+		if float64(last) > heapFactor*float64(first)+heapSlack {
+			r.report.fault(fmt.Errorf("process %d: the live heap grew from %d to %d bytes", i, first, last))
+		}
+	}
+	return nil
+}
+
+// awaitGoroutines waits until the processes have no more goroutines than they had. Interrupted,
+// it does not compare them.
 func (r *run) awaitGoroutines(ctx context.Context) error {
+	r.report.GoroutinesBefore = r.baseline
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	var over error
 	err := fleet.Until(ctx, settle, func() error {
 		now, err := r.goroutines()
@@ -198,10 +218,10 @@ func (r *run) awaitGoroutines(ctx context.Context) error {
 				over = errors.Join(over, fmt.Errorf("process %d has %d goroutines, in the beginning %d", i, n, r.baseline[i]))
 			}
 		}
-		r.report.GoroutinesBefore, r.report.GoroutinesAfter = r.baseline, now
+		r.report.GoroutinesAfter = now
 		return over
 	})
-	if over != nil {
+	if over != nil && ctx.Err() == nil {
 		r.report.fault(over)
 		return nil
 	}

@@ -81,7 +81,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	assert.Contains(t, text.String(), "WRONG")
 }
 
-// One who ends it waits for no server to be mended, and gets no report.
+// One who ends it waits for no server to be mended, and gets a report of what was told until
+// then.
 func TestInterrupted(t *testing.T) {
 	s, err := newStage(t.Context(), soakFor())
 	require.NoError(t, err)
@@ -90,9 +91,30 @@ func TestInterrupted(t *testing.T) {
 	cancel()
 	k := &killer{stage: s, callers: newCallers(s), rng: rand.New(rand.NewPCG(1, 2)), pace: time.Second}
 	require.ErrorIs(t, k.kill(ctx), context.Canceled)
-	r := &run{config: soakFor(), stage: s, callers: newCallers(s), killer: k}
-	_, err = r.judge(ctx)
-	require.ErrorIs(t, err, context.Canceled)
+	c := newCallers(s)
+	for user := range 20 {
+		c.call(s.clients[0], wide, user)
+	}
+	c.told[count][3].Acknowledge(1)
+	r := &run{config: soakFor(), stage: s, callers: c, killer: k, baseline: []int{22, 22}, samples: make([][]int64, processes)}
+	report, err := r.judge(ctx)
+	require.NoError(t, err)
+	assert.True(t, report.Interrupted)
+	assert.Equal(t, int64(21), report.Acknowledged)
+	assert.Equal(t, int64(1), report.Lost, "with a server away")
+	assert.Len(t, report.Faults, 1)
+	var text bytes.Buffer
+	require.NoError(t, report.WriteText(&text))
+	assert.Contains(t, text.String(), "interrupted: what was seen until then is judged")
+	assert.Contains(t, text.String(), "[22 22] before, at most 0, not compared in the end")
+
+	// After as much as the shortest run takes memory is compared.
+	r.report = Report{Duration: MinDuration}
+	r.samples = [][]int64{{1 << 20, 1 << 20, 20 << 20}, {1, 1, 1}}
+	report, err = r.judge(ctx)
+	require.NoError(t, err)
+	assert.Len(t, report.Faults, 2)
+	assert.Len(t, report.Heap, processes)
 }
 
 func TestGrowth(t *testing.T) {

@@ -37,10 +37,19 @@ func (k *killer) run(ctx, whole context.Context) error {
 	}
 }
 
-// kill kills a server and waits until it is back.
+// kill kills a server and waits until it is back. It is noted also where that is not waited
+// for to the end.
 func (k *killer) kill(ctx context.Context) error {
 	victim := k.rng.IntN(len(k.fleet.Servers))
-	l := loss{server: victim, killed: k.now()}
+	l := loss{server: victim, killed: k.now(), away: true}
+	defer func() {
+		if l.away {
+			l.back = k.now()
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.losses = append(k.losses, l)
+	}()
 	k.fleet.Servers[victim].Kill()
 	fleet.Sleep(ctx, k.within(k.pace/4))
 	if err := k.fleet.Restart(ctx, victim); err != nil {
@@ -49,7 +58,7 @@ func (k *killer) kill(ctx context.Context) error {
 	if err := fleet.Until(ctx, time.Minute, k.fleet.Ready); err != nil {
 		return fmt.Errorf("after server %d was killed: %w", victim, err)
 	}
-	l.back = k.now()
+	l.back, l.away = k.now(), false
 	if k.copies > 1 {
 		if err := k.fleet.AwaitMended(ctx); err != nil {
 			return fmt.Errorf("after server %d was killed: %w", victim, err)
@@ -58,9 +67,6 @@ func (k *killer) kill(ctx context.Context) error {
 		fleet.Sleep(ctx, 2*k.timeout)
 	}
 	l.mended = k.now()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.losses = append(k.losses, l)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -50,6 +51,7 @@ events:
 type Config struct {
 	URLs  []string               // the targets'; none: Own is started
 	Token func() (string, error) // nil: none is sent
+	TLS   *tls.Config            // what https is spoken with; nil: the system's authorities, and no certificate
 	Event string                 // empty: DefaultEvent
 	Own   Own
 

@@ -3,15 +3,18 @@ package verify
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/loadtest/fleet"
 )
 
 // stalled is a target that never answers. It notes when it is called.
@@ -61,6 +64,57 @@ func TestHowCallsEnd(t *testing.T) {
 				assert.Equal(t, c.took, time.Since(d.began))
 			})
 		})
+	}
+}
+
+// A context that outlasts another one ends some time after it, or when it is cut.
+func TestOutlasting(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ctx, end := context.WithCancel(t.Context())
+		later, cut := outlasting(ctx, mercy)
+		cutEarly, cutNow := outlasting(ctx, mercy)
+		defer cut()
+		end()
+		cutNow()
+		require.Error(t, cutEarly.Err())
+		assert.NoError(t, later.Err())
+		<-later.Done()
+		assert.Equal(t, mercy, time.Since(began))
+	})
+}
+
+// A server that an interrupt leaves away is known to be, so that what it had is not missed.
+func TestAKillIsInterrupted(t *testing.T) {
+	servers, err := fleet.Start(t.Context(), fleet.Config{Memcached: "memcached", Servers: 1, Timeout: time.Second})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, servers.Close()) }()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	began := time.Now()
+	k := &killer{fleet: servers, rng: rand.New(rand.NewPCG(1, 2)), pace: time.Second, copies: 1, now: func() int64 { return nanoseconds(time.Since(began)) }}
+	require.ErrorIs(t, k.kill(ctx), context.Canceled)
+	require.Len(t, k.losses, 1)
+	l := k.losses[0]
+	assert.True(t, l.away)
+	assert.Zero(t, l.mended)
+	assert.GreaterOrEqual(t, l.back, l.killed)
+
+	require.NoError(t, servers.Restart(t.Context(), 0))
+	require.NoError(t, k.kill(t.Context()))
+	l = k.losses[1]
+	assert.False(t, l.away)
+	assert.GreaterOrEqual(t, l.mended, l.back)
+}
+
+func TestKillsInWords(t *testing.T) {
+	killed := time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
+	for want, k := range map[string]Kill{
+		"server 2 at 12:30:33.000, not back yet":                                 {Server: 2, Killed: killed},
+		"server 2 at 12:30:33.000, back at 12:30:34.000, not mended yet":         {Server: 2, Killed: killed, Back: killed.Add(time.Second)},
+		"server 2 at 12:30:33.000, back at 12:30:34.000, mended at 12:30:35.000": {Server: 2, Killed: killed, Back: killed.Add(time.Second), Mended: killed.Add(2 * time.Second)},
+	} {
+		assert.Equal(t, want, k.String())
 	}
 }
 

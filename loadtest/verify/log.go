@@ -113,6 +113,7 @@ type loss struct {
 	server int
 	killed int64
 	back   int64 // it answers again
+	away   bool  // it does not: back is until when that was waited for
 	mended int64 // what it had is copied back, and what was under way has ended; 0: never
 }
 

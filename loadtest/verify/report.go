@@ -15,7 +15,8 @@ type Report struct {
 	Event          string           `json:"event"`
 	Seed           uint64           `json:"seed"`
 	Duration       time.Duration    `json:"seconds"`
-	Calls          map[string]int64 `json:"calls"` // by kind
+	Interrupted    bool             `json:"interrupted,omitzero"` // it ended before its time, and counts less in the end
+	Calls          map[string]int64 `json:"calls"`                // by kind
 	Admitted       int64            `json:"admitted"`
 	Denied         int64            `json:"denied"`
 	Features       int              `json:"features"`
@@ -31,12 +32,26 @@ type Report struct {
 	Violations     []Violation      `json:"violations"`
 }
 
-// Kill is a server that was killed, and came back empty.
+// Kill is a server that was killed, and came back empty. What the run did not live to see has
+// no time.
 type Kill struct {
 	Server int       `json:"server"`
 	Killed time.Time `json:"killed"`
-	Back   time.Time `json:"back"`   // all processes say that it is there
-	Mended time.Time `json:"mended"` // with copies: what it had is copied back
+	Back   time.Time `json:"back,omitzero"`   // all processes say that it is there
+	Mended time.Time `json:"mended,omitzero"` // with copies: what it had is copied back
+}
+
+// String tells of it in words.
+func (k Kill) String() string {
+	text := fmt.Sprintf("server %d at %s", k.Server, k.Killed.Format(clockLayout))
+	if k.Back.IsZero() {
+		return text + ", not back yet"
+	}
+	text += ", back at " + k.Back.Format(clockLayout)
+	if k.Mended.IsZero() {
+		return text + ", not mended yet"
+	}
+	return text + ", mended at " + k.Mended.Format(clockLayout)
 }
 
 // OK reports whether nothing is wrong.
@@ -62,7 +77,14 @@ func (r *run) tell(t *trial) {
 	report.Features, report.Counters = len(r.people.list), len(r.people.counters)
 	report.Kills = []Kill{}
 	for _, l := range t.losses {
-		report.Kills = append(report.Kills, Kill{l.server, r.caller.wall(l.killed), r.caller.wall(l.back), r.caller.wall(l.mended)})
+		kill := Kill{Server: l.server, Killed: r.caller.wall(l.killed)}
+		if !l.away {
+			kill.Back = r.caller.wall(l.back)
+		}
+		if l.mended != 0 {
+			kill.Mended = r.caller.wall(l.mended)
+		}
+		report.Kills = append(report.Kills, kill)
 	}
 	report.LogBytes, report.LogFull = r.log.bytes(), r.log.full
 	report.NotHeld = r.notHeld()
@@ -97,6 +119,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	row("targets", "%s", strings.Join(r.Targets, " "))
 	row("event", "%s", r.Event)
 	row("time", "%s  -seed %d", r.Duration.Round(100*time.Millisecond), r.Seed)
+	if r.Interrupted {
+		row("", "interrupted: what was seen until then is judged")
+	}
 	var calls []string
 	for k := range kinds {
 		calls = append(calls, fmt.Sprintf("%s %d", k, r.Calls[k.String()]))
@@ -109,7 +134,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		row("", "it was full before the time was over: -max-events")
 	}
 	for _, k := range r.Kills {
-		row("killed", "server %d at %s, back at %s, mended at %s", k.Server, k.Killed.Format(clockLayout), k.Back.Format(clockLayout), k.Mended.Format(clockLayout))
+		row("killed", "%s", k)
 	}
 	for _, what := range r.NotHeld {
 		row("not held", "%s", what)

@@ -17,8 +17,14 @@ import (
 // ErrNothing is returned where there is nothing to hold to the contract: that is no success.
 var ErrNothing = errors.New("verify: nothing was verified")
 
+// mercy is how long calls under way may still take when a run is interrupted: an answer that
+// is not waited for is an outcome that nobody knows.
+const mercy = 2 * time.Second
+
 // Run calls the targets and holds what they say to the contract. What it finds is in the
-// report; an error says that it could not be run to its end.
+// report; an error says that it could not be run. When the context ends it calls no more,
+// and the report is of what was seen until then; where that is nothing, the error is the
+// context's.
 func Run(ctx context.Context, config Config) (report *Report, err error) {
 	if err := config.Check(); err != nil {
 		return nil, err
@@ -41,11 +47,13 @@ func Run(ctx context.Context, config Config) (report *Report, err error) {
 	if err := r.drive(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.closing(ctx); err != nil {
-		return nil, err
-	}
+	r.closing(ctx)
+	r.report.Interrupted = ctx.Err() != nil
 	report = r.judge()
 	if report.OK() && report.Admitted+report.Denied == 0 {
+		if report.Interrupted {
+			return nil, ctx.Err()
+		}
 		return nil, fmt.Errorf("%w: of %d hits, alone and in batches, none was decided", ErrNothing, r.hits())
 	}
 	return report, nil
@@ -100,6 +108,7 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 	r.people, r.log = newPeople(r.contract, r.config.features()), newLog(r.contract, r.config.maxEvents())
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*r.config.clients()+maxCrowd
+	transport.TLSClientConfig = r.config.TLS.Clone()
 	r.caller = &caller{
 		contract: r.contract, people: r.people, log: r.log, findings: r.findings, token: r.config.Token, skew: r.config.skew(),
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
@@ -116,7 +125,7 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 }
 
 func (r *run) rulesOf(ctx context.Context, target string) (*contract, error) {
-	c, err := client.New(client.Config{URL: target, Token: r.config.Token})
+	c, err := client.New(client.Config{URL: target, Token: r.config.Token, TLS: r.config.TLS})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +137,7 @@ func (r *run) rulesOf(ctx context.Context, target string) (*contract, error) {
 	return newContract(event)
 }
 
-// drive has clients call, and servers die, for the time of the run.
+// drive has clients call, and servers die, for the time of the run or until it is interrupted.
 func (r *run) drive(ctx context.Context) error {
 	// Without its clock reading a time is the wall's alone; with it, what is added to it is
 	// measured by a clock that nobody sets.
@@ -136,6 +145,8 @@ func (r *run) drive(ctx context.Context) error {
 	r.caller.began = r.began
 	driving, stop := context.WithTimeout(ctx, r.config.duration())
 	defer stop()
+	calling, cut := outlasting(ctx, mercy)
+	defer cut()
 	d := &driver{caller: r.caller, config: r.config, began: r.began}
 	var others sync.WaitGroup
 	var killed error
@@ -145,24 +156,32 @@ func (r *run) drive(ctx context.Context) error {
 			copies: r.config.Own.replicas(), timeout: r.config.timeout(), now: r.caller.now,
 		}
 		others.Go(func() {
-			if killed = r.killer.run(driving, ctx); killed != nil {
+			// Interrupted, it leaves a server away: that is known of it.
+			if killed = r.killer.run(driving, ctx); ctx.Err() != nil && errors.Is(killed, ctx.Err()) {
+				killed = nil
+			}
+			if killed != nil {
 				stop()
 			}
 		})
 	}
 	others.Go(func() { r.progress(driving) })
-	d.start(driving, ctx)
+	d.start(driving, calling)
 	d.running.Wait()
 	r.report.Duration = time.Since(r.began)
 	stop()
 	others.Wait()
-	if err := errors.Join(killed, ctx.Err()); err != nil {
-		return err
+	if killed != nil || r.fleet == nil {
+		return killed
 	}
-	if r.fleet != nil {
-		return r.fleet.Alive()
-	}
-	return nil
+	return r.fleet.Alive()
+}
+
+// outlasting returns a context that ends so long after the other one.
+func outlasting(ctx context.Context, long time.Duration) (context.Context, context.CancelFunc) {
+	outlasting, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { fleet.Sleep(outlasting, long); end() })
+	return outlasting, func() { stop(); end() }
 }
 
 // progress tells how much of the time is over.

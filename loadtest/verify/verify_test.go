@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,11 +274,39 @@ func TestConfigs(t *testing.T) {
 	assert.ErrorContains(t, err, "has ended")
 }
 
-// One who ends it gets no report.
+// One who ends it gets a report of what was seen until then, right or wrong; of nothing
+// there is none.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
+	for name, wrong := range map[string]bool{"right": false, "wrong": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var answers atomic.Int64
+			config := against(&target{answers: func(d *wire.Decision) {
+				if answers.Add(1) == 200 {
+					cancel()
+				}
+				if wrong {
+					d.Limits[0].Remaining++
+				}
+			}}, t)
+			config.Duration = time.Hour
+			report, err := verify.Run(ctx, config)
+			require.NoError(t, err)
+			var text bytes.Buffer
+			require.NoError(t, report.WriteText(&text))
+			assert.True(t, report.Interrupted)
+			assert.Contains(t, text.String(), "interrupted: what was seen until then is judged")
+			assert.Equal(t, wrong, !report.OK(), &text)
+			assert.Zero(t, report.Excused.UnknownOutcome, "calls under way are answered")
+			assert.Zero(t, report.CountersClosed, "nothing is asked any more")
+			assert.Positive(t, report.Checked.Bodies)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	_, err := verify.Run(ctx, against(&target{}, t))
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorIs(t, err, context.Canceled)
 }

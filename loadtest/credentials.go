@@ -1,0 +1,132 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/counterd/counterd/api/client"
+)
+
+// credentials are the flags by which a command shows its targets who it is, and knows them.
+type credentials struct {
+	tokenFile     string
+	ca, cert, key string
+	serverName    string
+
+	secure bool        // parse has found a target of https
+	tls    *tls.Config // what parse makes of them; nil: the system's authorities, and no certificate
+}
+
+// credentialFlags are their names.
+func credentialFlags() []string { return []string{"token-file", "ca", "cert", "key", "server-name"} }
+
+func (c *credentials) add(set *flag.FlagSet) {
+	set.StringVar(&c.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")
+	set.StringVar(&c.ca, "ca", "", "`file` of the authorities that the targets' certificates come from, PEM; none: the system's")
+	set.StringVar(&c.cert, "cert", "", "`file` of the certificate that is shown to the targets, PEM; none: none is")
+	set.StringVar(&c.key, "key", "", "`file` of its private key, PEM")
+	set.StringVar(&c.serverName, "server-name", "", "`name` that all targets' certificates are for; none: each for the host of its URL")
+}
+
+// parse reads the files that the flags name. The URLs are all that will be called.
+func (c *credentials) parse(urls ...string) error {
+	c.secure = slices.ContainsFunc(urls, func(url string) bool { return strings.HasPrefix(strings.ToLower(url), "https:") })
+	for _, one := range []struct{ flag, value string }{{"ca", c.ca}, {"cert", c.cert}, {"key", c.key}, {"server-name", c.serverName}} {
+		switch {
+		case one.value == "":
+		case !c.secure:
+			return fmt.Errorf("-%s is for https, and no URL that is called begins with it", one.flag)
+		default:
+			c.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName}
+		}
+	}
+	if c.tls == nil {
+		return nil
+	}
+	return errors.Join(c.readAuthorities(), c.readCertificate())
+}
+
+func (c *credentials) readAuthorities() error {
+	if c.ca == "" {
+		return nil
+	}
+	text, err := os.ReadFile(c.ca)
+	if err != nil {
+		return fmt.Errorf("-ca: %w", err)
+	}
+	c.tls.RootCAs = x509.NewCertPool()
+	if !c.tls.RootCAs.AppendCertsFromPEM(text) {
+		return fmt.Errorf("-ca: %s holds no certificate in PEM", c.ca)
+	}
+	return nil
+}
+
+func (c *credentials) readCertificate() error {
+	switch {
+	case c.cert == "" && c.key == "":
+		return nil
+	case c.key == "":
+		return errors.New("-cert: its -key is not named")
+	case c.cert == "":
+		return errors.New("-key: its -cert is not named")
+	}
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("-cert and -key: %w", err)
+	}
+	// It is shown whichever authorities a target says it trusts: so the target says what is
+	// wrong with it, where it would else miss one.
+	c.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	return nil
+}
+
+// token returns how the token is read for each call; nil: there is none.
+func (c *credentials) token() func() (string, error) {
+	if c.tokenFile == "" {
+		return nil
+	}
+	return client.TokenFile(c.tokenFile)
+}
+
+// advised adds to what a target has answered, or has not, which flag may help.
+func (c *credentials) advised(err error) error {
+	answer, answered := errors.AsType[*client.Error](err)
+	_, stranger := errors.AsType[x509.UnknownAuthorityError](err)
+	_, other := errors.AsType[x509.HostnameError](err)
+	on, there := errors.AsType[*net.OpError](err)
+	refused := there && on.Op == "remote error" && strings.Contains(on.Err.Error(), "certificate")
+	dialed := there && on.Op == "dial"
+	advice := ""
+	switch {
+	case errors.Is(err, client.ErrUnknown):
+		advice = "-event names one that the server has"
+	case answered && answer.Status == http.StatusBadRequest && answer.Type == "" && !c.secure:
+		advice = "where the server speaks TLS, its URL begins with https"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		advice = "the target speaks no TLS: its URL begins with http"
+	case stranger:
+		advice = "-ca names the authorities that the target's certificate comes from"
+	case other:
+		advice = "-server-name says whom the target's certificate is for"
+	case refused:
+		advice = "-cert and -key show one of an authority that the target trusts"
+	case errors.Is(err, client.ErrUnavailable) && !answered:
+		advice = "-url says where the server is"
+		// It may have hung up without a word that could still be read.
+		if c.secure && !dialed {
+			advice += "; where it wants a certificate, -cert and -key show one of an authority that it trusts"
+		}
+	}
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, advice)
+}

@@ -1,0 +1,32 @@
+package run
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		bounds Bounds
+		report Report
+		broken []string
+	}{
+		"none are set":                 {Bounds{}, Report{Arrived: 100, Answered: 100, Failed: 99}, nil},
+		"none succeeded":               {Bounds{}, Report{Arrived: 100, Answered: 100, Failed: 100}, []string{"no request succeeded"}},
+		"none was answered":            {Bounds{Failures: 5}, Report{Arrived: 100, Unsent: 100}, []string{"no request succeeded"}},
+		"interrupted before an answer": {Bounds{Failures: -1}, Report{Arrived: 3, BrokenOff: 3, Interrupted: true}, nil},
+		"interrupted, none succeeded":  {Bounds{}, Report{Arrived: 3, Answered: 2, Failed: 2, BrokenOff: 1, Interrupted: true}, []string{"no request succeeded"}},
+		"as many as may":               {Bounds{Failures: 290_000}, Report{Arrived: 100, Answered: 100, Failed: 29}, nil},
+		"one more":                     {Bounds{Failures: 290_000}, Report{Arrived: 100, Answered: 100, Failed: 30}, []string{"30 of 100 requests failed, 30%, and 29% may"}},
+		"not sent":                     {Bounds{Failures: 1000}, Report{Arrived: 10_000, Answered: 9_989, Unsent: 11}, []string{"11 of 10,000 requests failed, 0.11%, and 0.1% may"}},
+		"none may":                     {Bounds{Failures: -1}, Report{Arrived: 100, Answered: 100, Failed: 1}, []string{"1 of 100 requests failed, 1%, and 0% may"}},
+		"none does":                    {Bounds{Failures: -1}, Report{Arrived: 100, Answered: 100}, nil},
+		"as slow as may be":            {Bounds{P99: time.Second}, Report{Arrived: 1, Answered: 1, Latency: Latency{P99: 1000}}, nil},
+		"too slow": {Bounds{P99: 20 * time.Millisecond}, Report{Arrived: 1, Answered: 1, Latency: Latency{P99: 31.4}}, []string{
+			"the p99 is 31.4 ms, and may be 20.0 ms"}},
+	} {
+		assert.Equal(t, c.broken, c.bounds.Broken(&c.report), name)
+	}
+}
