@@ -43,11 +43,12 @@ func TestOverloadIsAnswered(t *testing.T) {
   allow: {limits: [{per: ip, rate: 2/m}]}
   deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
 	require.NoError(t, err)
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1})
+	const patience = time.Minute // those that are held wait for as long as the others take
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1, Timeout: patience, Grace: 2 * patience})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1, Grace: 2 * patience}),
 		Limiter:  limiter,
 		Log:      slog.New(slog.DiscardHandler),
 	})
