@@ -230,11 +230,8 @@ func (c *caller) count(ctx context.Context, client, target int, id int32, of cou
 	var f faults
 	f.add(got.Event != c.contract.event || got.Feature != of.name, "it is a count of another counter than %s", of.name)
 	from, to := got.From.Unix(), got.To.Unix()
-	if at == 0 {
-		at = to
-		f.add(!c.within(to, a, of.step), "now is %s, which is not when it was asked", got.To.UTC().Format(time.RFC3339))
-	}
-	first, last := outward(at-window+1, at, of.step)
+	f.add(at == 0 && !c.within(to, a, of.step), "now is %s, which is not when it was asked", got.To.UTC().Format(time.RFC3339))
+	first, last := c.asked(from, to, window, at, a, of.step)
 	f.add(to != last || from != first, "the window of %ds is that of %d to %d, not %d to %d", window, from, to, first, last)
 	b := got.Buckets
 	f.add(b.Total != b.Second+b.Minute+b.Hour+b.Day, "buckets: the total is %d", b.Total)
@@ -355,6 +352,21 @@ func (c *caller) within(last int64, a answer, step int64) bool {
 	_, earliest := outward(0, c.wall(a.sent).Add(-c.skew).Unix(), step)
 	_, latest := outward(0, c.wall(a.answered).Add(c.skew).Unix(), step)
 	return earliest <= last && last <= latest
+}
+
+// asked returns the first and the last second of the window that was asked for. Of one that
+// ends now the target alone knows when that was: it is what the answer says, if it may be.
+func (c *caller) asked(from, to, window, at int64, a answer, step int64) (first, last int64) {
+	if at != 0 {
+		return outward(at-window+1, at, step)
+	}
+	latest := c.wall(a.answered).Add(c.skew).Unix()
+	for now := c.wall(a.sent).Add(-c.skew).Unix(); now <= latest; now++ {
+		if first, last = outward(now-window+1, now, step); first == from && last == to {
+			return first, last
+		}
+	}
+	return outward(to-window+1, to, step)
 }
 
 func (c *caller) wall(at int64) time.Time { return c.began.Add(time.Duration(at)).UTC() }

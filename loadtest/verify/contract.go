@@ -128,11 +128,15 @@ func (c *contract) unpredictable() string {
 			return "a rule is elastic"
 		case r.countAll:
 			return "a rule counts all hits"
-		case r.step > 1:
-			return "a rule is not precise to the second"
 		}
 	}
 	return ""
+}
+
+// windowAt is what a limit looks at when it decides in that second: its edges are rounded
+// outward to the precision.
+func (c *contract) windowAt(l limit, second int64) (from, to int64) {
+	return outward(second-l.length+1, second+l.ahead(), c.ruleOf(l).step)
 }
 
 // ahead is how far a limit looks past the stamp of a hit, in seconds.

@@ -299,7 +299,7 @@ func (t *trial) windows(c *ledger, at int) {
 		}
 	}
 	t.checked.Windows += int64(len(all))
-	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second}
+	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second, Step: t.contract.ruleOf(l).step}
 	for w := range oracle.Overfull(strict, limit) {
 		t.overfull(c, l, w, strictAt)
 		return // the others are mostly the same hits
@@ -376,7 +376,7 @@ func (t *trial) denials(c *ledger, at int) {
 		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || int64(e.cost) > l.ceiling {
 			continue
 		}
-		from, to := outward(e.stamp-l.length+1, e.stamp+l.ahead(), r.step)
+		from, to := t.contract.windowAt(l, e.stamp)
 		asked = append(asked, i)
 		questions = append(questions, question{e.answered, from, to})
 		before = append(before, question{e.sent - nanoseconds(remembered), from, to})
@@ -436,7 +436,8 @@ func (t *trial) standing(c *ledger, at int) {
 			continue
 		}
 		asked = append(asked, i)
-		questions = append(questions, question{e.sent, e.stamp - l.length + 1, e.stamp})
+		from, to := outward(e.stamp-l.length+1, e.stamp, t.contract.ruleOf(l).step)
+		questions = append(questions, question{e.sent, from, to})
 	}
 	t.checked.Counts += int64(len(asked))
 	for k, least := range t.least(c, questions) {

@@ -38,11 +38,13 @@ func TestSumsOf(t *testing.T) {
 const second0 = 1_000_000
 
 // trialOf is a trial of an event with one limit per user, and of somebody.
-func trialOf(t *testing.T, limit wire.Limit) *trial {
+func trialOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *trial {
 	t.Helper()
-	c, err := newContract(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{{
-		Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard",
-	}}})
+	rule := wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard"}
+	for _, f := range change {
+		f(&rule)
+	}
+	c, err := newContract(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{rule}})
 	require.NoError(t, err)
 	tr := &trial{
 		contract: c, people: newPeople(c, 1), log: newLog(c, 1000), findings: newFindings(), began: time.Unix(second0, 0),
@@ -98,6 +100,27 @@ func TestWindowsThatAreExcused(t *testing.T) {
 		tr.judge()
 		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
 		assert.Equal(t, c.excused, tr.excused.Windows, name)
+	}
+}
+
+// A precision of minutes counts the whole minute in which a window begins: it may not hold
+// more than its limit.
+func TestWindowsOfMinutes(t *testing.T) {
+	const minute = second0/60*60 + 60 - second0 // the first that begins after the trial
+	for name, c := range map[string]struct {
+		last  int64
+		wrong int
+	}{
+		"within the window":                      {minute + 60, 1},
+		"in the minute in which it begins":       {minute + 60 + 58, 1},
+		"the window begins with the next minute": {minute + 60 + 59, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "60s"}, func(r *wire.Rule) { r.Precision = "minute" })
+		tr.at(minute, admitted, 1)
+		tr.at(minute+1, admitted, 2)
+		tr.at(c.last, admitted, 3)
+		tr.judge()
+		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
 	}
 }
 
@@ -203,12 +226,13 @@ func TestTheModel(t *testing.T) {
 	for range 300 {
 		l := limit{name: "l", n: 1 + rng.Int64N(6), length: 1 + rng.Int64N(7)}
 		l.ceiling = l.n
-		m := &model{contract: &contract{rules: []rule{{step: 1}}, limits: []limit{l}}}
+		step := 1 + rng.Int64N(2)*3
+		m := &model{contract: &contract{rules: []rule{{step: step}}, limits: []limit{l}}}
 		var all []added
 		now := int64(100)
 		holds := func(at int64) (sum int64) {
 			for _, e := range all {
-				if e.second > at-l.length && e.second <= at {
+				if e.second >= (at-l.length+1)/step*step && e.second <= at {
 					sum += e.by
 				}
 			}

@@ -20,8 +20,9 @@ type added struct{ second, by int64 }
 
 // sum is what a limit's window holds that ends with that second, and what lies ahead.
 func (m *model) sum(l limit, second int64) (sum int64) {
+	from, to := m.contract.windowAt(l, second)
 	for _, e := range m.events {
-		if e.second > second-l.length && e.second <= second+l.ahead() {
+		if from <= e.second && e.second <= to {
 			sum += e.by
 		}
 	}
@@ -39,7 +40,8 @@ func (m *model) reset(l limit, second, cost int64) *int64 {
 	}
 	best = math.MaxInt64
 	for _, e := range m.events { // there is more room only when one of them leaves
-		if wait := e.second + l.length - second; wait > 0 && wait < best && m.sum(l, second+wait)+cost <= l.ceiling {
+		_, last := outward(0, e.second, m.contract.ruleOf(l).step)
+		if wait := last + l.length - second; wait > 0 && wait < best && m.sum(l, second+wait)+cost <= l.ceiling {
 			best = wait
 		}
 	}

@@ -1,9 +1,11 @@
 package verify_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +21,8 @@ import (
 // target is a server that speaks the contract, keeps every event and sums them all; or is
 // wrong on purpose, in one of many ways.
 type target struct {
+	rules []wire.Rule // nil: targetRules
+
 	// What it does wrong; each is nil or false in one that is right.
 	readThenIncrement bool                              // decides on what it read, and adds later
 	fixedWindows      bool                              // begins again from zero at each multiple of the window
@@ -33,6 +37,8 @@ type target struct {
 	stamps            func(over bool, now int64) int64  // stamps otherwise; over: there is no room
 	admits            func(d *wire.Decision, over bool) // decides otherwise
 	refuses           func(route string) bool           // is too busy for that
+	precise           bool                              // decides to the second, whatever the rules' precision is
+	countsPrecisely   bool                              // counts to the second, and says that it rounds
 
 	mu       sync.Mutex
 	log      map[string][]kept
@@ -46,9 +52,18 @@ var targetRules = []wire.Rule{
 	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-8-per-2s", Limit: 8, Window: "2s"}}},
 }
 
+// Rules that count by the minute, beside one that counts by the second.
+var minuteRules = []wire.Rule{
+	{Per: []string{"user"}, Precision: "minute", Limits: []wire.Limit{{Name: "user-9-per-60s", Limit: 9, Window: "60s"}, {Name: "user-20-per-90s", Limit: 20, Window: "90s"}}},
+	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-8-per-2s", Limit: 8, Window: "2s"}}},
+}
+
 func (s *target) serve(t *testing.T) string {
 	t.Helper()
 	s.log = map[string][]kept{}
+	if s.rules == nil {
+		s.rules = targetRules
+	}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	return server.URL
@@ -70,12 +85,7 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		write(w, http.StatusOK, out)
 	case route == "":
-		event := wire.Event{Name: "verify", Retention: "1h"}
-		for _, rule := range targetRules {
-			rule.Precision, rule.Count, rule.Throttle, rule.OnError = "second", "admitted", "hard", "deny"
-			event.Rules = append(event.Rules, rule)
-		}
-		write(w, http.StatusOK, event)
+		write(w, http.StatusOK, s.event())
 	case route == "/hit":
 		var in wire.Hit
 		read(r, &in)
@@ -94,14 +104,49 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// event tells the rules, with all that they leave out.
+func (s *target) event() wire.Event {
+	event := wire.Event{Name: "verify", Retention: "1h"}
+	for _, rule := range s.rules {
+		rule.OnError = "deny"
+		rule.Precision = cmp.Or(rule.Precision, "second")
+		rule.Count = cmp.Or(rule.Count, "admitted")
+		rule.Throttle = cmp.Or(rule.Throttle, "hard")
+		event.Rules = append(event.Rules, rule)
+	}
+	return event
+}
+
+// counters returns those of the features that the rules name, and of each feature.
+func (s *target) counters(features map[string]string) []string {
+	var names []string
+	for kind, v := range features {
+		names = append(names, kind+":"+v)
+	}
+	for _, rule := range s.rules {
+		names = append(names, nameIn(rule, features))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// nameIn names the counter of a rule.
+func nameIn(rule wire.Rule, features map[string]string) string {
+	var parts []string
+	for _, kind := range rule.Per {
+		parts = append(parts, kind+":"+features[kind])
+	}
+	return strings.Join(parts, "+")
+}
+
 func (s *target) increment(w http.ResponseWriter, in wire.Increment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Unix()
 	done := wire.Incremented{Event: "verify", At: unix(now), By: *in.By}
-	for kind, v := range in.Features {
-		s.log[kind+":"+v] = append(s.log[kind+":"+v], kept{now, *in.By})
-		done.Counters = append(done.Counters, kind+":"+v)
+	for _, name := range s.counters(in.Features) {
+		s.log[name] = append(s.log[name], kept{now, *in.By})
+		done.Counters = append(done.Counters, name)
 	}
 	write(w, http.StatusOK, done)
 }
@@ -112,10 +157,10 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	defer s.mu.Unlock()
 	now := time.Now().Unix()
 	d := wire.Decision{Allowed: true, Event: "verify", RetryAfter: new(int64)}
-	for _, rule := range targetRules {
-		name := rule.Per[0] + ":" + features[rule.Per[0]]
+	for _, rule := range s.rules {
+		name := nameIn(rule, features)
 		for _, l := range rule.Limits {
-			state := s.state(name, l, now, cost)
+			state := s.state(name, rule, l, now, cost)
 			d.Allowed = d.Allowed && state.Allowed
 			d.Limits = append(d.Limits, state)
 		}
@@ -161,28 +206,51 @@ func longest(d wire.Decision) *int64 {
 	return wait
 }
 
-func (s *target) state(name string, l wire.Limit, now, cost int64) wire.LimitState {
+func (s *target) state(name string, rule wire.Rule, l wire.Limit, now, cost int64) wire.LimitState {
 	n := l.Limit
 	if s.deniesAbove != nil {
 		n = s.deniesAbove(l)
 	}
-	sum := s.sum(name, l, now)
+	step := s.stepOf(rule)
+	if s.precise {
+		step = 1
+	}
+	sum := s.sum(name, step, l, now)
 	state := wire.LimitState{Name: l.Name, Feature: name, Limit: l.Limit, Window: l.Window, Count: sum, Remaining: max(l.Limit-sum, 0), Reset: new(int64)}
 	state.Allowed = sum+cost <= n
 	if cost > l.Limit {
 		state.Reset = nil
 		return state
 	}
-	for s.sum(name, l, now+*state.Reset)+cost > n && *state.Reset < 5 {
+	for s.sum(name, step, l, now+*state.Reset)+cost > n && *state.Reset < 200 {
 		*state.Reset++
 	}
 	return state
 }
 
-func (s *target) sum(name string, l wire.Limit, at int64) (sum int64) {
+// stepOf is the precision of a rule, in seconds.
+func (s *target) stepOf(rule wire.Rule) int64 {
+	if rule.Precision == "minute" {
+		return 60
+	}
+	return 1
+}
+
+// stepAt is that of the rule with that counter.
+func (s *target) stepAt(name string) int64 {
+	kind, _, _ := strings.Cut(name, ":")
+	for _, rule := range s.rules {
+		if strings.Join(rule.Per, "") == kind {
+			return s.stepOf(rule)
+		}
+	}
+	return 1
+}
+
+func (s *target) sum(name string, step int64, l wire.Limit, at int64) (sum int64) {
 	window, _ := events.ParseDuration(l.Window)
 	length := int64(window / time.Second)
-	from := at - length + 1
+	from := (at - length + 1) / step * step
 	if s.fixedWindows {
 		from = at / length * length
 	}
@@ -204,8 +272,9 @@ func (s *target) keep(features map[string]string, now, cost int64) {
 		times = 2
 	}
 	for range times {
-		for kind, v := range features {
-			s.log[kind+":"+v] = append(s.log[kind+":"+v], kept{now, cost})
+		for _, rule := range s.rules {
+			name := nameIn(rule, features)
+			s.log[name] = append(s.log[name], kept{now, cost})
 		}
 	}
 }
@@ -254,9 +323,14 @@ func (s *target) count(w http.ResponseWriter, r *http.Request) {
 	if query.Has("at") {
 		to, _ = strconv.ParseInt(query.Get("at"), 10, 64)
 	}
-	c := wire.Count{Event: "verify", Feature: query.Get("feature"), From: unix(to - int64(window/time.Second) + 1), To: unix(to)}
-	for _, k := range s.log[c.Feature] {
-		if k.second <= to && k.second >= c.From.Unix() {
+	name := strings.Join(query["feature"], "+")
+	from, step := to-int64(window/time.Second)+1, s.stepAt(name)
+	c := wire.Count{Event: "verify", Feature: name, From: unix(from / step * step), To: unix(to/step*step + step - 1)}
+	if !s.countsPrecisely {
+		from, to = c.From.Unix(), c.To.Unix()
+	}
+	for _, k := range s.log[name] {
+		if from <= k.second && k.second <= to {
 			c.Count += k.by
 		}
 	}
@@ -273,7 +347,7 @@ func (s *target) tell(w http.ResponseWriter, r *http.Request) {
 	length := map[string]int64{"second": 1, "minute": 60, "hour": 3600}[query.Get("level")]
 	from, _ := strconv.ParseInt(query.Get("from"), 10, 64)
 	to, _ := strconv.ParseInt(query.Get("to"), 10, 64)
-	h := wire.History{Event: "verify", Feature: query.Get("feature"), Level: query.Get("level")}
+	h := wire.History{Event: "verify", Feature: strings.Join(query["feature"], "+"), Level: query.Get("level")}
 	h.From, h.To = unix(from/length*length), unix(to/length*length+length-1)
 	for start := from / length * length; start <= to; start += length {
 		b := wire.Bucket{Start: unix(start)}

@@ -47,22 +47,28 @@ func against(s *target, t *testing.T) verify.Config {
 	return verify.Config{URLs: []string{url, url}, Duration: 3 * time.Second, Clients: 4, Features: 12, Rate: 300, Seed: 1}
 }
 
-// What is right passes, and all was looked at.
-func TestARightTarget(t *testing.T) {
+// What is right passes, and all was looked at, whatever the rules are.
+func TestRightTargets(t *testing.T) {
 	t.Parallel()
-	config := against(&target{}, t)
-	config.Duration, config.Clients = 6*time.Second, 8
-	report, text := reportOf(t, config)
-	require.True(t, report.OK(), text)
-	c := report.Checked
-	for name, n := range map[string]int64{
-		"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
-		"predictions": c.Predictions, "retries": c.Retries, "early": c.Early,
-	} {
-		assert.Positive(t, n, name)
+	for name, rules := range map[string][]wire.Rule{"limits by the second": targetRules, "by the minute": minuteRules} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := against(&target{rules: rules}, t)
+			config.Duration, config.Clients = 6*time.Second, 8
+			report, text := reportOf(t, config)
+			require.True(t, report.OK(), text)
+			c := report.Checked
+			for name, n := range map[string]int64{
+				"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
+				"predictions": c.Predictions, "retries": c.Retries, "early": c.Early,
+			} {
+				assert.Positive(t, n, name)
+			}
+			e := report.Excused
+			assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Crowded, text)
+			t.Logf("\n%s", text)
+		})
 	}
-	e := report.Excused
-	assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Crowded, text)
 }
 
 // Each way of being wrong is found, and called by its name.
@@ -103,6 +109,12 @@ func TestWrongTargets(t *testing.T) {
 		"lost hits":      {&target{forgets: third}, verify.CheckCounts, "the log"},
 		"hits twice":     {&target{twice: third}, verify.CheckCounts, "the log"},
 		"counts of less": {&target{counts: func(c *wire.Count) { c.Count = c.Count * 9 / 10 }}, verify.CheckCounts, "a count of"},
+		"windows of seconds, where the rules say minutes": {
+			&target{rules: minuteRules, precise: true}, verify.CheckRetryAfter, "and by the log it is",
+		},
+		"counts of seconds, where the rules say minutes": {
+			&target{rules: minuteRules, countsPrecisely: true}, verify.CheckCounts, "a count of",
+		},
 		"a window too short": {&target{counts: func(c *wire.Count) {
 			c.From.Time = c.From.Add(time.Second)
 		}}, verify.CheckBodies, "the window of"},
