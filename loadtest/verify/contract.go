@@ -117,13 +117,18 @@ func (c *contract) enforced(l limit) bool { return !c.ruleOf(l).shadow }
 // bounded reports whether no window of it holds more than its ceiling.
 func (c *contract) bounded(l limit) bool { return c.enforced(l) && !c.ruleOf(l).elastic }
 
+// whole reports whether a limit is of a rule for the whole event, whose counter everybody adds
+// to.
+func (c *contract) whole(l limit) bool { return len(c.ruleOf(l).per) == 0 }
+
+// hasWhole reports whether there is such a rule.
+func (c *contract) hasWhole() bool { return slices.ContainsFunc(c.limits, c.whole) }
+
 // unpredictable says why the decisions of a feature that is called by one caller at a time
 // are not known beforehand; it is empty where they are.
 func (c *contract) unpredictable() string {
 	for _, r := range c.rules {
 		switch {
-		case len(r.per) == 0:
-			return "a rule counts the whole event, which others may call"
 		case r.elastic:
 			return "a rule is elastic"
 		case r.countAll:

@@ -31,6 +31,7 @@ type Checked struct {
 	Counts      int64 `json:"counts"`      // of counts, history's buckets and of decisions
 	Bodies      int64 `json:"bodies"`      //
 	Headers     int64 `json:"headers"`     //
+	Waits       int64 `json:"waits"`       // of denials, what they say when to come again
 	Predictions int64 `json:"predictions"` // decisions that were known beforehand, to the last number
 	Retries     int64 `json:"retries"`     // hits that came when retry_after was over
 	Early       int64 `json:"early"`       // and before it was
@@ -48,7 +49,8 @@ type trial struct {
 	losses   []loss
 	timeout  int64 // nanoseconds: a denied hit that took longer may not have been taken back
 
-	ours     bool // nobody else calls, and losses are those that are known
+	ours     bool // losses are those that are known
+	alone    bool // nobody else calls
 	copies   int
 	lines    bool // the hits of one counter stand in one line: what fits is admitted
 	excused  Excused
@@ -57,12 +59,14 @@ type trial struct {
 	of       [][]int32 // the entries of each counter
 	rules    [][]int   // the rules of each counter
 	hurt     []bool    // counters of which a loss was said
+	reasons  []bool    // entries that a limit had a reason to keep waiting as long as it did
 }
 
 // judge holds the whole log to the contract.
 func (t *trial) judge() {
 	t.counters = t.people.allCounters()
 	t.of, t.rules, t.hurt = make([][]int32, len(t.counters)), make([][]int, len(t.counters)), make([]bool, len(t.counters))
+	t.reasons = make([]bool, len(t.log.entries))
 	for i := range t.log.entries {
 		t.sort(int32(i))
 	}
@@ -76,9 +80,11 @@ func (t *trial) judge() {
 			t.windows(c, i)
 			t.denials(c, i)
 			t.standing(c, i)
+			t.waits(c, i)
 		}
 		t.looks(c, looks[id])
 	}
+	t.tooLong()
 	t.predict()
 }
 
@@ -138,6 +144,7 @@ type ledger struct {
 	sure     []charge
 	begun    []point // hits, from when they were sent on
 	ended    []point // and from when they were answered on
+	tide     *tide   // of both
 }
 
 // charge is what is known to have been added.
@@ -147,7 +154,7 @@ type charge struct {
 }
 
 func (t *trial) ledger(id int) *ledger {
-	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.ours}
+	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.alone}
 	for _, i := range c.entries {
 		e := t.log.entries[i]
 		sure, maybe := t.charge(id, e)
@@ -230,6 +237,30 @@ func (c *ledger) underWay(from, to []question) []int64 {
 		sums[i] -= less
 	}
 	return sums
+}
+
+// inTheWay returns, of each of those denied hits, at most how much of others, that was taken
+// back again, it can have counted. Each second's bucket is read once, and holds no more than
+// was under way at that moment.
+func (c *ledger) inTheWay(t *trial, denied []int32) []int64 {
+	if c.tide == nil {
+		c.tide = newTide(c.begun, c.ended)
+	}
+	before, after := make([]question, len(denied)), make([]question, len(denied))
+	for k, i := range denied {
+		e := t.log.entries[i]
+		before[k], after[k] = question{time: e.sent - nanoseconds(remembered)}, question{time: e.answered}
+	}
+	list := c.underWay(before, after)
+	for k, i := range denied {
+		e := t.log.entries[i]
+		if e.kind != check {
+			list[k] -= int64(e.cost)
+		}
+		seconds := t.second(e.answered) - t.second(before[k].time) + 1
+		list[k] = min(list[k], seconds*c.tide.most(before[k].time, e.answered))
+	}
+	return list
 }
 
 // anywhere asks for what has no second.
@@ -370,7 +401,7 @@ func (t *trial) denials(c *ledger, at int) {
 		return
 	}
 	var asked []int32
-	var questions, before []question
+	var questions []question
 	for _, i := range c.entries {
 		e := t.log.entries[i]
 		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || int64(e.cost) > l.ceiling {
@@ -379,23 +410,17 @@ func (t *trial) denials(c *ledger, at int) {
 		from, to := t.contract.windowAt(l, e.stamp)
 		asked = append(asked, i)
 		questions = append(questions, question{e.answered, from, to})
-		before = append(before, question{e.sent - nanoseconds(remembered), from, to})
 	}
 	t.checked.Denials += int64(len(asked))
-	most, crowds := c.most(questions), c.underWay(before, questions)
+	most, crowds := c.most(questions), c.inTheWay(t, asked)
 	for k, i := range asked {
 		e := t.log.entries[i]
 		room := l.ceiling - int64(e.cost)
 		if most[k] > room {
 			continue
 		}
-		own := int64(e.cost)
-		if e.kind == check {
-			own = 0
-		}
-		others := crowds[k] - own // in its way for a moment
 		role := t.people.who(e.who).role
-		if most[k]+others > room && !(t.lines && role == crowd) {
+		if most[k]+crowds[k] > room && !(t.lines && role == crowd) {
 			t.excused.Crowded++
 			continue
 		}

@@ -35,6 +35,37 @@ func TestSumsOf(t *testing.T) {
 	}
 }
 
+// How high the tide stood is what is found by looking at every moment.
+func TestTheTide(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for range 500 {
+		var begun, ended []point
+		for range rng.IntN(12) {
+			at := rng.Int64N(40)
+			by := 1 + rng.Int64N(3)
+			begun, ended = append(begun, point{at, 0, by}), append(ended, point{at + 1 + rng.Int64N(10), 0, by})
+		}
+		tide := newTide(begun, ended)
+		for range 20 {
+			from := rng.Int64N(50)
+			to := from + rng.Int64N(8)
+			want := int64(0)
+			for at := from; at <= to; at++ {
+				height := int64(0)
+				for i := range begun {
+					if begun[i].time <= at && at <= ended[i].time {
+						height += begun[i].by
+					}
+				}
+				want = max(want, height)
+			}
+			got := tide.most(from, to)
+			require.GreaterOrEqual(t, got, want, "%d to %d: %v %v", from, to, begun, ended)
+			require.LessOrEqual(t, got, tide.most(from-1, to+1))
+		}
+	}
+}
+
 const second0 = 1_000_000
 
 // trialOf is a trial of an event with one limit per user, and of somebody.
@@ -48,7 +79,7 @@ func trialOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *tria
 	require.NoError(t, err)
 	tr := &trial{
 		contract: c, people: newPeople(c, 1), log: newLog(c, 1000), findings: newFindings(), began: time.Unix(second0, 0),
-		timeout: nanoseconds(time.Second), ours: true, copies: 1,
+		timeout: nanoseconds(time.Second), ours: true, alone: true, copies: 1,
 	}
 	tr.event = func(i int32) Event { return Event{Cost: int64(tr.log.entries[i].cost)} }
 	tr.lookOf = func(look) Event { return Event{} }
@@ -227,7 +258,7 @@ func TestTheModel(t *testing.T) {
 		l := limit{name: "l", n: 1 + rng.Int64N(6), length: 1 + rng.Int64N(7)}
 		l.ceiling = l.n
 		step := 1 + rng.Int64N(2)*3
-		m := &model{contract: &contract{rules: []rule{{step: step}}, limits: []limit{l}}}
+		m := &model{contract: &contract{rules: []rule{{per: []string{"user"}, step: step}}, limits: []limit{l}}}
 		var all []added
 		now := int64(100)
 		holds := func(at int64) (sum int64) {
@@ -241,7 +272,7 @@ func TestTheModel(t *testing.T) {
 		for range 25 {
 			now += rng.Int64N(3)
 			cost := 1 + rng.Int64N(3)
-			d := m.decide(now, cost, true)
+			d := m.decide(asked{second: now, cost: cost, counted: true})
 			require.Equal(t, holds(now)+cost <= l.n, d.Allowed)
 			switch {
 			case d.Allowed:
@@ -296,6 +327,37 @@ func TestDenialsThatRepeat(t *testing.T) {
 			require.Len(t, tr.findings.all(), c.wrong)
 			assert.Equal(t, c.wrong == 0 && c.last == 0, tr.excused.Repeated == 1)
 		})
+	}
+}
+
+// Who is told when to come again is admitted then, if nothing else came, but for the whole
+// event: that is of others, too.
+func TestPromisesThatAreNotKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		per   []string
+		again int64
+		wrong int
+	}{
+		"too early":       {[]string{"user"}, 1, 0},
+		"when it is over": {[]string{"user"}, 4, 1},
+		"by others":       {nil, 4, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"}, func(r *wire.Rule) { r.Per = c.per })
+		who := tr.people.fresh(quiet)
+		tr.counters = tr.people.allCounters()
+		his := func(e *entry) { e.who = who }
+		tr.at(0, admitted, 1, his)
+		tr.at(0, admitted, 2, his)
+		tr.at(1, denied, 2, his, func(e *entry) { e.retryAfter = 2 })
+		tr.at(c.again, denied, 2, his)
+		tr.predict()
+		got := 0
+		for _, v := range tr.findings.all() {
+			if v.sort == "promise" {
+				got++
+			}
+		}
+		assert.Equal(t, c.wrong, got, name)
 	}
 }
 

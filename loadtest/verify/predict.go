@@ -48,23 +48,64 @@ func (m *model) reset(l limit, second, cost int64) *int64 {
 	return &best
 }
 
-// decide returns the decision that a hit of that cost gets, and counts it if it is admitted.
-func (m *model) decide(second, cost int64, counted bool) wire.Decision {
-	d := wire.Decision{Allowed: true, RetryAfter: new(int64)}
-	for _, l := range m.contract.limits {
-		s := wire.LimitState{Name: l.name, Count: m.sum(l, second), Reset: m.reset(l, second, cost)}
-		s.Allowed = s.Count+cost <= l.ceiling
+// asked is a hit, and what it was told of the limits of the whole event: these are of all
+// callers, and held to the whole log elsewhere.
+type asked struct {
+	second, cost int64
+	counted      bool   // it is no check
+	denies       uint64 // by bits
+	counts       []int64
+}
+
+func (t *trial) asked(i int32) asked {
+	e := t.log.entries[i]
+	return asked{e.stamp, int64(e.cost), e.kind != check, e.denies, t.log.countsOf(i)}
+}
+
+// forecast is what a hit has to be told.
+type forecast struct {
+	wire.Decision
+	open bool // a limit of the whole event denies, too: who knows for how long
+}
+
+// decide returns the decision that a hit gets, and counts it if it is admitted.
+func (m *model) decide(a asked) forecast {
+	d := forecast{Decision: wire.Decision{Allowed: true, RetryAfter: new(int64)}}
+	for i, l := range m.contract.limits {
+		s := wire.LimitState{Name: l.name}
+		if m.contract.whole(l) {
+			s.Count, s.Allowed = a.counts[i], a.denies&(1<<i) == 0
+		} else {
+			s.Count = m.sum(l, a.second)
+			s.Allowed = s.Count+a.cost <= l.ceiling
+		}
 		d.Allowed = d.Allowed && (s.Allowed || !m.contract.enforced(l))
 		d.Limits = append(d.Limits, s)
 	}
-	d.RetryAfter = m.contract.retryAfter(d)
-	if d.Allowed && counted {
-		m.add(second, cost)
-		for i := range d.Limits {
-			d.Limits[i].Count += cost
+	m.wait(&d, a)
+	if d.Allowed && a.counted {
+		m.add(a.second, a.cost)
+		for i, l := range m.contract.limits {
+			if !m.contract.whole(l) {
+				d.Limits[i].Count += a.cost
+			}
 		}
 	}
 	return d
+}
+
+// wait sets when each limit has room, and all of them, as far as that is known.
+func (m *model) wait(d *forecast, a asked) {
+	for i, l := range m.contract.limits {
+		s := &d.Limits[i]
+		if m.contract.whole(l) && a.cost <= l.ceiling {
+			s.Reset = new(int64)
+			d.open = d.open || !s.Allowed && m.contract.enforced(l)
+			continue
+		}
+		s.Reset = m.reset(l, a.second, a.cost)
+	}
+	d.RetryAfter = m.contract.retryAfter(d.Decision)
 }
 
 func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by}) }
@@ -141,14 +182,14 @@ func (t *trial) together(entries []int32) int {
 func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []int32, together int) bool {
 	began := t.log.entries[entries[0]].sent
 	call := entries[len(entries)-together:]
-	wants := make([]wire.Decision, together)
+	wants := make([]forecast, together)
 	for k, i := range call {
 		e := t.log.entries[i]
 		if e.outcome > denied || e.onError != 0 {
 			t.excused.Unpredicted++
 			return false
 		}
-		wants[k] = m.decide(e.stamp, int64(e.cost), e.kind != check)
+		wants[k] = m.decide(t.asked(i))
 		if e.outcome == admitted && e.kind != check {
 			*told = notOf(e.target, *told)
 		}
@@ -159,7 +200,9 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 		wrong := t.differences(e, i, want)
 		if e.outcome == denied {
 			// The numbers of a denied hit of a batch are those that stand after the batch.
-			after := m.decide(e.stamp, int64(e.cost), false)
+			a := t.asked(i)
+			a.counted = false
+			after := m.decide(a)
 			*told = append(*told, denial{e, want}, denial{e, after}) // either may be remembered
 			switch {
 			case len(wrong) == 0 || !want.Allowed && len(t.differences(e, i, after)) == 0:
@@ -176,7 +219,7 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 		t.checked.Predictions++
 		for _, w := range wrong {
 			t.findings.add(Violation{
-				Check: w.check, Counter: t.name(int(t.people.who(e.who).counters[0])), Text: w.text,
+				Check: w.check, sort: "prediction", Counter: t.name(int(t.people.who(e.who).counters[0])), Text: w.text,
 				Events: t.eventsOf(entries[max(0, len(entries)-maxEvents):]),
 			})
 		}
@@ -190,7 +233,7 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 
 // pardoned reports whether a difference from the model is one that nobody promises not to be:
 // after a loss that is said, and too much where copies may count twice.
-func (t *trial) pardoned(e entry, began int64, want wire.Decision) bool {
+func (t *trial) pardoned(e entry, began int64, want forecast) bool {
 	if t.losable() && e.incomplete != 0 {
 		return true
 	}
@@ -213,10 +256,11 @@ func (t *trial) keep(promises []promise, i int32) {
 		case e.sent < p.due:
 			early = true
 			continue
+		case e.outcome == denied && !t.deniedAlone(e):
 		case e.outcome == denied:
 			name := t.name(int(t.people.who(e.who).counters[0]))
 			t.findings.add(Violation{
-				Check: CheckRetryAfter, promise: true, Counter: name, Events: t.eventsOf([]int32{p.told, i}),
+				Check: CheckRetryAfter, sort: "promise", Counter: name, Events: t.eventsOf([]int32{p.told, i}),
 				Text: fmt.Sprintf("%s: a hit that was told to come again in %ds came after that, with no other in between, and was denied",
 					name, t.log.entries[p.told].retryAfter),
 			})
@@ -228,6 +272,16 @@ func (t *trial) keep(promises []promise, i int32) {
 	if early && e.outcome == denied {
 		t.checked.Early++
 	}
+}
+
+// deniedAlone reports whether a limit that nobody else uses denies.
+func (t *trial) deniedAlone(e entry) bool {
+	for i, l := range t.contract.limits {
+		if e.denies&(1<<i) != 0 && t.contract.enforced(l) && !t.contract.whole(l) {
+			return true
+		}
+	}
+	return false
 }
 
 // note takes down what is promised, until something else comes.
@@ -244,7 +298,7 @@ func (t *trial) note(promises *[]promise, i int32) {
 type difference struct{ check, text string }
 
 // differences are those between an answer and the model.
-func (t *trial) differences(e entry, i int32, want wire.Decision) (wrong []difference) {
+func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference) {
 	name := t.name(int(t.people.who(e.who).counters[0]))
 	was := func(check, format string, args ...any) {
 		wrong = append(wrong, difference{check, name + ": " + fmt.Sprintf(format, args...)})
@@ -256,12 +310,19 @@ func (t *trial) differences(e entry, i int32, want wire.Decision) (wrong []diffe
 	case e.outcome == denied && want.Allowed:
 		was(CheckDenials, "a cost of %d is denied, and by the log it fits all limits, with nobody else calling", e.cost)
 		return wrong
+	case want.open && want.RetryAfter != nil:
+		if int64(e.retryAfter) < *want.RetryAfter {
+			was(CheckRetryAfter, "retry_after is %d, and by the log it is at least %s", e.retryAfter, orNull(want.RetryAfter))
+		}
 	case int64(e.retryAfter) != value(want.RetryAfter):
 		was(CheckRetryAfter, "retry_after is %d, and by the log it is %s", e.retryAfter, orNull(want.RetryAfter))
 	}
 	for at, got := range t.log.countsOf(i) {
 		s := want.Limits[at]
 		bit := uint64(1) << at
+		if t.contract.whole(t.contract.limits[at]) {
+			continue
+		}
 		if e.denies&bit == 0 != s.Allowed {
 			was(CheckDenials, "%s says allowed %t, and by the log it is not so", s.Name, !s.Allowed)
 		}
@@ -273,7 +334,7 @@ func (t *trial) differences(e entry, i int32, want wire.Decision) (wrong []diffe
 }
 
 // full names the limits that deny.
-func (t *trial) full(d wire.Decision) (text string) {
+func (t *trial) full(d forecast) (text string) {
 	for i, s := range d.Limits {
 		if l := t.contract.limits[i]; !s.Allowed && t.contract.enforced(l) {
 			text += fmt.Sprintf("%s has %d of %d; ", s.Name, s.Count, l.ceiling)
@@ -292,7 +353,7 @@ func (t *trial) eventsOf(entries []int32) (list []Event) {
 // denial is one that was given, and what it had to be.
 type denial struct {
 	entry
-	want wire.Decision
+	want forecast
 }
 
 // notOf returns those that another target has given: this one knows what it has admitted
@@ -313,6 +374,10 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 	}
 	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
 	for at, l := range t.contract.limits {
+		if t.contract.whole(l) {
+			reachable = reachable || e.denies&(1<<at) != 0 && t.contract.enforced(l)
+			continue
+		}
 		found, least := false, int64(math.MaxInt64)
 		accept := func(s wire.LimitState) {
 			denies, inexact := e.denies&(1<<at) != 0, e.inexact&(1<<at) != 0

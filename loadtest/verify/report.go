@@ -76,6 +76,12 @@ func (r *run) notHeld() (list []string) {
 	if why := r.contract.unpredictable(); why != "" {
 		list = append(list, "decisions beforehand, and retry_after: "+why)
 	}
+	if !r.alone && r.contract.hasWhole() {
+		list = append(list, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it")
+	}
+	if r.config.own() && r.config.Own.lines() && r.contract.hasWhole() {
+		list = append(list, "that of a crowd exactly what fits is admitted: a rule counts the whole event, and others are in its way there")
+	}
 	for i, l := range r.contract.limits {
 		if !r.contract.bounded(l) && !slices.ContainsFunc(r.contract.limits[:i], func(o limit) bool { return o.rule == l.rule }) {
 			what := "shadow"
@@ -141,7 +147,7 @@ func (r *Report) writeChecked(row func(name, format string, args ...any)) {
 	row("denials", "%d held to the log: nobody was denied who fitted", c.Denials)
 	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
 	row("predicted", "%d decisions of features that one caller calls, to the last number", c.Predictions)
-	row("retry_after", "%d came when it was over, %d before", c.Retries, c.Early)
+	row("retry_after", "%d held to the log; %d came when it was over, %d before", c.Waits, c.Retries, c.Early)
 	row("headers", "%d answers", c.Headers)
 	row("bodies", "%d answers", c.Bodies)
 }

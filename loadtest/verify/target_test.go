@@ -39,6 +39,7 @@ type target struct {
 	refuses           func(route string) bool           // is too busy for that
 	precise           bool                              // decides to the second, whatever the rules' precision is
 	countsPrecisely   bool                              // counts to the second, and says that it rounds
+	splits            bool                              // counts the whole event by user
 
 	mu       sync.Mutex
 	log      map[string][]kept
@@ -56,6 +57,12 @@ var targetRules = []wire.Rule{
 var minuteRules = []wire.Rule{
 	{Per: []string{"user"}, Precision: "minute", Limits: []wire.Limit{{Name: "user-9-per-60s", Limit: 9, Window: "60s"}, {Name: "user-20-per-90s", Limit: 20, Window: "90s"}}},
 	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-8-per-2s", Limit: 8, Window: "2s"}}},
+}
+
+// Rules with one for the whole event.
+var wholeRules = []wire.Rule{
+	{Per: []string{"user"}, Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-5-per-3s", Limit: 5, Window: "3s"}}},
+	{Limits: []wire.Limit{{Name: "event-40-per-1s", Limit: 40, Window: "1s"}, {Name: "event-80-per-4s", Limit: 80, Window: "4s"}}},
 }
 
 func (s *target) serve(t *testing.T) string {
@@ -124,14 +131,17 @@ func (s *target) counters(features map[string]string) []string {
 		names = append(names, kind+":"+v)
 	}
 	for _, rule := range s.rules {
-		names = append(names, nameIn(rule, features))
+		names = append(names, s.nameIn(rule, features))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 // nameIn names the counter of a rule.
-func nameIn(rule wire.Rule, features map[string]string) string {
+func (s *target) nameIn(rule wire.Rule, features map[string]string) string {
+	if s.splits && len(rule.Per) == 0 {
+		return "the event of " + features["user"]
+	}
 	var parts []string
 	for _, kind := range rule.Per {
 		parts = append(parts, kind+":"+features[kind])
@@ -158,10 +168,13 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	now := time.Now().Unix()
 	d := wire.Decision{Allowed: true, Event: "verify", RetryAfter: new(int64)}
 	for _, rule := range s.rules {
-		name := nameIn(rule, features)
+		name := s.nameIn(rule, features)
 		for _, l := range rule.Limits {
 			state := s.state(name, rule, l, now, cost)
 			d.Allowed = d.Allowed && state.Allowed
+			if len(rule.Per) == 0 {
+				state.Feature = ""
+			}
 			d.Limits = append(d.Limits, state)
 		}
 	}
@@ -273,7 +286,7 @@ func (s *target) keep(features map[string]string, now, cost int64) {
 	}
 	for range times {
 		for _, rule := range s.rules {
-			name := nameIn(rule, features)
+			name := s.nameIn(rule, features)
 			s.log[name] = append(s.log[name], kept{now, cost})
 		}
 	}

@@ -34,7 +34,11 @@ func TestMain(m *testing.M) {
 
 func reportOf(t *testing.T, config verify.Config) (*verify.Report, string) {
 	t.Helper()
-	report, err := verify.Run(t.Context(), config)
+	run := verify.Run
+	if len(config.URLs) > 0 {
+		run = verify.RunAlone
+	}
+	report, err := run(t.Context(), config)
 	require.NoError(t, err)
 	var text bytes.Buffer
 	require.NoError(t, report.WriteText(&text))
@@ -50,7 +54,7 @@ func against(s *target, t *testing.T) verify.Config {
 // What is right passes, and all was looked at, whatever the rules are.
 func TestRightTargets(t *testing.T) {
 	t.Parallel()
-	for name, rules := range map[string][]wire.Rule{"limits by the second": targetRules, "by the minute": minuteRules} {
+	for name, rules := range map[string][]wire.Rule{"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := against(&target{rules: rules}, t)
@@ -94,7 +98,7 @@ func TestWrongTargets(t *testing.T) {
 				}
 			}
 			d.RetryAfter = longest(*d)
-		}}, verify.CheckRetryAfter, "was told to come again in 1s came after that, with no other in between, and was denied"},
+		}}, verify.CheckRetryAfter, "told to come again in 1s"},
 		"retry_after too long": {&target{answers: func(d *wire.Decision) {
 			if !d.Allowed && d.RetryAfter != nil {
 				for i, s := range d.Limits {
@@ -114,6 +118,19 @@ func TestWrongTargets(t *testing.T) {
 		},
 		"counts of seconds, where the rules say minutes": {
 			&target{rules: minuteRules, countsPrecisely: true}, verify.CheckCounts, "a count of",
+		},
+		"the whole event by user": {&target{rules: wholeRules, splits: true}, verify.CheckCounts, "the whole event: a hit is told of"},
+		"denies the whole event early": {&target{rules: wholeRules, deniesAbove: func(l wire.Limit) int64 {
+			if strings.HasPrefix(l.Name, "event") {
+				return l.Limit / 8
+			}
+			return l.Limit
+		}}, verify.CheckDenials, "the whole event: a cost of"},
+		"retry_after of the whole event too short": {
+			&target{rules: wholeRules, answers: waitOtherwise(-1)}, verify.CheckRetryAfter, "and by the log event-80-per-4s then has at least",
+		},
+		"retry_after of the whole event too long": {
+			&target{rules: wholeRules, answers: waitOtherwise(8)}, verify.CheckRetryAfter, "by the log it fits all limits a second before",
 		},
 		"a window too short": {&target{counts: func(c *wire.Count) {
 			c.From.Time = c.From.Add(time.Second)
@@ -159,6 +176,19 @@ func TestWrongTargets(t *testing.T) {
 			assert.Contains(t, text, "WRONG  "+wrong.check)
 			t.Logf("\n%s", text)
 		})
+	}
+}
+
+// waitOtherwise has those that the whole event denies wait for so much more.
+func waitOtherwise(by int64) func(d *wire.Decision) {
+	return func(d *wire.Decision) {
+		for i, s := range d.Limits {
+			if s.Feature == "" && !s.Allowed && s.Reset != nil {
+				wait := max(*s.Reset+by, 1)
+				d.Limits[i].Reset = &wait
+			}
+		}
+		d.RetryAfter = longest(*d)
 	}
 }
 

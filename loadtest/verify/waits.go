@@ -1,0 +1,70 @@
+package verify
+
+import (
+	"fmt"
+	"time"
+)
+
+// waits finds the denials that were told to come again sooner than one limit can have room:
+// what had been acknowledged before has not left its window by then. And it notes which were
+// told so for a reason: a second sooner there was no room, with all that may have been counted.
+func (t *trial) waits(c *ledger, at int) {
+	l := t.contract.limits[at]
+	if !t.contract.enforced(l) {
+		return
+	}
+	var told, bounded []int32
+	var then, sooner []question
+	for _, i := range c.entries {
+		e := t.log.entries[i]
+		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || e.retryAfter < 1 {
+			continue
+		}
+		if !t.losable() || !t.excuses(e, at) {
+			from, to := t.contract.windowAt(l, e.stamp+int64(e.retryAfter))
+			told = append(told, i)
+			then = append(then, question{e.sent - nanoseconds(remembered), from, to})
+		}
+		from, to := t.contract.windowAt(l, e.stamp+int64(e.retryAfter)-1)
+		bounded = append(bounded, i)
+		sooner = append(sooner, question{e.answered, from, to})
+	}
+	for k, least := range t.least(c, then) {
+		if e := t.log.entries[told[k]]; least+int64(e.cost) > l.ceiling {
+			t.findings.add(Violation{
+				Check: CheckRetryAfter, Counter: t.name(c.id), Limit: l.name, Events: []Event{t.event(told[k])},
+				Text: fmt.Sprintf("%s: a cost of %d is told to come again in %ds, and by the log %s then has at least %d of %d",
+					t.name(c.id), e.cost, e.retryAfter, l.name, least, l.ceiling),
+			})
+		}
+	}
+	most, crowds := c.most(sooner), c.inTheWay(t, bounded)
+	for k, i := range bounded {
+		e, others := t.log.entries[i], crowds[k]
+		if latest := e.stamp + grace + (e.answered-e.sent)/nanoseconds(time.Second) + 1; sooner[k].from > latest {
+			others = 0 // they were stamped while it was under way, and by clocks that differ by less than the grace
+		}
+		if c.shared || most[k]+others+int64(e.cost) > l.ceiling {
+			t.reasons[i] = true
+		}
+	}
+}
+
+// tooLong finds the denials that were told to come again later than any limit has a reason for.
+func (t *trial) tooLong() {
+	for n, e := range t.log.entries {
+		i := int32(n)
+		if e.outcome != denied || e.retryAfter < 1 {
+			continue
+		}
+		t.checked.Waits++
+		// A search for the moment that is cut short finds one that is late.
+		if t.reasons[i] || e.retryAfter == 1 || e.onError != 0 || e.answered-e.sent >= t.timeout || t.unsettled(e) || t.disturbed(e.sent, e.answered) {
+			continue
+		}
+		t.findings.add(Violation{
+			Check: CheckRetryAfter, Counter: t.name(int(t.people.who(e.who).counters[0])), Events: []Event{t.event(i)},
+			Text: fmt.Sprintf("a cost of %d is told to come again in %ds, and by the log it fits all limits a second before", e.cost, e.retryAfter),
+		})
+	}
+}
