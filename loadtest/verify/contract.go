@@ -114,7 +114,8 @@ func (c *contract) ruleOf(l limit) rule { return c.rules[l.rule] }
 // enforced reports whether a limit's no is a no.
 func (c *contract) enforced(l limit) bool { return !c.ruleOf(l).shadow }
 
-// bounded reports whether no window of it holds more than its ceiling.
+// bounded reports whether no window of it holds more than its ceiling. One that is elastic
+// is bounded by those of the whole event.
 func (c *contract) bounded(l limit) bool { return c.enforced(l) && !c.ruleOf(l).elastic }
 
 // whole reports whether a limit is of a rule for the whole event, whose counter everybody adds
@@ -124,18 +125,9 @@ func (c *contract) whole(l limit) bool { return len(c.ruleOf(l).per) == 0 }
 // hasWhole reports whether there is such a rule.
 func (c *contract) hasWhole() bool { return slices.ContainsFunc(c.limits, c.whole) }
 
-// unpredictable says why the decisions of a feature that is called by one caller at a time
-// are not known beforehand; it is empty where they are.
-func (c *contract) unpredictable() string {
-	for _, r := range c.rules {
-		switch {
-		case r.elastic:
-			return "a rule is elastic"
-		case r.countAll:
-			return "a rule counts all hits"
-		}
-	}
-	return ""
+// countsAll reports whether a rule counts denied hits, too.
+func (c *contract) countsAll() bool {
+	return slices.ContainsFunc(c.rules, func(r rule) bool { return r.countAll })
 }
 
 // windowAt is what a limit looks at when it decides in that second: its edges are rounded

@@ -138,6 +138,7 @@ func (t *trial) disturbed(from, to int64) bool {
 type ledger struct {
 	id       int
 	shared   bool    // others may have added to it
+	all      bool    // it counts denied hits, too
 	entries  []int32 // of the counter
 	sent     []point // what may have been added, from when it was sent on
 	unplaced []point // of that, what has no stamp
@@ -154,7 +155,7 @@ type charge struct {
 }
 
 func (t *trial) ledger(id int) *ledger {
-	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.alone}
+	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.alone, all: t.countsAll(id)}
 	for _, i := range c.entries {
 		e := t.log.entries[i]
 		sure, maybe := t.charge(id, e)
@@ -167,7 +168,7 @@ func (t *trial) ledger(id int) *ledger {
 		if sure > 0 {
 			c.sure = append(c.sure, charge{point{e.answered, e.stamp, sure}, e.sent})
 		}
-		if e.kind <= batch && e.outcome <= denied {
+		if e.kind <= batch && e.outcome <= denied && !c.all { // of which nothing is taken back
 			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
 			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
 		}
@@ -179,19 +180,14 @@ func (t *trial) ledger(id int) *ledger {
 // added beside that.
 func (t *trial) charge(id int, e entry) (sure, maybe int64) {
 	cost := int64(e.cost)
-	failed, all := false, false
+	failed, all := false, t.countsAll(id)
 	for i, l := range t.contract.limits {
-		if slices.Contains(t.rules[id], l.rule) {
-			failed = failed || e.onError&(1<<i) != 0
-			all = all || t.contract.ruleOf(l).countAll
-		}
+		failed = failed || slices.Contains(t.rules[id], l.rule) && e.onError&(1<<i) != 0
 	}
 	switch {
 	case e.kind == check || e.outcome == refused:
 		return 0, 0
 	case e.outcome == unknown || failed:
-		return 0, cost
-	case e.outcome == denied && all && e.retryAfter == never:
 		return 0, cost
 	case e.outcome == denied && !all:
 		// It is taken back before it is answered; but where a server is away nobody may have
@@ -204,6 +200,11 @@ func (t *trial) charge(id int, e entry) (sure, maybe int64) {
 		return cost, cost // a copy that was away may be paid twice
 	}
 	return cost, 0
+}
+
+// countsAll reports whether a counter counts denied hits, too.
+func (t *trial) countsAll(id int) bool {
+	return slices.ContainsFunc(t.rules[id], func(r int) bool { return t.contract.rules[r].countAll })
 }
 
 // acknowledged is what is known to have been added, whatever was lost: from when it was
@@ -254,7 +255,7 @@ func (c *ledger) inTheWay(t *trial, denied []int32) []int64 {
 	list := c.underWay(before, after)
 	for k, i := range denied {
 		e := t.log.entries[i]
-		if e.kind != check {
+		if e.kind != check && !c.all {
 			list[k] -= int64(e.cost)
 		}
 		seconds := t.second(e.answered) - t.second(before[k].time) + 1
@@ -396,8 +397,7 @@ func (t *trial) name(id int) string {
 // before the answer, there was room.
 func (t *trial) denials(c *ledger, at int) {
 	l := t.contract.limits[at]
-	r := t.contract.ruleOf(l)
-	if c.shared || r.elastic || r.countAll {
+	if c.shared {
 		return
 	}
 	var asked []int32
@@ -416,6 +416,9 @@ func (t *trial) denials(c *ledger, at int) {
 	for k, i := range asked {
 		e := t.log.entries[i]
 		room := l.ceiling - int64(e.cost)
+		if c.all && e.kind != check {
+			most[k] -= int64(e.cost) // its own
+		}
 		if most[k] > room {
 			continue
 		}
@@ -442,7 +445,7 @@ func (t *trial) unjust(c *ledger, l limit, i int32, most int64) {
 	}
 	for _, k := range c.entries {
 		o := t.log.entries[k]
-		if o.sent < e.answered && o.stamp > e.stamp-l.length && o.stamp <= e.stamp+grace && o.outcome != denied && o.kind != check || k == i {
+		if o.sent < e.answered && o.stamp > e.stamp-l.length && o.stamp <= e.stamp+grace && (o.outcome != denied || c.all) && o.kind != check || k == i {
 			v.Events = append(v.Events, t.event(k))
 		}
 	}
@@ -526,7 +529,7 @@ func (t *trial) miscounted(c *ledger, k look, least, most int64) {
 		e := t.log.entries[i]
 		unplaced := e.stamp == 0 && t.second(e.sent) <= k.to && t.second(e.answered) >= k.from
 		underWay := e.sent < k.answered && e.answered > k.sent
-		placed := e.outcome != denied && e.stamp >= k.from && e.stamp <= k.to
+		placed := (e.outcome != denied || c.all) && e.stamp >= k.from && e.stamp <= k.to
 		if e.kind != check && (unplaced || underWay || placed) {
 			v.Events = append(v.Events, t.event(i))
 		}

@@ -272,11 +272,11 @@ func TestTheModel(t *testing.T) {
 		for range 25 {
 			now += rng.Int64N(3)
 			cost := 1 + rng.Int64N(3)
-			d := m.decide(asked{second: now, cost: cost, counted: true})
+			d := m.decide(asked{second: now, cost: cost, kind: hit})
 			require.Equal(t, holds(now)+cost <= l.n, d.Allowed)
 			switch {
 			case d.Allowed:
-				all = append(all, added{now, cost})
+				all = append(all, added{now, cost, false})
 			case cost > l.n:
 				require.Nil(t, d.RetryAfter)
 			default:

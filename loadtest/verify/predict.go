@@ -16,13 +16,18 @@ type model struct {
 	events   []added
 }
 
-type added struct{ second, by int64 }
+// added is what an event adds; one that was denied adds to the counters that count all.
+type added struct {
+	second, by int64
+	denied     bool
+}
 
 // sum is what a limit's window holds that ends with that second, and what lies ahead.
 func (m *model) sum(l limit, second int64) (sum int64) {
 	from, to := m.contract.windowAt(l, second)
+	all := m.contract.ruleOf(l).countAll
 	for _, e := range m.events {
-		if from <= e.second && e.second <= to {
+		if from <= e.second && e.second <= to && (all || !e.denied) {
 			sum += e.by
 		}
 	}
@@ -52,63 +57,86 @@ func (m *model) reset(l limit, second, cost int64) *int64 {
 // callers, and held to the whole log elsewhere.
 type asked struct {
 	second, cost int64
-	counted      bool   // it is no check
+	kind         kind
+	behind       bool   // it has been denied, and stands behind all that came with it
 	denies       uint64 // by bits
 	counts       []int64
 }
 
 func (t *trial) asked(i int32) asked {
 	e := t.log.entries[i]
-	return asked{e.stamp, int64(e.cost), e.kind != check, e.denies, t.log.countsOf(i)}
+	return asked{second: e.stamp, cost: int64(e.cost), kind: e.kind, denies: e.denies, counts: t.log.countsOf(i)}
 }
 
 // forecast is what a hit has to be told.
 type forecast struct {
 	wire.Decision
-	open bool // a limit of the whole event denies, too: who knows for how long
+	open bool // how long the whole event denies is a part of retry_after, and not known
 }
 
-// decide returns the decision that a hit gets, and counts it if it is admitted.
+// decide returns the decision that a hit gets, and counts it.
 func (m *model) decide(a asked) forecast {
 	d := forecast{Decision: wire.Decision{Allowed: true, RetryAfter: new(int64)}}
+	roomy := true // the whole event has room
 	for i, l := range m.contract.limits {
 		s := wire.LimitState{Name: l.name}
 		if m.contract.whole(l) {
 			s.Count, s.Allowed = a.counts[i], a.denies&(1<<i) == 0
+			roomy = roomy && s.Allowed
 		} else {
 			s.Count = m.sum(l, a.second)
+			if a.behind && m.contract.ruleOf(l).countAll {
+				s.Count -= a.cost // it is there already
+			}
 			s.Allowed = s.Count+a.cost <= l.ceiling
 		}
-		d.Allowed = d.Allowed && (s.Allowed || !m.contract.enforced(l))
 		d.Limits = append(d.Limits, s)
 	}
-	m.wait(&d, a)
-	if d.Allowed && a.counted {
-		m.add(a.second, a.cost)
-		for i, l := range m.contract.limits {
-			if !m.contract.whole(l) {
-				d.Limits[i].Count += a.cost
-			}
+	for i, l := range m.contract.limits {
+		s := &d.Limits[i]
+		s.Allowed = s.Allowed || m.contract.ruleOf(l).elastic && roomy
+		d.Allowed = d.Allowed && (s.Allowed || !m.contract.enforced(l))
+	}
+	if a.kind != check && !a.behind {
+		m.events = append(m.events, added{a.second, a.cost, !d.Allowed})
+	}
+	for i, l := range m.contract.limits {
+		if charged := d.Allowed || m.contract.ruleOf(l).countAll; charged && a.kind != check && !m.contract.whole(l) {
+			d.Limits[i].Count += a.cost
 		}
 	}
+	m.wait(&d, a)
 	return d
 }
 
-// wait sets when each limit has room, and all of them, as far as that is known.
+// wait sets when each limit has room, and all of them, as far as that is known. What a hit
+// that was denied has added is in its own way.
 func (m *model) wait(d *forecast, a asked) {
+	stretches, never := false, false // the whole event does not deny for ever
+	for i, l := range m.contract.limits {
+		if m.contract.whole(l) && !d.Limits[i].Allowed {
+			stretches, never = true, never || a.cost > l.ceiling
+		}
+	}
 	for i, l := range m.contract.limits {
 		s := &d.Limits[i]
-		if m.contract.whole(l) && a.cost <= l.ceiling {
-			s.Reset = new(int64)
-			d.open = d.open || !s.Allowed && m.contract.enforced(l)
-			continue
+		known := !m.contract.whole(l) || a.cost > l.ceiling
+		if m.contract.ruleOf(l).elastic && stretches && !never {
+			known = false // it has room as soon as the whole event has, if that is earlier
 		}
-		s.Reset = m.reset(l, a.second, a.cost)
+		s.Reset = new(int64)
+		switch {
+		case s.Allowed:
+		case known:
+			s.Reset = m.reset(l, a.second, a.cost)
+		default:
+			d.open = d.open || m.contract.enforced(l)
+		}
 	}
 	d.RetryAfter = m.contract.retryAfter(d.Decision)
 }
 
-func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by}) }
+func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by, false}) }
 
 // promise is that a cost is not denied when some time has passed, if nothing else comes.
 type promise struct {
@@ -120,9 +148,6 @@ type promise struct {
 
 // predict holds each decision of those who are called by one caller at a time to the model.
 func (t *trial) predict() {
-	if t.contract.unpredictable() != "" {
-		return
-	}
 	of := map[int32][]int32{}
 	var order []int32
 	for i, e := range t.log.entries {
@@ -201,7 +226,7 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 		if e.outcome == denied {
 			// The numbers of a denied hit of a batch are those that stand after the batch.
 			a := t.asked(i)
-			a.counted = false
+			a.behind = true
 			after := m.decide(a)
 			*told = append(*told, denial{e, want}, denial{e, after}) // either may be remembered
 			switch {
@@ -256,7 +281,7 @@ func (t *trial) keep(promises []promise, i int32) {
 		case e.sent < p.due:
 			early = true
 			continue
-		case e.outcome == denied && !t.deniedAlone(e):
+		case e.outcome == denied && !t.breaks(t.log.entries[p.told], e):
 		case e.outcome == denied:
 			name := t.name(int(t.people.who(e.who).counters[0]))
 			t.findings.add(Violation{
@@ -274,10 +299,14 @@ func (t *trial) keep(promises []promise, i int32) {
 	}
 }
 
-// deniedAlone reports whether a limit that nobody else uses denies.
-func (t *trial) deniedAlone(e entry) bool {
+// breaks reports whether a denial breaks what one before has promised: by a limit that nobody
+// else uses, and that neither stretches as far as the whole event lets it nor was filled by the
+// hit that was denied itself.
+func (t *trial) breaks(before, e entry) bool {
 	for i, l := range t.contract.limits {
-		if e.denies&(1<<i) != 0 && t.contract.enforced(l) && !t.contract.whole(l) {
+		r, bit := t.contract.ruleOf(l), uint64(1)<<i
+		filled := r.countAll && before.denies&bit == 0
+		if e.denies&bit != 0 && t.contract.enforced(l) && !t.contract.whole(l) && !r.elastic && !filled {
 			return true
 		}
 	}
@@ -291,6 +320,9 @@ func (t *trial) note(promises *[]promise, i int32) {
 	case e.outcome == admitted && e.kind != check:
 		*promises = nil
 	case e.outcome == denied && e.retryAfter > 0:
+		if t.contract.countsAll() && e.kind != check {
+			*promises = nil // what was promised before did not know of it
+		}
 		*promises = append(*promises, promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target})
 	}
 }
@@ -378,10 +410,15 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 			reachable = reachable || e.denies&(1<<at) != 0 && t.contract.enforced(l)
 			continue
 		}
+		elastic := t.contract.ruleOf(l).elastic // and does not deny for longer than the whole event
 		found, least := false, int64(math.MaxInt64)
 		accept := func(s wire.LimitState) {
 			denies, inexact := e.denies&(1<<at) != 0, e.inexact&(1<<at) != 0
-			if s.Count != counts[at] && !(inexact && s.Count < counts[at]) || s.Allowed == denies {
+			if s.Count != counts[at] && !(inexact && s.Count < counts[at]) || s.Allowed == denies && !elastic {
+				return
+			}
+			if elastic {
+				found, least = true, 0
 				return
 			}
 			wait := int64(0)

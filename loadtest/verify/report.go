@@ -73,20 +73,20 @@ func (r *run) tell(t *trial) {
 
 // notHeld says what was not checked.
 func (r *run) notHeld() (list []string) {
-	if why := r.contract.unpredictable(); why != "" {
-		list = append(list, "decisions beforehand, and retry_after: "+why)
-	}
 	if !r.alone && r.contract.hasWhole() {
 		list = append(list, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it")
 	}
 	if r.config.own() && r.config.Own.lines() && r.contract.hasWhole() {
 		list = append(list, "that of a crowd exactly what fits is admitted: a rule counts the whole event, and others are in its way there")
 	}
+	if r.contract.countsAll() && len(r.contract.rules) > 1 {
+		list = append(list, "that it fits when retry_after is over, by limits with count: all that had room for a hit that others denied: it is counted there")
+	}
 	for i, l := range r.contract.limits {
 		if !r.contract.bounded(l) && !slices.ContainsFunc(r.contract.limits[:i], func(o limit) bool { return o.rule == l.rule }) {
 			what := "shadow"
 			if r.contract.ruleOf(l).elastic {
-				what = "elastic"
+				what = "elastic, and the whole event is held to its own"
 			}
 			list = append(list, fmt.Sprintf("windows of %s and its rule: it is %s", l.name, what))
 		}

@@ -40,6 +40,10 @@ type target struct {
 	precise           bool                              // decides to the second, whatever the rules' precision is
 	countsPrecisely   bool                              // counts to the second, and says that it rounds
 	splits            bool                              // counts the whole event by user
+	takesBack         bool                              // does not count denied hits, where the rules say so
+	takesNoneBack     bool                              // counts them, where they do not
+	elasticAlways     bool                              // stretches a limit however full the whole event is
+	elasticNever      bool                              // stretches none
 
 	mu       sync.Mutex
 	log      map[string][]kept
@@ -63,6 +67,19 @@ var minuteRules = []wire.Rule{
 var wholeRules = []wire.Rule{
 	{Per: []string{"user"}, Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-5-per-3s", Limit: 5, Window: "3s"}}},
 	{Limits: []wire.Limit{{Name: "event-40-per-1s", Limit: 40, Window: "1s"}, {Name: "event-80-per-4s", Limit: 80, Window: "4s"}}},
+}
+
+// Rules of which one counts denied hits, too.
+var allRules = []wire.Rule{
+	{Per: []string{"user"}, Count: "all", Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-6-per-3s", Limit: 6, Window: "3s"}}},
+	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-4-per-2s", Limit: 4, Window: "2s"}}},
+}
+
+// Rules of which one is elastic.
+var elasticRules = []wire.Rule{
+	{Per: []string{"user"}, Throttle: "elastic", Limits: []wire.Limit{{Name: "user-1-per-1s", Limit: 1, Window: "1s"}, {Name: "user-3-per-3s", Limit: 3, Window: "3s"}}},
+	{Limits: []wire.Limit{{Name: "event-40-per-2s", Limit: 40, Window: "2s"}}},
+	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-4-per-2s", Limit: 4, Window: "2s"}}},
 }
 
 func (s *target) serve(t *testing.T) string {
@@ -167,16 +184,23 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	defer s.mu.Unlock()
 	now := time.Now().Unix()
 	d := wire.Decision{Allowed: true, Event: "verify", RetryAfter: new(int64)}
+	roomy := true // the whole event has room
+	var of []wire.Rule
 	for _, rule := range s.rules {
-		name := s.nameIn(rule, features)
 		for _, l := range rule.Limits {
-			state := s.state(name, rule, l, now, cost)
-			d.Allowed = d.Allowed && state.Allowed
+			state := s.state(s.nameIn(rule, features), rule, l, now, cost)
 			if len(rule.Per) == 0 {
 				state.Feature = ""
+				roomy = roomy && state.Allowed
 			}
-			d.Limits = append(d.Limits, state)
+			d.Limits, of = append(d.Limits, state), append(of, rule)
 		}
+	}
+	for i := range d.Limits {
+		if of[i].Throttle == "elastic" && (roomy || s.elasticAlways) && !s.elasticNever {
+			d.Limits[i].Allowed = true
+		}
+		d.Allowed = d.Allowed && d.Limits[i].Allowed
 	}
 	over := !d.Allowed
 	if s.admits != nil {
@@ -191,18 +215,44 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 		time.Sleep(20 * time.Millisecond)
 		s.mu.Lock()
 	}
-	if d.Allowed && adds {
-		s.keep(features, now, cost)
-		for i := range d.Limits {
-			d.Limits[i].Count += cost
-			d.Limits[i].Remaining = max(d.Limits[i].Limit-d.Limits[i].Count, 0)
-		}
+	if adds {
+		s.keep(features, now, cost, d.Allowed)
 	}
+	for i, rule := range of {
+		state := &d.Limits[i]
+		s.wait(state, rule, s.nameIn(rule, features), rule.Limits[slices.IndexFunc(rule.Limits, func(l wire.Limit) bool { return l.Name == state.Name })], now, cost)
+		if adds && (d.Allowed || rule.Count == "all") {
+			state.Count += cost
+			state.Remaining = max(state.Limit-state.Count, 0)
+		}
+		state.Over = state.Allowed && state.Count > state.Limit
+	}
+	stretch(&d, of)
 	d.RetryAfter = longest(d)
 	if s.answers != nil {
 		s.answers(&d)
 	}
 	return d
+}
+
+// stretch lets elastic limits have room as soon as the whole event has.
+func stretch(d *wire.Decision, of []wire.Rule) {
+	whole := int64(0)
+	for i, state := range d.Limits {
+		if len(of[i].Per) == 0 && !state.Allowed {
+			if state.Reset == nil {
+				return
+			}
+			whole = max(whole, *state.Reset)
+		}
+	}
+	for i := range d.Limits {
+		state := &d.Limits[i]
+		if of[i].Throttle == "elastic" && !state.Allowed && (state.Reset == nil || whole < *state.Reset) {
+			state.Reset = new(int64)
+			*state.Reset = whole
+		}
+	}
 }
 
 // longest is retry_after.
@@ -220,25 +270,38 @@ func longest(d wire.Decision) *int64 {
 }
 
 func (s *target) state(name string, rule wire.Rule, l wire.Limit, now, cost int64) wire.LimitState {
-	n := l.Limit
-	if s.deniesAbove != nil {
-		n = s.deniesAbove(l)
-	}
-	step := s.stepOf(rule)
-	if s.precise {
-		step = 1
-	}
-	sum := s.sum(name, step, l, now)
+	sum := s.sum(name, s.decidingStep(rule), l, now)
 	state := wire.LimitState{Name: l.Name, Feature: name, Limit: l.Limit, Window: l.Window, Count: sum, Remaining: max(l.Limit-sum, 0), Reset: new(int64)}
-	state.Allowed = sum+cost <= n
-	if cost > l.Limit {
-		state.Reset = nil
-		return state
-	}
-	for s.sum(name, step, l, now+*state.Reset)+cost > n && *state.Reset < 200 {
-		*state.Reset++
-	}
+	state.Allowed = sum+cost <= s.most(l)
 	return state
+}
+
+// wait sets when a limit that denies has room. What was added is in the way.
+func (s *target) wait(state *wire.LimitState, rule wire.Rule, name string, l wire.Limit, now, cost int64) {
+	state.Reset = new(int64)
+	switch {
+	case state.Allowed:
+	case cost > l.Limit:
+		state.Reset = nil
+	default:
+		for s.sum(name, s.decidingStep(rule), l, now+*state.Reset)+cost > s.most(l) && *state.Reset < 200 {
+			*state.Reset++
+		}
+	}
+}
+
+func (s *target) most(l wire.Limit) int64 {
+	if s.deniesAbove != nil {
+		return s.deniesAbove(l)
+	}
+	return l.Limit
+}
+
+func (s *target) decidingStep(rule wire.Rule) int64 {
+	if s.precise {
+		return 1
+	}
+	return s.stepOf(rule)
 }
 
 // stepOf is the precision of a rule, in seconds.
@@ -275,18 +338,26 @@ func (s *target) sum(name string, step int64, l wire.Limit, at int64) (sum int64
 	return sum
 }
 
-func (s *target) keep(features map[string]string, now, cost int64) {
-	s.admitted++
+func (s *target) keep(features map[string]string, now, cost int64, admitted bool) {
 	times := 1
-	if s.forgets != nil && s.forgets(s.admitted) {
-		times = 0
+	if admitted {
+		s.admitted++
+		if s.forgets != nil && s.forgets(s.admitted) {
+			times = 0
+		}
+		if s.twice != nil && s.twice(s.admitted) {
+			times = 2
+		}
 	}
-	if s.twice != nil && s.twice(s.admitted) {
-		times = 2
+	var names []string
+	for _, rule := range s.rules {
+		if admitted || rule.Count == "all" && !s.takesBack || rule.Count != "all" && s.takesNoneBack {
+			names = append(names, s.nameIn(rule, features))
+		}
 	}
-	for range times {
-		for _, rule := range s.rules {
-			name := s.nameIn(rule, features)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		for range times {
 			s.log[name] = append(s.log[name], kept{now, cost})
 		}
 	}

@@ -54,7 +54,10 @@ func against(s *target, t *testing.T) verify.Config {
 // What is right passes, and all was looked at, whatever the rules are.
 func TestRightTargets(t *testing.T) {
 	t.Parallel()
-	for name, rules := range map[string][]wire.Rule{"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules} {
+	for name, rules := range map[string][]wire.Rule{
+		"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules,
+		"all hits counted": allRules, "elastic": elasticRules,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := against(&target{rules: rules}, t)
@@ -64,9 +67,12 @@ func TestRightTargets(t *testing.T) {
 			c := report.Checked
 			for name, n := range map[string]int64{
 				"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
-				"predictions": c.Predictions, "retries": c.Retries, "early": c.Early,
+				"waits": c.Waits, "predictions": c.Predictions, "early": c.Early,
 			} {
 				assert.Positive(t, n, name)
+			}
+			if !slices.ContainsFunc(rules, func(r wire.Rule) bool { return len(r.Per) == 0 }) { // which others fill
+				assert.Positive(t, c.Retries)
 			}
 			e := report.Excused
 			assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Crowded, text)
@@ -131,6 +137,12 @@ func TestWrongTargets(t *testing.T) {
 		},
 		"retry_after of the whole event too long": {
 			&target{rules: wholeRules, answers: waitOtherwise(8)}, verify.CheckRetryAfter, "by the log it fits all limits a second before",
+		},
+		"takes back what it counts":     {&target{rules: allRules, takesBack: true}, verify.CheckCounts, "the log"},
+		"counts what it takes back":     {&target{rules: allRules, takesNoneBack: true}, verify.CheckCounts, "ip:"},
+		"elastic, and it stretches not": {&target{rules: elasticRules, elasticNever: true}, verify.CheckDenials, "with nobody else calling"},
+		"elastic, and it always stretches": {
+			&target{rules: elasticRules, elasticAlways: true}, verify.CheckBodies, "user-1-per-1s: allowed, and with the hit it holds",
 		},
 		"a window too short": {&target{counts: func(c *wire.Count) {
 			c.From.Time = c.From.Add(time.Second)

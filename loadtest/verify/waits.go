@@ -20,6 +20,11 @@ func (t *trial) waits(c *ledger, at int) {
 		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || e.retryAfter < 1 {
 			continue
 		}
+		if t.contract.ruleOf(l).elastic {
+			// It has room as soon as the whole event has. What denies with it is held by itself.
+			t.reasons[i] = t.reasons[i] || !t.deniedByAll(e)
+			continue
+		}
 		if !t.losable() || !t.excuses(e, at) {
 			from, to := t.contract.windowAt(l, e.stamp+int64(e.retryAfter))
 			told = append(told, i)
@@ -67,4 +72,14 @@ func (t *trial) tooLong() {
 			Text: fmt.Sprintf("a cost of %d is told to come again in %ds, and by the log it fits all limits a second before", e.cost, e.retryAfter),
 		})
 	}
+}
+
+// deniedByAll reports whether a limit of the whole event denies.
+func (t *trial) deniedByAll(e entry) bool {
+	for i, l := range t.contract.limits {
+		if e.denies&(1<<i) != 0 && t.contract.enforced(l) && t.contract.whole(l) {
+			return true
+		}
+	}
+	return false
 }
