@@ -91,6 +91,8 @@ func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
 	target := rng.IntN(len(d.caller.targets))
 	who := d.somebody(rng)
 	switch n := rng.IntN(100); {
+	case rng.IntN(400) == 0:
+		d.reset(ctx, client, target, who, rng)
 	case n < 78:
 		d.caller.hit(ctx, client, target, who, costOf(rng))
 	case n < 86:
@@ -102,8 +104,10 @@ func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
 			costs = append(costs, costOf(rng))
 		}
 		d.caller.batch(ctx, client, target, whos, costs)
+	case n < 92:
+		d.caller.increment(ctx, client, target, who, costOf(rng), 0)
 	case n < 93:
-		d.caller.increment(ctx, client, target, who, costOf(rng))
+		d.late(ctx, client, target, who, rng)
 	default:
 		d.look(ctx, client, target, who, rng)
 	}
@@ -128,6 +132,44 @@ func (d *driver) look(ctx context.Context, client, target int, who int32, rng *r
 	d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, d.caller.contract.retention), 0)
 }
 
+// late adds to the past of somebody, and counts the window of a limit then.
+func (d *driver) late(ctx context.Context, client, target int, who int32, rng *rand.Rand) entry {
+	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
+	at := d.past(l, rng)
+	e := d.caller.increment(ctx, client, target, who, costOf(rng), at)
+	id := d.caller.people.who(who).counters[l.rule]
+	if window := min(l.length, max(d.caller.contract.retention/2, 1)); e.outcome == admitted {
+		d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), window, at)
+	}
+	return e
+}
+
+// past is a second in the window of a limit, or shortly before it, that is still remembered, and
+// so is a window that ends with it.
+func (d *driver) past(l limit, rng *rand.Rand) int64 {
+	longest := max(d.caller.contract.retention/2-10, 1)
+	return time.Now().Unix() - 1 - rng.Int64N(min(l.length+5, longest))
+}
+
+// reset forgets one of somebody's counters, but for that of the whole event. It reports whether
+// there was one.
+func (d *driver) reset(ctx context.Context, client, target int, who int32, rng *rand.Rand) bool {
+	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
+	if d.caller.contract.whole(l) || d.caller.mayNotReset.Load() {
+		return false
+	}
+	return d.caller.reset(ctx, client, target, d.caller.people.who(who).counters[l.rule])
+}
+
+// settle asks the target that has changed something of the past, which knows of it, and waits
+// until all others do.
+func (d *driver) settle(ctx, whole context.Context, client, target int, who int32, cost int64) {
+	d.caller.check(whole, client, target, who, cost)
+	if len(d.caller.targets) > 1 {
+		fleet.Sleep(ctx, closedLife+10*time.Millisecond)
+	}
+}
+
 // quiet calls for one feature after another, each call when the one before was answered:
 // up to what fits, once more too early, and once more when retry_after is over.
 func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
@@ -136,19 +178,27 @@ func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
 	for !d.over(ctx) {
 		who := d.caller.people.fresh(quiet)
 		if rng.IntN(3) == 0 {
-			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2))
+			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2), 0)
 			turns.await(ctx)
 		}
 		// Some are called for so shortly that others begin at all times.
 		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
 			turns.await(ctx)
 			target, cost := rng.IntN(targets), costOf(rng)
-			switch rng.IntN(12) {
-			case 0:
+			switch rng.IntN(48) {
+			case 0, 1, 2, 3:
 				d.caller.check(whole, client, target, who, cost)
 				continue
-			case 1:
+			case 4, 5, 6, 7:
 				d.caller.batch(whole, client, target, []int32{who, who}, []int64{cost, 1})
+				continue
+			case 8, 9:
+				d.late(whole, client, target, who, rng)
+				d.settle(ctx, whole, client, target, who, cost)
+				continue
+			case 10:
+				d.reset(whole, client, target, who, rng)
+				d.settle(ctx, whole, client, target, who, cost)
 				continue
 			}
 			e := d.caller.hit(whole, client, target, who, cost)

@@ -16,6 +16,9 @@ type Excused struct {
 	Windows        int64 `json:"windows"`         // that held more than their limit, after a loss that was said
 	MostBeyond     int64 `json:"most_beyond"`     // the most that one of them held beyond it
 	LowCounts      int64 `json:"low_counts"`      // that lack what was counted before a loss
+	AtResets       int64 `json:"at_resets"`       // hits that were under way while their counter was reset: they are in no window of it
+	AfterResets    int64 `json:"after_resets"`    // windows that held more than their limit, by no more than was under way at a reset
+	Late           int64 `json:"late"`            // denials beside a late increment, which say to come again as they would have before it
 	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
 	Crowded        int64 `json:"crowded"`         // denials for the sake of hits that were denied themselves
 	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same target denied the same, in the same second, before another admitted something
@@ -59,6 +62,7 @@ type trial struct {
 	of       [][]int32 // the entries of each counter
 	rules    [][]int   // the rules of each counter
 	hurt     []bool    // counters of which a loss was said
+	resets   [][]reset // of each counter
 	reasons  []bool    // entries that a limit had a reason to keep waiting as long as it did
 }
 
@@ -66,6 +70,7 @@ type trial struct {
 func (t *trial) judge() {
 	t.counters = t.people.allCounters()
 	t.of, t.rules, t.hurt = make([][]int32, len(t.counters)), make([][]int, len(t.counters)), make([]bool, len(t.counters))
+	t.sortResets()
 	t.reasons = make([]bool, len(t.log.entries))
 	for i := range t.log.entries {
 		t.sort(int32(i))
@@ -140,12 +145,25 @@ type ledger struct {
 	shared   bool    // others may have added to it
 	all      bool    // it counts denied hits, too
 	entries  []int32 // of the counter
-	sent     []point // what may have been added, from when it was sent on
-	unplaced []point // of that, what has no stamp
+	sent     []span  // what may have been added
+	unplaced []span  // of that, what has no stamp
+	late     []point // increments of the past, from when they were sent on
+	lateSeen []point // and from when all know of them on
+	lost     []span  // increments of the past of which nobody knows whether, and where, they are
 	sure     []charge
 	begun    []point // hits, from when they were sent on
 	ended    []point // and from when they were answered on
 	tide     *tide   // of both
+
+	resets    []reset
+	effective []bool  // of each reset: what was before it is gone for good
+	crowdAt   []int64 // of each reset: the cost of what was under way
+}
+
+// span is what may have been added, from when it was sent on.
+type span struct {
+	point
+	answered int64
 }
 
 // charge is what is known to have been added.
@@ -161,18 +179,31 @@ func (t *trial) ledger(id int) *ledger {
 		sure, maybe := t.charge(id, e)
 		switch {
 		case e.stamp == 0 && maybe > 0:
-			c.unplaced = append(c.unplaced, point{e.sent, 0, maybe})
+			c.unplaced = append(c.unplaced, span{point{e.sent, 0, maybe}, e.answered})
 		case sure+maybe > 0:
-			c.sent = append(c.sent, point{e.sent, e.stamp, sure + maybe})
+			c.sent = append(c.sent, span{point{e.sent, e.stamp, sure + maybe}, e.answered})
 		}
 		if sure > 0 {
-			c.sure = append(c.sure, charge{point{e.answered, e.stamp, sure}, e.sent})
+			seen := e.answered
+			if e.kind == late {
+				seen += nanoseconds(closedLife)
+			}
+			c.sure = append(c.sure, charge{point{seen, e.stamp, sure}, e.sent})
 		}
 		if e.kind <= batch && e.outcome <= denied && !c.all { // of which nothing is taken back
 			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
 			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
 		}
+		switch {
+		case e.kind != late || e.outcome == refused:
+		case e.stamp == 0:
+			c.lost = append(c.lost, span{point{e.sent, 0, int64(e.cost)}, e.answered})
+		default:
+			c.late = append(c.late, point{e.sent, e.stamp, int64(e.cost)})
+			c.lateSeen = append(c.lateSeen, point{e.answered + nanoseconds(stale), e.stamp, int64(e.cost)})
+		}
 	}
+	t.keepResets(c)
 	return c
 }
 
@@ -220,13 +251,35 @@ func (c *ledger) acknowledged(sent bool) (points []point) {
 	return points
 }
 
-// most answers questions by what may have been added at the most.
-func (c *ledger) most(questions []question) []int64 {
-	sums := sumsOf(c.sent, questions)
-	for i, more := range sumsOf(c.unplaced, anywhere(questions)) {
-		sums[i] += more
+// most answers questions by what may have been added at the most, and is not gone since: those
+// that were asked at these times.
+func (c *ledger) most(questions []question, asked []int64) []int64 {
+	sums := make([]int64, len(questions))
+	gone := map[int64][]int{}
+	for i, at := range asked {
+		gone[c.goneBefore(at)] = append(gone[c.goneBefore(at)], i)
+	}
+	for moment, indexes := range gone {
+		some := make([]question, len(indexes))
+		for k, i := range indexes {
+			some[k] = questions[i]
+		}
+		placed, unplaced := sumsOf(answeredSince(c.sent, moment), some), sumsOf(answeredSince(c.unplaced, moment), anywhere(some))
+		for k, i := range indexes {
+			sums[i] = placed[k] + unplaced[k]
+		}
 	}
 	return sums
+}
+
+// answeredSince returns those that were not answered before that moment.
+func answeredSince(spans []span, moment int64) (points []point) {
+	for _, s := range spans {
+		if s.answered >= moment {
+			points = append(points, s.point)
+		}
+	}
+	return points
 }
 
 // underWay returns the cost of the hits that were, between two times. A hit that is crowded
@@ -273,23 +326,15 @@ func anywhere(questions []question) []question {
 	return list
 }
 
-// least answers questions by what must have been added, and was not lost since: what was
-// sent before a server was killed may be gone where there is one copy.
-func (t *trial) least(c *ledger, questions []question) []int64 {
-	killed := func(q question) int64 {
-		last := int64(-1)
-		for _, l := range t.losses {
-			// The call may have met a loss until it was answered.
-			if t.copies == 1 && l.killed <= q.time+nanoseconds(callTimeout) {
-				last = max(last, l.killed)
-			}
-		}
-		return last
-	}
+// least answers questions by what must have been added, and is not gone since: what was sent
+// before a server was killed may be, where there is one copy, and before a reset was answered.
+// The questions were answered at these times.
+func (t *trial) least(c *ledger, questions []question, answered []int64) []int64 {
 	sums := make([]int64, len(questions))
 	since := map[int64][]int{}
 	for i, q := range questions {
-		since[killed(q)] = append(since[killed(q)], i)
+		kept := max(t.killedBefore(q.time+nanoseconds(callTimeout)), c.keptSince(answered[i]))
+		since[kept] = append(since[kept], i)
 	}
 	for moment, indexes := range since {
 		var points []point
@@ -303,10 +348,26 @@ func (t *trial) least(c *ledger, questions []question) []int64 {
 			asked[k] = questions[i]
 		}
 		for k, sum := range sumsOf(points, asked) {
-			sums[indexes[k]] = sum
+			i := indexes[k]
+			sums[i] = sum
+			if len(c.resets) > 0 {
+				sums[i] = max(sum-c.robbed(answered[i]), 0)
+			}
 		}
 	}
 	return sums
+}
+
+// killedBefore returns when a server was killed last whose counters have no other copy: a call
+// may have met a loss until it was answered.
+func (t *trial) killedBefore(time int64) int64 {
+	last := int64(-1)
+	for _, l := range t.losses {
+		if t.copies == 1 && l.killed <= time {
+			last = max(last, l.killed)
+		}
+	}
+	return last
 }
 
 // windows finds those of a limit that held more than it admits, by stamps.
@@ -315,17 +376,37 @@ func (t *trial) windows(c *ledger, at int) {
 	if !t.contract.bounded(l) {
 		return
 	}
-	var all, strict []oracle.Added
-	var allAt, strictAt []int32
-	order := slices.Clone(c.entries)
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(t.log.entries[a].stamp, t.log.entries[b].stamp) })
-	for _, i := range order {
+	segments := make([][]int32, len(c.resets)+1)
+	for _, i := range c.entries {
 		e := t.log.entries[i]
 		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 {
 			continue
 		}
+		n, whole := c.segment(e)
+		if !whole {
+			t.excused.AtResets++
+			continue
+		}
+		segments[n] = append(segments[n], i)
+	}
+	for _, entries := range segments {
+		if t.overfullOf(c, at, entries) {
+			return // the others are mostly the same hits
+		}
+	}
+}
+
+// overfullOf finds the windows of those hits, which no reset has parted, that held more than a
+// limit admits. It reports whether there is one that is not excused.
+func (t *trial) overfullOf(c *ledger, at int, entries []int32) bool {
+	l := t.contract.limits[at]
+	var all, strict []oracle.Added
+	var strictAt []int32
+	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(t.log.entries[a].stamp, t.log.entries[b].stamp) })
+	for _, i := range entries {
+		e := t.log.entries[i]
 		added := oracle.Added{Second: e.stamp, By: int64(e.cost)}
-		all, allAt = append(all, added), append(allAt, i)
+		all = append(all, added)
 		if !t.losable() || !t.excuses(e, at) {
 			strict, strictAt = append(strict, added), append(strictAt, i)
 		}
@@ -333,17 +414,21 @@ func (t *trial) windows(c *ledger, at int) {
 	t.checked.Windows += int64(len(all))
 	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second, Step: t.contract.ruleOf(l).step}
 	for w := range oracle.Overfull(strict, limit) {
-		t.overfull(c, l, w, strictAt)
-		return // the others are mostly the same hits
+		if w.Sum > l.ceiling+c.robbed(t.log.entries[strictAt[w.First]].sent) {
+			t.overfull(c, l, w, strictAt)
+			return true
+		}
+		t.excused.AfterResets++
 	}
 	for w := range oracle.Overfull(all, limit) {
-		if t.ours && w.Sum > l.ceiling*(1+t.lossesWithin(w.From, w.To)) {
-			t.overfull(c, l, w, allAt)
-			return
+		if t.ours && w.Sum > l.ceiling*(1+t.lossesWithin(w.From, w.To))+c.robbed(t.log.entries[entries[w.First]].sent) {
+			t.overfull(c, l, w, entries)
+			return true
 		}
 		t.excused.Windows++
 		t.excused.MostBeyond = max(t.excused.MostBeyond, w.Sum-l.ceiling)
 	}
+	return false
 }
 
 // noticing is how long after its return a process may not know that a server has lost what
@@ -402,6 +487,7 @@ func (t *trial) denials(c *ledger, at int) {
 	}
 	var asked []int32
 	var questions []question
+	var times []int64
 	for _, i := range c.entries {
 		e := t.log.entries[i]
 		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || int64(e.cost) > l.ceiling {
@@ -409,10 +495,10 @@ func (t *trial) denials(c *ledger, at int) {
 		}
 		from, to := t.contract.windowAt(l, e.stamp)
 		asked = append(asked, i)
-		questions = append(questions, question{e.answered, from, to})
+		questions, times = append(questions, question{e.answered, from, to}), append(times, e.sent)
 	}
 	t.checked.Denials += int64(len(asked))
-	most, crowds := c.most(questions), c.inTheWay(t, asked)
+	most, crowds := c.most(questions, times), c.inTheWay(t, asked)
 	for k, i := range asked {
 		e := t.log.entries[i]
 		room := l.ceiling - int64(e.cost)
@@ -458,6 +544,7 @@ func (t *trial) standing(c *ledger, at int) {
 	l := t.contract.limits[at]
 	var asked []int32
 	var questions []question
+	var times []int64
 	for _, i := range c.entries {
 		e := t.log.entries[i]
 		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 || t.losable() && t.excuses(e, at) {
@@ -465,10 +552,10 @@ func (t *trial) standing(c *ledger, at int) {
 		}
 		asked = append(asked, i)
 		from, to := outward(e.stamp-l.length+1, e.stamp, t.contract.ruleOf(l).step)
-		questions = append(questions, question{e.sent, from, to})
+		questions, times = append(questions, question{e.sent, from, to}), append(times, e.answered)
 	}
 	t.checked.Counts += int64(len(asked))
-	for k, least := range t.least(c, questions) {
+	for k, least := range t.least(c, questions, times) {
 		e, i := t.log.entries[asked[k]], asked[k]
 		if got := t.log.countsOf(i)[at]; got < least+int64(e.cost) {
 			t.findings.add(Violation{
@@ -482,12 +569,14 @@ func (t *trial) standing(c *ledger, at int) {
 // looks holds counts and histories to the log.
 func (t *trial) looks(c *ledger, looks []look) {
 	before, after := make([]question, len(looks)), make([]question, len(looks))
+	sent, answered := make([]int64, len(looks)), make([]int64, len(looks))
 	for i, k := range looks {
+		sent[i], answered[i] = k.sent, k.answered
 		before[i] = question{k.sent, k.from, k.to}
 		after[i] = question{k.answered, k.from, k.to}
 	}
 	t.checked.Counts += int64(len(looks))
-	least, most := t.least(c, before), c.most(after)
+	least, most := t.least(c, before, answered), c.most(after, sent)
 	underWay := c.underWay(before, after)
 	told, begun := sumsOf(c.acknowledged(false), before), sumsOf(c.acknowledged(true), after)
 	for i, k := range looks {
@@ -500,6 +589,7 @@ func (t *trial) looks(c *ledger, looks []look) {
 			t.excused.LowCounts++
 		case k.count < least[i] || k.count > most:
 			t.miscounted(c, k, least[i], most)
+		case len(c.resets) > 0: // what has become of what was told of is of the reset
 		case k.count < told[i]:
 			t.excused.LowCounts++
 		case k.count > begun[i] && underWay[i] == 0:

@@ -3,6 +3,7 @@ package verify
 import (
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -250,6 +251,141 @@ func TestCountsAndTheLog(t *testing.T) {
 	}
 }
 
+// What was counted before a reset is gone, what came after it is there; what was under way may
+// be, and take something with it.
+func TestCountsAfterAReset(t *testing.T) {
+	during := func(e *entry) { e.sent, e.answered = 4.9e9, 5.3e9 }
+	increment := func(e *entry) { e.kind = increment }
+	for name, c := range map[string]struct {
+		count int64
+		after func(tr *trial)
+		wrong int
+	}{
+		"nothing":                         {0, nil, 0},
+		"what was":                        {3, nil, 1},
+		"it was not acknowledged":         {3, func(tr *trial) { tr.log.resets[0].done = false }, 0},
+		"and may have been":               {0, func(tr *trial) { tr.log.resets[0].done = false }, 0},
+		"it has just been":                {3, func(tr *trial) { tr.log.resets[0].answered = 19e9 }, 0},
+		"a copy may have missed some":     {3, func(tr *trial) { tr.copies = 2; tr.at(1, admitted, 4, func(e *entry) { e.answered += 6e8 }) }, 0},
+		"what came after":                 {1, func(tr *trial) { tr.at(7, admitted, 1) }, 0},
+		"without what came after":         {0, func(tr *trial) { tr.at(7, admitted, 1) }, 1},
+		"what was under way":              {1, func(tr *trial) { tr.at(5, admitted, 1, during) }, 0},
+		"without it":                      {0, func(tr *trial) { tr.at(5, admitted, 1, during) }, 0},
+		"a denied one has taken it along": {1, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 0},
+		"or nothing":                      {2, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 0},
+		"and not both":                    {0, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 1},
+		"late, into what was forgotten": {1, func(tr *trial) {
+			tr.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
+		}, 0},
+		"and lost there": {0, func(tr *trial) {
+			tr.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
+		}, 1},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
+		for i := range int64(3) {
+			tr.at(0, admitted, i+1)
+		}
+		tr.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
+		if c.after != nil {
+			c.after(tr)
+		}
+		tr.log.look(look{sent: 20e9, answered: 20.1e9, from: second0 - 5, to: second0 + 20, count: c.count})
+		tr.judge()
+		got := 0
+		for _, v := range tr.findings.all() {
+			if strings.Contains(v.Text, "a count of") {
+				got++
+			}
+		}
+		assert.Equal(t, c.wrong, got, name)
+	}
+}
+
+// A window holds its limit once more after a reset, and what was under way at the reset.
+func TestWindowsAfterAReset(t *testing.T) {
+	during := func(e *entry) { e.sent, e.answered = 4.9e9, 5.3e9 }
+	for name, c := range map[string]struct {
+		after           func(tr *trial)
+		wrong           int
+		atReset, after2 int64
+	}{
+		"as many again":     {func(tr *trial) { tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 0, 0},
+		"more than that":    {func(tr *trial) { tr.at(7, admitted, 1); tr.at(7, admitted, 2); tr.at(7, admitted, 3) }, 1, 0, 0},
+		"one was under way": {func(tr *trial) { tr.at(5, admitted, 1, during); tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 1, 0},
+		"one was being denied": {func(tr *trial) {
+			tr.at(5, denied, 2, during)
+			tr.at(7, admitted, 1)
+			tr.at(7, admitted, 2)
+			tr.at(7, admitted, 2)
+		}, 0, 0, 1},
+		"and one more than these": {func(tr *trial) {
+			tr.at(5, denied, 2, during)
+			tr.at(7, admitted, 1)
+			tr.at(7, admitted, 2)
+			tr.at(7, admitted, 2)
+			tr.at(7, admitted, 2)
+		}, 1, 0, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		tr.at(0, admitted, 1)
+		tr.at(0, admitted, 2)
+		tr.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
+		c.after(tr)
+		tr.judge()
+		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
+		assert.Equal(t, c.atReset, tr.excused.AtResets, name)
+		assert.Equal(t, c.after2, tr.excused.AfterResets, name)
+	}
+}
+
+// A lone caller's decisions after a late increment and a reset are known, but for those of
+// targets that may not see them yet.
+func TestPredictionsOfThePast(t *testing.T) {
+	for name, c := range map[string]struct {
+		change      func(tr *trial, who int32)
+		sent        int64
+		target      uint16
+		outcome     outcome
+		wrong       int
+		unpredicted int64
+	}{
+		"a late one decides":                {addLate, 1.2e9, 0, denied, 0, 0},
+		"it does not":                       {addLate, 1.2e9, 0, admitted, 1, 0},
+		"for another target, too":           {addLate, 2.2e9, 1, admitted, 1, 0},
+		"which may not know yet":            {addLate, 1.5e9, 1, admitted, 0, 1},
+		"after a reset there is room":       {forget, 1.2e9, 0, admitted, 0, 0},
+		"there is none":                     {forget, 1.2e9, 0, denied, 1, 0},
+		"another target may not know yet":   {forget, 1.5e9, 1, denied, 0, 1},
+		"and knows":                         {forget, 2.2e9, 1, denied, 1, 0},
+		"a reset that nobody has confirmed": {func(tr *trial, who int32) { forget(tr, who); tr.log.resets[0].done = false }, 1.2e9, 0, denied, 0, 1},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		who := tr.people.fresh(quiet)
+		tr.at(0, admitted, 1, func(e *entry) { e.who = who })
+		c.change(tr, who)
+		tr.at(2, c.outcome, 2, func(e *entry) {
+			e.who, e.target, e.sent, e.answered, e.cost, e.retryAfter = who, c.target, c.sent, c.sent+1e8, 2, 28
+		})
+		tr.counters = tr.people.allCounters()
+		tr.sortResets()
+		tr.predict()
+		verdicts := tr.findings.total[CheckWindows] + tr.findings.total[CheckDenials]
+		assert.Equal(t, c.wrong, verdicts, name)
+		assert.Equal(t, c.unpredicted, tr.excused.Unpredicted, name)
+	}
+}
+
+// addLate fills the limit of one who has been admitted once.
+func addLate(tr *trial, who int32) {
+	tr.at(-5, admitted, 0, func(e *entry) { e.who, e.kind, e.sent, e.answered = who, late, 1e9, 1.1e9 })
+}
+
+// forget has been admitted once more before it is.
+func forget(tr *trial, who int32) {
+	tr.at(0, admitted, 2, func(e *entry) { e.who = who })
+	tr.log.reset(reset{sent: 1e9, answered: 1.1e9, counter: tr.people.who(who).counters[0], done: true})
+}
+
 // A model that sums all events says no and when exactly where a second one, which tries each
 // second in turn, says so.
 func TestTheModel(t *testing.T) {
@@ -312,6 +448,7 @@ func TestDenialsThatRepeat(t *testing.T) {
 			tr := trialOf(t, limit)
 			who := tr.people.fresh(quiet)
 			tr.counters = tr.people.allCounters()
+			tr.sortResets()
 			call := func(k kind, o outcome, count int64, change ...func(e *entry)) {
 				tr.at(0, o, count, append(change, func(e *entry) {
 					e.who, e.kind = who, k
@@ -345,6 +482,7 @@ func TestPromisesThatAreNotKept(t *testing.T) {
 		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"}, func(r *wire.Rule) { r.Per = c.per })
 		who := tr.people.fresh(quiet)
 		tr.counters = tr.people.allCounters()
+		tr.sortResets()
 		his := func(e *entry) { e.who = who }
 		tr.at(0, admitted, 1, his)
 		tr.at(0, admitted, 2, his)

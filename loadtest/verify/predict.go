@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -14,6 +15,7 @@ import (
 type model struct {
 	contract *contract
 	events   []added
+	since    map[int]int // from which of them on a rule's counter holds them; there: it was reset
 }
 
 // added is what an event adds; one that was denied adds to the counters that count all.
@@ -26,7 +28,7 @@ type added struct {
 func (m *model) sum(l limit, second int64) (sum int64) {
 	from, to := m.contract.windowAt(l, second)
 	all := m.contract.ruleOf(l).countAll
-	for _, e := range m.events {
+	for _, e := range m.events[m.since[l.rule]:] {
 		if from <= e.second && e.second <= to && (all || !e.denied) {
 			sum += e.by
 		}
@@ -136,6 +138,9 @@ func (m *model) wait(d *forecast, a asked) {
 	d.RetryAfter = m.contract.retryAfter(d.Decision)
 }
 
+// forget has a rule's counter begin again.
+func (m *model) forget(rule int) { m.since[rule] = len(m.events) }
+
 func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by, false}) }
 
 // promise is that a cost is not denied when some time has passed, if nothing else comes.
@@ -166,14 +171,25 @@ func (t *trial) predict() {
 // predictOne holds the decisions of one feature to the model, until they are not known any
 // more.
 func (t *trial) predictOne(entries []int32) {
-	m := &model{contract: t.contract}
+	m := &model{contract: t.contract, since: map[int]int{}}
+	resets := t.resetsOf(t.log.entries[entries[0]].who)
+	var last change
 	var p []promise
 	var told []denial
 	began := t.log.entries[entries[0]].sent
 	for n := 0; n < len(entries); {
 		i := entries[n]
 		e := t.log.entries[i]
-		if e.outcome == unknown || e.onError != 0 || t.copies == 1 && t.disturbed(began, e.answered) {
+		for ; len(resets) > 0 && resets[0].sent < e.sent; resets = resets[1:] {
+			r := resets[0]
+			if !r.done || t.owes(entries[:n], r.answered) {
+				t.excused.Unpredicted++
+				return
+			}
+			m.forgetCounter(t.people.who(e.who), r.counter)
+			last, told = change{r.target, r.answered}, notOf(r.target, told)
+		}
+		if last.hiddenFrom(e) || e.outcome == unknown || e.onError != 0 || t.copies == 1 && t.disturbed(began, e.answered) {
 			t.excused.Unpredicted++
 			return
 		}
@@ -182,13 +198,47 @@ func (t *trial) predictOne(entries []int32) {
 		switch {
 		case e.outcome == refused:
 			continue
-		case e.kind == increment:
+		case e.kind == increment || e.kind == late:
 			m.add(e.stamp, int64(e.cost))
+			if e.kind == late {
+				last = change{e.target, e.answered}
+			}
 			p, told = nil, notOf(e.target, told)
 			continue
 		}
 		if !t.predictCall(m, &p, &told, entries[:n], together) {
 			return // what follows from it is no news
+		}
+	}
+}
+
+// change is one of the past, by a target; others may not see it yet.
+type change struct {
+	target   uint16
+	answered int64 // 0: there was none
+}
+
+func (c change) hiddenFrom(e entry) bool {
+	return c.answered != 0 && e.target != c.target && e.sent < c.answered+nanoseconds(closedLife)
+}
+
+// resetsOf returns the resets of somebody's counters, in the order of time.
+func (t *trial) resetsOf(who int32) (list []reset) {
+	counters := t.people.who(who).counters
+	for k, id := range counters {
+		if !slices.Contains(counters[:k], id) {
+			list = append(list, t.resets[id]...)
+		}
+	}
+	slices.SortFunc(list, func(a, b reset) int { return cmp.Compare(a.sent, b.sent) })
+	return list
+}
+
+// forgetCounter has all rules with that counter begin again.
+func (m *model) forgetCounter(who *person, counter int32) {
+	for rule, id := range who.counters {
+		if id == counter {
+			m.forget(rule)
 		}
 	}
 }

@@ -44,13 +44,21 @@ type target struct {
 	takesNoneBack     bool                              // counts them, where they do not
 	elasticAlways     bool                              // stretches a limit however full the whole event is
 	elasticNever      bool                              // stretches none
+	lateIsNow         bool                              // adds late increments to the present
+	lateIsLost        bool                              // does not add them at all
+	lateIsUndecided   bool                              // does not decide on them
+	resetsNothing     bool                              // forgets no counter
+	resetsAll         bool                              // forgets those of all features
 
 	mu       sync.Mutex
 	log      map[string][]kept
 	admitted int
 }
 
-type kept struct{ second, by int64 }
+type kept struct {
+	second, by int64
+	late       bool
+}
 
 var targetRules = []wire.Rule{
 	{Per: []string{"user"}, Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-5-per-3s", Limit: 5, Window: "3s"}}},
@@ -121,6 +129,9 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var in wire.Increment
 		read(r, &in)
 		s.increment(w, in)
+	case route == "/counters":
+		s.reset(strings.Join(r.URL.Query()["feature"], "+"))
+		w.WriteHeader(http.StatusNoContent)
 	case route == "/count":
 		s.count(w, r)
 	case route == "/history":
@@ -170,12 +181,32 @@ func (s *target) increment(w http.ResponseWriter, in wire.Increment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Unix()
-	done := wire.Incremented{Event: "verify", At: unix(now), By: *in.By}
+	at, late := now, !in.At.IsZero()
+	if late {
+		at = in.At.Unix()
+	}
+	done := wire.Incremented{Event: "verify", At: unix(at), By: *in.By}
+	if late && s.lateIsNow {
+		at = now
+	}
 	for _, name := range s.counters(in.Features) {
-		s.log[name] = append(s.log[name], kept{now, *in.By})
+		if !late || !s.lateIsLost {
+			s.log[name] = append(s.log[name], kept{at, *in.By, late})
+		}
 		done.Counters = append(done.Counters, name)
 	}
 	write(w, http.StatusOK, done)
+}
+
+func (s *target) reset(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.resetsAll:
+		clear(s.log)
+	case !s.resetsNothing:
+		delete(s.log, name)
+	}
 }
 
 // decide decides a hit by summing every event of its counters.
@@ -331,7 +362,7 @@ func (s *target) sum(name string, step int64, l wire.Limit, at int64) (sum int64
 		from = at / length * length
 	}
 	for _, k := range s.log[name] {
-		if from <= k.second && k.second <= at {
+		if from <= k.second && k.second <= at && !(k.late && s.lateIsUndecided) {
 			sum += k.by
 		}
 	}
@@ -358,7 +389,7 @@ func (s *target) keep(features map[string]string, now, cost int64, admitted bool
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		for range times {
-			s.log[name] = append(s.log[name], kept{now, cost})
+			s.log[name] = append(s.log[name], kept{now, cost, false})
 		}
 	}
 }

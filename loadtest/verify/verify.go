@@ -87,6 +87,7 @@ type run struct {
 	killer   *killer
 	began    time.Time
 	report   Report
+	pasts    map[int32]int64 // of each counter, a second of the past that something was added to
 }
 
 // prepare asks the targets for their rules, and makes up whom to call for.

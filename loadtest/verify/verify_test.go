@@ -64,6 +64,8 @@ func TestRightTargets(t *testing.T) {
 			config.Duration, config.Clients = 6*time.Second, 8
 			report, text := reportOf(t, config)
 			require.True(t, report.OK(), text)
+			assert.Positive(t, report.Calls["late"])
+			assert.Positive(t, report.Calls["reset"])
 			c := report.Checked
 			for name, n := range map[string]int64{
 				"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
@@ -133,7 +135,9 @@ func TestWrongTargets(t *testing.T) {
 			return l.Limit
 		}}, verify.CheckDenials, "the whole event: a cost of"},
 		"retry_after of the whole event too short": {
-			&target{rules: wholeRules, answers: waitOtherwise(-1)}, verify.CheckRetryAfter, "and by the log event-80-per-4s then has at least",
+			// Without increments: beside a late one a denial may tell of before it.
+			&target{rules: wholeRules, answers: waitOtherwise(-9), refuses: func(route string) bool { return route == "/increment" }},
+			verify.CheckRetryAfter, "and by the log event-80-per-4s then has at least",
 		},
 		"retry_after of the whole event too long": {
 			&target{rules: wholeRules, answers: waitOtherwise(8)}, verify.CheckRetryAfter, "by the log it fits all limits a second before",
@@ -144,6 +148,11 @@ func TestWrongTargets(t *testing.T) {
 		"elastic, and it always stretches": {
 			&target{rules: elasticRules, elasticAlways: true}, verify.CheckBodies, "user-1-per-1s: allowed, and with the hit it holds",
 		},
+		"late increments of now":              {&target{lateIsNow: true}, verify.CheckCounts, "the log"},
+		"lost late increments":                {&target{lateIsLost: true}, verify.CheckCounts, "the log"},
+		"late increments that decide nothing": {&target{rules: minuteRules, lateIsUndecided: true}, verify.CheckCounts, "by the log it is"},
+		"resets that forget nothing":          {&target{resetsNothing: true}, verify.CheckCounts, "the log"},
+		"resets that forget others":           {&target{resetsAll: true}, verify.CheckCounts, "the log"},
 		"a window too short": {&target{counts: func(c *wire.Count) {
 			c.From.Time = c.From.Add(time.Second)
 		}}, verify.CheckBodies, "the window of"},
@@ -175,7 +184,7 @@ func TestWrongTargets(t *testing.T) {
 				for time.Now().Unix()%3 != 1 {
 					time.Sleep(10 * time.Millisecond)
 				}
-			case wrong.check == verify.CheckRetryAfter:
+			case wrong.check == verify.CheckRetryAfter, strings.Contains(name, "late"), strings.Contains(name, "reset"):
 				// There is a wait to come back from, for many who call alone.
 				config.Duration, config.Clients, config.Rate = 5*time.Second, 32, 600
 			}
@@ -212,6 +221,21 @@ func allow(d *wire.Decision, _ bool) {
 	}
 }
 
+// Rules of kinds that the rules made up here have not.
+const (
+	ownMinutes = `{events: {verify: {retention: 24h, limits: [
+		{per: user, rate: [9/m, 20/90s, 30/2h], precision: minute, on_error: deny},
+		{per: [ip, user], rate: [40/h, 300/d], precision: hour, on_error: deny},
+		{per: ip, rate: 12/s, on_error: deny}]}}}`
+	ownWhole = `{events: {verify: {retention: 24h, limits: [
+		{per: user, rate: [2/s, 5/3s], throttle: elastic, on_error: deny},
+		{per: [], rate: [40/s, 300/10s], on_error: deny},
+		{per: ip, rate: 12/s, throttle: soft 20%, on_error: deny}]}}}`
+	ownAll = `{events: {verify: {retention: 24h, limits: [
+		{per: user, rate: [4/s, 9/3s, 60/m], count: all, on_error: deny},
+		{per: ip, rate: [5/s, 50/10s], on_error: deny}]}}}`
+)
+
 // counterd passes, on every store and with every protocol, also while servers die.
 func TestCounterd(t *testing.T) {
 	t.Parallel()
@@ -219,6 +243,9 @@ func TestCounterd(t *testing.T) {
 	require.NoError(t, err)
 	for name, own := range map[string]verify.Own{
 		"embedded":       {Store: verify.Embedded},
+		"minutes":        {Store: verify.Embedded, Rules: ownMinutes},
+		"whole, elastic": {Store: verify.Embedded, Rules: ownWhole},
+		"count: all":     {Store: verify.Embedded, Rules: ownAll},
 		"the example":    {Servers: 2, Processes: 2, Rules: string(example)}, // has costs that never fit
 		"one server":     {Servers: 1, Processes: 1, Protocol: "meta"},
 		"meta":           {Servers: 3, Processes: 2, Protocol: "meta"},
@@ -232,7 +259,7 @@ func TestCounterd(t *testing.T) {
 			t.Parallel()
 			own.Counterd, own.Memcached = counterd, "memcached"
 			config := verify.Config{Own: own, Duration: 5 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1}
-			if own.Rules != "" {
+			if strings.Contains(own.Rules, "url_shorten:") {
 				config.Event = "url_shorten"
 			}
 			report, text := reportOf(t, config)
