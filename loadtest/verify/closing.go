@@ -59,7 +59,7 @@ func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *ra
 		for range moments {
 			all = r.caller.count(ctx, 0, target, id, of, window, began+rng.Int64N(max(now-began, 1))) && all
 		}
-		if at, found := r.pasts[id]; found && window <= r.contract.retention/2 {
+		if at, found := r.pasts[id]; found && at-window > now-r.contract.retention+margin {
 			all = r.caller.count(ctx, 0, target, id, of, window, min(at+rng.Int64N(window), now)) && all
 		}
 	}
@@ -69,7 +69,7 @@ func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *ra
 	}{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", day}} {
 		if level.length >= of.step && level.length <= r.contract.retention {
 			all = r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, max(began-1, now-9000), now) && all
-			if at, found := r.pasts[id]; found {
+			if at, found := r.pasts[id]; found && at > now-r.contract.retention+margin {
 				all = r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, at-1, min(at+1, now)) && all
 			}
 		}

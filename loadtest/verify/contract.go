@@ -122,6 +122,13 @@ func (c *contract) bounded(l limit) bool { return c.enforced(l) && !c.ruleOf(l).
 // to.
 func (c *contract) whole(l limit) bool { return len(c.ruleOf(l).per) == 0 }
 
+// margin is how much sooner than the retention ends what is asked for lies, in seconds: a call
+// takes its time.
+const margin = 30
+
+// remembersLate reports whether events are remembered for long enough to add some late.
+func (c *contract) remembersLate() bool { return c.retention >= 4*margin }
+
 // hasWhole reports whether there is such a rule.
 func (c *contract) hasWhole() bool { return slices.ContainsFunc(c.limits, c.whole) }
 

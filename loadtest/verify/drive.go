@@ -132,23 +132,20 @@ func (d *driver) look(ctx context.Context, client, target int, who int32, rng *r
 	d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, d.caller.contract.retention), 0)
 }
 
-// late adds to the past of somebody, and counts the window of a limit then.
+// late adds to the past of somebody, where that is remembered for long enough, and counts the
+// window of a limit then.
 func (d *driver) late(ctx context.Context, client, target int, who int32, rng *rand.Rand) entry {
-	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
-	at := d.past(l, rng)
+	l, longest := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))], d.caller.contract.retention/2
+	if !d.caller.contract.remembersLate() {
+		return d.caller.increment(ctx, client, target, who, costOf(rng), 0)
+	}
+	at := time.Now().Unix() - 1 - rng.Int64N(min(l.length+5, longest-margin))
 	e := d.caller.increment(ctx, client, target, who, costOf(rng), at)
 	id := d.caller.people.who(who).counters[l.rule]
-	if window := min(l.length, max(d.caller.contract.retention/2, 1)); e.outcome == admitted {
-		d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), window, at)
+	if e.outcome == admitted {
+		d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, longest), at)
 	}
 	return e
-}
-
-// past is a second in the window of a limit, or shortly before it, that is still remembered, and
-// so is a window that ends with it.
-func (d *driver) past(l limit, rng *rand.Rand) int64 {
-	longest := max(d.caller.contract.retention/2-10, 1)
-	return time.Now().Unix() - 1 - rng.Int64N(min(l.length+5, longest))
 }
 
 // reset forgets one of somebody's counters, but for that of the whole event. It reports whether

@@ -82,6 +82,9 @@ func (r *run) notHeld() (list []string) {
 	if r.contract.countsAll() && len(r.contract.rules) > 1 {
 		list = append(list, "that it fits when retry_after is over, by limits with count: all that had room for a hit that others denied: it is counted there")
 	}
+	if !r.contract.remembersLate() {
+		list = append(list, "late increments: the event is remembered for less than two minutes")
+	}
 	if r.caller.mayNotReset.Load() {
 		list = append(list, "resets: the targets do not let this caller make them")
 	}
