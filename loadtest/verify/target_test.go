@@ -77,6 +77,14 @@ var wholeRules = []wire.Rule{
 	{Limits: []wire.Limit{{Name: "event-40-per-1s", Limit: 40, Window: "1s"}, {Name: "event-80-per-4s", Limit: 80, Window: "4s"}}},
 }
 
+// wholeLimitOf are rules with one limit for the whole event.
+func wholeLimitOf(n int64, window string) []wire.Rule {
+	return []wire.Rule{
+		{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-5-per-2s", Limit: 5, Window: "2s"}}},
+		{Limits: []wire.Limit{{Name: "event", Limit: n, Window: window}}},
+	}
+}
+
 // Rules of which one counts denied hits, too.
 var allRules = []wire.Rule{
 	{Per: []string{"user"}, Count: "all", Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-6-per-3s", Limit: 6, Window: "3s"}}},
