@@ -158,13 +158,20 @@ func (d *driver) reset(ctx context.Context, client, target int, who int32, rng *
 	return d.caller.reset(ctx, client, target, d.caller.people.who(who).counters[l.rule])
 }
 
-// settle asks the target that has changed something of the past, which knows of it, and waits
-// until all others do.
-func (d *driver) settle(ctx, whole context.Context, client, target int, who int32, cost int64) {
+// changed is a target that has changed something of the past. The others may not know of it yet.
+type changed struct {
+	target int
+	until  time.Time
+}
+
+// settle asks that target, which knows. It is called on until all do, or that is waited for.
+func (d *driver) settle(ctx, whole context.Context, client, target int, who int32, cost int64, rng *rand.Rand) changed {
+	all := time.Now().Add(closedLife + 10*time.Millisecond)
 	d.caller.check(whole, client, target, who, cost)
-	if len(d.caller.targets) > 1 {
-		fleet.Sleep(ctx, closedLife+10*time.Millisecond)
+	if len(d.caller.targets) > 1 && rng.IntN(4) == 0 {
+		fleet.Sleep(ctx, time.Until(all))
 	}
+	return changed{target, all}
 }
 
 // quiet calls for one feature after another, each call when the one before was answered:
@@ -178,24 +185,28 @@ func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
 			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2), 0)
 			turns.await(ctx)
 		}
+		var past changed
 		// Some are called for so shortly that others begin at all times.
 		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
 			turns.await(ctx)
 			target, cost := rng.IntN(targets), costOf(rng)
-			switch rng.IntN(48) {
-			case 0, 1, 2, 3:
+			if time.Now().Before(past.until) {
+				target = past.target
+			}
+			switch rng.IntN(96) {
+			case 0, 1, 2, 3, 4, 5, 6, 7:
 				d.caller.check(whole, client, target, who, cost)
 				continue
-			case 4, 5, 6, 7:
+			case 8, 9, 10, 11, 12, 13, 14, 15:
 				d.caller.batch(whole, client, target, []int32{who, who}, []int64{cost, 1})
 				continue
-			case 8, 9:
+			case 16, 17:
 				d.late(whole, client, target, who, rng)
-				d.settle(ctx, whole, client, target, who, cost)
+				past = d.settle(ctx, whole, client, target, who, cost, rng)
 				continue
-			case 10:
+			case 18:
 				d.reset(whole, client, target, who, rng)
-				d.settle(ctx, whole, client, target, who, cost)
+				past = d.settle(ctx, whole, client, target, who, cost, rng)
 				continue
 			}
 			e := d.caller.hit(whole, client, target, who, cost)
