@@ -137,7 +137,7 @@ func TestWrongTargets(t *testing.T) {
 		}}, verify.CheckDenials, "the whole event: a cost of"},
 		"retry_after of the whole event too short": {
 			// Without increments: beside a late one a denial may tell of before it.
-			&target{rules: wholeLimitOf(50, "40s"), answers: waitOtherwise(-9), refuses: func(route string) bool { return route == "/increment" }},
+			&target{rules: wholeLimitOf(50, "10s"), answers: waitOtherwise(-8), refuses: func(route string) bool { return route == "/increment" }},
 			verify.CheckRetryAfter, "and by the log event then has at least",
 		},
 		"retry_after of the whole event too long": {
@@ -147,7 +147,7 @@ func TestWrongTargets(t *testing.T) {
 		"counts what it takes back":     {&target{rules: allRules, takesNoneBack: true}, verify.CheckCounts, "ip:"},
 		"elastic, and it stretches not": {&target{rules: elasticRules, elasticNever: true}, verify.CheckDenials, "with nobody else calling"},
 		"elastic, and it always stretches": {
-			&target{rules: append(wholeLimitOf(20, "40s"), elasticRules[0]), elasticAlways: true}, verify.CheckBodies, "user-1-per-1s: allowed, and with the hit it holds",
+			&target{rules: append(wholeLimitOf(20, "10s"), elasticRules[0]), elasticAlways: true}, verify.CheckBodies, "user-1-per-1s: allowed, and with the hit it holds",
 		},
 		"late increments of now":              {&target{lateIsNow: true}, verify.CheckCounts, "the log"},
 		"lost late increments":                {&target{lateIsLost: true}, verify.CheckCounts, "the log"},
