@@ -17,19 +17,24 @@ const verifyUsage = `loadtest verify holds counterd to what it promises.
 
 Usage: loadtest verify [flags]
 
-Many clients hit several targets, and check, batch, increment and count in between,
-while what they are told is kept in an exact log. Then it is held against the log, and
-against the rules that the targets say they have:
+Many clients hit several targets, and check, batch, increment (now and late), count and
+reset in between, while what they are told is kept in an exact log. Then it is held
+against the log, and against the rules that the targets say they have:
 
   windows      by the second in which each decision says it was stamped, no window of
                any limit held more than it admits
   denials      nobody was denied who fitted: one who calls alone gets exactly N
   counts       of any window, now and of past moments, at every level, equal the log
-               within what was under way or of unknown outcome
-  retry_after  who comes when it is over is admitted, who comes before is denied
+               within what was under way or of unknown outcome, also after late increments
+               and resets
+  retry_after  who comes when it is over is admitted, who comes before is denied; for
+               features that many call for it lies between what the log leaves open
   headers      say what the body says, and the status too
   bodies       agree with themselves and with the rules
   stamps       lie within the call
+
+Rules of every kind are held: by the minute, for the whole event, count: all, elastic.
+What they do not let be held is printed as not held, with the reason.
 
 What nobody promises (docs/failure.md) is not held against the targets, but counted
 and printed as excused. A violation is printed with the events of its window. Where no
@@ -38,8 +43,8 @@ hit was decided at all nothing was verified, and that is said.
 Without -url it starts what it needs, on free ports of loopback, and ends it: Memcached
 servers and processes of counterd with rules of its own, or with those of -rules; with
 -chaos it kills (kill -9) the servers and starts them again, empty, one at a time.
-With -url it adds to the event's counters, of features that it makes up: their names are
-of this run alone. The clocks of the targets and of this machine must agree within -skew.
+With -url it adds to the event's counters, of features that it makes up, and resets some
+of these: their names are of this run alone. That of the whole event may be others', too. The clocks of the targets and of this machine must agree within -skew.
 
 The log is held in memory, about %d bytes an event and %d more for each limit, of
 %d events at the most; then the run ends early, and says so.

@@ -28,16 +28,18 @@ func (w Window) String() string {
 // that ends at the last event within it: so only these are looked at, and none is missed.
 func Overfull(log []Added, l Limit) iter.Seq[Window] {
 	length := int64(l.Window / time.Second)
+	step := max(l.Step, 1)
 	return func(yield func(Window) bool) {
 		first, sum := 0, int64(0)
 		for i, added := range log {
 			sum += added.By
-			for log[first].Second <= added.Second-length {
+			from := (added.Second - length + 1) / step * step
+			for log[first].Second < from {
 				sum -= log[first].By
 				first++
 			}
 			lastOfItsSecond := i+1 == len(log) || log[i+1].Second > added.Second
-			if lastOfItsSecond && sum > l.N && !yield(Window{added.Second - length + 1, added.Second, sum, first, i + 1}) {
+			if lastOfItsSecond && sum > l.N && !yield(Window{from, added.Second, sum, first, i + 1}) {
 				return
 			}
 		}

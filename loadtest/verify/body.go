@@ -27,6 +27,7 @@ func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision
 		f.add(true, "it has %d limits, the rules have %d", len(d.Limits), len(c.limits))
 		return f
 	}
+	roomy, known := c.roomOfAll(d)
 	allowed := true
 	for i, s := range d.Limits {
 		l := c.limits[i]
@@ -37,7 +38,13 @@ func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision
 		if s.OnError != "" {
 			continue // nothing is promised of what could not be asked
 		}
-		f = append(f, c.limitFaults(l, s, cost, charged && d.Allowed, charged)...)
+		with := f.limit(l, s, cost, charged && (d.Allowed || c.ruleOf(l).countAll))
+		if c.ruleOf(l).elastic && !known {
+			continue
+		}
+		fits := with <= l.ceiling || c.ruleOf(l).elastic && roomy
+		f.add(s.Allowed && !fits, "%s: allowed, and with the hit it holds %d of %d", l.name, with, l.ceiling)
+		f.add(!s.Allowed && fits, "%s: denied, and with the hit it holds %d of %d", l.name, with, l.ceiling)
 		f = append(f, c.waitFaults(l, s, cost)...)
 	}
 	f.add(d.Allowed != allowed, "allowed is %t, and its limits together say %t", d.Allowed, allowed)
@@ -51,33 +58,38 @@ func (c *contract) waitFaults(l limit, s wire.LimitState, cost int64) (f faults)
 	left := max(s.Limit-s.Count, 0)
 	f.add(s.IsExact() && s.Remaining != left, "%s: remaining is %d, and of %d %d are counted", l.name, s.Remaining, s.Limit, s.Count)
 	never := cost > l.ceiling
-	f.add(!s.Allowed && (s.Reset == nil) != never, "%s: denied, and reset is %s for a cost of %d", l.name, orNull(s.Reset), cost)
+	elastic := c.ruleOf(l).elastic // and has room as soon as the whole event has
+	f.add(!s.Allowed && (s.Reset == nil) != never && !(elastic && never), "%s: denied, and reset is %s for a cost of %d", l.name, orNull(s.Reset), cost)
 	longest := l.length + c.ruleOf(l).step
-	f.add(!s.Allowed && s.Reset != nil && (*s.Reset < 1 || *s.Reset > longest), "%s: denied, and reset is %s, the window has %d seconds", l.name, orNull(s.Reset), l.length)
+	f.add(!s.Allowed && !(elastic && never) && s.Reset != nil && (*s.Reset < 1 || *s.Reset > longest), "%s: denied, and reset is %s, the window has %d seconds", l.name, orNull(s.Reset), l.length)
 	return f
 }
 
-// limitFaults holds one limit's state to itself. The count holds the cost of a hit that was
-// admitted; of one that may have been charged all the same nothing is said.
-func (c *contract) limitFaults(l limit, s wire.LimitState, cost int64, counted, hit bool) (f faults) {
-	r := c.ruleOf(l)
+// limit holds one limit's state to itself, and returns what its window holds with the hit. The
+// count holds the cost of a hit that was charged.
+func (f *faults) limit(l limit, s wire.LimitState, cost int64, charged bool) (with int64) {
 	left := max(s.Limit-s.Count, 0)
 	f.add(s.Count < 0, "%s: count is %d", l.name, s.Count)
 	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.name, s.Remaining, s.Limit, s.Count)
 	f.add(s.Allowed && !equal(s.Reset, new(int64)), "%s: allowed, and reset is %s", l.name, orNull(s.Reset))
 	f.add(s.Over && s.Count <= s.Limit, "%s: over, and count is %d of %d", l.name, s.Count, s.Limit)
-	if r.elastic || r.countAll && hit && !counted {
-		return f
+	if !charged {
+		return s.Count + cost
 	}
-	with := s.Count + cost // what the window would hold
-	if counted {
-		with = s.Count
-		f.add(s.Count < cost, "%s: count is %d, without the cost of %d", l.name, s.Count, cost)
+	f.add(s.Count < cost, "%s: count is %d, without the cost of %d", l.name, s.Count, cost)
+	f.add(s.Allowed && !s.Over && s.IsExact() && s.Count > s.Limit, "%s: count is %d, above %d, and over is not said", l.name, s.Count, s.Limit)
+	return s.Count
+}
+
+// roomOfAll reports whether the whole event has room, and whether that is known.
+func (c *contract) roomOfAll(d wire.Decision) (roomy, known bool) {
+	roomy, known = true, true
+	for i, l := range c.limits {
+		if c.whole(l) {
+			roomy, known = roomy && d.Limits[i].Allowed, known && d.Limits[i].OnError == ""
+		}
 	}
-	f.add(s.Allowed && with > l.ceiling, "%s: allowed, and with the hit it holds %d of %d", l.name, with, l.ceiling)
-	f.add(!s.Allowed && with <= l.ceiling, "%s: denied, and with the hit it holds %d of %d", l.name, with, l.ceiling)
-	f.add(s.Allowed && counted && !s.Over && s.IsExact() && s.Count > s.Limit, "%s: count is %d, above %d, and over is not said", l.name, s.Count, s.Limit)
-	return f
+	return roomy, known
 }
 
 // retryAfter is what it has to be by the resets.

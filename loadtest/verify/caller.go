@@ -43,6 +43,9 @@ type caller struct {
 	headers  atomic.Int64 // answers whose headers were held to their bodies
 	bodies   atomic.Int64
 	families atomic.Pointer[families]
+	resets   atomic.Int64
+	// The token does not let this caller reset counters.
+	mayNotReset atomic.Bool
 }
 
 // answer is what came back.
@@ -184,12 +187,15 @@ func (c *caller) check(ctx context.Context, client, target int, who int32, cost 
 	return c.decided(e, a, a.status, d)
 }
 
-// increment adds without deciding.
-func (c *caller) increment(ctx context.Context, client, target int, who int32, by int64) entry {
-	c.calls[increment].Add(1)
-	person := c.people.who(who)
-	a, err := c.exchange(ctx, target, http.MethodPost, c.path("increment"), nil, wire.Increment{Features: person.features, By: &by})
-	e := entry{who: who, cost: int32(by), client: uint16(client), target: uint16(target), kind: increment}
+// increment adds without deciding, now or in a second of the past; 0: now.
+func (c *caller) increment(ctx context.Context, client, target int, who int32, by, at int64) entry {
+	of, in := increment, wire.Increment{Features: c.people.who(who).features, By: &by}
+	if at != 0 {
+		of, in.At = late, wire.Moment{Time: time.Unix(at, 0).UTC()}
+	}
+	c.calls[of].Add(1)
+	a, err := c.exchange(ctx, target, http.MethodPost, c.path("increment"), nil, in)
+	e := entry{who: who, cost: int32(by), client: uint16(client), target: uint16(target), kind: of}
 	if err != nil {
 		return c.lost(e, a)
 	}
@@ -202,16 +208,38 @@ func (c *caller) increment(ctx context.Context, client, target int, who int32, b
 	}
 	var f faults
 	f.add(done.Event != c.contract.event || done.By != by, "the answer to an increment by %d is by %d", by, done.By)
+	f.add(at != 0 && done.At.Unix() != at, "the answer to an increment at %d is at %d", at, done.At.Unix())
 	for _, l := range c.contract.limits {
-		name := c.people.nameOf(person, l)
+		name := c.people.nameOf(c.people.who(who), l)
 		f.add(name != "" && !slices.Contains(done.Counters, name), "an increment is not counted by %s", name)
 	}
 	c.blame(CheckBodies, e, a, f)
 	c.bodies.Add(1)
 	e.sent, e.answered, e.stamp = a.sent, a.answered, done.At.Unix()
-	c.stamped(e, a)
+	if at == 0 {
+		c.stamped(e, a)
+	}
 	c.log.note(e, nil)
 	return e
+}
+
+// reset forgets a counter. It reports whether it may be.
+func (c *caller) reset(ctx context.Context, client, target int, id int32) bool {
+	c.resets.Add(1)
+	a, err := c.exchange(ctx, target, http.MethodDelete, c.path("counters"), featureQuery(c.people.counterOf(id).features), nil)
+	r := reset{sent: a.sent, answered: a.answered, counter: id, client: uint16(client), target: uint16(target)}
+	switch {
+	case err != nil:
+	case a.status == http.StatusUnauthorized || a.status == http.StatusForbidden:
+		c.mayNotReset.Store(true)
+		return false
+	case a.status == http.StatusNoContent:
+		r.done = true
+	default:
+		c.unanswered(entry{client: r.client, target: r.target, kind: count}, a, a.status, nil)
+	}
+	c.log.reset(r)
+	return true
 }
 
 // count asks for a window of a counter, as of a moment; 0: now. It reports whether there
@@ -230,11 +258,8 @@ func (c *caller) count(ctx context.Context, client, target int, id int32, of cou
 	var f faults
 	f.add(got.Event != c.contract.event || got.Feature != of.name, "it is a count of another counter than %s", of.name)
 	from, to := got.From.Unix(), got.To.Unix()
-	if at == 0 {
-		at = to
-		f.add(!c.within(to, a, of.step), "now is %s, which is not when it was asked", got.To.UTC().Format(time.RFC3339))
-	}
-	first, last := outward(at-window+1, at, of.step)
+	f.add(at == 0 && !c.within(to, a, of.step), "now is %s, which is not when it was asked", got.To.UTC().Format(time.RFC3339))
+	first, last := c.asked(from, to, window, at, a, of.step)
 	f.add(to != last || from != first, "the window of %ds is that of %d to %d, not %d to %d", window, from, to, first, last)
 	b := got.Buckets
 	f.add(b.Total != b.Second+b.Minute+b.Hour+b.Day, "buckets: the total is %d", b.Total)
@@ -357,6 +382,21 @@ func (c *caller) within(last int64, a answer, step int64) bool {
 	return earliest <= last && last <= latest
 }
 
+// asked returns the first and the last second of the window that was asked for. Of one that
+// ends now the target alone knows when that was: it is what the answer says, if it may be.
+func (c *caller) asked(from, to, window, at int64, a answer, step int64) (first, last int64) {
+	if at != 0 {
+		return outward(at-window+1, at, step)
+	}
+	latest := c.wall(a.answered).Add(c.skew).Unix()
+	for now := c.wall(a.sent).Add(-c.skew).Unix(); now <= latest; now++ {
+		if first, last = outward(now-window+1, now, step); first == from && last == to {
+			return first, last
+		}
+	}
+	return outward(to-window+1, to, step)
+}
+
 func (c *caller) wall(at int64) time.Time { return c.began.Add(time.Duration(at)).UTC() }
 
 // lost notes a call without an answer: nobody knows what became of it.
@@ -434,7 +474,7 @@ func (c *caller) event(e entry, counts []int64) Event {
 func (e entry) answer(counts []int64) string {
 	text := [...]string{"admitted", "denied", "unknown", "refused"}[e.outcome]
 	switch {
-	case e.kind == increment && e.outcome == admitted:
+	case (e.kind == increment || e.kind == late) && e.outcome == admitted:
 		text = "counted"
 	case e.kind == count:
 		text = "counted"
@@ -443,7 +483,7 @@ func (e entry) answer(counts []int64) string {
 	case e.outcome == denied:
 		text += fmt.Sprintf(", again in %ds", e.retryAfter)
 	}
-	if len(counts) > 0 && e.stamp != 0 && e.kind != increment {
+	if len(counts) > 0 && e.stamp != 0 && e.kind <= check {
 		text += fmt.Sprintf(", count %v", counts)
 	}
 	if e.incomplete != 0 {

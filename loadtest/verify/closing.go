@@ -21,6 +21,7 @@ const (
 func (r *run) closing(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(r.config.Seed, 1<<40))
 	counters := r.people.allCounters()
+	r.pasts = r.latest()
 	order := rng.Perm(len(counters))
 	order = order[:min(len(order), maxCounters)]
 	r.config.progress().Start("counting", len(order))
@@ -58,6 +59,9 @@ func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *ra
 		for range moments {
 			all = r.caller.count(ctx, 0, target, id, of, window, began+rng.Int64N(max(now-began, 1))) && all
 		}
+		if at, found := r.pasts[id]; found && at-window > now-r.contract.retention+margin {
+			all = r.caller.count(ctx, 0, target, id, of, window, min(at+rng.Int64N(window), now)) && all
+		}
 	}
 	for _, level := range []struct {
 		name   string
@@ -65,7 +69,24 @@ func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *ra
 	}{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", day}} {
 		if level.length >= of.step && level.length <= r.contract.retention {
 			all = r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, max(began-1, now-9000), now) && all
+			if at, found := r.pasts[id]; found && at > now-r.contract.retention+margin {
+				all = r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, at-1, min(at+1, now)) && all
+			}
 		}
 	}
 	return all
+}
+
+// latest returns, of each counter that something was added to late, the second of the last such
+// increment.
+func (r *run) latest() map[int32]int64 {
+	pasts := map[int32]int64{}
+	for _, e := range r.log.entries {
+		if e.kind == late && e.stamp != 0 {
+			for _, id := range r.people.who(e.who).counters {
+				pasts[id] = e.stamp
+			}
+		}
+	}
+	return pasts
 }

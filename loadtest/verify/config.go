@@ -167,6 +167,9 @@ func (o Own) servers() int {
 
 func (o Own) replicas() int { return cmp.Or(o.Replicas, 1) }
 
+// lines reports whether all hits on a counter are decided in one line.
+func (o Own) lines() bool { return o.processes() == 1 && o.replicas() == 1 }
+
 func (o Own) rules() string { return cmp.Or(o.Rules, OwnRules) }
 
 func (c Config) own() bool               { return len(c.URLs) == 0 }

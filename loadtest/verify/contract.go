@@ -114,25 +114,33 @@ func (c *contract) ruleOf(l limit) rule { return c.rules[l.rule] }
 // enforced reports whether a limit's no is a no.
 func (c *contract) enforced(l limit) bool { return !c.ruleOf(l).shadow }
 
-// bounded reports whether no window of it holds more than its ceiling.
+// bounded reports whether no window of it holds more than its ceiling. One that is elastic
+// is bounded by those of the whole event.
 func (c *contract) bounded(l limit) bool { return c.enforced(l) && !c.ruleOf(l).elastic }
 
-// unpredictable says why the decisions of a feature that is called by one caller at a time
-// are not known beforehand; it is empty where they are.
-func (c *contract) unpredictable() string {
-	for _, r := range c.rules {
-		switch {
-		case len(r.per) == 0:
-			return "a rule counts the whole event, which others may call"
-		case r.elastic:
-			return "a rule is elastic"
-		case r.countAll:
-			return "a rule counts all hits"
-		case r.step > 1:
-			return "a rule is not precise to the second"
-		}
-	}
-	return ""
+// whole reports whether a limit is of a rule for the whole event, whose counter everybody adds
+// to.
+func (c *contract) whole(l limit) bool { return len(c.ruleOf(l).per) == 0 }
+
+// margin is how much sooner than the retention ends what is asked for lies, in seconds: a call
+// takes its time.
+const margin = 30
+
+// remembersLate reports whether events are remembered for long enough to add some late.
+func (c *contract) remembersLate() bool { return c.retention >= 4*margin }
+
+// hasWhole reports whether there is such a rule.
+func (c *contract) hasWhole() bool { return slices.ContainsFunc(c.limits, c.whole) }
+
+// countsAll reports whether a rule counts denied hits, too.
+func (c *contract) countsAll() bool {
+	return slices.ContainsFunc(c.rules, func(r rule) bool { return r.countAll })
+}
+
+// windowAt is what a limit looks at when it decides in that second: its edges are rounded
+// outward to the precision.
+func (c *contract) windowAt(l limit, second int64) (from, to int64) {
+	return outward(second-l.length+1, second+l.ahead(), c.ruleOf(l).step)
 }
 
 // ahead is how far a limit looks past the stamp of a hit, in seconds.

@@ -37,12 +37,10 @@ func (d *driver) start(ctx, whole context.Context) {
 		rng := rand.New(rand.NewPCG(d.config.Seed, uint64(i)))
 		d.running.Go(func() { d.busy(ctx, whole, i, rng) })
 	}
-	if d.caller.contract.unpredictable() == "" {
-		for i := range d.config.quietClients() {
-			client := d.config.clients() + i
-			rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
-			d.running.Go(func() { d.quiet(ctx, whole, client, rng) })
-		}
+	for i := range d.config.quietClients() {
+		client := d.config.clients() + i
+		rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
+		d.running.Go(func() { d.quiet(ctx, whole, client, rng) })
 	}
 	client := d.config.clients() + d.config.quietClients()
 	rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
@@ -93,6 +91,8 @@ func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
 	target := rng.IntN(len(d.caller.targets))
 	who := d.somebody(rng)
 	switch n := rng.IntN(100); {
+	case rng.IntN(400) == 0:
+		d.reset(ctx, client, target, who, rng)
 	case n < 78:
 		d.caller.hit(ctx, client, target, who, costOf(rng))
 	case n < 86:
@@ -104,8 +104,10 @@ func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
 			costs = append(costs, costOf(rng))
 		}
 		d.caller.batch(ctx, client, target, whos, costs)
+	case n < 92:
+		d.caller.increment(ctx, client, target, who, costOf(rng), 0)
 	case n < 93:
-		d.caller.increment(ctx, client, target, who, costOf(rng))
+		d.late(ctx, client, target, who, rng)
 	default:
 		d.look(ctx, client, target, who, rng)
 	}
@@ -130,6 +132,48 @@ func (d *driver) look(ctx context.Context, client, target int, who int32, rng *r
 	d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, d.caller.contract.retention), 0)
 }
 
+// late adds to the past of somebody, where that is remembered for long enough, and counts the
+// window of a limit then.
+func (d *driver) late(ctx context.Context, client, target int, who int32, rng *rand.Rand) entry {
+	l, longest := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))], d.caller.contract.retention/2
+	if !d.caller.contract.remembersLate() {
+		return d.caller.increment(ctx, client, target, who, costOf(rng), 0)
+	}
+	at := time.Now().Unix() - 1 - rng.Int64N(min(l.length+5, longest-margin))
+	e := d.caller.increment(ctx, client, target, who, costOf(rng), at)
+	id := d.caller.people.who(who).counters[l.rule]
+	if e.outcome == admitted {
+		d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, longest), at)
+	}
+	return e
+}
+
+// reset forgets one of somebody's counters, but for that of the whole event. It reports whether
+// there was one.
+func (d *driver) reset(ctx context.Context, client, target int, who int32, rng *rand.Rand) bool {
+	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
+	if d.caller.contract.whole(l) || d.caller.mayNotReset.Load() {
+		return false
+	}
+	return d.caller.reset(ctx, client, target, d.caller.people.who(who).counters[l.rule])
+}
+
+// changed is a target that has changed something of the past. The others may not know of it yet.
+type changed struct {
+	target int
+	until  time.Time
+}
+
+// settle asks that target, which knows. It is called on until all do, or that is waited for.
+func (d *driver) settle(ctx, whole context.Context, client, target int, who int32, cost int64, rng *rand.Rand) changed {
+	all := time.Now().Add(closedLife + 10*time.Millisecond)
+	d.caller.check(whole, client, target, who, cost)
+	if len(d.caller.targets) > 1 && rng.IntN(4) == 0 {
+		fleet.Sleep(ctx, time.Until(all))
+	}
+	return changed{target, all}
+}
+
 // quiet calls for one feature after another, each call when the one before was answered:
 // up to what fits, once more too early, and once more when retry_after is over.
 func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
@@ -138,19 +182,31 @@ func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
 	for !d.over(ctx) {
 		who := d.caller.people.fresh(quiet)
 		if rng.IntN(3) == 0 {
-			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2))
+			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2), 0)
 			turns.await(ctx)
 		}
+		var past changed
 		// Some are called for so shortly that others begin at all times.
 		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
 			turns.await(ctx)
 			target, cost := rng.IntN(targets), costOf(rng)
-			switch rng.IntN(12) {
-			case 0:
+			if time.Now().Before(past.until) {
+				target = past.target
+			}
+			switch rng.IntN(96) {
+			case 0, 1, 2, 3, 4, 5, 6, 7:
 				d.caller.check(whole, client, target, who, cost)
 				continue
-			case 1:
+			case 8, 9, 10, 11, 12, 13, 14, 15:
 				d.caller.batch(whole, client, target, []int32{who, who}, []int64{cost, 1})
+				continue
+			case 16, 17:
+				d.late(whole, client, target, who, rng)
+				past = d.settle(ctx, whole, client, target, who, cost, rng)
+				continue
+			case 18:
+				d.reset(whole, client, target, who, rng)
+				past = d.settle(ctx, whole, client, target, who, cost, rng)
 				continue
 			}
 			e := d.caller.hit(whole, client, target, who, cost)
@@ -172,11 +228,13 @@ func (d *driver) waitFor(ctx, whole context.Context, client int, who int32, told
 	if due.Sub(d.began) > d.config.duration() {
 		return false
 	}
-	fleet.Sleep(ctx, time.Duration(rng.Float64()*float64(time.Until(due))))
-	if d.over(ctx) {
-		return false
+	if !d.caller.contract.countsAll() { // else what comes too early makes the wait longer
+		fleet.Sleep(ctx, time.Duration(rng.Float64()*float64(time.Until(due))))
+		if d.over(ctx) {
+			return false
+		}
+		d.caller.hit(whole, client, int(told.target), who, int64(told.cost))
 	}
-	d.caller.hit(whole, client, int(told.target), who, int64(told.cost))
 	// A moment more: it is what was sent after it that is not denied.
 	fleet.Sleep(ctx, time.Until(due)+time.Millisecond)
 	if d.over(ctx) {

@@ -16,6 +16,9 @@ type Excused struct {
 	Windows        int64 `json:"windows"`         // that held more than their limit, after a loss that was said
 	MostBeyond     int64 `json:"most_beyond"`     // the most that one of them held beyond it
 	LowCounts      int64 `json:"low_counts"`      // that lack what was counted before a loss
+	AtResets       int64 `json:"at_resets"`       // hits that were under way while their counter was reset: they are in no window of it
+	AfterResets    int64 `json:"after_resets"`    // windows that held more than their limit, by no more than was under way at a reset
+	Late           int64 `json:"late"`            // denials beside a late increment, which say to come again as they would have before it
 	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
 	Crowded        int64 `json:"crowded"`         // denials for the sake of hits that were denied themselves
 	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same target denied the same, in the same second, before another admitted something
@@ -31,6 +34,7 @@ type Checked struct {
 	Counts      int64 `json:"counts"`      // of counts, history's buckets and of decisions
 	Bodies      int64 `json:"bodies"`      //
 	Headers     int64 `json:"headers"`     //
+	Waits       int64 `json:"waits"`       // of denials, what they say when to come again
 	Predictions int64 `json:"predictions"` // decisions that were known beforehand, to the last number
 	Retries     int64 `json:"retries"`     // hits that came when retry_after was over
 	Early       int64 `json:"early"`       // and before it was
@@ -48,7 +52,8 @@ type trial struct {
 	losses   []loss
 	timeout  int64 // nanoseconds: a denied hit that took longer may not have been taken back
 
-	ours     bool // nobody else calls, and losses are those that are known
+	ours     bool // losses are those that are known
+	alone    bool // nobody else calls
 	copies   int
 	lines    bool // the hits of one counter stand in one line: what fits is admitted
 	excused  Excused
@@ -57,12 +62,16 @@ type trial struct {
 	of       [][]int32 // the entries of each counter
 	rules    [][]int   // the rules of each counter
 	hurt     []bool    // counters of which a loss was said
+	resets   [][]reset // of each counter
+	reasons  []bool    // entries that a limit had a reason to keep waiting as long as it did
 }
 
 // judge holds the whole log to the contract.
 func (t *trial) judge() {
 	t.counters = t.people.allCounters()
 	t.of, t.rules, t.hurt = make([][]int32, len(t.counters)), make([][]int, len(t.counters)), make([]bool, len(t.counters))
+	t.sortResets()
+	t.reasons = make([]bool, len(t.log.entries))
 	for i := range t.log.entries {
 		t.sort(int32(i))
 	}
@@ -76,9 +85,11 @@ func (t *trial) judge() {
 			t.windows(c, i)
 			t.denials(c, i)
 			t.standing(c, i)
+			t.waits(c, i)
 		}
 		t.looks(c, looks[id])
 	}
+	t.tooLong()
 	t.predict()
 }
 
@@ -128,190 +139,65 @@ func (t *trial) disturbed(from, to int64) bool {
 	return slices.ContainsFunc(t.losses, func(l loss) bool { return l.killed <= to && (l.mended == 0 || from <= l.mended) })
 }
 
-// ledger is what was added to one counter.
-type ledger struct {
-	id       int
-	shared   bool    // others may have added to it
-	entries  []int32 // of the counter
-	sent     []point // what may have been added, from when it was sent on
-	unplaced []point // of that, what has no stamp
-	sure     []charge
-	begun    []point // hits, from when they were sent on
-	ended    []point // and from when they were answered on
-}
-
-// charge is what is known to have been added.
-type charge struct {
-	point       // from when it was answered on
-	sent  int64 // it was not there before
-}
-
-func (t *trial) ledger(id int) *ledger {
-	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.ours}
-	for _, i := range c.entries {
-		e := t.log.entries[i]
-		sure, maybe := t.charge(id, e)
-		switch {
-		case e.stamp == 0 && maybe > 0:
-			c.unplaced = append(c.unplaced, point{e.sent, 0, maybe})
-		case sure+maybe > 0:
-			c.sent = append(c.sent, point{e.sent, e.stamp, sure + maybe})
-		}
-		if sure > 0 {
-			c.sure = append(c.sure, charge{point{e.answered, e.stamp, sure}, e.sent})
-		}
-		if e.kind <= batch && e.outcome <= denied {
-			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
-			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
-		}
-	}
-	return c
-}
-
-// charge returns what an entry is known to have added to a counter, and what it may have
-// added beside that.
-func (t *trial) charge(id int, e entry) (sure, maybe int64) {
-	cost := int64(e.cost)
-	failed, all := false, false
-	for i, l := range t.contract.limits {
-		if slices.Contains(t.rules[id], l.rule) {
-			failed = failed || e.onError&(1<<i) != 0
-			all = all || t.contract.ruleOf(l).countAll
-		}
-	}
-	switch {
-	case e.kind == check || e.outcome == refused:
-		return 0, 0
-	case e.outcome == unknown || failed:
-		return 0, cost
-	case e.outcome == denied && all && e.retryAfter == never:
-		return 0, cost
-	case e.outcome == denied && !all:
-		// It is taken back before it is answered; but where a server is away nobody may have
-		// been there to be told.
-		if e.answered-e.sent >= t.timeout || e.onError != 0 || t.unsettled(e) {
-			return 0, cost
-		}
-		return 0, 0
-	case t.copies > 1 && t.disturbed(e.sent, e.answered):
-		return cost, cost // a copy that was away may be paid twice
-	}
-	return cost, 0
-}
-
-// acknowledged is what is known to have been added, whatever was lost: from when it was
-// answered on, or from when it was sent on.
-func (c *ledger) acknowledged(sent bool) (points []point) {
-	for _, s := range c.sure {
-		p := s.point
-		if sent {
-			p.time = s.sent
-		}
-		points = append(points, p)
-	}
-	return points
-}
-
-// most answers questions by what may have been added at the most.
-func (c *ledger) most(questions []question) []int64 {
-	sums := sumsOf(c.sent, questions)
-	for i, more := range sumsOf(c.unplaced, anywhere(questions)) {
-		sums[i] += more
-	}
-	return sums
-}
-
-// underWay returns the cost of the hits that were, between two times. A hit that is crowded
-// out takes its adds back and tries again with a stamp of its own, so in which seconds they
-// stood for a moment its answer does not tell.
-func (c *ledger) underWay(from, to []question) []int64 {
-	sums := sumsOf(c.begun, anywhere(to))
-	for i, less := range sumsOf(c.ended, anywhere(from)) {
-		sums[i] -= less
-	}
-	return sums
-}
-
-// anywhere asks for what has no second.
-func anywhere(questions []question) []question {
-	list := make([]question, len(questions))
-	for i, q := range questions {
-		list[i].time = q.time
-	}
-	return list
-}
-
-// least answers questions by what must have been added, and was not lost since: what was
-// sent before a server was killed may be gone where there is one copy.
-func (t *trial) least(c *ledger, questions []question) []int64 {
-	killed := func(q question) int64 {
-		last := int64(-1)
-		for _, l := range t.losses {
-			// The call may have met a loss until it was answered.
-			if t.copies == 1 && l.killed <= q.time+nanoseconds(callTimeout) {
-				last = max(last, l.killed)
-			}
-		}
-		return last
-	}
-	sums := make([]int64, len(questions))
-	since := map[int64][]int{}
-	for i, q := range questions {
-		since[killed(q)] = append(since[killed(q)], i)
-	}
-	for moment, indexes := range since {
-		var points []point
-		for _, s := range c.sure {
-			if s.sent > moment {
-				points = append(points, s.point)
-			}
-		}
-		asked := make([]question, len(indexes))
-		for k, i := range indexes {
-			asked[k] = questions[i]
-		}
-		for k, sum := range sumsOf(points, asked) {
-			sums[indexes[k]] = sum
-		}
-	}
-	return sums
-}
-
 // windows finds those of a limit that held more than it admits, by stamps.
 func (t *trial) windows(c *ledger, at int) {
 	l := t.contract.limits[at]
 	if !t.contract.bounded(l) {
 		return
 	}
-	var all, strict []oracle.Added
-	var allAt, strictAt []int32
-	order := slices.Clone(c.entries)
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(t.log.entries[a].stamp, t.log.entries[b].stamp) })
-	for _, i := range order {
+	segments := make([][]int32, len(c.resets)+1)
+	for _, i := range c.entries {
 		e := t.log.entries[i]
 		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 {
 			continue
 		}
+		n, whole := c.segment(e)
+		if !whole {
+			t.excused.AtResets++
+			continue
+		}
+		segments[n] = append(segments[n], i)
+	}
+	for _, entries := range segments {
+		if t.overfullOf(c, at, entries) {
+			return // the others are mostly the same hits
+		}
+	}
+}
+
+// overfullOf finds the windows of those hits, which no reset has parted, that held more than a
+// limit admits. It reports whether there is one that is not excused.
+func (t *trial) overfullOf(c *ledger, at int, entries []int32) bool {
+	l := t.contract.limits[at]
+	var all, strict []oracle.Added
+	var strictAt []int32
+	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(t.log.entries[a].stamp, t.log.entries[b].stamp) })
+	for _, i := range entries {
+		e := t.log.entries[i]
 		added := oracle.Added{Second: e.stamp, By: int64(e.cost)}
-		all, allAt = append(all, added), append(allAt, i)
+		all = append(all, added)
 		if !t.losable() || !t.excuses(e, at) {
 			strict, strictAt = append(strict, added), append(strictAt, i)
 		}
 	}
 	t.checked.Windows += int64(len(all))
-	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second}
+	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second, Step: t.contract.ruleOf(l).step}
 	for w := range oracle.Overfull(strict, limit) {
-		t.overfull(c, l, w, strictAt)
-		return // the others are mostly the same hits
+		if w.Sum > l.ceiling+c.robbed(t.log.entries[strictAt[w.First]].sent) {
+			t.overfull(c, l, w, strictAt)
+			return true
+		}
+		t.excused.AfterResets++
 	}
 	for w := range oracle.Overfull(all, limit) {
-		if t.ours && w.Sum > l.ceiling*(1+t.lossesWithin(w.From, w.To)) {
-			t.overfull(c, l, w, allAt)
-			return
+		if t.ours && w.Sum > l.ceiling*(1+t.lossesWithin(w.From, w.To))+c.robbed(t.log.entries[entries[w.First]].sent) {
+			t.overfull(c, l, w, entries)
+			return true
 		}
 		t.excused.Windows++
 		t.excused.MostBeyond = max(t.excused.MostBeyond, w.Sum-l.ceiling)
 	}
+	return false
 }
 
 // noticing is how long after its return a process may not know that a server has lost what
@@ -365,37 +251,34 @@ func (t *trial) name(id int) string {
 // before the answer, there was room.
 func (t *trial) denials(c *ledger, at int) {
 	l := t.contract.limits[at]
-	r := t.contract.ruleOf(l)
-	if c.shared || r.elastic || r.countAll {
+	if c.shared {
 		return
 	}
 	var asked []int32
-	var questions, before []question
+	var questions []question
+	var times []int64
 	for _, i := range c.entries {
 		e := t.log.entries[i]
 		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || int64(e.cost) > l.ceiling {
 			continue
 		}
-		from, to := outward(e.stamp-l.length+1, e.stamp+l.ahead(), r.step)
+		from, to := t.contract.windowAt(l, e.stamp)
 		asked = append(asked, i)
-		questions = append(questions, question{e.answered, from, to})
-		before = append(before, question{e.sent - nanoseconds(remembered), from, to})
+		questions, times = append(questions, question{e.answered, from, to}), append(times, e.sent)
 	}
 	t.checked.Denials += int64(len(asked))
-	most, crowds := c.most(questions), c.underWay(before, questions)
+	most, crowds := c.most(questions, times), c.inTheWay(t, asked)
 	for k, i := range asked {
 		e := t.log.entries[i]
 		room := l.ceiling - int64(e.cost)
+		if c.all && e.kind != check {
+			most[k] -= int64(e.cost) // its own
+		}
 		if most[k] > room {
 			continue
 		}
-		own := int64(e.cost)
-		if e.kind == check {
-			own = 0
-		}
-		others := crowds[k] - own // in its way for a moment
 		role := t.people.who(e.who).role
-		if most[k]+others > room && !(t.lines && role == crowd) {
+		if most[k]+crowds[k] > room && !(t.lines && role == crowd) {
 			t.excused.Crowded++
 			continue
 		}
@@ -417,7 +300,7 @@ func (t *trial) unjust(c *ledger, l limit, i int32, most int64) {
 	}
 	for _, k := range c.entries {
 		o := t.log.entries[k]
-		if o.sent < e.answered && o.stamp > e.stamp-l.length && o.stamp <= e.stamp+grace && o.outcome != denied && o.kind != check || k == i {
+		if o.sent < e.answered && o.stamp > e.stamp-l.length && o.stamp <= e.stamp+grace && (o.outcome != denied || c.all) && o.kind != check || k == i {
 			v.Events = append(v.Events, t.event(k))
 		}
 	}
@@ -430,16 +313,18 @@ func (t *trial) standing(c *ledger, at int) {
 	l := t.contract.limits[at]
 	var asked []int32
 	var questions []question
+	var times []int64
 	for _, i := range c.entries {
 		e := t.log.entries[i]
 		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 || t.losable() && t.excuses(e, at) {
 			continue
 		}
 		asked = append(asked, i)
-		questions = append(questions, question{e.sent, e.stamp - l.length + 1, e.stamp})
+		from, to := outward(e.stamp-l.length+1, e.stamp, t.contract.ruleOf(l).step)
+		questions, times = append(questions, question{e.sent, from, to}), append(times, e.answered)
 	}
 	t.checked.Counts += int64(len(asked))
-	for k, least := range t.least(c, questions) {
+	for k, least := range t.least(c, questions, times) {
 		e, i := t.log.entries[asked[k]], asked[k]
 		if got := t.log.countsOf(i)[at]; got < least+int64(e.cost) {
 			t.findings.add(Violation{
@@ -453,12 +338,14 @@ func (t *trial) standing(c *ledger, at int) {
 // looks holds counts and histories to the log.
 func (t *trial) looks(c *ledger, looks []look) {
 	before, after := make([]question, len(looks)), make([]question, len(looks))
+	sent, answered := make([]int64, len(looks)), make([]int64, len(looks))
 	for i, k := range looks {
+		sent[i], answered[i] = k.sent, k.answered
 		before[i] = question{k.sent, k.from, k.to}
 		after[i] = question{k.answered, k.from, k.to}
 	}
 	t.checked.Counts += int64(len(looks))
-	least, most := t.least(c, before), c.most(after)
+	least, most := t.least(c, before, answered), c.most(after, sent)
 	underWay := c.underWay(before, after)
 	told, begun := sumsOf(c.acknowledged(false), before), sumsOf(c.acknowledged(true), after)
 	for i, k := range looks {
@@ -471,6 +358,7 @@ func (t *trial) looks(c *ledger, looks []look) {
 			t.excused.LowCounts++
 		case k.count < least[i] || k.count > most:
 			t.miscounted(c, k, least[i], most)
+		case len(c.resets) > 0: // what has become of what was told of is of the reset
 		case k.count < told[i]:
 			t.excused.LowCounts++
 		case k.count > begun[i] && underWay[i] == 0:
@@ -500,7 +388,7 @@ func (t *trial) miscounted(c *ledger, k look, least, most int64) {
 		e := t.log.entries[i]
 		unplaced := e.stamp == 0 && t.second(e.sent) <= k.to && t.second(e.answered) >= k.from
 		underWay := e.sent < k.answered && e.answered > k.sent
-		placed := e.outcome != denied && e.stamp >= k.from && e.stamp <= k.to
+		placed := (e.outcome != denied || c.all) && e.stamp >= k.from && e.stamp <= k.to
 		if e.kind != check && (unplaced || underWay || placed) {
 			v.Events = append(v.Events, t.event(i))
 		}

@@ -3,6 +3,7 @@ package verify
 import (
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,18 +36,51 @@ func TestSumsOf(t *testing.T) {
 	}
 }
 
+// How high the tide stood is what is found by looking at every moment.
+func TestTheTide(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for range 500 {
+		var begun, ended []point
+		for range rng.IntN(12) {
+			at := rng.Int64N(40)
+			by := 1 + rng.Int64N(3)
+			begun, ended = append(begun, point{at, 0, by}), append(ended, point{at + 1 + rng.Int64N(10), 0, by})
+		}
+		tide := newTide(begun, ended)
+		for range 20 {
+			from := rng.Int64N(50)
+			to := from + rng.Int64N(8)
+			want := int64(0)
+			for at := from; at <= to; at++ {
+				height := int64(0)
+				for i := range begun {
+					if begun[i].time <= at && at <= ended[i].time {
+						height += begun[i].by
+					}
+				}
+				want = max(want, height)
+			}
+			got := tide.most(from, to)
+			require.GreaterOrEqual(t, got, want, "%d to %d: %v %v", from, to, begun, ended)
+			require.LessOrEqual(t, got, tide.most(from-1, to+1))
+		}
+	}
+}
+
 const second0 = 1_000_000
 
 // trialOf is a trial of an event with one limit per user, and of somebody.
-func trialOf(t *testing.T, limit wire.Limit) *trial {
+func trialOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *trial {
 	t.Helper()
-	c, err := newContract(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{{
-		Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard",
-	}}})
+	rule := wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard"}
+	for _, f := range change {
+		f(&rule)
+	}
+	c, err := newContract(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{rule}})
 	require.NoError(t, err)
 	tr := &trial{
 		contract: c, people: newPeople(c, 1), log: newLog(c, 1000), findings: newFindings(), began: time.Unix(second0, 0),
-		timeout: nanoseconds(time.Second), ours: true, copies: 1,
+		timeout: nanoseconds(time.Second), ours: true, alone: true, copies: 1,
 	}
 	tr.event = func(i int32) Event { return Event{Cost: int64(tr.log.entries[i].cost)} }
 	tr.lookOf = func(look) Event { return Event{} }
@@ -98,6 +132,27 @@ func TestWindowsThatAreExcused(t *testing.T) {
 		tr.judge()
 		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
 		assert.Equal(t, c.excused, tr.excused.Windows, name)
+	}
+}
+
+// A precision of minutes counts the whole minute in which a window begins: it may not hold
+// more than its limit.
+func TestWindowsOfMinutes(t *testing.T) {
+	const minute = second0/60*60 + 60 - second0 // the first that begins after the trial
+	for name, c := range map[string]struct {
+		last  int64
+		wrong int
+	}{
+		"within the window":                      {minute + 60, 1},
+		"in the minute in which it begins":       {minute + 60 + 58, 1},
+		"the window begins with the next minute": {minute + 60 + 59, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "60s"}, func(r *wire.Rule) { r.Precision = "minute" })
+		tr.at(minute, admitted, 1)
+		tr.at(minute+1, admitted, 2)
+		tr.at(c.last, admitted, 3)
+		tr.judge()
+		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
 	}
 }
 
@@ -196,6 +251,143 @@ func TestCountsAndTheLog(t *testing.T) {
 	}
 }
 
+// What was counted before a reset is gone, what came after it is there; what was under way may
+// be, and take something with it.
+func TestCountsAfterAReset(t *testing.T) {
+	during := func(e *entry) { e.sent, e.answered = 4.9e9, 5.3e9 }
+	increment := func(e *entry) { e.kind = increment }
+	for name, c := range map[string]struct {
+		count int64
+		after func(tr *trial)
+		wrong int
+	}{
+		"nothing":                         {0, nil, 0},
+		"what was":                        {3, nil, 1},
+		"it was not acknowledged":         {3, func(tr *trial) { tr.log.resets[0].done = false }, 0},
+		"and may have been":               {0, func(tr *trial) { tr.log.resets[0].done = false }, 0},
+		"it has just been":                {3, func(tr *trial) { tr.log.resets[0].answered = 19e9 }, 0},
+		"a copy may have missed some":     {3, func(tr *trial) { tr.copies = 2; tr.at(1, admitted, 4, func(e *entry) { e.answered += 6e8 }) }, 0},
+		"what came after":                 {1, func(tr *trial) { tr.at(7, admitted, 1) }, 0},
+		"without what came after":         {0, func(tr *trial) { tr.at(7, admitted, 1) }, 1},
+		"what was under way":              {1, func(tr *trial) { tr.at(5, admitted, 1, during) }, 0},
+		"without it":                      {0, func(tr *trial) { tr.at(5, admitted, 1, during) }, 0},
+		"a denied one has taken it along": {1, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 0},
+		"or nothing":                      {2, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 0},
+		"and not both":                    {0, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 1},
+		"late, into what was forgotten": {1, func(tr *trial) {
+			tr.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
+		}, 0},
+		"and lost there": {0, func(tr *trial) {
+			tr.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
+		}, 1},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
+		for i := range int64(3) {
+			tr.at(0, admitted, i+1)
+		}
+		tr.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
+		if c.after != nil {
+			c.after(tr)
+		}
+		tr.log.look(look{sent: 20e9, answered: 20.1e9, from: second0 - 5, to: second0 + 20, count: c.count})
+		tr.judge()
+		got := 0
+		for _, v := range tr.findings.all() {
+			if strings.Contains(v.Text, "a count of") {
+				got++
+			}
+		}
+		assert.Equal(t, c.wrong, got, name)
+	}
+}
+
+// A window holds its limit once more after a reset, and what was under way at the reset.
+func TestWindowsAfterAReset(t *testing.T) {
+	during := func(e *entry) { e.sent, e.answered = 4.9e9, 5.3e9 }
+	midway := func(e *entry) { e.sent = 5.05e9 }
+	for name, c := range map[string]struct {
+		after               func(tr *trial)
+		wrong               int
+		atReset, afterReset int64
+	}{
+		"as many again":         {func(tr *trial) { tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 0, 0},
+		"more than that":        {func(tr *trial) { tr.at(7, admitted, 1); tr.at(7, admitted, 2); tr.at(7, admitted, 3) }, 1, 0, 0},
+		"one was under way":     {func(tr *trial) { tr.at(5, admitted, 1, during); tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 1, 0},
+		"one came while it was": {func(tr *trial) { tr.at(5, admitted, 1, midway); tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 1, 0},
+		"one was being denied": {func(tr *trial) {
+			tr.at(5, denied, 2, during)
+			tr.at(7, admitted, 1)
+			tr.at(7, admitted, 2)
+			tr.at(7, admitted, 2)
+		}, 0, 0, 1},
+		"and one more than these": {func(tr *trial) {
+			tr.at(5, denied, 2, during)
+			tr.at(7, admitted, 1)
+			tr.at(7, admitted, 2)
+			tr.at(7, admitted, 2)
+			tr.at(7, admitted, 2)
+		}, 1, 0, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		tr.at(0, admitted, 1)
+		tr.at(0, admitted, 2)
+		tr.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
+		c.after(tr)
+		tr.judge()
+		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
+		assert.Equal(t, c.atReset, tr.excused.AtResets, name)
+		assert.Equal(t, c.afterReset, tr.excused.AfterResets, name)
+	}
+}
+
+// A lone caller's decisions after a late increment and a reset are known, but for those of
+// targets that may not see them yet.
+func TestPredictionsOfThePast(t *testing.T) {
+	for name, c := range map[string]struct {
+		change      func(tr *trial, who int32)
+		sent        int64
+		target      uint16
+		outcome     outcome
+		wrong       int
+		unpredicted int64
+	}{
+		"a late one decides":                {addLate, 1.2e9, 0, denied, 0, 0},
+		"it does not":                       {addLate, 1.2e9, 0, admitted, 1, 0},
+		"for another target, too":           {addLate, 2.2e9, 1, admitted, 1, 0},
+		"which may not know yet":            {addLate, 1.5e9, 1, admitted, 0, 1},
+		"after a reset there is room":       {forget, 1.2e9, 0, admitted, 0, 0},
+		"there is none":                     {forget, 1.2e9, 0, denied, 1, 0},
+		"another target may not know yet":   {forget, 1.5e9, 1, denied, 0, 1},
+		"and knows":                         {forget, 2.2e9, 1, denied, 1, 0},
+		"a reset that nobody has confirmed": {func(tr *trial, who int32) { forget(tr, who); tr.log.resets[0].done = false }, 1.2e9, 0, denied, 0, 1},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		who := tr.people.fresh(quiet)
+		tr.at(0, admitted, 1, func(e *entry) { e.who = who })
+		c.change(tr, who)
+		tr.at(2, c.outcome, 2, func(e *entry) {
+			e.who, e.target, e.sent, e.answered, e.cost, e.retryAfter = who, c.target, c.sent, c.sent+1e8, 2, 28
+		})
+		tr.counters = tr.people.allCounters()
+		tr.sortResets()
+		tr.predict()
+		verdicts := tr.findings.total[CheckWindows] + tr.findings.total[CheckDenials]
+		assert.Equal(t, c.wrong, verdicts, name)
+		assert.Equal(t, c.unpredicted, tr.excused.Unpredicted, name)
+	}
+}
+
+// addLate fills the limit of one who has been admitted once.
+func addLate(tr *trial, who int32) {
+	tr.at(-5, admitted, 0, func(e *entry) { e.who, e.kind, e.sent, e.answered = who, late, 1e9, 1.1e9 })
+}
+
+// forget has been admitted once more before it is.
+func forget(tr *trial, who int32) {
+	tr.at(0, admitted, 2, func(e *entry) { e.who = who })
+	tr.log.reset(reset{sent: 1e9, answered: 1.1e9, counter: tr.people.who(who).counters[0], done: true})
+}
+
 // A model that sums all events says no and when exactly where a second one, which tries each
 // second in turn, says so.
 func TestTheModel(t *testing.T) {
@@ -203,12 +395,13 @@ func TestTheModel(t *testing.T) {
 	for range 300 {
 		l := limit{name: "l", n: 1 + rng.Int64N(6), length: 1 + rng.Int64N(7)}
 		l.ceiling = l.n
-		m := &model{contract: &contract{rules: []rule{{step: 1}}, limits: []limit{l}}}
+		step := 1 + rng.Int64N(2)*3
+		m := &model{contract: &contract{rules: []rule{{per: []string{"user"}, step: step}}, limits: []limit{l}}}
 		var all []added
 		now := int64(100)
 		holds := func(at int64) (sum int64) {
 			for _, e := range all {
-				if e.second > at-l.length && e.second <= at {
+				if e.second >= (at-l.length+1)/step*step && e.second <= at {
 					sum += e.by
 				}
 			}
@@ -217,11 +410,11 @@ func TestTheModel(t *testing.T) {
 		for range 25 {
 			now += rng.Int64N(3)
 			cost := 1 + rng.Int64N(3)
-			d := m.decide(now, cost, true)
+			d := m.decide(asked{second: now, cost: cost, kind: hit})
 			require.Equal(t, holds(now)+cost <= l.n, d.Allowed)
 			switch {
 			case d.Allowed:
-				all = append(all, added{now, cost})
+				all = append(all, added{now, cost, false})
 			case cost > l.n:
 				require.Nil(t, d.RetryAfter)
 			default:
@@ -257,6 +450,7 @@ func TestDenialsThatRepeat(t *testing.T) {
 			tr := trialOf(t, limit)
 			who := tr.people.fresh(quiet)
 			tr.counters = tr.people.allCounters()
+			tr.sortResets()
 			call := func(k kind, o outcome, count int64, change ...func(e *entry)) {
 				tr.at(0, o, count, append(change, func(e *entry) {
 					e.who, e.kind = who, k
@@ -272,6 +466,38 @@ func TestDenialsThatRepeat(t *testing.T) {
 			require.Len(t, tr.findings.all(), c.wrong)
 			assert.Equal(t, c.wrong == 0 && c.last == 0, tr.excused.Repeated == 1)
 		})
+	}
+}
+
+// Who is told when to come again is admitted then, if nothing else came, but for the whole
+// event: that is of others, too.
+func TestPromisesThatAreNotKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		per   []string
+		again int64
+		wrong int
+	}{
+		"too early":       {[]string{"user"}, 1, 0},
+		"when it is over": {[]string{"user"}, 4, 1},
+		"by others":       {nil, 4, 0},
+	} {
+		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"}, func(r *wire.Rule) { r.Per = c.per })
+		who := tr.people.fresh(quiet)
+		tr.counters = tr.people.allCounters()
+		tr.sortResets()
+		his := func(e *entry) { e.who = who }
+		tr.at(0, admitted, 1, his)
+		tr.at(0, admitted, 2, his)
+		tr.at(1, denied, 2, his, func(e *entry) { e.retryAfter = 2 })
+		tr.at(c.again, denied, 2, his)
+		tr.predict()
+		got := 0
+		for _, v := range tr.findings.all() {
+			if v.sort == "promise" {
+				got++
+			}
+		}
+		assert.Equal(t, c.wrong, got, name)
 	}
 }
 

@@ -12,11 +12,14 @@ const (
 	batch
 	check
 	increment
+	late // an increment of the past
 	count
 	kinds
 )
 
-func (k kind) String() string { return [kinds]string{"hit", "batch", "check", "increment", "count"}[k] }
+func (k kind) String() string {
+	return [kinds]string{"hit", "batch", "check", "increment", "late", "count"}[k]
+}
 
 type outcome uint8
 
@@ -66,6 +69,7 @@ type log struct {
 	entries []entry
 	counts  []int64 // of each entry what its limits said, one behind the other
 	looks   []look
+	resets  []reset
 	full    bool
 }
 
@@ -86,6 +90,12 @@ func (l *log) look(k look) {
 	defer l.mu.Unlock()
 	l.looks = append(l.looks, k)
 	l.full = l.full || len(l.entries)+len(l.looks) >= l.bound
+}
+
+func (l *log) reset(r reset) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resets = append(l.resets, r)
 }
 
 // isFull reports whether it takes no more calls. Those under way are still noted.

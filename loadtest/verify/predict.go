@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -14,14 +15,21 @@ import (
 type model struct {
 	contract *contract
 	events   []added
+	since    map[int]int // from which of them on a rule's counter holds them; there: it was reset
 }
 
-type added struct{ second, by int64 }
+// added is what an event adds; one that was denied adds to the counters that count all.
+type added struct {
+	second, by int64
+	denied     bool
+}
 
 // sum is what a limit's window holds that ends with that second, and what lies ahead.
 func (m *model) sum(l limit, second int64) (sum int64) {
-	for _, e := range m.events {
-		if e.second > second-l.length && e.second <= second+l.ahead() {
+	from, to := m.contract.windowAt(l, second)
+	all := m.contract.ruleOf(l).countAll
+	for _, e := range m.events[m.since[l.rule]:] {
+		if from <= e.second && e.second <= to && (all || !e.denied) {
 			sum += e.by
 		}
 	}
@@ -39,33 +47,101 @@ func (m *model) reset(l limit, second, cost int64) *int64 {
 	}
 	best = math.MaxInt64
 	for _, e := range m.events { // there is more room only when one of them leaves
-		if wait := e.second + l.length - second; wait > 0 && wait < best && m.sum(l, second+wait)+cost <= l.ceiling {
+		_, last := outward(0, e.second, m.contract.ruleOf(l).step)
+		if wait := last + l.length - second; wait > 0 && wait < best && m.sum(l, second+wait)+cost <= l.ceiling {
 			best = wait
 		}
 	}
 	return &best
 }
 
-// decide returns the decision that a hit of that cost gets, and counts it if it is admitted.
-func (m *model) decide(second, cost int64, counted bool) wire.Decision {
-	d := wire.Decision{Allowed: true, RetryAfter: new(int64)}
-	for _, l := range m.contract.limits {
-		s := wire.LimitState{Name: l.name, Count: m.sum(l, second), Reset: m.reset(l, second, cost)}
-		s.Allowed = s.Count+cost <= l.ceiling
-		d.Allowed = d.Allowed && (s.Allowed || !m.contract.enforced(l))
+// asked is a hit, and what it was told of the limits of the whole event: these are of all
+// callers, and held to the whole log elsewhere.
+type asked struct {
+	second, cost int64
+	kind         kind
+	behind       bool   // it has been denied, and stands behind all that came with it
+	denies       uint64 // by bits
+	counts       []int64
+}
+
+func (t *trial) asked(i int32) asked {
+	e := t.log.entries[i]
+	return asked{second: e.stamp, cost: int64(e.cost), kind: e.kind, denies: e.denies, counts: t.log.countsOf(i)}
+}
+
+// forecast is what a hit has to be told.
+type forecast struct {
+	wire.Decision
+	open bool // how long the whole event denies is a part of retry_after, and not known
+}
+
+// decide returns the decision that a hit gets, and counts it.
+func (m *model) decide(a asked) forecast {
+	d := forecast{Decision: wire.Decision{Allowed: true, RetryAfter: new(int64)}}
+	roomy := true // the whole event has room
+	for i, l := range m.contract.limits {
+		s := wire.LimitState{Name: l.name}
+		if m.contract.whole(l) {
+			s.Count, s.Allowed = a.counts[i], a.denies&(1<<i) == 0
+			roomy = roomy && s.Allowed
+		} else {
+			s.Count = m.sum(l, a.second)
+			if a.behind && m.contract.ruleOf(l).countAll {
+				s.Count -= a.cost // it is there already
+			}
+			s.Allowed = s.Count+a.cost <= l.ceiling
+		}
 		d.Limits = append(d.Limits, s)
 	}
-	d.RetryAfter = m.contract.retryAfter(d)
-	if d.Allowed && counted {
-		m.add(second, cost)
-		for i := range d.Limits {
-			d.Limits[i].Count += cost
+	for i, l := range m.contract.limits {
+		s := &d.Limits[i]
+		s.Allowed = s.Allowed || m.contract.ruleOf(l).elastic && roomy
+		d.Allowed = d.Allowed && (s.Allowed || !m.contract.enforced(l))
+	}
+	if a.kind != check && !a.behind {
+		m.events = append(m.events, added{a.second, a.cost, !d.Allowed})
+	}
+	for i, l := range m.contract.limits {
+		if charged := d.Allowed || m.contract.ruleOf(l).countAll; charged && a.kind != check && !m.contract.whole(l) {
+			d.Limits[i].Count += a.cost
 		}
 	}
+	m.wait(&d, a)
 	return d
 }
 
-func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by}) }
+// wait sets when each limit has room, and all of them, as far as that is known. What a hit
+// that was denied has added is in its own way.
+func (m *model) wait(d *forecast, a asked) {
+	stretches, never := false, false // the whole event does not deny for ever
+	for i, l := range m.contract.limits {
+		if m.contract.whole(l) && !d.Limits[i].Allowed {
+			stretches, never = true, never || a.cost > l.ceiling
+		}
+	}
+	for i, l := range m.contract.limits {
+		s := &d.Limits[i]
+		known := !m.contract.whole(l) || a.cost > l.ceiling
+		if m.contract.ruleOf(l).elastic && stretches && !never {
+			known = false // it has room as soon as the whole event has, if that is earlier
+		}
+		s.Reset = new(int64)
+		switch {
+		case s.Allowed:
+		case known:
+			s.Reset = m.reset(l, a.second, a.cost)
+		default:
+			d.open = d.open || m.contract.enforced(l)
+		}
+	}
+	d.RetryAfter = m.contract.retryAfter(d.Decision)
+}
+
+// forget has a rule's counter begin again.
+func (m *model) forget(rule int) { m.since[rule] = len(m.events) }
+
+func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by, false}) }
 
 // promise is that a cost is not denied when some time has passed, if nothing else comes.
 type promise struct {
@@ -77,9 +153,6 @@ type promise struct {
 
 // predict holds each decision of those who are called by one caller at a time to the model.
 func (t *trial) predict() {
-	if t.contract.unpredictable() != "" {
-		return
-	}
 	of := map[int32][]int32{}
 	var order []int32
 	for i, e := range t.log.entries {
@@ -98,14 +171,25 @@ func (t *trial) predict() {
 // predictOne holds the decisions of one feature to the model, until they are not known any
 // more.
 func (t *trial) predictOne(entries []int32) {
-	m := &model{contract: t.contract}
+	m := &model{contract: t.contract, since: map[int]int{}}
+	resets := t.resetsOf(t.log.entries[entries[0]].who)
+	var last change
 	var p []promise
 	var told []denial
 	began := t.log.entries[entries[0]].sent
 	for n := 0; n < len(entries); {
 		i := entries[n]
 		e := t.log.entries[i]
-		if e.outcome == unknown || e.onError != 0 || t.copies == 1 && t.disturbed(began, e.answered) {
+		for ; len(resets) > 0 && resets[0].sent < e.sent; resets = resets[1:] {
+			r := resets[0]
+			if !r.done || t.owes(entries[:n], r.answered) {
+				t.excused.Unpredicted++
+				return
+			}
+			m.forgetCounter(t.people.who(e.who), r.counter)
+			last, told = change{r.target, r.answered}, notOf(r.target, told)
+		}
+		if last.hiddenFrom(e) || e.outcome == unknown || e.onError != 0 || t.copies == 1 && t.disturbed(began, e.answered) {
 			t.excused.Unpredicted++
 			return
 		}
@@ -114,13 +198,47 @@ func (t *trial) predictOne(entries []int32) {
 		switch {
 		case e.outcome == refused:
 			continue
-		case e.kind == increment:
+		case e.kind == increment || e.kind == late:
 			m.add(e.stamp, int64(e.cost))
+			if e.kind == late {
+				last = change{e.target, e.answered}
+			}
 			p, told = nil, notOf(e.target, told)
 			continue
 		}
 		if !t.predictCall(m, &p, &told, entries[:n], together) {
 			return // what follows from it is no news
+		}
+	}
+}
+
+// change is one of the past, by a target; others may not see it yet.
+type change struct {
+	target   uint16
+	answered int64 // 0: there was none
+}
+
+func (c change) hiddenFrom(e entry) bool {
+	return c.answered != 0 && e.target != c.target && e.sent < c.answered+nanoseconds(closedLife)
+}
+
+// resetsOf returns the resets of somebody's counters, in the order of time.
+func (t *trial) resetsOf(who int32) (list []reset) {
+	counters := t.people.who(who).counters
+	for k, id := range counters {
+		if !slices.Contains(counters[:k], id) {
+			list = append(list, t.resets[id]...)
+		}
+	}
+	slices.SortFunc(list, func(a, b reset) int { return cmp.Compare(a.sent, b.sent) })
+	return list
+}
+
+// forgetCounter has all rules with that counter begin again.
+func (m *model) forgetCounter(who *person, counter int32) {
+	for rule, id := range who.counters {
+		if id == counter {
+			m.forget(rule)
 		}
 	}
 }
@@ -139,14 +257,14 @@ func (t *trial) together(entries []int32) int {
 func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []int32, together int) bool {
 	began := t.log.entries[entries[0]].sent
 	call := entries[len(entries)-together:]
-	wants := make([]wire.Decision, together)
+	wants := make([]forecast, together)
 	for k, i := range call {
 		e := t.log.entries[i]
 		if e.outcome > denied || e.onError != 0 {
 			t.excused.Unpredicted++
 			return false
 		}
-		wants[k] = m.decide(e.stamp, int64(e.cost), e.kind != check)
+		wants[k] = m.decide(t.asked(i))
 		if e.outcome == admitted && e.kind != check {
 			*told = notOf(e.target, *told)
 		}
@@ -157,7 +275,9 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 		wrong := t.differences(e, i, want)
 		if e.outcome == denied {
 			// The numbers of a denied hit of a batch are those that stand after the batch.
-			after := m.decide(e.stamp, int64(e.cost), false)
+			a := t.asked(i)
+			a.behind = true
+			after := m.decide(a)
 			*told = append(*told, denial{e, want}, denial{e, after}) // either may be remembered
 			switch {
 			case len(wrong) == 0 || !want.Allowed && len(t.differences(e, i, after)) == 0:
@@ -174,7 +294,7 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 		t.checked.Predictions++
 		for _, w := range wrong {
 			t.findings.add(Violation{
-				Check: w.check, Counter: t.name(int(t.people.who(e.who).counters[0])), Text: w.text,
+				Check: w.check, sort: "prediction", Counter: t.name(int(t.people.who(e.who).counters[0])), Text: w.text,
 				Events: t.eventsOf(entries[max(0, len(entries)-maxEvents):]),
 			})
 		}
@@ -188,7 +308,7 @@ func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 
 // pardoned reports whether a difference from the model is one that nobody promises not to be:
 // after a loss that is said, and too much where copies may count twice.
-func (t *trial) pardoned(e entry, began int64, want wire.Decision) bool {
+func (t *trial) pardoned(e entry, began int64, want forecast) bool {
 	if t.losable() && e.incomplete != 0 {
 		return true
 	}
@@ -211,10 +331,11 @@ func (t *trial) keep(promises []promise, i int32) {
 		case e.sent < p.due:
 			early = true
 			continue
+		case e.outcome == denied && !t.breaks(t.log.entries[p.told], e):
 		case e.outcome == denied:
 			name := t.name(int(t.people.who(e.who).counters[0]))
 			t.findings.add(Violation{
-				Check: CheckRetryAfter, promise: true, Counter: name, Events: t.eventsOf([]int32{p.told, i}),
+				Check: CheckRetryAfter, sort: "promise", Counter: name, Events: t.eventsOf([]int32{p.told, i}),
 				Text: fmt.Sprintf("%s: a hit that was told to come again in %ds came after that, with no other in between, and was denied",
 					name, t.log.entries[p.told].retryAfter),
 			})
@@ -228,6 +349,20 @@ func (t *trial) keep(promises []promise, i int32) {
 	}
 }
 
+// breaks reports whether a denial breaks what one before has promised: by a limit that nobody
+// else uses, and that neither stretches as far as the whole event lets it nor was filled by the
+// hit that was denied itself.
+func (t *trial) breaks(before, e entry) bool {
+	for i, l := range t.contract.limits {
+		r, bit := t.contract.ruleOf(l), uint64(1)<<i
+		filled := r.countAll && before.denies&bit == 0
+		if e.denies&bit != 0 && t.contract.enforced(l) && !t.contract.whole(l) && !r.elastic && !filled {
+			return true
+		}
+	}
+	return false
+}
+
 // note takes down what is promised, until something else comes.
 func (t *trial) note(promises *[]promise, i int32) {
 	e := t.log.entries[i]
@@ -235,6 +370,9 @@ func (t *trial) note(promises *[]promise, i int32) {
 	case e.outcome == admitted && e.kind != check:
 		*promises = nil
 	case e.outcome == denied && e.retryAfter > 0:
+		if t.contract.countsAll() && e.kind != check {
+			*promises = nil // what was promised before did not know of it
+		}
 		*promises = append(*promises, promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target})
 	}
 }
@@ -242,7 +380,7 @@ func (t *trial) note(promises *[]promise, i int32) {
 type difference struct{ check, text string }
 
 // differences are those between an answer and the model.
-func (t *trial) differences(e entry, i int32, want wire.Decision) (wrong []difference) {
+func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference) {
 	name := t.name(int(t.people.who(e.who).counters[0]))
 	was := func(check, format string, args ...any) {
 		wrong = append(wrong, difference{check, name + ": " + fmt.Sprintf(format, args...)})
@@ -254,12 +392,19 @@ func (t *trial) differences(e entry, i int32, want wire.Decision) (wrong []diffe
 	case e.outcome == denied && want.Allowed:
 		was(CheckDenials, "a cost of %d is denied, and by the log it fits all limits, with nobody else calling", e.cost)
 		return wrong
+	case want.open && want.RetryAfter != nil:
+		if int64(e.retryAfter) < *want.RetryAfter {
+			was(CheckRetryAfter, "retry_after is %d, and by the log it is at least %s", e.retryAfter, orNull(want.RetryAfter))
+		}
 	case int64(e.retryAfter) != value(want.RetryAfter):
 		was(CheckRetryAfter, "retry_after is %d, and by the log it is %s", e.retryAfter, orNull(want.RetryAfter))
 	}
 	for at, got := range t.log.countsOf(i) {
 		s := want.Limits[at]
 		bit := uint64(1) << at
+		if t.contract.whole(t.contract.limits[at]) {
+			continue
+		}
 		if e.denies&bit == 0 != s.Allowed {
 			was(CheckDenials, "%s says allowed %t, and by the log it is not so", s.Name, !s.Allowed)
 		}
@@ -271,7 +416,7 @@ func (t *trial) differences(e entry, i int32, want wire.Decision) (wrong []diffe
 }
 
 // full names the limits that deny.
-func (t *trial) full(d wire.Decision) (text string) {
+func (t *trial) full(d forecast) (text string) {
 	for i, s := range d.Limits {
 		if l := t.contract.limits[i]; !s.Allowed && t.contract.enforced(l) {
 			text += fmt.Sprintf("%s has %d of %d; ", s.Name, s.Count, l.ceiling)
@@ -290,7 +435,7 @@ func (t *trial) eventsOf(entries []int32) (list []Event) {
 // denial is one that was given, and what it had to be.
 type denial struct {
 	entry
-	want wire.Decision
+	want forecast
 }
 
 // notOf returns those that another target has given: this one knows what it has admitted
@@ -311,10 +456,19 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 	}
 	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
 	for at, l := range t.contract.limits {
+		if t.contract.whole(l) {
+			reachable = reachable || e.denies&(1<<at) != 0 && t.contract.enforced(l)
+			continue
+		}
+		elastic := t.contract.ruleOf(l).elastic // and does not deny for longer than the whole event
 		found, least := false, int64(math.MaxInt64)
 		accept := func(s wire.LimitState) {
 			denies, inexact := e.denies&(1<<at) != 0, e.inexact&(1<<at) != 0
-			if s.Count != counts[at] && !(inexact && s.Count < counts[at]) || s.Allowed == denies {
+			if s.Count != counts[at] && !(inexact && s.Count < counts[at]) || s.Allowed == denies && !elastic {
+				return
+			}
+			if elastic {
+				found, least = true, 0
 				return
 			}
 			wait := int64(0)

@@ -61,7 +61,7 @@ func (r *Report) OK() bool { return len(r.Violations) == 0 }
 func (r *run) tell(t *trial) {
 	report := &r.report
 	report.Event, report.Seed = r.contract.event, r.config.Seed
-	report.Calls = map[string]int64{}
+	report.Calls = map[string]int64{"reset": r.caller.resets.Load()}
 	for k := range kinds {
 		report.Calls[k.String()] = r.caller.calls[k].Load()
 	}
@@ -95,14 +95,29 @@ func (r *run) tell(t *trial) {
 
 // notHeld says what was not checked.
 func (r *run) notHeld() (list []string) {
-	if why := r.contract.unpredictable(); why != "" {
-		list = append(list, "decisions beforehand, and retry_after: "+why)
+	if !r.alone && r.contract.hasWhole() {
+		list = append(list, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it")
+	}
+	if r.config.own() && r.config.Own.lines() && r.contract.hasWhole() {
+		list = append(list, "that of a crowd exactly what fits is admitted: a rule counts the whole event, and others are in its way there")
+	}
+	if r.contract.countsAll() && len(r.contract.rules) > 1 {
+		list = append(list, "that it fits when retry_after is over, by limits with count: all that had room for a hit that others denied: it is counted there")
+	}
+	if !r.contract.remembersLate() {
+		list = append(list, "late increments: the event is remembered for less than two minutes")
+	}
+	if r.caller.mayNotReset.Load() {
+		list = append(list, "resets: the targets do not let this caller make them")
+	}
+	if r.contract.hasWhole() {
+		list = append(list, "resets of the whole event: hits are under way on it at all times")
 	}
 	for i, l := range r.contract.limits {
 		if !r.contract.bounded(l) && !slices.ContainsFunc(r.contract.limits[:i], func(o limit) bool { return o.rule == l.rule }) {
 			what := "shadow"
 			if r.contract.ruleOf(l).elastic {
-				what = "elastic"
+				what = "elastic, and the whole event is held to its own"
 			}
 			list = append(list, fmt.Sprintf("windows of %s and its rule: it is %s", l.name, what))
 		}
@@ -126,6 +141,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	for k := range kinds {
 		calls = append(calls, fmt.Sprintf("%s %d", k, r.Calls[k.String()]))
 	}
+	calls = append(calls, fmt.Sprintf("reset %d", r.Calls["reset"]))
 	row("calls", "%s", strings.Join(calls, "  "))
 	row("hits", "%d admitted, %d denied", r.Admitted, r.Denied)
 	row("features", "%d, with %d counters", r.Features, r.Counters)
@@ -166,7 +182,7 @@ func (r *Report) writeChecked(row func(name, format string, args ...any)) {
 	row("denials", "%d held to the log: nobody was denied who fitted", c.Denials)
 	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
 	row("predicted", "%d decisions of features that one caller calls, to the last number", c.Predictions)
-	row("retry_after", "%d came when it was over, %d before", c.Retries, c.Early)
+	row("retry_after", "%d held to the log; %d came when it was over, %d before", c.Waits, c.Retries, c.Early)
 	row("headers", "%d answers", c.Headers)
 	row("bodies", "%d answers", c.Bodies)
 }
@@ -180,6 +196,9 @@ func (r *Report) writeExcused(row func(name, format string, args ...any)) {
 		{e.Windows, fmt.Sprintf("windows over their limit, by %d at the most, after a loss that was said", e.MostBeyond)},
 		{e.LowCounts, "counts that lack what came before a loss"},
 		{e.HighCounts, "counts that hold what may have been counted, or twice"},
+		{e.AtResets, "admitted hits that were under way at a reset: they are in no window"},
+		{e.AfterResets, "windows over their limit after a reset, by no more than was under way at it"},
+		{e.Late, "denials beside a late increment, which say to come again as if it had not come"},
 		{e.OnError, "hits admitted by on_error"},
 		{e.UnknownOutcome, "calls of unknown outcome"},
 		{e.Refused, "calls refused for overload"},

@@ -25,14 +25,19 @@ const mercy = 2 * time.Second
 // report; an error says that it could not be run. When the context ends it calls no more,
 // and the report is of what was seen until then; where that is nothing, the error is the
 // context's.
-func Run(ctx context.Context, config Config) (report *Report, err error) {
-	if err := config.Check(); err != nil {
+func Run(ctx context.Context, config Config) (*Report, error) { return newRun(config).run(ctx) }
+
+func newRun(config Config) *run {
+	return &run{config: config, findings: newFindings(), alone: config.own()}
+}
+
+func (r *run) run(ctx context.Context) (report *Report, err error) {
+	if err := r.config.Check(); err != nil {
 		return nil, err
 	}
-	r := &run{config: config, findings: newFindings()}
-	targets := config.URLs
-	if config.own() {
-		if r.fleet, err = startFleet(ctx, config); err != nil {
+	targets := r.config.URLs
+	if r.config.own() {
+		if r.fleet, err = startFleet(ctx, r.config); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, r.fleet.Close()) }()
@@ -81,6 +86,7 @@ func startFleet(ctx context.Context, config Config) (*fleet.Fleet, error) {
 type run struct {
 	config   Config
 	fleet    *fleet.Fleet // nil: the targets are others'
+	alone    bool         // nobody else calls for the event
 	contract *contract
 	people   *people
 	log      *log
@@ -89,6 +95,7 @@ type run struct {
 	killer   *killer
 	began    time.Time
 	report   Report
+	pasts    map[int32]int64 // of each counter, a second of the past that something was added to
 }
 
 // prepare asks the targets for their rules, and makes up whom to call for.
@@ -200,11 +207,11 @@ func (r *run) judge() *Report {
 		contract: r.contract, people: r.people, log: r.log, findings: r.findings, began: r.began,
 		event:   func(i int32) Event { return r.caller.event(r.log.entries[i], r.log.countsOf(i)) },
 		lookOf:  r.lookEvent,
-		timeout: nanoseconds(r.config.timeout()), ours: r.config.own(), copies: 1,
+		timeout: nanoseconds(r.config.timeout()), ours: r.config.own(), alone: r.alone, copies: 1,
 	}
 	if t.ours {
 		t.copies = r.config.Own.replicas()
-		t.lines = r.config.Own.processes() == 1 && t.copies == 1
+		t.lines = r.config.Own.lines() && !r.contract.hasWhole()
 	}
 	if r.killer != nil {
 		t.losses = r.killer.losses

@@ -38,7 +38,7 @@ type Violation struct {
 	Left    int     `json:"events_left_out,omitempty"`
 	Raw     string  `json:"raw,omitempty"` // the answer, as it came
 
-	promise bool // it is one that was not kept, of which as many are kept beside the others
+	sort string // of each sort of a check as many are kept beside the others
 }
 
 // Event is a call, as its client saw it.
@@ -124,7 +124,7 @@ func (f *findings) passes(v Violation) bool {
 // alike returns how many of the kind are kept.
 func (f *findings) alike(v Violation) (n int) {
 	for _, o := range f.kept[v.Check] {
-		if o.promise == v.promise {
+		if o.sort == v.sort {
 			n++
 		}
 	}

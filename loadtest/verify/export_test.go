@@ -1,0 +1,11 @@
+package verify
+
+import "context"
+
+// RunAlone is Run where nobody else calls for the event of the targets, which Run cannot know
+// of those of others.
+func RunAlone(ctx context.Context, config Config) (*Report, error) {
+	r := newRun(config)
+	r.alone = true
+	return r.run(ctx)
+}

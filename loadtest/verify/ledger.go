@@ -1,0 +1,234 @@
+package verify
+
+import "slices"
+
+// ledger is what was added to one counter.
+type ledger struct {
+	id       int
+	shared   bool    // others may have added to it
+	all      bool    // it counts denied hits, too
+	entries  []int32 // of the counter
+	sent     []span  // what may have been added
+	unplaced []span  // of that, what has no stamp
+	late     []point // increments of the past, from when they were sent on
+	lateSeen []point // and from when all know of them on
+	lost     []span  // increments of the past of which nobody knows whether, and where, they are
+	sure     []charge
+	begun    []point // hits, from when they were sent on
+	ended    []point // and from when they were answered on
+	tide     *tide   // of both
+
+	resets    []reset
+	effective []bool  // of each reset: what was before it is gone for good
+	crowdAt   []int64 // of each reset: the cost of what was under way
+}
+
+// span is what may have been added, from when it was sent on.
+type span struct {
+	point
+	answered int64
+}
+
+// charge is what is known to have been added.
+type charge struct {
+	point       // from when it was answered on
+	sent  int64 // it was not there before
+}
+
+func (t *trial) ledger(id int) *ledger {
+	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.alone, all: t.countsAll(id)}
+	for _, i := range c.entries {
+		e := t.log.entries[i]
+		sure, maybe := t.charge(id, e)
+		switch {
+		case e.stamp == 0 && maybe > 0:
+			c.unplaced = append(c.unplaced, span{point{e.sent, 0, maybe}, e.answered})
+		case sure+maybe > 0:
+			c.sent = append(c.sent, span{point{e.sent, e.stamp, sure + maybe}, e.answered})
+		}
+		if sure > 0 {
+			seen := e.answered
+			if e.kind == late {
+				seen += nanoseconds(closedLife)
+			}
+			c.sure = append(c.sure, charge{point{seen, e.stamp, sure}, e.sent})
+		}
+		if e.kind <= batch && e.outcome <= denied && !c.all { // of which nothing is taken back
+			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
+			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
+		}
+		switch {
+		case e.kind != late || e.outcome == refused:
+		case e.stamp == 0:
+			c.lost = append(c.lost, span{point{e.sent, 0, int64(e.cost)}, e.answered})
+		default:
+			c.late = append(c.late, point{e.sent, e.stamp, int64(e.cost)})
+			c.lateSeen = append(c.lateSeen, point{e.answered + nanoseconds(stale), e.stamp, int64(e.cost)})
+		}
+	}
+	t.keepResets(c)
+	return c
+}
+
+// charge returns what an entry is known to have added to a counter, and what it may have
+// added beside that.
+func (t *trial) charge(id int, e entry) (sure, maybe int64) {
+	cost := int64(e.cost)
+	failed, all := false, t.countsAll(id)
+	for i, l := range t.contract.limits {
+		failed = failed || slices.Contains(t.rules[id], l.rule) && e.onError&(1<<i) != 0
+	}
+	switch {
+	case e.kind == check || e.outcome == refused:
+		return 0, 0
+	case e.outcome == unknown || failed:
+		return 0, cost
+	case e.outcome == denied && !all:
+		// It is taken back before it is answered; but where a server is away nobody may have
+		// been there to be told.
+		if e.answered-e.sent >= t.timeout || e.onError != 0 || t.unsettled(e) {
+			return 0, cost
+		}
+		return 0, 0
+	case t.copies > 1 && t.disturbed(e.sent, e.answered):
+		return cost, cost // a copy that was away may be paid twice
+	}
+	return cost, 0
+}
+
+// countsAll reports whether a counter counts denied hits, too.
+func (t *trial) countsAll(id int) bool {
+	return slices.ContainsFunc(t.rules[id], func(r int) bool { return t.contract.rules[r].countAll })
+}
+
+// acknowledged is what is known to have been added, whatever was lost: from when it was
+// answered on, or from when it was sent on.
+func (c *ledger) acknowledged(sent bool) (points []point) {
+	for _, s := range c.sure {
+		p := s.point
+		if sent {
+			p.time = s.sent
+		}
+		points = append(points, p)
+	}
+	return points
+}
+
+// most answers questions by what may have been added at the most, and is not gone since: those
+// that were asked at these times.
+func (c *ledger) most(questions []question, asked []int64) []int64 {
+	sums := make([]int64, len(questions))
+	gone := map[int64][]int{}
+	for i, at := range asked {
+		gone[c.goneBefore(at)] = append(gone[c.goneBefore(at)], i)
+	}
+	for moment, indexes := range gone {
+		some := make([]question, len(indexes))
+		for k, i := range indexes {
+			some[k] = questions[i]
+		}
+		placed, unplaced := sumsOf(answeredSince(c.sent, moment), some), sumsOf(answeredSince(c.unplaced, moment), anywhere(some))
+		for k, i := range indexes {
+			sums[i] = placed[k] + unplaced[k]
+		}
+	}
+	return sums
+}
+
+// answeredSince returns those that were not answered before that moment.
+func answeredSince(spans []span, moment int64) (points []point) {
+	for _, s := range spans {
+		if s.answered >= moment {
+			points = append(points, s.point)
+		}
+	}
+	return points
+}
+
+// underWay returns the cost of the hits that were, between two times. A hit that is crowded
+// out takes its adds back and tries again with a stamp of its own, so in which seconds they
+// stood for a moment its answer does not tell.
+func (c *ledger) underWay(from, to []question) []int64 {
+	sums := sumsOf(c.begun, anywhere(to))
+	for i, less := range sumsOf(c.ended, anywhere(from)) {
+		sums[i] -= less
+	}
+	return sums
+}
+
+// inTheWay returns, of each of those denied hits, at most how much of others, that was taken
+// back again, it can have counted. Each second's bucket is read once, and holds no more than
+// was under way at that moment.
+func (c *ledger) inTheWay(t *trial, denied []int32) []int64 {
+	if c.tide == nil {
+		c.tide = newTide(c.begun, c.ended)
+	}
+	before, after := make([]question, len(denied)), make([]question, len(denied))
+	for k, i := range denied {
+		e := t.log.entries[i]
+		before[k], after[k] = question{time: e.sent - nanoseconds(remembered)}, question{time: e.answered}
+	}
+	list := c.underWay(before, after)
+	for k, i := range denied {
+		e := t.log.entries[i]
+		if e.kind != check && !c.all {
+			list[k] -= int64(e.cost)
+		}
+		seconds := t.second(e.answered) - t.second(before[k].time) + 1
+		list[k] = min(list[k], seconds*c.tide.most(before[k].time, e.answered))
+	}
+	return list
+}
+
+// anywhere asks for what has no second.
+func anywhere(questions []question) []question {
+	list := make([]question, len(questions))
+	for i, q := range questions {
+		list[i].time = q.time
+	}
+	return list
+}
+
+// least answers questions by what must have been added, and is not gone since: what was sent
+// before a server was killed may be, where there is one copy, and before a reset was answered.
+// The questions were answered at these times.
+func (t *trial) least(c *ledger, questions []question, answered []int64) []int64 {
+	sums := make([]int64, len(questions))
+	since := map[int64][]int{}
+	for i, q := range questions {
+		kept := max(t.killedBefore(q.time+nanoseconds(callTimeout)), c.keptSince(answered[i]))
+		since[kept] = append(since[kept], i)
+	}
+	for moment, indexes := range since {
+		var points []point
+		for _, s := range c.sure {
+			if s.sent > moment {
+				points = append(points, s.point)
+			}
+		}
+		asked := make([]question, len(indexes))
+		for k, i := range indexes {
+			asked[k] = questions[i]
+		}
+		for k, sum := range sumsOf(points, asked) {
+			i := indexes[k]
+			sums[i] = sum
+			if len(c.resets) > 0 {
+				sums[i] = max(sum-c.robbed(answered[i]), 0)
+			}
+		}
+	}
+	return sums
+}
+
+// killedBefore returns when a server was killed last whose counters have no other copy: a call
+// may have met a loss until it was answered.
+func (t *trial) killedBefore(time int64) int64 {
+	last := int64(-1)
+	for _, l := range t.losses {
+		if t.copies == 1 && l.killed <= time {
+			last = max(last, l.killed)
+		}
+	}
+	return last
+}

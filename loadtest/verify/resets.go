@@ -1,0 +1,127 @@
+package verify
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+const (
+	// closedLife is for how long a process may not see what another has changed of the past: a
+	// late increment, a reset.
+	closedLife = time.Second
+	// stale is for how long a denial may tell of that: it is remembered, and was told by what is.
+	stale = closedLife + remembered
+)
+
+// reset is a counter that was forgotten, or may have been in part.
+type reset struct {
+	sent, answered int64
+	counter        int32
+	client, target uint16
+	done           bool // it was acknowledged
+}
+
+// sortResets puts the resets to their counters, in the order of time.
+func (t *trial) sortResets() {
+	t.resets = make([][]reset, len(t.counters))
+	for _, r := range t.log.resets {
+		t.resets[r.counter] = append(t.resets[r.counter], r)
+	}
+	for _, list := range t.resets {
+		slices.SortFunc(list, func(a, b reset) int { return cmp.Compare(a.sent, b.sent) })
+	}
+}
+
+// owes reports whether a copy may get later what it has missed of a counter before a time: a
+// reset does not forget that.
+func (t *trial) owes(entries []int32, before int64) bool {
+	return t.copies > 1 && slices.ContainsFunc(entries, func(i int32) bool {
+		e := t.log.entries[i]
+		// A copy that is slower than half the timeout is not waited for.
+		return e.sent < before && (e.outcome == unknown || e.answered-e.sent >= t.timeout/2)
+	})
+}
+
+// forgets reports whether what was acknowledged before the reset was sent is gone for good.
+func (t *trial) forgets(c *ledger, r reset) bool {
+	return r.done && !t.owes(c.entries, r.answered) && !(t.copies > 1 && t.disturbed(0, r.answered))
+}
+
+// keptSince returns since when what was sent is surely there, for who is answered at that time:
+// what was under way at a reset may have been forgotten.
+func (c *ledger) keptSince(answered int64) int64 {
+	since := int64(-1)
+	for _, r := range c.resets {
+		if r.sent < answered {
+			since = max(since, r.answered)
+		}
+	}
+	return since
+}
+
+// goneBefore returns the time up to which what was answered is surely gone, for who asks then.
+func (c *ledger) goneBefore(asked int64) int64 {
+	gone := int64(-1)
+	for i, r := range c.resets {
+		if c.effective[i] && r.answered+nanoseconds(stale) < asked {
+			gone = max(gone, r.sent)
+		}
+	}
+	return gone
+}
+
+// robbed returns how much of what came after a reset may be gone: the adds of hits that were
+// under way at the reset were forgotten, and then taken back.
+func (c *ledger) robbed(answered int64) (most int64) {
+	since := c.keptSince(answered)
+	for i, r := range c.resets {
+		if r.sent < answered && r.answered <= since && !c.superseded(i, answered) {
+			most += c.crowdAt[i]
+		}
+	}
+	return most
+}
+
+// superseded reports whether a later reset, begun before a time, has forgotten what became of
+// that one.
+func (c *ledger) superseded(i int, before int64) bool {
+	return slices.ContainsFunc(c.resets[i+1:], func(o reset) bool { return o.sent < before && o.sent > c.resets[i].answered && o.done })
+}
+
+// keepResets notes the resets of the counter, and what was under way at each.
+func (t *trial) keepResets(c *ledger) {
+	c.resets = t.resets[c.id]
+	if len(c.resets) == 0 {
+		return
+	}
+	from, to := make([]question, len(c.resets)), make([]question, len(c.resets))
+	for i, r := range c.resets {
+		from[i], to[i] = question{time: r.sent}, question{time: r.answered + 1}
+		c.effective = append(c.effective, t.forgets(c, r))
+	}
+	c.crowdAt = c.underWay(from, to)
+	for _, i := range c.entries {
+		e := t.log.entries[i]
+		for k, r := range c.resets {
+			if e.outcome == unknown && e.sent <= r.answered && e.answered >= r.sent {
+				c.crowdAt[k] += int64(e.cost)
+			}
+		}
+	}
+}
+
+// segment returns between which resets an entry was: after the n-th, and wholly. One that was
+// under way at a reset is between none.
+func (c *ledger) segment(e entry) (n int, whole bool) {
+	for _, r := range c.resets {
+		switch {
+		case e.answered < r.sent:
+			return n, true
+		case e.sent <= r.answered:
+			return n, false
+		}
+		n++
+	}
+	return n, true
+}
