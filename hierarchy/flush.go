@@ -578,8 +578,12 @@ func (c *claim) readable() bool { return c.err == nil || c.local }
 // hit of the flush may fit and may not, and that are not exact yet. It reports
 // whether there is such a limit.
 func (c *claim) wantOpenEdges() (open bool) {
+	most := c.adding + c.looked
+	if c.name.countAll {
+		most += c.adding // those that others deny come again
+	}
 	for _, check := range c.checks {
-		if check.lo < check.ceiling && check.hi+c.adding+c.looked > check.ceiling && check.lo != check.hi {
+		if check.lo < check.ceiling && check.hi+most > check.ceiling && check.lo != check.hi {
 			open = true
 			c.tiles = check.span.split(c.tiles[:0], c.finest)
 			c.wantAll(c.tiles)

@@ -170,6 +170,15 @@ var drawnRules = []string{
 	"[{per: ip, rate: [0/m, 5/h], shadow: true}, {per: user, rate: [4/m, 12/h]}]",
 }
 
+// countingRules count hits that they deny: of one that another limit denies, too.
+var countingRules = []string{
+	"[{per: ip, rate: [6/m, 30/15m], count: all}]",
+	"[{per: ip, rate: 12/m, count: all}, {per: user, rate: [1/10s, 5/m]}]",
+	"[{per: ip, rate: [10/90s, 40/h], count: all}, {per: user, rate: [4/20s, 20/h], count: all}]",
+	"[{per: ip, rate: 15/15m, count: all, precision: minute}, {per: [ip, user], rate: 3/10s}]",
+	"[{per: ip, rate: 2/m, count: all, shadow: true}, {per: user, rate: 3/10s}]",
+}
+
 // event is an admitted hit on a counter, as an exact log has it.
 type logEvent struct{ second, cost int64 }
 
@@ -317,7 +326,7 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
 	denials, never := 0, 0
-	for _, limits := range drawnRules {
+	for _, limits := range slices.Concat(drawnRules, countingRules) {
 		event := parsed(t, limits)
 		for range 30 {
 			store := newSoloStore(clock.Now)

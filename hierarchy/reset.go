@@ -101,6 +101,13 @@ func (s *search) wait(stamp int64) Wait {
 // window returns the length of the limit's window.
 func (u *use) window() Wait { return Wait(u.check.limit.Window / time.Second) }
 
+// isInItsOwnWay reports whether the hit fitted the limit, and would not any more: another
+// limit has denied it, and this one's counter counts it all the same.
+func (h *hit) isInItsOwnWay(u *use) bool {
+	return !h.allowed && !h.refused && h.path == adding && u.claim.name.countAll && u.enforced() && u.claim.err == nil &&
+		u.check.lo+u.claim.taken+h.cost > u.check.ceiling
+}
+
 // findResets finds, for each limit that a hit does not fit, when it will: in at
 // most three more trips to read, one for each level below.
 func (f *flush) findResets() {
@@ -112,7 +119,7 @@ func (f *flush) findResets() {
 		for i := range h.uses {
 			u := &h.uses[i]
 			switch {
-			case u.state.Allowed:
+			case u.state.Allowed && !h.isInItsOwnWay(u):
 			case h.cost > u.check.ceiling || u.listing == events.Denied:
 				u.reset = Never
 			case u.unknown:

@@ -159,3 +159,23 @@ func TestCountAllCountsTheDenied(t *testing.T) {
 		assert.Equal(t, stands, total(t, counters, ip, clock.Now()), "%d", i)
 	}
 }
+
+// A hit that one limit denies is charged by another, which counts all and had room for it: that
+// may have none when it comes again, and says for how long.
+func TestADeniedHitIsInItsOwnWay(t *testing.T) {
+	clock := newFakeClock()
+	event := parseEvent(t, "[{per: ip, rate: 2/m, count: all}, {per: user, rate: 1/10s}]")
+	l := quietLimiter(t, newEmbedded(clock), clock)
+	hit := hitOf(event, 1, events.Features{"ip": "203.0.113.9", "user": "42"})
+	d, err := l.Hit(t.Context(), hit)
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	assert.Zero(t, d.Limits[0].Reset)
+	d, err = l.Hit(t.Context(), hit)
+	require.NoError(t, err)
+	require.False(t, d.Allowed)
+	assert.True(t, d.Limits[0].Allowed)
+	assert.Equal(t, hierarchy.Wait(60), d.Limits[0].Reset)
+	assert.Equal(t, hierarchy.Wait(10), d.Limits[1].Reset)
+	assert.Equal(t, hierarchy.Wait(60), d.RetryAfter)
+}

@@ -294,7 +294,7 @@ func (f *flush) decision(h *hit) Decision {
 		}
 		s.Over = s.Allowed && s.Count > s.N
 		s.Incomplete = u.young(f.stamp) || !s.Unknown && f.forgotten(u)
-		if !s.Allowed && !s.Shadow {
+		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = d.RetryAfter.longer(s.Reset)
 		}
 	}

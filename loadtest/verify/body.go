@@ -39,6 +39,7 @@ func (c *contract) decisionFaults(features []string, cost int64, d wire.Decision
 			continue // nothing is promised of what could not be asked
 		}
 		with := f.limit(l, s, cost, charged && (d.Allowed || c.ruleOf(l).countAll))
+		f = append(f, c.ownWayFaults(l, s, cost, charged && !d.Allowed)...)
 		if c.ruleOf(l).elastic && !known {
 			continue
 		}
@@ -65,13 +66,26 @@ func (c *contract) waitFaults(l limit, s wire.LimitState, cost int64) (f faults)
 	return f
 }
 
+// ownWayFaults holds what a limit that admits says of the time when it will again: at once, but
+// where it counts a hit that another has denied, and has no room for it a second time.
+func (c *contract) ownWayFaults(l limit, s wire.LimitState, cost int64, charged bool) (f faults) {
+	if !s.Allowed {
+		return nil
+	}
+	if !charged || !c.ruleOf(l).countAll || !c.enforced(l) || s.Count+cost <= l.ceiling || !known(s) {
+		f.add(!equal(s.Reset, new(int64)), "%s: allowed, and reset is %s", l.name, orNull(s.Reset))
+		return f
+	}
+	f.add(s.Reset == nil || *s.Reset > l.length+c.ruleOf(l).step || *s.Reset < 1 && s.IsExact(), "%s: it counts the denied hit, and has no room for it again, and reset is %s", l.name, orNull(s.Reset))
+	return f
+}
+
 // limit holds one limit's state to itself, and returns what its window holds with the hit. The
 // count holds the cost of a hit that was charged.
 func (f *faults) limit(l limit, s wire.LimitState, cost int64, charged bool) (with int64) {
 	left := max(s.Limit-s.Count, 0)
 	f.add(s.Count < 0, "%s: count is %d", l.name, s.Count)
 	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.name, s.Remaining, s.Limit, s.Count)
-	f.add(s.Allowed && !equal(s.Reset, new(int64)), "%s: allowed, and reset is %s", l.name, orNull(s.Reset))
 	f.add(s.Over && s.Count <= s.Limit, "%s: over, and count is %d of %d", l.name, s.Count, s.Limit)
 	if !charged {
 		return s.Count + cost
@@ -100,7 +114,7 @@ func (c *contract) retryAfter(d wire.Decision) *int64 {
 	}
 	for i, s := range d.Limits {
 		switch {
-		case s.Allowed || !c.enforced(c.limits[i]):
+		case !c.enforced(c.limits[i]):
 		case s.Reset == nil:
 			return nil
 		default:

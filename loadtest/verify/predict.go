@@ -127,8 +127,10 @@ func (m *model) wait(d *forecast, a asked) {
 			known = false // it has room as soon as the whole event has, if that is earlier
 		}
 		s.Reset = new(int64)
+		// It counts what another limit has denied, and may have no room for it a second time.
+		counts := !d.Allowed && a.kind != check && m.contract.ruleOf(l).countAll && m.contract.enforced(l)
 		switch {
-		case s.Allowed:
+		case s.Allowed && (!counts || known && s.Count+a.cost <= l.ceiling):
 		case known:
 			s.Reset = m.reset(l, a.second, a.cost)
 		default:
@@ -331,7 +333,7 @@ func (t *trial) keep(promises []promise, i int32) {
 		case e.sent < p.due:
 			early = true
 			continue
-		case e.outcome == denied && !t.breaks(t.log.entries[p.told], e):
+		case e.outcome == denied && !t.breaks(e):
 		case e.outcome == denied:
 			name := t.name(int(t.people.who(e.who).counters[0]))
 			t.findings.add(Violation{
@@ -350,13 +352,11 @@ func (t *trial) keep(promises []promise, i int32) {
 }
 
 // breaks reports whether a denial breaks what one before has promised: by a limit that nobody
-// else uses, and that neither stretches as far as the whole event lets it nor was filled by the
-// hit that was denied itself.
-func (t *trial) breaks(before, e entry) bool {
+// else uses, and that does not stretch as far as the whole event lets it.
+func (t *trial) breaks(e entry) bool {
 	for i, l := range t.contract.limits {
 		r, bit := t.contract.ruleOf(l), uint64(1)<<i
-		filled := r.countAll && before.denies&bit == 0
-		if e.denies&bit != 0 && t.contract.enforced(l) && !t.contract.whole(l) && !r.elastic && !filled {
+		if e.denies&bit != 0 && t.contract.enforced(l) && !t.contract.whole(l) && !r.elastic {
 			return true
 		}
 	}
@@ -457,7 +457,7 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
 	for at, l := range t.contract.limits {
 		if t.contract.whole(l) {
-			reachable = reachable || e.denies&(1<<at) != 0 && t.contract.enforced(l)
+			reachable = reachable || t.contract.enforced(l) && (e.denies&(1<<at) != 0 || t.contract.ruleOf(l).countAll)
 			continue
 		}
 		elastic := t.contract.ruleOf(l).elastic // and does not deny for longer than the whole event
@@ -473,10 +473,10 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 			}
 			wait := int64(0)
 			switch {
-			case denies && s.Reset == nil:
-				wait = math.MaxInt64 // never
-			case denies:
+			case s.Reset != nil:
 				wait = *s.Reset
+			case denies:
+				wait = math.MaxInt64 // never
 			}
 			found, least = true, min(least, wait)
 			reachable = reachable || wait == said && t.contract.enforced(l)

@@ -101,9 +101,6 @@ func (r *run) notHeld() (list []string) {
 	if r.config.own() && r.config.Own.lines() && r.contract.hasWhole() {
 		list = append(list, "that of a crowd exactly what fits is admitted: a rule counts the whole event, and others are in its way there")
 	}
-	if r.contract.countsAll() && len(r.contract.rules) > 1 {
-		list = append(list, "that it fits when retry_after is over, by limits with count: all that had room for a hit that others denied: it is counted there")
-	}
 	if !r.contract.remembersLate() {
 		list = append(list, "late increments: the event is remembered for less than two minutes")
 	}

@@ -18,7 +18,9 @@ func (t *trial) waits(c *ledger, at int) {
 	var answered, sent []int64
 	for _, i := range c.entries {
 		e := t.log.entries[i]
-		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || e.retryAfter < 1 {
+		// One that counts what it let in and others denied has to have room for it again.
+		counts := t.contract.ruleOf(l).countAll && e.kind != check
+		if e.outcome != denied || e.onError&(1<<at) != 0 || e.denies&(1<<at) == 0 && !counts || e.retryAfter < 1 {
 			continue
 		}
 		if t.contract.ruleOf(l).elastic {
