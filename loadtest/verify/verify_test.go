@@ -152,7 +152,7 @@ func TestWrongTargets(t *testing.T) {
 		},
 		"late increments of now":              {&target{lateIsNow: true}, verify.CheckCounts, "the log"},
 		"lost late increments":                {&target{lateIsLost: true}, verify.CheckCounts, "the log"},
-		"late increments that decide nothing": {&target{rules: minuteRules, lateIsUndecided: true}, verify.CheckCounts, "by the log it is"},
+		"late increments that decide nothing": {&target{rules: roomyRules, lateIsUndecided: true}, verify.CheckCounts, "by the log it is"},
 		"resets that forget nothing":          {&target{resetsNothing: true}, verify.CheckCounts, "the log"},
 		"resets that forget others":           {&target{resetsAll: true}, verify.CheckCounts, "the log"},
 		"a window too short": {&target{counts: func(c *wire.Count) {
