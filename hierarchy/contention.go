@@ -54,7 +54,7 @@ func (f *flush) crowded(h *hit, now time.Time) bool {
 	most := int64(0)
 	for j := range h.uses {
 		if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
-			if f.l.denials.stands(u, h.cost, f.stamp, now) {
+			if f.l.denials.stands(h, u, f.stamp, now) {
 				return false
 			}
 			most = max(most, u.count)

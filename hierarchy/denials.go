@@ -59,6 +59,19 @@ type denialKey struct {
 	cost   int64
 }
 
+// place returns which of the hit's uses of its counter it is.
+func (h *hit) place(of *use) (place int) {
+	for i := range h.uses {
+		switch u := &h.uses[i]; {
+		case u == of:
+			return place
+		case u.claim == of.claim:
+			place++
+		}
+	}
+	return place
+}
+
 // denial is what is remembered of a counter: how each of its limits stood. It is
 // not changed once it is in the list.
 type denial struct {
@@ -67,7 +80,7 @@ type denial struct {
 	until   time.Time
 	stands  time.Time // until when what it found to stand stands; the zero time: it is of a crowd
 	touched uint32    // the cache's count of changes that it knows of
-	limits  []stood   // in the order of the claim's checks
+	limits  []stood   // in the order of the hit's uses of the counter
 }
 
 // stood is how a limit stood when its counter denied.
@@ -78,14 +91,17 @@ type stood struct {
 	reset Wait
 }
 
-// keyOf returns the key of a denial of such a cost by the claim.
-func keyOf(c *claim, cost int64) denialKey {
+// keyOf returns the key of a denial of the hit by the claim. Others of the flush may have other
+// limits on its counter, of another generation of rules: those are none of the hit's.
+func (h *hit) keyOf(c *claim) denialKey {
 	hash := uint64(14695981039346656037) // FNV-1a, by words
-	for _, check := range c.checks {
-		hash = (hash ^ uint64(check.limit.Window)) * 1099511628211
-		hash = (hash ^ uint64(check.ceiling)) * 1099511628211
+	for i := range h.uses {
+		if u := &h.uses[i]; u.claim == c {
+			hash = (hash ^ uint64(u.check.limit.Window)) * 1099511628211
+			hash = (hash ^ uint64(u.check.ceiling)) * 1099511628211
+		}
 	}
-	return denialKey{hash, cost}
+	return denialKey{hash, h.cost}
 }
 
 // recall returns the denial that is remembered for hits with that stamp, or nil; wary is
@@ -110,15 +126,15 @@ func (d *denials) recall(counter string, key func() denialKey, stamp int64, now 
 // stands reports whether a denial that was settled, less than standsLife before, says that
 // the hit does not fit the limit yet: what was in its way then stays there, whoever else
 // comes or goes.
-func (d *denials) stands(u *use, cost, stamp int64, now time.Time) bool {
+func (d *denials) stands(h *hit, u *use, stamp int64, now time.Time) bool {
 	known := d.of(u.claim.id)
 	if len(known) == 0 {
 		return false
 	}
-	key := keyOf(u.claim, cost)
+	key := h.keyOf(u.claim)
 	for _, found := range known {
 		if found.key == key && now.Before(found.stands) {
-			limit := found.limits[slices.Index(u.claim.checks, u.check)]
+			limit := found.limits[h.place(u)]
 			return !limit.fits && (limit.reset == Never || stamp < found.stamp+int64(limit.reset))
 		}
 	}

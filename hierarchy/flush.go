@@ -288,7 +288,7 @@ func (f *flush) recallHit(h *hit) {
 		if !enforced {
 			continue
 		}
-		found, wary := f.l.denials.recall(c.id, func() denialKey { return keyOf(c, h.cost) }, f.stamp, f.began, f.l.cache)
+		found, wary := f.l.denials.recall(c.id, func() denialKey { return h.keyOf(c) }, f.stamp, f.began, f.l.cache)
 		if found == nil && !wary {
 			continue
 		}
@@ -301,10 +301,11 @@ func (f *flush) recallHit(h *hit) {
 
 // recall has the hit's uses of the claim stand as they did.
 func (h *hit) recall(c *claim, found *denial) {
+	next := 0
 	for i := range h.uses {
-		u := &h.uses[i]
-		if u.claim == c {
-			u.recalled = &found.limits[slices.Index(c.checks, u.check)]
+		if u := &h.uses[i]; u.claim == c {
+			u.recalled = &found.limits[next]
+			next++
 		}
 	}
 }
@@ -463,7 +464,7 @@ func (f *flush) letAdd(h *hit) {
 	for _, c := range h.claims {
 		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits })
 		if !full && !f.overloaded { // who has not looked has seen no room
-			f.l.denials.forget(c.id, keyOf(c, h.cost))
+			f.l.denials.forget(c.id, h.keyOf(c))
 		}
 	}
 }

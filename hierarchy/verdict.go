@@ -252,8 +252,8 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		return // it is in the list
 	}
 	found := &denial{
-		key: keyOf(c, h.cost), stamp: f.stamp, until: c.began.Add(denialLife), stands: c.began.Add(standsLife), touched: c.touched,
-		limits: make([]stood, len(c.checks)),
+		key: h.keyOf(c), stamp: f.stamp, until: c.began.Add(denialLife), stands: c.began.Add(standsLife), touched: c.touched,
+		limits: make([]stood, 0, len(h.uses)),
 	}
 	denies := false
 	for i := range h.uses {
@@ -265,7 +265,7 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		if !u.fits && u.state.Allowed { // let through, so nobody searched
 			s.reset = u.window()
 		}
-		found.limits[slices.Index(c.checks, u.check)] = s
+		found.limits = append(found.limits, s)
 		denies = denies || !u.state.Allowed && u.enforced()
 	}
 	if h.doubtful {
