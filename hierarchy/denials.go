@@ -12,7 +12,8 @@ const (
 	// the trip that showed it, where the clock stands still or is set back.
 	denialLife = time.Second
 	// standsLife is how long at the most one goes by what a settled denial has found to
-	// stand, where a reset by another process has taken it away.
+	// stand, where a reset by another process has taken it away. Then somebody has to find
+	// it out again.
 	standsLife   = time.Minute
 	denialShards = 64
 	// maxDenying bounds the counters whose denials are remembered, in each of the
@@ -78,7 +79,7 @@ type denial struct {
 	key     denialKey
 	stamp   int64 // the second that it is of
 	until   time.Time
-	stands  time.Time // until when what it found to stand stands; the zero time: it is of a crowd
+	stands  time.Time // until when one goes by what it found to stand; the zero time: it is of a crowd
 	touched uint32    // the cache's count of changes that it knows of
 	limits  []stood   // in the order of the hit's uses of the counter
 }
@@ -89,6 +90,7 @@ type stood struct {
 	count int64
 	exact bool
 	reset Wait
+	holds int64 // until which second the window holds what was found to stand in the way
 }
 
 // keyOf returns the key of a denial of the hit by the claim. Others of the flush may have other
@@ -134,11 +136,25 @@ func (d *denials) stands(h *hit, u *use, stamp int64, now time.Time) bool {
 	key := h.keyOf(u.claim)
 	for _, found := range known {
 		if found.key == key && now.Before(found.stands) {
-			limit := found.limits[h.place(u)]
-			return !limit.fits && (limit.reset == Never || stamp < found.stamp+int64(limit.reset))
+			return stamp < found.limits[h.place(u)].holds
 		}
 	}
 	return false
+}
+
+// vouch has a denial by a hit that went by what others had found to stand say no more of that
+// than they did: what else was in its way may have been of the moment.
+func (d *denials) vouch(counter string, denied *denial) {
+	known := d.of(counter)
+	before := slices.IndexFunc(known, func(found *denial) bool { return found.key == denied.key })
+	if before < 0 {
+		denied.stands = time.Time{}
+		return
+	}
+	denied.stands = known[before].stands
+	for i := range denied.limits {
+		denied.limits[i].holds = min(denied.limits[i].holds, known[before].limits[i].holds)
+	}
 }
 
 // remember keeps the denial, as of now.

@@ -55,6 +55,7 @@ type hit struct {
 
 	doubtful  bool // denied for what may have been of the moment
 	unsettled bool // and tries again
+	goesBy    bool // denied by what others have found to stand
 	stale     bool // its store has failed since it was denied: that stands
 }
 
@@ -458,6 +459,7 @@ func (f *flush) closed() int64 { return f.stamp - f.l.open }
 // letAdd has a hit add that was looking and has found room.
 func (f *flush) letAdd(h *hit) {
 	h.path = adding
+	h.request.crowd = crowd{} // it has left
 	for i := range h.uses {
 		h.uses[i].recalled = nil
 	}

@@ -2,6 +2,7 @@ package hierarchy
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -265,11 +266,21 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		if !u.fits && u.state.Allowed { // let through, so nobody searched
 			s.reset = u.window()
 		}
+		switch {
+		case u.fits:
+		case s.reset == Never:
+			s.holds = math.MaxInt64
+		default:
+			s.holds = f.stamp + int64(s.reset)
+		}
 		found.limits = append(found.limits, s)
 		denies = denies || !u.state.Allowed && u.enforced()
 	}
-	if h.doubtful {
+	switch {
+	case h.doubtful:
 		found.until, found.stands = f.began, time.Time{} // it makes those who come next look, no more
+	case h.goesBy:
+		f.l.denials.vouch(c.id, found)
 	}
 	if denies {
 		f.l.denials.remember(c.id, found, f.began)
