@@ -25,11 +25,14 @@ import (
 // were overfull, and since when it has found no less there. A crowd of which nobody leaves for half the timeout is none of the
 // moment: increments go beyond limits, and a reload may have lowered one below what
 // stands. Once that has been found out nobody else is kept waiting for it, as long as the
-// windows hold what stood there, up to standsLife.
+// windows hold what stood there, up to standsLife. Where some left and others came it may have
+// been a crowd all the same, and that is gone by for a second only.
 type crowd struct {
 	count int64
 	limit int // which of the hit's
 	since time.Time
+	last  int64 // how much there was at the last look
+	left  bool  // at one of the looks there was less than at the one before
 }
 
 // leaveUnsettled finds the denied hits that should try again, or should have if the
@@ -64,9 +67,12 @@ func (f *flush) crowded(h *hit, now time.Time) bool {
 		}
 	}
 	before := &h.request.crowd
-	if before.since.IsZero() || found.limit != before.limit || found.count < before.count {
+	if first := before.since.IsZero(); first || found.limit != before.limit || found.count < before.count {
+		found.left = !first && found.count == 0
 		*before = found
 	}
+	before.left = before.left || found.count < before.last
+	before.last = found.count
 	return found.count > 0 && now.Sub(before.since) < f.l.timeout/2
 }
 

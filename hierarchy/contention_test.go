@@ -337,6 +337,52 @@ func TestACrowdAtAnotherLimitProvesNothing(t *testing.T) {
 	})
 }
 
+// revolvingDoor is a store where some leave, or come back, before each look, while it turns.
+type revolvingDoor struct {
+	hierarchy.Store
+	turns atomic.Bool
+	turn  func()
+}
+
+func (r *revolvingDoor) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if r.turns.Load() && by == 0 {
+		r.turn()
+	}
+	return r.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// A crowd of which some leave while others come is not gone by for longer than a second.
+func TestACrowdThatComesAndGoesIsForgottenSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		inside := &overfull{store: &slowStore{Store: o.store.Store}, counter: o.counter}
+		door := &revolvingDoor{Store: o.store.Store}
+		o.store.Store = door
+		stay := inside.crowd(t, 20)
+		var leave func()
+		door.turn = func() {
+			if leave == nil {
+				leave = inside.crowd(t, 10)
+			} else {
+				leave()
+				leave = nil
+			}
+		}
+		door.turns.Store(true)
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
+		door.turns.Store(false)
+		if leave != nil {
+			leave()
+		}
+		stay()
+		time.Sleep(2 * time.Second)
+		time.AfterFunc(hierarchy.DefaultTimeout/4, inside.crowd(t, 11))
+		d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}
+
 // crowd has hits of other processes stand there until they leave.
 func (o *overfull) crowd(t *testing.T, count int64) (leave func()) {
 	t.Helper()

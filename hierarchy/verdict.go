@@ -281,6 +281,8 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		found.until, found.stands = f.began, time.Time{} // it makes those who come next look, no more
 	case h.goesBy:
 		f.l.denials.vouch(c.id, found)
+	case h.request.crowd.left:
+		found.stands = found.until
 	}
 	if denies {
 		f.l.denials.remember(c.id, found, f.began)
