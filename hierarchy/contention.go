@@ -21,14 +21,18 @@ import (
 // Exactness does not depend on it: each try is a hit of its own, with its own
 // stamp and adds.
 
-// crowd is the least that stood in a hit's way when it looked, and since when it has
-// found no less. A crowd of which nobody leaves for half the timeout is none of the
+// crowd is the least that stood in a hit's way when it looked, at the first of the limits that
+// were overfull, and since when it has found no less there. A crowd of which nobody leaves for half the timeout is none of the
 // moment: increments go beyond limits, and a reload may have lowered one below what
 // stands. Once that has been found out nobody else is kept waiting for it, as long as the
-// windows hold what stood there.
+// windows hold what stood there, up to standsLife. Where some left and others came it may have
+// been a crowd all the same, and that is gone by for a second only.
 type crowd struct {
 	count int64
+	limit int // which of the hit's
 	since time.Time
+	last  int64 // how much there was at the last look
+	left  bool  // at one of the looks there was less than at the one before
 }
 
 // leaveUnsettled finds the denied hits that should try again, or should have if the
@@ -50,20 +54,26 @@ func (f *flush) leaveUnsettled(try int) {
 // crowded reports whether what stands in the way of a hit that has looked is more
 // than its limits allow, and has not been there for long.
 func (f *flush) crowded(h *hit, now time.Time) bool {
-	before := &h.request.crowd
-	most := int64(0)
+	found := crowd{since: now}
 	for j := range h.uses {
 		if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
-			if f.l.denials.stands(u, h.cost, f.stamp, now) {
+			if f.l.denials.stands(h, u, f.stamp, now) {
+				h.goesBy = true
 				return false
 			}
-			most = max(most, u.count)
+			if found.count == 0 {
+				found.count, found.limit = u.count, j
+			}
 		}
 	}
-	if before.since.IsZero() || most < before.count {
-		*before = crowd{most, now}
+	before := &h.request.crowd
+	if first := before.since.IsZero(); first || found.limit != before.limit || found.count < before.count {
+		found.left = !first && found.count == 0
+		*before = found
 	}
-	return most > 0 && now.Sub(before.since) < f.l.timeout/2
+	before.left = before.left || found.count < before.last
+	before.last = found.count
+	return found.count > 0 && now.Sub(before.since) < f.l.timeout/2
 }
 
 // ofTheMoment reports whether what denied the hit may go away at once.

@@ -243,3 +243,156 @@ func TestACrowdThatLeavesProvesNothing(t *testing.T) {
 		require.Zero(t, o.denied(t))
 	})
 }
+
+// What a settled denial has found to stand is no argument for what came after it: a hit that
+// goes by it proves nothing of its own, so that a crowd that was there at the same time does not
+// keep anybody out when what stood there has left the window.
+func TestWhatStandsDoesNotVouchForACrowd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.increment(t, 11)
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
+		time.Sleep(59 * time.Second)
+		leave := o.crowd(t, 10)
+		require.Zero(t, o.denied(t), "by what stood there before")
+		leave()
+		time.Sleep(2 * time.Second)
+		leave = o.crowd(t, 11)
+		time.AfterFunc(hierarchy.DefaultTimeout/4, leave)
+		d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
+		require.NoError(t, err)
+		require.True(t, d.Allowed, "the crowd is of the moment")
+	})
+}
+
+// Nobody goes by what was found to stand for more than a minute, also where others have gone
+// by it since.
+func TestWhatStandsIsFoundOutAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.increment(t, 30)
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
+		for range 5 {
+			time.Sleep(11 * time.Second)
+			require.Zero(t, o.denied(t))
+		}
+		time.Sleep(11 * time.Second)
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
+	})
+}
+
+// anteroom is a store where somebody comes before the next hit adds.
+type anteroom struct {
+	hierarchy.Store
+	comes atomic.Pointer[func()]
+}
+
+func (a *anteroom) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if by == 1 && len(adds) > 0 {
+		if come := a.comes.Swap(nil); come != nil {
+			(*come)()
+		}
+	}
+	return a.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// One crowd after another proves nothing, where a hit has seen room in between.
+func TestACrowdThatComesAfterAnotherProvesNothing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		room := &anteroom{Store: o.store.Store}
+		o.store.Store = room
+		const half = hierarchy.DefaultTimeout / 2
+		leave := o.crowd(t, 30)
+		time.AfterFunc(half*2/5, func() {
+			come := func() { time.AfterFunc(half*9/10, o.crowd(t, 40)) }
+			room.comes.Store(&come)
+			leave()
+		})
+		d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}
+
+// A crowd at one limit and then one at another, of more, are two.
+func TestACrowdAtAnotherLimitProvesNothing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		o.event = parseEvent(t, "[{per: ip, rate: 10/m}, {per: user, rate: 20/m}]")
+		o.who["user"] = "a"
+		applied, err := o.event.Apply(nil, o.who)
+		require.NoError(t, err)
+		at := func(i int) *overfull { return &overfull{store: o.store, counter: applied[i].Counter} }
+		const half = hierarchy.DefaultTimeout / 2
+		leave := at(0).crowd(t, 30)
+		time.AfterFunc(half/2, func() {
+			after := at(1).crowd(t, 40)
+			leave()
+			time.AfterFunc(half*9/10, after)
+		})
+		d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}
+
+// revolvingDoor is a store where some leave, or come back, before each look, while it turns.
+type revolvingDoor struct {
+	hierarchy.Store
+	turns atomic.Bool
+	turn  func()
+}
+
+func (r *revolvingDoor) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+	if r.turns.Load() && by == 0 {
+		r.turn()
+	}
+	return r.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+}
+
+// A crowd of which some leave while others come is not gone by for longer than a second.
+func TestACrowdThatComesAndGoesIsForgottenSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := newOverfull(t)
+		inside := &overfull{store: &slowStore{Store: o.store.Store}, counter: o.counter}
+		door := &revolvingDoor{Store: o.store.Store}
+		o.store.Store = door
+		stay := inside.crowd(t, 20)
+		var leave func()
+		door.turn = func() {
+			if leave == nil {
+				leave = inside.crowd(t, 10)
+			} else {
+				leave()
+				leave = nil
+			}
+		}
+		door.turns.Store(true)
+		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
+		door.turns.Store(false)
+		if leave != nil {
+			leave()
+		}
+		stay()
+		time.Sleep(2 * time.Second)
+		time.AfterFunc(hierarchy.DefaultTimeout/4, inside.crowd(t, 11))
+		d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+	})
+}
+
+// crowd has hits of other processes stand there until they leave.
+func (o *overfull) crowd(t *testing.T, count int64) (leave func()) {
+	t.Helper()
+	var adds []uint64
+	var expires []int64
+	for bucket := range hierarchy.BucketsOf(o.counter, time.Now().Unix()) {
+		adds = append(adds, bucket.ID())
+		expires = append(expires, time.Now().Add(24*time.Hour).Unix())
+	}
+	_, err := o.store.Trip(t.Context(), o.counter.ID(), count, adds, expires, nil, make([]int64, len(adds)))
+	require.NoError(t, err)
+	return func() { assert.NoError(t, o.store.TakeBack(t.Context(), o.counter.ID(), count, adds, len(adds))) }
+}

@@ -12,7 +12,8 @@ const (
 	// the trip that showed it, where the clock stands still or is set back.
 	denialLife = time.Second
 	// standsLife is how long at the most one goes by what a settled denial has found to
-	// stand, where a reset by another process has taken it away.
+	// stand, where a reset by another process has taken it away. Then somebody has to find
+	// it out again.
 	standsLife   = time.Minute
 	denialShards = 64
 	// maxDenying bounds the counters whose denials are remembered, in each of the
@@ -59,15 +60,28 @@ type denialKey struct {
 	cost   int64
 }
 
+// place returns which of the hit's uses of its counter it is.
+func (h *hit) place(of *use) (place int) {
+	for i := range h.uses {
+		switch u := &h.uses[i]; {
+		case u == of:
+			return place
+		case u.claim == of.claim:
+			place++
+		}
+	}
+	return place
+}
+
 // denial is what is remembered of a counter: how each of its limits stood. It is
 // not changed once it is in the list.
 type denial struct {
 	key     denialKey
 	stamp   int64 // the second that it is of
 	until   time.Time
-	stands  time.Time // until when what it found to stand stands; the zero time: it is of a crowd
+	stands  time.Time // until when one goes by what it found to stand; the zero time: it is of a crowd
 	touched uint32    // the cache's count of changes that it knows of
-	limits  []stood   // in the order of the claim's checks
+	limits  []stood   // in the order of the hit's uses of the counter
 }
 
 // stood is how a limit stood when its counter denied.
@@ -76,16 +90,20 @@ type stood struct {
 	count int64
 	exact bool
 	reset Wait
+	holds int64 // until which second the window holds what was found to stand in the way
 }
 
-// keyOf returns the key of a denial of such a cost by the claim.
-func keyOf(c *claim, cost int64) denialKey {
+// keyOf returns the key of a denial of the hit by the claim. Others of the flush may have other
+// limits on its counter, of another generation of rules: those are none of the hit's.
+func (h *hit) keyOf(c *claim) denialKey {
 	hash := uint64(14695981039346656037) // FNV-1a, by words
-	for _, check := range c.checks {
-		hash = (hash ^ uint64(check.limit.Window)) * 1099511628211
-		hash = (hash ^ uint64(check.ceiling)) * 1099511628211
+	for i := range h.uses {
+		if u := &h.uses[i]; u.claim == c {
+			hash = (hash ^ uint64(u.check.limit.Window)) * 1099511628211
+			hash = (hash ^ uint64(u.check.ceiling)) * 1099511628211
+		}
 	}
-	return denialKey{hash, cost}
+	return denialKey{hash, h.cost}
 }
 
 // recall returns the denial that is remembered for hits with that stamp, or nil; wary is
@@ -110,19 +128,33 @@ func (d *denials) recall(counter string, key func() denialKey, stamp int64, now 
 // stands reports whether a denial that was settled, less than standsLife before, says that
 // the hit does not fit the limit yet: what was in its way then stays there, whoever else
 // comes or goes.
-func (d *denials) stands(u *use, cost, stamp int64, now time.Time) bool {
+func (d *denials) stands(h *hit, u *use, stamp int64, now time.Time) bool {
 	known := d.of(u.claim.id)
 	if len(known) == 0 {
 		return false
 	}
-	key := keyOf(u.claim, cost)
+	key := h.keyOf(u.claim)
 	for _, found := range known {
 		if found.key == key && now.Before(found.stands) {
-			limit := found.limits[slices.Index(u.claim.checks, u.check)]
-			return !limit.fits && (limit.reset == Never || stamp < found.stamp+int64(limit.reset))
+			return stamp < found.limits[h.place(u)].holds
 		}
 	}
 	return false
+}
+
+// vouch has a denial by a hit that went by what others had found to stand say no more of that
+// than they did: what else was in its way may have been of the moment.
+func (d *denials) vouch(counter string, denied *denial) {
+	known := d.of(counter)
+	before := slices.IndexFunc(known, func(found *denial) bool { return found.key == denied.key })
+	if before < 0 {
+		denied.stands = time.Time{}
+		return
+	}
+	denied.stands = known[before].stands
+	for i := range denied.limits {
+		denied.limits[i].holds = min(denied.limits[i].holds, known[before].limits[i].holds)
+	}
 }
 
 // remember keeps the denial, as of now.

@@ -301,3 +301,17 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 		})
 	}
 }
+
+// Hits of two generations of rules that go together are each denied by limits of their own, and
+// no denial of one is given to the other.
+func TestADenialIsOfTheHitsOwnLimits(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 5/10s}]")
+	raised := parsed(t, "[{per: ip, rate: 50/10s}]")
+	require.True(t, c.hit(t, 5).Allowed)
+	for range 3 {
+		results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, somebody, 1}, {raised, somebody, 1}})
+		require.NoError(t, err)
+		require.False(t, results[0].Decision.Allowed)
+		require.True(t, results[1].Decision.Allowed)
+	}
+}

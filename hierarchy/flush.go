@@ -55,6 +55,7 @@ type hit struct {
 
 	doubtful  bool // denied for what may have been of the moment
 	unsettled bool // and tries again
+	goesBy    bool // denied by what others have found to stand
 	stale     bool // its store has failed since it was denied: that stands
 }
 
@@ -288,7 +289,7 @@ func (f *flush) recallHit(h *hit) {
 		if !enforced {
 			continue
 		}
-		found, wary := f.l.denials.recall(c.id, func() denialKey { return keyOf(c, h.cost) }, f.stamp, f.began, f.l.cache)
+		found, wary := f.l.denials.recall(c.id, func() denialKey { return h.keyOf(c) }, f.stamp, f.began, f.l.cache)
 		if found == nil && !wary {
 			continue
 		}
@@ -301,10 +302,11 @@ func (f *flush) recallHit(h *hit) {
 
 // recall has the hit's uses of the claim stand as they did.
 func (h *hit) recall(c *claim, found *denial) {
+	next := 0
 	for i := range h.uses {
-		u := &h.uses[i]
-		if u.claim == c {
-			u.recalled = &found.limits[slices.Index(c.checks, u.check)]
+		if u := &h.uses[i]; u.claim == c {
+			u.recalled = &found.limits[next]
+			next++
 		}
 	}
 }
@@ -457,13 +459,14 @@ func (f *flush) closed() int64 { return f.stamp - f.l.open }
 // letAdd has a hit add that was looking and has found room.
 func (f *flush) letAdd(h *hit) {
 	h.path = adding
+	h.request.crowd = crowd{} // it has left
 	for i := range h.uses {
 		h.uses[i].recalled = nil
 	}
 	for _, c := range h.claims {
 		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits })
 		if !full && !f.overloaded { // who has not looked has seen no room
-			f.l.denials.forget(c.id, keyOf(c, h.cost))
+			f.l.denials.forget(c.id, h.keyOf(c))
 		}
 	}
 }

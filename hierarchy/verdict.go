@@ -2,6 +2,7 @@ package hierarchy
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -252,8 +253,8 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		return // it is in the list
 	}
 	found := &denial{
-		key: keyOf(c, h.cost), stamp: f.stamp, until: c.began.Add(denialLife), stands: c.began.Add(standsLife), touched: c.touched,
-		limits: make([]stood, len(c.checks)),
+		key: h.keyOf(c), stamp: f.stamp, until: c.began.Add(denialLife), stands: c.began.Add(standsLife), touched: c.touched,
+		limits: make([]stood, 0, len(h.uses)),
 	}
 	denies := false
 	for i := range h.uses {
@@ -265,11 +266,23 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		if !u.fits && u.state.Allowed { // let through, so nobody searched
 			s.reset = u.window()
 		}
-		found.limits[slices.Index(c.checks, u.check)] = s
+		switch {
+		case u.fits:
+		case s.reset == Never:
+			s.holds = math.MaxInt64
+		default:
+			s.holds = f.stamp + int64(s.reset)
+		}
+		found.limits = append(found.limits, s)
 		denies = denies || !u.state.Allowed && u.enforced()
 	}
-	if h.doubtful {
+	switch {
+	case h.doubtful:
 		found.until, found.stands = f.began, time.Time{} // it makes those who come next look, no more
+	case h.goesBy:
+		f.l.denials.vouch(c.id, found)
+	case h.request.crowd.left:
+		found.stands = found.until
 	}
 	if denies {
 		f.l.denials.remember(c.id, found, f.began)

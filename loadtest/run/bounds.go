@@ -18,9 +18,13 @@ type Bounds struct {
 }
 
 // Broken returns what the report does not keep, in words. Where no request succeeded nothing
-// was measured, and no bounds are kept. What was broken off by an interrupt has not failed.
+// was measured, and no bounds are kept. What was broken off by an interrupt has not failed, nor
+// has what waited for a place in flight then: it might still have been sent.
 func (b Bounds) Broken(r *Report) (list []string) {
-	failed, allowed := r.Failed+r.Unsent, int64(max(b.Failures, 0))
+	failed, allowed := r.Failed, int64(max(b.Failures, 0))
+	if !r.Interrupted {
+		failed += r.Unsent
+	}
 	switch {
 	case r.Interrupted && r.Answered == 0:
 	case r.Answered <= r.Failed:

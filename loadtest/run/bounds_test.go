@@ -21,6 +21,7 @@ func TestBounds(t *testing.T) {
 		"as many as may":               {Bounds{Failures: 290_000}, Report{Arrived: 100, Answered: 100, Failed: 29}, nil},
 		"one more":                     {Bounds{Failures: 290_000}, Report{Arrived: 100, Answered: 100, Failed: 30}, []string{"30 of 100 requests failed, 30%, and 29% may"}},
 		"not sent":                     {Bounds{Failures: 1000}, Report{Arrived: 10_000, Answered: 9_989, Unsent: 11}, []string{"11 of 10,000 requests failed, 0.11%, and 0.1% may"}},
+		"not sent, for an interrupt":   {Bounds{Failures: -1}, Report{Arrived: 2000, Answered: 100, Unsent: 1700, BrokenOff: 200, Interrupted: true}, nil},
 		"none may":                     {Bounds{Failures: -1}, Report{Arrived: 100, Answered: 100, Failed: 1}, []string{"1 of 100 requests failed, 1%, and 0% may"}},
 		"none does":                    {Bounds{Failures: -1}, Report{Arrived: 100, Answered: 100}, nil},
 		"as slow as may be":            {Bounds{P99: time.Second}, Report{Arrived: 1, Answered: 1, Latency: Latency{P99: 1000}}, nil},
