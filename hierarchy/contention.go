@@ -21,12 +21,13 @@ import (
 // Exactness does not depend on it: each try is a hit of its own, with its own
 // stamp and adds.
 
-// crowd is the least that stood in a hit's way when it looked, at the first of the limits that
-// were overfull, and since when it has found no less there. A crowd of which nobody leaves for half the timeout is none of the
-// moment: increments go beyond limits, and a reload may have lowered one below what
-// stands. Once that has been found out nobody else is kept waiting for it, as long as the
-// windows hold what stood there, up to standsLife. Where some left and others came it may have
-// been a crowd all the same, and that is gone by for a second only.
+// crowd is the least that stood in a hit's way when it looked, at the first of the limits
+// that were overfull, and since when it has found no less there. A crowd of which nobody
+// leaves for half the timeout is none of the moment: increments go beyond limits, and a
+// reload may have lowered one below what stands. Once that has been found out nobody else
+// is kept waiting for it, as long as the windows hold what stood there, up to standsLife.
+// Where some left and others came it may have been a crowd all the same, and that is gone
+// by for a second only.
 type crowd struct {
 	count int64
 	limit int // which of the hit's
