@@ -49,9 +49,21 @@ func (c *credentials) parse(urls ...string) error {
 		}
 	}
 	if c.tls == nil {
+		return c.readToken()
+	}
+	return errors.Join(c.readToken(), c.readAuthorities(), c.readCertificate())
+}
+
+// readToken finds what is wrong with its file before anything is called.
+func (c *credentials) readToken() error {
+	read := c.token()
+	if read == nil {
 		return nil
 	}
-	return errors.Join(c.readAuthorities(), c.readCertificate())
+	if _, err := read(); err != nil {
+		return fmt.Errorf("-token-file: %w", err)
+	}
+	return nil
 }
 
 func (c *credentials) readAuthorities() error {
@@ -101,6 +113,7 @@ func (c *credentials) advised(err error) error {
 	answer, answered := errors.AsType[*client.Error](err)
 	_, stranger := errors.AsType[x509.UnknownAuthorityError](err)
 	_, other := errors.AsType[x509.HostnameError](err)
+	_, invalid := errors.AsType[x509.CertificateInvalidError](err)
 	on, there := errors.AsType[*net.OpError](err)
 	refused := there && on.Op == "remote error" && strings.Contains(on.Err.Error(), "certificate")
 	dialed := there && on.Op == "dial"
@@ -108,6 +121,10 @@ func (c *credentials) advised(err error) error {
 	switch {
 	case errors.Is(err, client.ErrUnknown):
 		advice = "-event names one that the server has"
+	case answered && answer.Status == http.StatusUnauthorized:
+		advice = "-token-file holds a token that the target knows"
+	case answered && answer.Status == http.StatusForbidden:
+		advice = "-token-file holds one that is good for all that is called"
 	case answered && answer.Status == http.StatusBadRequest && answer.Type == "" && !c.secure:
 		advice = "where the server speaks TLS, its URL begins with https"
 	case errors.Is(err, http.ErrSchemeMismatch):
@@ -116,13 +133,15 @@ func (c *credentials) advised(err error) error {
 		advice = "-ca names the authorities that the target's certificate comes from"
 	case other:
 		advice = "-server-name says whom the target's certificate is for"
+	case invalid:
+		// It has expired, say: no flag makes up for that.
 	case refused:
-		advice = "-cert and -key show one of an authority that the target trusts"
+		advice = "-cert and -key show one of an authority that the target trusts, and that has not expired"
 	case errors.Is(err, client.ErrUnavailable) && !answered:
 		advice = "-url says where the server is"
 		// It may have hung up without a word that could still be read.
 		if c.secure && !dialed {
-			advice += "; where it wants a certificate, -cert and -key show one of an authority that it trusts"
+			advice += "; where it wants a certificate, -cert and -key show one of an authority that it trusts, and that has not expired"
 		}
 	}
 	if advice == "" {

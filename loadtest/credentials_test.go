@@ -2,6 +2,8 @@ package main
 
 import (
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/memcache/memcachedtest"
@@ -95,8 +98,9 @@ func TestCallingOverTLS(t *testing.T) {
 func TestCredentialFlags(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	mine, other := authority.Issue(t), authority.Issue(t)
-	empty := filepath.Join(t.TempDir(), "empty.pem")
+	empty, blank := filepath.Join(t.TempDir(), "empty.pem"), filepath.Join(t.TempDir(), "blank")
 	require.NoError(t, os.WriteFile(empty, []byte("nothing\n"), 0o600))
+	require.NoError(t, os.WriteFile(blank, nil, 0o600))
 	const secure = "https://127.0.0.1:1"
 	for want, flags := range map[string][]string{
 		"-ca: open no-such-file":        {"-url", secure, "-ca", "no-such-file"},
@@ -106,6 +110,8 @@ func TestCredentialFlags(t *testing.T) {
 		"-cert and -key: open no-such":  {"-url", secure, "-cert", "no-such", "-key", mine.KeyFile},
 		"private key does not match":    {"-url", secure, "-cert", mine.CertFile, "-key", other.KeyFile},
 		"failed to find any PEM data":   {"-url", secure, "-cert", empty, "-key", empty},
+		"-token-file: open no-such":     {"-url", secure, "-token-file", "no-such"},
+		"does not hold one token":       {"-url", "http://127.0.0.1:1", "-token-file", blank},
 		"-ca is for https":              {"-url", "http://127.0.0.1:1", "-ca", authority.File},
 		"-server-name is for https":     {"-url", "http://127.0.0.1:1", "-server-name", "x"},
 		"flag provided but not defined": {"-url", secure, "-insecure"},
@@ -128,6 +134,27 @@ func TestCredentialFlags(t *testing.T) {
 		assert.Contains(t, got.err, want)
 		assert.Equal(t, exitUsage, got.status, want)
 	}
+}
+
+// An answer is told with the flag that helps, and without one where there is none.
+func TestAdviceOfCredentials(t *testing.T) {
+	flags := credentials{secure: true}
+	answer := func(status int) error {
+		refused := &client.Error{}
+		refused.Status = status
+		return refused
+	}
+	unavailable := func(err error) error { return fmt.Errorf("%w: %w", client.ErrUnavailable, err) }
+	for want, err := range map[string]error{
+		"; -token-file holds a token that the target knows":           answer(http.StatusUnauthorized),
+		"; -token-file holds one that is good for all that is called": answer(http.StatusForbidden),
+		"; -ca names the authorities":                                 unavailable(x509.UnknownAuthorityError{}),
+		"; -cert and -key show one of an authority":                   unavailable(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
+	} {
+		assert.Contains(t, flags.advised(err).Error(), want)
+	}
+	expired := unavailable(x509.CertificateInvalidError{Reason: x509.Expired})
+	assert.Equal(t, expired, flags.advised(expired), "the target is there, and asks for nothing")
 }
 
 // Metrics may be at an address of their own that speaks TLS, where the target does not.

@@ -87,7 +87,7 @@ func TestReplayWithAToken(t *testing.T) {
 	assert.Equal(t, exitOK, got.status, got.err)
 	got = runWith(t, strings.NewReader(log), "replay", "-url", server.URL, "-windows", "90s,3h", "-")
 	assert.Equal(t, exitFailed, got.status, got.err)
-	assert.Contains(t, got.err, "401")
+	assert.Contains(t, got.err, "401 Unauthorized; -token-file holds a token that the target knows\n")
 }
 
 func TestReplay(t *testing.T) {

@@ -94,6 +94,9 @@ const serviceName = "counterd"
 
 // Open returns an exporter. Whether the collector is there is not asked.
 func Open(ctx context.Context, config Config) (*Exporter, error) {
+	if err := checkSizes(); err != nil {
+		return nil, err
+	}
 	report := config.Report
 	if report == nil {
 		report = func(error) {}

@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -22,6 +23,17 @@ type tally struct{ waiting, sent, full, failed atomic.Int64 }
 
 func (t *tally) spans() Spans {
 	return Spans{Sent: t.sent.Load(), QueueFull: t.full.Load(), ExportFailed: t.failed.Load()}
+}
+
+// checkSizes returns what is wrong with those of the environment that the SDK takes as they
+// are: with 0 it has no room for a span, and below it panics. What is no number it leaves out.
+func checkSizes() error {
+	for _, name := range []string{"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"} {
+		if size, err := strconv.Atoi(os.Getenv(name)); err == nil && size < 1 {
+			return fmt.Errorf("otlp: %s is above 0", name)
+		}
+	}
+	return nil
 }
 
 // maxWaiting returns how many spans may wait to be sent: as many as the SDK has room for.

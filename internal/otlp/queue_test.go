@@ -24,3 +24,16 @@ func TestSpansThatAreNotSampledTakeNoRoom(t *testing.T) {
 	assert.NoError(t, q.Shutdown(t.Context()))
 	assert.Equal(t, Spans{Sent: 1}, counts.spans())
 }
+
+// Sizes that the SDK would panic with, or drop every span, are refused at the start.
+func TestSizesThatCannotBe(t *testing.T) {
+	for _, name := range []string{"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"} {
+		for _, size := range []string{"0", "-5"} {
+			t.Run(name+size, func(t *testing.T) {
+				t.Setenv(name, size)
+				_, err := Open(t.Context(), Config{Endpoint: "http://127.0.0.1:1"})
+				assert.EqualError(t, err, "otlp: "+name+" is above 0")
+			})
+		}
+	}
+}

@@ -74,7 +74,7 @@ func (c Config) Check() error {
 		faults = append(faults, fmt.Errorf("the duration is 1ms to %s", maxDuration))
 	}
 	if len(rows) == 0 {
-		return errors.Join(append(faults, errors.New("no row is of that name"))...)
+		return errors.Join(append(faults, fmt.Errorf("no row matches %s, a regular expression, as A3|B2", c.Rows))...)
 	}
 	needs := map[string]bool{}
 	for _, r := range rows {

@@ -255,8 +255,18 @@ process_start_time_seconds %[4]g
 	report = measure(run.HTTPConfig{URLs: []string{serve(t, plain)}, Admin: urls[:1]})
 	assert.Equal(t, &run.Store{Calls: 20, Per: "hit"}, report.Store, "nothing was done by that one")
 
+	hidden := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			http.NotFound(w, r)
+			return
+		}
+		plain.ServeHTTP(w, r)
+	})
+	report = measure(run.HTTPConfig{URLs: []string{serve(t, hidden)}})
+	assert.Contains(t, report.StoreNote, "404 Not Found; -admin says where it is")
 	for want, server := range map[string]http.HandlerFunc{
 		"answered with 404":           http.NotFound,
+		"Forbidden; it wants a token": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
 		"is not what Prometheus rea":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
 		"no trips: its store has no ": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "counterd_build_info 1") },
 	} {

@@ -90,7 +90,14 @@ func (h *HTTP) metrics(ctx context.Context, at string) (io.ReadCloser, error) {
 	}
 	if answer.StatusCode != http.StatusOK {
 		answer.Body.Close()
-		return nil, fmt.Errorf("it is answered with %s", answer.Status)
+		advice := ""
+		switch {
+		case answer.StatusCode == http.StatusNotFound && len(h.config.Admin) == 0:
+			advice = "; -admin says where it is"
+		case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden:
+			advice = "; it wants a token for operate"
+		}
+		return nil, fmt.Errorf("it is answered with %s%s", answer.Status, advice)
 	}
 	return answer.Body, nil
 }
