@@ -186,8 +186,8 @@ func TestWrongTargets(t *testing.T) {
 				for time.Now().Unix()%3 != 1 {
 					time.Sleep(10 * time.Millisecond)
 				}
-			case wrong.check == verify.CheckRetryAfter, strings.Contains(name, "late"), strings.Contains(name, "reset"):
-				// There is a wait to come back from, for many who call alone.
+			case wrong.check == verify.CheckRetryAfter, wrong.check == verify.CheckDenials, strings.Contains(name, "late"), strings.Contains(name, "reset"):
+				// There is a wait to come back from, or a denial to be sure of, for many who call alone.
 				config.MaxEvents, config.Clients, config.Rate = 4000, 32, 600
 			}
 			report, text := reportOf(t, config)
