@@ -42,6 +42,7 @@ type target struct {
 	splits            bool                              // counts the whole event by user
 	takesBack         bool                              // does not count denied hits, where the rules say so
 	takesNoneBack     bool                              // counts them, where they do not
+	forgetsItself     bool                              // says that one has room that a denied hit, which it counts, has filled
 	elasticAlways     bool                              // stretches a limit however full the whole event is
 	elasticNever      bool                              // stretches none
 	lateIsNow         bool                              // adds late increments to the present
@@ -262,7 +263,8 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	}
 	for i, rule := range of {
 		state := &d.Limits[i]
-		s.wait(state, rule, s.nameIn(rule, features), rule.Limits[slices.IndexFunc(rule.Limits, func(l wire.Limit) bool { return l.Name == state.Name })], now, cost)
+		counts := adds && !d.Allowed && rule.Count == "all" && rule.Throttle != "elastic" && !s.forgetsItself
+		s.wait(state, counts, rule, s.nameIn(rule, features), rule.Limits[slices.IndexFunc(rule.Limits, func(l wire.Limit) bool { return l.Name == state.Name })], now, cost)
 		if adds && (d.Allowed || rule.Count == "all") {
 			state.Count += cost
 			state.Remaining = max(state.Limit-state.Count, 0)
@@ -318,11 +320,12 @@ func (s *target) state(name string, rule wire.Rule, l wire.Limit, now, cost int6
 	return state
 }
 
-// wait sets when a limit that denies has room. What was added is in the way.
-func (s *target) wait(state *wire.LimitState, rule wire.Rule, name string, l wire.Limit, now, cost int64) {
+// wait sets when a limit that denies, or counts what others deny, has room. What was added is in
+// the way.
+func (s *target) wait(state *wire.LimitState, counts bool, rule wire.Rule, name string, l wire.Limit, now, cost int64) {
 	state.Reset = new(int64)
 	switch {
-	case state.Allowed:
+	case state.Allowed && !counts:
 	case cost > l.Limit:
 		state.Reset = nil
 	default:

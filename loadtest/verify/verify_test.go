@@ -144,9 +144,10 @@ func TestWrongTargets(t *testing.T) {
 		"retry_after of the whole event too long": {
 			&target{rules: wholeRules, answers: waitOtherwise(8)}, verify.CheckRetryAfter, "by the log it fits all limits a second before",
 		},
-		"takes back what it counts":     {&target{rules: allRules, takesBack: true}, verify.CheckCounts, "the log"},
-		"counts what it takes back":     {&target{rules: allRules, takesNoneBack: true}, verify.CheckCounts, "ip:"},
-		"elastic, and it stretches not": {&target{rules: elasticRules, elasticNever: true}, verify.CheckDenials, "with nobody else calling"},
+		"takes back what it counts":         {&target{rules: allRules, takesBack: true}, verify.CheckCounts, "the log"},
+		"counts what it takes back":         {&target{rules: allRules, takesNoneBack: true}, verify.CheckCounts, "ip:"},
+		"forgets the denied hit that fills": {&target{rules: allRules, forgetsItself: true}, verify.CheckBodies, "it counts the denied hit"},
+		"elastic, and it stretches not":     {&target{rules: elasticRules, elasticNever: true}, verify.CheckDenials, "with nobody else calling"},
 		"elastic, and it always stretches": {
 			&target{rules: append(wholeLimitOf(20, "10s"), elasticRules[0]), elasticAlways: true}, verify.CheckBodies, "user-1-per-1s: allowed, and with the hit it holds",
 		},
