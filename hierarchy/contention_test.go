@@ -82,20 +82,9 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	assert.LessOrEqual(t, store.trips, 2+20+3, "add and take back, looks, the search")
 }
 
-// slowStore answers late.
-type slowStore struct {
-	hierarchy.Store
-	takes time.Duration
-}
-
-func (s *slowStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	defer time.Sleep(s.takes)
-	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-}
-
 // overfull is a limiter, and counters beside it, of somebody whose limits increments exceed.
 type overfull struct {
-	store    *slowStore
+	store    *hookedStore
 	limiter  *hierarchy.Limiter
 	counters *hierarchy.Counters
 	event    *events.Event
@@ -105,7 +94,7 @@ type overfull struct {
 
 func newOverfull(t *testing.T) *overfull {
 	t.Helper()
-	store, cache := &slowStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}, hierarchy.NewBucketCache(1<<20)
+	store, cache := &hookedStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}, hierarchy.NewBucketCache(1<<20)
 	l, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Cache: cache})
 	require.NoError(t, err)
 	o := &overfull{store: store, limiter: l, counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Cache: cache})}
@@ -212,9 +201,9 @@ func TestADenialThatCameLateProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		o.increment(t, 30)
-		o.store.takes = hierarchy.DefaultTimeout
+		o.store.after = func(string, []uint64) error { time.Sleep(hierarchy.DefaultTimeout); return nil }
 		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout)
-		o.store.takes = 0
+		o.store.after = nil
 		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
 		require.Zero(t, o.denied(t))
 	})
@@ -225,16 +214,16 @@ func TestADenialThatCameLateProvesNothing(t *testing.T) {
 func TestACrowdThatLeavesProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
-		o.increment(t, 100)
-		var adds []uint64
-		for bucket := range hierarchy.BucketsOf(o.counter, time.Now().Unix()) {
-			adds = append(adds, bucket.ID())
+		o.increment(t, 20)
+		var leaves []func()
+		for range 8 {
+			leaves = append(leaves, o.crowd(t, 10))
 		}
 		var running sync.WaitGroup
 		running.Go(func() {
-			for range 8 {
+			for _, leave := range leaves {
 				time.Sleep(hierarchy.DefaultTimeout / 6)
-				assert.NoError(t, o.store.TakeBack(t.Context(), o.counter.ID(), 10, adds, len(adds)))
+				leave()
 			}
 		})
 		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout)
@@ -281,32 +270,24 @@ func TestWhatStandsIsFoundOutAgain(t *testing.T) {
 	})
 }
 
-// anteroom is a store where somebody comes before the next hit adds.
-type anteroom struct {
-	hierarchy.Store
-	comes atomic.Pointer[func()]
-}
-
-func (a *anteroom) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if by == 1 && len(adds) > 0 {
-		if come := a.comes.Swap(nil); come != nil {
-			(*come)()
-		}
-	}
-	return a.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-}
-
 // One crowd after another proves nothing, where a hit has seen room in between.
 func TestACrowdThatComesAfterAnotherProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
-		room := &anteroom{Store: o.store.Store}
-		o.store.Store = room
+		var comes atomic.Pointer[func()] // before the next hit adds
+		o.store.before = func(_ string, adds []uint64) error {
+			if len(adds) > 0 {
+				if come := comes.Swap(nil); come != nil {
+					(*come)()
+				}
+			}
+			return nil
+		}
 		const half = hierarchy.DefaultTimeout / 2
 		leave := o.crowd(t, 30)
 		time.AfterFunc(half*2/5, func() {
 			come := func() { time.AfterFunc(half*9/10, o.crowd(t, 40)) }
-			room.comes.Store(&come)
+			comes.Store(&come)
 			leave()
 		})
 		d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
@@ -337,40 +318,27 @@ func TestACrowdAtAnotherLimitProvesNothing(t *testing.T) {
 	})
 }
 
-// revolvingDoor is a store where some leave, or come back, before each look, while it turns.
-type revolvingDoor struct {
-	hierarchy.Store
-	turns atomic.Bool
-	turn  func()
-}
-
-func (r *revolvingDoor) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if r.turns.Load() && by == 0 {
-		r.turn()
-	}
-	return r.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-}
-
 // A crowd of which some leave while others come is not gone by for longer than a second.
 func TestACrowdThatComesAndGoesIsForgottenSoon(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
-		inside := &overfull{store: &slowStore{Store: o.store.Store}, counter: o.counter}
-		door := &revolvingDoor{Store: o.store.Store}
-		o.store.Store = door
+		inside := &overfull{store: &hookedStore{Store: o.store.Store}, counter: o.counter}
 		stay := inside.crowd(t, 20)
 		var leave func()
-		door.turn = func() {
-			if leave == nil {
+		// Some leave, or come back, before each look.
+		o.store.before = func(_ string, adds []uint64) error {
+			switch {
+			case len(adds) > 0:
+			case leave == nil:
 				leave = inside.crowd(t, 10)
-			} else {
+			default:
 				leave()
 				leave = nil
 			}
+			return nil
 		}
-		door.turns.Store(true)
 		require.GreaterOrEqual(t, o.denied(t), hierarchy.DefaultTimeout/2)
-		door.turns.Store(false)
+		o.store.before = nil
 		if leave != nil {
 			leave()
 		}

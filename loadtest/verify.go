@@ -44,7 +44,8 @@ Without -url it starts what it needs, on free ports of loopback, and ends it: Me
 servers and processes of counterd with rules of its own, or with those of -rules; with
 -chaos it kills (kill -9) the servers and starts them again, empty, one at a time.
 With -url it adds to the event's counters, of features that it makes up, and resets some
-of these: their names are of this run alone. That of the whole event may be others', too. The clocks of the targets and of this machine must agree within -skew.
+of these: their names are of this run alone. That of the whole event may be others', too.
+The clocks of the targets and of this machine must agree within -skew.
 
 The log is held in memory, about %d bytes an event and %d more for each limit, of
 %d events at the most; then the run ends early, and says so.

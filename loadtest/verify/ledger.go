@@ -117,19 +117,30 @@ func (c *ledger) acknowledged(sent bool) (points []point) {
 // most answers questions by what may have been added at the most, and is not gone since: those
 // that were asked at these times.
 func (c *ledger) most(questions []question, asked []int64) []int64 {
+	return byMoment(questions, func(i int) int64 { return c.goneBefore(asked[i]) }, func(moment int64, some []question) []int64 {
+		sums := sumsOf(answeredSince(c.sent, moment), some)
+		for i, more := range sumsOf(answeredSince(c.unplaced, moment), anywhere(some)) {
+			sums[i] += more
+		}
+		return sums
+	})
+}
+
+// byMoment answers questions, those together that are of one moment.
+func byMoment(questions []question, momentOf func(i int) int64, answer func(moment int64, some []question) []int64) []int64 {
 	sums := make([]int64, len(questions))
-	gone := map[int64][]int{}
-	for i, at := range asked {
-		gone[c.goneBefore(at)] = append(gone[c.goneBefore(at)], i)
+	of := map[int64][]int{}
+	for i := range questions {
+		moment := momentOf(i)
+		of[moment] = append(of[moment], i)
 	}
-	for moment, indexes := range gone {
+	for moment, indexes := range of {
 		some := make([]question, len(indexes))
 		for k, i := range indexes {
 			some[k] = questions[i]
 		}
-		placed, unplaced := sumsOf(answeredSince(c.sent, moment), some), sumsOf(answeredSince(c.unplaced, moment), anywhere(some))
-		for k, i := range indexes {
-			sums[i] = placed[k] + unplaced[k]
+		for k, sum := range answer(moment, some) {
+			sums[indexes[k]] = sum
 		}
 	}
 	return sums
@@ -193,29 +204,20 @@ func anywhere(questions []question) []question {
 // before a server was killed may be, where there is one copy, and before a reset was answered.
 // The questions were answered at these times.
 func (t *trial) least(c *ledger, questions []question, answered []int64) []int64 {
-	sums := make([]int64, len(questions))
-	since := map[int64][]int{}
-	for i, q := range questions {
-		kept := max(t.killedBefore(q.time+nanoseconds(callTimeout)), c.keptSince(answered[i]))
-		since[kept] = append(since[kept], i)
-	}
-	for moment, indexes := range since {
+	sums := byMoment(questions, func(i int) int64 {
+		return max(t.killedBefore(questions[i].time+nanoseconds(callTimeout)), c.keptSince(answered[i]))
+	}, func(moment int64, some []question) []int64 {
 		var points []point
 		for _, s := range c.sure {
 			if s.sent > moment {
 				points = append(points, s.point)
 			}
 		}
-		asked := make([]question, len(indexes))
-		for k, i := range indexes {
-			asked[k] = questions[i]
-		}
-		for k, sum := range sumsOf(points, asked) {
-			i := indexes[k]
-			sums[i] = sum
-			if len(c.resets) > 0 {
-				sums[i] = max(sum-c.robbed(answered[i]), 0)
-			}
+		return sumsOf(points, some)
+	})
+	if len(c.resets) > 0 {
+		for i := range sums {
+			sums[i] = max(sums[i]-c.robbed(answered[i]), 0)
 		}
 	}
 	return sums
