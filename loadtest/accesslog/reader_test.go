@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -112,34 +111,6 @@ func TestReadStops(t *testing.T) {
 		require.NoError(t, err)
 		break
 	}
-}
-
-// Every line of the real log is an entry, and all but the one that is cut off
-// are written back as they were.
-func TestReadRealLog(t *testing.T) {
-	file, err := os.Open("../testdata/apache_logs.log.gz")
-	require.NoError(t, err)
-	defer file.Close()
-	unzipped, err := gzip.NewReader(file)
-	require.NoError(t, err)
-	text, err := io.ReadAll(unzipped)
-	require.NoError(t, err)
-	want := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	require.Len(t, want, 10_000)
-
-	var differ []int
-	n := 0
-	for line := range strings.Lines(string(text)) {
-		entry, err := Parse(strings.TrimSuffix(line, "\n"))
-		require.NoError(t, err, "line %d", n+1)
-		if entry.String() != want[n] {
-			differ = append(differ, n+1)
-			assert.Equal(t, want[n]+`"`, entry.String())
-		}
-		n++
-	}
-	assert.Equal(t, 10_000, n)
-	assert.Equal(t, []int{8899}, differ)
 }
 
 // lines is a format that takes any line for its one field.
