@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/internal/authorities"
 )
 
 // credentials are the flags by which a command shows its targets who it is, and knows them.
@@ -66,17 +66,12 @@ func (c *credentials) readToken() error {
 	return nil
 }
 
-func (c *credentials) readAuthorities() error {
+func (c *credentials) readAuthorities() (err error) {
 	if c.ca == "" {
 		return nil
 	}
-	text, err := os.ReadFile(c.ca)
-	if err != nil {
+	if c.tls.RootCAs, err = authorities.Read(c.ca); err != nil {
 		return fmt.Errorf("-ca: %w", err)
-	}
-	c.tls.RootCAs = x509.NewCertPool()
-	if !c.tls.RootCAs.AppendCertsFromPEM(text) {
-		return fmt.Errorf("-ca: %s holds no certificate in PEM", c.ca)
 	}
 	return nil
 }

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
+
+	"github.com/counterd/counterd/internal/authorities"
 )
 
 const probeUsage = `counterd probe asks a counterd how it is, for health checks of images that have no
@@ -85,16 +85,12 @@ func parseProbeURL(text string) (*url.URL, error) {
 
 // newProbeClient returns a client that asks the server that is named and no other: through
 // no proxy, and wherever that server would send it.
-func newProbeClient(authorities, name string) (*http.Client, error) {
+func newProbeClient(ca, name string) (*http.Client, error) {
 	secure := &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
-	if authorities != "" {
-		text, err := os.ReadFile(authorities)
-		if err != nil {
+	if ca != "" {
+		var err error
+		if secure.RootCAs, err = authorities.Read(ca); err != nil {
 			return nil, fmt.Errorf("-ca: %w", err)
-		}
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("-ca: %s holds no certificate", authorities)
 		}
 	}
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: secure}

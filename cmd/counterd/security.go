@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/counterd/counterd/internal/authorities"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/discovery"
 )
@@ -110,16 +110,11 @@ func (s security) checkSecrets() error {
 	return errors.Join(checkSecret("-memcached-auth", s.auth), checkSecret("-memcached-key", s.key))
 }
 
-func (s security) readTLS() (*tls.Config, error) {
-	config := &tls.Config{ServerName: s.serverName, MinVersion: tls.VersionTLS12}
+func (s security) readTLS() (config *tls.Config, err error) {
+	config = &tls.Config{ServerName: s.serverName, MinVersion: tls.VersionTLS12}
 	if s.ca != "" {
-		text, err := os.ReadFile(s.ca)
-		if err != nil {
+		if config.RootCAs, err = authorities.Read(s.ca); err != nil {
 			return nil, err
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s holds no certificate", s.ca)
 		}
 	}
 	if s.cert != "" {
