@@ -266,3 +266,25 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 		require.Positive(t, count.Count)
 	})
 }
+
+// The repairer replaces a bad item by what another copy has.
+func TestABadItemIsRepaired(t *testing.T) {
+	fleet, servers := copiesOn(t, memcache.Meta, 2)
+	mender, err := hierarchy.NewMender(hierarchy.MenderConfig{Store: fleet})
+	require.NoError(t, err)
+	defer mender.Close()
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Mender: mender})
+	counter := events.Counter{Event: "e", Retention: time.Hour}
+	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
+	require.NoError(t, err)
+	first := fleet.Servers(counter.ID())[0]
+	minute := hierarchy.BucketAt(hierarchy.Minute, at.Unix()).ID()
+	storeItem(t, servers[first].Addr, memcache.Keys(counter.ID(), []uint64{minute})[0], 0, garbage["thirty digits"].value)
+	_, err = counters.History(t.Context(), counter, hierarchy.Minute, at, at)
+	require.NoError(t, err, "the other copy has it")
+	require.Eventually(t, func() bool {
+		value, version := make([]int64, 1), make([]uint64, 1)
+		err := fleet.Look(t.Context(), counter.ID(), first, []uint64{minute}, value, version)
+		return err == nil && value[0] == 7
+	}, 4*patience, 50*time.Millisecond)
+}
