@@ -308,7 +308,8 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 //
 // Increments that are under way may stay, in some levels and not in others; a
 // reset that comes after them forgets them. A reset takes 8 seconds at the most; four go
-// at a time, and others wait for their turn meanwhile. An error wraps ErrStore; repeat the call then.
+// at a time, and others wait for their turn meanwhile. An error wraps ErrStore; repeat the
+// call then.
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	if !c.pending.enter(resetTrips) {
 		return ErrOverload
