@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -184,6 +185,14 @@ func TestReset(t *testing.T) {
 		count := answer[wire.Count](t, request(t, s, "GET", "/v1/events/export/count?window=1h"+query, ""))
 		assert.Equal(t, want, count.Count, "the counter alone is forgotten: %s", query)
 	}
+}
+
+// A reset that the store fails says which flag helps.
+func TestResetWithoutAStore(t *testing.T) {
+	w := request(t, newHandler(failingStore{}, io.Discard, nil), "DELETE", "/v1/events/export/counters?feature=user:42", "")
+	require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	require.Contains(t, w.Body.String(), "Repeat the reset")
+	require.Contains(t, w.Body.String(), "-timeout")
 }
 
 func TestEvents(t *testing.T) {
@@ -627,4 +636,28 @@ func FuzzCountQuery(f *testing.F) {
 			}
 		}
 	})
+}
+
+// badStore is one on which a counter has an item that holds no count.
+type badStore struct{ hierarchy.Store }
+
+func (badStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
+	return 0, fmt.Errorf("no count: %w", strconv.ErrSyntax)
+}
+
+// What a bad counter is, and what to do about it, is in the answer.
+func TestABadCounterIsToldFromAStoreThatFails(t *testing.T) {
+	var log bytes.Buffer
+	h := newHandler(badStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})}, &log, nil)
+	for _, w := range []*httptest.ResponseRecorder{
+		request(t, h, "GET", "/v1/events/export/count?window=1h&feature=user:42", ""),
+		request(t, h, "GET", "/v1/events/export/history?level=hour&feature=user:42", ""),
+		request(t, h, "POST", "/v1/events/export/increment", `{"features": {"user": "42"}}`),
+	} {
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Contains(t, w.Body.String(), "holds no count")
+		require.Contains(t, w.Body.String(), "Reset the counter")
+	}
+	w := request(t, h, "DELETE", "/v1/events/export/counters?feature=user:42", "")
+	require.Equal(t, http.StatusNoContent, w.Code, w.Body)
 }

@@ -103,7 +103,19 @@ func (h *handler) reset(r *http.Request, event *events.Event) (any, error) {
 	if err := q.err(); err != nil {
 		return nil, err
 	}
-	return nil, h.Counters.Reset(r.Context(), counter)
+	err = h.Counters.Reset(r.Context(), counter)
+	if errors.Is(err, hierarchy.ErrStore) && !errors.Is(err, hierarchy.ErrOverload) {
+		return nil, resetError{err}
+	}
+	return nil, err
 }
+
+// resetError is why the store did not reset a counter. Its text, and so the cause in the log,
+// is the store's.
+type resetError struct{ error }
+
+func (e resetError) Unwrap() error { return e.error }
+
+func (resetError) Is(target error) bool { return target == errNotReset }
 
 func unix(second int64) wire.Moment { return wire.Moment{Time: time.Unix(second, 0).UTC()} }

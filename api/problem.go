@@ -18,6 +18,7 @@ var (
 	errMediaType = errors.New("api: unsupported media type")
 	errMalformed = errors.New("api: malformed request")
 	errUnready   = errors.New("api: no server of the store answers")
+	errNotReset  = errors.New("api: the counter was not reset")
 	errDraining  = errors.New("api: the process is about to end")
 	errPanic     = errors.New("api: panic")
 )
@@ -50,7 +51,9 @@ var statuses = []struct {
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
 	{errDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{errUnready, http.StatusServiceUnavailable, "No server of the store answers."},
+	{errNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
 	{hierarchy.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
+	{hierarchy.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},
 	{hierarchy.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
 	{context.Canceled, http.StatusServiceUnavailable, "The request was given up before anything was done."},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},

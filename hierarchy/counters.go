@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -23,14 +22,23 @@ const (
 	// MaxHistory is the most buckets that one History returns.
 	MaxHistory = 10_000
 
-	// tripReads is the most buckets read in one trip. The longest cover, of 30
-	// days, has 171; only History and Reset need to split.
-	tripReads = 1000
+	// tripReads is the most buckets read in one trip, few enough that a trip takes little
+	// longer than that of a count. The longest cover, of 30 days, has 171; only History and
+	// Reset need to split.
+	tripReads = 250
 	// tripDeletes is the most buckets deleted in one call of the store, small
-	// enough that a round trip for each fits the call's time; deletesAtOnce is how
-	// many such calls are under way at a time.
-	tripDeletes   = 8
-	deletesAtOnce = 16
+	// enough that a round trip for each fits the call's time; resetTrips is how
+	// many calls of one Reset are under way at a time.
+	tripDeletes = 8
+	resetTrips  = 16
+
+	// resetTime bounds a Reset, its wait for a turn included: resetsAtOnce go at a time. Each
+	// call of the store has the store's own time, and is tried resetTries times, so that a few
+	// late ones of hundreds fail no reset.
+	resetTime    = 8 * time.Second // the Go client waits for 10
+	resetsAtOnce = 4
+	resetTries   = 3
+	resetPause   = 100 * time.Millisecond
 )
 
 // Config sets up Counters. Only Store is needed.
@@ -39,8 +47,8 @@ type Config struct {
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
 	// MaxPending bounds the calls that may wait for the store at once: a Count and a
-	// History are one, an Increment is one for each counter, a Reset is as many as it
-	// deletes at once, 16. One beyond it returns ErrOverload at once, and has done
+	// History are one, an Increment is one for each counter, a Reset is as many as its calls
+	// of the store at once, 16. One beyond it returns ErrOverload at once, and has done
 	// nothing. 0: DefaultMaxPending.
 	MaxPending int
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
@@ -67,6 +75,7 @@ type Counters struct {
 	cache   *BucketCache
 	mender  *Mender
 	pending *pending
+	resets  chan struct{} // one for each Reset under way
 }
 
 // NewCounters returns Counters on the store of the config.
@@ -74,6 +83,7 @@ func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, copier: copierOf(config.Store), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
 		cache: config.Cache, mender: config.Mender, pending: newPending(max(config.MaxPending, 0)),
+		resets: make(chan struct{}, resetsAtOnce),
 	}
 	if c.cache == nil {
 		c.cache = NewBucketCache(0)
@@ -297,13 +307,22 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 // so that whatever an interrupted reset leaves, the next one finds.
 //
 // Increments that are under way may stay, in some levels and not in others; a
-// reset that comes after them forgets them. An error wraps ErrStore; repeat the
+// reset that comes after them forgets them. A reset takes 8 seconds at the most; four go
+// at a time, and others wait for their turn meanwhile. An error wraps ErrStore; repeat the
 // call then.
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
-	if !c.pending.enter(deletesAtOnce) {
+	if !c.pending.enter(resetTrips) {
 		return ErrOverload
 	}
-	defer c.pending.leave(deletesAtOnce)
+	defer c.pending.leave(resetTrips)
+	ctx, cancel := context.WithTimeout(ctx, resetTime)
+	defer cancel()
+	select {
+	case c.resets <- struct{}{}:
+	case <-ctx.Done():
+		return storeError(ctx.Err())
+	}
+	defer func() { <-c.resets }()
 	defer func() { c.cache.forget(counter.ID(), c.now()) }()
 	finest, coarsest := levels(counter)
 	if c.copier != nil {
@@ -318,8 +337,8 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	alive := func(l Level) Window {
 		return Window{now - ceilSeconds(retention(counter)) - 2*ceilSeconds(c.grace) - 1 - 2*l.Seconds(), now + ceilSeconds(c.grace)}
 	}
-	var parents []Bucket // of the level above the finest
-	var coarse [][]Bucket
+	var parents []Bucket  // of the level above the finest
+	var coarse [][]Bucket // of it and those above, the coarsest first
 	for l := coarsest; l > finest; l-- {
 		found, err := c.nonEmpty(ctx, counter, bucketsWithin(l, alive(l)))
 		if err != nil {
@@ -343,8 +362,12 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 		if err := c.deleteFull(ctx, counter, children); err != nil {
 			return err
 		}
+		// Not after the children of all: a reset that is repeated goes on here.
+		if err := c.delete(ctx, counter, some); err != nil {
+			return err
+		}
 	}
-	for _, found := range slices.Backward(coarse) {
+	for _, found := range slices.Backward(coarse[:max(len(coarse)-1, 0)]) {
 		if err := c.delete(ctx, counter, found); err != nil {
 			return err
 		}
@@ -373,11 +396,42 @@ func (c *Counters) deleteFull(ctx context.Context, counter events.Counter, bucke
 
 // nonEmpty returns those of the buckets that hold something.
 func (c *Counters) nonEmpty(ctx context.Context, counter events.Counter, buckets []Bucket) ([]Bucket, error) {
-	values, err := c.read(ctx, counter, buckets)
-	if err != nil {
+	chunks := slices.Collect(slices.Chunk(buckets, tripReads))
+	full := make([][]Bucket, len(chunks))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(resetTrips)
+	for i, chunk := range chunks {
+		group.Go(func() (err error) {
+			full[i], err = c.appendNonEmpty(ctx, nil, counter, chunk)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	full := make([]Bucket, 0, len(buckets))
+	return slices.Concat(full...), nil
+}
+
+// appendNonEmpty appends those of the buckets that hold something. It halves buckets of
+// which one holds no count until they are few enough to delete all of them.
+func (c *Counters) appendNonEmpty(ctx context.Context, full []Bucket, counter events.Counter, buckets []Bucket) ([]Bucket, error) {
+	var values []int64
+	err := tryAgain(ctx, func() (err error) {
+		values, err = c.read(ctx, counter, buckets)
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrBadCounter) && len(buckets) <= tripDeletes:
+		return append(full, buckets...), nil
+	case errors.Is(err, ErrBadCounter):
+		half := len(buckets) / 2
+		if full, err = c.appendNonEmpty(ctx, full, counter, buckets[:half]); err != nil {
+			return nil, err
+		}
+		return c.appendNonEmpty(ctx, full, counter, buckets[half:])
+	case err != nil:
+		return nil, err
+	}
 	for i, bucket := range buckets {
 		if values[i] != 0 {
 			full = append(full, bucket)
@@ -410,20 +464,40 @@ func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []B
 func (c *Counters) delete(ctx context.Context, counter events.Counter, buckets []Bucket) error {
 	id := counter.ID()
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(deletesAtOnce)
+	group.SetLimit(resetTrips)
 	for chunk := range slices.Chunk(buckets, tripDeletes) {
 		group.Go(func() error {
 			ids := make([]uint64, len(chunk))
 			for i, bucket := range chunk {
 				ids[i] = bucket.ID()
 			}
-			if err := c.store.Delete(ctx, id, ids); err != nil {
-				return fmt.Errorf("%w: %w", ErrStore, err)
-			}
-			return nil
+			return tryAgain(ctx, func() error {
+				if err := c.store.Delete(ctx, id, ids); err != nil {
+					return storeError(err)
+				}
+				return nil
+			})
 		})
 	}
 	return group.Wait()
+}
+
+// tryAgain repeats a part of a reset that the store has failed: to do it twice is to do it
+// once.
+func tryAgain(ctx context.Context, part func() error) error {
+	for try := 1; ; try++ {
+		err := part()
+		if err == nil || errors.Is(err, ErrBadCounter) || try == resetTries {
+			return err
+		}
+		pause := time.NewTimer(resetPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		case <-pause.C:
+		}
+	}
 }
 
 // kept returns the seconds whose events the counter takes at the moment now.

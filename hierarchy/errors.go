@@ -3,6 +3,7 @@ package hierarchy
 import (
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 var (
@@ -13,9 +14,21 @@ var (
 	// ErrOverload is why the store was not asked: too much waited for it. It wraps
 	// ErrStore, and nothing was counted.
 	ErrOverload = fmt.Errorf("%w: too much waits for it", ErrStore)
+	// ErrBadCounter is what an error wraps where an item of the counter holds no count:
+	// another client of the server wrote it. It wraps ErrStore; other counters are unharmed.
+	// The counter fails until the item expires, or a Reset deletes it.
+	ErrBadCounter = fmt.Errorf("%w: bad counter", ErrStore)
 	// ErrOutOfRange is what every RangeError wraps.
 	ErrOutOfRange = errors.New("hierarchy: out of range")
 )
+
+// storeError wraps an error of the store.
+func storeError(err error) error {
+	if errors.Is(err, strconv.ErrSyntax) {
+		return fmt.Errorf("%w: %w", ErrBadCounter, err)
+	}
+	return fmt.Errorf("%w: %w", ErrStore, err)
+}
 
 // Argument names an argument of a call.
 type Argument string

@@ -2,7 +2,6 @@ package hierarchy
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -215,7 +214,7 @@ func (r *reader) pack(by int64) {
 func (r *reader) unpack(by int64, began time.Time, err error) error {
 	if err != nil {
 		r.unwant()
-		return fmt.Errorf("%w: %w", ErrStore, err)
+		return storeError(err)
 	}
 	for i, bucket := range r.adds[:r.adding] {
 		r.known.Put(bucket, r.values[i]-by)

@@ -22,7 +22,8 @@ type Store interface {
 	// what was acknowledged of the adds: 0 says nothing, any other number something
 	// to the store alone, which wants it back in TakeBack. With an error the values
 	// are of no use; of the adds that were not acknowledged any may have taken place,
-	// but none before the one ahead of it. No add is ever sent twice.
+	// but none before the one ahead of it. No add is ever sent twice. An error that wraps
+	// strconv.ErrSyntax says that a bucket of the counter holds no count: the store is well.
 	//
 	// Where a store keeps copies of a counter, a value is the largest that any copy
 	// gave, and one copy that has made the whole trip is enough.

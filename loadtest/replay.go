@@ -199,6 +199,9 @@ func replayFailed(ctx context.Context, err error, result *replay.Result, std str
 	if errors.Is(err, replay.ErrNotEmpty) {
 		err = fmt.Errorf("%w; use a fresh server, or -reset to forget them", err)
 	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w; -timeout gives each request more time", err)
+	}
 	status := std.failed(ctx, err)
 	if result.Events+result.Failed > 0 {
 		std.complain("%d events had been counted and %d may have been; use -reset the next time, to forget them",

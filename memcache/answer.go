@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
+	"strconv"
+	"strings"
 )
 
 const (
@@ -14,10 +15,28 @@ const (
 	maxDigits = 20
 	// maxLine is longer than any line that is an answer.
 	maxLine = 1024
+	// maxItem is the size of the largest item that Memcached keeps unless -I raises it. The
+	// reader skips an item up to that size, and refuses a larger one before its body.
+	maxItem = 1 << 20
+	// maxCount is the largest count of a bucket. It is far beyond what a counter reaches, and
+	// so many buckets as any window has cannot overflow a sum.
+	maxCount = 1 << 53
+	// nonNumeric begins Memcached's answer to an add to an item that holds no number.
+	nonNumeric = "CLIENT_ERROR cannot increment or decrement"
 )
 
-// errNoNumber is the fault of an item that holds something else.
-var errNoNumber = errors.New("a bucket's item holds no number")
+// errNoCount is the fault of a counter with an item that holds no count. Memcached keeps
+// what any client writes: the server is well, and so are its other counters. It wraps
+// strconv.ErrSyntax, by which package hierarchy recognizes it.
+var errNoCount error = noCount{}
+
+type noCount struct{}
+
+func (noCount) Error() string {
+	return "an item of the counter holds no count: another client of the server wrote it; reset the counter, or wait until the item expires"
+}
+
+func (noCount) Unwrap() error { return strconv.ErrSyntax }
 
 // lostAnswers is what Memcached says when it runs out of memory in a get. It then
 // has also dropped the answers to earlier commands that it had not sent yet.
@@ -101,8 +120,8 @@ func (c *call) readTagged(b []byte) (used int, err error) {
 			return 0, err
 		}
 		value, ok := number(data)
-		if !ok {
-			c.refuse(errNoNumber)
+		if !ok || value < c.by { // Memcached wraps at 2^64
+			c.refuse(errNoCount)
 			return used + n, nil
 		}
 		c.values[c.answered] = value
@@ -114,6 +133,9 @@ func (c *call) readTagged(b []byte) (used int, err error) {
 		return used, nil
 	case len(line) > 2 && (string(line[:2]) == "NS" || string(line[:2]) == "EX") && isTag(line[2:], tag):
 		c.refuse(refusal("the server answered " + string(line[:2])))
+		return used, nil
+	case strings.HasPrefix(string(line), nonNumeric):
+		c.refuse(errNoCount)
 		return used, nil
 	case isRefusal(line) && string(line) != lostAnswers:
 		c.refuse(refusal(line))
@@ -135,6 +157,9 @@ func (c *call) refuse(fault error) {
 // for twice comes twice; should it come or go in between, the one item that comes is
 // the first one's, which is no worse than having asked a moment sooner or later.
 func (c *call) readItem(b []byte) (used int, end bool, err error) {
+	if c.skipping {
+		return c.skipItem(b)
+	}
 	line, used, err := cutLine(b)
 	if used == 0 {
 		return 0, false, err
@@ -149,12 +174,19 @@ func (c *call) readItem(b []byte) (used int, end bool, err error) {
 			return 0, false, nonsense(line)
 		}
 		size, rest := cutSize(rest[1:])
-		if size < 0 || size > maxDigits || len(rest) > 0 {
+		if size < 0 || size > maxItem {
 			return 0, false, nonsense(line)
 		}
-		data, n, err := cutData(b[used:], size)
-		if n == 0 {
-			return 0, false, err
+		version, ok := c.cutVersion(rest)
+		if !ok {
+			return 0, false, nonsense(line)
+		}
+		var data []byte
+		n := 0
+		if size <= maxDigits {
+			if data, n, err = cutData(b[used:], size); n == 0 {
+				return 0, false, err
+			}
 		}
 		for next < c.reads && !bytes.Equal(key, c.askedKey(next)) {
 			values[next] = 0
@@ -164,11 +196,19 @@ func (c *call) readItem(b []byte) (used int, end bool, err error) {
 			return 0, false, nonsense(line)
 		}
 		value, ok := number(data)
-		if !ok && c.fault == nil {
-			c.fault = errNoNumber
-		}
 		values[next] = value
+		switch {
+		case c.versions != nil:
+			if c.versions[next] = version; version == 0 {
+				c.fault = errNoVersions
+			}
+		case !ok && c.fault == nil:
+			c.fault = errNoCount
+		}
 		c.answered = c.tagged + next + 1
+		if n == 0 {
+			c.skipping, c.skip = true, size
+		}
 		return used + n, false, nil
 	}
 	if string(line) != "END" {
@@ -177,6 +217,29 @@ func (c *call) readItem(b []byte) (used int, end bool, err error) {
 	clear(values[next:])
 	c.answered = c.tagged + c.reads
 	return used, true, nil
+}
+
+// skipItem skips the body of an item that is too long to hold a count, as much of it as is
+// there.
+func (c *call) skipItem(b []byte) (used int, end bool, err error) {
+	if c.skip > 0 {
+		used = min(c.skip, len(b))
+		c.skip -= used
+		return used, false, nil
+	}
+	_, used, err = cutData(b, 0)
+	c.skipping = used == 0
+	return used, false, err
+}
+
+// cutVersion reads the version of an item, which follows its size where the call asked for
+// versions, and nothing does where it did not.
+func (c *call) cutVersion(rest []byte) (version uint64, ok bool) {
+	if c.versions == nil || len(rest) == 0 {
+		return 0, len(rest) == 0
+	}
+	version, err := strconv.ParseUint(string(rest[1:]), 10, 64)
+	return version, rest[0] == ' ' && err == nil
 }
 
 // isRefusal reports whether the line is an error that names its cause.
@@ -220,7 +283,7 @@ func cutData(b []byte, size int) (data []byte, used int, err error) {
 
 // cutSize reads the number that b begins with, and returns what follows; -1 where
 // there is none, or one of more than ten digits. What is larger than any size here
-// is maxLine.
+// is maxItem+1.
 func cutSize(b []byte) (size int, rest []byte) {
 	for i, digit := range b {
 		if digit < '0' || digit > '9' {
@@ -232,7 +295,7 @@ func cutSize(b []byte) (size int, rest []byte) {
 		if i == 10 {
 			return -1, b
 		}
-		size = min(size*10+int(digit-'0'), maxLine)
+		size = min(size*10+int(digit-'0'), maxItem+1)
 	}
 	if len(b) == 0 {
 		return -1, b
@@ -240,15 +303,14 @@ func cutSize(b []byte) (size int, rest []byte) {
 	return size, nil
 }
 
-// number reads a counter's value, with the blanks behind it.
+// number reads a counter's value, with the blanks behind it. One above maxCount is none.
 func number(b []byte) (int64, bool) {
 	value, i := uint64(0), 0
 	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
 		digit := uint64(b[i] - '0')
-		if value > (math.MaxInt64-digit)/10 {
+		if value = value*10 + digit; value > maxCount {
 			return 0, false
 		}
-		value = value*10 + digit
 	}
 	if i == 0 {
 		return 0, false

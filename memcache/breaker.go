@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -146,9 +145,6 @@ func isForbidden(err error) bool {
 
 // isNonsense reports whether the classic path was answered something that is no answer.
 func isNonsense(err error) bool {
-	if _, ok := errors.AsType[*strconv.NumError](err); ok {
-		return !isAnswer(err)
-	}
 	text := err.Error()
 	return (strings.Contains(text, "memcache: unexpected ") || strings.Contains(text, "memcache: corrupt ")) && !isAnswer(err)
 }
@@ -156,7 +152,7 @@ func isNonsense(err error) bool {
 // isAnswer reports whether the error is the server's own, in good form: then it is
 // there.
 func isAnswer(err error) bool {
-	if _, ok := errors.AsType[refusal](err); ok || errors.Is(err, errClassic) || errors.Is(err, errNoNumber) {
+	if _, ok := errors.AsType[refusal](err); ok || errors.Is(err, errClassic) || errors.Is(err, errNoCount) {
 		return true
 	}
 	if isForbidden(err) {

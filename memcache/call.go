@@ -18,6 +18,7 @@ type call struct {
 	request  []byte
 	asked    int // where in the request the keys of the get begin, each behind a blank
 	kind     kind
+	by       int64  // what each add adds
 	tag      uint32 // of the first tagged command
 	tagged   int    // tagged commands
 	reads    int    // keys of the get
@@ -28,6 +29,10 @@ type call struct {
 	answered int     // commands answered: first the tagged ones, then keys of the get
 	landed   int     // adds acknowledged, from the first on
 	fault    error   // the first answer that was an error
+	// versions is as long as the reads where the call asks for the versions of items; else nil.
+	versions []uint64
+	skipping bool // in the body of an item that is too long to hold a count
+	skip     int  // how much of it is still to come
 
 	state   atomic.Int32
 	partly  atomic.Int32 // landed, of a call whose answers came in part
@@ -66,7 +71,8 @@ func (c *call) free() {
 // reset makes the call a new one.
 func (c *call) reset(k kind, tag uint32, tagged, reads int) {
 	c.request = c.request[:0]
-	c.kind, c.tag, c.tagged, c.reads, c.asked = k, tag, tagged, reads, 0
+	c.kind, c.by, c.tag, c.tagged, c.reads, c.asked = k, 0, tag, tagged, reads, 0
+	c.versions, c.skipping, c.skip = nil, false, 0
 	if n := tagged + reads; n <= cap(c.values) {
 		c.values = c.values[:n]
 	} else {

@@ -8,27 +8,28 @@ import (
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 )
 
-// The classic path: gomemcache, one trip at a time on each connection.
+// The classic path: one trip at a time on each connection. gomemcache makes the changes; a
+// lane reads by itself.
 
 func (e *exchange) classicTrip(ctx context.Context, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
-	err = e.classic(ctx, func(client *gomemcache.Client) error {
+	err = e.classic(ctx, func(l *lane) error {
 		for i, key := range e.hash.keys(adds) {
-			value, err := add(client, key, by, expiration(expires[i], e.clock))
+			value, err := add(l.client, key, by, expiration(expires[i], e.clock))
 			if err != nil {
 				return err
 			}
 			values[i] = value
 			landed++
 		}
-		return readInto(values[len(adds):], client, e.hash.keys(reads))
+		return e.get(l, reads, values[len(adds):], nil)
 	})
 	return landed, err
 }
 
 func (e *exchange) classicTakeBack(ctx context.Context, by int64, buckets []uint64) error {
-	return e.classic(ctx, func(client *gomemcache.Client) error {
+	return e.classic(ctx, func(l *lane) error {
 		for _, key := range e.hash.keys(buckets) {
-			if _, err := client.Decrement(key, uint64(by)); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
+			if _, err := l.client.Decrement(key, uint64(by)); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
 				return err
 			}
 		}
@@ -37,9 +38,9 @@ func (e *exchange) classicTakeBack(ctx context.Context, by int64, buckets []uint
 }
 
 func (e *exchange) classicDelete(ctx context.Context, buckets []uint64) error {
-	return e.classic(ctx, func(client *gomemcache.Client) error {
+	return e.classic(ctx, func(l *lane) error {
 		for _, key := range e.hash.keys(buckets) {
-			if err := client.Delete(key); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
+			if err := l.client.Delete(key); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
 				return err
 			}
 		}
@@ -47,14 +48,14 @@ func (e *exchange) classicDelete(ctx context.Context, buckets []uint64) error {
 	})
 }
 
-func (e *exchange) classic(ctx context.Context, trip func(*gomemcache.Client) error) error {
+func (e *exchange) classic(ctx context.Context, trip func(*lane) error) error {
 	e.over = 0 // of the meta path, which was tried before
 	return e.server.do(ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, trip)
 }
 
 // do makes one trip to the server on a connection of its own, within the deadline and,
 // once it has the connection, the timeout.
-func (s *server) do(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*gomemcache.Client) error) error {
+func (s *server) do(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*lane) error) error {
 	l, err := s.lanes.enter(ctx, deadline)
 	if err == nil {
 		if soon := time.Now().Add(timeout); soon.Before(deadline) {

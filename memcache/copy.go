@@ -145,32 +145,16 @@ var errNoVersions = errors.New("the server keeps no versions of items: it runs w
 
 // Look reads buckets of one counter as one server has them, one after the other in
 // their order, and the version of each: a number that changes with each change of the
-// bucket, 0 where it is not there. The versions are Memcached's, for compare-and-swap. It
-// is rare, so it takes the classic path whatever the server knows.
+// bucket, 0 where it is not there. The versions are Memcached's, for compare-and-swap. An
+// item that holds no count is 0, with its version: so a count of another server replaces it.
+// A look is rare, so it takes the classic path whatever the server knows.
 func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
 	e, err := f.beginOnNamed(ctx, server, counter, errand{kind: Look, reads: len(buckets)})
 	if err != nil {
 		return err
 	}
-	keys := e.hash.keys(buckets)
-	return e.ended(e.classic(ctx, func(client *gomemcache.Client) error {
-		items, err := client.GetMulti(keys)
-		if err != nil {
-			return err
-		}
-		for i, key := range keys {
-			values[i], versions[i] = 0, 0
-			if item := items[key]; item != nil {
-				if item.CasID == 0 {
-					return errNoVersions
-				}
-				versions[i] = item.CasID
-				if values[i], err = parseValue(item.Value); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+	return e.ended(e.classic(ctx, func(l *lane) error {
+		return e.get(l, buckets, values, versions)
 	}))
 }
 
@@ -188,11 +172,11 @@ func (f *Fleet) Raise(ctx context.Context, counter, server string, bucket, versi
 		Expiration: expiration(expires, e.clock),
 		CasID:      version,
 	}
-	err = e.classic(ctx, func(client *gomemcache.Client) error {
+	err = e.classic(ctx, func(l *lane) error {
 		if version == 0 {
-			return client.Add(item)
+			return l.client.Add(item)
 		}
-		return client.CompareAndSwap(item)
+		return l.client.CompareAndSwap(item)
 	})
 	e.note(err)
 	raised = err == nil

@@ -1,7 +1,6 @@
 package memcache
 
 import (
-	"bytes"
 	"errors"
 	"strconv"
 
@@ -15,6 +14,9 @@ import (
 func add(client *gomemcache.Client, key string, by int64, expiration int32) (int64, error) {
 	for {
 		value, err := client.Increment(key, uint64(by))
+		if err == nil && (value > maxCount || value < uint64(by)) { // Memcached wraps at 2^64
+			return 0, errNoCount
+		}
 		if !errors.Is(err, gomemcache.ErrCacheMiss) {
 			return int64(value), err
 		}
@@ -27,32 +29,19 @@ func add(client *gomemcache.Client, key string, by int64, expiration int32) (int
 	}
 }
 
-// readInto reads the keys in one multi-get. A key that is not there is zero.
-func readInto(values []int64, client *gomemcache.Client, keys []string) error {
-	if len(keys) == 0 {
+// get reads buckets on the lane in one multi-get. A bucket that is not there is zero. Where
+// versions is not nil it is set to those of the items.
+func (e *exchange) get(l *lane, reads []uint64, values []int64, versions []uint64) error {
+	if len(reads) == 0 {
 		return nil
 	}
-	items, err := client.GetMulti(keys)
-	if err != nil {
+	c := newCall()
+	c.get(e.hash, reads, versions)
+	if err := l.get(c); err != nil {
 		return err
 	}
-	for i, key := range keys {
-		values[i] = 0
-		if item := items[key]; item != nil {
-			if values[i], err = parseValue(item.Value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// parseValue reads a counter's value. Memcached pads one that has become shorter
-// with blanks.
-func parseValue(b []byte) (int64, error) {
-	value, err := strconv.ParseInt(string(bytes.TrimRight(b, " ")), 10, 64)
-	if err != nil {
-		return 0, errors.New("a bucket's item holds no number")
-	}
-	return value, nil
+	copy(values, c.values)
+	fault := c.fault
+	c.free()
+	return fault
 }

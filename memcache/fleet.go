@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	gomemcache "github.com/bradfitz/gomemcache/memcache"
-
 	"github.com/counterd/counterd/memcache/copies"
 )
 
@@ -491,7 +489,7 @@ func (f *Fleet) ping(ctx context.Context, s *server) error {
 		}
 		err = anew.wrap(err)
 	} else {
-		err = anew.do(ctx, deadline, f.timeout, (*gomemcache.Client).Ping)
+		err = anew.do(ctx, deadline, f.timeout, func(l *lane) error { return l.client.Ping() })
 	}
 	switch admitted := s.admit(); {
 	case admitted != nil:

@@ -251,7 +251,7 @@ func TestWhatIsNoNumberIsAnError(t *testing.T) {
 		}
 		set("abc")
 		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-		require.ErrorContains(t, err, "no number")
+		require.ErrorContains(t, err, "holds no count")
 		set("9  ") // as Memcached leaves it after a decrement from 100
 		require.Equal(t, []int64{9}, read(t, fleet, "a", 1))
 	})
@@ -370,7 +370,7 @@ func TestFailuresUseUpNoConnections(t *testing.T) {
 	defer fleet.Close()
 	for range 10 {
 		_, err := fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-		require.ErrorContains(t, err, "unexpected line")
+		require.ErrorContains(t, err, "the server answered ERROR")
 	}
 }
 

@@ -1,6 +1,7 @@
 package memcache
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,10 +21,14 @@ var errBusy = errors.New("no connection became free in time")
 // lane is one connection to a server, for one trip at a time. Its gomemcache
 // client keeps just that connection, and dials again when it broke. gomemcache
 // sets a new deadline for each exchange; a lane holds them all to the trip's.
+//
+// A lane reads items itself. gomemcache would allocate as much as a server says that an item
+// has, 4 GiB at the most, before the item comes.
 type lane struct {
 	server   *server
 	client   *gomemcache.Client
-	conn     net.Conn  // the client's, or nil
+	conn     net.Conn  // the lane's and the client's, or nil
+	answers  []byte    // memory for what get reads
 	heard    bool      // something came on it
 	deadline time.Time // of the trip that is under way
 	inForce  time.Time // the deadline that the connection has
@@ -36,37 +41,106 @@ func newLane(s *server) *lane {
 	return l
 }
 
+// dial returns the lane's connection, which it opens where there is none.
 func (l *lane) dial(context.Context, string, string) (net.Conn, error) {
-	conn, err := l.server.dial(context.Background(), l.deadline)
-	if err != nil {
-		return nil, err
+	if l.conn == nil {
+		conn, err := l.server.dial(context.Background(), l.deadline)
+		if err != nil {
+			return nil, err
+		}
+		l.conn, l.inForce, l.heard = conn, time.Time{}, false
+		l.server.reconnected()
 	}
-	l.conn, l.inForce, l.heard = conn, time.Time{}, false
-	l.server.reconnected()
-	return laneConn{conn, l}, nil
+	return laneConn{l.conn, l}, nil
+}
+
+// close closes the connection, if there is one.
+func (l *lane) close() error {
+	err := l.client.Close()
+	if l.conn != nil { // the client has not used it yet
+		err = errors.Join(err, laneConn{l.conn, l}.Close())
+	}
+	return err
 }
 
 // run makes the trip. gomemcache panics on some answers that no Memcached gives;
 // what is left of its connection is then of no use.
-func (l *lane) run(trip func(*gomemcache.Client) error) (err error) {
+func (l *lane) run(trip func(*lane) error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.client.Close())
+			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.close())
 		}
 	}()
-	return discreet(trip(l.client))
+	return plain(trip(l))
 }
 
-// discreet returns the error without the keys that are in those of gomemcache that have a
-// server's line in them.
-func discreet(err error) error {
+// plain returns what an error of gomemcache means, without the keys that are in a server's
+// line.
+func plain(err error) error {
 	if number, ok := errors.AsType[*strconv.NumError](err); ok {
-		return &strconv.NumError{Func: number.Func, Num: withoutKeys(number.Num), Err: number.Err}
+		if isError([]byte(number.Num)) {
+			return refusal("the server answered " + withoutKeys(strings.TrimSpace(number.Num)))
+		}
+		return nonsense([]byte(number.Num))
 	}
-	if err != nil && strings.HasPrefix(err.Error(), "memcache: unexpected") {
+	switch {
+	case err == nil:
+	case strings.HasPrefix(err.Error(), "memcache: client error: "+strings.TrimPrefix(nonNumeric, "CLIENT_ERROR ")):
+		return errNoCount
+	case strings.HasPrefix(err.Error(), "memcache: unexpected"):
 		return errors.New(withoutKeys(err.Error()))
 	}
 	return err
+}
+
+// answerBuffer is how much of an answer get reads at once. It is longer than any one line
+// with its data.
+const answerBuffer = 4 << 10
+
+// get makes a call that reads and does nothing else.
+func (l *lane) get(c *call) error {
+	conn, err := l.dial(context.Background(), "", "")
+	if err != nil {
+		return err
+	}
+	if err := l.read(conn, c); err != nil {
+		return errors.Join(err, l.close())
+	}
+	return nil
+}
+
+func (l *lane) read(conn net.Conn, c *call) error {
+	if err := conn.SetDeadline(l.deadline); err != nil {
+		return err
+	}
+	if _, err := conn.Write(c.request); err != nil {
+		return err
+	}
+	if l.answers == nil {
+		l.answers = make([]byte, answerBuffer)
+	}
+	for have := 0; ; {
+		n, err := conn.Read(l.answers[have:])
+		have += n
+		used, last, fault := c.read(l.answers[:have])
+		rest := l.answers[used:have]
+		switch {
+		case fault != nil && strings.HasPrefix(string(rest), unauthenticated):
+			return errNoCredentials
+		case fault != nil && isError(rest):
+			line, _, _ := bytes.Cut(rest, []byte("\r\n"))
+			return refusal("the server answered " + withoutKeys(string(line)))
+		case fault != nil:
+			return fault
+		case last && len(rest) > 0:
+			return nonsense(rest)
+		case last:
+			return nil
+		case err != nil:
+			return err
+		}
+		have = copy(l.answers, rest)
+	}
 }
 
 // dead reports whether the server, or something on the way to it, has closed the
@@ -106,6 +180,14 @@ func (c laneConn) Read(b []byte) (int, error) {
 func (c laneConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	return n, c.lane.explain(err)
+}
+
+// Close has the lane open another connection for what comes next.
+func (c laneConn) Close() error {
+	if c.lane.conn == c.Conn {
+		c.lane.conn = nil
+	}
+	return c.Conn.Close()
 }
 
 func (l *lane) explain(err error) error {
@@ -158,7 +240,7 @@ func (ls *lanes) next() *lane {
 		if !l.dead() {
 			return l
 		}
-		_ = l.client.Close() // it is closed already on the other side
+		_ = l.close() // it is closed already on the other side
 	}
 	return newLane(ls.server)
 }
@@ -208,7 +290,7 @@ func (ls *lanes) close() error {
 	defer ls.mu.Unlock()
 	var faults []error
 	for _, l := range ls.idle {
-		faults = append(faults, l.client.Close())
+		faults = append(faults, l.close())
 	}
 	ls.idle = nil
 	return errors.Join(faults...)

@@ -64,6 +64,7 @@ func (c *call) trip(h counterHash, tag uint32, by int64, adds []uint64, expires 
 	prefix := h.prefix()
 	if len(adds) > 0 {
 		c.reset(adding, tag, len(adds), len(reads))
+		c.by = by
 	} else {
 		c.reset(deleting, tag, 1, len(reads))
 		c.request = appendTag(append(c.request, "md "+absentKey...), tag)
@@ -83,16 +84,33 @@ func (c *call) trip(h counterHash, tag uint32, by int64, adds []uint64, expires 
 		b = appendTag(b, tag+uint32(i))
 		b = append(b, "\r\n"...)
 	}
-	if len(reads) > 0 {
-		b = append(b, "get"...)
-		c.asked = len(b)
-		for _, bucket := range reads {
-			b = append(b, ' ')
-			b = appendKey(b, &prefix, bucket)
-		}
-		b = append(b, "\r\n"...)
-	}
 	c.request = b
+	if len(reads) > 0 {
+		c.appendGet("get", &prefix, reads)
+	}
+}
+
+// get writes one get of all reads into the call, and nothing else: for a connection that it
+// has to itself. Where versions is not nil the call asks for the items' versions too, and
+// sets them there; an item that holds no count is 0 then, and no fault.
+func (c *call) get(h counterHash, reads, versions []uint64) {
+	c.reset(deleting, 0, 0, len(reads))
+	prefix, verb := h.prefix(), "get"
+	if versions != nil {
+		clear(versions)
+		c.versions, verb = versions, "gets"
+	}
+	c.appendGet(verb, &prefix, reads)
+}
+
+func (c *call) appendGet(verb string, prefix *keyPrefix, reads []uint64) {
+	b := append(c.request, verb...)
+	c.asked = len(b)
+	for _, bucket := range reads {
+		b = append(b, ' ')
+		b = appendKey(b, prefix, bucket)
+	}
+	c.request = append(b, "\r\n"...)
 }
 
 // takeBack writes the commands that subtract from buckets where they are there.

@@ -429,9 +429,9 @@ func TestAReadIsOneMultiGetOnOneServer(t *testing.T) {
 					continue
 				}
 				assert.Equal(t, 142, gets)
-				line := len("gets") + 142*len(" ") + 142*28 + len("\r\n")
+				line := len("get") + 142*len(" ") + 142*28 + len("\r\n")
 				if protocol == memcache.Meta {
-					line += len("md counterd:none Oabc\r\n") - len("s")
+					line += len("md counterd:none Oabc\r\n")
 				}
 				assert.Equal(t, line, bytes, "one command line")
 			}

@@ -42,7 +42,7 @@ func (r *run) increment(ctx context.Context) error {
 	if r.Speed > 0 {
 		err = r.paced(ctx, stage, send)
 	} else {
-		err = r.forEach(ctx, stage, len(r.events), send)
+		err = r.forEach(ctx, stage, len(r.events), r.Concurrency, send)
 	}
 	r.tally(fates, r.Clock().Sub(begin))
 	if err != nil {

@@ -28,6 +28,12 @@ const (
 	// an increment that was late, or a reset, by another process.
 	DefaultSettle = 1100 * time.Millisecond
 
+	// A reset reads many buckets: few go at once, as the server does them. One that the server
+	// fails is tried again, with longer pauses.
+	resetsAtOnce = 4
+	resetRetries = 4
+	resetPause   = 250 * time.Millisecond
+
 	maxFailures         = 100 // after which a run gives up
 	maxNamedDifferences = 10
 )
@@ -236,8 +242,8 @@ func (r *run) second(e accesslog.Event) int64 { return e.Second() + r.later }
 func (r *run) empty(ctx context.Context) error {
 	askers := r.roster.onePerCounter()
 	if r.Reset {
-		err := r.forEach(ctx, "resetting", len(askers), func(ctx context.Context, i int) error {
-			return r.Client.Reset(ctx, r.Event, askers[i].features)
+		err := r.forEach(ctx, "resetting", len(askers), min(r.Concurrency, resetsAtOnce), func(ctx context.Context, i int) error {
+			return r.reset(ctx, askers[i].features)
 		})
 		if err != nil {
 			return fmt.Errorf("replay: resetting: %w", err)
@@ -248,7 +254,7 @@ func (r *run) empty(ctx context.Context) error {
 	}
 	var full atomic.Int64
 	longest := time.Duration(r.retention) * time.Second
-	err := r.forEach(ctx, "checking", len(askers), func(ctx context.Context, i int) error {
+	err := r.forEach(ctx, "checking", len(askers), r.Concurrency, func(ctx context.Context, i int) error {
 		count, err := r.Client.Count(ctx, r.Event, askers[i].features, longest, time.Time{})
 		if err == nil && count.Count != 0 {
 			full.Add(1)
@@ -262,6 +268,20 @@ func (r *run) empty(ctx context.Context) error {
 		return fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(askers), r.Event)
 	}
 	return nil
+}
+
+// reset forgets a counter. It tries again where the server could not: a reset that is
+// repeated changes nothing.
+func (r *run) reset(ctx context.Context, features events.Features) error {
+	for try := 0; ; try++ {
+		err := r.Client.Reset(ctx, r.Event, features)
+		if !errors.Is(err, client.ErrUnavailable) || try == resetRetries {
+			return err
+		}
+		if waited := sleep(ctx, resetPause<<try); waited != nil {
+			return waited
+		}
+	}
 }
 
 // settle waits until every process of the server sees what was done.
@@ -285,7 +305,7 @@ func (r *run) count(ctx context.Context) error {
 	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, r.seconds)
 	askers := r.roster.askers
 	begin := r.Clock()
-	err := r.forEach(ctx, "counting", len(questions)*len(askers), func(ctx context.Context, i int) error {
+	err := r.forEach(ctx, "counting", len(questions)*len(askers), r.Concurrency, func(ctx context.Context, i int) error {
 		return r.compare(ctx, questions[i/len(askers)], askers[i%len(askers)])
 	})
 	r.result.CountsPerSecond = perSecond(int(r.result.Comparisons), r.Clock().Sub(begin))
@@ -367,13 +387,13 @@ func (r *run) failed(err error) error {
 	return nil
 }
 
-// forEach calls do for each number below n, in order, several at once, until one
+// forEach calls do for each number below n, in order, some of them at once, until one
 // returns an error.
-func (r *run) forEach(ctx context.Context, stage string, n int, do func(ctx context.Context, i int) error) error {
+func (r *run) forEach(ctx context.Context, stage string, n, atOnce int, do func(ctx context.Context, i int) error) error {
 	r.Progress.Start(stage, n)
 	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
-	for range min(n, r.Concurrency) {
+	for range min(n, atOnce) {
 		group.Go(func() error {
 			for {
 				i := int(next.Add(1)) - 1

@@ -289,6 +289,41 @@ func TestRunNotEmpty(t *testing.T) {
 	assert.Equal(t, 8, result.Events)
 }
 
+// A reset that the server fails is tried again; one that it fails for ever says why, in the
+// server's words.
+func TestRunTriesResetsAgain(t *testing.T) {
+	server := newServer()
+	var mu sync.Mutex
+	left := map[string]int{}
+	failures := 2
+	config := configFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodDelete {
+			server.ServeHTTP(w, r)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if left[r.URL.RawQuery]++; left[r.URL.RawQuery] > failures {
+			server.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", wire.TypeProblem)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, `{"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "raise counterd's -timeout"}`)
+	}))
+	config.Reset = true
+	for range 2 { // the second time there is something to forget
+		result, err := replay.Run(t.Context(), config, small(t))
+		require.NoError(t, err)
+		require.True(t, result.OK())
+		clear(left)
+	}
+	failures = 1 << 30
+	_, err := replay.Run(t.Context(), config, small(t))
+	require.ErrorContains(t, err, "resetting: ")
+	require.ErrorContains(t, err, "raise counterd's -timeout")
+}
+
 // IPv6 addresses are counted by their network, and compared so, each of them.
 func TestRunIPv6(t *testing.T) {
 	text := lines("2001:db8::1 10:00:00", "2001:db8::2 10:00:00", "2001:DB8:0:1::1 10:00:00", "::ffff:192.0.2.1 10:00:00", "192.0.2.1 10:00:00")

@@ -42,6 +42,7 @@ type Exchange interface {
 	// GiveUp has it end now, if it has not.
 	GiveUp()
 	// End returns what came of it, once it has ended, and is its end: how many adds,
-	// from the first on, were acknowledged, and, without an error, the values.
+	// from the first on, were acknowledged, and, without an error, the values. An error
+	// that wraps strconv.ErrSyntax is of an item of the counter that holds no count.
 	End(values []int64) (landed int, err error)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -137,7 +138,7 @@ func (t *trip) patience() <-chan time.Time {
 func (t *trip) merge(values []int64) (landed int, err error) {
 	var counts [MaxReplicas]int
 	var faults []error
-	whole, differ := 0, false
+	whole, differ, bad := 0, false, false
 	knowing, missed := false, false // one that has forgotten nothing has answered, or has not
 	for i := range t.copies {
 		p := &t.parts[i]
@@ -147,6 +148,7 @@ func (t *trip) merge(values []int64) (landed int, err error) {
 		case p.err != nil:
 			faults = append(faults, p.err)
 			missed = missed || t.copies[i].Whole()
+			bad = bad || errors.Is(p.err, strconv.ErrSyntax)
 		case whole == 0:
 			whole++
 			knowing = t.copies[i].Whole()
@@ -160,7 +162,7 @@ func (t *trip) merge(values []int64) (landed int, err error) {
 			}
 		}
 	}
-	if differ {
+	if differ || bad && whole > 0 {
 		t.set.differs(t.counter)
 	}
 	landed = t.topology.pack(counts[:len(t.copies)])

@@ -20,6 +20,8 @@ import (
 const (
 	// maxAnswer bounds what a cluster says of itself.
 	maxAnswer = 64 << 10
+	// maxNodes bounds the nodes of a cluster: each is compared with all others.
+	maxNodes = 1000
 	// maxStale is how many answers in a row are refused because they are older than one
 	// before. With the next the cluster is taken to be another one of that name.
 	maxStale = 6
@@ -245,6 +247,9 @@ func parseCluster(body []byte) (told cluster, err error) {
 	}
 	if list == "" {
 		return told, ErrNone
+	}
+	if n := strings.Count(list, " ") + 1; n > maxNodes {
+		return told, fmt.Errorf("%d nodes are more than %d", n, maxNodes)
 	}
 	for text := range strings.SplitSeq(list, " ") {
 		n, err := parseNode(text)

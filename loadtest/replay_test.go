@@ -1,0 +1,27 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/loadtest/replay"
+)
+
+// A request that ran out of this side's time is told from one that the server failed, and the
+// error names the flag.
+func TestReplayNamesTheFlagOfTheTime(t *testing.T) {
+	for cause, named := range map[error]bool{
+		fmt.Errorf("%w: DELETE localhost: %w", client.ErrUnavailable, context.DeadlineExceeded): true,
+		client.ErrUnavailable: false,
+	} {
+		var said bytes.Buffer
+		require.Equal(t, exitFailed, replayFailed(t.Context(), cause, &replay.Result{}, streams{out: io.Discard, err: &said}))
+		require.Equal(t, named, bytes.Contains(said.Bytes(), []byte("; -timeout gives each request more time")), &said)
+	}
+}

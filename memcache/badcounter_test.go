@@ -1,0 +1,290 @@
+package memcache_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// The tests of this file have another client of the Memcached server write what is no count.
+
+// storeItem sets an item, as another client of the server does.
+func storeItem(t *testing.T, server, key string, flags uint32, value string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", server)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "set %s %d 0 %d\r\n%s\r\n", key, flags, len(value), value)
+	require.NoError(t, err)
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "STORED\r\n", answer)
+}
+
+// garbage are items that hold no count. Memcached adds to those that are addable: it takes
+// them for a number.
+var garbage = map[string]struct {
+	value   string
+	flags   uint32
+	addable bool
+}{
+	"thirty digits":          {value: strings.Repeat("9", 30)},
+	"letters":                {value: "abc"},
+	"a negative number":      {value: "-5"},
+	"nothing":                {},
+	"the end of an answer":   {value: "7\r\nEND\r\n", addable: true},
+	"compressed, with flags": {value: "\x78\x9c\x4b\x4c\x4a\x06\x00\x02\x4d\x01\x27", flags: 1 << 31},
+	"longer than a buffer":   {value: strings.Repeat("VALUE x 0 1\r\n1\r\nEND\r\n", 9000)},
+	"almost a megabyte":      {value: strings.Repeat("x", 1<<20-1000)},
+	"a leading blank":        {value: " 5", addable: true},
+	"two numbers":            {value: "5 6", addable: true},
+	"2^64-1":                 {value: "18446744073709551615"},
+	"2^63":                   {value: "9223372036854775808"},
+	"2^53+1":                 {value: "9007199254740993"},
+}
+
+func requireBad(t *testing.T, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, strconv.ErrSyntax)
+	require.ErrorContains(t, err, "an item of the counter holds no count: another client of the server wrote it; reset the counter, or wait until the item expires")
+}
+
+func TestABadItemIsABadCounter(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		bad := memcache.Keys("bad", []uint64{2})[0]
+		good := int64(0)
+		for name, item := range garbage {
+			storeItem(t, server.Addr, bad, item.flags, item.value)
+			add(t, fleet, "bad", 5, 1, 3)
+			before := server.Stats("")
+			for range 5 { // more than open a breaker
+				_, err := fleet.Trip(t.Context(), "bad", 0, nil, nil, []uint64{1, 2, 3}, make([]int64, 3))
+				requireBad(t, err)
+				good++
+				require.Equal(t, []int64{good}, add(t, fleet, "good", 1, 1), name)
+			}
+			if protocol == memcache.Meta {
+				require.Equal(t, 1, grown(t, before, server.Stats(""), "total_connections"), "%s: no connection but that of the question", name)
+			}
+			for range 5 {
+				if item.addable {
+					break
+				}
+				storeItem(t, server.Addr, bad, item.flags, item.value) // an add may have wrapped it
+				landed, err := fleet.Trip(t.Context(), "bad", 2, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{1}, make([]int64, 4))
+				requireBad(t, err)
+				require.NoError(t, fleet.TakeBack(t.Context(), "bad", 2, []uint64{1, 2, 3}, landed))
+				require.Equal(t, []int64{5, 5}, read(t, fleet, "bad", 1, 3), "%s: what had been added is rolled back", name)
+				good++
+				require.Equal(t, []int64{good}, add(t, fleet, "good", 1, 1), name)
+			}
+			require.NoError(t, fleet.Delete(t.Context(), "bad", []uint64{1, 2, 3}))
+			require.Equal(t, []int64{0, 0, 0}, read(t, fleet, "bad", 1, 2, 3))
+		}
+		health := fleet.Health()[0]
+		require.True(t, health.Up)
+		require.Zero(t, health.Openings)
+		storeItem(t, server.Addr, bad, 7, "12  ")
+		require.Equal(t, []int64{12}, read(t, fleet, "bad", 2), "a number is a count, whatever its flags")
+	})
+}
+
+// A take-back that meets a bad item takes the others back.
+func TestATakeBackFromABadItem(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		landed := landedOf(t, fleet, "bad", 5, 1, 2, 3)
+		storeItem(t, server.Addr, memcache.Keys("bad", []uint64{2})[0], 0, "abc")
+		requireBad(t, fleet.TakeBack(t.Context(), "bad", 1, []uint64{1, 2, 3}, landed))
+		require.Equal(t, int64(4), read(t, fleet, "bad", 3)[0])
+		require.Zero(t, fleet.Health()[0].Openings)
+	})
+}
+
+// Trips to other counters, on the one connection on which the bad items come, go on.
+func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Conns: 1})
+		for i, name := range []string{"thirty digits", "almost a megabyte", "longer than a buffer", "the end of an answer"} {
+			storeItem(t, server.Addr, memcache.Keys("bad", []uint64{uint64(i)})[0], 0, garbage[name].value)
+		}
+		var running sync.WaitGroup
+		for g := range 8 {
+			running.Go(func() {
+				counter := fmt.Sprint("good ", g)
+				for round := range 100 {
+					if g == 0 {
+						_, err := fleet.Trip(t.Context(), "bad", 0, nil, nil, []uint64{9, 0, 1, 2, 3}, make([]int64, 5))
+						assert.ErrorIs(t, err, strconv.ErrSyntax)
+						continue
+					}
+					values := make([]int64, 3)
+					_, err := fleet.Trip(t.Context(), counter, 1, []uint64{1}, []int64{later()}, []uint64{1, 2}, values)
+					if !assert.NoError(t, err) || !assert.Equal(t, []int64{int64(round) + 1, int64(round) + 1, 0}, values) {
+						return
+					}
+				}
+			})
+		}
+		running.Wait()
+		require.Zero(t, fleet.Health()[0].Openings)
+	})
+}
+
+// A copy with a bad item does not stop the counter, and does not delay what is owed to
+// others. The counter is listed for repair, which replaces the item.
+func TestABadItemOnOneCopy(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		fleet, servers := copiesOn(t, protocol, 2)
+		keep(t, fleet, "a", 5, 1, 2)
+		order := fleet.Servers("a")
+		storeItem(t, servers[order[0]].Addr, memcache.Keys("a", []uint64{2})[0], 0, garbage["thirty digits"].value)
+		require.Equal(t, []int64{5, 5}, read(t, fleet, "a", 1, 2))
+		require.Equal(t, []string{"a"}, fleet.Differing())
+		keep(t, fleet, "a", 1, 1, 2)
+		require.Equal(t, []int64{6, 6}, read(t, fleet, "a", 1, 2))
+		paid(t, fleet)
+		for _, health := range fleet.Health() {
+			require.Zero(t, health.Openings)
+		}
+		values, versions := make([]int64, 2), make([]uint64, 2)
+		require.NoError(t, fleet.Look(t.Context(), "a", order[0], []uint64{1, 2}, values, versions))
+		require.Zero(t, values[1])
+		raised, err := fleet.Raise(t.Context(), "a", order[0], 2, versions[1], 6, later())
+		require.NoError(t, err)
+		require.True(t, raised)
+		require.Equal(t, int64(6), holds(t, fleet, "a", order[0], 2)[0])
+
+		for _, server := range order { // on both, nothing says what it was
+			storeItem(t, servers[server].Addr, memcache.Keys("a", []uint64{2})[0], 0, "abc")
+		}
+		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1, 2}, make([]int64, 2))
+		requireBad(t, err)
+	})
+}
+
+// The whole of it: a bad item at any level fails its counter, hits go by on_error, other
+// users' hits are decided, and a reset ends it.
+func TestABadCounterUntilItIsReset(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		now := time.Now().Truncate(time.Minute)
+		clock := func() time.Time { return now }
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
+		limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: fleet, Clock: clock})
+		require.NoError(t, err)
+		rules, err := events.ParseRules([]byte(`
+events:
+  strict: {limits: [{per: user, rate: 1/d, on_error: deny}]}
+  lenient: {limits: [{per: user, rate: 1/d, on_error: allow}]}
+`))
+		require.NoError(t, err)
+		for name, item := range garbage {
+			for level := hierarchy.Second; level <= hierarchy.Day; level++ {
+				now = now.Add(time.Hour).Truncate(time.Minute)
+				user := fmt.Sprint(name, level)
+				for _, event := range rules.Events {
+					counter, err := event.Counter(events.Features{"user": user})
+					require.NoError(t, err)
+					_, err = counters.Increment(t.Context(), 1, time.Time{}, counter)
+					require.NoError(t, err)
+					bucket := hierarchy.BucketAt(level, now.Unix()).ID()
+					storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
+					now = now.Add(5 * time.Second) // what is remembered of a closed bucket is from before
+					hit := hierarchy.Hit{Event: event, Features: events.Features{"user": user}, Cost: 1}
+					if !item.addable && level > hierarchy.Second { // the hit adds to the bucket
+						decision, err := limiter.Hit(t.Context(), hit)
+						require.NoError(t, err)
+						require.Equal(t, event.Name == "strict", decision.Unavailable, "%s %s", name, level)
+						require.Equal(t, event.Name == "lenient", decision.Allowed)
+						storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
+						_, err = counters.Increment(t.Context(), 1, time.Time{}, counter)
+						require.ErrorIs(t, err, hierarchy.ErrBadCounter)
+						storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
+					}
+					_, err = counters.History(t.Context(), counter, level, now.Add(-time.Minute), now)
+					require.ErrorIs(t, err, hierarchy.ErrBadCounter)
+					require.ErrorIs(t, err, hierarchy.ErrStore)
+					other := hierarchy.Hit{Event: event, Features: events.Features{"user": user + " neighbor"}, Cost: 1}
+					for _, allowed := range []bool{true, false} {
+						decision, err := limiter.Hit(t.Context(), other)
+						require.NoError(t, err)
+						require.False(t, decision.Limits[0].Failed)
+						require.Equal(t, allowed, decision.Allowed, "others' limits hold")
+					}
+					require.NoError(t, counters.Reset(t.Context(), counter))
+					count, err := counters.Count(t.Context(), counter, 24*time.Hour, time.Time{})
+					require.NoError(t, err)
+					require.Zero(t, count.Count)
+					decision, err := limiter.Hit(t.Context(), hit)
+					require.NoError(t, err)
+					require.True(t, decision.Allowed && !decision.Limits[0].Failed)
+				}
+			}
+		}
+		require.Zero(t, fleet.Health()[0].Openings)
+	})
+}
+
+// The largest counts that there can be make no sum that overflows.
+func TestTheLargestCountsDoNotOverflow(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		const most = 1 << 53
+		server := memcachedtest.Start(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		now := time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC)
+		clock := func() time.Time { return now }
+		counter := events.Counter{Event: "e", Retention: 30 * 24 * time.Hour}
+		w := hierarchy.WindowAt(now, 30*24*time.Hour-time.Second)
+		cover := hierarchy.CoverOf(w, hierarchy.Second, hierarchy.Day)
+		for bucket := range cover.Buckets() {
+			storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0], 0, fmt.Sprint(int64(most)))
+		}
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
+		count, err := counters.Count(context.Background(), counter, 30*24*time.Hour-time.Second, now)
+		require.NoError(t, err)
+		require.Equal(t, int64(cover.Len())*most, count.Count)
+		require.Positive(t, count.Count)
+	})
+}
+
+// The repairer replaces a bad item by what another copy has.
+func TestABadItemIsRepaired(t *testing.T) {
+	fleet, servers := copiesOn(t, memcache.Meta, 2)
+	mender, err := hierarchy.NewMender(hierarchy.MenderConfig{Store: fleet})
+	require.NoError(t, err)
+	defer mender.Close()
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Mender: mender})
+	counter := events.Counter{Event: "e", Retention: time.Hour}
+	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
+	require.NoError(t, err)
+	first := fleet.Servers(counter.ID())[0]
+	minute := hierarchy.BucketAt(hierarchy.Minute, at.Unix()).ID()
+	storeItem(t, servers[first].Addr, memcache.Keys(counter.ID(), []uint64{minute})[0], 0, garbage["thirty digits"].value)
+	_, err = counters.History(t.Context(), counter, hierarchy.Minute, at, at)
+	require.NoError(t, err, "the other copy has it")
+	require.Eventually(t, func() bool {
+		value, version := make([]int64, 1), make([]uint64, 1)
+		err := fleet.Look(t.Context(), counter.ID(), first, []uint64{minute}, value, version)
+		return err == nil && value[0] == 7
+	}, 4*patience, 50*time.Millisecond)
+}
