@@ -175,7 +175,7 @@ func TestProblemsAreSteadyAndBounded(t *testing.T) {
 		for _, route := range []string{"count?window=1m&", "check?", "history?level=hour&"} {
 			w := request(t, s, "GET", "/v1/events/url_shorten/"+route+query, "")
 			p := problem(t, w, 400)
-			assert.Equal(t, "9000 features in one request, at most 16 are taken", p.Errors[0].Detail)
+			assert.Equal(t, "a request has at most 16 features, this one has more", p.Errors[0].Detail)
 			assert.LessOrEqual(t, len(p.Errors), 17)
 			assert.Less(t, w.Body.Len(), 4<<10)
 		}

@@ -59,7 +59,7 @@ type Features map[string]string
 func ParseFeatures(list []string) (Features, error) {
 	var faults []error
 	if len(list) > MaxFeatureKinds {
-		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds(len(list))})
+		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds})
 		list = list[:MaxFeatureKinds]
 	}
 	features := make(Features, len(list))
@@ -89,7 +89,7 @@ func ParseFeatures(list []string) (Features, error) {
 // their kinds, each a *FeatureError.
 func (f Features) Validate() error {
 	if len(f) > MaxFeatureKinds {
-		return &FeatureError{Index: -1, Reason: tooManyKinds(len(f))}
+		return &FeatureError{Index: -1, Reason: tooManyKinds}
 	}
 	if _, fine := f.check(); fine {
 		return nil
@@ -123,9 +123,7 @@ func (f Features) check() (address netip.Prefix, fine bool) {
 	return address, true
 }
 
-func tooManyKinds(n int) string {
-	return fmt.Sprintf("%d features in one request, at most %d are taken", n, MaxFeatureKinds)
-}
+var tooManyKinds = fmt.Sprintf("a request has at most %d features, this one has more", MaxFeatureKinds)
 
 // featureFault says what is wrong with a kind and its value, or nothing.
 func featureFault(kind, value string) string {

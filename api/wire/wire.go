@@ -21,6 +21,13 @@ const (
 	TypeProblem = "application/problem+json"
 )
 
+// Bounds of bodies.
+const (
+	MaxHits     = 1000               // hits of a Batch
+	MaxFeatures = maxKinds * MaxHits // features of a body, those of all hits together
+	maxKinds    = 16                 // features of a hit
+)
+
 // Increment asks to add to the counters of an event.
 type Increment struct {
 	Features map[string]string `json:"features"`
