@@ -179,6 +179,21 @@ func TestAuthorizeSpoofedAddresses(t *testing.T) {
 	assert.Equal(t, 403, hit("10.0.0.1:1", "2001:db8:0:0:ffff::3%eth0").Code)
 }
 
+// A link-local client has a zone, which the kernel or the proxy's wrote: it is counted
+// without.
+func TestAuthorizeLinkLocalClients(t *testing.T) {
+	const rules = "{events: {peer: {limits: [{per: ip, rate: 2/m}]}, e: {limits: [{per: ip, rate: 2/m}], from: {ip: forwarded}}}, trusted_proxies: 127.0.0.1}"
+	h, _ := newAuthorizer(t, rules, newStore())
+	for _, zone := range []string{"eth0", "eth1"} {
+		assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/peer", "[fe80::1%"+zone+"]:1").Code)
+		assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/e", "127.0.0.1:1", "X-Forwarded-For", "fe80::1%"+zone).Code)
+	}
+	d := denialOf(t, ask(h, "GET", "/v1/authorize/peer", "[fe80::2%eth2]:1"), 429)
+	assert.Equal(t, "ip:fe80::/64", d.Limits[0].Feature)
+	d = denialOf(t, ask(h, "GET", "/v1/authorize/e", "127.0.0.1:1", "X-Forwarded-For", "fe80::1%eth2"), 429)
+	assert.Equal(t, "ip:fe80::/64", d.Limits[0].Feature)
+}
+
 // A header that is larger than the server takes is refused before anything is
 // counted; one that fits is read to where belief ends.
 func TestAuthorizeHugeHeaders(t *testing.T) {

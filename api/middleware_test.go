@@ -230,7 +230,17 @@ func TestMiddlewareFaultyRequests(t *testing.T) {
 		"a whole network": {
 			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
 			[]string{"X-Real-IP", "203.0.113.0/24"},
-			[]string{`feature of kind "ip": the network is wider than the /32 by which such addresses are counted`},
+			[]string{`feature of kind "ip": the value is a network: write one address, without the / and what follows`},
+		},
+		"an address with a zone": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
+			[]string{"X-Real-IP", "fe80::1%eth0"},
+			[]string{`feature of kind "ip": the value is an address with a zone: leave the % and what follows out`},
+		},
+		"an address with a port": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
+			[]string{"X-Real-IP", "203.0.113.9:80"},
+			[]string{`feature of kind "ip": the value is an address in brackets or with a port: write the address alone`},
 		},
 		"not UTF-8": {
 			"events: {e: {limits: [{per: user, rate: 1/m}], from: {user: header X-User}}}",

@@ -253,7 +253,7 @@ func nobodys(string) bool { return false }
 // canonicalValue returns the value by which a feature is counted, or says what is
 // wrong.
 func canonicalValue(kind, value string, ipv6Prefix int) (canonical, reason string) {
-	if reason := featureFault(kind, value); reason != "" {
+	if reason := textFault(kind, value); reason != "" {
 		return "", reason
 	}
 	if kind == KindIP {
