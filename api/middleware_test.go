@@ -636,3 +636,28 @@ func BenchmarkMiddleware(b *testing.B) {
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
 }
+
+// Of an event with methods the middleware limits requests of these. Others are served.
+func TestMiddlewareMethods(t *testing.T) {
+	g := newGate(t, "events: {e: {methods: [POST, DELETE], limits: [{per: ip, rate: 1/m}]}}", nil)
+	do := func(method string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(method, "/", nil)
+		r.Header.Set("X-Forwarded-Method", "GET") // is a proxy's word, and this is none
+		g.ServeHTTP(w, r)
+		return w
+	}
+	for range 3 {
+		for _, method := range []string{"GET", "HEAD", "PUT", "OPTIONS"} {
+			w := do(method)
+			assert.Equal(t, 200, w.Code, method)
+			assert.Empty(t, w.Header().Get("RateLimit"), method)
+			assert.Empty(t, w.Header().Get("RateLimit-Policy"), method)
+		}
+	}
+	assert.Equal(t, `"ip-1-per-1m";r=0`, do("DELETE").Header().Get("RateLimit"))
+	denialOf(t, do("POST"), 429)
+	denialOf(t, do("post"), 429)
+	assert.Equal(t, 200, do("GET").Code)
+	assert.Equal(t, int64(14), g.served.Load())
+}

@@ -86,9 +86,10 @@ type Events struct {
 
 // Event is one event of the rules in force.
 type Event struct {
-	Name      string `json:"name"`
-	Retention string `json:"retention"` // how long its counters are remembered
-	Rules     []Rule `json:"rules"`
+	Name      string   `json:"name"`
+	Retention string   `json:"retention"`         // how long its counters are remembered
+	Methods   []string `json:"methods,omitempty"` // the HTTP methods of requests that are hits; none: all
+	Rules     []Rule   `json:"rules"`
 }
 
 // Rule is one rule of an event.
