@@ -43,6 +43,7 @@ type reader struct {
 	faults   Faults
 	faulty   map[*yaml.Node]bool // the nodes with a fault of their own
 	warnings Faults
+	warned   map[*yaml.Node]bool // the nodes with a warning
 }
 
 func (r *reader) fault(at place, format string, args ...any) {

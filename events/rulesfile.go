@@ -40,7 +40,7 @@ func ParseRules(data []byte) (*Rules, error) {
 	if fault != nil {
 		return nil, Faults{*fault}
 	}
-	r := &reader{faulty: make(map[*yaml.Node]bool)}
+	r := &reader{faulty: make(map[*yaml.Node]bool), warned: make(map[*yaml.Node]bool)}
 	rules := r.rules(place{node: root})
 	if len(r.faults) > 0 {
 		r.faults.sort()

@@ -238,7 +238,7 @@ func TestTheSchemaTakesTheExample(t *testing.T) {
 func TestTheSchemaRejectsBustedFiles(t *testing.T) {
 	notJSON := []string{
 		"billion_laughs", "complex_keys", "control_character", "directive", "duplicate_keys", "empty", "merge_key", "not_utf8", "null_root",
-		"overrides", "syntax_bracket", "syntax_indent", "syntax_quote", "syntax_tab", "tags", "two_documents", "unknown_anchor",
+		"overrides", "syntax_at", "syntax_bracket", "syntax_indent", "syntax_quote", "syntax_tab", "syntax_tab_item", "syntax_tab_later", "tags", "two_documents", "unknown_anchor",
 	}
 	allBeyond := []string{"disagreement", "names_twice", "precision_long", "rate_twice", "retention_short"}
 	schema := readSchema(t)
@@ -365,6 +365,8 @@ func TestTheSchemaHasTheBoundsOfTheParser(t *testing.T) {
 		rule("per: ip, rate: 5/1m30"):                                   false,
 		rule("per: ip, rate: 5/1d12h"):                                  false,
 		rule("per: ip, rate: 5/m, throttle: soft 1000%"):                true,
+		rule("per: ip, rate: 5/m, throttle: soft 10"):                   true,
+		rule("per: ip, rate: 5/m, throttle: soft 1001"):                 false,
 		rule("per: ip, rate: 5/m, throttle: soft 1001%"):                false,
 		rule(`per: ip, rate: 5/m, throttle: "soft \t\u2003 007% \x85"`): true,
 		rule("per: ip, rate: 5/m, throttle: soft 000%"):                 false,
