@@ -48,11 +48,14 @@ const (
 
 // isHit reports whether the request that a proxy asks about has a method of the event. A
 // proxy sets one of the headers, and its client may have sent the other: both count. A
-// method other than GET, by which most proxies ask, is the client's own. Where there is
-// neither, nothing says what the client does, and the request is a hit.
+// method other than GET and HEAD, by which most proxies ask, is the client's own. Where
+// there is neither, nothing says what the client does, and the request is a hit.
 func isHit(event *events.Event, r *http.Request) bool {
+	if len(event.Methods) == 0 {
+		return true
+	}
 	methods := slices.Concat(r.Header[forwardedMethod], r.Header[originalMethod])
-	if r.Method != http.MethodGet {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		methods = append(methods, r.Method)
 	}
 	return len(methods) == 0 || slices.ContainsFunc(methods, event.HasMethod)

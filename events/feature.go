@@ -140,15 +140,17 @@ func featureFault(kind, value string) string {
 
 // addressFault says what is wrong with a value that is not taken for an address.
 func addressFault(value string) string {
-	_, zone, _ := strings.Cut(value, "%")
+	bare, _, zone := strings.Cut(value, "%")
+	_, notBare := netip.ParseAddr(bare)
 	_, notNetwork := netip.ParsePrefix(value)
 	_, notPort := netip.ParseAddrPort(value)
+	_, notInBrackets := netip.ParseAddr(strings.Trim(value, "[]"))
 	switch {
-	case zone != "":
+	case zone && notBare == nil:
 		return "the value is an address with a zone: leave the % and what follows out"
 	case notNetwork == nil:
 		return "the value is a network: write one address, without the / and what follows"
-	case notPort == nil || strings.HasPrefix(value, "["):
+	case notPort == nil || notInBrackets == nil:
 		return "the value is an address in brackets or with a port: write the address alone"
 	}
 	return "the value is not an IP address"

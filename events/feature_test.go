@@ -166,6 +166,8 @@ func TestAddressesOfFeatures(t *testing.T) {
 		"2001:db8::1::":         neither,
 		"2001:db8:0:0:0:0:0:00": "ip:2001:db8::/64",
 		"%":                     neither,
+		"100%eth0":              neither,
+		"[localhost]":           neither,
 	} {
 		features := Features{"ip": value}
 		counter, err := event.Counter(features)
