@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/counterd/counterd/events"
@@ -12,7 +13,8 @@ const denyStatus = "deny_status"
 
 // authorize decides for a reverse proxy whether it may let a request through: a
 // hit of cost 1, its features taken from the proxy's request as the rules say. An
-// admission has nothing to say but its headers.
+// admission has nothing to say but its headers. Requests of a method that the event
+// does not have are admitted, and not counted.
 func (h *handler) authorize(w http.ResponseWriter, r *http.Request, rules *events.Rules, event *events.Event) error {
 	q, err := newQuery(r, denyStatus)
 	if err != nil {
@@ -22,18 +24,41 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request, rules *event
 	if err := q.err(); err != nil {
 		return err
 	}
-	d, err := h.hitOf(r, rules, event, nil, 1)
-	if err != nil {
-		return err
+	if isHit(event, r) {
+		d, err := h.hitOf(r, rules, event, nil, 1)
+		if err != nil {
+			return err
+		}
+		if !d.Allowed {
+			h.answerDecision(w, r, rules, event, d, status)
+			return nil
+		}
+		setRateLimitHeaders(w.Header(), rules, event, d)
 	}
-	if !d.Allowed {
-		h.answerDecision(w, r, rules, event, d, status)
-		return nil
-	}
-	setRateLimitHeaders(w.Header(), rules, event, d)
 	w.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// The headers by which proxies say the method of their client's request.
+const (
+	forwardedMethod = "X-Forwarded-Method" // Traefik and Caddy
+	originalMethod  = "X-Original-Method"  // nginx, as docs/proxies.md sets it up
+)
+
+// isHit reports whether the request that a proxy asks about has a method of the event. A
+// proxy sets one of the headers, and its client may have sent the other: both count. A
+// method other than GET and HEAD, by which most proxies ask, is the client's own. Where
+// there is neither, nothing says what the client does, and the request is a hit.
+func isHit(event *events.Event, r *http.Request) bool {
+	if len(event.Methods) == 0 {
+		return true
+	}
+	methods := slices.Concat(r.Header[forwardedMethod], r.Header[originalMethod])
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		methods = append(methods, r.Method)
+	}
+	return len(methods) == 0 || slices.ContainsFunc(methods, event.HasMethod)
 }
 
 // denyStatus returns the status for a denial: 429, or one that a proxy takes for

@@ -73,8 +73,9 @@ func newBackstage(t *testing.T) *backstage {
 	return newGuardedBackstage(t, nil)
 }
 
-// newGuardedBackstage starts both; counterd wants those tokens, if any.
-func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens) *backstage {
+// newGuardedBackstage starts both; counterd wants those tokens, if any, and counts those
+// methods, or all.
+func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens, methods ...string) *backstage {
 	t.Helper()
 	b := &backstage{}
 	store := &switchedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{}), &b.storeDown}
@@ -85,6 +86,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens) *backstage {
 	for i := range rules.Events["api"].Rules {
 		rules.Events["api"].Rules[i].OnError = events.OnErrorDeny
 	}
+	rules.Events["api"].Methods = methods
 	leaktest.Check(t)
 	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
 		Rules:    func() *events.Rules { return rules },
@@ -427,6 +429,12 @@ func TestCaddy(t *testing.T) {
 // here as its documentation describes it.
 func TestTraefiksRequest(t *testing.T) {
 	b := newBackstage(t)
+	testProxy(t, b, runTraefik(t, b), traits{headersOfAdmitted: false, duplicated: 400, unreachable: 500})
+}
+
+// runTraefik plays Traefik with the documented configuration.
+func runTraefik(t *testing.T, b *backstage) (proxy string) {
+	t.Helper()
 	var config struct {
 		HTTP struct {
 			Routers     map[string]struct{ Middlewares []string }
@@ -440,7 +448,46 @@ func TestTraefiksRequest(t *testing.T) {
 	leaktest.Check(t)
 	traefik := httptest.NewServer(&forwardAuth{t, config.HTTP.Middlewares[name].ForwardAuth.Address, b.service})
 	t.Cleanup(traefik.Close)
-	testProxy(t, b, traefik.Listener.Addr().String(), traits{headersOfAdmitted: false, duplicated: 400, unreachable: 500})
+	return traefik.Listener.Addr().String()
+}
+
+// Each of the documented configurations says the method of the client's request, whatever
+// the client says it is.
+func TestProxiesSayTheMethod(t *testing.T) {
+	for name, run := range map[string]func(t *testing.T, b *backstage) string{
+		"nginx":              func(t *testing.T, b *backstage) string { return runNginx(t, b, documented(t, "nginx.conf")) },
+		"Caddyfile":          func(t *testing.T, b *backstage) string { return runCaddy(t, b, documented(t, "Caddyfile")) },
+		"forward_auth.caddy": func(t *testing.T, b *backstage) string { return runCaddy(t, b, documented(t, "forward_auth.caddy")) },
+		"Traefik":            runTraefik,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newGuardedBackstage(t, nil, "POST", "PUT", "PATCH", "DELETE")
+			client := newCaller(t, run(t, b), "127.0.0.2")
+			passes := func() {
+				for _, method := range []string{"GET", "HEAD", "OPTIONS", "PROPFIND"} {
+					response, answer := client.do(method, "/", "")
+					require.Equal(t, 200, response.StatusCode, "%s: %s", method, answer)
+					require.Empty(t, response.Header.Get("RateLimit"))
+				}
+			}
+			for range 6 { // 24 of 20 a minute
+				passes()
+			}
+			methods := []string{"POST", "PUT", "PATCH", "DELETE"}
+			lies := []string{"X-Forwarded-Method", "GET", "X-Original-Method", "GET", "X-Http-Method-Override", "GET", "Connection", "X-Forwarded-Method, X-Original-Method"}
+			for i := range 20 {
+				response, answer := client.do(methods[i%len(methods)], "/", "", lies[:2*(i%5)]...)
+				require.Equal(t, 200, response.StatusCode, answer)
+			}
+			for _, method := range methods {
+				for n := range 5 {
+					response, _ := client.do(method, "/", "", lies[:2*n]...)
+					assert.Equal(t, 429, response.StatusCode, "%s, with %q", method, lies[:2*n])
+				}
+			}
+			passes()
+		})
+	}
 }
 
 // forwardAuth asks an address about each request as Traefik does by default: a GET

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
@@ -177,6 +178,76 @@ func TestAuthorizeSpoofedAddresses(t *testing.T) {
 	assert.Equal(t, 204, hit("10.0.0.1:1", "2001:db8::1").Code)
 	assert.Equal(t, 204, hit("10.0.0.1:1", "[2001:db8::2]:80").Code)
 	assert.Equal(t, 403, hit("10.0.0.1:1", "2001:db8:0:0:ffff::3%eth0").Code)
+}
+
+// Of an event with methods only requests of these are hits. Where a proxy does not say
+// which its client's has, it is one.
+func TestAuthorizeMethods(t *testing.T) {
+	const forwarded, original = "X-Forwarded-Method", "X-Original-Method"
+	for name, test := range map[string]struct {
+		methods string
+		asked   string
+		header  []string
+		counted bool
+	}{
+		"Traefik and Caddy, a write":            {"[POST, PUT]", "GET", []string{forwarded, "PUT"}, true},
+		"Traefik and Caddy, a read":             {"[POST, PUT]", "GET", []string{forwarded, "GET"}, false},
+		"nginx, a write":                        {"[POST, PUT]", "GET", []string{original, "POST"}, true},
+		"nginx, a read":                         {"[POST, PUT]", "GET", []string{original, "HEAD"}, false},
+		"asked by the method, a write":          {"[POST, PUT]", "PUT", nil, true},
+		"asked by the method, another":          {"[POST, PUT]", "DELETE", nil, false},
+		"reads alone, a read":                   {"GET", "GET", []string{forwarded, "GET"}, true},
+		"reads alone, a write":                  {"GET", "GET", []string{forwarded, "POST"}, false},
+		"reads alone, a write as it is":         {"GET", "POST", nil, false},
+		"the proxy does not say":                {"[POST, PUT]", "GET", nil, true},
+		"the proxy asks by HEAD":                {"[POST, PUT]", "HEAD", nil, true},
+		"it asks by HEAD, and says it":          {"[POST, PUT]", "HEAD", []string{original, "GET"}, false},
+		"nothing is said":                       {"[POST, PUT]", "GET", []string{forwarded, ""}, true},
+		"what is no method":                     {"[POST, PUT]", "GET", []string{forwarded, "GET, GET"}, true},
+		"the client adds the other header":      {"[POST, PUT]", "GET", []string{forwarded, "GET", original, "POST"}, true},
+		"the client adds it, the other way":     {"[POST, PUT]", "GET", []string{forwarded, "POST", original, "GET"}, true},
+		"the client adds the same":              {"[POST, PUT]", "GET", []string{original, "GET", original, "POST"}, true},
+		"the client adds one, asked by it":      {"[POST, PUT]", "POST", []string{original, "GET"}, true},
+		"the client adds one, another method":   {"[POST, PUT]", "DELETE", []string{original, "GET"}, false},
+		"a method that a lenient service takes": {"[POST, PUT]", "GET", []string{original, "post"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := newAuthorizer(t, "events: {e: {methods: "+test.methods+", limits: [{per: ip, rate: 1/m, deny: 203.0.113.7}]}}", newStore())
+			for i := range 3 {
+				w := ask(h, test.asked, "/v1/authorize/e", "203.0.113.9:1", test.header...)
+				if test.counted && i > 0 {
+					denialOf(t, w, 429)
+					continue
+				}
+				assert.Equal(t, 204, w.Code)
+				assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+				assert.Equal(t, test.counted, w.Header().Get("RateLimit") != "")
+				assert.Equal(t, test.counted, w.Header().Get("RateLimit-Policy") != "")
+			}
+			listed := ask(h, test.asked, "/v1/authorize/e", "203.0.113.7:1", test.header...)
+			assert.Equal(t, test.counted, listed.Code == 429, "lists are of hits, too")
+		})
+	}
+	h, _ := newAuthorizer(t, "events: {e: {methods: POST, limits: [{per: ip, rate: 1/m}]}}", newStore())
+	assert.Equal(t, 400, ask(h, "DELETE", "/v1/authorize/e?deny_status=200", "203.0.113.9:1").Code)
+	assert.Equal(t, 404, ask(h, "DELETE", "/v1/authorize/f", "203.0.113.9:1").Code)
+	rules := ask(h, "GET", "/v1/events/e", "203.0.113.9:1")
+	assert.Equal(t, []string{"POST"}, answer[wire.Event](t, rules).Methods)
+}
+
+// A link-local client has a zone, which the kernel or the proxy's wrote: it is counted
+// without.
+func TestAuthorizeLinkLocalClients(t *testing.T) {
+	const rules = "{events: {peer: {limits: [{per: ip, rate: 2/m}]}, e: {limits: [{per: ip, rate: 2/m}], from: {ip: forwarded}}}, trusted_proxies: 127.0.0.1}"
+	h, _ := newAuthorizer(t, rules, newStore())
+	for _, zone := range []string{"eth0", "eth1"} {
+		assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/peer", "[fe80::1%"+zone+"]:1").Code)
+		assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/e", "127.0.0.1:1", "X-Forwarded-For", "fe80::1%"+zone).Code)
+	}
+	d := denialOf(t, ask(h, "GET", "/v1/authorize/peer", "[fe80::2%eth2]:1"), 429)
+	assert.Equal(t, "ip:fe80::/64", d.Limits[0].Feature)
+	d = denialOf(t, ask(h, "GET", "/v1/authorize/e", "127.0.0.1:1", "X-Forwarded-For", "fe80::1%eth2"), 429)
+	assert.Equal(t, "ip:fe80::/64", d.Limits[0].Feature)
 }
 
 // A header that is larger than the server takes is refused before anything is

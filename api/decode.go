@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -115,7 +116,10 @@ func decodeBody(r *http.Request, v any) error {
 
 // decodeStrictly decodes any body, and says what is wrong with it.
 func decodeStrictly(text []byte, v any) error {
-	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(noNulls)); err != nil {
+	b := bodyReaders.Get().(*bodyReader)
+	defer bodyReaders.Put(b)
+	b.features = 0
+	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(b.unmarshalers)); err != nil {
 		return &requestError{[]wire.Fault{bodyFault(err)}}
 	}
 	return nil
@@ -143,14 +147,91 @@ func isJSON(header http.Header) bool {
 	return len(params) == 0 || len(params) == 1 && given && strings.EqualFold(charset, "utf-8")
 }
 
-// noNulls refuses null wherever it stands: left out is one thing, null another, and
-// to take it for nothing may count what was not meant.
-var noNulls = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
-	if d.PeekKind() != jsontext.KindNull {
-		return errors.ErrUnsupported // the usual way
+// bodyReader reads the values of one body. It stops at the first value that the body
+// cannot have, so that a body takes no more memory than the largest valid one.
+type bodyReader struct {
+	features     int // that were read
+	unmarshalers *json.Unmarshalers
+}
+
+var bodyReaders = sync.Pool{New: func() any {
+	b := &bodyReader{}
+	b.unmarshalers = json.JoinUnmarshalers(fitting, json.UnmarshalFromFunc(unmarshalHits), json.UnmarshalFromFunc(b.unmarshalFeatures))
+	return b
+}}
+
+// fitting refuses null wherever it stands: left out is one thing, null another, and
+// to take it for nothing may count what was not meant. It refuses objects and lists in
+// the place of single values, which json would read to their end.
+var fitting = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+	t := reflect.TypeOf(v).Elem()
+	switch kind := d.PeekKind(); kind {
+	case jsontext.KindNull:
+		return &json.SemanticError{GoType: t, JSONKind: kind}
+	case jsontext.KindBeginObject, jsontext.KindBeginArray:
+		if t.Kind() == reflect.String || t.Kind() == reflect.Int64 {
+			return &json.SemanticError{GoType: t, JSONKind: kind}
+		}
 	}
-	return &json.SemanticError{GoType: reflect.TypeOf(v).Elem(), JSONKind: jsontext.KindNull}
+	return errors.ErrUnsupported // the usual way
 })
+
+var (
+	errTooManyHits     = fmt.Errorf("a batch is of 1 to %d hits, not of more", wire.MaxHits)
+	errTooManyFeatures = fmt.Errorf("a body has at most %d features", wire.MaxFeatures)
+)
+
+// unmarshalHits reads the hits of a batch, up to the limit.
+func unmarshalHits(d *jsontext.Decoder, hits *[]wire.BatchHit) error {
+	if d.PeekKind() != jsontext.KindBeginArray {
+		return errors.ErrUnsupported // json says what is wrong
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	for d.PeekKind() != jsontext.KindEndArray {
+		if len(*hits) == wire.MaxHits {
+			return errTooManyHits
+		}
+		var hit wire.BatchHit
+		if err := json.UnmarshalDecode(d, &hit); err != nil {
+			return err
+		}
+		*hits = append(*hits, hit)
+	}
+	_, err := d.ReadToken()
+	return err
+}
+
+// unmarshalFeatures reads the features of a hit, up to the limit of the body.
+func (b *bodyReader) unmarshalFeatures(d *jsontext.Decoder, into *map[string]string) error {
+	if d.PeekKind() != jsontext.KindBeginObject {
+		return errors.ErrUnsupported
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	*into = map[string]string{}
+	for d.PeekKind() != jsontext.KindEndObject {
+		if b.features++; b.features > wire.MaxFeatures {
+			return errTooManyFeatures
+		}
+		kind, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		name, value := kind.String(), ""
+		if err := json.UnmarshalDecode(d, &value); err != nil {
+			return err
+		}
+		// One too many is enough to see that they are too many.
+		if len(*into) <= events.MaxFeatureKinds {
+			(*into)[name] = value
+		}
+	}
+	_, err := d.ReadToken()
+	return err
+}
 
 // bodyFault says what is wrong with a body and where. What it says holds nothing
 // of the values.
@@ -172,6 +253,10 @@ func bodyFault(err error) wire.Fault {
 		return wire.Fault{Detail: "the field is unknown", Pointer: shown(e.JSONPointer)}
 	case errors.Is(err, strconv.ErrRange):
 		return wire.Fault{Detail: "the number is too large", Pointer: shown(e.JSONPointer)}
+	case errors.Is(err, errTooManyHits):
+		return wire.Fault{Detail: errTooManyHits.Error(), Pointer: "/hits"}
+	case errors.Is(err, errTooManyFeatures):
+		return wire.Fault{Detail: errTooManyFeatures.Error()}
 	}
 	return wire.Fault{Detail: wanted(e.GoType), Pointer: shown(e.JSONPointer)}
 }

@@ -28,7 +28,7 @@ func (h *handler) event(r *http.Request, event *events.Event) (any, error) {
 }
 
 func wireEvent(event *events.Event) wire.Event {
-	out := wire.Event{Name: event.Name, Retention: events.FormatDuration(event.Remembered())}
+	out := wire.Event{Name: event.Name, Retention: events.FormatDuration(event.Remembered()), Methods: event.Methods}
 	for i := range event.Rules {
 		out.Rules = append(out.Rules, wireRule(&event.Rules[i]))
 	}

@@ -53,9 +53,9 @@ func (h *handler) batch(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeBody(r, &in); err != nil {
 		return err
 	}
-	if n := len(in.Hits); n == 0 || n > hierarchy.MaxHits {
+	if len(in.Hits) == 0 {
 		return &requestError{[]wire.Fault{{
-			Detail:  fmt.Sprintf("a batch is of 1 to %d hits, not of %d", hierarchy.MaxHits, n),
+			Detail:  fmt.Sprintf("a batch is of 1 to %d hits, not of 0", wire.MaxHits),
 			Pointer: "/hits",
 		}}}
 	}

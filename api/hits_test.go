@@ -464,7 +464,7 @@ func TestTheLargestBatch(t *testing.T) {
 	body, err := json.Marshal(wire.Batch{Hits: append(hits, hits[0])})
 	require.NoError(t, err)
 	p := problem(t, request(t, l, "POST", "/v1/batch", string(body)), http.StatusBadRequest)
-	assert.Equal(t, "/hits: a batch is of 1 to 1000 hits, not of 1001", p.Detail)
+	assert.Equal(t, "/hits: a batch is of 1 to 1000 hits, not of more", p.Detail)
 }
 
 // Answers that are put together at the same time, where others were before, are each

@@ -50,6 +50,9 @@ type MiddlewareConfig struct {
 // ones: each request is a hit, and the next handler serves those that are
 // admitted. It finds the decision by DecisionOf.
 //
+// A request of a method that the event does not have is served and not counted; it has no
+// decision.
+//
 // The answers to others are problem documents: 429 to a denied one (see
 // MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
 // requests refused then, 400 where a request carries a feature wrongly or lacks
@@ -110,6 +113,10 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	event := rules.Events[name]
 	if event == nil {
 		m.handler.answerError(w, r, m.unnamed())
+		return
+	}
+	if !event.HasMethod(r.Method) {
+		next.ServeHTTP(w, r)
 		return
 	}
 	d, err := m.handler.hitOf(r, rules, event, m.From, m.Cost(r))

@@ -230,7 +230,17 @@ func TestMiddlewareFaultyRequests(t *testing.T) {
 		"a whole network": {
 			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
 			[]string{"X-Real-IP", "203.0.113.0/24"},
-			[]string{`feature of kind "ip": the network is wider than the /32 by which such addresses are counted`},
+			[]string{`feature of kind "ip": the value is a network: write one address, without the / and what follows`},
+		},
+		"an address with a zone": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
+			[]string{"X-Real-IP", "fe80::1%eth0"},
+			[]string{`feature of kind "ip": the value is an address with a zone: leave the % and what follows out`},
+		},
+		"an address with a port": {
+			"events: {e: {limits: [{per: ip, rate: 1/m}], from: {ip: header X-Real-IP}}}",
+			[]string{"X-Real-IP", "203.0.113.9:80"},
+			[]string{`feature of kind "ip": the value is an address in brackets or with a port: write the address alone`},
 		},
 		"not UTF-8": {
 			"events: {e: {limits: [{per: user, rate: 1/m}], from: {user: header X-User}}}",
@@ -625,4 +635,29 @@ func BenchmarkMiddleware(b *testing.B) {
 	for b.Loop() {
 		h.ServeHTTP(httptest.NewRecorder(), r)
 	}
+}
+
+// Of an event with methods the middleware limits requests of these. Others are served.
+func TestMiddlewareMethods(t *testing.T) {
+	g := newGate(t, "events: {e: {methods: [POST, DELETE], limits: [{per: ip, rate: 1/m}]}}", nil)
+	do := func(method string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(method, "/", nil)
+		r.Header.Set("X-Forwarded-Method", "GET") // is a proxy's word, and this is none
+		g.ServeHTTP(w, r)
+		return w
+	}
+	for range 3 {
+		for _, method := range []string{"GET", "HEAD", "PUT", "OPTIONS"} {
+			w := do(method)
+			assert.Equal(t, 200, w.Code, method)
+			assert.Empty(t, w.Header().Get("RateLimit"), method)
+			assert.Empty(t, w.Header().Get("RateLimit-Policy"), method)
+		}
+	}
+	assert.Equal(t, `"ip-1-per-1m";r=0`, do("DELETE").Header().Get("RateLimit"))
+	denialOf(t, do("POST"), 429)
+	denialOf(t, do("post"), 429)
+	assert.Equal(t, 200, do("GET").Code)
+	assert.Equal(t, int64(14), g.served.Load())
 }

@@ -107,7 +107,7 @@ func TestWhatIsWantedIsSaid(t *testing.T) {
 		{"POST", "/v1/batch", `{"hits": [7]}`, "/hits/0: an object is wanted"},
 		{"POST", "/v1/batch", `{"hits": [{"event": 7}]}`, "/hits/0/event: a string is wanted"},
 		{"POST", "/v1/events/plain/increment", `{"more": 1}`, "/more: the field is unknown"},
-		{"GET", "/v1/events/plain/count?feature=user:42&window=60", "", "window: it is written like 90s, 15m, 24h or 7d"},
+		{"GET", "/v1/events/plain/count?feature=user:42&window=60", "", "window: it has no unit: it is written like 90s, 15m, 24h or 7d"},
 		{"GET", "/v1/events/plain/count?feature=user:42&window=1500ms", "", "window: it is in whole seconds"},
 		{"GET", "/v1/events/plain/count?feature=user:42&window=xd", "", "window: days are written as a whole number, as in 7d"},
 		{"GET", "/v1/events/plain/count?feature=user:&window=1m", "", "feature: the value is empty"},
@@ -175,7 +175,7 @@ func TestProblemsAreSteadyAndBounded(t *testing.T) {
 		for _, route := range []string{"count?window=1m&", "check?", "history?level=hour&"} {
 			w := request(t, s, "GET", "/v1/events/url_shorten/"+route+query, "")
 			p := problem(t, w, 400)
-			assert.Equal(t, "9000 features in one request, at most 16 are taken", p.Errors[0].Detail)
+			assert.Equal(t, "a request has at most 16 features, this one has more", p.Errors[0].Detail)
 			assert.LessOrEqual(t, len(p.Errors), 17)
 			assert.Less(t, w.Body.Len(), 4<<10)
 		}

@@ -106,6 +106,8 @@ func (l List) holds(kinds []string, features Features) bool {
 func listedNetwork(s string) (network netip.Prefix, reason string) {
 	network, err := parseNetwork(s)
 	switch {
+	case err != nil && looksLikeAddress(s) && strings.Contains(s, "%"):
+		return network, "the address has a zone: leave the % and what follows out"
 	case err != nil:
 		return network, "it is neither an address nor a network, as in 192.0.2.7 or 192.0.2.0/24"
 	case network != network.Masked():

@@ -21,6 +21,7 @@ func (r *reader) compare(rules []*ruleFields) {
 	}
 	r.elastic(rules)
 	r.uniqueNames(rules)
+	r.compareRates(rules)
 }
 
 // agree faults fields that shape the counter of both rules and differ.

@@ -78,13 +78,38 @@ var (
 	anchorName    = regexp.MustCompile(`(?s)anchor '.*' `) // a value that begins with & or *, perhaps
 )
 
+// mayBeTab matches what the package says of a tab in the indentation, and of others.
+var mayBeTab = regexp.MustCompile(`cannot start any token|tab character`)
+
+// indentedWithTab returns the one of two lines, from the one given on, that is indented
+// with a tab; 0: neither is.
+func indentedWithTab(data []byte, from int) int {
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		indentation := line[:len(line)-len(bytes.TrimLeft(line, " \t\r\n"))]
+		if number >= from && len(indentation) < len(line) && bytes.ContainsRune(indentation, '\t') {
+			return number
+		}
+		if number > from {
+			break
+		}
+	}
+	return 0
+}
+
 func syntaxFault(data []byte, err error) *Fault {
 	text := err.Error()
 	if match := unclosedQuote.FindStringSubmatch(text); match != nil {
 		line, _ := strconv.Atoi(match[1])
 		return &Fault{Line: line, Reason: "this is not YAML: a quote is not closed"}
 	}
-	return &Fault{Line: syntaxLine(data), Reason: "this is not YAML: " + anchorName.ReplaceAllString(yamlPrefix.ReplaceAllString(text, ""), "anchor ")}
+	at := syntaxLine(data)
+	// What is at fault is in the line, or a little behind it.
+	if tab := indentedWithTab(data, at); tab > 0 && mayBeTab.MatchString(text) {
+		return &Fault{Line: tab, Reason: "this is not YAML: the line is indented with a tab: write spaces"}
+	}
+	return &Fault{Line: at, Reason: "this is not YAML: " + anchorName.ReplaceAllString(yamlPrefix.ReplaceAllString(text, ""), "anchor ")}
 }
 
 // syntaxLine returns the line at which data stops being YAML. The lines up to one

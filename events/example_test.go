@@ -48,7 +48,7 @@ func ExampleParseRules_faults() {
 	fmt.Println(err)
 	// Output:
 	// line 5, column 9: events.login_failed.limits[0].rat: unknown key: did you mean rate?
-	// line 5, column 14: events.login_failed.limits[0].rat: a window: it is written like 90s, 15m, 24h or 7d
+	// line 5, column 14: events.login_failed.limits[0].rat: a day is written d, as in 3/d
 	// line 8, column 20: events.login_failed.limits[1].precision: it is second, minute or hour
 }
 

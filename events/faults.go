@@ -34,7 +34,7 @@ func (f Fault) Error() string {
 
 func (f Fault) Unwrap() error { return ErrInvalid }
 
-// Faults are all faults of a rules file, in the order of their lines. They wrap
+// Faults are faults of a rules file, in the order of their lines. They wrap
 // ErrInvalid.
 type Faults []Fault
 

@@ -59,7 +59,7 @@ type Features map[string]string
 func ParseFeatures(list []string) (Features, error) {
 	var faults []error
 	if len(list) > MaxFeatureKinds {
-		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds(len(list))})
+		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds})
 		list = list[:MaxFeatureKinds]
 	}
 	features := make(Features, len(list))
@@ -89,7 +89,7 @@ func ParseFeatures(list []string) (Features, error) {
 // their kinds, each a *FeatureError.
 func (f Features) Validate() error {
 	if len(f) > MaxFeatureKinds {
-		return &FeatureError{Index: -1, Reason: tooManyKinds(len(f))}
+		return &FeatureError{Index: -1, Reason: tooManyKinds}
 	}
 	if _, fine := f.check(); fine {
 		return nil
@@ -115,7 +115,7 @@ func (f Features) check() (address netip.Prefix, fine bool) {
 		}
 		if kind == KindIP {
 			var err error
-			if address, err = parseNetwork(value); err != nil {
+			if address, err = parseAddress(value); err != nil {
 				return address, false
 			}
 		}
@@ -123,9 +123,7 @@ func (f Features) check() (address netip.Prefix, fine bool) {
 	return address, true
 }
 
-func tooManyKinds(n int) string {
-	return fmt.Sprintf("%d features in one request, at most %d are taken", n, MaxFeatureKinds)
-}
+var tooManyKinds = fmt.Sprintf("a request has at most %d features, this one has more", MaxFeatureKinds)
 
 // featureFault says what is wrong with a kind and its value, or nothing.
 func featureFault(kind, value string) string {
@@ -133,14 +131,30 @@ func featureFault(kind, value string) string {
 		return reason
 	}
 	if kind == KindIP {
-		if _, err := parseNetwork(value); err != nil {
-			return notAnAddress
+		if _, err := parseAddress(value); err != nil {
+			return addressFault(value)
 		}
 	}
 	return ""
 }
 
-const notAnAddress = "the value is not an IP address"
+// addressFault says what is wrong with a value that is not taken for an address.
+func addressFault(value string) string {
+	bare, _, zone := strings.Cut(value, "%")
+	_, notBare := netip.ParseAddr(bare)
+	_, notNetwork := netip.ParsePrefix(value)
+	_, notPort := netip.ParseAddrPort(value)
+	_, notInBrackets := netip.ParseAddr(strings.Trim(value, "[]"))
+	switch {
+	case zone && notBare == nil:
+		return "the value is an address with a zone: leave the % and what follows out"
+	case notNetwork == nil:
+		return "the value is a network: write one address, without the / and what follows"
+	case notPort == nil || notInBrackets == nil:
+		return "the value is an address in brackets or with a port: write the address alone"
+	}
+	return "the value is not an IP address"
+}
 
 // textFault says what is wrong with a kind and its value as texts, or nothing.
 func textFault(kind, value string) string {
@@ -226,28 +240,31 @@ func appendFeature(id []byte, kinds []string, features Features, address netip.P
 // longestNetwork is the longest text of a canonical network.
 const longestNetwork = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
 
-// canonicalIP returns the address in canonical form, an IPv6 one as its network.
-// What it returns it also takes.
+// canonicalIP returns the canonical form of an address or a network that a rules file
+// lists, an IPv6 one as the network by which it is counted. What it returns it also takes.
 func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
-	address, err := parseNetwork(value)
+	network, err := parseNetwork(value)
 	if err != nil {
-		return "", notAnAddress
+		return "", addressFault(value)
 	}
-	network, reason := countedNetwork(address, ipv6Prefix)
-	if reason != "" {
+	if addr := network.Addr(); network.Bits() > ipv6Prefix && addr.Is6() {
+		network = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	if network, reason = countedNetwork(network, ipv6Prefix); reason != "" {
 		return "", reason
 	}
 	return string(appendNetwork(nil, network)), ""
 }
 
-// countedNetwork returns the network by which the address is counted.
+// countedNetwork returns the network by which the address is counted. It takes a network
+// that is this one.
 func countedNetwork(address netip.Prefix, ipv6Prefix int) (network netip.Prefix, reason string) {
 	bits := address.Addr().BitLen()
 	if address.Addr().Is6() {
 		bits = ipv6Prefix
 	}
-	if address.Bits() < bits {
-		return address, fmt.Sprintf("the network is wider than the /%d by which such addresses are counted", bits)
+	if !address.IsSingleIP() && address.Bits() != bits {
+		return address, fmt.Sprintf("the network is not the /%d by which such addresses are counted", bits)
 	}
 	return netip.PrefixFrom(address.Addr(), bits).Masked(), ""
 }
@@ -260,9 +277,21 @@ func appendNetwork(b []byte, network netip.Prefix) []byte {
 	return network.AppendTo(b)
 }
 
-// parseNetwork reads an address, or a network in CIDR notation. An IPv4 address
-// mapped into IPv6 is that IPv4 address; a zone, which has a meaning on one
-// host only, is dropped.
+// parseAddress reads the address of a feature. Answers show an IPv6 address as the
+// network by which it is counted, and that is taken, too.
+func parseAddress(value string) (netip.Prefix, error) {
+	address, err := parseNetwork(value)
+	if err != nil || !strings.Contains(value, "/") {
+		return address, err
+	}
+	if address.Addr().Is4() || address.IsSingleIP() || address != address.Masked() {
+		return netip.Prefix{}, ErrInvalid
+	}
+	return address, nil
+}
+
+// parseNetwork reads an address, or a network in CIDR notation. An IPv4 address mapped
+// into IPv6 is that IPv4 address. A zone is a fault: it has a meaning on one host only.
 func parseNetwork(value string) (netip.Prefix, error) {
 	if strings.Contains(value, "/") {
 		network, err := netip.ParsePrefix(value)
@@ -275,10 +304,10 @@ func parseNetwork(value string) (netip.Prefix, error) {
 		return network, err
 	}
 	addr, err := netip.ParseAddr(value)
-	if err != nil {
-		return netip.Prefix{}, err
+	if err != nil || addr.Zone() != "" {
+		return netip.Prefix{}, ErrInvalid
 	}
-	addr = addr.Unmap().WithZone("")
+	addr = addr.Unmap()
 	return netip.PrefixFrom(addr, addr.BitLen()), nil
 }
 

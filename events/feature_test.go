@@ -95,7 +95,6 @@ func TestCanonicalIP(t *testing.T) {
 		{"192.0.2.1/32", 64, "192.0.2.1"},
 		{"::ffff:192.0.2.1", 64, "192.0.2.1"},
 		{"::FFFF:c000:201", 64, "192.0.2.1"},
-		{"::ffff:192.0.2.1%eth0", 64, "192.0.2.1"},
 		{"::ffff:192.0.2.1/128", 64, "192.0.2.1"},
 		{"2001:DB8:0:0:1:2:3:4", 64, "2001:db8::/64"},
 		{"2001:db8::ffff:ffff:ffff:ffff", 64, "2001:db8::/64"},
@@ -106,7 +105,6 @@ func TestCanonicalIP(t *testing.T) {
 		{"2001:db8:ffff:1::1", 48, "2001:db8:ffff::/48"},
 		{"2001:db8::1", 128, "2001:db8::1"},
 		{"2001:db8::1", 1, "::/1"},
-		{"fe80::1%eth0", 64, "fe80::/64"},
 		{"::1", 64, "::/64"},
 		{"::", 128, "::"},
 	} {
@@ -116,10 +114,77 @@ func TestCanonicalIP(t *testing.T) {
 	}
 	for _, value := range []string{
 		"", "localhost", "192.0.2", "192.0.2.256", "192.0.2.01", " 192.0.2.1", "192.0.2.1:80", "[::1]", "192.0.2.0/24", "192.0.2.1/33",
-		"2001:db8::/48", "::ffff:0:0/80", "::ffff:192.0.2.0/120", "fe80::1%eth0/64", "1", "0x7f.1",
+		"2001:db8::/48", "::ffff:0:0/80", "::ffff:192.0.2.0/120", "fe80::1%eth0/64", "fe80::1%eth0",
+		"::ffff:192.0.2.1%eth0", "1", "0x7f.1",
 	} {
 		_, reason := canonicalIP(value, 64)
 		assert.NotEmpty(t, reason, "%q", value)
+	}
+}
+
+// A feature is one address. The network that answers show for an IPv6 one stands for it.
+func TestAddressesOfFeatures(t *testing.T) {
+	const (
+		zone    = "the value is an address with a zone: leave the % and what follows out"
+		network = "the value is a network: write one address, without the / and what follows"
+		port    = "the value is an address in brackets or with a port: write the address alone"
+		neither = "the value is not an IP address"
+		another = "the network is not the /64 by which such addresses are counted"
+	)
+	event := &Event{Name: "e"}
+	for value, want := range map[string]string{
+		"1.2.3.4":               "ip:1.2.3.4",
+		"::ffff:1.2.3.4":        "ip:1.2.3.4",
+		"2001:DB8::1":           "ip:2001:db8::/64",
+		"2001:db8::/64":         "ip:2001:db8::/64",
+		"::/64":                 "ip:::/64",
+		"fe80::1%eth0":          zone,
+		"::ffff:1.2.3.4%eth0":   zone,
+		"fe80::%eth0/64":        zone,
+		"1.2.3.4/32":            network,
+		"1.2.3.0/24":            network,
+		"0.0.0.0/0":             network,
+		"::1/64":                network,
+		"2001:db8::1/128":       network,
+		"::ffff:1.2.3.4/128":    network,
+		"::ffff:1.2.3.0/120":    network,
+		"2001:db8::/48":         another,
+		"2001:db8::/65":         another,
+		"::/0":                  another,
+		"1.2.3.4:80":            port,
+		"[2001:db8::1]":         port,
+		"[2001:db8::1]:80":      port,
+		"[1.2.3.4]":             port,
+		"1.2.3.04":              neither,
+		"1.2.3":                 neither,
+		"0x1.2.3.4":             neither,
+		" 1.2.3.4":              neither,
+		"1.2.3.4 ":              neither,
+		"1.2.3.4/":              neither,
+		"1.2.3.4/33":            neither,
+		"1.2.3.4/032":           neither,
+		"2001:db8::1::":         neither,
+		"2001:db8:0:0:0:0:0:00": "ip:2001:db8::/64",
+		"%":                     neither,
+		"100%eth0":              neither,
+		"[localhost]":           neither,
+	} {
+		features := Features{"ip": value}
+		counter, err := event.Counter(features)
+		_, parsed := ParseFeatures([]string{"ip:" + value})
+		_, counters := event.Counters(features)
+		if strings.HasPrefix(want, "ip:") {
+			require.NoError(t, errors.Join(err, parsed, counters), value)
+			assert.Equal(t, want, counter.Feature.String())
+			continue
+		}
+		for _, err := range []error{err, counters} {
+			fault, ok := errors.AsType[*FeatureError](err)
+			if assert.True(t, ok, "%s: %v", value, err) {
+				assert.Equal(t, want, fault.Reason, value)
+			}
+		}
+		assert.Equal(t, want != another, parsed != nil, "%s: only an event knows its networks", value)
 	}
 }
 

@@ -40,15 +40,24 @@ func (p place) pathToHidden() string { return p.path + "[…]" }
 
 // reader reads values out of a rules file and collects faults.
 type reader struct {
-	faults Faults
-	faulty map[*yaml.Node]bool // the nodes with a fault of their own
+	faults   Faults
+	faulty   map[*yaml.Node]bool // the nodes with a fault of their own
+	warnings Faults
+	warned   map[*yaml.Node]bool // the nodes with a warning
 }
 
 func (r *reader) fault(at place, format string, args ...any) {
 	r.faulty[at.node] = true
-	r.faults = append(r.faults, Fault{
-		Line: at.node.Line, Column: at.node.Column, Path: at.path, Reason: fmt.Sprintf(format, args...),
-	})
+	r.faults = append(r.faults, at.fault(format, args...))
+}
+
+// warn says of a valid value that it is hardly meant.
+func (r *reader) warn(at place, format string, args ...any) {
+	r.warnings = append(r.warnings, at.fault(format, args...))
+}
+
+func (p place) fault(format string, args ...any) Fault {
+	return Fault{Line: p.node.Line, Column: p.node.Column, Path: p.path, Reason: fmt.Sprintf(format, args...)}
 }
 
 // readable reports whether the value could be read as what it has to be, so that

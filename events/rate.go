@@ -23,6 +23,9 @@ func ParseRate(s string) (Limit, error) {
 		return Limit{}, fmt.Errorf("%w rate: N is at most %d", ErrInvalid, MaxN)
 	}
 	length, err := parseWindow(window)
+	if u := unitOf(window); err != nil && u != nil && !strings.ContainsAny(window, "0123456789") {
+		return Limit{}, fmt.Errorf("%w rate: a %s is written %s, as in %d/%s", ErrInvalid, u.name, u.written, n, u.written)
+	}
 	if err != nil {
 		return Limit{}, fmt.Errorf("%w rate: %s", ErrInvalid, reason(err))
 	}

@@ -157,6 +157,9 @@ func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
 	return list, nil
 }
 
+// maxWanted bounds the combinations of kinds that an error names.
+const maxWanted = 16
+
 // wanted says with which features a hit could be decided.
 func (e *Event) wanted() string {
 	if len(e.Rules) == 0 {
@@ -164,9 +167,15 @@ func (e *Event) wanted() string {
 	}
 	var combinations []string
 	for _, rule := range e.Rules {
-		if per := strings.Join(rule.Per, " and "); !slices.Contains(combinations, per) {
-			combinations = append(combinations, per)
+		per := strings.Join(rule.Per, " and ")
+		if slices.Contains(combinations, per) {
+			continue
 		}
+		if len(combinations) == maxWanted {
+			combinations = append(combinations, "others")
+			break
+		}
+		combinations = append(combinations, per)
 	}
 	return fmt.Sprintf("no limit of %s is per the features given: wanted are %s", e.Name, strings.Join(combinations, ", or "))
 }

@@ -15,6 +15,9 @@ type ruleFields struct {
 	at       place
 	fields   map[string]place
 	knownPer bool // whether Per is what was meant
+
+	rates      []rateField   // of Limits
+	overridden [][]rateField // of each of Overrides
 }
 
 func (r *reader) rule(at place) *ruleFields {
@@ -30,7 +33,8 @@ func (r *reader) rule(at place) *ruleFields {
 	rule.Precision = choice[Precision](r, f["precision"], precisionNames[:])
 	rule.OnError = choice[OnError](r, f["on_error"], onErrorNames[:])
 	rule.Shadow = r.boolean(f["shadow"])
-	rule.Limits = r.rates(f["rate"])
+	rule.rates = r.rates(rule, f["rate"])
+	rule.Limits = limitsOf(rule.rates)
 	if rule.knownPer {
 		r.prefixWanted(rule)
 		r.overrides(rule)
@@ -81,7 +85,7 @@ func (r *reader) per(rule *ruleFields) bool {
 }
 
 // rates reads one rate or a list of them: limits without names.
-func (r *reader) rates(at place) []Limit {
+func (r *reader) rates(rule *ruleFields, at place) []rateField {
 	if !at.given() {
 		return nil
 	}
@@ -89,7 +93,7 @@ func (r *reader) rates(at place) []Limit {
 	if len(items) == 0 && r.sound(at) {
 		r.fault(at, "no rate is given: at least one is wanted, as in 5/m")
 	}
-	var limits []Limit
+	var limits []rateField
 	windows := make(map[time.Duration]bool)
 	for _, item := range items {
 		text, ok := r.text(item)
@@ -105,7 +109,15 @@ func (r *reader) rates(at place) []Limit {
 			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", FormatDuration(limit.Window))
 		}
 		windows[limit.Window] = true
-		limits = append(limits, limit)
+		limits = append(limits, rateField{limit, rule, item})
+	}
+	return limits
+}
+
+func limitsOf(fields []rateField) []Limit {
+	var limits []Limit
+	for _, field := range fields {
+		limits = append(limits, field.Limit)
 	}
 	return limits
 }
@@ -230,7 +242,7 @@ func (r *reader) overrides(rule *ruleFields) {
 	}
 	rule.Overrides = make(map[string][]Limit)
 	for _, entry := range r.entries(at, nobodys) {
-		limits := r.rates(entry.at)
+		rates := r.rates(rule, entry.at)
 		if !r.sound(rule.fields["ipv6_prefix"]) {
 			continue
 		}
@@ -243,7 +255,8 @@ func (r *reader) overrides(rule *ruleFields) {
 			r.fault(entry.name, "it is counted as one that is overridden already: leave one out")
 			continue
 		}
-		rule.Overrides[value] = limits
+		rule.Overrides[value] = limitsOf(rates)
+		rule.overridden = append(rule.overridden, rates)
 	}
 }
 
@@ -253,7 +266,7 @@ func nobodys(string) bool { return false }
 // canonicalValue returns the value by which a feature is counted, or says what is
 // wrong.
 func canonicalValue(kind, value string, ipv6Prefix int) (canonical, reason string) {
-	if reason := featureFault(kind, value); reason != "" {
+	if reason := textFault(kind, value); reason != "" {
 		return "", reason
 	}
 	if kind == KindIP {

@@ -26,6 +26,7 @@ type Rules struct {
 	Events         map[string]*Event // by name
 	TrustedProxies Networks          // the proxies whose X-Forwarded-For is believed
 	Headers        []Header          // the headers of an answer; none given: HeaderRateLimit
+	Warnings       Faults            // what is valid in the file, and hardly meant
 }
 
 // Header is a family of response headers that say how a limit stands.
@@ -73,6 +74,7 @@ type Event struct {
 	Retention time.Duration // 0: the longest window of its limits, or DefaultRetention without limits
 	Rules     []Rule
 	From      map[string]Source // by kind: where requests carry it; see Source for the defaults
+	Methods   []string          // the HTTP methods of requests that are hits; none: all
 	kept      map[string]kept   // by kinds: how their counters were kept so far; see Succeed
 }
 

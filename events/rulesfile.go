@@ -40,12 +40,14 @@ func ParseRules(data []byte) (*Rules, error) {
 	if fault != nil {
 		return nil, Faults{*fault}
 	}
-	r := &reader{faulty: make(map[*yaml.Node]bool)}
+	r := &reader{faulty: make(map[*yaml.Node]bool), warned: make(map[*yaml.Node]bool)}
 	rules := r.rules(place{node: root})
 	if len(r.faults) > 0 {
 		r.faults.sort()
 		return nil, r.faults
 	}
+	r.warnings.sort()
+	rules.Warnings = r.warnings
 	return rules, nil
 }
 
@@ -125,13 +127,16 @@ func (r *reader) event(named entry, withoutProxies bool) *Event {
 		r.plain(named.at)
 		return event
 	}
-	fields := r.fields(named.at, "retention", "limits", "from")
+	fields := r.fields(named.at, "retention", "limits", "from", "methods")
 	retention := fields["retention"]
 	if retention.given() {
 		event.Retention = r.retention(retention)
 	}
 	if from := fields["from"]; from.given() {
 		event.From = r.from(from, withoutProxies)
+	}
+	if methods := fields["methods"]; methods.given() {
+		event.Methods = r.methods(methods)
 	}
 	var rules []*ruleFields
 	if limits := fields["limits"]; limits.given() {

@@ -102,6 +102,7 @@ func TestEachLineOfTheExample(t *testing.T) {
 		{"    from:", source("ip"), "peer", "", fault{}},
 		{"      ip: peer", source("ip"), "peer", "      ip: forwarded", "forwarded"},
 		{"      user: bearer", source("user"), "bearer", "      user: header x-user", "header X-User"},
+		{"    methods: [POST, PUT, DELETE]", func(r *Rules) any { return r.Events["export"].HasMethod("GET") }, false, "", true},
 		{`trusted_proxies: [127.0.0.0/8, "::1"]`, func(r *Rules) any {
 			return r.TrustedProxies.Contains(netip.MustParseAddr("127.1.2.3")) && r.TrustedProxies.Contains(netip.IPv6Loopback())
 		}, true, "", false},

@@ -56,7 +56,7 @@ func parseSource(kind, s string) (source Source, reason string) {
 	word, name, header := strings.Cut(s, " ")
 	name = strings.TrimSpace(name)
 	switch {
-	case header && word == "header" && validHeader(name):
+	case header && word == "header" && validToken(name):
 		return Source{FromHeader, textproto.CanonicalMIMEHeaderKey(name)}, ""
 	case s == "none":
 		return Source{}, ""
@@ -72,8 +72,8 @@ func parseSource(kind, s string) (source Source, reason string) {
 	return Source{}, "a value of this kind is found at bearer, header NAME or none"
 }
 
-// validHeader reports whether name is a token of RFC 9110, section 5.6.2.
-func validHeader(name string) bool {
+// validToken reports whether name is a token of RFC 9110, section 5.6.2.
+func validToken(name string) bool {
 	for _, c := range name {
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) {

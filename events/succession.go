@@ -40,12 +40,13 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 	next := *e
 	next.kept = make(map[string]kept)
 	next.Rules = slices.Clone(e.Rules)
+	before, remembered := was.keptPer(), e.Remembered()
 	for i := range next.Rules {
 		rule := &next.Rules[i]
 		per := strings.Join(rule.Per, "+")
 		k, known := next.kept[per]
 		if !known {
-			k = was.keptPer(rule.Per).becomes(e.keeping(rule), now)
+			k = before[per].becomes(rule.keeping(remembered), now)
 			next.kept[per] = k
 		}
 		rule.Limits = k.since(rule.Limits, rule.Precision, now)
@@ -66,10 +67,10 @@ type keeping struct {
 	count      Count
 }
 
-func (e *Event) keeping(rule *Rule) keeping {
-	k := keeping{retention: e.Remembered(), precision: rule.Precision, count: rule.Count}
-	if slices.Contains(rule.Per, KindIP) {
-		k.ipv6Prefix = rule.ipv6Prefix()
+func (r *Rule) keeping(remembered time.Duration) keeping {
+	k := keeping{retention: remembered, precision: r.Precision, count: r.Count}
+	if slices.Contains(r.Per, KindIP) {
+		k.ipv6Prefix = r.ipv6Prefix()
 	}
 	return k
 }
@@ -94,24 +95,23 @@ func (l lapse) hurts(window time.Duration, precision Precision) bool {
 	return l.retention < window || l.precision > precision
 }
 
-// keptPer returns how the event's counters of those kinds were kept.
-func (e *Event) keptPer(kinds []string) kept {
-	if e == nil {
-		return kept{}
-	}
-	if k, known := e.kept[strings.Join(kinds, "+")]; known {
-		return k
-	}
-	first := e.rule(kinds)
-	if first == nil {
-		return kept{}
+// keptPer returns how the event's counters were kept, by their kinds.
+func (e *Event) keptPer() map[string]kept {
+	switch {
+	case e == nil:
+		return nil
+	case e.kept != nil:
+		return e.kept
 	}
 	// Rules made by hand say it by Since.
-	k := kept{keeping: e.keeping(first)}
+	all := make(map[string]kept)
+	remembered := e.Remembered()
 	for i := range e.Rules {
 		rule := &e.Rules[i]
-		if !slices.Equal(rule.Per, kinds) {
-			continue
+		per := strings.Join(rule.Per, "+")
+		k, known := all[per]
+		if !known {
+			k.keeping = rule.keeping(remembered)
 		}
 		for limits := range rule.limits() {
 			for _, limit := range limits {
@@ -120,8 +120,9 @@ func (e *Event) keptPer(kinds []string) kept {
 				}
 			}
 		}
+		all[per] = k
 	}
-	return k
+	return all
 }
 
 // limits yields the rule's limits and those of each override.

@@ -47,7 +47,7 @@ func (t Throttle) String() string {
 	return "hard"
 }
 
-// parseThrottle undoes Throttle.String, or says what is wrong.
+// parseThrottle undoes Throttle.String, or says what is wrong. The % may be left out.
 func parseThrottle(s string) (t Throttle, reason string) {
 	switch s {
 	case "hard":
@@ -56,8 +56,8 @@ func parseThrottle(s string) (t Throttle, reason string) {
 		return Throttle{Kind: Elastic}, ""
 	}
 	kind, amount, _ := strings.Cut(s, " ")
-	digits, percent := strings.CutSuffix(strings.TrimSpace(amount), "%")
-	if kind != "soft" || !percent {
+	digits := strings.TrimSuffix(strings.TrimSpace(amount), "%")
+	if kind != "soft" || digits == "" {
 		return Throttle{}, "a throttle is hard, soft N% as in soft 10%, or elastic"
 	}
 	p, err := strconv.ParseUint(digits, 10, 32)

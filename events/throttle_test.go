@@ -18,7 +18,10 @@ func TestParseThrottle(t *testing.T) {
 		assert.Equal(t, want, throttle)
 		assert.Equal(t, s, throttle.String())
 	}
-	for _, s := range []string{"", "soft", "soft10%", "soft 10", "soft 0%", "soft 1001%", "soft +1%", "soft 2.5%", "soft 1%%", "hard 1%", "elastic 1%", "Soft 1%"} {
+	throttle, reason := parseThrottle("soft 10")
+	assert.Empty(t, reason)
+	assert.Equal(t, "soft 10%", throttle.String(), "the sign may be left out")
+	for _, s := range []string{"", "soft", "soft10%", "soft 10 %", "soft %", "soft 0%", "soft 1001%", "soft +1%", "soft 2.5%", "soft 1%%", "hard 1%", "elastic 1%", "Soft 1%"} {
 		_, reason := parseThrottle(s)
 		assert.NotEmpty(t, reason, "%q", s)
 	}

@@ -14,11 +14,13 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -346,11 +348,36 @@ func (a answer) decode(out any) error {
 	if out == nil {
 		return nil
 	}
-	if err := json.Unmarshal(a.data, out); err != nil {
+	if err := a.unmarshal(out); err != nil {
 		// What json says repeats what it cannot read.
 		return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, len(a.data))
 	}
 	return nil
+}
+
+const (
+	// smallAnswer is the length, in bytes, up to which any answer may be decoded.
+	smallAnswer = 64 << 10
+	// memoryPerByte bounds the memory that the values of a longer answer take, per byte of
+	// its text. Those of the contract take less than 3.
+	memoryPerByte = 4
+)
+
+var errDense = errors.New("client: the answer holds more values than the contract has")
+
+// unmarshal decodes the body into out. It stops where the values take far more memory
+// than their text, as a list of a million empty objects does.
+func (a answer) unmarshal(out any) error {
+	if len(a.data) <= smallAnswer {
+		return json.Unmarshal(a.data, out)
+	}
+	left := memoryPerByte * len(a.data)
+	return json.Unmarshal(a.data, out, json.WithUnmarshalers(json.UnmarshalFromFunc(func(_ *jsontext.Decoder, v any) error {
+		if left -= int(reflect.TypeOf(v).Elem().Size()); left < 0 {
+			return errDense
+		}
+		return errors.ErrUnsupported // the usual way
+	})))
 }
 
 // denial returns the decision of a denied hit. A proxy in between may send a 429
@@ -360,7 +387,7 @@ func (a answer) denial() (decision wire.Decision, denied bool) {
 		return wire.Decision{}, false
 	}
 	var denial wire.Denial
-	if err := json.Unmarshal(a.data, &denial); err != nil || denial.Type != wire.TypeQuotaExceeded || denial.Event == "" {
+	if err := a.unmarshal(&denial); err != nil || denial.Type != wire.TypeQuotaExceeded || denial.Event == "" {
 		return wire.Decision{}, false
 	}
 	return denial.Decision, true
@@ -371,7 +398,7 @@ func (a answer) denial() (decision wire.Decision, denied bool) {
 func (a answer) problem() error {
 	e := &Error{}
 	if a.isProblem() {
-		if err := json.Unmarshal(a.data, &e.Problem); err != nil {
+		if err := a.unmarshal(&e.Problem); err != nil {
 			e.Problem = wire.Problem{}
 		}
 	}

@@ -1,22 +1,27 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/leaktest"
@@ -148,4 +153,100 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	// A call that begins before a connection is put back may dial one more.
 	assert.LessOrEqual(t, dials.Load(), int64(2*workers))
+}
+
+// An answer of a server that is not counterd takes no more memory than one of counterd.
+func TestHostileAnswersTakeLittleMemory(t *testing.T) {
+	const size = 3 << 20
+	fill := func(before, each, after string) string {
+		return before + strings.Repeat(each+",", (size-len(before)-len(after))/(len(each)+1)) + each + after
+	}
+	who := events.Features{"user": "42"}
+	for name, test := range map[string]struct {
+		status int
+		body   string
+		call   func(*client.Client) error
+	}{
+		"results": {200, fill(`{"results":[`, `{}`, `]}`), func(c *client.Client) error {
+			_, err := c.Batch(t.Context(), []wire.BatchHit{{Event: "e", Features: who}})
+			return err
+		}},
+		"limits": {200, fill(`{"limits":[`, `{}`, `]}`), func(c *client.Client) error { _, err := c.Hit(t.Context(), "e", who, 1); return err }},
+		"buckets": {200, fill(`{"buckets":[`, `{}`, `]}`), func(c *client.Client) error {
+			_, err := c.History(t.Context(), "e", who, "hour", time.Time{}, time.Time{})
+			return err
+		}},
+		"rules": {200, fill(`{"events":[{"rules":[`, `{}`, `]}]}`), func(c *client.Client) error { _, err := c.Events(t.Context()); return err }},
+		"limits of a denial": {429, fill(`{"type":"`+wire.TypeQuotaExceeded+`","event":"e","limits":[`, `{}`, `]}`), func(c *client.Client) error {
+			_, err := c.Hit(t.Context(), "e", who, 1)
+			return err
+		}},
+		"faults": {400, fill(`{"errors":[`, `{}`, `]}`), func(c *client.Client) error { _, err := c.Hit(t.Context(), "e", who, 1); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(*http.Request) (*http.Response, error) {
+				media := wire.TypeJSON
+				if test.status != 200 {
+					media = wire.TypeProblem
+				}
+				return &http.Response{StatusCode: test.status, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(test.body))}, nil
+			})})
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := test.call(c)
+			runtime.ReadMemStats(&after)
+			require.Error(t, err)
+			if test.status == 200 {
+				require.ErrorIs(t, err, client.ErrUnexpected)
+			}
+			// What is read takes several times its length while it grows, and so do lists.
+			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(36*size))
+		})
+	}
+}
+
+// The densest answers of the contract are decoded, however long they are.
+func TestLongAnswersAreDecoded(t *testing.T) {
+	limit := wire.Limit{Name: "x", Window: "1s"}
+	rule := wire.Rule{Per: []string{"a"}, Limits: []wire.Limit{limit}, Precision: "hour", Count: "all", Throttle: "hard", OnError: "deny"}
+	many := rule
+	many.Limits = slices.Repeat([]wire.Limit{limit}, 1000)
+	state := wire.LimitState{Name: "x", Window: "1s"}
+	at := wire.Moment{Time: time.Unix(1773531033, 0)}
+	for name, body := range map[string]any{
+		"events":  wire.Events{Events: slices.Repeat([]wire.Event{{Name: "e", Retention: "1s"}}, 10_000)},
+		"rules":   wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{rule}, 10_000)}}},
+		"limits":  wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{many}, 100)}}},
+		"buckets": wire.History{From: at, To: at, Buckets: slices.Repeat([]wire.Bucket{{Start: at}}, 10_000)},
+		"results": wire.Results{Results: slices.Repeat([]wire.Result{{Status: 200, Decision: &wire.Decision{Event: "e", At: at, Limits: []wire.LimitState{state}}}}, 1000)},
+		"states":  wire.Decision{At: at, Limits: slices.Repeat([]wire.LimitState{state}, 10_000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(body)
+			require.NoError(t, err)
+			require.Greater(t, len(text), 64<<10)
+			c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(text))}, nil
+			})})
+			who := events.Features{"user": "42"}
+			switch body := body.(type) {
+			case wire.Events:
+				got, err := c.Events(t.Context())
+				require.NoError(t, err)
+				assert.Len(t, got.Events, len(body.Events))
+			case wire.History:
+				got, err := c.History(t.Context(), "e", who, "second", time.Time{}, time.Time{})
+				require.NoError(t, err)
+				assert.Len(t, got.Buckets, len(body.Buckets))
+			case wire.Results:
+				got, err := c.Batch(t.Context(), make([]wire.BatchHit, 1000))
+				require.NoError(t, err)
+				assert.Len(t, got, 1000)
+			case wire.Decision:
+				got, err := c.Check(t.Context(), "e", who, 1)
+				require.NoError(t, err)
+				assert.Len(t, got.Limits, len(body.Limits))
+			}
+		})
+	}
 }

@@ -3,7 +3,7 @@ package wire
 // Most bodies are plain: nothing in them is escaped or beyond ASCII, nothing is
 // null or given twice, and no number has a sign, a fraction or an exponent. Those
 // are read here in a fraction of the time that json.Unmarshal takes. What is not
-// plain, be it at fault or not, is left to it, so that there is one reader who
+// plain, be it at fault, too large or not, is left to it, so that there is one reader who
 // says what is wrong; the tests hold the two against each other.
 
 // ReadPlain reads a plain body, and reports whether it was one. What it keeps is
@@ -43,7 +43,7 @@ func (p *plain) hits(hits *[]BatchHit) bool {
 	if p.skip(']') {
 		return true
 	}
-	for {
+	for len(*hits) < MaxHits {
 		var in BatchHit
 		if !p.object(func(name string) bool {
 			if name == "event" {
@@ -58,6 +58,7 @@ func (p *plain) hits(hits *[]BatchHit) bool {
 			return p.skip(']')
 		}
 	}
+	return false
 }
 
 // hit reads a member of a hit.
@@ -76,7 +77,7 @@ func (p *plain) features(features *map[string]string) bool {
 	*features = in
 	return p.object(func(kind string) bool {
 		var value string
-		if _, twice := in[kind]; twice || !p.str(&value) {
+		if _, twice := in[kind]; twice || len(in) == maxKinds || !p.str(&value) {
 			return false
 		}
 		in[kind] = value

@@ -21,6 +21,13 @@ const (
 	TypeProblem = "application/problem+json"
 )
 
+// Bounds of bodies.
+const (
+	MaxHits     = 1000               // hits of a Batch
+	MaxFeatures = maxKinds * MaxHits // features of a body, those of all hits together
+	maxKinds    = 16                 // features of a hit
+)
+
 // Increment asks to add to the counters of an event.
 type Increment struct {
 	Features map[string]string `json:"features"`
@@ -79,9 +86,10 @@ type Events struct {
 
 // Event is one event of the rules in force.
 type Event struct {
-	Name      string `json:"name"`
-	Retention string `json:"retention"` // how long its counters are remembered
-	Rules     []Rule `json:"rules"`
+	Name      string   `json:"name"`
+	Retention string   `json:"retention"`         // how long its counters are remembered
+	Methods   []string `json:"methods,omitempty"` // the HTTP methods of requests that are hits; none: all
+	Rules     []Rule   `json:"rules"`
 }
 
 // Rule is one rule of an event.

@@ -13,7 +13,7 @@ import (
 	"github.com/counterd/counterd/internal/filewatch"
 )
 
-// maxFaultsLogged bounds the lines in the log for one broken file.
+// maxFaultsLogged bounds the lines in the log for the faults, or warnings, of one file.
 const maxFaultsLogged = 1000
 
 // rulesFile holds the rules in force, and follows the file that they come from. A
@@ -86,6 +86,7 @@ func (f *rulesFile) open(path string) (err error) {
 		}
 	}
 	f.judged = f.inForce
+	f.warn(rules)
 	f.rules.Store(rules)
 	f.reloads.generation.Store(1)
 	return nil
@@ -128,6 +129,17 @@ func (f *rulesFile) judgeFile(found []snapshot, contents [][]byte, known bool) {
 		f.reloads.refused.Store(false)
 		f.rules.Store(events.Succeed(f.rules.Load(), rules, f.now().Unix()))
 		f.log.Info("rules reloaded", "file", f.path, "generation", f.reloads.generation.Add(1), "events", len(rules.Events))
+		f.warn(rules)
+	}
+}
+
+// warn logs what is valid in the file and hardly meant.
+func (f *rulesFile) warn(rules *events.Rules) {
+	for _, warning := range rules.Warnings[:min(len(rules.Warnings), maxFaultsLogged)] {
+		f.log.Warn("warning of the rules file", "file", f.path, "line", warning.Line, "warning", warning.Error())
+	}
+	if len(rules.Warnings) > maxFaultsLogged {
+		f.log.Warn("more warnings of the rules file: counterd validate shows all", "file", f.path, "warnings", len(rules.Warnings)-maxFaultsLogged)
 	}
 }
 

@@ -14,13 +14,14 @@ import (
 const validateUsage = `counterd validate checks a rules file and says what the counters of each event
 cost: the levels that every event is added to, the most buckets that a count of
 the longest window reads, and the most memory that one counter takes in Memcached.
+It warns of what is valid and hardly meant, such as a limit that never decides.
 
 Usage:
   counterd validate FILE
 `
 
 // validate checks a rules file.
-func validate(_ context.Context, args []string, stdout, _ io.Writer) error {
+func validate(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := newFlags("counterd validate", stdout, validateUsage, "")
 	if err := parse(flags, args); err != nil {
 		return err
@@ -32,13 +33,30 @@ func validate(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	if err := printCosts(stdout, rules); err != nil {
+		return err
+	}
+	for _, event := range rules.All() {
+		if len(event.Methods) > 0 {
+			fmt.Fprintf(stdout, "%s: authorize and the middleware count %s only\n", event.Name, strings.Join(event.Methods, ", "))
+		}
+	}
+	for _, warning := range rules.Warnings {
+		fmt.Fprintf(stderr, "counterd: warning: %s: %v\n", flags.Arg(0), warning)
+	}
+	return nil
+}
+
+// printCosts says what the counters of each event cost.
+func printCosts(w io.Writer, rules *events.Rules) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "EVENT\tPER\tRETENTION\tLEVELS\tMOST READS\tMOST BYTES A COUNTER")
 	for _, event := range rules.All() {
+		remembered := event.Remembered() // it looks at all limits
 		for _, per := range combinations(event) {
-			cost := hierarchy.CostOf(events.Counter{Retention: event.Remembered(), Precision: per.precision}, hierarchy.DefaultGrace)
+			cost := hierarchy.CostOf(events.Counter{Retention: remembered, Precision: per.precision}, hierarchy.DefaultGrace)
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s to %s\t%d\t%d\n", event.Name, per.name,
-				events.FormatDuration(event.Remembered()), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
+				events.FormatDuration(remembered), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
 		}
 	}
 	return table.Flush()

@@ -1,7 +1,6 @@
 package whatif
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -125,23 +124,15 @@ func CostOf(features events.Features, costKind string) (int64, bool) {
 	return cost, err == nil && hierarchy.CheckCost(cost) == nil
 }
 
-// wholeEvent is the name of what a rule per no kind counts by.
-const wholeEvent = "the whole event"
-
-// nameOf names the counters together, without those whose kinds another one has too.
+// nameOf names the features of the counters together, as decisions spell a feature: each
+// kind and value once, in the order of kinds. That of a whole event is empty.
 func nameOf(applied []events.Applied) string {
-	var names []string
+	var all []string
 	for _, a := range applied {
-		within := slices.ContainsFunc(applied, func(other events.Applied) bool {
-			return len(other.Rule.Per) > len(a.Rule.Per) && contains(other.Rule.Per, a.Rule.Per)
-		})
-		if name := a.Counter.Feature.String(); !within && !slices.Contains(names, name) {
-			names = append(names, name)
+		for kind, value := range a.Counter.Feature.All() {
+			all = append(all, kind+":"+value)
 		}
 	}
-	return cmp.Or(strings.Join(names, ", "), wholeEvent)
-}
-
-func contains(kinds, some []string) bool {
-	return !slices.ContainsFunc(some, func(kind string) bool { return !slices.Contains(kinds, kind) })
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "+")
 }

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -201,7 +202,7 @@ func featuresHead() []string {
 func (s *Score) featureRows() [][]string {
 	var rows [][]string
 	for _, f := range s.MostDenied {
-		rows = append(rows, []string{Printable(f.Feature), strconv.FormatInt(f.Hits, 10), strconv.FormatInt(f.Denied, 10), moment(f.First), moment(f.Last)})
+		rows = append(rows, []string{shown(f.Feature), strconv.FormatInt(f.Hits, 10), strconv.FormatInt(f.Denied, 10), moment(f.First), moment(f.Last)})
 	}
 	return rows
 }
@@ -215,8 +216,11 @@ func (s *Stretch) String() string {
 	if s.Denied > 1 {
 		hits = fmt.Sprintf("%d hits", s.Denied)
 	}
-	return fmt.Sprintf("%s, %s, from %s to %s, %s", Printable(s.Feature), length, moment(s.From), moment(s.To), hits)
+	return fmt.Sprintf("%s, %s, from %s to %s, %s", shown(s.Feature), length, moment(s.From), moment(s.To), hits)
 }
+
+// shown returns a feature for people to read.
+func shown(feature string) string { return cmp.Or(Printable(feature), "the whole event") }
 
 // maxPrinted is how much of a feature is shown.
 const maxPrinted = 60

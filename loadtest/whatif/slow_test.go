@@ -182,9 +182,6 @@ func (s *slow) applies(rule slowRule, line slowLine) (feature string, applies bo
 		}
 		parts = append(parts, kind+":"+value)
 	}
-	if len(parts) == 0 {
-		return "the whole event", true
-	}
 	return strings.Join(parts, "+"), true
 }
 
@@ -268,21 +265,16 @@ func (s *slow) line(line slowLine) {
 		s.report.Unlimited++
 		return
 	}
-	var names []string
+	var parts []string
 	for _, a := range rules {
-		larger := false
-		for _, other := range rules {
-			all := len(other.rule.per) > len(a.rule.per)
-			for _, kind := range a.rule.per {
-				all = all && slices.Contains(other.rule.per, kind)
+		for _, kind := range a.rule.per {
+			if part := kind + ":" + s.value(line, kind, a.rule.prefix); !slices.Contains(parts, part) {
+				parts = append(parts, part)
 			}
-			larger = larger || all
-		}
-		if !larger && !slices.Contains(names, a.feature) {
-			names = append(names, a.feature)
 		}
 	}
-	who := strings.Join(names, ", ")
+	sort.Strings(parts)
+	who := strings.Join(parts, "+")
 
 	say := func(limit slowLimit, feature string, yes bool) {
 		s.verdicts[limit.name] = append(s.verdicts[limit.name], slowVerdict{feature, line.second, yes})
