@@ -87,7 +87,7 @@ func (f *soakFlags) parse(set *flag.FlagSet, args []string) error {
 			return err
 		}
 	}
-	return f.config.Check()
+	return programsThere(f.config.Check())
 }
 
 func runSoak(ctx context.Context, args []string, std streams) int {
