@@ -198,7 +198,7 @@ func copyContext(t *testing.T, source, target string) {
 	}))
 }
 
-// The image holds one static binary and the authorities, and the user is nobody's.
+// The image holds one static binary, its licenses and the authorities, and the user is nobody's.
 func TestTheImageHoldsOneStaticBinary(t *testing.T) {
 	b := buildImage(t)
 	files := []string{}
@@ -208,7 +208,10 @@ func TestTheImageHoldsOneStaticBinary(t *testing.T) {
 		}
 		return err
 	}))
-	assert.ElementsMatch(t, []string{"/counterd", "/etc/ssl/certs/ca-certificates.crt"}, files)
+	assert.ElementsMatch(t, []string{
+		"/counterd", "/etc/ssl/certs/ca-certificates.crt",
+		"/usr/share/doc/counterd/LICENSE", "/usr/share/doc/counterd/NOTICE", "/usr/share/doc/counterd/THIRD_PARTY_LICENSES",
+	}, files)
 	assert.Equal(t, []string{"/counterd"}, b.entrypoint)
 	assert.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, b.user, "Kubernetes has to see that it is not root")
 
