@@ -76,17 +76,17 @@ type Slot struct {
 // is left of it, it is a part of the one before: the last answers, divided by a millisecond,
 // are no rate.
 func (t *timeline) report(p arrival.Profile, span, elapsed time.Duration) []Slot {
-	end := max(span, elapsed)
+	end, merged := max(span, elapsed), false
 	if last := len(t.slots) - 1; last > 0 && end-time.Duration(last)*t.length < t.length/2 {
 		t.slots[last-1].add(t.slots[last])
-		t.slots = t.slots[:last]
+		t.slots, merged = t.slots[:last], true
 	}
 	slots := make([]Slot, 0, len(t.slots))
 	for i, s := range t.slots {
 		from := time.Duration(i) * t.length
-		to := from + t.length
-		if i == len(t.slots)-1 {
-			to = max(end, from+time.Millisecond)
+		to := max(min(from+t.length, end), from+time.Millisecond)
+		if merged && i == len(t.slots)-1 {
+			to = max(end, to)
 		}
 		seconds := (to - from).Seconds()
 		asked := arrival.CountBetween(p, min(from, span), min(to, span))
