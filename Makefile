@@ -4,7 +4,7 @@
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
 # make lint        what is in deploy, held to the product and to the tools of its readers
 # make microbench  the Go benchmarks
-# make build       bin/counterd and bin/loadtest
+# make build       bin/counterd and bin/loadtest, and the licenses of what they link
 
 SHELL    := /bin/bash
 FUZZTIME ?= 10000x
@@ -22,6 +22,7 @@ run:
 
 build:
 	go build -trimpath -o bin/ ./cmd/counterd ./loadtest
+	cp LICENSE NOTICE THIRD_PARTY_LICENSES bin/
 
 test: deps check unit lint fuzz
 

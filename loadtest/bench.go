@@ -111,7 +111,7 @@ func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
 			return err
 		}
 	}
-	return f.config.Check()
+	return programsThere(f.config.Check())
 }
 
 func runBench(ctx context.Context, args []string, std streams) int {

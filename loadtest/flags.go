@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,4 +55,13 @@ func noArguments(set *flag.FlagSet) error {
 func besideThis(name string) (string, error) {
 	self, err := os.Executable()
 	return filepath.Join(filepath.Dir(self), name), err
+}
+
+// programsThere adds to an error that says that a program is not where it is looked for how
+// counterd gets there.
+func programsThere(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: make build makes bin/loadtest and bin/counterd beside it, go run makes loadtest alone; -counterd names one elsewhere", err)
+	}
+	return err
 }

@@ -338,3 +338,14 @@ func TestBench(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 	assert.Equal(t, "D1", report.Rows[0].ID)
 }
+
+// What needs counterd beside this program says how to get there, as after go run.
+func TestNoCounterdBesideThisProgram(t *testing.T) {
+	for _, command := range []string{"verify", "soak", "bench"} {
+		got := runWith(t, nil, command)
+		assert.Equal(t, exitUsage, got.status, command)
+		assert.Contains(t, got.err, "make build", command)
+		assert.Contains(t, got.err, "-counterd", command)
+		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+	}
+}

@@ -38,7 +38,9 @@ be kept. Denials are answers; failures are what was not answered, or not as the 
 it, 503s, and what was not sent for want of a place in flight.
 
 With -find-max it doubles the rate until the p99 exceeds the bound -p99, the rate is not
-reached, or more than 1%% of the requests fail, and then bisects to within 5%%.
+reached, or more than 1%% of the requests fail, and then bisects to within 5%%. One trial
+that fails proves nothing: it is repeated until those that fail lead by three, or those that
+pass lead. Both bounds are tried again at the end. After 100 trials it gives up.
 
 Trips and reads of its stores are what the target tells at /metrics, less what it had told
 before; whoever else uses it is in them. CPU time and memory are those of the process that
@@ -105,7 +107,7 @@ func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int
 	bar := newBar(std.err)
 	config := load.Config{
 		Target: target, Source: source, Profile: f.profile, Duration: f.duration, WarmUp: f.warmUp, InFlight: f.inFlight,
-		Drain: f.timeout, Traffic: f.says(), Progress: bar, Pause: process.Sleep,
+		Drain: f.timeout, Traffic: f.says(), Progress: bar, Pause: process.Sleep, Machine: process.Machine,
 	}
 	if bar.out == nil {
 		config.Progress = nil

@@ -228,7 +228,7 @@ func (f *runFlags) checkLengths() error {
 // takes says how long it takes.
 func (f *runFlags) takes() string {
 	if f.findMax {
-		return fmt.Sprintf("about 10 to 20 trials of %s", f.trial)
+		return fmt.Sprintf("about 20 to 40 trials of %s, 100 at the most", f.trial)
 	}
 	return (f.warmUp + f.duration).String()
 }

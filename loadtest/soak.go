@@ -21,9 +21,13 @@ random, one at a time, and come back empty. All that callers are told is held ag
 an oracle.
 
 It fails if an acknowledged count is lost, if more is counted than may be, if a window
-held more than its limit, if a call took longer than the timeout and a second, if a
+held more than its limit, if calls took longer than the timeout and a second, if a
 process has more goroutines afterwards than before, or if its live heap has grown by
 more than a quarter and 8 MiB from the first third of the time to the last.
+
+One slow call proves nothing: where there was one, callers call for up to half a minute
+more, up to twice, and it fails if that happened in two of these rounds. Where other
+programs took much of the machine's CPU time, it says so.
 
 What was killed last is waited for, and everything is counted, when the callers have
 ended: that takes half a minute, or a minute or two after much load.
@@ -83,7 +87,7 @@ func (f *soakFlags) parse(set *flag.FlagSet, args []string) error {
 			return err
 		}
 	}
-	return f.config.Check()
+	return programsThere(f.config.Check())
 }
 
 func runSoak(ctx context.Context, args []string, std streams) int {

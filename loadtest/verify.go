@@ -138,7 +138,7 @@ func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
 			return errors.New("-rules wants -event, one of its events")
 		}
 	}
-	return c.Check()
+	return programsThere(c.Check())
 }
 
 // onlyWhere refuses the flags that would do nothing, and those that would divide by it.

@@ -3,6 +3,7 @@ package lint_test
 import (
 	"bytes"
 	"debug/elf"
+	"go/version"
 	"io/fs"
 	"maps"
 	"os"
@@ -198,7 +199,7 @@ func copyContext(t *testing.T, source, target string) {
 	}))
 }
 
-// The image holds one static binary and the authorities, and the user is nobody's.
+// The image holds one static binary, its licenses and the authorities, and the user is nobody's.
 func TestTheImageHoldsOneStaticBinary(t *testing.T) {
 	b := buildImage(t)
 	files := []string{}
@@ -208,7 +209,10 @@ func TestTheImageHoldsOneStaticBinary(t *testing.T) {
 		}
 		return err
 	}))
-	assert.ElementsMatch(t, []string{"/counterd", "/etc/ssl/certs/ca-certificates.crt"}, files)
+	assert.ElementsMatch(t, []string{
+		"/counterd", "/etc/ssl/certs/ca-certificates.crt",
+		"/usr/share/doc/counterd/LICENSE", "/usr/share/doc/counterd/NOTICE", "/usr/share/doc/counterd/THIRD_PARTY_LICENSES",
+	}, files)
 	assert.Equal(t, []string{"/counterd"}, b.entrypoint)
 	assert.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, b.user, "Kubernetes has to see that it is not root")
 
@@ -221,13 +225,17 @@ func TestTheImageHoldsOneStaticBinary(t *testing.T) {
 	}
 }
 
-// The Dockerfile builds with the Go of go.mod, and what it exposes is what it listens on.
+// The Dockerfile builds with a Go of go.mod's minor version, and what it exposes is what it listens on.
 func TestTheDockerfileAgreesWithTheProject(t *testing.T) {
 	b := buildImage(t)
 	_, args := parseDockerfile(t)
 	module, err := os.ReadFile(project + "/go.mod")
 	require.NoError(t, err)
-	assert.Contains(t, string(module), "\ngo "+args["GO"]+"\n")
+	asked := regexp.MustCompile(`(?m)^go (1\.\d+\.0)$`).FindSubmatch(module)
+	require.NotNil(t, asked, "go.mod asks for no patch of Go: an older one would be downloaded anew")
+	assert.NotContains(t, string(module), "\ntoolchain ")
+	assert.Equal(t, version.Lang("go"+string(asked[1])), version.Lang("go"+args["GO"]))
+	assert.GreaterOrEqual(t, version.Compare("go"+args["GO"], "go"+string(asked[1])), 0)
 	listen := settings(b.env)
 	listen.check(t, readFlags(t))
 	assert.ElementsMatch(t, b.ports, []string{listen.port("COUNTERD_LISTEN"), listen.port("COUNTERD_ADMIN")})

@@ -52,6 +52,60 @@ func Memory(pid int) (now, most int64, err error) {
 	return values[0] * kB, values[1] * kB, nil
 }
 
+// Machine returns the CPU times of the whole machine, which /proc/stat counts in hundredths of
+// a second.
+func Machine() (Times, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return Times{}, err
+	}
+	return timesOf(string(text))
+}
+
+// timesOf reads the first line of /proc/stat. The times of guests behind those that it takes
+// are among them.
+func timesOf(text string) (Times, error) {
+	const tick = 10 * time.Millisecond // of the kernel's interface, whatever its own clock has
+	const (
+		idle   = 3
+		iowait = 4
+		steal  = 7
+		fields = 8
+	)
+	line, _, _ := strings.Cut(text, "\n")
+	values := strings.Fields(strings.TrimPrefix(line, "cpu "))
+	if !strings.HasPrefix(line, "cpu ") || len(values) < fields {
+		return Times{}, errors.New("/proc/stat does not tell the CPU times")
+	}
+	var t Times
+	for i, value := range values[:fields] {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return Times{}, fmt.Errorf("/proc/stat: %w", err)
+		}
+		of := time.Duration(n) * tick
+		t.Total += of
+		switch i {
+		case idle, iowait:
+		case steal:
+			t.Stolen = of
+		default:
+			t.Busy += of
+		}
+	}
+	return t, nil
+}
+
+// Ended returns the CPU time of all processes that this one has started, has waited for, and
+// that have ended.
+func Ended() (time.Duration, error) {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &usage); err != nil {
+		return 0, fmt.Errorf("the CPU time of ended processes: %w", err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
+}
+
 // table reads values of a file with a name and a value on each line.
 func table(file string, names ...string) ([]int64, error) {
 	text, err := os.ReadFile(file)

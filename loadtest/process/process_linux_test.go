@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,4 +158,26 @@ func TestSleep(t *testing.T) {
 	before := time.Now()
 	process.Sleep(2 * time.Millisecond)
 	assert.GreaterOrEqual(t, time.Since(before), 2*time.Millisecond)
+}
+
+func TestMachine(t *testing.T) {
+	before, err := process.Machine()
+	require.NoError(t, err)
+	assert.LessOrEqual(t, before.Busy+before.Stolen, before.Total)
+	after, err := process.Machine()
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, after.Total, before.Total)
+}
+
+// A child that has ended is among them, with all that it took.
+func TestEnded(t *testing.T) {
+	before, err := process.Ended()
+	require.NoError(t, err)
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), asChild+"=1")
+	child.Stdin = strings.NewReader("\n\n")
+	require.NoError(t, child.Run())
+	after, err := process.Ended()
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, after-before, burned)
 }

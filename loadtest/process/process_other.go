@@ -20,6 +20,12 @@ func Calls(int) (int64, error) { return 0, nil }
 // Memory returns 0: it is not known.
 func Memory(int) (now, most int64, err error) { return 0, 0, nil }
 
+// Machine returns none: they are not known.
+func Machine() (Times, error) { return Times{}, nil }
+
+// Ended returns 0: it is not known.
+func Ended() (time.Duration, error) { return 0, nil }
+
 // Listening finds nobody.
 func Listening(string) (pid int, err error) {
 	return 0, errors.New("who listens where is known on Linux only")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -34,6 +35,8 @@ type Config struct {
 	Progress Progress
 	// Pause sleeps for times too short for time.Sleep; nil: time.Sleep does that too.
 	Pause func(time.Duration)
+	// Machine tells the machine's CPU times; nil: they are not known.
+	Machine func() (process.Times, error)
 }
 
 // Progress is told how far a run is.

@@ -113,7 +113,8 @@ func (r *Report) latencyDistribution() *page.Plot {
 func (k *Knee) WriteHTML(out io.Writer) error {
 	sections := []page.Section{
 		factsSection(k.facts()[1:]),
-		{Title: "Trials", Text: k.verdict(), Table: &page.Table{Head: trialHead, Rows: k.trialRows()}, Plot: k.latencyOverRate()},
+		{Title: "Rates", Text: strings.Join(k.verdicts(), "\n"), Table: &page.Table{Head: rateHead, Rows: k.rateRows()}, Plot: k.latencyOverRate()},
+		{Title: "Trials", Table: &page.Table{Head: trialHead, Rows: k.trialRows()}},
 	}
 	if k.At != nil {
 		below := k.At.sections()

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/process"
 )
 
 // Defaults of a Search.
@@ -17,17 +19,10 @@ const (
 )
 
 const (
-	// precise is how near the bounds of the knee come to each other, as a part of the lower.
-	precise = 0.05
 	// reachedPart is how much of a rate has to be reached, and failedPart how much of the
 	// requests may fail.
 	reachedPart = 0.97
 	failedPart  = 0.01
-	// lowest is the least rate that is tried.
-	lowest = 1
-	// again is how often a trial is repeated whose p99 is too long by the generator's own
-	// lateness: that says nothing of the target.
-	again = 2
 )
 
 // Search says what to look for: the highest rate at which a target still answers well.
@@ -67,9 +62,18 @@ type Trial struct {
 	P99     float64 `json:"p99"`
 	LateP99 float64 `json:"late_p99"`
 	Failed  int64   `json:"failed"`
-	TooHigh string  `json:"too_high,omitzero"` // why: p99, rate or failed; empty: it is not
+	TooHigh string  `json:"too_high,omitzero"` // why the trial failed: p99, rate or failed; empty: it passed
 	// Busy is set where most of the p99 is the generator's own lateness.
-	Busy bool `json:"busy,omitzero"`
+	Busy    bool           `json:"busy,omitzero"`
+	Machine *process.Share `json:"machine,omitempty"` // nil: not known
+}
+
+// Tried is what the trials of one rate came to.
+type Tried struct {
+	Rate    float64 `json:"rate"`
+	Trials  int     `json:"trials"`
+	Failed  int     `json:"trials_failed"`
+	TooHigh bool    `json:"too_high"`
 }
 
 // Knee is what a search has found.
@@ -79,18 +83,21 @@ type Knee struct {
 	Bound       float64  `json:"p99_bound"` // milliseconds
 	Seconds     float64  `json:"trial_seconds"`
 	Trials      []Trial  `json:"trials"`   // in their order
+	Rates       []Tried  `json:"rates"`    // from the lowest on
 	Rate        float64  `json:"rate"`     // the highest that was borne; 0: none was
 	TooHigh     float64  `json:"too_high"` // the lowest that was not; 0: there was none
 	Interrupted bool     `json:"interrupted,omitzero"`
-	At          *Report  `json:"at,omitempty"` // the trial at Rate
+	Unsettled   bool     `json:"unsettled,omitzero"` // the trials disagreed too often to find it
+	At          *Report  `json:"at,omitempty"`       // the last trial at Rate that passed
 }
 
 // Found reports whether there is a knee between two rates.
-func (k *Knee) Found() bool { return k.Rate > 0 && k.TooHigh > 0 && !k.Interrupted }
+func (k *Knee) Found() bool { return k.Rate > 0 && k.TooHigh > 0 && !k.Interrupted && !k.Unsettled }
 
 // FindMax looks for the highest rate that the target bears: it doubles the rate until the
-// p99 exceeds the bound, the rate is not reached, or requests fail, and then bisects. When
-// the context ends it says how far it came.
+// p99 exceeds the bound, the rate is not reached, or requests fail, and then bisects. A trial
+// that fails is repeated before its rate is believed too high. When the context ends it
+// says how far it came.
 func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 	config.Profile = arrival.Constant(cmp.Or(search.Start, DefaultStart))
 	if err := errors.Join(config.Check(), search.Check()); err != nil {
@@ -103,28 +110,48 @@ func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 	r.warmUp(ctx)
 	trial := cmp.Or(search.Trial, DefaultTrial)
 	k := &Knee{Targets: r.Target.Names(), Traffic: r.Traffic, Bound: milliseconds(search.P99), Seconds: trial.Seconds()}
-	for rate := cmp.Or(search.Start, DefaultStart); rate > 0; rate = k.next() {
-		for try := 0; ; try++ {
-			report := r.measure(ctx, fmt.Sprintf("%s/s", rateText(rate)), arrival.Constant(rate), trial)
-			if ctx.Err() != nil {
-				k.Interrupted = true
-				return k, nil
-			}
-			t := k.trial(rate, report)
-			k.Trials = append(k.Trials, t)
-			if t.TooHigh != ReasonP99 || !t.Busy || try == again {
-				k.settle(t, report)
-				break
-			}
+	passed := map[float64]*Report{}
+	s := newSearch(cmp.Or(search.Start, DefaultStart))
+	for s.rate > 0 {
+		rate := s.rate
+		report := r.measure(ctx, fmt.Sprintf("%s/s", rateText(rate)), arrival.Constant(rate), trial)
+		if ctx.Err() != nil {
+			k.Interrupted = true
+			break
+		}
+		t := k.trial(rate, report)
+		k.Trials = append(k.Trials, t)
+		if t.TooHigh == "" {
+			passed[rate] = report
+		}
+		s.tried(t.TooHigh != "")
+	}
+	k.Rate, k.TooHigh = bound(s.borne), bound(s.tooHigh)
+	k.At, k.Unsettled = passed[k.Rate], !k.Interrupted && !s.settled()
+	k.sumUp()
+	return k, nil
+}
+
+// sumUp counts the trials by rate.
+func (k *Knee) sumUp() {
+	trials := slices.Clone(k.Trials)
+	slices.SortStableFunc(trials, func(a, b Trial) int { return cmp.Compare(a.Rate, b.Rate) })
+	for _, t := range trials {
+		if n := len(k.Rates); n == 0 || k.Rates[n-1].Rate != t.Rate {
+			k.Rates = append(k.Rates, Tried{Rate: t.Rate, TooHigh: k.TooHigh > 0 && t.Rate >= k.TooHigh})
+		}
+		last := &k.Rates[len(k.Rates)-1]
+		last.Trials++
+		if t.TooHigh != "" {
+			last.Failed++
 		}
 	}
-	return k, nil
 }
 
 // trial returns what became of a trial.
 func (k *Knee) trial(rate float64, r *Report) Trial {
 	t := Trial{
-		Rate: rate, Reached: r.RateReached, P50: r.Latency.P50, P99: r.Latency.P99, LateP99: r.Late.P99, Failed: r.Failed + r.Unsent, Busy: r.busy(),
+		Rate: rate, Reached: r.RateReached, P50: r.Latency.P50, P99: r.Latency.P99, LateP99: r.Late.P99, Failed: r.Failed + r.Unsent, Busy: r.busy(), Machine: r.Machine,
 	}
 	switch {
 	case float64(t.Failed) > failedPart*float64(r.Arrived):
@@ -135,32 +162,4 @@ func (k *Knee) trial(rate float64, r *Report) Trial {
 		t.TooHigh = ReasonRate
 	}
 	return t
-}
-
-// settle takes a trial for what is so of its rate.
-func (k *Knee) settle(t Trial, r *Report) {
-	if t.TooHigh != "" {
-		k.TooHigh = t.Rate
-	} else {
-		k.Rate, k.At = t.Rate, r
-	}
-}
-
-// next returns the next rate to try; 0: the search is over.
-func (k *Knee) next() float64 {
-	switch {
-	case k.TooHigh == 0:
-		if k.Rate >= arrival.MaxRate {
-			return 0
-		}
-		return min(2*k.Rate, arrival.MaxRate)
-	case k.Rate == 0:
-		if k.TooHigh <= lowest {
-			return 0
-		}
-		return max(k.TooHigh/2, lowest)
-	case k.TooHigh-k.Rate > precise*k.Rate:
-		return (k.Rate + k.TooHigh) / 2
-	}
-	return 0
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/loadtest/run"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
@@ -57,7 +58,7 @@ func TestTheKneeIsWhereQueueingSays(t *testing.T) {
 			assert.Greater(t, knee.TooHigh, knee.Rate)
 			assert.LessOrEqual(t, knee.TooHigh, knee.Rate*1.05)
 			assert.InDelta(t, c.start, knee.Trials[0].Rate, 0)
-			assert.Less(t, len(knee.Trials), 20)
+			assert.Less(t, len(knee.Trials), 40)
 			assert.InDelta(t, knee.Rate, knee.At.RateAsked, 1)
 			assert.Contains(t, text(t, knee), "The knee is at ")
 		})
@@ -77,6 +78,96 @@ func TestTheKneeOfRandomServiceTimes(t *testing.T) {
 		require.NoError(t, err)
 		// 10 ms = 4.605 ms / (1-s): s = 0.5395; r = -1000 (1-s) / ln s = 746.
 		assert.InEpsilon(t, 746, knee.Rate, 0.1)
+	})
+}
+
+// A machine that is busy in a fifth of the time, at random, fails what runs then. The knee is
+// where it is without that, and what was repeated is said.
+func TestTheKneeOnAMachineThatIsBusyAtTimes(t *testing.T) {
+	for seed := range uint64(5) {
+		bubble.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			var spells []bool
+			began := time.Now()
+			target := servers(4, func() time.Duration { return 100 * ms })
+			answers := target.take
+			target.take = func(n int64) {
+				answers(n)
+				target.mu.Lock()
+				spell := int(time.Since(began) / (3 * time.Second))
+				for len(spells) <= spell {
+					spells = append(spells, rng.Float64() < 0.2)
+				}
+				busy := spells[spell]
+				target.mu.Unlock()
+				if busy {
+					time.Sleep(time.Second)
+				}
+			}
+			knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil), Drain: time.Hour},
+				run.Search{P99: 500 * ms, Trial: 3 * time.Second, Start: 5})
+			require.NoError(t, err)
+			// In 3 s a queue grows to 500 ms only at 46 a second.
+			assert.True(t, knee.Found())
+			assert.InEpsilon(t, 40/0.97, knee.Rate, 0.15, "seed %d", seed)
+			trials, failed := 0, 0
+			for i, rate := range knee.Rates {
+				trials += rate.Trials
+				assert.Equal(t, rate.Rate >= knee.TooHigh, rate.TooHigh)
+				if i > 0 {
+					assert.Greater(t, rate.Rate, knee.Rates[i-1].Rate)
+				}
+				if rate.TooHigh {
+					assert.GreaterOrEqual(t, rate.Failed, 3, "%+v", rate)
+				} else {
+					failed += rate.Failed
+				}
+			}
+			assert.Len(t, knee.Trials, trials)
+			if failed > 0 {
+				assert.Contains(t, text(t, knee), "trials at rates that are borne failed")
+			}
+		})
+	}
+}
+
+// What other programs and the host take of the machine is said, of a run and of a search.
+func TestABusyMachineIsSaid(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		others := 0.3
+		began := time.Now()
+		config := run.Config{Target: &fake{}, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second}
+		config.Machine = func() (process.Times, error) {
+			// Two CPUs.
+			past := time.Since(began).Seconds()
+			of := func(part float64) time.Duration { return time.Duration(part * past * 2 * float64(time.Second)) }
+			return process.Times{Busy: of(others), Stolen: of(0.1), Total: of(1)}, nil
+		}
+		report, err := run.Run(t.Context(), config)
+		require.NoError(t, err)
+		require.NotNil(t, report.Machine)
+		assert.InDelta(t, 0.3, report.Machine.Programs, 0.01)
+		// This program is real, and took some of it.
+		assert.LessOrEqual(t, report.Machine.Others, report.Machine.Programs)
+		assert.InDelta(t, 0.1, report.Machine.Stolen, 0.01)
+
+		report.Machine.Others = 0.3
+		assert.Contains(t, text(t, report), "programs took 30% of its CPU time, 30% those other than loadtest and its target; its host took 10%")
+		assert.Contains(t, text(t, report), "this machine was busy")
+		report.Machine.Others = 0.1
+		assert.NotContains(t, text(t, report), "this machine was busy")
+
+		others = 20 // of which this program's part is small, whatever it takes
+		config.Target = servers(1, func() time.Duration { return 20 * ms })
+		knee, err := run.FindMax(t.Context(), config, run.Search{P99: 10 * ms, Trial: time.Second, Start: 1})
+		require.NoError(t, err)
+		assert.Contains(t, text(t, knee), "trials this machine was busy")
+
+		config.Machine = func() (process.Times, error) { return process.Times{}, errors.New("no /proc") }
+		report, err = run.Run(t.Context(), config)
+		require.NoError(t, err)
+		assert.Nil(t, report.Machine)
+		assert.NotContains(t, text(t, report), "machine")
 	})
 }
 

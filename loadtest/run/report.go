@@ -2,9 +2,11 @@ package run
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -39,11 +41,12 @@ type Report struct {
 	Hits     Hits     `json:"hits"`
 	Limits   []Limit  `json:"limits"`
 
-	Store         *Store  `json:"store,omitempty"`
-	StoreNote     string  `json:"store_note,omitempty"` // why there is no Store
-	Processes     []Usage `json:"processes,omitempty"`
-	ProcessesNote string  `json:"processes_note,omitempty"` // why there are none, or not all
-	GeneratorCPU  float64 `json:"generator_cpu_seconds"`
+	Store         *Store         `json:"store,omitempty"`
+	StoreNote     string         `json:"store_note,omitempty"` // why there is no Store
+	Processes     []Usage        `json:"processes,omitempty"`
+	ProcessesNote string         `json:"processes_note,omitempty"` // why there are none, or not all
+	GeneratorCPU  float64        `json:"generator_cpu_seconds"`
+	Machine       *process.Share `json:"machine,omitempty"` // this one; nil: not known
 
 	Timeline     []Slot     `json:"timeline"`
 	Distribution []Quantile `json:"distribution"`
@@ -139,6 +142,18 @@ func (r *Report) cost(before, after Reading, of *recorder, elapsed time.Duration
 	if len(r.Processes) < len(before.Processes) && r.ProcessesNote == "" {
 		r.ProcessesNote = fmt.Sprintf("%d of %d processes have ended", len(before.Processes)-len(r.Processes), len(before.Processes))
 	}
+}
+
+// known returns the CPU time of this program and of the target's processes, which it may be
+// one of.
+func (r *Report) known() time.Duration {
+	seconds := r.GeneratorCPU
+	for _, p := range r.Processes {
+		if p.PID != os.Getpid() {
+			seconds += p.CPUSeconds
+		}
+	}
+	return time.Duration(seconds * float64(time.Second))
 }
 
 func usageOf(begin, end Taken, calls int64, elapsed time.Duration) Usage {

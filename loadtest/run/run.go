@@ -90,9 +90,9 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 // measure puts load on the target for a while, and reports of it.
 func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, length time.Duration) *Report {
 	to := newRecorder()
-	before, ownBefore := r.read(ctx), ownCPU()
+	before, ownBefore, machineBefore := r.read(ctx), ownCPU(), r.machine()
 	tally := r.load(ctx, stage, p, length, to)
-	ownAfter, after := ownCPU(), r.read(ctx)
+	machineAfter, ownAfter, after := r.machine(), ownCPU(), r.read(ctx)
 
 	span := length
 	if ctx.Err() != nil {
@@ -107,7 +107,20 @@ func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, l
 	report.InFlight = r.InFlight
 	report.GeneratorCPU = (ownAfter - ownBefore).Seconds()
 	report.cost(before, after, to, tally.Elapsed)
+	report.Machine = process.ShareOf(machineBefore, machineAfter, report.known())
 	return report
+}
+
+// machine returns the CPU times of this machine; none where they are not known.
+func (r *runner) machine() process.Times {
+	if r.Machine == nil {
+		return process.Times{}
+	}
+	times, err := r.Machine()
+	if err != nil {
+		return process.Times{} // a system without /proc/stat: the report has no machine
+	}
+	return times
 }
 
 // readTimeout bounds a look at what a target has taken.

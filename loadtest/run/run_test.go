@@ -445,7 +445,7 @@ func TestInterrupted(t *testing.T) {
 		assert.Zero(t, report.Failed)
 		assert.InDelta(t, 100, report.RateAsked, 0.5)
 		near(t, 10, report.Latency.Max, "max")
-		require.Len(t, report.Timeline, 3)
+		require.Len(t, report.Timeline, 2, "what is left of a slot is a part of the one before")
 		assert.Contains(t, text(t, report), "; interrupted\n")
 	})
 }
@@ -492,6 +492,27 @@ func TestLongRuns(t *testing.T) {
 			assert.InDelta(t, 2, s.Reached, 0)
 		}
 	})
+}
+
+// The last answers come shortly after the last second: they are no second of their own, whose
+// rate would be many times the true one. Where more than half a second follows it is.
+func TestTheLastSlotIsNoSpike(t *testing.T) {
+	for takes, slots := range map[time.Duration]int{15 * ms: 3, 480 * ms: 3, 700 * ms: 4} {
+		bubble.Test(t, func(t *testing.T) {
+			target := &fake{take: func(int64) { time.Sleep(takes) }}
+			report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(1000), Duration: 3 * time.Second})
+			require.NoError(t, err)
+			require.Len(t, report.Timeline, slots)
+			answered := 0.0
+			for _, s := range report.Timeline {
+				assert.LessOrEqual(t, s.Reached, 1010., "%+v", s)
+				answered += s.Reached * s.Seconds
+			}
+			assert.InDelta(t, 3000, answered, 1e-6)
+			last := report.Timeline[slots-1]
+			assert.InDelta(t, 3+(takes-ms).Seconds(), last.At+last.Seconds, 0.01)
+		})
+	}
 }
 
 type steps struct {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/loadtest/columns"
+	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -164,6 +165,12 @@ func (r *Report) costs() (facts []fact) {
 	}
 	if r.GeneratorCPU > 0 {
 		facts = append(facts, fact{"generator", fmt.Sprintf("%s s of CPU time", digits(r.GeneratorCPU))})
+	}
+	if r.Machine != nil {
+		facts = append(facts, fact{"machine", r.Machine.String()})
+	}
+	if r.Machine.Busy() {
+		facts = append(facts, fact{"note", "this machine was busy: " + process.BusyMeans + "; repeat it on a quiet machine before believing a bad figure"})
 	}
 	if r.busy() {
 		facts = append(facts, fact{"note", "most of the p99 is this program's own lateness: this machine is too busy for it to say much of the target"})

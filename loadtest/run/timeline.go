@@ -47,14 +47,18 @@ func (t *timeline) halve() {
 	for i := 0; i < len(t.slots); i += 2 {
 		one := t.slots[i]
 		if i+1 < len(t.slots) {
-			other := t.slots[i+1]
-			one.latency.add(other.latency)
-			one.answered += other.answered
-			one.failed += other.failed
+			one.add(t.slots[i+1])
 		}
 		merged = append(merged, one)
 	}
 	t.slots = merged
+}
+
+// add makes one slot of two that follow each other.
+func (s *slot) add(next slot) {
+	s.latency.add(next.latency)
+	s.answered += next.answered
+	s.failed += next.failed
 }
 
 // Slot is a piece of a run's time.
@@ -68,12 +72,22 @@ type Slot struct {
 }
 
 // report returns the slots of a run that lasted as long as span, and whose last answer came
-// when elapsed was over. The last one is cut off where all ends.
+// when elapsed was over. The last one is cut off where all ends. Where less than half of a slot
+// is left of it, it is a part of the one before: the last answers, divided by a millisecond,
+// are no rate.
 func (t *timeline) report(p arrival.Profile, span, elapsed time.Duration) []Slot {
+	end, merged := max(span, elapsed), false
+	if last := len(t.slots) - 1; last > 0 && end-time.Duration(last)*t.length < t.length/2 {
+		t.slots[last-1].add(t.slots[last])
+		t.slots, merged = t.slots[:last], true
+	}
 	slots := make([]Slot, 0, len(t.slots))
 	for i, s := range t.slots {
 		from := time.Duration(i) * t.length
-		to := max(min(from+t.length, max(span, elapsed)), from+time.Millisecond)
+		to := max(min(from+t.length, end), from+time.Millisecond)
+		if merged && i == len(t.slots)-1 {
+			to = max(end, to)
+		}
 		seconds := (to - from).Seconds()
 		asked := arrival.CountBetween(p, min(from, span), min(to, span))
 		slots = append(slots, Slot{

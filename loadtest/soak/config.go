@@ -61,6 +61,9 @@ func (c Config) Check() error {
 
 func (c Config) duration() time.Duration { return cmp.Or(c.Duration, DefaultDuration) }
 
+// longest is how long a call may take.
+func (c Config) longest() time.Duration { return timeout + cmp.Or(c.slack, defaultSlack) }
+
 func (c Config) callers() int { return cmp.Or(c.Callers, DefaultCallers) }
 
 func (c Config) progress() io.Writer {

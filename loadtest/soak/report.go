@@ -5,6 +5,8 @@ import (
 	"io"
 	"text/tabwriter"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/process"
 )
 
 // maxFaults bounds the faults that a report lists.
@@ -12,23 +14,26 @@ const maxFaults = 20
 
 // Report is what came of a soak.
 type Report struct {
-	Duration         time.Duration `json:"seconds"`
-	Interrupted      bool          `json:"interrupted,omitzero"` // before its time; goroutines are not compared then
-	Kills            int           `json:"kills"`
-	Calls            int64         `json:"calls"`
-	Denied           int64         `json:"denied"`
-	OnError          int64         `json:"on_error"` // answered without the store
-	Slowest          time.Duration `json:"slowest_seconds"`
-	Acknowledged     int64         `json:"acknowledged"`
-	Unknown          int64         `json:"unknown"` // may be counted, or not
-	Excess           int64         `json:"excess"`  // counted beyond what was acknowledged
-	Lost             int64         `json:"lost"`    // acknowledged, and not counted
-	Goroutines       int           `json:"goroutines"`
-	GoroutinesBefore []int         `json:"goroutines_before"`
-	GoroutinesAfter  []int         `json:"goroutines_after"`
-	LiveHeap         int64         `json:"live_heap_bytes"` // most bytes that the collector left, of a process
-	Heap             []Heap        `json:"heap"`            // of each process
-	Faults           []string      `json:"faults"`
+	Duration         time.Duration  `json:"seconds"`
+	Interrupted      bool           `json:"interrupted,omitzero"` // before its time; goroutines are not compared then
+	Kills            int            `json:"kills"`
+	Calls            int64          `json:"calls"`
+	Denied           int64          `json:"denied"`
+	OnError          int64          `json:"on_error"` // answered without the store
+	Slowest          time.Duration  `json:"slowest_seconds"`
+	Rounds           int            `json:"rounds"`      // of load: the first, and those that a slow call made
+	SlowRounds       int            `json:"slow_rounds"` // in which a call took too long
+	Acknowledged     int64          `json:"acknowledged"`
+	Unknown          int64          `json:"unknown"` // may be counted, or not
+	Excess           int64          `json:"excess"`  // counted beyond what was acknowledged
+	Lost             int64          `json:"lost"`    // acknowledged, and not counted
+	Goroutines       int            `json:"goroutines"`
+	GoroutinesBefore []int          `json:"goroutines_before"`
+	GoroutinesAfter  []int          `json:"goroutines_after"`
+	LiveHeap         int64          `json:"live_heap_bytes"`   // most bytes that the collector left, of a process
+	Heap             []Heap         `json:"heap"`              // of each process
+	Machine          *process.Share `json:"machine,omitempty"` // while callers called; nil: not known
+	Faults           []string       `json:"faults"`
 }
 
 // Heap is the live heap of a process: the median of the first third of the time, and of
@@ -54,6 +59,10 @@ func (r *Report) WriteText(out io.Writer) error {
 	} else {
 		goroutines += fmt.Sprintf("%v after", r.GoroutinesAfter)
 	}
+	slowest := r.Slowest.Round(time.Millisecond).String()
+	if r.SlowRounds > 0 {
+		slowest += fmt.Sprintf("  too long in %d of %d rounds of load; more than %d are wrong", r.SlowRounds, r.Rounds, maxRounds/2)
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range []struct {
 		name  string
@@ -64,7 +73,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		{"calls", fmt.Sprintf("%d  %.0f/s", r.Calls, float64(r.Calls)/r.Duration.Seconds())},
 		{"denied", r.Denied},
 		{"answered by on_error", r.OnError},
-		{"slowest", r.Slowest.Round(time.Millisecond)},
+		{"slowest", slowest},
 		{"acknowledged", r.Acknowledged},
 		{"lost", r.Lost},
 		{"counted beyond", fmt.Sprintf("%d  of %d of unknown outcome", r.Excess, r.Unknown)},
@@ -74,6 +83,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	for i, heap := range r.Heap {
 		fmt.Fprintf(table, "live heap of process %d\t%.1f MiB in the first third, %.1f in the last\n", i, mebibytes(heap.First), mebibytes(heap.Last))
+	}
+	if r.Machine.Busy() {
+		fmt.Fprintf(table, "note\tthis machine was busy: %s; repeat the soak on a quiet machine before believing a slow call\n", process.BusyMeans)
 	}
 	for _, fault := range r.Faults {
 		fmt.Fprintf(table, "WRONG\t%s\n", fault)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/builttest"
+	"github.com/counterd/counterd/loadtest/process"
 )
 
 // counterd is the program, built once.
@@ -69,8 +71,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	assert.Equal(t, int64(12), all.lost)
 	assert.Equal(t, int64(1), all.excess)
 
-	c.slowest.Store(int64(timeout + 2*defaultSlack))
-	r := &run{config: config, stage: s, callers: c, killer: &killer{}, samples: [][]int64{{1 << 20, 1 << 20, 20 << 20}, {1, 1, 1}}, baseline: []int{1000, 1000}}
+	slow := []time.Duration{timeout + 2*defaultSlack, timeout + 2*defaultSlack}
+	r := &run{config: config, stage: s, callers: c, killer: &killer{}, slow: slow, samples: [][]int64{{1 << 20, 1 << 20, 20 << 20}, {1, 1, 1}}, baseline: []int{1000, 1000}}
 	report, err := r.judge(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, report.Faults, 6)
@@ -79,6 +81,69 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, report.WriteText(&text))
 	assert.Contains(t, text.String(), "WRONG")
+}
+
+// A call that takes too long is one trial of the bound: callers call again, and it is broken
+// where that happens in two of at most three rounds.
+func TestASlowCallIsRepeatedBeforeItIsBelieved(t *testing.T) {
+	const good, bad = timeout, timeout + 2*defaultSlack
+	for _, c := range []struct {
+		slow           []time.Duration
+		another, wrong bool
+	}{
+		{slow: []time.Duration{good}},
+		{slow: []time.Duration{bad}, another: true},
+		{slow: []time.Duration{bad, good}, another: true},
+		{slow: []time.Duration{bad, bad}, wrong: true},
+		{slow: []time.Duration{bad, good, good}},
+		{slow: []time.Duration{bad, good, bad}, wrong: true},
+	} {
+		r := &run{slow: c.slow}
+		assert.Equal(t, c.another, r.another(), "%v", c.slow)
+		r.judgeSlowest()
+		assert.Equal(t, c.wrong, len(r.report.Faults) > 0, "%v", c.slow)
+		r.report.Duration = time.Second
+		var text bytes.Buffer
+		require.NoError(t, r.report.WriteText(&text))
+		assert.Equal(t, c.slow[0] == bad, strings.Contains(text.String(), "too long in"), "%v", c.slow)
+	}
+}
+
+// Where every call is too slow, there is a second round, and then the fault is believed.
+func TestRoundsOfASoak(t *testing.T) {
+	config := soakFor()
+	config.Duration, config.slack = MinDuration, 1-timeout
+	var progress bytes.Buffer
+	config.Progress = &progress
+	report, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	assert.Equal(t, 2, report.Rounds)
+	assert.Equal(t, 2, report.SlowRounds)
+	require.Len(t, report.Faults, 1)
+	assert.Contains(t, report.Faults[0], "in 2 of 2 rounds of load one took more than 1ns")
+	assert.GreaterOrEqual(t, report.Duration, 2*MinDuration)
+	assert.Contains(t, progress.String(), "callers call for 5s once more")
+}
+
+// What others than the soak take of the machine is in its report.
+func TestABusyMachineIsSaid(t *testing.T) {
+	s, err := newStage(t.Context(), soakFor())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.close()) }()
+	r := &run{stage: s}
+	before, ownBefore := r.used()
+	s.Servers[0].Kill()
+	after, ownAfter := r.used()
+	assert.GreaterOrEqual(t, after.Total, before.Total)
+	assert.GreaterOrEqual(t, ownAfter, ownBefore, "what was killed is not forgotten")
+	for _, c := range []struct {
+		machine *process.Share
+		said    bool
+	}{{nil, false}, {&process.Share{Programs: 1, Others: 0.2}, false}, {&process.Share{Programs: 0.8, Others: 0.2, Stolen: 0.1}, true}} {
+		var text bytes.Buffer
+		require.NoError(t, (&Report{Duration: time.Second, Machine: c.machine}).WriteText(&text))
+		assert.Equal(t, c.said, strings.Contains(text.String(), "this machine was busy"))
+	}
 }
 
 // One who ends it waits for no server to be mended, and gets a report of what was told until

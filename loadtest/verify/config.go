@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os/exec"
 	"time"
@@ -66,6 +67,8 @@ type Config struct {
 	Timeout  time.Duration
 	Seed     uint64
 	Progress Progress // nil: nobody is told
+
+	transport http.RoundTripper // tests' own; nil: one that the TLS applies to
 }
 
 // Own is what is started where there are no targets.

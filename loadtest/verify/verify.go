@@ -113,12 +113,9 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 		}
 	}
 	r.people, r.log = newPeople(r.contract, r.config.features()), newLog(r.contract, r.config.maxEvents())
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*r.config.clients()+maxCrowd
-	transport.TLSClientConfig = r.config.TLS.Clone()
 	r.caller = &caller{
 		contract: r.contract, people: r.people, log: r.log, findings: r.findings, token: r.config.Token, skew: r.config.skew(),
-		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: r.config.roundTripper(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	for _, target := range targets {
 		base, err := url.Parse(target)
@@ -131,8 +128,19 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 	return nil
 }
 
+// roundTripper returns what makes the calls.
+func (c Config) roundTripper() http.RoundTripper {
+	if c.transport != nil {
+		return c.transport
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*c.clients()+maxCrowd
+	transport.TLSClientConfig = c.TLS.Clone()
+	return transport
+}
+
 func (r *run) rulesOf(ctx context.Context, target string) (*contract, error) {
-	c, err := client.New(client.Config{URL: target, Token: r.config.Token, TLS: r.config.TLS})
+	c, err := client.New(client.Config{URL: target, Token: r.config.Token, TLS: r.config.TLS, Transport: r.config.transport})
 	if err != nil {
 		return nil, err
 	}

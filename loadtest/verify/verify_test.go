@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/builttest"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify"
@@ -46,11 +47,13 @@ func reportOf(t *testing.T, config verify.Config) (*verify.Report, string) {
 	return report, text.String()
 }
 
-// against is a run that ends with so many calls: about three seconds, longer on a busy machine.
-func against(s *target, t *testing.T) verify.Config {
-	t.Helper()
-	url := s.serve(t)
-	return verify.Config{URLs: []string{url, url}, Duration: 40 * time.Second, MaxEvents: 1000, Clients: 4, Features: 12, Rate: 300, Seed: 1}
+// against is a run that ends with so many calls. It is for a bubble, in whose fake time a busy
+// machine makes no less of them.
+func against(s *target) verify.Config {
+	config := verify.Config{
+		URLs: []string{"http://a", "http://b"}, Duration: time.Hour, MaxEvents: 1000, Clients: 4, Features: 12, Rate: 300, Seed: 1,
+	}
+	return verify.Over(config, s.transport())
 }
 
 // What is right passes, and all was looked at, whatever the rules are.
@@ -62,25 +65,27 @@ func TestRightTargets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config := against(&target{rules: rules}, t)
-			config.MaxEvents, config.Clients = 2500, 8
-			report, text := reportOf(t, config)
-			require.True(t, report.OK(), text)
-			assert.Positive(t, report.Calls["late"])
-			assert.Positive(t, report.Calls["reset"])
-			c := report.Checked
-			for name, n := range map[string]int64{
-				"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
-				"waits": c.Waits, "predictions": c.Predictions, "early": c.Early,
-			} {
-				assert.Positive(t, n, name)
-			}
-			if !slices.ContainsFunc(rules, func(r wire.Rule) bool { return len(r.Per) == 0 }) { // which others fill
-				assert.Positive(t, c.Retries)
-			}
-			e := report.Excused
-			assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Crowded, text)
-			t.Logf("\n%s", text)
+			bubble.Test(t, func(t *testing.T) {
+				config := against(&target{rules: rules})
+				config.MaxEvents, config.Clients = 2500, 8
+				report, text := reportOf(t, config)
+				require.True(t, report.OK(), text)
+				assert.Positive(t, report.Calls["late"])
+				assert.Positive(t, report.Calls["reset"])
+				c := report.Checked
+				for name, n := range map[string]int64{
+					"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
+					"waits": c.Waits, "predictions": c.Predictions, "early": c.Early,
+				} {
+					assert.Positive(t, n, name)
+				}
+				if !slices.ContainsFunc(rules, func(r wire.Rule) bool { return len(r.Per) == 0 }) { // which others fill
+					assert.Positive(t, c.Retries)
+				}
+				e := report.Excused
+				assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Crowded, text)
+				t.Logf("\n%s", text)
+			})
 		})
 	}
 }
@@ -179,26 +184,28 @@ func TestWrongTargets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config := against(wrong.target, t)
-			switch {
-			case wrong.target.fixedWindows:
-				// Hits begin in the second second of a window of three: so they are not spread as
-				// they are where the windows begin with the traffic.
-				for time.Now().Unix()%3 != 1 {
-					time.Sleep(10 * time.Millisecond)
+			bubble.Test(t, func(t *testing.T) {
+				config := against(wrong.target)
+				switch {
+				case wrong.target.fixedWindows:
+					// Hits begin in the second second of a window of three: so they are not spread as
+					// they are where the windows begin with the traffic.
+					for time.Now().Unix()%3 != 1 {
+						time.Sleep(10 * time.Millisecond)
+					}
+				case wrong.check == verify.CheckRetryAfter, wrong.check == verify.CheckDenials, strings.Contains(name, "late"), strings.Contains(name, "reset"):
+					// There is a wait to come back from, or a denial to be sure of, for many who call alone.
+					config.MaxEvents, config.Clients, config.Rate = 4000, 32, 600
 				}
-			case wrong.check == verify.CheckRetryAfter, wrong.check == verify.CheckDenials, strings.Contains(name, "late"), strings.Contains(name, "reset"):
-				// There is a wait to come back from, or a denial to be sure of, for many who call alone.
-				config.MaxEvents, config.Clients, config.Rate = 4000, 32, 600
-			}
-			report, text := reportOf(t, config)
-			assert.Positive(t, report.Wrong[wrong.check], text)
-			found := slices.ContainsFunc(report.Violations, func(v verify.Violation) bool {
-				return v.Check == wrong.check && strings.Contains(v.Text, wrong.text) && len(v.Events) > 0
+				report, text := reportOf(t, config)
+				assert.Positive(t, report.Wrong[wrong.check], text)
+				found := slices.ContainsFunc(report.Violations, func(v verify.Violation) bool {
+					return v.Check == wrong.check && strings.Contains(v.Text, wrong.text) && len(v.Events) > 0
+				})
+				assert.True(t, found, text)
+				assert.Contains(t, text, "WRONG  "+wrong.check)
+				t.Logf("\n%s", text)
 			})
-			assert.True(t, found, text)
-			assert.Contains(t, text, "WRONG  "+wrong.check)
-			t.Logf("\n%s", text)
 		})
 	}
 }
@@ -305,27 +312,31 @@ func TestServersOfOthers(t *testing.T) {
 // Where nothing was decided nothing was verified, and only what was counted is said to be.
 func TestATargetThatRefuses(t *testing.T) {
 	t.Parallel()
-	config := against(&target{refuses: func(route string) bool { return route != "" }}, t)
-	config.Duration = time.Second
-	_, err := verify.Run(t.Context(), config)
-	require.ErrorIs(t, err, verify.ErrNothing)
+	bubble.Test(t, func(t *testing.T) {
+		config := against(&target{refuses: func(route string) bool { return route != "" }})
+		config.Duration = time.Second
+		_, err := verify.Run(t.Context(), config)
+		require.ErrorIs(t, err, verify.ErrNothing)
 
-	config = against(&target{refuses: func(route string) bool { return route == "/history" }}, t)
-	config.Duration = time.Second
-	report, text := reportOf(t, config)
-	require.True(t, report.OK(), text)
-	assert.Positive(t, report.Counters)
-	assert.Zero(t, report.CountersClosed)
+		config = against(&target{refuses: func(route string) bool { return route == "/history" }})
+		config.Duration = time.Second
+		report, text := reportOf(t, config)
+		require.True(t, report.OK(), text)
+		assert.Positive(t, report.Counters)
+		assert.Zero(t, report.CountersClosed)
+	})
 }
 
 func TestTheLogIsBounded(t *testing.T) {
 	t.Parallel()
-	config := against(&target{}, t)
-	config.MaxEvents, config.Duration, config.Rate = 200, time.Hour, 0
-	report, text := reportOf(t, config)
-	assert.True(t, report.LogFull)
-	assert.Contains(t, text, "-max-events")
-	assert.Less(t, report.Duration, config.Duration)
+	bubble.Test(t, func(t *testing.T) {
+		config := against(&target{})
+		config.MaxEvents, config.Duration, config.Rate = 200, time.Hour, 0
+		report, text := reportOf(t, config)
+		assert.True(t, report.LogFull)
+		assert.Contains(t, text, "-max-events")
+		assert.Less(t, report.Duration, config.Duration)
+	})
 }
 
 // What is wrong with a config is said of its flag, all at once.
@@ -364,32 +375,34 @@ func TestInterrupted(t *testing.T) {
 	for name, wrong := range map[string]bool{"right": false, "wrong": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var answers atomic.Int64
-			config := against(&target{answers: func(d *wire.Decision) {
-				if answers.Add(1) == 200 {
-					cancel()
-				}
-				if wrong {
-					d.Limits[0].Remaining++
-				}
-			}}, t)
-			config.Duration = time.Hour
-			report, err := verify.Run(ctx, config)
-			require.NoError(t, err)
-			var text bytes.Buffer
-			require.NoError(t, report.WriteText(&text))
-			assert.True(t, report.Interrupted)
-			assert.Contains(t, text.String(), "interrupted: what was seen until then is judged")
-			assert.Equal(t, wrong, !report.OK(), &text)
-			assert.Zero(t, report.Excused.UnknownOutcome, "calls under way are answered")
-			assert.Zero(t, report.CountersClosed, "nothing is asked any more")
-			assert.Positive(t, report.Checked.Bodies)
+			bubble.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var answers atomic.Int64
+				config := against(&target{answers: func(d *wire.Decision) {
+					if answers.Add(1) == 200 {
+						cancel()
+					}
+					if wrong {
+						d.Limits[0].Remaining++
+					}
+				}})
+				config.Duration = time.Hour
+				report, err := verify.Run(ctx, config)
+				require.NoError(t, err)
+				var text bytes.Buffer
+				require.NoError(t, report.WriteText(&text))
+				assert.True(t, report.Interrupted)
+				assert.Contains(t, text.String(), "interrupted: what was seen until then is judged")
+				assert.Equal(t, wrong, !report.OK(), &text)
+				assert.Zero(t, report.Excused.UnknownOutcome, "calls under way are answered")
+				assert.Zero(t, report.CountersClosed, "nothing is asked any more")
+				assert.Positive(t, report.Checked.Bodies)
+			})
 		})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := verify.Run(ctx, against(&target{}, t))
+	_, err := verify.Run(ctx, against(&target{}))
 	assert.ErrorIs(t, err, context.Canceled)
 }
