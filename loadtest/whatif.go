@@ -62,7 +62,8 @@ func (f *offlineFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.deny, "deny", suggest.DefaultDeny.String(), "with -suggest: the `percentage` of features that may be denied")
 	set.StringVar(&f.write, "write", "", "with -suggest: write the rules to this `file`; - or none: print them")
 	set.StringVar(&f.html, "html", "", "with -rules or -suggest: write the report to this `file`, with plots")
-	set.StringVar(&f.cost, "cost", "", "with -rules or -suggest: the `field` that holds what a hit costs; none: each costs 1")
+	set.StringVar(&f.cost, "cost", "", "with -rules or -suggest: the `field` that holds what a hit costs; a line without it\n"+
+		"costs 1 (default n with -format sshd: a repeated message costs as often as it came)")
 	set.IntVar(&f.top, "top", whatif.DefaultTop, "with -rules or -suggest: `number` of the most denied features to name")
 	set.IntVar(&f.memory, "memory", int(whatif.DefaultMaxBytes>>20), "with -rules or -suggest: `MiB` that counters may take")
 	set.IntVar(&f.ipv6Prefix, "ipv6-prefix", 0, fmt.Sprintf("with -suggest: the `bits` by which IPv6 addresses are counted (default %d)", events.DefaultIPv6Prefix))
@@ -89,6 +90,9 @@ func (f *offlineFlags) parse(set *flag.FlagSet, log *logFlags) error {
 		return errors.New("-cost is the name of one field")
 	case f.ipv6Prefix < 0 || f.ipv6Prefix > 128:
 		return errors.New("-ipv6-prefix is 1 to 128, or 0")
+	}
+	if f.on() && f.cost == "" && log.format == formatSSHD {
+		f.cost = accesslog.RepeatedField
 	}
 	if f.cost != "" {
 		log.features += "," + costKind + "=" + f.cost

@@ -17,7 +17,8 @@ type Report struct {
 	Event     string         `json:"event"`
 	Log       string         `json:"log"`
 	Lines     int            `json:"lines"`
-	Malformed int            `json:"malformed"`    // lines that hold no event
+	Filtered  int            `json:"filtered"`     // lines that the format leaves out
+	Malformed int            `json:"malformed"`    // lines that cannot be read
 	From      time.Time      `json:"from"`         // second of the first event
 	To        time.Time      `json:"to"`           // of the last
 	Deny      Share          `json:"deny_percent"` // of the features at the most
@@ -72,6 +73,9 @@ func (w *Window) leftOut() string {
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d lines, from %s to %s\n", oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))
+	if r.Filtered > 0 {
+		fmt.Fprintf(&b, "of %d lines %d filtered\n", r.Lines, r.Filtered)
+	}
 	if r.Malformed > 0 {
 		fmt.Fprintf(&b, "of %d lines %d malformed\n", r.Lines, r.Malformed)
 	}

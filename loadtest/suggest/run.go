@@ -24,7 +24,7 @@ type Config struct {
 	Name  string   // of the log, for the comments of the rules file
 	Kinds []string // of features, each once, in the order in which they are to be told
 	// CostKind is the kind of an actor's features that is no feature, but what its hits
-	// cost; "": each costs 1.
+	// cost; a hit without it, or of "", costs 1.
 	CostKind   string
 	Event      string // of the rules file
 	IPv6Prefix int    // bits by which IPv6 addresses are counted; 0: as rules have it by default
@@ -38,7 +38,7 @@ type Config struct {
 // whatif, and that of the context when it ends.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	r := &Report{
-		Event: config.Event, Log: config.Name, Lines: config.Log.Lines, Malformed: config.Log.Malformed, Deny: config.Deny,
+		Event: config.Event, Log: config.Name, Lines: config.Log.Lines, Filtered: config.Log.Filtered, Malformed: config.Log.Malformed, Deny: config.Deny,
 		ipv6Prefix: config.IPv6Prefix,
 	}
 	if n := len(config.Log.Events); n > 0 {
