@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/page"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -46,20 +47,18 @@ const costKind = "cost-of-the-hit"
 type offlineFlags struct {
 	rules       string
 	suggest     bool
-	deny        string
+	deny        share.Share
 	write       string
 	html        string
 	cost        string
 	top, memory int
 	ipv6Prefix  int
-
-	share suggest.Share // what parse makes of deny
 }
 
 func (f *offlineFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.rules, "rules", "", "say what the rules of this `file` would have done, without a server")
 	set.BoolVar(&f.suggest, "suggest", false, "suggest limits, without a server")
-	set.StringVar(&f.deny, "deny", suggest.DefaultDeny.String(), "with -suggest: the `percentage` of features that may be denied")
+	set.TextVar(&f.deny, "deny", suggest.DefaultDeny, "with -suggest: the `percentage` of features that may be denied")
 	set.StringVar(&f.write, "write", "", "with -suggest: write the rules to this `file`; - or none: print them")
 	set.StringVar(&f.html, "html", "", "with -rules or -suggest: write the report to this `file`, with plots")
 	set.StringVar(&f.cost, "cost", "", "with -rules or -suggest: the `field` that holds what a hit costs; a line without it\n"+
@@ -77,11 +76,7 @@ func (f *offlineFlags) parse(set *flag.FlagSet, log *logFlags) error {
 	if err := f.suit(set); err != nil {
 		return err
 	}
-	var err error
-	f.share, err = suggest.ParseShare(f.deny)
 	switch {
-	case err != nil:
-		return fmt.Errorf("-deny: %s", strings.TrimPrefix(err.Error(), "suggest: "))
 	case f.top < 0:
 		return errors.New("-top is at least 0")
 	case f.memory < 1:
@@ -230,7 +225,7 @@ func (f *replayFlags) runSuggest(ctx context.Context, std streams) int {
 	bar := newBar(std.err)
 	report, err := suggest.Run(ctx, suggest.Config{
 		Log: log, Name: f.log.source.name(), Kinds: kinds, CostKind: f.offline.costs(), Event: f.event,
-		IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.share, Top: f.offline.named(), MaxBytes: int64(f.offline.memory) << 20, Progress: bar,
+		IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.deny, Top: f.offline.named(), MaxBytes: int64(f.offline.memory) << 20, Progress: bar,
 	})
 	bar.finish()
 	if err != nil {

@@ -41,7 +41,7 @@ func TestOfflineUsage(t *testing.T) {
 		"-write is for -suggest":                                        {"-rules", one, "-write", "a"},
 		"-ipv6-prefix is for -suggest":                                  {"-ipv6-prefix", "48"},
 		"-html is for -rules and -suggest; -top is for -rules":          {"-html", "a", "-top", "3"},
-		"-deny: it is a percentage from 0 to below 100":                 {"-suggest", "-deny", "100"},
+		"for flag -deny: it is a percentage from 0 to below 100":        {"-suggest", "-deny", "100"},
 		"-top is at least 0":                                            {"-suggest", "-top", "-1"},
 		"-memory is at least 1":                                         {"-suggest", "-memory", "0"},
 		"-ipv6-prefix is 1 to 128, or 0":                                {"-suggest", "-ipv6-prefix", "129"},
@@ -152,7 +152,7 @@ func TestSuggest(t *testing.T) {
 	zipped, err := os.Open(apacheLog)
 	require.NoError(t, err)
 	defer zipped.Close()
-	got = runWith(t, zipped, "replay", "-suggest", "-deny", "1", "-event", "signup", "-json", "-")
+	got = runWith(t, zipped, "replay", "-suggest", "-deny", "1%", "-event", "signup", "-json", "-")
 	require.Equal(t, exitOK, got.status, got.err)
 	var report struct {
 		Rules string         `json:"rules"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/page"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -21,7 +22,7 @@ type Report struct {
 	Malformed int            `json:"malformed"`    // lines that cannot be read
 	From      time.Time      `json:"from"`         // second of the first event
 	To        time.Time      `json:"to"`           // of the last
-	Deny      Share          `json:"deny_percent"` // of the features at the most
+	Deny      share.Share    `json:"deny_percent"` // of the features at the most
 	Kinds     []Kind         `json:"kinds"`
 	Rules     string         `json:"rules"`   // the rules file
 	WhatIf    *whatif.Report `json:"what_if"` // what it would have done
@@ -121,10 +122,10 @@ func (k *Kind) rows() [][]string {
 }
 
 // verdict says what the limits together do, and which are left out.
-func (k *Kind) verdict(deny Share) string {
+func (k *Kind) verdict(deny share.Share) string {
 	text := fmt.Sprintf("Together the limits would have denied %d of %d features at some time (%s); %s%% are %d.",
-		k.Denied, k.Features, percent(k.Denied, k.Features), deny, deny.of(k.Features))
-	if deny.of(k.Features) == 0 {
+		k.Denied, k.Features, percent(k.Denied, k.Features), deny, deny.Of(k.Features))
+	if deny.Of(k.Features) == 0 {
 		text += "\nSo few features say little: the limits are the largest counts that were seen."
 	}
 	for _, w := range k.Windows {
@@ -156,7 +157,7 @@ func (r *Report) Page() page.Page {
 
 // plot draws which share of the features exceeds a count in some window: what a limit of
 // it would deny.
-func (k *Kind) plot(deny Share) *page.Plot {
+func (k *Kind) plot(deny share.Share) *page.Plot {
 	plot := &page.Plot{
 		Title: "Share of features that exceed a count in some window",
 		X:     page.Axis{Label: "largest count", Log: true},
@@ -177,8 +178,8 @@ func (k *Kind) plot(deny Share) *page.Plot {
 		}
 	}
 	if deny > 0 {
-		share := 100 * float64(deny) / float64(whole)
-		plot.Lines = append(plot.Lines, page.Line{Name: "at most " + deny.String() + "%", X: []float64{1, most}, Y: []float64{share, share}})
+		part := 100 * float64(deny) / float64(share.Whole)
+		plot.Lines = append(plot.Lines, page.Line{Name: "at most " + deny.String() + "%", X: []float64{1, most}, Y: []float64{part, part}})
 	}
 	return plot
 }

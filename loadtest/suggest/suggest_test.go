@@ -19,6 +19,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -204,9 +205,9 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 // agree has both implementations run, and compares every number.
 func agree(t *testing.T, text string, kinds []string, mapping string, deny string, costs bool) *suggest.Report {
 	t.Helper()
-	share, err := suggest.ParseShare(deny)
+	atMost, err := share.Parse(deny)
 	require.NoError(t, err)
-	config := suggest.Config{Name: "access.log", Kinds: kinds, Event: "test", Deny: share, Top: 3}
+	config := suggest.Config{Name: "access.log", Kinds: kinds, Event: "test", Deny: atMost, Top: 3}
 	fields := map[string]string{"ip": "host", "page": "path"}
 	if costs {
 		mapping, config.CostKind = mapping+",cost=bytes", "cost"
@@ -333,21 +334,6 @@ func TestTheEngineAgrees(t *testing.T) {
 	require.Positive(t, leftOut)
 }
 
-func TestShares(t *testing.T) {
-	for text, want := range map[string]suggest.Share{"0": 0, "0.1": 1000, "5": 50_000, "99.9999": 999_999, "0.0001": 1, "10.50": 105_000} {
-		share, err := suggest.ParseShare(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, share, text)
-		again, err := suggest.ParseShare(share.String())
-		require.NoError(t, err, text)
-		require.Equal(t, share, again)
-	}
-	for _, text := range []string{"", "100", "-1", "0.00001", "1.", ".1", "a", "1e1", "0,1", "+5", "1.-1"} {
-		_, err := suggest.ParseShare(text)
-		require.ErrorIs(t, err, suggest.ErrShare, text)
-	}
-}
-
 const fourLines = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 2001:db8::1 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
@@ -388,7 +374,7 @@ func TestWhatCannotBeSuggested(t *testing.T) {
 	require.ErrorIs(t, err, suggest.ErrNoFeatures)
 	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
 	_, err = suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test", Deny: 1_000_000})
-	require.ErrorIs(t, err, suggest.ErrShare)
+	require.ErrorIs(t, err, share.Err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = suggest.Run(ctx, suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test"})
