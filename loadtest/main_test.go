@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -337,4 +338,15 @@ func TestBench(t *testing.T) {
 	var report bench.Report
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 	assert.Equal(t, "D1", report.Rows[0].ID)
+}
+
+func TestADurationWithoutAUnit(t *testing.T) {
+	for _, args := range [][]string{
+		{"run", "-duration", "30"}, {"verify", "-duration", "30"}, {"soak", "-duration", "30"}, {"bench", "-duration", "30"},
+		{"compare", "-duration", "30"}, {"replay", "-timeout", "30"}, {"plan", "-grace", "30"},
+	} {
+		got := runWith(t, nil, args...)
+		assert.Equal(t, exitUsage, got.status, args)
+		assert.Contains(t, got.err, fmt.Sprintf("for flag %s: 30 has no unit: write 30s; loadtest %s -h", args[1], args[0]))
+	}
 }

@@ -94,7 +94,7 @@ func (f *replayFlags) set() *flag.FlagSet {
 
 // parse returns the configuration that the flags ask for, but for its client.
 func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, error) {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return replay.Config{}, err
 	}
 	if err := f.offline.parse(set, &f.log); err != nil {

@@ -86,7 +86,7 @@ func newRunFlags() *runFlags { return &runFlags{} }
 
 // parse reads the arguments, and finds what is wrong with them.
 func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return err
 	}
 	if err := noArguments(set); err != nil {
