@@ -112,7 +112,9 @@ func newKind(kind string, c *crowd, deny share.Share, seconds int64) Kind {
 		usable++
 	}
 	chosen := choose(c, usable, deny.Of(c.features))
-	k.Denied = chosen.denied(-1)
+	k.Denied, k.Traffic, k.DeniedTraffic = chosen.denied(-1), c.total(), chosen.traffic()
+	attack := against(c, usable)
+	k.Attack = Attack{Features: c.attackers(), Denied: attack.denied(-1), DeniedTraffic: attack.traffic()}
 	for i, w := range windows() {
 		sorted := c.sorted(i)
 		alone := smallest(sorted, deny.Of(len(sorted)))
@@ -122,6 +124,10 @@ func newKind(kind string, c *crowd, deny share.Share, seconds int64) Kind {
 			Alone: alone, AloneDenied: above(sorted, alone), counts: sorted,
 		}
 		described.rate(i, w, chosen)
+		if i < usable && attack.idle(i) == "" {
+			described.AttackRate = fmt.Sprintf("%d/%s", attack.limits[i], w.unit)
+			k.Attack.Rates = append(k.Attack.Rates, described.AttackRate)
+		}
 		k.Windows = append(k.Windows, described)
 	}
 	return k

@@ -96,11 +96,18 @@ func exceed(largest [][]int64, limits []int64) int {
 // slowKind finds everything of a kind, by trying.
 func slowKind(by map[string][]hit, kind string, deny float64, span int64) suggest.Kind {
 	k := suggest.Kind{Kind: kind, Features: len(by)}
+	var costs []int64 // of each feature
 	lengths := []int64{1, 60, 3600, 86400}
 	var largest [][]int64
 	for _, hits := range by {
 		k.Hits += len(hits)
 		var counts []int64
+		sum := int64(0)
+		for _, h := range hits {
+			sum += h.cost
+		}
+		costs = append(costs, sum)
+		k.Traffic += sum
 		for _, seconds := range lengths {
 			counts = append(counts, slowLargest(hits, seconds))
 		}
@@ -132,25 +139,48 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 			usable++
 		}
 	}
-	limits := make([]int64, usable)
-	for each := may; ; each-- {
-		for w := range limits {
-			limits[w] = alone(w, each)
-		}
-		if exceed(largest, limits) <= may {
-			break
-		}
-	}
-	for w := usable - 1; w >= 0; w-- {
-		for limits[w] > 1 {
-			limits[w]--
-			if exceed(largest, limits) > may {
-				limits[w]++
+	choose := func(may int) []int64 {
+		limits := make([]int64, usable)
+		for each := may; ; each-- {
+			for w := range limits {
+				limits[w] = alone(w, each)
+			}
+			if exceed(largest, limits) <= may {
 				break
 			}
 		}
+		for w := usable - 1; w >= 0; w-- {
+			for limits[w] > 1 {
+				limits[w]--
+				if exceed(largest, limits) > may {
+					limits[w]++
+					break
+				}
+			}
+		}
+		return limits
 	}
-	k.Denied = exceed(largest, limits)
+	deniedCosts := func(limits []int64) (sum int64) {
+		for i, counts := range largest {
+			if exceed([][]int64{counts}, limits) > 0 {
+				sum += costs[i]
+			}
+		}
+		return sum
+	}
+	limits := choose(may)
+	k.Denied, k.DeniedTraffic = exceed(largest, limits), deniedCosts(limits)
+
+	sorted := slices.Clone(costs)
+	slices.Sort(sorted)
+	for rest := k.Traffic; float64(k.Traffic-rest) < 0.9*float64(k.Traffic)-1e-6; k.Attack.Features++ {
+		rest -= sorted[len(sorted)-1-k.Attack.Features]
+	}
+	attack := choose(k.Attack.Features)
+	for w := range attack {
+		attack[w] = max(attack[w], 5)
+	}
+	k.Attack.Denied, k.Attack.DeniedTraffic = exceed(largest, attack), deniedCosts(attack)
 
 	for w, name := range []string{"second", "minute", "hour", "day"} {
 		var counts []int64
@@ -176,25 +206,29 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 			window.LeftOut = "the log is shorter"
 		} else {
 			window.Chosen = limits[w]
-			// A limit is of no use beside a longer one that is not larger, or beside a shorter
-			// one that cannot reach it.
-			useless := func(w, beside int) bool {
-				if beside > w {
-					return limits[beside] <= limits[w]
+			rate := func(limits []int64) (rate, leftOut string) {
+				// A limit is of no use beside a longer one that is not larger, or beside a shorter
+				// one that cannot reach it.
+				useless := func(w, beside int) bool {
+					if beside > w {
+						return limits[beside] <= limits[w]
+					}
+					return beside < w && limits[beside]*lengths[w]/lengths[beside] <= limits[w]
 				}
-				return beside < w && limits[beside]*lengths[w]/lengths[beside] <= limits[w]
+				for beside := range limits {
+					others := false
+					for third := range limits {
+						others = others || useless(beside, third)
+					}
+					if useless(w, beside) && !others {
+						return "", fmt.Sprintf("%d/%s denies all that it would", limits[beside], units[beside])
+					}
+				}
+				return fmt.Sprintf("%d/%s", limits[w], units[w]), ""
 			}
-			for beside := range limits {
-				others := false
-				for third := range limits {
-					others = others || useless(beside, third)
-				}
-				if useless(w, beside) && !others && window.LeftOut == "" {
-					window.LeftOut = fmt.Sprintf("%d/%s denies all that it would", limits[beside], units[beside])
-				}
-			}
-			if window.LeftOut == "" {
-				window.Rate = fmt.Sprintf("%d/%s", limits[w], units[w])
+			window.Rate, window.LeftOut = rate(limits)
+			if window.AttackRate, _ = rate(attack); window.AttackRate != "" {
+				k.Attack.Rates = append(k.Attack.Rates, window.AttackRate)
 			}
 		}
 		k.Windows = append(k.Windows, window)
@@ -349,7 +383,7 @@ func TestTheRulesFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
 # 5 lines from 2015-05-17T09:05:03Z to 2015-05-17T10:05:03Z.
-# ip: these limits would have denied 0 of 3 features at some time (0.00%).
+# ip: these limits would have denied 0 of 3 features at some time (0.00%), with 0.00% of the traffic.
 #   left out: 2 in any second: 2/h denies all that it would
 #   left out: 2 in any minute: 2/h denies all that it would
 #   left out: one for the day: the log is shorter
@@ -365,7 +399,10 @@ events:
 	require.NoError(t, report.WriteText(&out))
 	require.Contains(t, out.String(), "of 5 lines 1 malformed")
 	require.Contains(t, out.String(), "0.1% are 0.\nSo few features say little")
-	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h\n")
+	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h     5/h\n")
+	require.Contains(t, out.String(), "These limits catch nothing in this log: ")
+	require.Contains(t, out.String(), " (34% is one).\n")
+	require.NotContains(t, out.String(), "or take the column attack", "that would catch nothing either")
 }
 
 func TestWhatCannotBeSuggested(t *testing.T) {
