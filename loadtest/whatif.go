@@ -34,7 +34,9 @@ the last of hits of one feature that were all denied.
 With -suggest it finds the largest count of each feature in any second, minute, hour and
 day, how these are distributed, and the smallest limits that together would have denied
 at most -deny percent of the features at any time. It prints them as a rules file, or
-writes them with -write, and says as with -rules what they would have done.
+writes them with -write, and says as with -rules what they would have done. For a log of
+failures, as of logins, or of an attack the column attack has limits that deny the few
+features that made most of it.
 
 Counters take up to -memory, the log about 16 bytes a line and some 300 for each of who
 is in it. Exit status of both: 0 it was said; 1 it cannot be; 2 wrong usage; 130 interrupted.
