@@ -115,6 +115,8 @@ func (f *logFlags) newFormat(layout accesslog.Layout, fields []string) (accesslo
 		return nil, errors.New("-time-field is for JSON lines; -regexp has a group named time, and the other formats have one")
 	case f.timeLayout != "auto" && format != formatAuto && format != formatJSON && format != formatRegexp:
 		return nil, errors.New("-time-layout is for JSON lines and -regexp; the other formats have one")
+	case f.year != 0 && (format == formatCombined || format == formatCommon || format == formatVhost):
+		return nil, errors.New("-year is for times without a year; those of the format " + format + " have one")
 	}
 	config := accesslog.JSONConfig{Time: f.timeField, Layout: layout, Fields: fields}
 	var made accesslog.Format

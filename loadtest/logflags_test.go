@@ -37,6 +37,7 @@ func TestWrongLogFlags(t *testing.T) {
 		{"-format: the vhost_combined format has no field \"nobody\", but host, ", []string{"-format", "vhost_combined", "-features", "user=nobody"}},
 		{"-format: the sshd format has no field \"ip\", but host, ", []string{"-format", "sshd", "-features", "ip"}},
 		{"-time-layout is for JSON lines and -regexp", []string{"-format", "sshd", "-time-layout", "syslog"}},
+		{"-year is for times without a year; those of the format common have one", []string{"-format", "common", "-year", "2025"}},
 		{"-year is 1970 to 9999", []string{"-year", "26"}},
 		{"-format: \"a..b\" is not the name of a field", []string{"-features", "user=a..b"}},
 		{"flags stand in front of FILE, not \"-json\" behind it", []string{"access.log", "-json"}},
