@@ -52,13 +52,17 @@ func buildPrograms(t *testing.T) string {
 	return dir
 }
 
-// What docs/loadtest.md calls exact is what its commands print, to the letter, on
-// standard output and error; a command that fails says so with ; echo $?
+// What docs/loadtest.md and docs/limits.md call exact is what its commands print, to the
+// letter, on standard output and error; a command that fails says so with ; echo $?
 func TestTheOutputsOfLoadtestAreExact(t *testing.T) {
-	text, err := os.ReadFile("loadtest.md")
-	require.NoError(t, err)
-	list, err := readExact(string(text))
-	require.NoError(t, err)
+	var list []shown
+	for _, page := range []string{"loadtest.md", "limits.md"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		exact, err := readExact(string(text))
+		require.NoError(t, err, page)
+		list = append(list, exact...)
+	}
 	path := buildPrograms(t) + string(filepath.ListSeparator) + os.Getenv("PATH")
 	for _, shown := range list {
 		run := exec.CommandContext(t.Context(), "bash", "-c", shown.command)

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,13 +71,43 @@ func splitShown(block string) (list []shown, err error) {
 	return list, nil
 }
 
-// startServer runs counterd on a free port and returns its address.
-func startServer(t *testing.T, dir string) string {
+// blockBehind returns the first block of the language behind a line of the README.
+func blockBehind(t *testing.T, line, language string) string {
 	t.Helper()
-	binary := filepath.Join(dir, "counterd")
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), line)
+	require.True(t, found, "no line is %q", line)
+	_, rest, found = strings.Cut(rest, "\n```"+language+"\n")
+	require.True(t, found, "no block of %s is behind %q", language, line)
+	block, _, found := strings.Cut(rest, "```")
+	require.True(t, found)
+	return block
+}
+
+// serves is a command of the README that serves.
+var serves = regexp.MustCompile(`(?m)^go run ./cmd/counterd (.*)\n`)
+
+// serve runs a command of the README that serves, in a folder and on free ports, and returns
+// its address.
+func serve(t *testing.T, command, dir string) string {
+	t.Helper()
+	match := serves.FindStringSubmatch(command)
+	require.NotNil(t, match, "the command does not serve: %s", command)
+	args := strings.Fields(match[1])
+	for i, arg := range args {
+		if arg == ":8080" || arg == ":9090" {
+			args[i] = "127.0.0.1:0"
+		}
+	}
+	if !slices.Contains(args, "-listen") {
+		args = append(args, "-listen", "127.0.0.1:0")
+	}
+	binary := filepath.Join(t.TempDir(), "counterd")
 	build, err := exec.Command("go", "build", "-o", binary, "../cmd/counterd").CombinedOutput()
 	require.NoError(t, err, "%s", build)
-	server := exec.Command(binary, "-listen", "127.0.0.1:0")
+	server := exec.Command(binary, args...)
+	server.Dir = dir
 	log, err := server.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())
@@ -90,14 +122,17 @@ func startServer(t *testing.T, dir string) string {
 			return address
 		}
 	}
-	t.Fatal("counterd does not serve")
+	t.Fatalf("counterd %s does not serve", match[1])
 	return ""
 }
 
 // The README's commands are run, and their answers are those shown, but for what
 // depends on the time.
 func TestTheReadmeIsTrue(t *testing.T) {
-	address := startServer(t, t.TempDir())
+	const begin = "# counterd\n"
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(blockBehind(t, begin, "yaml")), 0o600))
+	address := serve(t, blockBehind(t, begin, "sh"), folder)
 	list := readShown(t)
 	require.Greater(t, len(list), 6)
 	for _, shown := range list {
@@ -111,6 +146,24 @@ func TestTheReadmeIsTrue(t *testing.T) {
 		require.NoError(t, err, "%s: %s", command, &stderr)
 		assert.Equal(t, steady(shown.output), steady(string(output)), command)
 	}
+}
+
+// What the README has others call with serves: its certificate, its tokens and its flags.
+func TestTheReadmeServesOverTLS(t *testing.T) {
+	block := blockBehind(t, "docs/access.md) has the rest. The certificate", "sh")
+	folder := t.TempDir()
+	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))
+	steps.Dir = folder
+	output, err := steps.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	_, port, err := net.SplitHostPort(serve(t, block, folder))
+	require.NoError(t, err)
+	ask := exec.CommandContext(t.Context(), "bash", "-ec", `curl -s --cacert cert.pem --connect-to localhost::127.0.0.1: -H "Authorization: Bearer $(awk '/^ops/ {print $3}' tokens)" \
+		--json '{"features": {"ip": "192.168.0.1"}}' https://localhost:`+port+`/v1/events/url_shorten/hit`)
+	ask.Dir = folder
+	output, err = ask.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	assert.Contains(t, string(output), `{"allowed":true,`)
 }
 
 // steady replaces what differs from run to run.

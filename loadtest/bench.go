@@ -89,7 +89,7 @@ func (f *benchFlags) set() *flag.FlagSet {
 }
 
 func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return err
 	}
 	if err := noArguments(set); err != nil {

@@ -99,7 +99,7 @@ func (f *compareFlags) set() *flag.FlagSet {
 
 // parse reads the arguments. Flags that would do nothing are refused.
 func (f *compareFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return err
 	}
 	if err := f.log.parse(set); err != nil {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/counterd/counterd/internal/durationflag"
 )
 
 // newFlags returns a command's empty set, which says nothing by itself.
@@ -16,6 +18,12 @@ func newFlags(command string) *flag.FlagSet {
 	set := flag.NewFlagSet(command, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	return set
+}
+
+// parseFlags reads the arguments of a command.
+func parseFlags(set *flag.FlagSet, args []string) error {
+	defer durationflag.Explain(set)()
+	return set.Parse(args)
 }
 
 // defaultsOf returns the flags as a help text lists them.

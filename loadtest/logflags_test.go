@@ -22,7 +22,7 @@ func TestWrongLogFlags(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"-format is auto, combined, common or json, not \"apache\"", []string{"-format", "apache"}},
+		{"-format is auto, combined, common, vhost_combined, json or sshd, not \"apache\"", []string{"-format", "apache"}},
 		{"-regexp stands instead of -format", []string{"-format", "json", "-regexp", "(?P<time>x)"}},
 		{"-regexp: the expression has no group named time, as in", []string{"-regexp", `(\S+) (\S+)`}},
 		{"-regexp: the expression has no group named \"host\"", []string{"-regexp", `(?P<time>\S+)`}},
@@ -34,6 +34,11 @@ func TestWrongLogFlags(t *testing.T) {
 		{"-features: \"\" is not kind=field", []string{"-features", ""}},
 		{"-features: the kind ip is given twice", []string{"-features", "ip=a,ip=b"}},
 		{"-format: the combined format has no field \"nobody\", but host, ", []string{"-format", "combined", "-features", "user=nobody"}},
+		{"-format: the vhost_combined format has no field \"nobody\", but host, ", []string{"-format", "vhost_combined", "-features", "user=nobody"}},
+		{"-format: the sshd format has no field \"ip\", but host, ", []string{"-format", "sshd", "-features", "ip"}},
+		{"-time-layout is for JSON lines and -regexp", []string{"-format", "sshd", "-time-layout", "syslog"}},
+		{"-year is for times without a year; those of the format common have one", []string{"-format", "common", "-year", "2025"}},
+		{"-year is 1970 to 9999", []string{"-year", "26"}},
 		{"-format: \"a..b\" is not the name of a field", []string{"-features", "user=a..b"}},
 		{"flags stand in front of FILE, not \"-json\" behind it", []string{"access.log", "-json"}},
 	} {
@@ -44,6 +49,11 @@ func TestWrongLogFlags(t *testing.T) {
 		assert.NotContains(t, got.err, "accesslog", "%q", c.args)
 	}
 }
+
+const failedLogins = `Dec 31 23:59:59 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2
+Dec 31 23:59:59 bastion CRON[8]: pam_unix(cron:session): session opened for user root by (uid=0)
+Jan  1 00:00:01 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2
+`
 
 // The same events in every format.
 func TestReplayOfEveryFormat(t *testing.T) {
@@ -59,6 +69,10 @@ func TestReplayOfEveryFormat(t *testing.T) {
 		"common":   {log[:strings.Index(log, "\n")], []string{"-format", "common"}},
 		"json":     {jsonLog, []string{"-format", "json", "-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}},
 		"JSON":     {jsonLog, []string{"-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}},
+		"vhost":    {"www.example.com:443 " + log[:strings.Index(log, "\n")], []string{"-features", "ip=host,user=vhost"}},
+		"sshd":     {failedLogins, []string{"-format", "sshd", "-features", "ip=host,user", "-year", "2025"}},
+		"syslog": {failedLogins, []string{"-features", "ip,user", "-year", "2025", "-time-layout", "syslog",
+			"-regexp", `^(?P<time>.{15}) .*: Failed password for (?P<user>\S+) from (?P<ip>\S+) `}},
 		"regexp": {"a 1431857103 192.0.2.1 x\nb 1431857104 192.0.2.2 y\n", []string{
 			"-regexp", `^(?P<user>\S+) (?P<time>\S+) (?P<ip>\S+)`, "-features", "user,ip", "-time-layout", "unix"}},
 	} {
@@ -85,7 +99,7 @@ func TestReplayOfSeveralFiles(t *testing.T) {
 	names[2] = "-"
 	got := runWith(t, strings.NewReader(log), append([]string{"replay", "-json", "-url", serve(t, &fakeserver.Server{}), "-windows", "3h"}, names...)...)
 	assert.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, fmt.Sprintf("loadtest: 4 malformed lines: %s:2 %s:1 %[2]s:3 standard input:2\n", names[0], names[1]), got.err)
+	assert.Equal(t, fmt.Sprintf("loadtest: 4 malformed lines: %s:2 %s:1 %[2]s:3 standard input:2 (3: feature of kind \"ip\": the value is not an IP address; 1: no host and blank in front)\n", names[0], names[1]), got.err)
 	var result replay.Result
 	require.NoError(t, json.Unmarshal([]byte(got.out), &result, json.RejectUnknownMembers(true)))
 	assert.Equal(t, 16, result.Lines)

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -93,7 +94,7 @@ func TestReplayWithAToken(t *testing.T) {
 func TestReplay(t *testing.T) {
 	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-windows", "90s,3h", "-")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, "loadtest: 1 malformed lines: 2\n", got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n", got.err)
 	rates := func(line string) bool {
 		return strings.HasPrefix(line, "events/s") || strings.HasPrefix(line, "counts/s")
 	}
@@ -185,7 +186,7 @@ func TestReplayFailures(t *testing.T) {
 	got = runWith(t, strings.NewReader(strings.Repeat("foo\n", 12)), "replay", "-url", dirty)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "12 malformed lines: 1 2 3 4 5 6 7 8 9 10 and 2 more\n")
-	assert.Contains(t, got.err, "no line is in the format: wanted is the common or combined log format, or JSON lines")
+	assert.Contains(t, got.err, "no line is in the format: wanted is the common or combined log format, or the vhost_combined log format, or JSON lines")
 }
 
 func TestReplayInterrupted(t *testing.T) {
@@ -263,7 +264,7 @@ func TestUsage(t *testing.T) {
 			got := runWith(t, strings.NewReader(log), args...)
 			assert.Equal(t, exitUsage, got.status)
 			assert.Empty(t, got.out)
-			said := strings.TrimPrefix(got.err, "loadtest: 1 malformed lines: 2\n")
+			said := strings.TrimPrefix(got.err, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n")
 			assert.Equal(t, 1, strings.Count(said, "\n"), "one line, not %q", said)
 		})
 	}
@@ -347,5 +348,16 @@ func TestNoCounterdBesideThisProgram(t *testing.T) {
 		assert.Contains(t, got.err, "make build", command)
 		assert.Contains(t, got.err, "-counterd", command)
 		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
+	}
+}
+
+func TestADurationWithoutAUnit(t *testing.T) {
+	for _, args := range [][]string{
+		{"run", "-duration", "30"}, {"verify", "-duration", "30"}, {"soak", "-duration", "30"}, {"bench", "-duration", "30"},
+		{"compare", "-duration", "30"}, {"replay", "-timeout", "30"}, {"plan", "-grace", "30"},
+	} {
+		got := runWith(t, nil, args...)
+		assert.Equal(t, exitUsage, got.status, args)
+		assert.Contains(t, got.err, fmt.Sprintf("for flag %s: 30 has no unit: write 30s; loadtest %s -h", args[1], args[0]))
 	}
 }

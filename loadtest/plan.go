@@ -96,7 +96,7 @@ func (f *planFlags) set() *flag.FlagSet {
 }
 
 func (f *planFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return err
 	}
 	if f.isLog(set) {

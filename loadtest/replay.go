@@ -54,6 +54,8 @@ Examples:
   loadtest replay access.log.2.gz access.log.1 access.log
   loadtest replay -speed 3600 access.log          an hour of it in each second
   loadtest replay -features ip=client.ip,user=user.id -time-field ts events.json
+  loadtest replay -suggest -format sshd /var/log/auth.log
+  loadtest replay -rules rules.yaml -format sshd -features ip=host,user -year 2025 auth.log.1
   ssh web journalctl -u app | loadtest replay -event login_failed -features email -json \
     -regexp '(?P<time>\S+) login of (?P<email>\S+) failed' -time-layout rfc3339
 
@@ -94,7 +96,7 @@ func (f *replayFlags) set() *flag.FlagSet {
 
 // parse returns the configuration that the flags ask for, but for its client.
 func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, error) {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return replay.Config{}, err
 	}
 	if err := f.offline.parse(set, &f.log); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/arrival"
 	load "github.com/counterd/counterd/loadtest/run"
-	"github.com/counterd/counterd/loadtest/suggest"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -86,7 +86,7 @@ func newRunFlags() *runFlags { return &runFlags{} }
 
 // parse reads the arguments, and finds what is wrong with them.
 func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return err
 	}
 	if err := noArguments(set); err != nil {
@@ -116,11 +116,11 @@ func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
 // parseBounds reads what the run has to keep.
 func (f *runFlags) parseBounds() error {
 	if f.maxFailures != "" {
-		share, err := suggest.ParseShare(strings.TrimSuffix(f.maxFailures, "%"))
+		part, err := share.Parse(f.maxFailures)
 		if err != nil {
-			return fmt.Errorf("-max-failures: %s", strings.TrimPrefix(err.Error(), "suggest: "))
+			return fmt.Errorf("-max-failures: %w", err)
 		}
-		f.bounds.Failures = cmp.Or(int(share), -1)
+		f.bounds.Failures = cmp.Or(part, load.NoFailures)
 	}
 	if f.bounds.P99 < 0 {
 		return errors.New("-max-p99 is above 0, or 0 for none")

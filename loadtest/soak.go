@@ -65,7 +65,7 @@ func (f *soakFlags) set() *flag.FlagSet {
 }
 
 func (f *soakFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return err
 	}
 	if err := noArguments(set); err != nil {

@@ -104,7 +104,7 @@ func (f *verifyFlags) set() *flag.FlagSet {
 }
 
 func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := set.Parse(args); err != nil {
+	if err := parseFlags(set, args); err != nil {
 		return err
 	}
 	if err := noArguments(set); err != nil {

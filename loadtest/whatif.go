@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/page"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -33,7 +34,9 @@ the last of hits of one feature that were all denied.
 With -suggest it finds the largest count of each feature in any second, minute, hour and
 day, how these are distributed, and the smallest limits that together would have denied
 at most -deny percent of the features at any time. It prints them as a rules file, or
-writes them with -write, and says as with -rules what they would have done.
+writes them with -write, and says as with -rules what they would have done. For a log of
+failures, as of logins, or of an attack the column attack has limits that deny the few
+features that made most of it.
 
 Counters take up to -memory, the log about 16 bytes a line and some 300 for each of who
 is in it. Exit status of both: 0 it was said; 1 it cannot be; 2 wrong usage; 130 interrupted.
@@ -46,23 +49,22 @@ const costKind = "cost-of-the-hit"
 type offlineFlags struct {
 	rules       string
 	suggest     bool
-	deny        string
+	deny        share.Share
 	write       string
 	html        string
 	cost        string
 	top, memory int
 	ipv6Prefix  int
-
-	share suggest.Share // what parse makes of deny
 }
 
 func (f *offlineFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.rules, "rules", "", "say what the rules of this `file` would have done, without a server")
 	set.BoolVar(&f.suggest, "suggest", false, "suggest limits, without a server")
-	set.StringVar(&f.deny, "deny", suggest.DefaultDeny.String(), "with -suggest: the `percentage` of features that may be denied")
+	set.TextVar(&f.deny, "deny", suggest.DefaultDeny, "with -suggest: the `percentage` of features that may be denied")
 	set.StringVar(&f.write, "write", "", "with -suggest: write the rules to this `file`; - or none: print them")
 	set.StringVar(&f.html, "html", "", "with -rules or -suggest: write the report to this `file`, with plots")
-	set.StringVar(&f.cost, "cost", "", "with -rules or -suggest: the `field` that holds what a hit costs; none: each costs 1")
+	set.StringVar(&f.cost, "cost", "", "with -rules or -suggest: the `field` that holds what a hit costs; a line without it\n"+
+		"costs 1 (default n with -format sshd: a repeated message costs as often as it came)")
 	set.IntVar(&f.top, "top", whatif.DefaultTop, "with -rules or -suggest: `number` of the most denied features to name")
 	set.IntVar(&f.memory, "memory", int(whatif.DefaultMaxBytes>>20), "with -rules or -suggest: `MiB` that counters may take")
 	set.IntVar(&f.ipv6Prefix, "ipv6-prefix", 0, fmt.Sprintf("with -suggest: the `bits` by which IPv6 addresses are counted (default %d)", events.DefaultIPv6Prefix))
@@ -76,11 +78,7 @@ func (f *offlineFlags) parse(set *flag.FlagSet, log *logFlags) error {
 	if err := f.suit(set); err != nil {
 		return err
 	}
-	var err error
-	f.share, err = suggest.ParseShare(f.deny)
 	switch {
-	case err != nil:
-		return fmt.Errorf("-deny: %s", strings.TrimPrefix(err.Error(), "suggest: "))
 	case f.top < 0:
 		return errors.New("-top is at least 0")
 	case f.memory < 1:
@@ -89,6 +87,9 @@ func (f *offlineFlags) parse(set *flag.FlagSet, log *logFlags) error {
 		return errors.New("-cost is the name of one field")
 	case f.ipv6Prefix < 0 || f.ipv6Prefix > 128:
 		return errors.New("-ipv6-prefix is 1 to 128, or 0")
+	}
+	if f.on() && f.cost == "" && log.format == formatSSHD {
+		f.cost = accesslog.RepeatedField
 	}
 	if f.cost != "" {
 		log.features += "," + costKind + "=" + f.cost
@@ -226,7 +227,7 @@ func (f *replayFlags) runSuggest(ctx context.Context, std streams) int {
 	bar := newBar(std.err)
 	report, err := suggest.Run(ctx, suggest.Config{
 		Log: log, Name: f.log.source.name(), Kinds: kinds, CostKind: f.offline.costs(), Event: f.event,
-		IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.share, Top: f.offline.named(), MaxBytes: int64(f.offline.memory) << 20, Progress: bar,
+		IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.deny, Top: f.offline.named(), MaxBytes: int64(f.offline.memory) << 20, Progress: bar,
 	})
 	bar.finish()
 	if err != nil {

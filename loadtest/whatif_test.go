@@ -41,7 +41,7 @@ func TestOfflineUsage(t *testing.T) {
 		"-write is for -suggest":                                        {"-rules", one, "-write", "a"},
 		"-ipv6-prefix is for -suggest":                                  {"-ipv6-prefix", "48"},
 		"-html is for -rules and -suggest; -top is for -rules":          {"-html", "a", "-top", "3"},
-		"-deny: it is a percentage from 0 to below 100":                 {"-suggest", "-deny", "100"},
+		"for flag -deny: it is a percentage from 0 to below 100":        {"-suggest", "-deny", "100"},
 		"-top is at least 0":                                            {"-suggest", "-top", "-1"},
 		"-memory is at least 1":                                         {"-suggest", "-memory", "0"},
 		"-ipv6-prefix is 1 to 128, or 0":                                {"-suggest", "-ipv6-prefix", "129"},
@@ -65,7 +65,7 @@ func TestWhatIf(t *testing.T) {
 	rules := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/m}]}}")
 	got := runWith(t, strings.NewReader(log), "replay", "-rules", rules, "-top", "0")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, "loadtest: 1 malformed lines: 2\n", got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n", got.err)
 	assert.Equal(t, `signup: 4 hits, from 2015-05-15T10:05:03Z to 2015-05-17T10:05:33Z
 of 5 lines 1 malformed
 
@@ -98,12 +98,41 @@ func TestWhatIfWithCosts(t *testing.T) {
 {"time": 1431857104, "user": "anna", "rows": 4}
 {"time": 1431857105, "user": "anna", "rows": 3}
 {"time": 1431857106, "user": "anna"}
+{"time": 1431857106, "user": "anna", "rows": 0}
 {"time": 1431857107, "rows": 3}
 `
 	got := runWith(t, strings.NewReader(lines), "replay", "-rules", rules, "-features", "user", "-cost", "rows")
 	require.Equal(t, exitOK, got.status, got.err)
-	require.Contains(t, got.out, "of 5 lines 1 without user\nof 5 lines 1 without the features of any limit: not decided\nof 5 lines 1 without a cost: not decided\n")
-	require.Contains(t, got.out, "\nuser-10-per-1m     3         2       1      1")
+	require.Contains(t, got.out, "of 6 lines 1 without user\nof 6 lines 1 without the features of any limit: not decided\nof 6 lines 1 without a cost: not decided\n")
+	require.Contains(t, got.out, "\nuser-10-per-1m     4         2       2      2", "7 and 3 are admitted, 4 and the 1 of a line without rows are not")
+}
+
+// A message that came several times costs as often as it came, with -format sshd by itself and
+// with -cost of a group that most lines lack.
+func TestWhatIfOfARepeatedMessage(t *testing.T) {
+	rules := rulesFile(t, "events: {login_failed: {limits: [{per: ip, rate: 5/5m}]}}")
+	lines := `Dec 10 06:55:48 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2
+Dec 10 06:55:50 bastion sshd[7]: message repeated 4 times: [ Failed password for root from 192.0.2.1 port 4711 ssh2]
+Dec 10 06:55:51 bastion sshd[7]: Disconnecting: Too many authentication failures for root [preauth]
+Dec 10 06:55:52 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2
+`
+	const expression = `^(?P<time>.{15}) .*: (?:message repeated (?P<times>\d+) times: \[ )?Failed password for .* from (?P<ip>\S+) `
+	for name, args := range map[string][]string{
+		"sshd":       {"-format", "sshd"},
+		"sshd, said": {"-format", "sshd", "-cost", "n"},
+		"regexp":     {"-regexp", expression, "-features", "ip", "-cost", "times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := runWith(t, strings.NewReader(lines), append([]string{"replay", "-rules", rules, "-year", "2025"}, args...)...)
+			require.Equal(t, exitOK, got.status, got.err)
+			require.Empty(t, got.err)
+			require.Contains(t, got.out, "of 4 lines 1 filtered\n")
+			require.Contains(t, got.out, "\nip-5-per-5m      3         2       1")
+		})
+	}
+	got := runWith(t, strings.NewReader(strings.ReplaceAll(lines, "Dec 10", "Feb 29")), "replay", "-rules", rules, "-format", "sshd", "-year", "2025")
+	require.Equal(t, exitFailed, got.status)
+	require.Contains(t, got.err, "the 29 February in it is none of 2025; -year names the year of the last line")
 }
 
 func TestSuggest(t *testing.T) {
@@ -123,7 +152,7 @@ func TestSuggest(t *testing.T) {
 	zipped, err := os.Open(apacheLog)
 	require.NoError(t, err)
 	defer zipped.Close()
-	got = runWith(t, zipped, "replay", "-suggest", "-deny", "1", "-event", "signup", "-json", "-")
+	got = runWith(t, zipped, "replay", "-suggest", "-deny", "1%", "-event", "signup", "-json", "-")
 	require.Equal(t, exitOK, got.status, got.err)
 	var report struct {
 		Rules string         `json:"rules"`

@@ -291,11 +291,11 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 		assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "%q: %s", args, &stderr)
 		assert.NotContains(t, stderr.String(), "203.0.113.9")
 	}
-	t.Setenv("COUNTERD_TIMEOUT", "soon")
+	t.Setenv("COUNTERD_TIMEOUT", "30")
 	var stderr bytes.Buffer
 	assert.Equal(t, exitUsage, runFor(t, nil, io.Discard, &stderr))
 	assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "%s", &stderr)
-	assert.Contains(t, stderr.String(), "COUNTERD_TIMEOUT")
+	assert.Contains(t, stderr.String(), "\"COUNTERD_TIMEOUT\": 30 has no unit: write 30s")
 }
 
 func TestFailuresAtTheStartAreStatus1(t *testing.T) {

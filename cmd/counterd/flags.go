@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/durationflag"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -183,7 +184,9 @@ func envName(flagName string) string {
 
 // parse reads arguments, and the environment for what they leave out.
 func parse(flags flagSet, args []string) error {
+	restore := durationflag.Explain(flags.FlagSet)
 	err := ff.Parse(flags.FlagSet, args, ff.WithEnvVarPrefix(envPrefix))
+	restore()
 	switch {
 	case err == nil:
 		return nil

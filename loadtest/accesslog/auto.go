@@ -1,38 +1,69 @@
 package accesslog
 
-import "strings"
+import (
+	"net/netip"
+	"strings"
+)
 
-// auto is JSON where a line looks like it, else the common or combined format.
+// auto goes by the beginning of each line.
 type auto struct {
-	json, common Format // common: nil where that lacks a field
-	lack         error
+	json          Format
+	common, vhost oneOfAuto
+}
+
+// oneOfAuto is a format, or what it lacks.
+type oneOfAuto struct {
+	format Format
+	lack   error // a field that is asked for
+}
+
+func (f oneOfAuto) Parse(line string) (Record, error) {
+	if f.lack != nil {
+		return Record{}, malformed(0, "it is no JSON object, and "+strings.TrimPrefix(f.lack.Error(), "accesslog: "))
+	}
+	return f.format.Parse(line)
 }
 
 // NewAuto returns a format that goes by the beginning of each line: with a { it is JSON,
-// as in NewJSON, else in the common or the combined format. Where those lack a field that
-// is asked for, only JSON is taken.
+// as in NewJSON, with a host and a port it is in Apache's vhost_combined format, else in the
+// common or the combined one. Where these lack a field that is asked for, only the others are
+// taken.
 func NewAuto(config JSONConfig) (Format, error) {
 	json, err := NewJSON(config)
 	if err != nil {
 		return nil, err
 	}
-	common, lack := NewCommon(config.Fields...)
-	return &auto{json, common, lack}, nil
+	f := &auto{json: json}
+	f.common.format, f.common.lack = NewCommon(config.Fields...)
+	f.vhost.format, f.vhost.lack = NewVhostCombined(config.Fields...)
+	return f, nil
 }
 
 func (f *auto) Parse(line string) (Record, error) {
 	switch {
 	case strings.HasPrefix(strings.TrimLeft(line, " \t"), "{"):
 		return f.json.Parse(line)
-	case f.lack != nil:
-		return Record{}, malformed("it is no JSON object, and " + strings.TrimPrefix(f.lack.Error(), "accesslog: "))
+	case beginsWithVhost(line):
+		return f.vhost.Parse(line)
 	}
 	return f.common.Parse(line)
 }
 
+// beginsWithVhost reports whether the line begins with a host and a port, and not with an
+// address, which may have colons, too.
+func beginsWithVhost(line string) bool {
+	first, _, _ := strings.Cut(line, " ")
+	_, err := netip.ParseAddr(first)
+	_, _, found := cutVhost(line)
+	return found && err != nil
+}
+
 func (f *auto) String() string {
-	if f.lack != nil {
-		return f.json.String()
+	var names []string
+	for _, one := range []oneOfAuto{f.common, f.vhost} {
+		if one.lack == nil {
+			names = append(names, one.format.String())
+		}
 	}
-	return f.common.String() + ", or " + f.json.String()
+	return strings.Join(append(names, f.json.String()), ", or ")
 }

@@ -14,13 +14,14 @@ func TestAuto(t *testing.T) {
 		front + `"GET / HTTP/1.1" 200 1`,
 		`{"host": "192.0.2.1", "time": 1431857103}`,
 		` {"host": "192.0.2.1", "time": 1431857103}`,
+		"www.example.com:443 " + front + `"GET / HTTP/1.1" 200 1 "-" "-"`,
 	} {
 		record, err := format.Parse(line)
 		require.NoError(t, err, line)
 		assert.EqualValues(t, 1431857103, record.Time.Unix())
 		assert.Equal(t, "192.0.2.1", record.Field("host"))
 	}
-	assert.Equal(t, "the common or combined log format, or JSON lines with the time in time or timestamp or @timestamp or ts, as auto", format.String())
+	assert.Equal(t, "the common or combined log format, or the vhost_combined log format, or JSON lines with the time in time or timestamp or @timestamp or ts, as auto", format.String())
 
 	// The combined format knows no remote_addr: what is meant is JSON.
 	format, err = NewAuto(JSONConfig{Time: "ts", Fields: []string{"remote_addr"}})

@@ -9,6 +9,7 @@ import (
 
 // common is the common and the combined log format, as Parse reads them.
 type common struct {
+	vhost bool // a virtual host and its port are in front
 	names []string
 	cut   []func(*Entry) string
 }
@@ -38,8 +39,19 @@ func commonFields() []commonField {
 // beyond the other may be missing. It is an error to ask for a field that it does not
 // have; the error names those that it has.
 func NewCommon(fields ...string) (Format, error) {
-	format := &common{}
-	known := commonFields()
+	return newCombined(&common{}, commonFields(), fields)
+}
+
+// NewVhostCombined returns Apache's vhost_combined format: the combined one behind the name of
+// the virtual host and its port, which are the fields vhost and port.
+func NewVhostCombined(fields ...string) (Format, error) {
+	known := append(commonFields(),
+		commonField{"vhost", func(e *Entry) string { return e.Vhost }},
+		commonField{"port", func(e *Entry) string { return e.Port }})
+	return newCombined(&common{vhost: true}, known, fields)
+}
+
+func newCombined(format *common, known []commonField, fields []string) (Format, error) {
 	for _, name := range fields {
 		i := slices.IndexFunc(known, func(f commonField) bool { return f.name == name })
 		if i < 0 {
@@ -47,7 +59,7 @@ func NewCommon(fields ...string) (Format, error) {
 			for _, f := range known {
 				names = append(names, f.name)
 			}
-			return nil, fmt.Errorf("accesslog: the combined format has no field %q, but %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("accesslog: the %s format has no field %q, but %s", format.name(), name, strings.Join(names, ", "))
 		}
 		format.names = append(format.names, name)
 		format.cut = append(format.cut, known[i].of)
@@ -56,7 +68,7 @@ func NewCommon(fields ...string) (Format, error) {
 }
 
 func (f *common) Parse(line string) (Record, error) {
-	entry, err := Parse(line)
+	entry, err := f.entry(line)
 	if err != nil {
 		return Record{}, err
 	}
@@ -67,7 +79,44 @@ func (f *common) Parse(line string) (Record, error) {
 	return Record{entry.Time, f.names, values}, nil
 }
 
-func (f *common) String() string { return "the common or combined log format" }
+func (f *common) entry(line string) (Entry, error) {
+	if !f.vhost {
+		return Parse(line)
+	}
+	front, rest, found := cutVhost(line)
+	if !found {
+		return Entry{}, malformed(0, "no virtual host and port in front")
+	}
+	entry, err := Parse(rest)
+	colon := strings.LastIndexByte(front, ':')
+	entry.Vhost, entry.Port = front[:colon], front[colon+1:]
+	return entry, err
+}
+
+// cutVhost cuts a line behind its first word, which is a host and a port.
+func cutVhost(line string) (vhost, rest string, found bool) {
+	vhost, rest, _ = strings.Cut(line, " ")
+	colon := strings.LastIndexByte(vhost, ':')
+	if colon < 1 {
+		return "", "", false
+	}
+	_, err := strconv.ParseUint(vhost[colon+1:], 10, 16)
+	return vhost, rest, err == nil
+}
+
+func (f *common) name() string {
+	if f.vhost {
+		return "vhost_combined"
+	}
+	return "combined"
+}
+
+func (f *common) String() string {
+	if f.vhost {
+		return "the vhost_combined log format"
+	}
+	return "the common or combined log format"
+}
 
 // Method returns the first word of a request that has three; "" of another one.
 func (e *Entry) Method() string {

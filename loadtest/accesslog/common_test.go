@@ -37,3 +37,39 @@ func TestRequestsThatAreNone(t *testing.T) {
 		assert.Equal(t, want, [2]string{e.Method(), e.Path()}, request)
 	}
 }
+
+func TestVhostCombined(t *testing.T) {
+	fields := []string{"vhost", "port", "host", "user", "path", "agent"}
+	format, err := NewVhostCombined(fields...)
+	require.NoError(t, err)
+	auto, err := NewAuto(JSONConfig{Fields: fields})
+	require.NoError(t, err)
+	const behind = ` [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 1 "-" "curl/8.5.0"`
+	for line, want := range map[string][]string{
+		"www.example.com:443 192.0.2.1 - -" + behind:      {"www.example.com", "443", "192.0.2.1", "-", "/a", "curl/8.5.0"},
+		"127.0.1.1:80 2001:db8::1 - frank b" + behind:     {"127.0.1.1", "80", "2001:db8::1", "frank b", "/a", "curl/8.5.0"},
+		"[2001:db8::1]:80 www.example.com - -" + behind:   {"[2001:db8::1]", "80", "www.example.com", "-", "/a", "curl/8.5.0"},
+		"www.example.com:443 192.0.2.1 id frank" + behind: {"www.example.com", "443", "192.0.2.1", "frank", "/a", "curl/8.5.0"},
+	} {
+		for _, format := range []Format{format, auto} {
+			record, err := format.Parse(line)
+			require.NoError(t, err, line)
+			var got []string
+			for _, field := range fields {
+				got = append(got, record.Field(field))
+			}
+			assert.Equal(t, want, got)
+		}
+	}
+	for _, line := range []string{"192.0.2.1 - -" + behind, "www.example.com 192.0.2.1 - -" + behind, ":80 192.0.2.1 - -" + behind,
+		"www.example.com:99999 192.0.2.1 - -" + behind, "www.example.com:80", "www.example.com:80 192.0.2.1 -" + behind} {
+		_, err := format.Parse(line)
+		assert.ErrorIs(t, err, ErrMalformed, line)
+	}
+	// An address is no virtual host, though its end may look like a port.
+	plain, err := NewAuto(JSONConfig{Fields: []string{"host"}})
+	require.NoError(t, err)
+	record, err := plain.Parse("2001:db8::1:80 - -" + behind)
+	require.NoError(t, err)
+	assert.Equal(t, "2001:db8::1:80", record.Field("host"))
+}

@@ -13,6 +13,8 @@ const TimeLayout = "02/Jan/2006:15:04:05 -0700"
 // Entry is one line of a log in the common or the combined format. Its texts are as the log has them, with the
 // escapes that the server wrote (\" and \x16) left in place.
 type Entry struct {
+	Vhost     string    // the virtual host, in the vhost_combined format only
+	Port      string    // of the virtual host
 	Host      string    // the client's address, or its name where the server looked it up
 	Ident     string    // by identd; nearly always "-"
 	User      string    // "-" where nobody logged in
@@ -37,27 +39,27 @@ func Parse(line string) (Entry, error) {
 	var found bool
 	rest := line
 	if strings.ContainsRune(line, '\n') {
-		return Entry{}, malformed("it is more than one line")
+		return Entry{}, malformed(0, "it is more than one line")
 	}
 	if e.Host, rest, found = strings.Cut(rest, " "); !found || e.Host == "" {
-		return Entry{}, malformed("no host and blank in front")
+		return Entry{}, malformed(0, "no host and blank in front")
 	}
 	if e.Ident, rest, found = strings.Cut(rest, " "); !found || e.Ident == "" {
-		return Entry{}, malformed("no ident behind the host")
+		return Entry{}, malformed(1, "no ident behind the host")
 	}
 	if e.User, rest, found = strings.Cut(rest, " ["); !found || e.User == "" || strings.HasPrefix(e.User, "- ") {
-		return Entry{}, malformed("no user behind the ident")
+		return Entry{}, malformed(2, "no user behind the ident")
 	}
 	moment, rest, found := strings.Cut(rest, `] "`)
 	if !found {
-		return Entry{}, malformed("no time in brackets and request in quotes")
+		return Entry{}, malformed(3, "no time in brackets and request in quotes")
 	}
 	var err error
 	if e.Time, err = parseTime(moment); err != nil {
 		return Entry{}, err
 	}
 	if e.Request, rest, found = cutQuoted(rest); !found {
-		return Entry{}, malformed("the request has no end")
+		return Entry{}, malformed(5, "the request has no end")
 	}
 	if rest, err = e.parseNumbers(rest); err != nil {
 		return Entry{}, err
@@ -70,7 +72,7 @@ func Parse(line string) (Entry, error) {
 func parseTime(s string) (time.Time, error) {
 	t, err := time.ParseInLocation(TimeLayout, s, time.UTC)
 	if local := len(TimeLayout) - len(" -0700"); err != nil || len(s) != len(TimeLayout) || t.Format(TimeLayout)[:local] != s[:local] {
-		return time.Time{}, malformed("the time is not like " + TimeLayout)
+		return time.Time{}, malformed(depthTime, "the time is not like "+TimeLayout)
 	}
 	return t, nil
 }
@@ -80,16 +82,16 @@ func (e *Entry) parseNumbers(s string) (rest string, err error) {
 	s, found := strings.CutPrefix(s, " ")
 	status, s, more := strings.Cut(s, " ")
 	if !found || !more || len(status) != len("200") {
-		return "", malformed("no status of three digits behind the request")
+		return "", malformed(6, "no status of three digits behind the request")
 	}
 	n, err := strconv.ParseUint(status, 10, 10)
 	if err != nil {
-		return "", malformed("no status of three digits behind the request")
+		return "", malformed(6, "no status of three digits behind the request")
 	}
 	e.Status = int(n)
 	size, rest, more := strings.Cut(s, " ")
 	if more && rest == "" {
-		return "", malformed("a blank at the end")
+		return "", malformed(7, "a blank at the end")
 	}
 	if size == "-" {
 		e.Bytes = -1
@@ -97,7 +99,7 @@ func (e *Entry) parseNumbers(s string) (rest string, err error) {
 	}
 	bytes, err := strconv.ParseUint(size, 10, 63)
 	if err != nil {
-		return "", malformed("no number of bytes behind the status")
+		return "", malformed(7, "no number of bytes behind the status")
 	}
 	e.Bytes = int64(bytes)
 	return rest, nil
@@ -110,7 +112,7 @@ func (e *Entry) parseAgent(s string) error {
 	}
 	s, found := strings.CutPrefix(s, `"`)
 	if !found {
-		return malformed("no referer in quotes behind the bytes")
+		return malformed(8, "no referer in quotes behind the bytes")
 	}
 	e.Combined = true
 	e.Referer, s, _ = cutQuoted(s)
@@ -118,11 +120,11 @@ func (e *Entry) parseAgent(s string) error {
 		return nil
 	}
 	if s, found = strings.CutPrefix(s, ` "`); !found {
-		return malformed("no user agent in quotes behind the referer")
+		return malformed(9, "no user agent in quotes behind the referer")
 	}
 	e.UserAgent, s, _ = cutQuoted(s)
 	if s != "" && !strings.HasPrefix(s, " ") {
-		return malformed("no blank behind the user agent")
+		return malformed(10, "no blank behind the user agent")
 	}
 	return nil
 }

@@ -55,17 +55,17 @@ func (f *jsonLines) Parse(line string) (Record, error) {
 	in := jsontext.NewDecoder(strings.NewReader(line))
 	found := make([]*string, len(f.paths))
 	if in.PeekKind() != '{' {
-		return Record{}, malformed("it is not a JSON object")
+		return Record{}, malformed(0, "it is not a JSON object")
 	}
 	if err := f.object(in, "", found); err != nil {
 		return Record{}, err
 	}
 	if _, err := in.ReadToken(); err != io.EOF {
-		return Record{}, malformed("there is more behind the JSON object")
+		return Record{}, malformed(1, "there is more behind the JSON object")
 	}
 	i := slices.IndexFunc(found[:len(f.times)], func(value *string) bool { return value != nil })
 	if i < 0 {
-		return Record{}, malformed("no time in " + strings.Join(f.times, " or "))
+		return Record{}, malformed(3, "no time in "+strings.Join(f.times, " or "))
 	}
 	at, err := f.layout.Parse(*found[i])
 	if err != nil {
@@ -123,7 +123,7 @@ func (f *jsonLines) leadsOn(path string) bool {
 func (f *jsonLines) value(in *jsontext.Decoder, path string, found []*string) error {
 	kind := in.PeekKind()
 	if kind == '{' || kind == '[' {
-		return malformed("the field " + path + " is an object or a list")
+		return malformed(2, "the field "+path+" is an object or a list")
 	}
 	token, err := in.ReadToken()
 	if err != nil {
@@ -138,11 +138,11 @@ func (f *jsonLines) value(in *jsontext.Decoder, path string, found []*string) er
 			continue
 		}
 		if found[i] != nil {
-			return malformed("the field " + path + " is there twice")
+			return malformed(2, "the field "+path+" is there twice")
 		}
 		found[i] = &text
 	}
 	return nil
 }
 
-func notJSON() error { return malformed("it is not valid JSON") }
+func notJSON() error { return malformed(1, "it is not valid JSON") }

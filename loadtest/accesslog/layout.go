@@ -8,7 +8,7 @@ import (
 )
 
 // Layout is how a log writes times. The zero Layout takes what most do: RFC 3339, the
-// common log format's, and seconds since 1970, also with a fraction, and milliseconds,
+// common log format's, syslog's, and seconds since 1970, also with a fraction, and milliseconds,
 // microseconds and nanoseconds, told apart by their size.
 type Layout struct {
 	name string
@@ -21,23 +21,24 @@ const (
 	layoutCommon  = "common"
 	layoutUnix    = "unix"
 	layoutMillis  = "unix-ms"
+	layoutSyslog  = "syslog"
 )
 
 // ParseLayout reads the name of a layout: auto (or nothing), rfc3339, common, unix,
-// unix-ms; or a layout as package time writes it. That must hold all from the year to the
+// unix-ms, syslog; or a layout as package time writes it. That must hold all from the year to the
 // second; without a zone it is UTC, and a zone is a number, for its letters may mean
 // anything.
 func ParseLayout(text string) (Layout, error) {
 	switch text {
 	case "", layoutAuto:
 		return Layout{}, nil
-	case layoutRFC3339, layoutCommon, layoutUnix, layoutMillis:
+	case layoutRFC3339, layoutCommon, layoutUnix, layoutMillis, layoutSyslog:
 		return Layout{text}, nil
 	}
 	example := time.Date(2017, time.November, 23, 18, 44, 59, 0, time.UTC)
 	again, err := time.Parse(text, example.Format(text))
 	if err != nil || !again.Equal(example) || strings.Contains(text, "MST") {
-		return Layout{}, errors.New("accesslog: a layout is auto, rfc3339, common, unix, unix-ms," +
+		return Layout{}, errors.New("accesslog: a layout is auto, rfc3339, common, unix, unix-ms, syslog," +
 			" or Go's with all from the year to the second, and a zone in digits or none, as in 2006-01-02 15:04:05")
 	}
 	return Layout{text}, nil
@@ -62,7 +63,9 @@ func (l Layout) Parse(text string) (time.Time, error) {
 	case layoutMillis:
 		return parseUnix(text, time.Millisecond)
 	case layoutRFC3339:
-		return parseAs(time.RFC3339Nano, text, "RFC 3339")
+		return parseRFC3339(text, "RFC 3339")
+	case layoutSyslog:
+		return parseSyslog(text)
 	}
 	return parseAs(l.name, text, l.name)
 }
@@ -70,7 +73,7 @@ func (l Layout) Parse(text string) (time.Time, error) {
 func parseAs(layout, text, name string) (time.Time, error) {
 	t, err := time.ParseInLocation(layout, text, time.UTC)
 	if err != nil {
-		return time.Time{}, malformed("the time is not like " + name)
+		return time.Time{}, malformed(depthTime, "the time is not like "+name)
 	}
 	return t, nil
 }
@@ -87,7 +90,24 @@ func parseAnyTime(text string) (time.Time, error) {
 	case strings.ContainsRune(text, '/'):
 		return parseTime(text)
 	}
-	return parseAs(time.RFC3339Nano, text, "RFC 3339, "+TimeLayout+" or a number of seconds")
+	t, err := parseRFC3339(text, "RFC 3339, "+TimeLayout+", "+syslogLayout+" or a number of seconds")
+	if err != nil {
+		if short, err := parseSyslog(text); err == nil {
+			return short, nil
+		}
+	}
+	return t, err
+}
+
+// parseRFC3339 takes a zone without a colon, too, as journalctl writes it.
+func parseRFC3339(text, name string) (time.Time, error) {
+	t, err := parseAs(time.RFC3339Nano, text, name)
+	if err != nil {
+		if short, err := time.Parse("2006-01-02T15:04:05-0700", text); err == nil {
+			return short, nil
+		}
+	}
+	return t, err
 }
 
 // unitOf tells seconds from smaller units by the digits before the point, as the times
@@ -106,7 +126,7 @@ func unitOf(number string) (time.Duration, error) {
 	case digits == 19:
 		return time.Nanosecond, nil
 	}
-	return 0, malformed("the time is a number of no known unit")
+	return 0, malformed(depthTime, "the time is a number of no known unit")
 }
 
 // parseUnix reads a decimal number of units since 1970, exactly: a fraction is cut off
@@ -115,7 +135,7 @@ func parseUnix(text string, unit time.Duration) (time.Time, error) {
 	whole, fraction, point := strings.Cut(text, ".")
 	units, err := strconv.ParseUint(whole, 10, 63)
 	if err != nil || point && (fraction == "" || strings.Trim(fraction, "0123456789") != "") {
-		return time.Time{}, malformed("the time is not a number of seconds, or of their parts, since 1970")
+		return time.Time{}, malformed(depthTime, "the time is not a number of seconds, or of their parts, since 1970")
 	}
 	perSecond := int64(time.Second / unit)
 	seconds, nanos := int64(units)/perSecond, int64(units)%perSecond*int64(unit)
@@ -124,7 +144,7 @@ func parseUnix(text string, unit time.Duration) (time.Time, error) {
 		fraction = fraction[1:]
 	}
 	if seconds > maxSecond {
-		return time.Time{}, malformed("the time is behind the year 9999")
+		return time.Time{}, malformed(depthTime, "the time is behind the year 9999")
 	}
 	return time.Unix(seconds, nanos).UTC(), nil
 }

@@ -16,8 +16,12 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// maxPlaces is how many malformed lines are named by their number.
-const maxPlaces = 10
+const (
+	// maxPlaces is how many malformed lines are named by their number.
+	maxPlaces = 10
+	// maxFaults is how many kinds of faults are told apart.
+	maxFaults = 20
+)
 
 // ErrFormat is returned where no line at all is in the format.
 var ErrFormat = errors.New("accesslog: no line is in the format")
@@ -26,8 +30,10 @@ var ErrFormat = errors.New("accesslog: no line is in the format")
 // each actor once.
 type Log struct {
 	Lines     int
+	Filtered  int     // lines that the format leaves out on purpose
 	Malformed int     // lines that are not in the format, or with a value that its kind does not take
 	Places    []Place // of the first of them
+	Faults    []Fault // of the filtered and the malformed lines, by kind, the most frequent first
 
 	// Actors are who did something, each once, as the log has them, or nobody at all:
 	// without features. They are not to be changed.
@@ -47,6 +53,20 @@ func (e Event) Time() time.Time { return time.UnixMicro(e.Micros).UTC() }
 // Second returns when it was, in whole seconds since 1970.
 func (e Event) Second() int64 { return time.UnixMicro(e.Micros).Unix() }
 
+// Fault is a reason for which lines have no event.
+type Fault struct {
+	Reason   string
+	Filtered bool // else malformed
+	Lines    int
+}
+
+func (f Fault) String() string {
+	if f.Filtered {
+		return fmt.Sprintf("%d filtered: %s", f.Lines, f.Reason)
+	}
+	return fmt.Sprintf("%d malformed: %s", f.Lines, f.Reason)
+}
+
 // Place is where a line stands.
 type Place struct {
 	File string `json:"file,omitempty"` // "" where there is but one
@@ -63,22 +83,39 @@ func (p Place) String() string {
 // Input is a part of a log.
 type Input struct {
 	Name string
-	Open func() (io.ReadCloser, error)
+	// Open returns the text, and when its last line was written.
+	Open func() (io.ReadCloser, time.Time, error)
+	// Year is the one of the last line, where the log's times have none; 0: the latest in
+	// which that line is not after the moment that Open returns.
+	Year int
 }
 
 // File is a file by its name.
 func File(name string) Input {
-	return Input{name, func() (io.ReadCloser, error) { return os.Open(name) }}
+	return Input{Name: name, Open: func() (io.ReadCloser, time.Time, error) {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		info, err := file.Stat()
+		if err != nil {
+			return nil, time.Time{}, errors.Join(err, file.Close())
+		}
+		return file, info.ModTime(), nil
+	}}
 }
 
-// Stream is what is not to be opened or closed, as standard input.
+// Stream is what is not to be opened or closed, as standard input. Its last line is of now.
 func Stream(name string, r io.Reader) Input {
-	return Input{name, func() (io.ReadCloser, error) { return io.NopCloser(r), nil }}
+	return Input{Name: name, Open: func() (io.ReadCloser, time.Time, error) { return io.NopCloser(r), time.Now(), nil }}
 }
 
-// ReadLog reads the inputs, one after the other. It goes on behind malformed lines, and
-// returns errors of the inputs, and that of the context when it ends. If all lines are
-// malformed, and there is one, the error wraps ErrFormat, and the log says where they are.
+// ReadLog reads the inputs, one after the other. It goes on behind lines that are malformed or
+// filtered, and returns errors of the inputs, and that of the context when it ends. If all
+// lines are so, and there is one, the error wraps ErrFormat, and the log says where they are.
+//
+// Times without a year are those of this machine's zone, and each input's are taken for
+// ascending: a step back of more than half a year is a turn of the year.
 func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Input) (*Log, error) {
 	loading := &loading{mapping: mapping, known: map[string]uint32{}, log: &Log{}}
 	for _, input := range inputs {
@@ -91,9 +128,9 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	}
 	log := loading.log
 	slices.SortStableFunc(log.Events, func(a, b Event) int { return cmp.Compare(a.Micros, b.Micros) })
-	if log.Lines > 0 && log.Malformed == log.Lines {
-		return log, fmt.Errorf("%w: wanted is %s; what is wrong with the first of %d lines: %s",
-			ErrFormat, format, log.Lines, loading.first)
+	slices.SortStableFunc(log.Faults, func(a, b Fault) int { return cmp.Compare(b.Lines, a.Lines) })
+	if log.Lines > 0 && len(log.Events) == 0 {
+		return log, fmt.Errorf("%w: wanted is %s; %s", ErrFormat, format, loading.wrong())
 	}
 	return log, nil
 }
@@ -115,32 +152,38 @@ type loading struct {
 	known   map[string]uint32 // actors, by their values
 	log     *Log
 	file    string
-	first   string // fault
+	years   years // of the input
 	space   []byte
+
+	furthest *fault // of all lines the one with the greatest depth, the first of these
+	at       Place  // its line
 }
 
 func (l *loading) read(ctx context.Context, format Format, input Input) error {
-	in, err := input.Open()
+	in, written, err := input.Open()
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	l.years = years{}
 	line := 0
 	for record, err := range Read(in, format) {
 		if ctx.Err() != nil {
 			return ctx.Err()
-		}
-		if err != nil && !errors.Is(err, ErrMalformed) {
-			return fmt.Errorf("%s: %w", input.Name, err)
 		}
 		line++
 		l.log.Lines++
 		if err == nil {
 			err = l.add(record)
 		}
-		if err != nil {
-			l.malformed(line, err)
+		if reason, isFault := errors.AsType[*fault](err); isFault {
+			l.without(Place{l.file, line}, reason)
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", input.Name, err)
 		}
+	}
+	if err := l.years.date(l.log.Events, input.Year, written, time.Local); err != nil {
+		return fmt.Errorf("%s: %w", input.Name, err)
 	}
 	return nil
 }
@@ -161,6 +204,9 @@ func (l *loading) add(record Record) error {
 		l.log.Actors = append(l.log.Actors, features)
 		l.known[string(key)] = actor
 	}
+	if record.Time.Location() == undated {
+		l.years.add(record.Time, len(l.log.Events))
+	}
 	l.log.Events = append(l.log.Events, Event{record.Time.UnixMicro(), actor})
 	return nil
 }
@@ -176,11 +222,39 @@ func (l *loading) key(record Record) []byte {
 	return l.space
 }
 
-func (l *loading) malformed(line int, fault error) {
-	if l.log.Malformed++; l.log.Malformed == 1 {
-		l.first = strings.TrimPrefix(fault.Error(), ErrMalformed.Error()+": ")
+// without counts a line without an event.
+func (l *loading) without(at Place, f *fault) {
+	isFiltered := f.kind == ErrFiltered
+	if isFiltered {
+		l.log.Filtered++
+	} else if l.log.Malformed++; len(l.log.Places) < maxPlaces {
+		l.log.Places = append(l.log.Places, at)
 	}
-	if len(l.log.Places) < maxPlaces {
-		l.log.Places = append(l.log.Places, Place{l.file, line})
+	if l.furthest == nil || f.depth > l.furthest.depth {
+		l.furthest, l.at = f, at
 	}
+	reason := f.reason
+	same := func(known Fault) bool { return known.Reason == reason && known.Filtered == isFiltered }
+	i := slices.IndexFunc(l.log.Faults, same)
+	if i < 0 && len(l.log.Faults) >= maxFaults {
+		reason = "another fault"
+		i = slices.IndexFunc(l.log.Faults, same)
+	}
+	if i < 0 {
+		i = len(l.log.Faults)
+		l.log.Faults = append(l.log.Faults, Fault{Reason: reason, Filtered: isFiltered})
+	}
+	l.log.Faults[i].Lines++
+}
+
+// wrong says why none of the lines has an event.
+func (l *loading) wrong() string {
+	if faults := l.log.Faults; len(faults) == 1 {
+		return fmt.Sprintf("of all %d lines: %s", l.log.Lines, faults[0].Reason)
+	}
+	var kinds []string
+	for _, f := range l.log.Faults {
+		kinds = append(kinds, f.String())
+	}
+	return fmt.Sprintf("line %s came furthest: %s; of %d lines %s", l.at, l.furthest.reason, l.log.Lines, strings.Join(kinds, "; "))
 }

@@ -20,8 +20,8 @@ const MaxLine = 1 << 20
 // malformed, too. A log that begins as gzip does is decompressed, also one of several
 // such files, one behind the other.
 //
-// Errors that wrap ErrMalformed concern one line; any other error is of the
-// reader and ends the log. Not more than one line is held in memory.
+// Errors that wrap ErrMalformed or ErrFiltered concern one line; any other error is of
+// the reader and ends the log. Not more than one line is held in memory.
 func Read(r io.Reader, format Format) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		in, err := decompressed(r)
@@ -86,7 +86,7 @@ func readLine(in *bufio.Reader) (string, error) {
 		}
 		text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
 		if tooLong || len(text) > MaxLine {
-			return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
+			return "", malformed(0, fmt.Sprintf("it is longer than %d bytes", MaxLine))
 		}
 		return text, nil
 	}

@@ -2,19 +2,41 @@ package accesslog
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
-// ErrMalformed is what every error wraps that says what is wrong with a line. Its
-// text never holds a part of the line.
-var ErrMalformed = errors.New("accesslog: malformed line")
+var (
+	// ErrMalformed is wrapped by the fault of a line that the format cannot read. No fault
+	// holds a part of the line.
+	ErrMalformed = errors.New("accesslog: malformed line")
+	// ErrFiltered is wrapped by the fault of a line that the format leaves out on purpose.
+	ErrFiltered = errors.New("accesslog: filtered line")
+)
 
-func malformed(reason string) error { return fmt.Errorf("%w: %s", ErrMalformed, reason) }
+// fault is why a line has no record.
+type fault struct {
+	kind   error // ErrMalformed or ErrFiltered
+	reason string
+	depth  int // number of parts of the line that were read before the fault
+}
+
+func (f *fault) Error() string { return f.kind.Error() + ": " + f.reason }
+
+func (f *fault) Unwrap() error { return f.kind }
+
+// Depths that all formats share. The parts in front of the time are fewer.
+const (
+	depthTime     = 4
+	depthFeatures = 100 // all parts were read
+)
+
+func malformed(depth int, reason string) error { return &fault{ErrMalformed, reason, depth} }
+
+func filtered(reason string) error { return &fault{ErrFiltered, reason, 0} }
 
 // Format makes records of lines. It is safe for concurrent use.
 type Format interface {
-	// Parse reads one line, without its end. Errors wrap ErrMalformed.
+	// Parse reads one line, without its end. Errors wrap ErrMalformed or ErrFiltered.
 	Parse(line string) (Record, error)
 	// String says what a line of the format is, for a reader whose log has none.
 	String() string
@@ -23,7 +45,7 @@ type Format interface {
 // Record is a line of a log: when it happened, and the fields that its format was asked
 // for.
 type Record struct {
-	Time time.Time
+	Time time.Time // in the year 0 where the log's times have no year
 
 	names  []string // the format's
 	values []string // parts of the line, where that is possible

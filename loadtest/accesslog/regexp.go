@@ -24,7 +24,7 @@ type byRegexp struct {
 // syntax with named groups, (?P<host>\S+), which are the fields. One is named time. Of
 // several with one name, as in alternatives, the first counts that holds something. The
 // expression may match a part of the line; ^ and $ bind it to the ends. A line that it
-// does not match is malformed.
+// does not match is filtered.
 func NewRegexp(expression string, layout Layout, fields ...string) (Format, error) {
 	compiled, err := regexp.Compile(expression)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *byRegexp) String() string {
 func (f *byRegexp) Parse(line string) (Record, error) {
 	match := f.expression.FindStringSubmatch(line)
 	if match == nil {
-		return Record{}, malformed("the regular expression does not match")
+		return Record{}, filtered("the regular expression does not match")
 	}
 	at, err := f.layout.Parse(oneOf(match, f.time))
 	if err != nil {

@@ -142,7 +142,7 @@ type run struct {
 // of the client are wrapped, and so is the context's when it ends.
 func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error) {
 	r := &run{Config: config.withDefaults(), log: log, result: &Result{
-		Event: config.Event, Lines: log.Lines, Malformed: log.Malformed,
+		Event: config.Event, Lines: log.Lines, Filtered: log.Filtered, Malformed: log.Malformed,
 		Speed: config.Speed, MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}

@@ -10,8 +10,8 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
-// Result is what a run did and found. Lines are Events, Skipped, Failed, Nobody and
-// Malformed together, once all is sent.
+// Result is what a run did and found. Lines are Events, Skipped, Failed, Nobody,
+// Filtered and Malformed together, once all is sent.
 type Result struct {
 	Event          string            `json:"event"`
 	Retention      string            `json:"retention"` // as the server has it
@@ -20,7 +20,8 @@ type Result struct {
 	Skipped        int               `json:"skipped"`   // older than the retention, or less than 10s from being so
 	Failed         int               `json:"failed"`    // increments of unknown outcome, not repeated
 	Nobody         int               `json:"nobody"`    // lines without any of the features
-	Malformed      int               `json:"malformed"` // lines that hold no event
+	Filtered       int               `json:"filtered"`  // lines that the format leaves out
+	Malformed      int               `json:"malformed"` // lines that cannot be read
 	MalformedLines []accesslog.Place `json:"malformed_lines"`
 
 	Counters         int          `json:"counters"`          // that hold events
@@ -70,6 +71,9 @@ func (r *Result) WriteText(out io.Writer) error {
 		fmt.Fprintln(w)
 	}
 	line("lines", r.Lines, "")
+	if r.Filtered > 0 {
+		line("filtered", r.Filtered, "lines that -regexp or -format leaves out")
+	}
 	line("malformed", r.Malformed, "")
 	if r.Nobody > 0 {
 		line("nobody", r.Nobody, "lines without any of the features")

@@ -15,6 +15,7 @@ type crowd struct {
 	hits     int
 	missing  int       // lines without such a feature
 	largest  [][]int64 // by window, then by feature
+	traffic  []int64   // what the hits cost together, by feature
 }
 
 // newCrowd finds the largest counts of the features of a kind.
@@ -43,6 +44,12 @@ func newCrowd(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (*crowd
 			next[n]++
 		} else if n == absent {
 			c.missing++
+		}
+	}
+	c.traffic = make([]int64, c.features)
+	for i := range c.traffic {
+		for _, weight := range weights[begins[i]:begins[i+1]] {
+			c.traffic[i] += weight
 		}
 	}
 	for _, w := range windows() {

@@ -34,7 +34,7 @@ func ExampleRun() {
 	// Output:
 	// # Suggested by loadtest replay -suggest -deny 0.1, from access.log:
 	// # 3 lines from 2015-05-17T10:05:03Z to 2015-05-17T10:06:44Z.
-	// # ip: these limits would have denied 0 of 2 features at some time (0.00%).
+	// # ip: these limits would have denied 0 of 2 features at some time (0.00%), with 0.00% of the traffic.
 	// #   left out: one for the hour: the log is shorter
 	// #   left out: one for the day: the log is shorter
 	// # Of 3 hits 0 would have been denied (0.00%).

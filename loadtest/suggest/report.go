@@ -1,6 +1,7 @@
 package suggest
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/page"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -17,10 +19,11 @@ type Report struct {
 	Event     string         `json:"event"`
 	Log       string         `json:"log"`
 	Lines     int            `json:"lines"`
-	Malformed int            `json:"malformed"`    // lines that hold no event
+	Filtered  int            `json:"filtered"`     // lines that the format leaves out
+	Malformed int            `json:"malformed"`    // lines that cannot be read
 	From      time.Time      `json:"from"`         // second of the first event
 	To        time.Time      `json:"to"`           // of the last
-	Deny      Share          `json:"deny_percent"` // of the features at the most
+	Deny      share.Share    `json:"deny_percent"` // of the features at the most
 	Kinds     []Kind         `json:"kinds"`
 	Rules     string         `json:"rules"`   // the rules file
 	WhatIf    *whatif.Report `json:"what_if"` // what it would have done
@@ -36,6 +39,19 @@ type Kind struct {
 	Missing  int      `json:"missing"` // lines without such a feature
 	Windows  []Window `json:"windows"`
 	Denied   int      `json:"denied"` // features that the suggested limits together would have denied at some time
+	// Traffic is what the hits cost together, and DeniedTraffic that of the denied features.
+	Traffic       int64  `json:"traffic"`
+	DeniedTraffic int64  `json:"denied_traffic"`
+	Attack        Attack `json:"attack"`
+}
+
+// Attack is what is suggested for a log of failures, as of logins, or of an attack: limits that
+// deny the features that made most of it, and hardly any other.
+type Attack struct {
+	Features      int      `json:"features"`       // the fewest that made 90% of the traffic
+	Rates         []string `json:"rates"`          // the smallest, from 5, that together deny at most as many; none: the log is too short
+	Denied        int      `json:"denied"`         // features that these would have denied at some time
+	DeniedTraffic int64    `json:"denied_traffic"` // of these features
 }
 
 // Window is how the largest counts of the features in any window of that length are
@@ -57,6 +73,9 @@ type Window struct {
 	Chosen  int64  `json:"chosen"`
 	Rate    string `json:"rate"`     // as the rules file has it; empty where it is left out
 	LeftOut string `json:"left_out"` // why
+	// AttackRate is the limit where the log is of failures or of an attack; empty where it is
+	// left out, for the same reasons.
+	AttackRate string `json:"attack_rate"`
 
 	counts []int64 // sorted
 }
@@ -72,6 +91,9 @@ func (w *Window) leftOut() string {
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d lines, from %s to %s\n", oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))
+	if r.Filtered > 0 {
+		fmt.Fprintf(&b, "of %d lines %d filtered\n", r.Lines, r.Filtered)
+	}
 	if r.Malformed > 0 {
 		fmt.Fprintf(&b, "of %d lines %d malformed\n", r.Lines, r.Malformed)
 	}
@@ -97,7 +119,7 @@ func (k *Kind) summary(lines int) string {
 }
 
 func (k *Kind) head() []string {
-	return []string{"", "p50", "p90", "p99", "p99.9", "max", "limit alone", "denies", "", "together"}
+	return []string{"", "p50", "p90", "p99", "p99.9", "max", "limit alone", "denies", "", "together", "attack"}
 }
 
 func (k *Kind) rows() [][]string {
@@ -107,21 +129,31 @@ func (k *Kind) rows() [][]string {
 		for _, n := range []int64{w.P50, w.P90, w.P99, w.P999, w.Max, w.Alone} {
 			row = append(row, strconv.FormatInt(n, 10))
 		}
-		chosen := w.Rate
-		if chosen == "" {
-			chosen = "-"
-		}
-		rows = append(rows, append(row, strconv.Itoa(w.AloneDenied), percent(w.AloneDenied, k.Features), chosen))
+		rows = append(rows, append(row, strconv.Itoa(w.AloneDenied), percent(w.AloneDenied, k.Features), cmp.Or(w.Rate, "-"), cmp.Or(w.AttackRate, "-")))
 	}
 	return rows
 }
 
 // verdict says what the limits together do, and which are left out.
-func (k *Kind) verdict(deny Share) string {
-	text := fmt.Sprintf("Together the limits would have denied %d of %d features at some time (%s); %s%% are %d.",
-		k.Denied, k.Features, percent(k.Denied, k.Features), deny, deny.of(k.Features))
-	if deny.of(k.Features) == 0 {
+func (k *Kind) verdict(deny share.Share) string {
+	text := fmt.Sprintf("Together the limits would have denied %s; %s%% are %d.", k.caught(k.Denied, k.DeniedTraffic), deny, deny.Of(k.Features))
+	if deny.Of(k.Features) == 0 {
 		text += "\nSo few features say little: the limits are the largest counts that were seen."
+	}
+	if k.Denied == 0 {
+		text += "\nThese limits catch nothing in this log: they are for a log in which all is as it should be." +
+			"\nElse let more features be denied, with a larger -deny"
+		if one := (100 + k.Features - 1) / k.Features; deny.Of(k.Features) == 0 && one < 100 {
+			text += fmt.Sprintf(" (%d%% is one)", one)
+		}
+		if k.Attack.Denied > 0 {
+			text += ", or take the column attack"
+		}
+		text += "."
+	}
+	if k.Attack.Denied > 0 {
+		text += fmt.Sprintf("\nThe column attack is for a log of failures or of an attack. %d features made %d%% of the traffic;"+
+			"\nits limits, from %d, would have denied %s.", k.Attack.Features, attackPercent, attackFloor, k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
 	}
 	for _, w := range k.Windows {
 		if w.LeftOut != "" {
@@ -129,6 +161,12 @@ func (k *Kind) verdict(deny Share) string {
 		}
 	}
 	return text
+}
+
+// caught says how many features are denied, and how much of the traffic they made.
+func (k *Kind) caught(features int, traffic int64) string {
+	return fmt.Sprintf("%d of %d features at some time (%s), with %s of the traffic",
+		features, k.Features, percent(features, k.Features), percent(int(traffic), int(k.Traffic)))
 }
 
 // Page returns the report as a page, with a plot of each distribution.
@@ -152,7 +190,7 @@ func (r *Report) Page() page.Page {
 
 // plot draws which share of the features exceeds a count in some window: what a limit of
 // it would deny.
-func (k *Kind) plot(deny Share) *page.Plot {
+func (k *Kind) plot(deny share.Share) *page.Plot {
 	plot := &page.Plot{
 		Title: "Share of features that exceed a count in some window",
 		X:     page.Axis{Label: "largest count", Log: true},
@@ -173,8 +211,8 @@ func (k *Kind) plot(deny Share) *page.Plot {
 		}
 	}
 	if deny > 0 {
-		share := 100 * float64(deny) / float64(whole)
-		plot.Lines = append(plot.Lines, page.Line{Name: "at most " + deny.String() + "%", X: []float64{1, most}, Y: []float64{share, share}})
+		part := 100 * float64(deny) / float64(share.Whole)
+		plot.Lines = append(plot.Lines, page.Line{Name: "at most " + deny.String() + "%", X: []float64{1, most}, Y: []float64{part, part}})
 	}
 	return plot
 }

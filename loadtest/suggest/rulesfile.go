@@ -54,11 +54,15 @@ func (r *Report) commented(rules string) string {
 	comment("Suggested by loadtest replay -suggest -deny %s, from %s:", r.Deny, oneLine(r.Log))
 	comment("%d lines from %s to %s.", r.Lines, moment(r.From), moment(r.To))
 	for _, k := range r.Kinds {
-		comment("%s: these limits would have denied %d of %d features at some time (%s).", k.Kind, k.Denied, k.Features, percent(k.Denied, k.Features))
+		comment("%s: these limits would have denied %s.", k.Kind, k.caught(k.Denied, k.DeniedTraffic))
 		for _, w := range k.Windows {
 			if w.LeftOut != "" {
 				comment("  left out: %s", w.leftOut())
 			}
+		}
+		if k.Attack.Denied > 0 {
+			comment("  if the log is of failures or of an attack take rate: [%s], which would", strings.Join(k.Attack.Rates, ", "))
+			comment("  have denied %s", k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
 		}
 	}
 	comment("Of %d hits %d would have been denied (%s).", r.WhatIf.All.Hits, r.WhatIf.All.Denied, percent(int(r.WhatIf.All.Denied), int(r.WhatIf.All.Hits)))

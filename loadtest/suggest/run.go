@@ -7,8 +7,12 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
+
+// DefaultDeny is the share of features that a suggestion denies at the most: 0.1%.
+const DefaultDeny = share.Whole / 1000
 
 var (
 	// ErrNoFeatures is returned for a kind of which the log has no feature.
@@ -24,13 +28,13 @@ type Config struct {
 	Name  string   // of the log, for the comments of the rules file
 	Kinds []string // of features, each once, in the order in which they are to be told
 	// CostKind is the kind of an actor's features that is no feature, but what its hits
-	// cost; "": each costs 1.
+	// cost; a hit without it, or of "", costs 1.
 	CostKind   string
-	Event      string // of the rules file
-	IPv6Prefix int    // bits by which IPv6 addresses are counted; 0: as rules have it by default
-	Deny       Share  // of the features of a kind, at the most
-	Top        int    // most denied features to name; 0: whatif.DefaultTop
-	MaxBytes   int64  // of the counters; 0: whatif.DefaultMaxBytes
+	Event      string      // of the rules file
+	IPv6Prefix int         // bits by which IPv6 addresses are counted; 0: as rules have it by default
+	Deny       share.Share // of the features of a kind, at the most
+	Top        int         // most denied features to name; 0: whatif.DefaultTop
+	MaxBytes   int64       // of the counters; 0: whatif.DefaultMaxBytes
 	Progress   whatif.Progress
 }
 
@@ -38,14 +42,14 @@ type Config struct {
 // whatif, and that of the context when it ends.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	r := &Report{
-		Event: config.Event, Log: config.Name, Lines: config.Log.Lines, Malformed: config.Log.Malformed, Deny: config.Deny,
+		Event: config.Event, Log: config.Name, Lines: config.Log.Lines, Filtered: config.Log.Filtered, Malformed: config.Log.Malformed, Deny: config.Deny,
 		ipv6Prefix: config.IPv6Prefix,
 	}
 	if n := len(config.Log.Events); n > 0 {
 		r.From, r.To = utc(config.Log.Events[0].Second()), utc(config.Log.Events[n-1].Second())
 	}
-	if config.Deny < 0 || config.Deny >= whole {
-		return nil, ErrShare
+	if config.Deny < 0 || config.Deny >= share.Whole {
+		return nil, fmt.Errorf("suggest: the share to deny: %w", share.Err)
 	}
 	for _, kind := range config.Kinds {
 		if err := ctx.Err(); err != nil {
@@ -101,23 +105,29 @@ func (config Config) whatIf(ctx context.Context, file string) (*whatif.Report, e
 }
 
 // newKind describes a crowd, and the limits for it. The log is of so many seconds.
-func newKind(kind string, c *crowd, deny Share, seconds int64) Kind {
+func newKind(kind string, c *crowd, deny share.Share, seconds int64) Kind {
 	k := Kind{Kind: kind, Features: c.features, Hits: c.hits, Missing: c.missing}
 	usable := 0
 	for usable < len(windows()) && windows()[usable].seconds <= seconds {
 		usable++
 	}
-	chosen := choose(c, usable, deny.of(c.features))
-	k.Denied = chosen.denied(-1)
+	chosen := choose(c, usable, deny.Of(c.features))
+	k.Denied, k.Traffic, k.DeniedTraffic = chosen.denied(-1), c.total(), chosen.traffic()
+	attack := against(c, usable)
+	k.Attack = Attack{Features: c.attackers(), Denied: attack.denied(-1), DeniedTraffic: attack.traffic()}
 	for i, w := range windows() {
 		sorted := c.sorted(i)
-		alone := smallest(sorted, deny.of(len(sorted)))
+		alone := smallest(sorted, deny.Of(len(sorted)))
 		described := Window{
 			Window: w.name,
 			P50:    quantile(sorted, 500), P90: quantile(sorted, 900), P99: quantile(sorted, 990), P999: quantile(sorted, 999), Max: sorted[len(sorted)-1],
 			Alone: alone, AloneDenied: above(sorted, alone), counts: sorted,
 		}
 		described.rate(i, w, chosen)
+		if i < usable && attack.idle(i) == "" {
+			described.AttackRate = fmt.Sprintf("%d/%s", attack.limits[i], w.unit)
+			k.Attack.Rates = append(k.Attack.Rates, described.AttackRate)
+		}
 		k.Windows = append(k.Windows, described)
 	}
 	return k

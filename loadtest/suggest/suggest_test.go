@@ -19,6 +19,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -95,11 +96,18 @@ func exceed(largest [][]int64, limits []int64) int {
 // slowKind finds everything of a kind, by trying.
 func slowKind(by map[string][]hit, kind string, deny float64, span int64) suggest.Kind {
 	k := suggest.Kind{Kind: kind, Features: len(by)}
+	var costs []int64 // of each feature
 	lengths := []int64{1, 60, 3600, 86400}
 	var largest [][]int64
 	for _, hits := range by {
 		k.Hits += len(hits)
 		var counts []int64
+		sum := int64(0)
+		for _, h := range hits {
+			sum += h.cost
+		}
+		costs = append(costs, sum)
+		k.Traffic += sum
 		for _, seconds := range lengths {
 			counts = append(counts, slowLargest(hits, seconds))
 		}
@@ -131,25 +139,48 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 			usable++
 		}
 	}
-	limits := make([]int64, usable)
-	for each := may; ; each-- {
-		for w := range limits {
-			limits[w] = alone(w, each)
-		}
-		if exceed(largest, limits) <= may {
-			break
-		}
-	}
-	for w := usable - 1; w >= 0; w-- {
-		for limits[w] > 1 {
-			limits[w]--
-			if exceed(largest, limits) > may {
-				limits[w]++
+	choose := func(may int) []int64 {
+		limits := make([]int64, usable)
+		for each := may; ; each-- {
+			for w := range limits {
+				limits[w] = alone(w, each)
+			}
+			if exceed(largest, limits) <= may {
 				break
 			}
 		}
+		for w := usable - 1; w >= 0; w-- {
+			for limits[w] > 1 {
+				limits[w]--
+				if exceed(largest, limits) > may {
+					limits[w]++
+					break
+				}
+			}
+		}
+		return limits
 	}
-	k.Denied = exceed(largest, limits)
+	deniedCosts := func(limits []int64) (sum int64) {
+		for i, counts := range largest {
+			if exceed([][]int64{counts}, limits) > 0 {
+				sum += costs[i]
+			}
+		}
+		return sum
+	}
+	limits := choose(may)
+	k.Denied, k.DeniedTraffic = exceed(largest, limits), deniedCosts(limits)
+
+	sorted := slices.Clone(costs)
+	slices.Sort(sorted)
+	for rest := k.Traffic; float64(k.Traffic-rest) < 0.9*float64(k.Traffic)-1e-6; k.Attack.Features++ {
+		rest -= sorted[len(sorted)-1-k.Attack.Features]
+	}
+	attack := choose(k.Attack.Features)
+	for w := range attack {
+		attack[w] = max(attack[w], 5)
+	}
+	k.Attack.Denied, k.Attack.DeniedTraffic = exceed(largest, attack), deniedCosts(attack)
 
 	for w, name := range []string{"second", "minute", "hour", "day"} {
 		var counts []int64
@@ -175,25 +206,29 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 			window.LeftOut = "the log is shorter"
 		} else {
 			window.Chosen = limits[w]
-			// A limit is of no use beside a longer one that is not larger, or beside a shorter
-			// one that cannot reach it.
-			useless := func(w, beside int) bool {
-				if beside > w {
-					return limits[beside] <= limits[w]
+			rate := func(limits []int64) (rate, leftOut string) {
+				// A limit is of no use beside a longer one that is not larger, or beside a shorter
+				// one that cannot reach it.
+				useless := func(w, beside int) bool {
+					if beside > w {
+						return limits[beside] <= limits[w]
+					}
+					return beside < w && limits[beside]*lengths[w]/lengths[beside] <= limits[w]
 				}
-				return beside < w && limits[beside]*lengths[w]/lengths[beside] <= limits[w]
+				for beside := range limits {
+					others := false
+					for third := range limits {
+						others = others || useless(beside, third)
+					}
+					if useless(w, beside) && !others {
+						return "", fmt.Sprintf("%d/%s denies all that it would", limits[beside], units[beside])
+					}
+				}
+				return fmt.Sprintf("%d/%s", limits[w], units[w]), ""
 			}
-			for beside := range limits {
-				others := false
-				for third := range limits {
-					others = others || useless(beside, third)
-				}
-				if useless(w, beside) && !others && window.LeftOut == "" {
-					window.LeftOut = fmt.Sprintf("%d/%s denies all that it would", limits[beside], units[beside])
-				}
-			}
-			if window.LeftOut == "" {
-				window.Rate = fmt.Sprintf("%d/%s", limits[w], units[w])
+			window.Rate, window.LeftOut = rate(limits)
+			if window.AttackRate, _ = rate(attack); window.AttackRate != "" {
+				k.Attack.Rates = append(k.Attack.Rates, window.AttackRate)
 			}
 		}
 		k.Windows = append(k.Windows, window)
@@ -204,9 +239,9 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 // agree has both implementations run, and compares every number.
 func agree(t *testing.T, text string, kinds []string, mapping string, deny string, costs bool) *suggest.Report {
 	t.Helper()
-	share, err := suggest.ParseShare(deny)
+	atMost, err := share.Parse(deny)
 	require.NoError(t, err)
-	config := suggest.Config{Name: "access.log", Kinds: kinds, Event: "test", Deny: share, Top: 3}
+	config := suggest.Config{Name: "access.log", Kinds: kinds, Event: "test", Deny: atMost, Top: 3}
 	fields := map[string]string{"ip": "host", "page": "path"}
 	if costs {
 		mapping, config.CostKind = mapping+",cost=bytes", "cost"
@@ -333,21 +368,6 @@ func TestTheEngineAgrees(t *testing.T) {
 	require.Positive(t, leftOut)
 }
 
-func TestShares(t *testing.T) {
-	for text, want := range map[string]suggest.Share{"0": 0, "0.1": 1000, "5": 50_000, "99.9999": 999_999, "0.0001": 1, "10.50": 105_000} {
-		share, err := suggest.ParseShare(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, share, text)
-		again, err := suggest.ParseShare(share.String())
-		require.NoError(t, err, text)
-		require.Equal(t, share, again)
-	}
-	for _, text := range []string{"", "100", "-1", "0.00001", "1.", ".1", "a", "1e1", "0,1", "+5", "1.-1"} {
-		_, err := suggest.ParseShare(text)
-		require.ErrorIs(t, err, suggest.ErrShare, text)
-	}
-}
-
 const fourLines = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 2001:db8::1 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
@@ -363,7 +383,7 @@ func TestTheRulesFile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
 # 5 lines from 2015-05-17T09:05:03Z to 2015-05-17T10:05:03Z.
-# ip: these limits would have denied 0 of 3 features at some time (0.00%).
+# ip: these limits would have denied 0 of 3 features at some time (0.00%), with 0.00% of the traffic.
 #   left out: 2 in any second: 2/h denies all that it would
 #   left out: 2 in any minute: 2/h denies all that it would
 #   left out: one for the day: the log is shorter
@@ -379,7 +399,10 @@ events:
 	require.NoError(t, report.WriteText(&out))
 	require.Contains(t, out.String(), "of 5 lines 1 malformed")
 	require.Contains(t, out.String(), "0.1% are 0.\nSo few features say little")
-	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h\n")
+	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h     5/h\n")
+	require.Contains(t, out.String(), "These limits catch nothing in this log: ")
+	require.Contains(t, out.String(), " (34% is one).\n")
+	require.NotContains(t, out.String(), "or take the column attack", "that would catch nothing either")
 }
 
 func TestWhatCannotBeSuggested(t *testing.T) {
@@ -388,7 +411,7 @@ func TestWhatCannotBeSuggested(t *testing.T) {
 	require.ErrorIs(t, err, suggest.ErrNoFeatures)
 	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
 	_, err = suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test", Deny: 1_000_000})
-	require.ErrorIs(t, err, suggest.ErrShare)
+	require.ErrorIs(t, err, share.Err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = suggest.Run(ctx, suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test"})

@@ -114,13 +114,14 @@ func (a *actors) actor(event *events.Event, features events.Features, costKind s
 	return one
 }
 
-// CostOf returns what an actor's hits cost: what its feature of that kind says, 1 where the
-// kind is "". It is false where that says nothing that a hit may cost.
+// CostOf returns what an actor's hits cost: what its feature of that kind says, 1 where it
+// has none. It is false where that says nothing that a hit may cost.
 func CostOf(features events.Features, costKind string) (int64, bool) {
-	if costKind == "" {
+	text, found := features[costKind]
+	if !found {
 		return 1, true
 	}
-	cost, err := strconv.ParseInt(features[costKind], 10, 64)
+	cost, err := strconv.ParseInt(text, 10, 64)
 	return cost, err == nil && hierarchy.CheckCost(cost) == nil
 }
 

@@ -17,7 +17,8 @@ import (
 type Report struct {
 	Event       string    `json:"event"`
 	Lines       int       `json:"lines"`
-	Malformed   int       `json:"malformed"`    // lines that hold no event
+	Filtered    int       `json:"filtered"`     // lines that the format leaves out
+	Malformed   int       `json:"malformed"`    // lines that cannot be read
 	Unlimited   int       `json:"unlimited"`    // lines without the features of any rule; not decided
 	Refused     int       `json:"refused"`      // lines with a feature that is none; not decided
 	WithoutCost int       `json:"without_cost"` // lines without a cost; not decided
@@ -142,6 +143,7 @@ func (r *Report) leftOut() []string {
 			left = append(left, fmt.Sprintf("of %d lines %d ", r.Lines, lines)+fmt.Sprintf(format, args...))
 		}
 	}
+	say(r.Filtered, "filtered")
 	say(r.Malformed, "malformed")
 	for _, m := range r.Missing {
 		say(m.Lines, "without %s", m.Kind)

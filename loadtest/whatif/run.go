@@ -59,7 +59,7 @@ type Config struct {
 	Event *events.Event  // with the rules to try
 	Log   *accesslog.Log // whose actors have features of the kinds of the rules
 	// CostKind is the kind of an actor's features that is no feature, but what its hits
-	// cost; "": each costs 1.
+	// cost; a hit without it, or of "", costs 1.
 	CostKind string
 	Top      int      // most denied features to name; 0: DefaultTop, negative: none
 	MaxBytes int64    // of the counters; 0: DefaultMaxBytes
@@ -260,7 +260,7 @@ func (r *run) nothing() error {
 func (r *run) report() *Report {
 	last := r.Log.Events[len(r.Log.Events)-1]
 	report := &Report{
-		Event: r.Event.Name, Lines: r.Log.Lines, Malformed: r.Log.Malformed,
+		Event: r.Event.Name, Lines: r.Log.Lines, Filtered: r.Log.Filtered, Malformed: r.Log.Malformed,
 		Unlimited: r.lines[unlimited], Refused: r.lines[refused], WithoutCost: r.lines[withoutCost],
 		Missing: r.missing(), From: utc(r.Log.Events[0].Second()), To: utc(last.Second()),
 		All: r.whole.report(r.Top, r.actors.whole.name), Timeline: r.timeline,

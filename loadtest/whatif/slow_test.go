@@ -232,7 +232,7 @@ func (s *slow) line(line slowLine) {
 		}
 	}
 	cost := int64(1)
-	if s.costs != "" {
+	if s.costs != "" && line.fields[s.costs] != "-" {
 		var err error
 		cost, err = strconv.ParseInt(line.fields[s.costs], 10, 64)
 		if err != nil || cost < 1 || cost > 1_000_000 {

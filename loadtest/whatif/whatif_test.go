@@ -155,7 +155,7 @@ func TestWhatCannotBeDecided(t *testing.T) {
 		"an empty log":     {"", "ip=host", "[{per: ip, rate: 1/m}]", "", whatif.ErrNoHits, "the log is empty"},
 		"no limits":        {line, "ip=host", "[]", "", whatif.ErrNoHits, "test has no limits"},
 		"no such features": {line, "user=user", "[{per: user, rate: 1/m}, {per: [user, ip], rate: 1/m}]", "", whatif.ErrNoHits, "of 1 lines none has the features that test is limited per: ip, user"},
-		"no cost":          {line, "ip=host,cost=user", "[{per: ip, rate: 1/m}]", "cost", whatif.ErrNoHits, "of 1 lines 1 have no cost from 1 to 1000000"},
+		"no cost":          {line, "ip=host,cost=method", "[{per: ip, rate: 1/m}]", "cost", whatif.ErrNoHits, "of 1 lines 1 have no cost from 1 to 1000000"},
 		"a span of years":  {strings.Replace(line, "2015", "1970", 1) + line, "ip=host", "[{per: ip, rate: 1/m}]", "", nil, ""},
 		"before 1970":      {strings.Replace(line, "17/May/2015", "30/Jan/1970", 1), "ip=host", "[{per: ip, rate: 1/m}]", "", whatif.ErrTime, "from 1970-01-30T10:05:03Z to 1970-01-30T10:05:03Z"},
 	} {
