@@ -460,10 +460,10 @@ func (e *exchange) turnsClassic(err error) bool {
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	list := f.set.Servers()
 	answers := make([]error, len(list))
-	all := newGathering(len(list), f.timeout/2)
+	all := newBarrier(len(list), f.timeout/2)
 	var pings sync.WaitGroup
 	for i, s := range list {
-		pings.Go(func() { answers[i] = f.ping(ctx, s.(*server), all.guest()) })
+		pings.Go(func() { answers[i] = f.ping(ctx, s.(*server), all.participant()) })
 	}
 	pings.Wait()
 	byName := make(map[string]error, len(answers))
@@ -473,7 +473,7 @@ func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	return byName
 }
 
-func (f *Fleet) ping(ctx context.Context, s *server, first *guest) error {
+func (f *Fleet) ping(ctx context.Context, s *server, first *participant) error {
 	defer first.arrive()
 	if f.closed.Load() {
 		return ErrClosed

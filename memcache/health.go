@@ -156,11 +156,11 @@ func (f *Fleet) knewAll(second int64) bool {
 	if second-f.began >= int64(f.memories.remembers()/time.Second) {
 		return true
 	}
-	bare := !f.memories.held
+	wasEmpty := !f.memories.held
 	for s := range f.memories.servers { // those too that are being closed
-		bare = bare && s.memory.bare
+		wasEmpty = wasEmpty && s.memory.wasEmpty
 	}
-	return bare && second >= f.began
+	return wasEmpty && second >= f.began
 }
 
 func (s *server) health() ServerHealth {

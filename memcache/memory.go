@@ -95,16 +95,16 @@ type memory struct {
 	since atomic.Int64 // the Unix second since which it is whole; 0: always, as far as is known
 	all   *memories    // nil: nobody wants to know
 
-	known    marker
-	forgiven marker // what was lost before it was repaired, as far as it can be
-	before   marker // the one before that: who has read it late is not news
-	from     int64  // the second of the known one, as far as it can be trusted
-	seen     int64  // when it was read last
-	lost     int64  // what was before is lost, and not repaired
-	gone     int64  // what was before is lost for good: too many servers lost it at once
-	// bare: it held no counter that this process may not know when this process came to
-	// use it: it was empty, or was added to the list.
-	bare     bool
+	known       marker
+	forgiven    marker // what was lost before it was repaired, as far as it can be
+	before      marker // the one before that: who has read it late is not news
+	from        int64  // the second of the known one, as far as it can be trusted
+	seen        int64  // when it was read last
+	lost        int64  // what was before is lost, and not repaired
+	lostForGood int64  // what was before is lost on all replicas: too many servers lost it at once
+	// wasEmpty: when this process began to use the server, it held no counter that the
+	// process may not know: it was empty, or was added to the list.
+	wasEmpty bool
 	evicting bool // because the server is full
 	counted  bool // its evictions were
 	stats    ServerStats
@@ -128,7 +128,7 @@ func (m *memory) join(all *memories, s *server, added bool) {
 	if all.servers == nil {
 		all.servers = map[*server]struct{}{}
 	}
-	m.all, m.bare = all, added
+	m.all, m.wasEmpty = all, added
 	all.servers[s] = struct{}{}
 }
 
@@ -139,7 +139,7 @@ func (m *memory) leave(s *server) {
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
 	delete(m.all.servers, s)
-	m.all.held = m.all.held || !m.bare
+	m.all.held = m.all.held || !m.wasEmpty
 	m.all.weigh(s.clock().Unix())
 }
 
@@ -176,7 +176,7 @@ func (s *server) learnMarker(read marker, own bool) {
 	if m.known != (marker{}) {
 		m.lost, m.evicting = max(m.from, m.seen), false
 	} else {
-		m.bare = m.bare || own
+		m.wasEmpty = m.wasEmpty || own
 	}
 	m.before, m.known, m.seen = m.known, read, now
 	if m.all.oldest == 0 || m.from < m.all.oldest {
@@ -193,7 +193,7 @@ func (all *memories) weigh(now int64) (news []*server) {
 	latest := int64(0)
 	for s := range all.servers {
 		m := &s.memory
-		since := max(m.unrepaired(), m.gone)
+		since := max(m.unrepaired(), m.lostForGood)
 		if since < now-all.lossLasts() {
 			since = 0
 		}
@@ -221,7 +221,7 @@ func (m *memory) unrepaired() int64 {
 // lost. The fleet's memories are locked.
 func (m *memory) settle(repaired bool) {
 	if !repaired {
-		m.gone = max(m.gone, m.unrepaired())
+		m.lostForGood = max(m.lostForGood, m.unrepaired())
 	}
 	m.forgiven, m.lost = m.known, 0
 }
@@ -261,7 +261,7 @@ func (s *server) note(stats ServerStats, others int64) {
 		m.lost, m.evicting = now, true
 	}
 	if !m.counted && m.before == (marker{}) { // it has lost nothing before the first look
-		m.bare = stats.Evictions == 0 && (m.bare || stats.Items <= others)
+		m.wasEmpty = stats.Evictions == 0 && (m.wasEmpty || stats.Items <= others)
 	}
 	m.counted, m.stats = true, stats
 	s.fleet.set.Forget(now - m.all.lossLasts())
@@ -322,7 +322,7 @@ func (s *server) inspect(ctx context.Context) {
 
 // look reads the marker, the mark of secrets and the statistics on a connection of its
 // own. first is nil where it is not the first look at the whole fleet.
-func (s *server) look(ctx context.Context, deadline time.Time, first *guest) error {
+func (s *server) look(ctx context.Context, deadline time.Time, first *participant) error {
 	conn, err := s.dial(ctx, deadline)
 	if err != nil {
 		return err
@@ -342,50 +342,49 @@ func (s *server) look(ctx context.Context, deadline time.Time, first *guest) err
 	return nil
 }
 
-// gathering has those that look at the servers of a fleet for the first time read all
-// markers before one of them writes one: a server without a marker has lost it where
-// another one has an old one.
-type gathering struct {
-	absent  atomic.Int64
-	met     chan struct{}
-	patient time.Duration
+// barrier makes the first looks at the servers of a fleet read all markers before one of
+// them writes a marker. If another server has an old marker, a server without one has lost
+// its own.
+type barrier struct {
+	missing atomic.Int64  // participants that have not arrived
+	arrived chan struct{} // closed when all have
+	maxWait time.Duration
 }
 
-func newGathering(n int, patient time.Duration) *gathering {
-	g := &gathering{met: make(chan struct{}), patient: patient}
-	g.absent.Store(int64(n))
-	return g
+func newBarrier(n int, maxWait time.Duration) *barrier {
+	b := &barrier{arrived: make(chan struct{}), maxWait: maxWait}
+	b.missing.Store(int64(n))
+	return b
 }
 
-// guest returns one of those that gather.
-func (g *gathering) guest() *guest {
-	return &guest{gathering: g, arrive: sync.OnceFunc(func() {
-		if g.absent.Add(-1) == 0 {
-			close(g.met)
+func (b *barrier) participant() *participant {
+	return &participant{barrier: b, arrive: sync.OnceFunc(func() {
+		if b.missing.Add(-1) == 0 {
+			close(b.arrived)
 		}
 	})}
 }
 
-// guest is one of a gathering. It arrives when it has read its marker, or cannot.
-type guest struct {
-	*gathering
+// participant is one look at a server. It arrives when it has read the marker, or cannot.
+type participant struct {
+	*barrier
 	arrive func()
 }
 
-// meet waits until all have arrived, but not for long.
-func (g *guest) meet() {
-	g.arrive()
-	timer := time.NewTimer(g.patient)
+// wait arrives, and waits for the other participants, at most for maxWait.
+func (p *participant) wait() {
+	p.arrive()
+	timer := time.NewTimer(p.maxWait)
 	defer timer.Stop()
 	select {
-	case <-g.met:
+	case <-p.arrived:
 	case <-timer.C:
 	}
 }
 
 // recollect reads the marker, and writes one where there is none. What makes it an error
 // is a connection that is of no use.
-func (s *server) recollect(conn net.Conn, first *guest) error {
+func (s *server) recollect(conn net.Conn, first *participant) error {
 	if s.memory.all == nil || s.pace < 0 {
 		return nil
 	}
@@ -408,7 +407,7 @@ func (s *server) recollect(conn net.Conn, first *guest) error {
 // fetchMarker returns the marker, and whether it is this process's own: the server had
 // none. It returns the zero marker where the server takes none, or has something else in its
 // place.
-func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader, first *guest) (read marker, own bool, err error) {
+func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader, first *participant) (read marker, own bool, err error) {
 	for range 3 { // somebody else may be putting one there at the same time
 		if _, err := io.WriteString(conn, "get "+markerKey+"\r\n"); err != nil {
 			return marker{}, false, err
@@ -418,7 +417,7 @@ func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader, first *guest
 			return parseMarker(text), false, err
 		}
 		if first != nil {
-			first.meet()
+			first.wait()
 		}
 		anew := s.newMarker()
 		if _, err := fmt.Fprintf(conn, "add %s 0 0 %d\r\n%s\r\n", markerKey, len(anew.String()), anew); err != nil {
