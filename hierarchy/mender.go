@@ -286,10 +286,11 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 	if ctx.Err() != nil {
 		return
 	}
+	took := time.Since(began)
+	m.finish(gaps) // first: when the walk is told of, so is what came of it
 	if m.config.Finished != nil {
-		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), time.Since(began)})
+		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), took})
 	}
-	m.finish(gaps)
 }
 
 // finish tells that all is mended, if it is.
