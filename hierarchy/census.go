@@ -3,6 +3,7 @@ package hierarchy
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,7 @@ type census struct {
 	longest atomic.Int64           // the longest that an entry is kept, in seconds
 	evicted atomic.Int64           // entries that had to go, when that was looked at last
 	until   atomic.Int64           // the Unix second until which counters may be missing for that
+	passes  atomic.Uint32          // how often knownBefore was asked
 }
 
 // newCensus returns a list of at most so many bytes, which it takes at once.
@@ -61,7 +63,7 @@ func (c *census) note(id string, counter events.Counter, now time.Time) (isNew b
 		return false
 	}
 	k := knownOf(id, counter)
-	before, found := c.find(id)
+	before, pass, found := c.lookup(id)
 	if found {
 		k.finest, k.coarsest = min(k.finest, before.finest), max(k.coarsest, before.coarsest)
 		k.retention = max(k.retention, before.retention)
@@ -70,7 +72,7 @@ func (c *census) note(id string, counter events.Counter, now time.Time) (isNew b
 	for longest := c.longest.Load(); longest < keep && !c.longest.CompareAndSwap(longest, keep); {
 		longest = c.longest.Load()
 	}
-	if c.entries.Set(appendEntryKey(nil, c.seed, id), k.encode(), int(keep)) != nil {
+	if c.entries.Set(appendEntryKey(nil, c.seed, id), k.encode(pass), int(keep)) != nil {
 		c.overflow(now) // its name is too long
 		return false
 	}
@@ -91,27 +93,47 @@ func (c *census) len() int { return int(c.entries.EntryCount()) }
 
 // find returns the counter of that ID.
 func (c *census) find(id string) (known, bool) {
-	value, err := c.entries.Get(appendEntryKey(nil, c.seed, id))
-	if err != nil {
-		return known{}, false // it is not there
-	}
-	return decodeKnown(id, value), true
+	k, _, found := c.lookup(id)
+	return k, found
 }
 
-// all yields the counters, in no order. One that is noted meanwhile may be left out.
-func (c *census) all(yield func(known) bool) {
-	for all := c.entries.NewIterator(); ; {
-		entry := all.Next()
-		if entry == nil || !yield(decodeKnown(string(entry.Key[entryHash:]), entry.Value)) {
-			return
+// lookup returns the counter of that ID, and the pass in which it was noted first; where it
+// is not there, the pass of now.
+func (c *census) lookup(id string) (k known, pass uint32, found bool) {
+	value, err := c.entries.Get(appendEntryKey(nil, c.seed, id))
+	if err != nil {
+		return known{}, c.passes.Load(), false
+	}
+	k, pass = decodeKnown(id, value)
+	return k, pass, true
+}
+
+// knownBefore begins a pass: it returns the counters that were noted before it, in no order,
+// however many are noted while they are gone through.
+func (c *census) knownBefore() iter.Seq[known] {
+	pass := c.passes.Add(1)
+	return func(yield func(known) bool) {
+		for all := c.entries.NewIterator(); ; {
+			entry := all.Next()
+			if entry == nil {
+				return
+			}
+			k, noted := decodeKnown(string(entry.Key[entryHash:]), entry.Value)
+			if noted < pass && !yield(k) {
+				return
+			}
 		}
 	}
 }
 
-func (k known) encode() []byte {
-	return binary.LittleEndian.AppendUint64([]byte{byte(k.finest), byte(k.coarsest)}, uint64(k.retention))
+// encode packs the counter, which is remembered for whole seconds, and the pass in which
+// it was noted first.
+func (k known) encode(pass uint32) []byte {
+	b := binary.LittleEndian.AppendUint32([]byte{byte(k.finest), byte(k.coarsest)}, uint32(ceilSeconds(k.retention)))
+	return binary.LittleEndian.AppendUint32(b, pass)
 }
 
-func decodeKnown(id string, b []byte) known {
-	return known{id, Level(b[0]), Level(b[1]), time.Duration(binary.LittleEndian.Uint64(b[2:]))}
+func decodeKnown(id string, b []byte) (k known, pass uint32) {
+	seconds := time.Duration(binary.LittleEndian.Uint32(b[2:]))
+	return known{id, Level(b[0]), Level(b[1]), seconds * time.Second}, binary.LittleEndian.Uint32(b[6:])
 }

@@ -63,12 +63,12 @@ type MenderConfig struct {
 	// Began and Finished are told of each walk over all counters. nil: nobody is.
 	Began    func(counters int)
 	Finished func(Walk)
-	// Mended is told that all counters that this process knows were mended since the
-	// store's Gaps were that number. nil: nobody is.
+	// Mended is told that all counters that this process knew when the store's Gaps were
+	// that number have been mended since. nil: nobody is.
 	Mended func(gaps uint64)
 }
 
-// Walk is what became of a walk over all counters that a process knows.
+// Walk is what became of a walk over all counters that a process knew when it began.
 type Walk struct {
 	Gaps     uint64 // of the store when it began
 	Counters int
@@ -102,10 +102,10 @@ type Mender struct {
 	walked atomic.Uint64 // Gaps
 	toWalk atomic.Int64
 	failed atomic.Int64
-	open   atomic.Bool // a walk is under way: new counters take part
+	open   atomic.Bool // a walk is under way: new counters are noted for afterwards
 
 	mu    sync.Mutex
-	fresh []known         // noted for the first time meanwhile
+	fresh []known         // noted for the first time during the walk, as far as there is room
 	left  map[string]bool // not mended: to be tried again
 	again bool            // so many that they were not written down
 	calm  map[string]calm
@@ -183,8 +183,6 @@ func (m *Mender) note(id string, counter events.Counter, now time.Time) {
 	defer m.mu.Unlock()
 	if len(m.fresh) < maxLeft {
 		m.fresh = append(m.fresh, knownOf(id, counter))
-	} else {
-		m.again = true
 	}
 }
 
@@ -230,27 +228,51 @@ func (m *Mender) run(ctx context.Context) {
 			retry = firstRetry
 			retryAt = time.Now().Add(retry)
 		case due:
-			m.mendAll(ctx, m.takeLeft)
-			m.mendAll(ctx, m.takeFresh)
-			m.finish(seen)
+			if m.mendUntilGap(ctx, seen, m.takeLeft) {
+				m.finish(seen)
+			}
 			retry = min(2*retry, lastRetry)
 			retryAt = time.Now().Add(retry)
 		default:
+			if !m.unfinished() {
+				m.mendUntilGap(ctx, seen, m.takeFresh)
+			}
 			differing := m.differing()
 			if len(differing) == 0 || m.rest(ctx, m.pause) != nil {
 				continue
 			}
-			m.mendAll(ctx, slices.Values(differing))
+			m.mendUntilGap(ctx, seen, slices.Values(differing))
 		}
 	}
 }
 
-// walk mends all counters that are known, those too that are noted meanwhile.
+// mendUntilGap mends counters, until a server may have missed something once more: then a
+// walk over all of them is due, which is not held up. It reports whether it came to the end.
+func (m *Mender) mendUntilGap(ctx context.Context, seen uint64, counters iter.Seq[known]) (ended bool) {
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for m.store.Gaps() == seen {
+			if m.rest(ctx, menderPoll) != nil {
+				return
+			}
+		}
+		stop()
+	})
+	m.mendAll(ctx, counters)
+	stop()
+	watch.Wait()
+	return m.store.Gaps() == seen
+}
+
+// walk mends all counters that are known as it begins. Those that come later reach all
+// copies by themselves: however many come, the walk ends. What other processes had counted
+// of them before is mended afterwards, as far as it can be; nothing waits for that.
 func (m *Mender) walk(ctx context.Context, gaps uint64) {
 	began, raised := time.Now(), m.raised.Load()
 	m.mu.Lock()
 	clear(m.left)
-	m.fresh, m.again = m.fresh[:0], false
+	m.fresh, m.again = nil, false
 	m.mu.Unlock()
 	m.failed.Store(0)
 	m.open.Store(true)
@@ -258,22 +280,17 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 	if m.config.Began != nil {
 		m.config.Began(m.counted.len())
 	}
-	n := m.mendAll(ctx, m.counted.all)
-	for {
-		more := m.mendAll(ctx, m.takeFresh)
-		if n += more; more == 0 || ctx.Err() != nil {
-			break
-		}
-	}
+	n := m.mendAll(ctx, m.counted.knownBefore())
 	m.open.Store(false)
 	m.toWalk.Store(0)
 	if ctx.Err() != nil {
 		return
 	}
+	took := time.Since(began)
+	m.finish(gaps) // first: when the walk is told of, so is what came of it
 	if m.config.Finished != nil {
-		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), time.Since(began)})
+		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), took})
 	}
-	m.finish(gaps)
 }
 
 // finish tells that all is mended, if it is.
@@ -290,7 +307,7 @@ func (m *Mender) finish(gaps uint64) {
 func (m *Mender) unfinished() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.again || len(m.left) > 0 || len(m.fresh) > 0
+	return m.again || len(m.left) > 0
 }
 
 // startAgain reports whether more is unfinished than was written down.
@@ -383,7 +400,7 @@ func (m *Mender) takeLeft(yield func(known) bool) {
 	}
 }
 
-// takeFresh yields the counters that were noted for the first time since the walk began.
+// takeFresh yields the counters that were noted for the first time during the walk.
 func (m *Mender) takeFresh(yield func(known) bool) {
 	m.mu.Lock()
 	fresh := m.fresh

@@ -240,14 +240,14 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 func (s *server) probe(ctx context.Context) error {
 	deadline := time.Now().Add(min(s.pipes.timeout, longestProbe))
 	if s.protocol == Classic {
-		return s.look(ctx, deadline)
+		return s.look(ctx, deadline, nil)
 	}
 	conn, err := s.pipes.dial(ctx, deadline)
 	switch {
 	case err == nil:
 		return conn.Close()
 	case errors.Is(err, errClassic):
-		return s.look(ctx, deadline)
+		return s.look(ctx, deadline, nil)
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, er
 	refused, err := probeMeta(conn, deadline)
 	if err == nil {
 		// Before anything else is asked: whoever uses the connection knows.
-		refused, err = false, s.recollect(conn)
+		refused, err = false, s.recollect(conn, nil)
 	}
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})

@@ -458,9 +458,10 @@ func (e *exchange) turnsClassic(err error) bool {
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	list := f.set.Servers()
 	answers := make([]error, len(list))
+	all := newBarrier(len(list), f.timeout/2)
 	var pings sync.WaitGroup
 	for i, s := range list {
-		pings.Go(func() { answers[i] = f.ping(ctx, s.(*server)) })
+		pings.Go(func() { answers[i] = f.ping(ctx, s.(*server), all.participant()) })
 	}
 	pings.Wait()
 	byName := make(map[string]error, len(answers))
@@ -470,7 +471,8 @@ func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	return byName
 }
 
-func (f *Fleet) ping(ctx context.Context, s *server) error {
+func (f *Fleet) ping(ctx context.Context, s *server, first *participant) error {
+	defer first.arrive()
 	if f.closed.Load() {
 		return ErrClosed
 	}
@@ -494,7 +496,7 @@ func (f *Fleet) ping(ctx context.Context, s *server) error {
 	switch admitted := s.admit(); {
 	case admitted != nil:
 	case err == nil && s.pace > 0:
-		_ = s.look(ctx, deadline) // it is there, whatever comes of that
+		_ = s.look(ctx, deadline, first) // it is there, whatever comes of that
 	case err != nil && isOutage(err) && deadline.Sub(began) >= f.timeout/2:
 		s.open(err)
 	}

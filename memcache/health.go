@@ -1,7 +1,11 @@
 package memcache
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/memcache/copies"
@@ -72,31 +76,91 @@ func (f *Fleet) Since(counter string) int64 {
 
 // Mended notes that the copies of all counters that this process knows were compared, and
 // made good, for all reasons up to that number of Gaps. So servers that came back empty,
-// or are new, count as whole again; but not where so many did that counters may have lost
-// all their copies, nor those that had lost what they held before this process began: it
-// does not know what that was.
+// or are new, count as whole again: those of which this process knew, when they lost what
+// they held, all counters that matter. Where so many had lost something, and it was not made
+// good in between, that counters may have lost all their copies, they do not; but what comes
+// later is not held against them.
 func (f *Fleet) Mended(gaps uint64) {
-	if f.replicas < 2 {
-		return
+	if f.replicas < 2 || !f.lookAtAll() {
+		return // a server may lack what nobody could see
 	}
-	var forgetful []*server
+	for _, s := range f.settle(gaps) {
+		s.changed(Mended)
+	}
+}
+
+// lookAtAll looks at all servers, which are up if it returns true: that one has lost
+// something while counters were compared is known then. Where one does not answer counters
+// are to be compared again.
+func (f *Fleet) lookAtAll() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), f.timeout)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	var failed atomic.Bool
+	var looks sync.WaitGroup
+	for _, member := range f.set.Servers() {
+		looks.Go(func() {
+			s := member.(*server)
+			if !s.up() {
+				failed.Store(true) // when it is back counters are compared
+			} else if err := s.look(ctx, deadline, nil); err != nil {
+				failed.Store(true)
+				s.gap()
+			}
+		})
+	}
+	looks.Wait()
+	return !failed.Load()
+}
+
+// settle ends the losses that were made good, and those that cannot be. It returns the
+// servers that count as whole again.
+func (f *Fleet) settle(gaps uint64) (whole []*server) {
+	f.memories.mu.Lock()
+	defer f.memories.mu.Unlock()
+	now := f.wallClock().Unix()
+	var lossy []*server
+	losses := 0
 	for _, member := range f.set.Servers() {
 		s := member.(*server)
-		if !s.up() {
-			return // it may lack what nobody could see
-		}
-		if s.since() != 0 {
-			forgetful = append(forgetful, s)
-		}
-	}
-	if !f.set.Mended(len(forgetful), gaps) {
-		return
-	}
-	for _, s := range forgetful {
-		if s.since() >= f.began-maxAhead && s.forgive(gaps) {
-			s.changed(Mended)
+		if lost := s.memory.unrepaired(); lost != 0 && lost >= now-f.memories.lossLasts() {
+			lossy = append(lossy, s)
+			if !f.set.Joined(s) { // else what it lacks has moved to it
+				losses++
+			}
 		}
 	}
+	if moved := f.set.Changed(); moved != 0 && !f.knewAll(moved) {
+		return nil
+	}
+	repaired := f.set.Mended(losses, gaps)
+	if f.set.Gaps() != gaps {
+		return nil
+	}
+	for _, s := range lossy {
+		// A full server goes on to drop what it is given.
+		if s.memory.evicting || !f.knewAll(s.memory.unrepaired()) {
+			continue
+		}
+		s.memory.settle(repaired)
+		whole = append(whole, s)
+	}
+	f.memories.weigh(now)
+	return slices.DeleteFunc(whole, func(s *server) bool { return s.since() != 0 })
+}
+
+// knewAll reports whether this process knew, in that second, all counters that matter: it
+// had run for as long as any is remembered; or no server held any when it began. The
+// memories are locked.
+func (f *Fleet) knewAll(second int64) bool {
+	if second-f.began >= int64(f.memories.remembers()/time.Second) {
+		return true
+	}
+	wasEmpty := !f.memories.held
+	for s := range f.memories.servers { // those too that are being closed
+		wasEmpty = wasEmpty && s.memory.wasEmpty
+	}
+	return wasEmpty && second >= f.began
 }
 
 func (s *server) health() ServerHealth {

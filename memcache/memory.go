@@ -31,11 +31,9 @@ const (
 	noStatsFor = time.Minute
 	maxStats   = 1000 // lines
 
-	// maxAhead is by how many seconds the clock of a marker's writer may be ahead.
+	// maxAhead is by how many seconds the clock of a marker's writer may be ahead. So much
+	// younger than the oldest may the markers of a fleet be that was new.
 	maxAhead = 5
-	// maxYounger is by how many seconds a marker may be younger than the oldest of the
-	// fleet's.
-	maxYounger = 60
 	// A loss is of interest to nobody after the longest window, at the most longestWindow,
 	// and a day.
 	longestWindow = 30 * 24 * time.Hour
@@ -46,19 +44,32 @@ const (
 type marker struct {
 	second int64  // Unix, by the writer's clock
 	random uint64 // below 1<<randomBits
+	// afterLoss: the writer knew that the fleet had held counters before. So processes that
+	// start later know of the loss even where every server has lost what it held.
+	afterLoss bool
 }
 
-// randomBits are few enough for the item to fit Memcached's smallest chunk: a full server
-// keeps it and the counters in one order.
-const randomBits = 40
+const (
+	// randomBits are few enough for the item to fit Memcached's smallest chunk: a full
+	// server keeps it and the counters in one order.
+	randomBits = 36
+	// lossMark ends a marker that was written after a loss.
+	lossMark = "l"
+)
 
-func (m marker) String() string { return fmt.Sprintf("%d %010x", m.second, m.random) }
+func (m marker) String() string {
+	if m.afterLoss {
+		return fmt.Sprintf("%d %09x%s", m.second, m.random, lossMark)
+	}
+	return fmt.Sprintf("%d %010x", m.second, m.random)
+}
 
 // parseMarker returns the zero marker for what is none.
 func parseMarker(text string) marker {
 	second, random, _ := strings.Cut(text, " ")
 	var m marker
 	var faults [2]error
+	random, m.afterLoss = strings.CutSuffix(random, lossMark)
 	m.second, faults[0] = strconv.ParseInt(second, 10, 64)
 	m.random, faults[1] = strconv.ParseUint(random, 16, 64)
 	if faults[0] != nil || faults[1] != nil || m.second <= 0 {
@@ -75,6 +86,7 @@ type memories struct {
 
 	mu      sync.Mutex // of what follows, and of the servers' memories
 	oldest  int64      // the second of the oldest marker seen; 0: none was
+	held    bool       // a server that is no longer used held counters before this process
 	servers map[*server]struct{}
 }
 
@@ -83,14 +95,18 @@ type memory struct {
 	since atomic.Int64 // the Unix second since which it is whole; 0: always, as far as is known
 	all   *memories    // nil: nobody wants to know
 
-	known    marker
-	forgiven marker // what was lost before it was made good
-	before   marker // the one before that: who has read it late is not news
-	from     int64  // the second of the known one, as far as it can be trusted
-	seen     int64  // when it was read last
-	lost     int64  // what was before is lost
-	evicting bool   // because the server is full
-	counted  bool   // its evictions were
+	known       marker
+	forgiven    marker // what was lost before it was repaired, as far as it can be
+	before      marker // the one before that: who has read it late is not news
+	from        int64  // the second of the known one, as far as it can be trusted
+	seen        int64  // when it was read last
+	lost        int64  // what was before is lost, and not repaired
+	lostForGood int64  // what was before is lost on all replicas: too many servers lost it at once
+	// wasEmpty: when this process began to use the server, it held no counter that the
+	// process may not know: it was empty, or was added to the list.
+	wasEmpty bool
+	evicting bool // because the server is full
+	counted  bool // its evictions were
 	stats    ServerStats
 	noStats  time.Time // until when it is not asked for them
 	other    string    // which other secret there was when it was last looked for; empty: none
@@ -106,13 +122,13 @@ type ServerStats struct {
 }
 
 // join has the server's memory be one of the fleet's.
-func (m *memory) join(all *memories, s *server) {
+func (m *memory) join(all *memories, s *server, added bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if all.servers == nil {
 		all.servers = map[*server]struct{}{}
 	}
-	m.all = all
+	m.all, m.wasEmpty = all, added
 	all.servers[s] = struct{}{}
 }
 
@@ -123,6 +139,7 @@ func (m *memory) leave(s *server) {
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
 	delete(m.all.servers, s)
+	m.all.held = m.all.held || !m.wasEmpty
 	m.all.weigh(s.clock().Unix())
 }
 
@@ -130,8 +147,18 @@ func (m *memory) leave(s *server) {
 // as is known it never has.
 func (s *server) since() int64 { return s.memory.since.Load() }
 
-// learnMarker takes in a marker that was read, and what it says of the others.
-func (s *server) learnMarker(read marker) {
+// newMarker returns the marker for a server that has none.
+func (s *server) newMarker() marker {
+	m, now := &s.memory, s.clock().Unix()
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	afterLoss := m.known != marker{} || m.all.oldest != 0 && now > m.all.oldest+maxAhead
+	return marker{now, rand.Uint64N(1 << randomBits), afterLoss}
+}
+
+// learnMarker takes in a marker that was read, or put there where there was none, and what
+// it says of the others.
+func (s *server) learnMarker(read marker, own bool) {
 	m, now := &s.memory, s.clock().Unix()
 	m.all.mu.Lock()
 	if read == m.known {
@@ -148,6 +175,8 @@ func (s *server) learnMarker(read marker) {
 	}
 	if m.known != (marker{}) {
 		m.lost, m.evicting = max(m.from, m.seen), false
+	} else {
+		m.wasEmpty = m.wasEmpty || own
 	}
 	m.before, m.known, m.seen = m.known, read, now
 	if m.all.oldest == 0 || m.from < m.all.oldest {
@@ -164,12 +193,7 @@ func (all *memories) weigh(now int64) (news []*server) {
 	latest := int64(0)
 	for s := range all.servers {
 		m := &s.memory
-		since := m.lost
-		// It was there before this process began to look, and has come back empty; or it
-		// was added, and others had its counters.
-		if m.from > all.oldest+maxYounger && m.known != m.forgiven {
-			since = max(since, m.from)
-		}
+		since := max(m.unrepaired(), m.lostForGood)
 		if since < now-all.lossLasts() {
 			since = 0
 		}
@@ -182,27 +206,37 @@ func (all *memories) weigh(now int64) (news []*server) {
 	return news
 }
 
-// forgive notes that what the server had lost up to that number of Gaps was made good. It
-// reports whether that is all it has lost.
-func (s *server) forgive(gaps uint64) bool {
-	m := &s.memory
-	m.all.mu.Lock()
-	defer m.all.mu.Unlock()
-	if s.fleet.set.Gaps() != gaps {
-		return false
+// unrepaired returns the Unix second of the latest loss that was not repaired; 0: there is
+// none. The fleet's memories are locked.
+func (m *memory) unrepaired() int64 {
+	// The server came back empty before this process began to look; or it was added, and
+	// others had its counters.
+	if m.known != m.forgiven && (m.known.afterLoss || m.from > m.all.oldest+maxAhead) {
+		return max(m.lost, m.from)
 	}
-	m.forgiven, m.lost, m.evicting = m.known, 0, false
-	m.all.weigh(s.clock().Unix())
-	return true
+	return m.lost
+}
+
+// settle ends a loss that a repair has followed. What was not there to be repaired stays
+// lost. The fleet's memories are locked.
+func (m *memory) settle(repaired bool) {
+	if !repaired {
+		m.lostForGood = max(m.lostForGood, m.unrepaired())
+	}
+	m.forgiven, m.lost = m.known, 0
+}
+
+// remembers returns for how long any counter is remembered.
+func (all *memories) remembers() time.Duration {
+	if all.remembered != nil {
+		return all.remembered()
+	}
+	return longestWindow
 }
 
 // lossLasts returns for how many seconds a loss is of interest to anybody.
 func (all *memories) lossLasts() int64 {
-	longest := longestWindow
-	if all.remembered != nil {
-		longest = all.remembered()
-	}
-	return int64((longest + day) / time.Second)
+	return int64((all.remembers() + day) / time.Second)
 }
 
 func tell(news []*server) {
@@ -215,8 +249,8 @@ func tell(news []*server) {
 	}
 }
 
-// note takes in the statistics.
-func (s *server) note(stats ServerStats) {
+// note takes in the statistics, and how many of the items are none of a counter's.
+func (s *server) note(stats ServerStats, others int64) {
 	m, now := &s.memory, s.clock().Unix()
 	m.all.mu.Lock()
 	grown := stats.Evictions - m.stats.Evictions
@@ -225,6 +259,9 @@ func (s *server) note(stats ServerStats) {
 	}
 	if m.counted && grown > 0 && now > m.lost {
 		m.lost, m.evicting = now, true
+	}
+	if !m.counted && m.before == (marker{}) { // it has lost nothing before the first look
+		m.wasEmpty = stats.Evictions == 0 && (m.wasEmpty || stats.Items <= others)
 	}
 	m.counted, m.stats = true, stats
 	s.fleet.set.Forget(now - m.all.lossLasts())
@@ -275,7 +312,7 @@ func (s *server) poke() {
 // down.
 func (s *server) inspect(ctx context.Context) {
 	for range maxFailures {
-		err := s.look(ctx, time.Now().Add(s.pipes.timeout))
+		err := s.look(ctx, time.Now().Add(s.pipes.timeout), nil)
 		if err == nil || !isOutage(err) || ctx.Err() != nil || !s.up() {
 			return
 		}
@@ -284,8 +321,8 @@ func (s *server) inspect(ctx context.Context) {
 }
 
 // look reads the marker, the mark of secrets and the statistics on a connection of its
-// own.
-func (s *server) look(ctx context.Context, deadline time.Time) error {
+// own. first is nil where it is not the first look at the whole fleet.
+func (s *server) look(ctx context.Context, deadline time.Time, first *participant) error {
 	conn, err := s.dial(ctx, deadline)
 	if err != nil {
 		return err
@@ -296,62 +333,109 @@ func (s *server) look(ctx context.Context, deadline time.Time) error {
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
-	if err := s.recollect(conn); err != nil {
+	if err := s.recollect(conn, first); err != nil {
 		return err
 	}
-	if s.compareSecrets(conn) == nil { // else the connection is of no more use
-		s.lookAtStats(conn)
+	if secrets, err := s.compareSecrets(conn); err == nil { // else the connection is of no more use
+		s.lookAtStats(conn, int64(secrets)+1)
 	}
 	return nil
 }
 
+// barrier makes the first looks at the servers of a fleet read all markers before one of
+// them writes a marker. If another server has an old marker, a server without one has lost
+// its own.
+type barrier struct {
+	missing atomic.Int64  // participants that have not arrived
+	arrived chan struct{} // closed when all have
+	maxWait time.Duration
+}
+
+func newBarrier(n int, maxWait time.Duration) *barrier {
+	b := &barrier{arrived: make(chan struct{}), maxWait: maxWait}
+	b.missing.Store(int64(n))
+	return b
+}
+
+func (b *barrier) participant() *participant {
+	return &participant{barrier: b, arrive: sync.OnceFunc(func() {
+		if b.missing.Add(-1) == 0 {
+			close(b.arrived)
+		}
+	})}
+}
+
+// participant is one look at a server. It arrives when it has read the marker, or cannot.
+type participant struct {
+	*barrier
+	arrive func()
+}
+
+// wait arrives, and waits for the other participants, at most for maxWait.
+func (p *participant) wait() {
+	p.arrive()
+	timer := time.NewTimer(p.maxWait)
+	defer timer.Stop()
+	select {
+	case <-p.arrived:
+	case <-timer.C:
+	}
+}
+
 // recollect reads the marker, and writes one where there is none. What makes it an error
 // is a connection that is of no use.
-func (s *server) recollect(conn net.Conn) error {
+func (s *server) recollect(conn net.Conn, first *participant) error {
 	if s.memory.all == nil || s.pace < 0 {
 		return nil
 	}
 	answers := bufio.NewReaderSize(conn, maxLine)
-	m, err := s.fetchMarker(conn, answers)
+	m, own, err := s.fetchMarker(conn, answers, first)
 	switch {
 	case err != nil:
 		return fmt.Errorf("asked for the item %s: %w", markerKey, err)
 	case answers.Buffered() > 0:
 		return fmt.Errorf("asked for the item %s: %w: more than was asked for", markerKey, errNonsense)
 	case m != marker{}:
-		s.learnMarker(m)
+		s.learnMarker(m, own)
+	}
+	if first != nil {
+		first.arrive()
 	}
 	return nil
 }
 
-// fetchMarker returns the zero marker where the server has none and takes none, or
-// something else in its place.
-func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader) (marker, error) {
+// fetchMarker returns the marker, and whether it is this process's own: the server had
+// none. It returns the zero marker where the server takes none, or has something else in its
+// place.
+func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader, first *participant) (read marker, own bool, err error) {
 	for range 3 { // somebody else may be putting one there at the same time
 		if _, err := io.WriteString(conn, "get "+markerKey+"\r\n"); err != nil {
-			return marker{}, err
+			return marker{}, false, err
 		}
 		text, found, err := readItem(answers, markerKey)
 		if found || err != nil {
-			return parseMarker(text), err
+			return parseMarker(text), false, err
 		}
-		own := marker{s.clock().Unix(), rand.Uint64N(1 << randomBits)}
-		if _, err := fmt.Fprintf(conn, "add %s 0 0 %d\r\n%s\r\n", markerKey, len(own.String()), own); err != nil {
-			return marker{}, err
+		if first != nil {
+			first.wait()
+		}
+		anew := s.newMarker()
+		if _, err := fmt.Fprintf(conn, "add %s 0 0 %d\r\n%s\r\n", markerKey, len(anew.String()), anew); err != nil {
+			return marker{}, false, err
 		}
 		line, err := answers.ReadSlice('\n')
 		switch {
 		case err != nil:
-			return marker{}, err
+			return marker{}, false, err
 		case string(line) == "STORED\r\n":
-			return own, nil
+			return anew, true, nil
 		case isError(line):
-			return marker{}, nil
+			return marker{}, false, nil
 		case string(line) != "NOT_STORED\r\n":
-			return marker{}, nonsense(line)
+			return marker{}, false, nonsense(line)
 		}
 	}
-	return marker{}, nil
+	return marker{}, false, nil
 }
 
 // readItem reads the answer to a get of one of counterd's own items. A server that
@@ -424,8 +508,9 @@ func isError(line []byte) bool {
 }
 
 // lookAtStats takes in the statistics of a server that has any. Many proxies have none,
-// and some hang up: that says nothing of the server.
-func (s *server) lookAtStats(conn net.Conn) {
+// and some hang up: that says nothing of the server. So many of its items are none of a
+// counter's.
+func (s *server) lookAtStats(conn net.Conn, others int64) {
 	s.memory.all.mu.Lock()
 	rest := time.Now().Before(s.memory.noStats)
 	s.memory.all.mu.Unlock()
@@ -439,7 +524,7 @@ func (s *server) lookAtStats(conn net.Conn) {
 		s.memory.all.mu.Unlock()
 		return
 	}
-	s.note(stats)
+	s.note(stats, others)
 }
 
 func fetchStats(conn io.ReadWriter) (ServerStats, error) {

@@ -22,37 +22,42 @@ const (
 	secretLasts = 60
 )
 
-// compareSecrets reads the items, and puts there or keeps the one that is this process's.
-func (s *server) compareSecrets(conn net.Conn) error {
+// compareSecrets reads the items, and puts there or keeps the one that is this process's. It
+// returns how many there are then.
+func (s *server) compareSecrets(conn net.Conn) (there int, err error) {
 	if s.fleet == nil {
-		return nil
+		return 0, nil
 	}
 	answers := bufio.NewReaderSize(conn, maxLine)
 	if _, err := io.WriteString(conn, "get "+secretKey+" "+otherSecretKey+"\r\n"); err != nil {
-		return err
+		return 0, err
 	}
 	items, err := readItems(answers, secretKey, otherSecretKey)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	put := func(verb, key, mark string) (int, error) {
+		items[key] = mark
+		return len(items), putSecret(conn, answers, verb, key, mark)
 	}
 	own := s.fleet.keyer.mark
 	kept, found := items[secretKey]
 	switch {
 	case found && kept != own && isMark(kept):
 		s.learnSecret(kept)
-		return putSecret(conn, answers, "set", otherSecretKey, cmp.Or(own, noSecret))
+		return put("set", otherSecretKey, cmp.Or(own, noSecret))
 	case found && kept != own:
-		return nil
+		return len(items), nil
 	case own == "":
 		s.learnSecret("")
-		return nil
+		return len(items), nil
 	}
 	s.learnSecret(otherThan(own, items[otherSecretKey]))
 	verb := "set"
 	if !found {
 		verb = "add"
 	}
-	return putSecret(conn, answers, verb, secretKey, own)
+	return put(verb, secretKey, own)
 }
 
 // otherThan returns what the second item tells of processes without the secret of that mark;

@@ -53,10 +53,11 @@ func newServer(name string, conns int, timeout time.Duration, dialer dialer) *se
 
 // belong makes the server one of the fleet's, before the first call.
 func (s *server) belong(f *Fleet) {
+	added := len(f.servers) > 0
 	s.fleet, s.clock = f, f.wallClock
 	s.learned, s.change, s.protocol, s.dialing = f.config.Learned, f.config.Changed, f.config.Protocol, f.config.dialing
 	s.pace = cmp.Or(f.config.pace, lookEvery)
-	s.memory.join(&f.memories, s)
+	s.memory.join(&f.memories, s, added)
 }
 
 // close waits for the trips under way and closes all connections.

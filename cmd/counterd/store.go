@@ -99,8 +99,9 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 		Learned: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
-		Changed:    changesTo(log, s.replicas),
-		Remembered: remembered,
+		Changed: changesTo(log, s.replicas),
+		// Clocks may be behind and ahead by the grace: windows reach as much further back.
+		Remembered: func() time.Duration { return remembered() + 2*s.grace },
 		Tripped:    tripped,
 	}
 	if err := s.security.checkSecrets(); err != nil {
@@ -134,9 +135,12 @@ func newMender(s settings, store store, log *slog.Logger) (*hierarchy.Mender, er
 	}
 	var failures sparse.Lines
 	return hierarchy.NewMender(hierarchy.MenderConfig{
-		Store:  store.copies,
-		Grace:  s.grace,
-		Mended: store.copies.Mended,
+		Store: store.copies,
+		Grace: s.grace,
+		Mended: func(gaps uint64) {
+			store.copies.Mended(gaps)
+			warnOfLosses(store.copies.Health(), log)
+		},
 		Report: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("the copies of a counter are mended later", "error", err, "suppressed", suppressed)
@@ -150,6 +154,16 @@ func newMender(s settings, store store, log *slog.Logger) (*hierarchy.Mender, er
 				"counters", walk.Counters, "raised", walk.Raised, "left", walk.Failed, "took", walk.Took.Round(time.Millisecond))
 		},
 	})
+}
+
+// warnOfLosses names the servers that a repair has not made whole again.
+func warnOfLosses(servers []memcache.ServerHealth, log *slog.Logger) {
+	for _, h := range servers {
+		if h.Since != 0 && !h.Evicting {
+			log.Warn("a memcached server may still lack counts after the repair: this process did not know all counters when they were lost, or too many servers lost theirs at once; limits are incomplete until their windows have passed",
+				"server", h.Name, "since", secondOf(h.Since))
+		}
+	}
 }
 
 // newEmbedded returns a store in this process. That it forgets counters for want of

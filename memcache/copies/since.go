@@ -97,6 +97,19 @@ func (s *Set) Mended(forgetful int, gaps uint64) bool {
 	return true
 }
 
+// Joined reports whether the server has come to the list by a change for which counters were
+// not mended yet.
+func (s *Set) Joined(server Server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.former {
+		if f.generation >= s.mended && !f.has(server) {
+			return true
+		}
+	}
+	return false
+}
+
 // without returns how many servers of the list the other one has not.
 func (t *topology) without(other *topology) (n int) {
 	for i := range t.members {
