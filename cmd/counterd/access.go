@@ -75,9 +75,9 @@ func (a access) wantsTokens() bool { return a.tokens != "" && a.tokens != noToke
 // warn says where secrets lie or go open, and who may call although nobody is known.
 func (a access) warn(listen string, log *slog.Logger) {
 	if a.wantsTokens() {
-		warnReadable(log, a.tokens)
+		warnOpen(log, a.tokens)
 	}
-	warnReadable(log, a.key)
+	warnOpen(log, a.key)
 	for _, address := range []string{listen, a.admin} {
 		switch {
 		case address == "" || onLoopback(address):
@@ -100,7 +100,7 @@ type door struct {
 // openDoor reads the files that say who may call, and follows them until Close.
 func openDoor(a access, log *slog.Logger) (d *door, err error) {
 	d = &door{}
-	if err := checkSecret("-tls-key", a.key); err != nil {
+	if err := checkKey("-tls-key", a.key); err != nil {
 		return nil, err
 	}
 	if a.wantsTokens() {
