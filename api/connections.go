@@ -156,7 +156,7 @@ func (l *Listener) evictHeaviest() {
 			heaviest = c
 		}
 	}
-	if heaviest != nil {
+	if heaviest != nil && heaviest.beyondFree(heaviest.partial.Load()) > 0 {
 		heaviest.evict()
 	}
 }
@@ -360,6 +360,9 @@ func (c *connection) letIn() {
 	c.parsed()
 	c.answering.clear()
 	c.keep()
+	if !c.busy.Load() { // over HTTP/2 its client has given the request up
+		c.rest()
+	}
 }
 
 // isStranger reports whether none of the connection's requests was let in yet.
