@@ -87,11 +87,12 @@ func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens) *backstage {
 	}
 	leaktest.Check(t)
 	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:  limiter,
-		Tokens:   tokens,
-		Log:      slog.New(slog.DiscardHandler),
+		LoopbackOnly: tokens == nil, // as in a process without flags
+		Rules:        func() *events.Rules { return rules },
+		Counters:     hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:      limiter,
+		Tokens:       tokens,
+		Log:          slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(b.counterd.Close)
 	b.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
