@@ -262,7 +262,7 @@ func TestStrangersPushOutNoClient(t *testing.T) {
 	}
 }
 
-// Where no token is wanted, too, who has had an answer goes before those who have not.
+// Without tokens, too, a client that has had an answer keeps its connection.
 func TestSilentConnectionsPushOutNoClientWithoutTokens(t *testing.T) {
 	for _, text := range []string{"", strangersOn["slow headers"], strangersOn["slow body"]} {
 		const most = 20

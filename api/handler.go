@@ -41,7 +41,7 @@ type Config struct {
 	Metrics http.Handler
 	// Profiles answers what is below /debug/pprof/; nil: there is no such route.
 	Profiles http.Handler
-	// Tokens returns the tokens in force, of which each route but healthz and readyz
+	// Tokens returns the tokens in force, of which each route but /, healthz and readyz
 	// wants one that is good for its class; nil: none is wanted.
 	Tokens func() *Tokens
 	// LoopbackOnly has only programs of this machine served, and no web page in a browser

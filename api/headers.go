@@ -36,7 +36,7 @@ func tooManyFields(r *http.Request) bool {
 func forget(w http.ResponseWriter, r *http.Request) {
 	c := connectionOf(r)
 	if c == nil {
-		return // who calls the handler may still read the request
+		return // the caller of the handler may still read the request
 	}
 	r.Header, r.URL, r.RequestURI, r.Host = http.Header{}, &url.URL{}, "", ""
 	if c.isStranger() {

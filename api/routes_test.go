@@ -13,7 +13,7 @@ import (
 )
 
 // GET / lists all routes, those of operators on their own address, and where they are
-// explained; who asks needs no token for it.
+// explained. It needs no token.
 func TestTheIndexListsAllRoutes(t *testing.T) {
 	g := newGuarded(t)
 	clients, admin, err := api.RoutesOf(g.config)
