@@ -102,6 +102,7 @@ var classed = map[string]asks{
 	"/v1/events/{event}":           {"rules", "GET", "/v1/events/plain", ""},
 	"/metrics":                     {"operate", "GET", "/metrics", ""},
 	"/debug/pprof/{profile:.*}":    {"operate", "GET", "/debug/pprof/heap", ""},
+	"/":                            {"anyone", "GET", "/", ""},
 	"/healthz":                     {"anyone", "GET", "/healthz", ""},
 	"/readyz":                      {"anyone", "GET", "/readyz", ""},
 }
@@ -143,7 +144,7 @@ func TestEveryRouteHasItsClass(t *testing.T) {
 	for _, route := range admin {
 		assert.Contains(t, []string{"anyone", "operate"}, route.Class, route.Path)
 	}
-	assert.Len(t, admin, 4)
+	assert.Len(t, admin, 5)
 }
 
 // Without a token that is good for its class no route does anything: the body is not read,

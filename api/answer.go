@@ -68,10 +68,13 @@ func (s *served) act(out *exchange, r *http.Request) {
 // at a time as there may be. What anyone may ask is not among them: a busy process is not
 // to be restarted by who probes it, and nobody without a token takes a client's place.
 func (s *served) admitted(out *exchange, r *http.Request) (err error) {
+	h := s.h
+	if err := h.checkOrigin(r); err != nil {
+		return err
+	}
 	if s.class == forAnyone {
 		return s.do(out, r)
 	}
-	h := s.h
 	if out.client, err = h.admit(s.class, out, r); err != nil {
 		return err
 	}
@@ -79,6 +82,16 @@ func (s *served) admitted(out *exchange, r *http.Request) (err error) {
 	defer h.requests.Add(-1)
 	if h.MaxRequests > 0 && atATime > int64(h.MaxRequests) {
 		return hierarchy.ErrOverload
+	}
+	if err := out.hold(headerBytes(r)); err != nil {
+		return err
+	}
+	// Without tokens anyone is let in: a body that never comes proves nothing.
+	if c := connectionOf(r); h.Tokens != nil || r.ContentLength == 0 || r.ProtoMajor == 2 {
+		c.letIn()
+	} else {
+		out.conn = c
+		defer c.letIn()
 	}
 	return s.do(out, r)
 }

@@ -278,7 +278,7 @@ var bad = []struct {
 	{"GET", "/v1/events/unknown/count?window=1m&feature=ip:203.0.113.9", "", 404, ""},
 	{"GET", "/v1/events/unknown/history?level=hour&feature=ip:203.0.113.9", "", 404, ""},
 	{"DELETE", "/v1/events/unknown/counters?feature=ip:203.0.113.9", "", 404, ""},
-	{"GET", "/", "", 404, ""},
+	{"GET", "/nowhere", "", 404, ""},
 	{"GET", "/v2/events", "", 404, ""},
 	{"GET", "/v1//events", "", 404, ""},
 	{"GET", "/v1/events/", "", 404, ""},

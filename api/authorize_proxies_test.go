@@ -89,11 +89,12 @@ func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens, methods ...str
 	rules.Events["api"].Methods = methods
 	leaktest.Check(t)
 	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:  limiter,
-		Tokens:   tokens,
-		Log:      slog.New(slog.DiscardHandler),
+		LoopbackOnly: tokens == nil, // as in a process without flags
+		Rules:        func() *events.Rules { return rules },
+		Counters:     hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:      limiter,
+		Tokens:       tokens,
+		Log:          slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(b.counterd.Close)
 	b.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,10 +2,13 @@ package api
 
 import (
 	"cmp"
+	"container/list"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,31 +20,57 @@ const (
 	// DefaultMaxConnections bounds the connections of a Listener where nothing else is
 	// set.
 	DefaultMaxConnections = 10_000
-	// maxLooked is how many connections are looked at for an idle one.
-	maxLooked = 256
+	// strangerTimeout bounds how long a stranger may take for an answer.
+	strangerTimeout = 5 * time.Second
 	// refusalTimeout bounds the wait for a client that is refused. What is said to it
 	// fits into the buffer of any new connection.
 	refusalTimeout = 100 * time.Millisecond
+	// maxPartial bounds the bytes that all connections have sent of unfinished headers, and
+	// strangers of requests that are not answered yet, beyond the first freePartial of each, or
+	// freePartial2 over HTTP/2. net/http allocates some 16 times as much for headers of many
+	// tiny fields, and up to 80 times for compressed ones.
+	maxPartial   = 4 << 20
+	freePartial  = 2 << 10
+	freePartial2 = 512
+	// maxAnswering bounds the strangers' connections over HTTP/2 with requests that are not
+	// answered yet. Each may have maxStreams of them.
+	maxAnswering = 64
 )
 
-// Listener accepts a bounded number of connections at a time. For one more it closes an
-// idle one. Where none is idle the new one is answered with a 503 and closed: to let it
-// wait would be a queue that nobody bounds, and its client would not know to ask
-// another process. It goes with a server of NewServer, which says what is idle.
+// Listener accepts a bounded number of connections at a time. For one more it closes
+// another one:
+//
+//   - first a stranger's, a connection on which no request was let in yet: of the address
+//     that holds the most of them, the one that has been quiet for longest;
+//   - then an idle one, the one that has been idle for longest.
+//
+// Where there is neither, the Listener answers the new connection with a 503 and closes it: a
+// queue would hide from its client that another process may have time. A Listener goes with a
+// server of NewServer, which reports the states of connections, and a handler of NewHandler or
+// NewAdminHandler, which reports the requests that were let in.
 type Listener struct {
 	net.Listener
 	// TLS says that connections begin with a handshake: those that are refused could not
 	// read what is said to them. Set it before the first is accepted.
 	TLS     bool
 	most    int
-	mu      sync.Mutex
-	open    map[*connection]struct{}
 	refused atomic.Int64
+	partial atomic.Int64 // bytes that count towards maxPartial
+
+	mu        sync.Mutex
+	open      map[*connection]struct{}
+	strangers map[netip.Prefix]*list.List // strangers' connections by address, quiet for longest first
+	answering list.List                   // those of them over HTTP/2 with requests, in the order in which they came
+	idle      list.List                   // clients' idle connections, idle for longest first
+	clock     uint64                      // orders connections by when they became quiet
 }
 
 // NewListener bounds the connections of the listener; 0: DefaultMaxConnections.
 func NewListener(l net.Listener, most int) *Listener {
-	return &Listener{Listener: l, most: cmp.Or(most, DefaultMaxConnections), open: map[*connection]struct{}{}}
+	return &Listener{
+		Listener: l, most: cmp.Or(most, DefaultMaxConnections),
+		open: map[*connection]struct{}{}, strangers: map[netip.Prefix]*list.List{},
+	}
 }
 
 // Accept returns the next connection for which there is room.
@@ -78,28 +107,77 @@ func (l *Listener) Refused() int64 { return l.refused.Load() }
 func (l *Listener) admit(conn net.Conn) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.open) >= l.most && !l.closeIdle() {
+	if len(l.open) >= l.most && !l.evictStranger() && !l.evictIdle() {
 		return nil
 	}
-	c := &connection{Conn: conn, listener: l}
+	c := &connection{Conn: conn, listener: l, address: networkOf(conn)}
 	l.open[c] = struct{}{}
+	c.rest()
 	return c
 }
 
-// closeIdle closes an idle connection, if it finds one, with mu held.
-func (l *Listener) closeIdle() bool {
-	looked := 0
-	for c := range l.open { // in no order
-		if c.idle.Load() {
-			delete(l.open, c)
-			_ = c.Conn.Close() // its server closes it again
-			return true
-		}
-		if looked++; looked == maxLooked {
-			break
+// evictStranger closes a stranger's connection, if there is one, with mu held.
+func (l *Listener) evictStranger() bool {
+	var most *list.List
+	for _, of := range l.strangers {
+		if most == nil || of.Len() > most.Len() || of.Len() == most.Len() && oldest(of).quiet < oldest(most).quiet {
+			most = of
 		}
 	}
-	return false
+	if most == nil {
+		return false
+	}
+	oldest(most).evict()
+	return true
+}
+
+// evictIdle closes an idle connection of a client, if there is one, with mu held.
+func (l *Listener) evictIdle() bool {
+	if l.idle.Len() == 0 {
+		return false
+	}
+	oldest(&l.idle).evict()
+	return true
+}
+
+// oldest returns the connection that has been longest in a list, which is not empty.
+func oldest(of *list.List) *connection { return of.Front().Value.(*connection) }
+
+// evictHeaviest closes the connection that holds the most bytes of unfinished headers.
+func (l *Listener) evictHeaviest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.partial.Load() <= maxPartial {
+		return
+	}
+	var heaviest *connection
+	for c := range l.open {
+		if heaviest == nil || c.partial.Load() > heaviest.partial.Load() {
+			heaviest = c
+		}
+	}
+	if heaviest != nil && heaviest.beyondFree(heaviest.partial.Load()) > 0 {
+		heaviest.evict()
+	}
+}
+
+// networkOf returns the address that a connection comes from, an IPv6 one as its /64. It is
+// the zero Prefix where there is none, as over a Unix socket.
+func networkOf(conn net.Conn) netip.Prefix {
+	of, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	address := of.AddrPort().Addr().Unmap().WithZone("")
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = 64
+	}
+	network, err := address.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return network
 }
 
 // refusal is what is said on a connection that is refused.
@@ -118,16 +196,112 @@ func refuse(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// connection is one of a Listener.
+// connection is one of a Listener. It is a stranger's, until a request on it is let in.
 type connection struct {
 	net.Conn
 	listener *Listener
-	idle     atomic.Bool
+	address  netip.Prefix
+	known    atomic.Bool  // a request was let in: the connection is a client's
+	busy     atomic.Bool  // the headers of a request have been read, and it is not answered yet
+	two      atomic.Bool  // over HTTP/2, where a busy connection goes on reading headers
+	partial  atomic.Int64 // bytes that were read of headers, since the last answer
+
+	// Guarded by the listener's mu.
+	evictable spot
+	answering spot
+	quiet     uint64 // the listener's clock when the connection became quiet
+}
+
+// spot is the place of a connection in one of its listener's lists.
+type spot struct {
+	in    *list.List // nil: none
+	place *list.Element
+}
+
+// set moves the connection to the end of the list.
+func (s *spot) set(in *list.List, c *connection) {
+	s.clear()
+	s.in, s.place = in, in.PushBack(c)
+}
+
+func (s *spot) clear() {
+	if s.in != nil {
+		s.in.Remove(s.place)
+		s.in, s.place = nil, nil
+	}
+}
+
+// Read reads, and bounds what all connections together hold of headers.
+func (c *connection) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n <= 0 || c.busy.Load() && (c.known.Load() || !c.two.Load()) {
+		return n, err
+	}
+	after := c.partial.Add(int64(n))
+	more := c.beyondFree(after) - c.beyondFree(after-int64(n))
+	if more > 0 && c.listener.partial.Add(more) > maxPartial {
+		c.listener.evictHeaviest()
+	}
+	return n, err
+}
+
+// beyondFree returns how many of the bytes count towards maxPartial.
+func (c *connection) beyondFree(bytes int64) int64 {
+	if c.two.Load() {
+		return max(bytes-freePartial2, 0)
+	}
+	return max(bytes-freePartial, 0)
+}
+
+// parsed gives back what the connection held of maxPartial.
+func (c *connection) parsed() { c.listener.partial.Add(-c.beyondFree(c.partial.Swap(0))) }
+
+// rest makes the connection evictable, as one that has become quiet, with the listener's mu
+// held.
+func (c *connection) rest() {
+	l := c.listener
+	if _, open := l.open[c]; !open {
+		return
+	}
+	l.clock++
+	c.quiet = l.clock
+	if c.known.Load() {
+		c.evictable.set(&l.idle, c)
+		return
+	}
+	of := l.strangers[c.address]
+	if of == nil {
+		of = list.New()
+		l.strangers[c.address] = of
+	}
+	c.evictable.set(of, c)
+}
+
+// keep makes the connection not evictable, with the listener's mu held.
+func (c *connection) keep() {
+	c.evictable.clear()
+	if of := c.listener.strangers[c.address]; of != nil && of.Len() == 0 {
+		delete(c.listener.strangers, c.address)
+	}
+}
+
+// evict closes the connection, with the listener's mu held. Its server closes it again.
+func (c *connection) evict() {
+	c.remove()
+	_ = c.Conn.Close()
+}
+
+// remove takes the connection out of the listener, with the listener's mu held.
+func (c *connection) remove() {
+	c.keep()
+	c.answering.clear()
+	delete(c.listener.open, c)
+	c.parsed()
 }
 
 func (c *connection) Close() error {
 	c.listener.mu.Lock()
-	delete(c.listener.open, c)
+	c.remove()
 	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -141,12 +315,91 @@ func (c *connection) CloseWrite() error {
 	return nil
 }
 
-// noteState notes which connections are idle: those whose last request is answered.
-func noteState(conn net.Conn, state http.ConnState) {
+// waits notes that all requests of the connection are answered.
+func (c *connection) waits() {
+	c.parsed()
+	c.busy.Store(false)
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.answering.clear()
+	c.rest()
+}
+
+// works notes that the headers of a request have been read; two: over HTTP/2.
+func (c *connection) works(two bool) {
+	known := c.known.Load()
+	if known || !two || !c.two.Load() { // what came before HTTP/2 was the handshake
+		c.parsed()
+	}
+	c.two.Store(two)
+	c.busy.Store(true)
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known {
+		c.keep()
+		return
+	}
+	if _, open := l.open[c]; !open || !two {
+		return
+	}
+	c.answering.set(&l.answering, c)
+	if l.answering.Len() > maxAnswering {
+		oldest(&l.answering).evict()
+	}
+}
+
+// letIn makes the connection a client's: one of its requests was let in.
+func (c *connection) letIn() {
+	if c == nil || c.known.Load() {
+		return
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.known.Store(true)
+	c.parsed()
+	c.answering.clear()
+	c.keep()
+	if !c.busy.Load() { // over HTTP/2 its client has given the request up
+		c.rest()
+	}
+}
+
+// isStranger reports whether none of the connection's requests was let in yet.
+func (c *connection) isStranger() bool { return c != nil && !c.known.Load() }
+
+type connectionKey struct{}
+
+// withConnection makes the connection known to the handlers of its requests.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, acceptedFrom(conn))
+}
+
+// connectionOf returns the connection that a request came over; nil: no Listener accepted it.
+func connectionOf(r *http.Request) *connection {
+	c, _ := r.Context().Value(connectionKey{}).(*connection)
+	return c
+}
+
+// acceptedFrom returns the connection of a Listener that a server's connection is, or nil.
+func acceptedFrom(conn net.Conn) *connection {
 	if over, ok := conn.(*tls.Conn); ok {
 		conn = over.NetConn()
 	}
-	if c, ok := conn.(*connection); ok {
-		c.idle.Store(state == http.StateIdle)
+	c, _ := conn.(*connection)
+	return c
+}
+
+// noteState notes which connections have requests: those that are new have none, nor have
+// those whose last request is answered.
+func noteState(conn net.Conn, state http.ConnState) {
+	c := acceptedFrom(conn)
+	switch {
+	case c == nil:
+	case state == http.StateIdle:
+		c.waits()
+	case state == http.StateActive:
+		over, secure := conn.(*tls.Conn)
+		c.works(secure && over.ConnectionState().NegotiatedProtocol == "h2")
 	}
 }

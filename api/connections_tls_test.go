@@ -57,27 +57,22 @@ func TestIdleTLSConnectionsMakeRoom(t *testing.T) {
 
 // A connection over HTTP/2 is not idle while one of its requests is being answered.
 func TestABusyConnectionIsLeftAlone(t *testing.T) {
-	arrived, release := make(chan struct{}), make(chan struct{})
-	c, newClient := secureClients(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" {
-			arrived <- struct{}{}
-			<-release
-		}
-	}), 1)
+	h, arrived, release := newBusy(t)
+	c, newClient := secureClients(t, h, 1)
 	busy := newClient(true)
 	answered := make(chan int, 1)
 	go func() {
-		status, _, err := c.get(busy, "/slow")
+		status, _, err := c.get(busy, "/metrics")
 		assert.NoError(t, err)
 		answered <- status
 	}()
 	<-arrived
 	// Another request, over the same connection, does not make it idle either.
-	status, proto, err := c.get(busy, "/quick")
+	status, proto, err := c.get(busy, "/v1/events")
 	require.NoError(t, err)
 	require.Equal(t, 200, status)
 	require.Equal(t, "HTTP/2.0", proto)
-	_, _, err = c.get(newClient(true), "/quick")
+	_, _, err = c.get(newClient(true), "/v1/events")
 	require.Error(t, err)
 	assert.EqualValues(t, 1, c.listener.Refused())
 	close(release)
@@ -110,14 +105,21 @@ func TestSlowHandshakes(t *testing.T) {
 }
 
 func TestRefusedTLSConnections(t *testing.T) {
-	c, _ := secureClients(t, nil, 1)
-	first := c.dial() // its handshake goes on for a second
-	require.Eventually(t, func() bool { return c.listener.Open() == 1 }, longest, time.Millisecond)
+	h, arrived, release := newBusy(t)
+	c, newClient := secureClients(t, h, 1)
+	answered := make(chan int, 1)
+	go func() {
+		status, _, err := c.get(newClient(false), "/metrics")
+		assert.NoError(t, err)
+		answered <- status
+	}()
+	<-arrived
 	said, err := io.ReadAll(c.dial())
 	require.NoError(t, err)
 	assert.Empty(t, string(said))
 	assert.EqualValues(t, 1, c.listener.Refused())
-	first.Close()
+	close(release)
+	assert.Equal(t, 200, <-answered)
 }
 
 // A client that speaks no TLS is told so.

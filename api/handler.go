@@ -19,6 +19,8 @@ import (
 const (
 	maxBody           = 1 << 20
 	maxHeader         = 64 << 10 // 16 features of 1,024 bytes, percent-encoded
+	maxFields         = 128      // values of header fields: each takes some 100 bytes beside its text
+	maxStreams        = 100      // requests at a time of a connection, over HTTP/2
 	maxUnread         = 64 << 10 // of a connection's bodies that nobody has read yet, over HTTP/2
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
@@ -39,10 +41,14 @@ type Config struct {
 	Metrics http.Handler
 	// Profiles answers what is below /debug/pprof/; nil: there is no such route.
 	Profiles http.Handler
-	// Tokens returns the tokens in force, of which each route but healthz and readyz
+	// Tokens returns the tokens in force, of which each route but /, healthz and readyz
 	// wants one that is good for its class; nil: none is wanted.
-	Tokens   func() *Tokens
-	Refusals *Refusals // counts who comes without; nil: nobody counts
+	Tokens func() *Tokens
+	// LoopbackOnly has only programs of this machine served, and no web page in a browser
+	// there: requests are refused that are for another host than an IP address, localhost or
+	// a name without a dot, and those that a page of another origin makes.
+	LoopbackOnly bool
+	Refusals     *Refusals // counts who comes without; nil: nobody counts
 	// Draining returns whether the process is about to end, and nobody should come any
 	// more who asks readyz; nil: it never is.
 	Draining func() bool
@@ -71,6 +77,7 @@ type handler struct {
 	failures sparse.Lines   // so is why, for each cause
 	refused  sparse.Lines   // and that requests have no token, for each reason
 	room     room
+	origins  http.CrossOriginProtection
 	requests atomic.Int64 // that were let in and are being answered
 }
 
@@ -100,8 +107,9 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		ConnState:         noteState,
+		ConnContext:       withConnection,
 		MaxHeaderBytes:    maxHeader,
-		HTTP2:             &http.HTTP2Config{MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),
 	}
 }

@@ -149,15 +149,27 @@ func TestLargeBodiesShareABound(t *testing.T) {
 	assert.Less(t, w.Body.Len(), 10_000*64)
 }
 
+// newBusy returns a handler without tokens. Each GET /metrics says that it has arrived, and
+// is answered when it is released.
+func newBusy(t *testing.T) (h http.Handler, arrived, release chan struct{}) {
+	arrived, release = make(chan struct{}), make(chan struct{})
+	g := newGuarded(t)
+	g.config.Tokens = nil
+	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	})
+	return api.NewHandler(g.config), arrived, release
+}
+
+const getMetrics = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+
 // The refusal of a connection is a problem document.
 func TestARefusedConnectionIsToldSo(t *testing.T) {
-	arrived, release := make(chan struct{}), make(chan struct{})
-	c := newClients(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		close(arrived)
-		<-release
-	}), 1)
+	h, arrived, release := newBusy(t)
+	c := newClients(t, h, 1)
 	busy := c.dial()
-	_, err := io.WriteString(busy, healthz)
+	_, err := io.WriteString(busy, getMetrics)
 	require.NoError(t, err)
 	<-arrived
 	response, err := http.ReadResponse(c.dial().reader, nil)

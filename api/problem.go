@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -13,14 +14,16 @@ import (
 )
 
 var (
-	errNoRoute   = errors.New("api: no such route")
-	errMethod    = errors.New("api: method not allowed")
-	errMediaType = errors.New("api: unsupported media type")
-	errMalformed = errors.New("api: malformed request")
-	errUnready   = errors.New("api: no server of the store answers")
-	errNotReset  = errors.New("api: the counter was not reset")
-	errDraining  = errors.New("api: the process is about to end")
-	errPanic     = errors.New("api: panic")
+	errNoRoute     = errors.New("api: no such route")
+	errMethod      = errors.New("api: method not allowed")
+	errForeignHost = errors.New("api: the request is for another host")
+	errForeignPage = errors.New("api: the request is a foreign web page's")
+	errMediaType   = errors.New("api: unsupported media type")
+	errMalformed   = errors.New("api: malformed request")
+	errUnready     = errors.New("api: no server of the store answers")
+	errNotReset    = errors.New("api: the counter was not reset")
+	errDraining    = errors.New("api: the process is about to end")
+	errPanic       = errors.New("api: panic")
 )
 
 // requestError is a request with faults, each with its place.
@@ -32,6 +35,15 @@ func (e *requestError) Error() string { return errMalformed.Error() }
 
 func (e *requestError) Unwrap() error { return errMalformed }
 
+// methodError is a request with a method that its route does not take.
+type methodError struct {
+	allowed []string
+}
+
+func (e *methodError) Error() string { return errMethod.Error() }
+
+func (e *methodError) Unwrap() error { return errMethod }
+
 // statuses maps every error that an endpoint may return to its status and, where
 // its faults do not speak for themselves, to what the problem says. The first
 // row that an error is counts.
@@ -42,8 +54,11 @@ var statuses = []struct {
 }{
 	{errUnauthorized, http.StatusUnauthorized, "A token is wanted that is known here: Authorization: Bearer, or Counterd-Token."},
 	{errForbidden, http.StatusForbidden, "The token is not good for this route."},
-	{errNoRoute, http.StatusNotFound, "There is no such route."},
-	{errMethod, http.StatusMethodNotAllowed, "The route does not take this method; see the Allow header."},
+	{errForeignHost, http.StatusMisdirectedRequest, "Without tokens counterd answers to an IP address, localhost or a name without a dot only: under another name a web page could call it. Call it by http://127.0.0.1 and its port, or start it with -tokens FILE, or with -tokens none to answer to every name."},
+	{errForeignPage, http.StatusForbidden, "A web page of another origin has made this request. Without tokens counterd serves none: start it with -tokens FILE, or with -tokens none."},
+	{errNoRoute, http.StatusNotFound, "There is no such route: GET / lists those there are."},
+	{errMethod, http.StatusMethodNotAllowed, ""},
+	{errFields, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("The request has more than %d header fields.", maxFields)},
 	{errMediaType, http.StatusUnsupportedMediaType, "The body is JSON in UTF-8, not compressed: Content-Type: application/json."},
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},
@@ -102,6 +117,9 @@ func problemOf(err error, method string) wire.Problem {
 				break
 			}
 		}
+	}
+	if e, ok := errors.AsType[*methodError](err); ok {
+		problem.Detail = "The route takes " + strings.Join(e.allowed, ", ") + " only."
 	}
 	problem.Title = http.StatusText(problem.Status)
 	if problem.Status == http.StatusBadRequest {

@@ -37,14 +37,15 @@ func (r *room) take(bytes int64) error {
 // exchange is a request's body and the answer to it, and the room that the two take.
 type exchange struct {
 	http.ResponseWriter
-	begun  bool   // whether an answer has
-	code   int    // of the answer, once it has begun; 0: nobody has said
-	seen   *seen  // what else is noted of it; nil: nobody wants to know
-	client string // the name of the request's token; empty: none was wanted
+	begun  bool        // whether an answer has
+	code   int         // of the answer, once it has begun; 0: nobody has said
+	seen   *seen       // what else is noted of it; nil: nobody wants to know
+	client string      // the name of the request's token; empty: none was wanted
+	conn   *connection // the body's end has it let in; nil: there is nothing to do
 
 	body  io.ReadCloser
 	room  *room
-	held  int64 // bytes of the body that were read, and of the answer
+	held  int64 // bytes of the headers, of the body that were read, and of the answer
 	taken int64 // of the room
 }
 
@@ -78,6 +79,9 @@ type heldBody struct{ *exchange }
 
 func (b heldBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
+	if err == io.EOF {
+		b.conn.letIn()
+	}
 	if err := b.hold(int64(n)); err != nil {
 		return 0, err
 	}

@@ -8,7 +8,13 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+)
+
+const (
+	authorizeRoute = "/v1/authorize/{event}"
+	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
 )
 
 // The methods of the routes.
@@ -45,7 +51,7 @@ func (h *handler) clientRoutes() table {
 	t.add(toDecide, gets, "/v1/events/{event}/check", bodiless(h.onEvent(h.check)))
 	t.add(toIncrement, posts, "/v1/events/{event}/increment", h.onEvent(h.replyOn(h.increment)))
 	t.add(toReset, deletes, "/v1/events/{event}/counters", bodiless(h.onEvent(h.replyOn(h.reset))))
-	t.add(toDecide, nil, "/v1/authorize/{event}", h.onEvent(h.authorize))
+	t.add(toDecide, nil, authorizeRoute, h.onEvent(h.authorize))
 	h.addOperators(t)
 	return t
 }
@@ -59,6 +65,7 @@ func (h *handler) adminRoutes() table {
 
 // addOperators adds what operators and their probes ask for.
 func (h *handler) addOperators(t table) {
+	t.add(forAnyone, gets, "/", unread(h.reply(func(r *http.Request) (any, error) { return t.index(r) })))
 	t.add(forAnyone, gets, "/healthz", unread(h.reply(h.alive)))
 	t.add(forAnyone, gets, "/readyz", unread(h.reply(h.ready)))
 	if h.Metrics != nil {
@@ -69,13 +76,34 @@ func (h *handler) addOperators(t table) {
 	}
 }
 
+// index lists the routes.
+func (t table) index(r *http.Request) (*wire.Index, error) {
+	if _, err := newQuery(r); err != nil {
+		return nil, err
+	}
+	index := &wire.Index{Service: "counterd", Documentation: documentation}
+	return index, t.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		path, err := route.GetPathTemplate()
+		if err != nil {
+			return err
+		}
+		methods, err := route.GetMethods()
+		if err != nil { // it takes any
+			methods = []string{"*"}
+		}
+		index.Routes = append(index.Routes, wire.Route{Path: path, Methods: methods})
+		return nil
+	})
+}
+
 // newTable returns a table without routes, and what it says to those who ask for others.
 func (h *handler) newTable() table {
 	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
 	router.NotFoundHandler = h.serve(forAnyone, func(http.ResponseWriter, *http.Request) error { return errNoRoute })
 	router.MethodNotAllowedHandler = h.serve(forAnyone, func(w http.ResponseWriter, r *http.Request) error {
-		w.Header().Set("Allow", strings.Join(allowed(router, r), ", "))
-		return errMethod
+		methods := allowed(router, r)
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		return &methodError{methods}
 	})
 	return table{router, h}
 }
@@ -83,7 +111,13 @@ func (h *handler) newTable() table {
 // routes returns what answers by the table.
 func routes(t table) http.Handler {
 	router := t.Router
+	tooMany := t.h.serve(forAnyone, func(http.ResponseWriter, *http.Request) error { return errFields })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer forget(w, r)
+		if tooManyFields(r) {
+			tooMany.ServeHTTP(w, r)
+			return
+		}
 		// The router would take an encoded slash for one between parts of the path;
 		// no part has one. A path without a raw form has nothing encoded that matters.
 		if r.URL.RawPath != "" && strings.Contains(strings.ToUpper(r.URL.EscapedPath()), "%2F") {

@@ -181,6 +181,19 @@ type Health struct {
 	Store  map[string]string `json:"store,omitempty"` // each server's state, by its name
 }
 
+// Index answers GET /.
+type Index struct {
+	Service       string  `json:"service"`
+	Documentation string  `json:"documentation"` // where the routes are explained
+	Routes        []Route `json:"routes"`
+}
+
+// Route is one of an Index.
+type Route struct {
+	Path    string   `json:"path"`
+	Methods []string `json:"methods"` // "*": any
+}
+
 // Problem is an error, as RFC 9457 has it.
 type Problem struct {
 	Type   string  `json:"type"`

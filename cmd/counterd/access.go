@@ -27,7 +27,7 @@ type access struct {
 }
 
 func (a *access) addFlags(flags flagSet) {
-	flags.StringVar(&a.tokens, "tokens", "", "`file` of the tokens of those who may call, reloaded when it changes and on SIGHUP; none: everybody may")
+	flags.StringVar(&a.tokens, "tokens", "", "`file` of the tokens of those who may call, reloaded when it changes and on SIGHUP; none: everybody may, and by any Host")
 	flags.StringVar(&a.cert, "tls-cert", "", "`file` of the certificate to serve TLS with, and what comes between it and its authority, PEM; reloaded when it changes")
 	flags.StringVar(&a.key, "tls-key", "", "`file` of its private key, PEM")
 	flags.StringVar(&a.clientCA, "tls-client-ca", "", "`file` of the authorities, PEM, of which clients have to show a certificate")
@@ -72,12 +72,16 @@ func onLoopback(address string) bool {
 // wantsTokens reports whether a file says who may call.
 func (a access) wantsTokens() bool { return a.tokens != "" && a.tokens != noTokens }
 
+// loopbackOnly reports whether all programs of this machine may call, and none of another one.
+// Over TLS it is the certificate that keeps web pages of other names out.
+func (a access) loopbackOnly() bool { return a.tokens == "" && a.cert == "" }
+
 // warn says where secrets lie or go open, and who may call although nobody is known.
 func (a access) warn(listen string, log *slog.Logger) {
 	if a.wantsTokens() {
-		warnReadable(log, a.tokens)
+		warnOpen(log, a.tokens)
 	}
-	warnReadable(log, a.key)
+	warnOpen(log, a.key)
 	for _, address := range []string{listen, a.admin} {
 		switch {
 		case address == "" || onLoopback(address):
@@ -91,6 +95,7 @@ func (a access) warn(listen string, log *slog.Logger) {
 
 // door is who may call, as the files in force say.
 type door struct {
+	loopbackOnly bool          // only programs of this machine may call
 	tokens       *tokensFile   // nil: no token is wanted
 	certificates *certificates // nil: there is no TLS
 	refusals     api.Refusals
@@ -99,8 +104,8 @@ type door struct {
 
 // openDoor reads the files that say who may call, and follows them until Close.
 func openDoor(a access, log *slog.Logger) (d *door, err error) {
-	d = &door{}
-	if err := checkSecret("-tls-key", a.key); err != nil {
+	d = &door{loopbackOnly: a.loopbackOnly()}
+	if err := checkKey("-tls-key", a.key); err != nil {
 		return nil, err
 	}
 	if a.wantsTokens() {
@@ -135,6 +140,7 @@ func (d *door) guard(config api.Config) api.Config {
 	if d.tokens != nil {
 		config.Tokens = d.tokens.inForce.Load
 	}
+	config.LoopbackOnly = d.loopbackOnly
 	config.Refusals = &d.refusals
 	config.Draining = d.draining.Load
 	return config

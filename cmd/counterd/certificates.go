@@ -37,6 +37,9 @@ func openCertificates(a access, log *slog.Logger) (c *certificates, err error) {
 			authorities = contents[2]
 		}
 		found, err := parseServed(contents[0], contents[1], authorities, time.Now())
+		if errors.Is(err, errNoCertificate) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM", a.clientCA)
+		}
 		if err != nil {
 			return nil, err
 		}

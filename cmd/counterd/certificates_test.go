@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
@@ -53,15 +54,24 @@ func (p *process) handshake(t *testing.T, config *tls.Config) (tls.ConnectionSta
 		return tls.ConnectionState{}, err
 	}
 	defer conn.Close()
-	// Whether a client's certificate is taken shows with the first answer.
-	if _, err := fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
+	// Whether a client's certificate is taken shows with the first answer. Over HTTP/2 that is
+	// to an empty frame of settings.
+	state := conn.(*tls.Conn).ConnectionState()
+	if state.NegotiatedProtocol == "h2" {
+		if _, err := fmt.Fprint(conn, http2.ClientPreface); err != nil {
+			return tls.ConnectionState{}, err
+		}
+		if err := http2.NewFramer(conn, nil).WriteSettings(); err != nil {
+			return tls.ConnectionState{}, err
+		}
+	} else if _, err := fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
 		return tls.ConnectionState{}, err
 	}
 	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return tls.ConnectionState{}, err
 	}
-	return conn.(*tls.Conn).ConnectionState(), nil
+	return state, nil
 }
 
 // pair is a certificate and its key where a process looks for them.

@@ -51,5 +51,5 @@ func (k *keySecret) read() ([]byte, error) {
 	return line, nil
 }
 
-// warn says that others can read the secret.
-func (k *keySecret) warn(log *slog.Logger) { warnReadable(log, k.file) }
+// warn says that others can read or change the secret.
+func (k *keySecret) warn(log *slog.Logger) { warnOpen(log, k.file) }

@@ -22,6 +22,9 @@ const (
 	adminDrain = time.Second
 	// adminConnections bounds their connections.
 	adminConnections = 64
+	// adminRequests bounds their requests at a time: the other connections are left to
+	// probes.
+	adminRequests = adminConnections - 8
 )
 
 // place is an address that is served.
@@ -95,6 +98,7 @@ func (p places) handle(config api.Config) {
 	if p.admin != nil {
 		operators := config
 		operators.Profiles = profiles()
+		operators.MaxRequests = adminRequests
 		p.admin.server.Handler = api.NewAdminHandler(operators)
 		config.Metrics, config.Discreet = nil, true
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/counterd/counterd/internal/authorities"
@@ -107,7 +106,7 @@ func (s security) secure(source discovery.Source) error {
 
 // checkSecrets finds files of secrets that cannot be opened.
 func (s security) checkSecrets() error {
-	return errors.Join(checkSecret("-memcached-auth", s.auth), checkSecret("-memcached-key", s.key))
+	return errors.Join(checkSecret("-memcached-auth", s.auth), checkKey("-memcached-key", s.key))
 }
 
 func (s security) readTLS() (config *tls.Config, err error) {
@@ -129,8 +128,8 @@ func (s security) readTLS() (config *tls.Config, err error) {
 
 // warn says where secrets lie or go open.
 func (s security) warn(servers []string, log *slog.Logger) {
-	warnReadable(log, s.key)
-	warnReadable(log, s.auth)
+	warnOpen(log, s.key)
+	warnOpen(log, s.auth)
 	if s.auth == "" || s.tls {
 		return
 	}
@@ -138,16 +137,6 @@ func (s security) warn(servers []string, log *slog.Logger) {
 		if host, _, err := net.SplitHostPort(name); err == nil && !strings.Contains(name, "/") && !isLoopback(host) {
 			log.Warn("the password goes to a memcached server unencrypted: -memcached-tls is not set", "server", name)
 		}
-	}
-}
-
-// warnReadable says where a file with a secret lies open.
-func warnReadable(log *slog.Logger, path string) {
-	if path == "" {
-		return
-	}
-	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o004 != 0 {
-		log.Warn("a file with a secret can be read by every user of this machine", "file", path, "mode", info.Mode().Perm().String())
 	}
 }
 

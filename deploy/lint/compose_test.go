@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,9 +135,7 @@ func TestTheComposeFile(t *testing.T) {
 		b := buildImage(t)
 		assert.Equal(t, slices.Concat([]string{"CMD"}, b.entrypoint, []string{"probe"}), []string(service.HealthCheck.Test[:3]))
 		assert.Equal(t, "http://127.0.0.1:"+settings(b.env).port("COUNTERD_ADMIN")+"/readyz", service.HealthCheck.Test[3])
-		limit, err := strconv.ParseInt(strings.TrimSuffix(s["GOMEMLIMIT"], "MiB"), 10, 64)
-		require.NoError(t, err)
-		assert.Less(t, limit<<20, int64(service.MemLimit))
+		s.checkMemory(t, int64(service.MemLimit))
 	}
 }
 

@@ -235,9 +235,28 @@ func TestTheDeploymentAgreesWithCounterd(t *testing.T) {
 	}
 	assert.Equal(t, strings.Join(servers, ","), s["COUNTERD_MEMCACHED"])
 
-	memory, err := resource.ParseQuantity(strings.TrimSuffix(s["GOMEMLIMIT"], "B"))
+	s.checkMemory(t, c.Resources.Limits.Memory().Value())
+}
+
+// checkMemory finds a limit of memory that is too low for the connections taken, by what
+// docs/security.md reckons, or that Go does not know of.
+func (s settings) checkMemory(t *testing.T, limit int64) {
+	t.Helper()
+	known, err := resource.ParseQuantity(strings.TrimSuffix(s["GOMEMLIMIT"], "B"))
 	require.NoError(t, err)
-	assert.Negative(t, memory.Cmp(*c.Resources.Limits.Memory()), "GOMEMLIMIT")
+	assert.Less(t, known.Value(), limit, "GOMEMLIMIT")
+	assert.Greater(t, known.Value(), limit*8/10, "GOMEMLIMIT")
+	connections, err := strconv.ParseInt(s["COUNTERD_MAX_CONNECTIONS"], 10, 64)
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(project, "docs", "security.md"))
+	require.NoError(t, err)
+	match := regexp.MustCompile(`(\d+) MiB and (\d+) KiB for each connection`).FindSubmatch(text)
+	require.NotNil(t, match)
+	fixed, err := strconv.ParseInt(string(match[1]), 10, 64)
+	require.NoError(t, err)
+	each, err := strconv.ParseInt(string(match[2]), 10, 64)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, fixed<<20+connections*each<<10, limit)
 }
 
 // The rules that are commented out are rules, too.

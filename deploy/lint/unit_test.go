@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,11 @@ func TestTheUnitAgreesWithCounterd(t *testing.T) {
 	delay, err := time.ParseDuration(s["COUNTERD_DRAIN_DELAY"])
 	require.NoError(t, err)
 	assert.Greater(t, stop, delay+longestEnd(t))
+	match = regexp.MustCompile(`(?m)^MemoryMax=(\d+)G$`).FindStringSubmatch(text)
+	require.NotNil(t, match, "a process that takes too much would have the machine choose another one to kill")
+	gigabytes, err := strconv.ParseInt(match[1], 10, 64)
+	require.NoError(t, err)
+	s.checkMemory(t, gigabytes<<30)
 	user := regexp.MustCompile(`(?m)^User=(\S+)$`).FindStringSubmatch(text)
 	require.NotNil(t, user)
 	assert.Contains(t, string(read(t, "systemd/counterd.sysusers")), "\nu "+user[1]+" ")
