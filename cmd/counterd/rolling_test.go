@@ -168,6 +168,7 @@ const (
 // A server is killed and comes back under a stream of new users, then the other one: both
 // are whole again, each after one repair, and no limit begins again.
 func TestTwoLossesRepairedOneAfterTheOther(t *testing.T) {
+	leaktest.Check(t) // of all its parts together
 	for name, every := range map[string]time.Duration{"a new user in 2.5 s": 2500 * time.Millisecond, "many a second": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +189,6 @@ func TestTwoLossesRepairedOneAfterTheOther(t *testing.T) {
 // does not wait makes limits begin again, and each hit beyond one says so; also at
 // processes that are restarted afterwards.
 func TestARollingRestartBeginsWithCounterd(t *testing.T) {
-	t.Parallel()
 	r := newRolling(t, 50*time.Millisecond)
 	r.use("known", 40)
 	r.use("later", 40)
@@ -211,7 +211,6 @@ func TestARollingRestartBeginsWithCounterd(t *testing.T) {
 
 // The same where the processes are restarted between the two losses.
 func TestCounterdIsRestartedBetweenTwoLosses(t *testing.T) {
-	t.Parallel()
 	r := newRolling(t, 50*time.Millisecond)
 	r.use("known", 40)
 	r.lose(0)
