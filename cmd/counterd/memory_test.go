@@ -50,7 +50,7 @@ func newFlooded(t *testing.T, rules string, s settings) flooded {
 	s.timeout, s.grace = 10*time.Second, 20*time.Second // the machine may be busy
 	opened := store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes}), close: func() error { return nil }}
 	if !s.memcached.none() {
-		opened, err = openStore(t.Context(), s, nil, nil, log)
+		opened, err = openStore(t.Context(), s, func() time.Duration { return time.Hour }, nil, log)
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() { require.NoError(t, opened.close()) })
