@@ -43,7 +43,7 @@ func NewAuto(config JSONConfig) (Format, error) {
 func (f *auto) Parse(line string) (Record, error) {
 	record, err := f.parse(line)
 	if err != nil && beginsWithTime(line) {
-		err = malformed(0, "it begins with a time, as in a syslog: -format sshd reads failed logins of OpenSSH, -regexp any other line")
+		err = malformed(depthTime, "it begins with a time, as in a syslog: -format sshd reads failed logins of OpenSSH, -regexp any other line")
 	}
 	return record, err
 }
