@@ -122,7 +122,7 @@ func TestCanonicalIP(t *testing.T) {
 	}
 }
 
-// A feature is one address. The network that answers show for an IPv6 one stands for it.
+// A feature is one address. An IPv6 one may be given as the network that answers show for it.
 func TestAddressesOfFeatures(t *testing.T) {
 	const (
 		zone    = "the value is an address with a zone: leave the % and what follows out"

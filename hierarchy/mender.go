@@ -63,8 +63,8 @@ type MenderConfig struct {
 	// Began and Finished are told of each walk over all counters. nil: nobody is.
 	Began    func(counters int)
 	Finished func(Walk)
-	// Mended is told that all counters that this process knew when the store's Gaps were
-	// that number have been mended since. nil: nobody is.
+	// Mended is called when all counters that this process knew when the store's Gaps were
+	// that number have been repaired since; nil: no call.
 	Mended func(gaps uint64)
 }
 
@@ -287,7 +287,7 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 		return
 	}
 	took := time.Since(began)
-	m.finish(gaps) // first: when the walk is told of, so is what came of it
+	m.finish(gaps) // before Finished is called, so that its callee sees the result
 	if m.config.Finished != nil {
 		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), took})
 	}

@@ -358,6 +358,6 @@ func TestADurationWithoutAUnit(t *testing.T) {
 	} {
 		got := runWith(t, nil, args...)
 		assert.Equal(t, exitUsage, got.status, args)
-		assert.Contains(t, got.err, fmt.Sprintf("for flag %s: 30 has no unit: write 30s; loadtest %s -h", args[1], args[0]))
+		assert.Contains(t, got.err, fmt.Sprintf("for flag %s: 30 has no unit: write 30s, or 30ms; loadtest %s -h", args[1], args[0]))
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -173,6 +174,47 @@ func TestSuggest(t *testing.T) {
 	got = runWith(t, nil, "replay", "-rules", file, apacheLog)
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Regexp(t, `(?m)^all together +10000 +8874 +1126 +1753 +17 +0\.97%$`, got.out)
+}
+
+// Rules per several kinds need count: all to do what is suggested against an attack, and the
+// rules file says so.
+func TestSuggestAgainstAnAttack(t *testing.T) {
+	const advice = "# Against an attack give each rule count: all, too"
+	log := []string{"-format", "sshd", "-year", "2026", "testdata/auth.log"}
+	got := runWith(t, nil, append([]string{"replay", "-suggest"}, log...)...)
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.NotContains(t, got.out, advice, "one rule has no other beside it")
+
+	log = append([]string{"-json", "-features", "ip=host,user"}, log...)
+	got = runWith(t, nil, append([]string{"replay", "-suggest"}, log...)...)
+	require.Equal(t, exitOK, got.status, got.err)
+	var suggested struct {
+		Rules string         `json:"rules"`
+		Kinds []suggest.Kind `json:"kinds"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.out), &suggested))
+	assert.Contains(t, suggested.Rules, advice)
+
+	rules := "events:\n  login_failed:\n    limits:\n"
+	for _, k := range suggested.Kinds {
+		require.Len(t, k.Attack.Rates, 1)
+		rules += fmt.Sprintf("      - {per: %s, rate: %s, count: all}\n", k.Kind, k.Attack.Rates[0])
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
+	got = runWith(t, nil, append([]string{"replay", "-rules", file}, log...)...)
+	require.Equal(t, exitOK, got.status, got.err)
+	var report struct {
+		Limits []struct {
+			EverDenied int `json:"ever_denied"`
+		} `json:"limits"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
+	require.Len(t, report.Limits, len(suggested.Kinds))
+	for i, k := range suggested.Kinds {
+		assert.NotZero(t, k.Attack.Denied)
+		assert.Equal(t, k.Attack.Denied, report.Limits[i].EverDenied, k.Kind)
+	}
 }
 
 func TestOfflineFailures(t *testing.T) {

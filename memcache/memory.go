@@ -97,7 +97,7 @@ type memory struct {
 
 	known       marker
 	forgiven    marker // what was lost before it was repaired, as far as it can be
-	before      marker // the one before that: who has read it late is not news
+	before      marker // the one before that: a process that reads it late reports no new loss
 	from        int64  // the second of the known one, as far as it can be trusted
 	seen        int64  // when it was read last
 	lost        int64  // what was before is lost, and not repaired
@@ -234,7 +234,7 @@ func (all *memories) remembers() time.Duration {
 	return longestWindow
 }
 
-// lossLasts returns for how many seconds a loss is of interest to anybody.
+// lossLasts returns for how many seconds a loss can affect a window.
 func (all *memories) lossLasts() int64 {
 	return int64((all.remembers() + day) / time.Second)
 }

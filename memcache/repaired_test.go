@@ -12,8 +12,8 @@ import (
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
-// lossy is servers with two copies of each counter, under a clock that a test sets. Nobody
-// looks at them but the test.
+// lossy is servers with two copies of each counter, under a clock that a test sets. Only
+// the test looks at them.
 type lossy struct {
 	t       *testing.T
 	wall    *wallAt

@@ -1,5 +1,5 @@
 // Package durationflag makes the errors of duration flags say what is wrong: package flag says
-// "parse error" of -timeout 30, and this one "30 has no unit: write 30s".
+// "parse error" of -timeout 30, and this one "30 has no unit: write 30s, or 30ms".
 package durationflag
 
 import (
@@ -37,7 +37,7 @@ func (e explained) Set(text string) error {
 		return nil
 	}
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		return errors.New(text + " has no unit: write " + text + "s")
+		return errors.New(text + " has no unit: write " + text + "s, or " + text + "ms")
 	}
 	return errors.New("it is written like 500ms, 30s, 15m or 1h30m")
 }

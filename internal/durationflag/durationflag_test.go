@@ -28,12 +28,12 @@ func ExampleExplain() {
 	restore := durationflag.Explain(set)
 	defer restore()
 	fmt.Println(set.Parse([]string{"-timeout", "30"}))
-	// Output: invalid value "30" for flag -timeout: 30 has no unit: write 30s
+	// Output: invalid value "30" for flag -timeout: 30 has no unit: write 30s, or 30ms
 }
 
 func TestExplain(t *testing.T) {
 	for text, want := range map[string]string{
-		"30": "30 has no unit: write 30s", "1.5": "1.5 has no unit: write 1.5s", "-5": "-5 has no unit: write -5s",
+		"30": "30 has no unit: write 30s, or 30ms", "1.5": "1.5 has no unit: write 1.5s, or 1.5ms", "-5": "-5 has no unit: write -5s, or -5ms",
 		"1d": "it is written like 500ms, 30s, 15m or 1h30m", "": "it is written like 500ms, 30s, 15m or 1h30m",
 	} {
 		var timeout time.Duration

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // auto goes by the beginning of each line.
@@ -40,6 +41,14 @@ func NewAuto(config JSONConfig) (Format, error) {
 }
 
 func (f *auto) Parse(line string) (Record, error) {
+	record, err := f.parse(line)
+	if err != nil && beginsWithTime(line) {
+		err = malformed(depthTime, "it begins with a time, as in a syslog: -format sshd reads failed logins of OpenSSH, -regexp any other line")
+	}
+	return record, err
+}
+
+func (f *auto) parse(line string) (Record, error) {
 	switch {
 	case strings.HasPrefix(strings.TrimLeft(line, " \t"), "{"):
 		return f.json.Parse(line)
@@ -47,6 +56,18 @@ func (f *auto) Parse(line string) (Record, error) {
 		return f.vhost.Parse(line)
 	}
 	return f.common.Parse(line)
+}
+
+// beginsWithTime reports whether the line begins as one of a syslog.
+func beginsWithTime(line string) bool {
+	if len(line) > len(syslogLayout) {
+		if _, err := parseSyslog(line[:len(syslogLayout)]); err == nil {
+			return true
+		}
+	}
+	first, _, _ := strings.Cut(line, " ")
+	_, err := time.Parse(time.RFC3339Nano, first)
+	return err == nil
 }
 
 // beginsWithVhost reports whether the line begins with a host and a port, and not with an

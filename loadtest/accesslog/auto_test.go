@@ -23,6 +23,21 @@ func TestAuto(t *testing.T) {
 	}
 	assert.Equal(t, "the common or combined log format, or the vhost_combined log format, or JSON lines with the time in time or timestamp or @timestamp or ts, as auto", format.String())
 
+	// A syslog is told from a broken line of an access log.
+	for _, line := range []string{
+		"Dec  1 06:55:48 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2",
+		"2026-12-10T06:55:48.123456+01:00 bastion CRON[8]: pam_unix(cron:session): session closed",
+	} {
+		_, err = format.Parse(line)
+		require.ErrorIs(t, err, ErrMalformed)
+		assert.ErrorContains(t, err, "as in a syslog: -format sshd reads failed logins", line)
+	}
+	for _, line := range []string{"", "Dec 41 06:55:48 bastion", "bastion 2026-12-10T06:55:48Z", "192.0.2.1 - - x"} {
+		_, err = format.Parse(line)
+		require.ErrorIs(t, err, ErrMalformed)
+		assert.NotContains(t, err.Error(), "syslog", line)
+	}
+
 	// The combined format knows no remote_addr: what is meant is JSON.
 	format, err = NewAuto(JSONConfig{Time: "ts", Fields: []string{"remote_addr"}})
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ type Kind struct {
 // deny the features that made most of it, and hardly any other.
 type Attack struct {
 	Features      int      `json:"features"`       // the fewest that made 90% of the traffic
-	Rates         []string `json:"rates"`          // the smallest, from 5, that together deny at most as many; none: the log is too short
+	Rates         []string `json:"rates"`          // the smallest, from 5, that together deny at most as many; none: they would deny none of them, or the log is too short
 	Denied        int      `json:"denied"`         // features that these would have denied at some time
 	DeniedTraffic int64    `json:"denied_traffic"` // of these features
 }
@@ -74,7 +74,7 @@ type Window struct {
 	Rate    string `json:"rate"`     // as the rules file has it; empty where it is left out
 	LeftOut string `json:"left_out"` // why
 	// AttackRate is the limit where the log is of failures or of an attack; empty where it is
-	// left out, for the same reasons.
+	// left out, for the same reasons, or where these limits would deny no feature.
 	AttackRate string `json:"attack_rate"`
 
 	counts []int64 // sorted

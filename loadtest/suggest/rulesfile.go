@@ -53,6 +53,7 @@ func (r *Report) commented(rules string) string {
 	}
 	comment("Suggested by loadtest replay -suggest -deny %s, from %s:", r.Deny, oneLine(r.Log))
 	comment("%d lines from %s to %s.", r.Lines, moment(r.From), moment(r.To))
+	attacked := false
 	for _, k := range r.Kinds {
 		comment("%s: these limits would have denied %s.", k.Kind, k.caught(k.Denied, k.DeniedTraffic))
 		for _, w := range k.Windows {
@@ -61,9 +62,14 @@ func (r *Report) commented(rules string) string {
 			}
 		}
 		if k.Attack.Denied > 0 {
+			attacked = true
 			comment("  if the log is of failures or of an attack take rate: [%s], which would", strings.Join(k.Attack.Rates, ", "))
 			comment("  have denied %s", k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
 		}
+	}
+	if attacked && len(r.Kinds) > 1 {
+		comment("Against an attack give each rule count: all, too: else hits that another rule denies do not")
+		comment("count, and fewer features are denied than said here.")
 	}
 	comment("Of %d hits %d would have been denied (%s).", r.WhatIf.All.Hits, r.WhatIf.All.Denied, percent(int(r.WhatIf.All.Denied), int(r.WhatIf.All.Hits)))
 	return b.String() + rules

@@ -124,7 +124,7 @@ func newKind(kind string, c *crowd, deny share.Share, seconds int64) Kind {
 			Alone: alone, AloneDenied: above(sorted, alone), counts: sorted,
 		}
 		described.rate(i, w, chosen)
-		if i < usable && attack.idle(i) == "" {
+		if k.Attack.Denied > 0 && i < usable && attack.idle(i) == "" {
 			described.AttackRate = fmt.Sprintf("%d/%s", attack.limits[i], w.unit)
 			k.Attack.Rates = append(k.Attack.Rates, described.AttackRate)
 		}

@@ -227,7 +227,9 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 				return fmt.Sprintf("%d/%s", limits[w], units[w]), ""
 			}
 			window.Rate, window.LeftOut = rate(limits)
-			if window.AttackRate, _ = rate(attack); window.AttackRate != "" {
+			if k.Attack.Denied == 0 {
+				// They would catch nothing.
+			} else if window.AttackRate, _ = rate(attack); window.AttackRate != "" {
 				k.Attack.Rates = append(k.Attack.Rates, window.AttackRate)
 			}
 		}
@@ -399,7 +401,7 @@ events:
 	require.NoError(t, report.WriteText(&out))
 	require.Contains(t, out.String(), "of 5 lines 1 malformed")
 	require.Contains(t, out.String(), "0.1% are 0.\nSo few features say little")
-	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h     5/h\n")
+	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h       -\n")
 	require.Contains(t, out.String(), "These limits catch nothing in this log: ")
 	require.Contains(t, out.String(), " (34% is one).\n")
 	require.NotContains(t, out.String(), "or take the column attack", "that would catch nothing either")
