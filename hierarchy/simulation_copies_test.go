@@ -102,13 +102,19 @@ type simLink struct {
 	suspected atomic.Bool // the process takes it for down
 
 	mu    sync.Mutex
-	trips map[simTrip]int
+	trips map[simCalls]int
 	first map[int]*float64 // priorities of operations
 }
 
 type simTrip struct {
 	operation int
 	counter   copies.Hash
+}
+
+// simCalls are those of one kind that an operation makes to one counter.
+type simCalls struct {
+	operation int
+	kind      string
 }
 
 func newSimCopies(s *simulation, seed uint64, processes *int, broken func(*simCopies)) *simCopies {
@@ -172,7 +178,7 @@ func (c *simCopies) newNode(process int) *simNode {
 	}
 	n.set = copies.New(copies.Config{Replicas: c.replicas, Timeout: c.s.grace / 2, MaxDebts: c.maxDebts, Clock: skewed})
 	for i, server := range c.servers {
-		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simTrip]int{}, first: map[int]*float64{}})
+		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simCalls]int{}, first: map[int]*float64{}})
 	}
 	n.use(n.links)
 	store := copiedStore{c, n.set}
@@ -441,7 +447,7 @@ func (c copiedStore) Start(ctx context.Context, counter string, by int64, adds [
 		deadline = now.Add(c.c.s.grace / 2)
 	}
 	op := ctx.Value(operationKey{}).(*operation)
-	wait := c.set.Start(ctx, now.Add(-tie(op, hashOf(counter))), deadline, named(counter), by, adds, expires, reads, values)
+	wait := c.set.Start(ctx, now.Add(-tie(op, hashOf(counter), reads)), deadline, named(counter), by, adds, expires, reads, values)
 	return func() (int, error) {
 		landed, err := wait()
 		c.c.returned(op, hashOf(counter), err)
@@ -465,8 +471,17 @@ func (c copiedStore) Owe(counter string, by int64, adds []uint64, expires []int6
 
 // tie is so short a time that no two trips lose their patience at once: what comes of it
 // would not follow from the seed.
-func tie(op *operation, counter copies.Hash) time.Duration {
-	return time.Duration(op.id%4096<<12 + int(counter[0])<<4)
+func tie(op *operation, counter copies.Hash, reads []uint64) time.Duration {
+	return time.Duration(uint64(op.id%4096)<<12 + uint64(counter[0])<<4 + firstOf(reads)%16)
+}
+
+// firstOf returns the first of the buckets, which tells apart the trips of a reset that are
+// under way together; 0: there is none.
+func firstOf(buckets []uint64) uint64 {
+	if len(buckets) == 0 {
+		return 0
+	}
+	return buckets[0]
 }
 
 func named(counter string) copies.Counter {
@@ -499,8 +514,10 @@ func (l *simLink) sender(ctx context.Context, h copies.Hash, what string, of *si
 	op := l.operation(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.trips[simTrip{op.id, h}]++
-	lane := fmt.Sprintf("%d %x %s %d", l.place, h[:4], what, l.trips[simTrip{op.id, h}])
+	lane := fmt.Sprintf("%d %x %s", l.place, h[:4], what)
+	calls := simCalls{op.id, lane}
+	l.trips[calls]++
+	lane += fmt.Sprint(" ", l.trips[calls])
 	if l.first[op.id] == nil {
 		first := rand.New(rand.NewPCG(uint64(op.id), uint64(l.place))).Float64()
 		l.first[op.id] = &first
@@ -517,11 +534,11 @@ func (l *simLink) sender(ctx context.Context, h copies.Hash, what string, of *si
 func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
 	now := time.Now()
 	x := &simExchange{link: l, op: l.operation(ctx), counter: counter.Hash, index: index, ended: ended, limit: now.Add(deadline.Sub(now) * 7 / 16), values: make([]int64, len(adds)+len(reads))}
-	send := l.sender(ctx, counter.Hash, "trip", x)
+	send := l.sender(ctx, counter.Hash, fmt.Sprint("trip", firstOf(reads)), x)
 	l.c.enter(x)
 	if l.c.s.store.strict {
 		x.mu.Lock()
-		x.timer = time.AfterFunc(deadline.Sub(now)+tie(x.op, x.counter)+time.Duration(l.place), x.GiveUp)
+		x.timer = time.AfterFunc(deadline.Sub(now)+tie(x.op, x.counter, reads)+time.Duration(l.place), x.GiveUp)
 		x.mu.Unlock()
 	}
 	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)
