@@ -2,6 +2,8 @@ package memcache_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +197,24 @@ func TestLossesOneAfterTheOther(t *testing.T) {
 	l.wall.second.Add(lossyLasts + 24*60*60)
 	l.look(fleet)
 	assert.Equal(t, []int64{0, 0, 0}, l.repaired(fleet))
+}
+
+// A marker written after a loss says so, and is as long as any other. Versions that do not
+// know the sign read it, too: as a second and a number.
+func TestAMarkerTellsOfALoss(t *testing.T) {
+	l := newLossy(t, 2)
+	fleet := l.open(0)
+	marker := func() string { return strings.Join(l.servers[0].Ask("get counterd:memory"), "\n") }
+	require.Regexp(t, `^VALUE counterd:memory 0 21\n\d{10} [0-9a-f]{10}$`, marker())
+	l.lose(10, some(fleet), 0)
+	require.Regexp(t, `^VALUE counterd:memory 0 21\n\+\d{10} [0-9a-f]{9}$`, marker())
+	_, text, _ := strings.Cut(marker(), "\n")
+	second, random, _ := strings.Cut(text, " ")
+	number, err := strconv.ParseInt(second, 10, 64)
+	require.NoError(t, err)
+	require.Equal(t, l.wall.second.Load(), number)
+	_, err = strconv.ParseUint(random, 16, 64)
+	require.NoError(t, err)
 }
 
 // A server that is added to a fleet is one change, though it is empty as well.
