@@ -59,7 +59,7 @@ var units = []unit{
 	{"month", []string{"mo", "mon", "mth"}, "30d", "30d"},
 }
 
-// unitOf returns the unit that stands behind a number, or alone, in other words than it is
+// unitOf returns the unit that follows a number, or is alone, in other words than it is
 // written; nil: there is none.
 func unitOf(s string) *unit {
 	word := strings.TrimLeft(s, "0123456789. ")

@@ -64,7 +64,7 @@ type MenderConfig struct {
 	Began    func(counters int)
 	Finished func(Walk)
 	// Mended is told that all counters that this process knew when the store's Gaps were
-	// that number have been mended since. nil: nobody is.
+	// that number have been mended since. It may be nil.
 	Mended func(gaps uint64)
 }
 
@@ -287,7 +287,7 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 		return
 	}
 	took := time.Since(began)
-	m.finish(gaps) // first: when the walk is told of, so is what came of it
+	m.finish(gaps) // first: Finished may ask which servers are whole
 	if m.config.Finished != nil {
 		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), took})
 	}
