@@ -343,3 +343,46 @@ func TestRoomIsMadeByTheBusiestAddress(t *testing.T) {
 	assert.Equal(t, 8, l.Open())
 	assert.Zero(t, l.Refused())
 }
+
+// lateConn has its last read return bytes after it was closed.
+type lateConn struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (lateConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+func (c lateConn) Read(p []byte) (int, error) {
+	<-c.closed
+	return len(p), nil
+}
+
+func (c lateConn) Close() error {
+	close(c.closed)
+	return nil
+}
+
+// What a connection reads while it is closed does not count against other connections later.
+func TestReadsOfClosedConnectionsAreNotHeld(t *testing.T) {
+	incoming := make(dialled, 1)
+	l := api.NewListener(incoming, 8)
+	accept := func(conn net.Conn) net.Conn {
+		incoming <- conn
+		accepted, err := l.Accept()
+		require.NoError(t, err)
+		return accepted
+	}
+	for range 100 { // together more than all connections may hold
+		conn := accept(lateConn{closed: make(chan struct{})})
+		require.NoError(t, conn.Close())
+		_, err := conn.Read(make([]byte, 64<<10))
+		require.NoError(t, err)
+	}
+	mine, theirs := net.Pipe()
+	defer mine.Close()
+	conn := accept(theirs)
+	go mine.Write(make([]byte, 4<<10))
+	_, err := io.ReadFull(conn, make([]byte, 4<<10))
+	require.NoError(t, err)
+	assert.Equal(t, 1, l.Open(), "the connection is open")
+}

@@ -205,6 +205,7 @@ type connection struct {
 	busy     atomic.Bool  // the headers of a request have been read, and it is not answered yet
 	two      atomic.Bool  // over HTTP/2, where a busy connection goes on reading headers
 	partial  atomic.Int64 // bytes that were read of headers, since the last answer
+	removed  atomic.Bool  // it is none of the listener's any more
 
 	// Guarded by the listener's mu.
 	evictable spot
@@ -241,6 +242,9 @@ func (c *connection) Read(p []byte) (int, error) {
 	more := c.beyondFree(after) - c.beyondFree(after-int64(n))
 	if more > 0 && c.listener.partial.Add(more) > maxPartial {
 		c.listener.evictHeaviest()
+	}
+	if c.removed.Load() { // while it was read: what was given back is not all
+		c.parsed()
 	}
 	return n, err
 }
@@ -296,6 +300,7 @@ func (c *connection) remove() {
 	c.keep()
 	c.answering.clear()
 	delete(c.listener.open, c)
+	c.removed.Store(true)
 	c.parsed()
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// rateField is a limit as a file has it.
+// rateField is a limit of a rules file, with its place.
 type rateField struct {
 	Limit
 	rule *ruleFields

@@ -48,7 +48,7 @@ type Config struct {
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
 	// MaxPending bounds the calls that may wait for the store at once: a Count and a
 	// History are one, an Increment is one for each counter, a Reset is as many as its calls
-	// of the store at once, 16. One beyond it returns ErrOverload at once, and has done
+	// of the store at once, 16, and one while it waits for its turn. One beyond it returns ErrOverload at once, and has done
 	// nothing. 0: DefaultMaxPending.
 	MaxPending int
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
@@ -311,18 +311,16 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 // at a time, and others wait for their turn meanwhile. An error wraps ErrStore; repeat the
 // call then.
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
+	ctx, cancel := context.WithTimeout(ctx, resetTime)
+	defer cancel()
+	if err := c.awaitReset(ctx); err != nil {
+		return err
+	}
+	defer func() { <-c.resets }()
 	if !c.pending.enter(resetTrips) {
 		return ErrOverload
 	}
 	defer c.pending.leave(resetTrips)
-	ctx, cancel := context.WithTimeout(ctx, resetTime)
-	defer cancel()
-	select {
-	case c.resets <- struct{}{}:
-	case <-ctx.Done():
-		return storeError(ctx.Err())
-	}
-	defer func() { <-c.resets }()
 	defer func() { c.cache.forget(counter.ID(), c.now()) }()
 	finest, coarsest := levels(counter)
 	if c.copier != nil {
@@ -384,6 +382,21 @@ const (
 	// are looked at together.
 	resetParents = 1440
 )
+
+// awaitReset waits for a turn to reset a counter. It leaves the room of the reset's calls to
+// others meanwhile.
+func (c *Counters) awaitReset(ctx context.Context) error {
+	if !c.pending.enter(1) {
+		return ErrOverload
+	}
+	defer c.pending.leave(1)
+	select {
+	case c.resets <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return storeError(ctx.Err())
+	}
+}
 
 // deleteFull deletes those of the buckets that hold something.
 func (c *Counters) deleteFull(ctx context.Context, counter events.Counter, buckets []Bucket) error {

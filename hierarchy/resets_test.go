@@ -147,3 +147,28 @@ func TestAResetIsBounded(t *testing.T) {
 		require.Fail(t, "repeating it does not help")
 	})
 }
+
+// Resets that wait for their turn take no room from counts.
+func TestResetsThatWaitLeaveRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		clock := newFakeClock()
+		store := &distantStore{Store: newEmbedded(clock), trip: 90 * time.Millisecond}
+		const most = 4*16 + 10 // four resets, and ten other calls
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, MaxPending: most})
+		counter := testCounters(t)[0]
+		var resets sync.WaitGroup
+		for range 12 {
+			resets.Go(func() { assert.NoError(t, counters.Reset(t.Context(), counter)) })
+		}
+		time.Sleep(time.Millisecond)
+		require.Equal(t, int64(4*16+8), counters.Load().Pending)
+		for range 2 {
+			resets.Go(func() {
+				_, err := counters.Count(t.Context(), counter, time.Minute, time.Time{})
+				assert.NoError(t, err)
+			})
+		}
+		resets.Wait()
+		require.Zero(t, counters.Load().Pending)
+	})
+}

@@ -197,11 +197,12 @@ func (c *call) readItem(b []byte) (used int, end bool, err error) {
 		}
 		value, ok := number(data)
 		values[next] = value
+		if c.versions != nil {
+			c.versions[next] = version
+		}
 		switch {
-		case c.versions != nil:
-			if c.versions[next] = version; version == 0 {
-				c.fault = errNoVersions
-			}
+		case c.versions != nil && version == 0:
+			c.fault = errNoVersions
 		case !ok && c.fault == nil:
 			c.fault = errNoCount
 		}

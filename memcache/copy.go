@@ -146,16 +146,27 @@ var errNoVersions = errors.New("the server keeps no versions of items: it runs w
 // Look reads buckets of one counter as one server has them, one after the other in
 // their order, and the version of each: a number that changes with each change of the
 // bucket, 0 where it is not there. The versions are Memcached's, for compare-and-swap. An
-// item that holds no count is 0, with its version: so a count of another server replaces it.
-// A look is rare, so it takes the classic path whatever the server knows.
+// item that holds no count is 0, with its version, where another server of the counter is
+// whole: then the count of that one replaces it. Else nothing says what the count was, and the
+// item is an error. A look is rare, so it takes the classic path whatever the server knows.
 func (f *Fleet) Look(ctx context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
 	e, err := f.beginOnNamed(ctx, server, counter, errand{kind: Look, reads: len(buckets)})
 	if err != nil {
 		return err
 	}
-	return e.ended(e.classic(ctx, func(l *lane) error {
-		return e.get(l, buckets, values, versions)
-	}))
+	err = e.classic(ctx, func(l *lane) error { return e.get(l, buckets, values, versions) })
+	if errors.Is(err, errNoCount) && f.isWholeBeside(counter, server) {
+		err = nil
+	}
+	return e.ended(err)
+}
+
+// isWholeBeside reports whether the counter has a copy on another server that is up and has
+// forgotten nothing.
+func (f *Fleet) isWholeBeside(counter, server string) bool {
+	return slices.ContainsFunc(f.set.Of(copies.Hash(f.keyer.hash(counter))), func(s copies.Server) bool {
+		return s.Name() != server && s.Up() && s.Whole()
+	})
 }
 
 // Raise sets a bucket on one server to a value if it still has the version that Look

@@ -82,7 +82,7 @@ func (f *Fleet) Since(counter string) int64 {
 // later is not held against them.
 func (f *Fleet) Mended(gaps uint64) {
 	if f.replicas < 2 || !f.lookAtAll() {
-		return // a server that is down may lack counts
+		return // a server that does not answer may lack counts
 	}
 	for _, s := range f.settle(gaps) {
 		s.changed(Mended)

@@ -53,13 +53,14 @@ const (
 	// randomBits are few enough for the item to fit Memcached's smallest chunk: a full
 	// server keeps it and the counters in one order.
 	randomBits = 36
-	// lossMark ends a marker that was written after a loss.
-	lossMark = "l"
+	// lossMark begins a marker that was written after a loss. Versions that do not know it
+	// read it as the sign of the second.
+	lossMark = "+"
 )
 
 func (m marker) String() string {
 	if m.afterLoss {
-		return fmt.Sprintf("%d %09x%s", m.second, m.random, lossMark)
+		return fmt.Sprintf("%s%d %09x", lossMark, m.second, m.random)
 	}
 	return fmt.Sprintf("%d %010x", m.second, m.random)
 }
@@ -69,7 +70,7 @@ func parseMarker(text string) marker {
 	second, random, _ := strings.Cut(text, " ")
 	var m marker
 	var faults [2]error
-	random, m.afterLoss = strings.CutSuffix(random, lossMark)
+	m.afterLoss = strings.HasPrefix(second, lossMark)
 	m.second, faults[0] = strconv.ParseInt(second, 10, 64)
 	m.random, faults[1] = strconv.ParseUint(random, 16, 64)
 	if faults[0] != nil || faults[1] != nil || m.second <= 0 {

@@ -2,6 +2,8 @@ package memcache_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +197,45 @@ func TestLossesOneAfterTheOther(t *testing.T) {
 	l.wall.second.Add(lossyLasts + 24*60*60)
 	l.look(fleet)
 	assert.Equal(t, []int64{0, 0, 0}, l.repaired(fleet))
+}
+
+// A marker written after a loss says so, and is as long as any other. Versions that do not
+// know the sign read it, too: as a second and a number.
+func TestAMarkerTellsOfALoss(t *testing.T) {
+	l := newLossy(t, 2)
+	fleet := l.open(0)
+	marker := func() string { return strings.Join(l.servers[0].Ask("get counterd:memory"), "\n") }
+	require.Regexp(t, `^VALUE counterd:memory 0 21\n\d{10} [0-9a-f]{10}$`, marker())
+	l.lose(10, some(fleet), 0)
+	require.Regexp(t, `^VALUE counterd:memory 0 21\n\+\d{10} [0-9a-f]{9}$`, marker())
+	_, text, _ := strings.Cut(marker(), "\n")
+	second, random, _ := strings.Cut(text, " ")
+	number, err := strconv.ParseInt(second, 10, 64)
+	require.NoError(t, err)
+	require.Equal(t, l.wall.second.Load(), number)
+	_, err = strconv.ParseUint(random, 16, 64)
+	require.NoError(t, err)
+}
+
+// An item that holds no count is replaced by the count of another server only while that one
+// is whole: else nothing says what the count was, and the repair of the counter fails.
+func TestABadItemBesideALoss(t *testing.T) {
+	l := newLossy(t, 2)
+	fleet := l.open(0)
+	keep(t, fleet, "a", 5, 1)
+	first := l.servers[0].Addr
+	storeItem(t, first, memcache.Keys("a", []uint64{1})[0], 0, "abc")
+	values, versions := make([]int64, 1), make([]uint64, 1)
+	look := func() error { return fleet.Look(t.Context(), "a", first, []uint64{1}, values, versions) }
+	require.NoError(t, look())
+	require.Zero(t, values[0])
+	require.NotZero(t, versions[0])
+	l.lose(10, some(fleet), 1)
+	require.ErrorIs(t, look(), strconv.ErrSyntax)
+	_, err := fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+	require.ErrorIs(t, err, strconv.ErrSyntax)
+	require.Equal(t, []int64{0, 0}, l.repaired(fleet))
+	require.NoError(t, look())
 }
 
 // A server that is added to a fleet is one change, though it is empty as well.

@@ -92,7 +92,7 @@ func (c *call) trip(h counterHash, tag uint32, by int64, adds []uint64, expires 
 
 // get writes one get of all reads into the call, and nothing else: for a connection that it
 // has to itself. Where versions is not nil the call asks for the items' versions too, and
-// sets them there; an item that holds no count is 0 then, and no fault.
+// sets them there.
 func (c *call) get(h counterHash, reads, versions []uint64) {
 	c.reset(deleting, 0, 0, len(reads))
 	prefix, verb := h.prefix(), "get"
