@@ -65,6 +65,12 @@ func (m marker) String() string {
 	return fmt.Sprintf("%d %010x", m.second, m.random)
 }
 
+// marked returns the marker as one after a loss.
+func (m marker) marked() marker {
+	m.afterLoss = true
+	return m
+}
+
 // parseMarker returns the zero marker for what is none.
 func parseMarker(text string) marker {
 	second, random, _ := strings.Cut(text, " ")
@@ -158,16 +164,20 @@ func (s *server) newMarker() marker {
 }
 
 // learnMarker takes in a marker that was read, or put there where there was none, and what
-// it says of the others.
-func (s *server) learnMarker(read marker, own bool) {
+// it says of the others. It reports whether the marker has to be marked as one after a loss:
+// a process that did not know of the loss was the first to write it.
+func (s *server) learnMarker(read marker, own bool) (mark bool) {
 	m, now := &s.memory, s.clock().Unix()
 	m.all.mu.Lock()
+	if m.known != (marker{}) && read != m.known && read != m.before && !read.afterLoss {
+		read, mark = read.marked(), true // also where an earlier try did not arrive
+	}
 	if read == m.known {
 		m.seen = now
 	}
 	if read == m.known || read == m.before {
 		m.all.mu.Unlock()
-		return
+		return mark
 	}
 	s.gap() // what is being mended now is not mended for this
 	m.from = read.second
@@ -176,6 +186,9 @@ func (s *server) learnMarker(read marker, own bool) {
 	}
 	if m.known != (marker{}) {
 		m.lost, m.evicting = max(m.from, m.seen), false
+		if other := m.known; !other.afterLoss && read == other.marked() {
+			m.wasEmpty = false // there were counters before this process began
+		}
 	} else {
 		m.wasEmpty = m.wasEmpty || own
 	}
@@ -186,6 +199,7 @@ func (s *server) learnMarker(read marker, own bool) {
 	news := m.all.weigh(now)
 	m.all.mu.Unlock()
 	tell(news)
+	return mark
 }
 
 // weigh finds since when each server's memory is whole, with mu held. It returns those
@@ -397,12 +411,34 @@ func (s *server) recollect(conn net.Conn, first *participant) error {
 	case answers.Buffered() > 0:
 		return fmt.Errorf("asked for the item %s: %w: more than was asked for", markerKey, errNonsense)
 	case m != marker{}:
-		s.learnMarker(m, own)
+		if s.learnMarker(m, own) {
+			if err := s.markLoss(conn, answers, m.marked()); err != nil {
+				return err
+			}
+		}
 	}
 	if first != nil {
 		first.arrive()
 	}
 	return nil
+}
+
+// markLoss replaces the marker that was read by the same one, marked. All who knew an older
+// marker write the same.
+func (s *server) markLoss(conn io.Writer, answers *bufio.Reader, m marker) error {
+	if _, err := fmt.Fprintf(conn, "replace %s 0 0 %d\r\n%s\r\n", markerKey, len(m.String()), m); err != nil {
+		return fmt.Errorf("replaced the item %s: %w", markerKey, err)
+	}
+	line, err := answers.ReadSlice('\n')
+	switch {
+	case err != nil:
+		return fmt.Errorf("replaced the item %s: %w", markerKey, err)
+	case answers.Buffered() > 0:
+		return fmt.Errorf("replaced the item %s: %w: more than was asked for", markerKey, errNonsense)
+	case string(line) != "STORED\r\n" && string(line) != "NOT_STORED\r\n" && !isError(line):
+		return fmt.Errorf("replaced the item %s: %w", markerKey, nonsense(line))
+	}
+	return nil // what was not stored is tried again with the next look
 }
 
 // fetchMarker returns the marker, and whether it is this process's own: the server had

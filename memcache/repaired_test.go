@@ -143,6 +143,16 @@ func TestWhoMayCallAServerWhole(t *testing.T) {
 			second := l.lose(10, some(old), 1)
 			return []int64{first, second}, l.repaired(l.open(1))
 		},
+		"not one that starts after all were lost, before one that ran looks": func(l *lossy, old *memcache.Fleet) (want, got []int64) {
+			lost := l.lose(100, nil, 0, 1)
+			young := l.open(0)
+			assert.Equal(l.t, []int64{0, 0}, l.repaired(young), "nothing tells it")
+			l.look(old)
+			l.look(young)
+			assert.Equal(l.t, []int64{lost, lost}, l.repaired(old))
+			l.look(l.open(1))
+			return []int64{lost, lost}, l.repaired(young)
+		},
 		"where all were lost and none was there, nothing is known": func(l *lossy, old *memcache.Fleet) (want, got []int64) {
 			require.NoError(l.t, old.Close())
 			l.lose(100, nil, 0, 1)
