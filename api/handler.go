@@ -48,7 +48,7 @@ type Config struct {
 	// there: requests are refused that are for another host than an IP address, localhost or
 	// a name without a dot, and those that a page of another origin makes.
 	LoopbackOnly bool
-	Refusals     *Refusals // counts who comes without; nil: nobody counts
+	Refusals     *Refusals // counts requests without a valid token; it may be nil
 	// Draining returns whether the process is about to end, and nobody should come any
 	// more who asks readyz; nil: it never is.
 	Draining func() bool

@@ -38,8 +38,8 @@ func (r *room) take(bytes int64) error {
 type exchange struct {
 	http.ResponseWriter
 	begun  bool        // whether an answer has
-	code   int         // of the answer, once it has begun; 0: nobody has said
-	seen   *seen       // what else is noted of it; nil: nobody wants to know
+	code   int         // of the answer, once it has begun; 0 before that
+	seen   *seen       // what else is noted of it; nil where no hook asks
 	client string      // the name of the request's token; empty: none was wanted
 	conn   *connection // the body's end has it let in; nil: there is nothing to do
 

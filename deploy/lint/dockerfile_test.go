@@ -199,7 +199,7 @@ func copyContext(t *testing.T, source, target string) {
 	}))
 }
 
-// The image holds one static binary, its licenses and the authorities, and the user is nobody's.
+// The image holds one static binary, its licenses and the authorities, and runs it without privileges.
 func TestTheImageHoldsOneStaticBinary(t *testing.T) {
 	b := buildImage(t)
 	files := []string{}
