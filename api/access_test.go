@@ -412,7 +412,7 @@ func TestStrangersOverConnectionsShutNobodyOut(t *testing.T) {
 			g := newGuarded(t)
 			g.config.MaxRequests = 1
 			served := make(chan int, 100)
-			g.config.Served = func(_, _ string, status int, _ time.Duration) { served <- status }
+			g.config.OnRequest = func(_, _ string, status int, _ time.Duration) { served <- status }
 			c, newClient := secureClients(t, api.NewHandler(g.config), 0, func(s *http.Server) {
 				s.ReadTimeout, s.WriteTimeout = 2*longest, 2*longest
 			})
@@ -506,7 +506,7 @@ func TestDiscreetReadyz(t *testing.T) {
 	reachable := true
 	g.config.Servers = func() []api.ServerState { return []api.ServerState{{Name: "10.0.0.1:11211", Reachable: reachable}} }
 	assert.Contains(t, request(t, api.NewAdminHandler(g.config), "GET", "/readyz", "").Body.String(), "10.0.0.1")
-	g.config.Discreet = true
+	g.config.Redacted = true
 	h := api.NewHandler(g.config)
 	assert.JSONEq(t, `{"status": "ready"}`, request(t, h, "GET", "/readyz", "").Body.String())
 	reachable = false

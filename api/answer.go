@@ -37,9 +37,9 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Connection"] = []string{"close"}
 	}
 	nameAnswer(out, r)
-	if h.Served != nil {
+	if h.OnRequest != nil {
 		began := time.Now()
-		defer func() { h.Served(routeOf(r), methodOf(r), out.status(), time.Since(began)) }()
+		defer func() { h.OnRequest(routeOf(r), methodOf(r), out.status(), time.Since(began)) }()
 	}
 	if !h.watched() {
 		s.act(out, r)

@@ -53,7 +53,7 @@ type Config struct {
 	// more who asks readyz; nil: it never is.
 	Draining func() bool
 	// Discreet: readyz, for which no token is wanted, names no servers.
-	Discreet bool
+	Redacted bool
 	// MaxRequests bounds the requests at a time of those who are let in: over HTTP/2 one
 	// connection brings many. 0: there is no bound.
 	MaxRequests int
@@ -61,8 +61,8 @@ type Config struct {
 	// and its method, either Other where a client has made it up, the status, and how long
 	// it took. It is from the request's goroutine, so from many at the same time, and must
 	// not panic. nil: nobody is.
-	Served func(route, method string, status int, took time.Duration)
-	Log    *slog.Logger // nil: slog.Default
+	OnRequest func(route, method string, status int, took time.Duration)
+	Log       *slog.Logger // nil: slog.Default
 	// AccessLog has each request logged, with its route, event, status and verdict.
 	AccessLog bool
 	// Tracer makes a span of each request and of each decision, in the trace that the

@@ -59,12 +59,12 @@ func (h *handler) ready(r *http.Request) (any, error) {
 		return wire.Health{Status: "ready"}, nil
 	}
 	health := wire.Health{Status: "ready"}
-	if !h.Discreet {
+	if !h.Redacted {
 		health.Store = map[string]string{}
 	}
 	reachable := false
 	for _, server := range h.Servers() {
-		if !h.Discreet {
+		if !h.Redacted {
 			health.Store[server.Name] = server.String()
 		}
 		reachable = reachable || server.Reachable

@@ -28,7 +28,7 @@ func TestRequestsAreTold(t *testing.T) {
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
 		Limiter:  limiter,
 		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
-		Served: func(route, method string, status int, took time.Duration) {
+		OnRequest: func(route, method string, status int, took time.Duration) {
 			assert.GreaterOrEqual(t, took, time.Duration(0))
 			told = append(told, fmt.Sprint(method, " ", route, " ", status))
 		},

@@ -107,7 +107,7 @@ func TestSpansOfAPanic(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock,
-		Decided: func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call) { panic("told") },
+		OnDecision: func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call) { panic("told") },
 	})
 	require.NoError(t, err)
 	rules := testRules()

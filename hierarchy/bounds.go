@@ -9,10 +9,10 @@ import "time"
 // to it returns puts all hits on the counter in one order.
 type span struct {
 	rank  Level
-	row   Run    // of the rank level, from the oldest that touches the window to the last ahead
-	head  int64  // number of the bucket that the hit adds to
-	edge  Window // the part of the oldest bucket that is in the window
-	whole bool   // that is all of it
+	row   BucketRange // of the rank level, from the oldest that touches the window to the last ahead
+	head  int64       // number of the bucket that the hit adds to
+	edge  Window      // the part of the oldest bucket that is in the window
+	whole bool        // that is all of it
 }
 
 // spanOf returns the span of a window of that length that ends with the second
@@ -51,7 +51,7 @@ func (s *span) cover(cover Cover, finest Level) Cover {
 	if s.whole {
 		return append(cover, s.row)
 	}
-	return append(s.split(cover, finest), Run{s.rank, s.row.First + 1, s.row.Last})
+	return append(s.split(cover, finest), BucketRange{s.rank, s.row.First + 1, s.row.Last})
 }
 
 // bounds returns the sum over the row, which is no less than what is in the

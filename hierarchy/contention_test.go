@@ -362,5 +362,5 @@ func (o *overfull) crowd(t *testing.T, count int64) (leave func()) {
 	}
 	_, err := o.store.Trip(t.Context(), o.counter.ID(), count, adds, expires, nil, make([]int64, len(adds)))
 	require.NoError(t, err)
-	return func() { assert.NoError(t, o.store.TakeBack(t.Context(), o.counter.ID(), count, adds, len(adds))) }
+	return func() { assert.NoError(t, o.store.RollBack(t.Context(), o.counter.ID(), count, adds, len(adds))) }
 }

@@ -69,7 +69,7 @@ func (l *farLink) Start(_ context.Context, _ time.Time, counter copies.Counter, 
 	return x
 }
 
-func (l *farLink) TakeBack(_ context.Context, counter copies.Counter, by int64, buckets []uint64) error {
+func (l *farLink) RollBack(_ context.Context, counter copies.Counter, by int64, buckets []uint64) error {
 	there, back := l.arrival()
 	time.Sleep(there)
 	l.mu.Lock()
@@ -191,8 +191,8 @@ func (s burstStore) Trip(ctx context.Context, counter string, by int64, adds []u
 	return s.set.Start(ctx, time.Now(), deadline, named(counter), by, adds, expires, reads, values)()
 }
 
-func (s burstStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	return s.set.TakeBack(ctx, named(counter), by, adds, landed)
+func (s burstStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+	return s.set.RollBack(ctx, named(counter), by, adds, landed)
 }
 
 func (s burstStore) Delete(ctx context.Context, counter string, buckets []uint64) error {

@@ -126,10 +126,10 @@ func (s *turnedStore) Start(ctx context.Context, counter string, by int64, adds 
 // credulousCopies takes the adds back from every copy.
 type credulousCopies struct{ copiedStore }
 
-func (s *credulousCopies) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, _ int) error {
+func (s *credulousCopies) RollBack(ctx context.Context, counter string, by int64, adds []uint64, _ int) error {
 	var faults []error
 	for _, server := range s.set.Of(hashOf(counter)) {
-		faults = append(faults, server.TakeBack(ctx, named(counter), by, adds))
+		faults = append(faults, server.RollBack(ctx, named(counter), by, adds))
 	}
 	return errors.Join(faults...)
 }
@@ -151,14 +151,14 @@ func (s *owingBack) Trip(ctx context.Context, counter string, by int64, adds []u
 	return s.Start(ctx, counter, by, adds, expires, reads, values)()
 }
 
-func (s *owingBack) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s *owingBack) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	expires := make([]int64, len(adds))
 	for i, bucket := range adds {
 		at, _ := s.expires.Load(bucket)
 		expires[i] = at.(int64)
 	}
 	s.Owe(counter, -by, adds, expires, landed)
-	return s.copiedStore.TakeBack(ctx, counter, by, adds, landed)
+	return s.copiedStore.RollBack(ctx, counter, by, adds, landed)
 }
 
 // trustedServer takes all that was sent for acknowledged.

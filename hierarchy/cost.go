@@ -10,17 +10,17 @@ import (
 const itemBytes = 96
 
 // Cost is what one counter costs at the most, when an event comes every second.
-type Cost struct {
+type Footprint struct {
 	Finest, Coarsest Level // the levels that each event is added to
 	Reads            int   // buckets in the cover of the longest window
 	Bytes            int64 // memory of its buckets in Memcached, until they expire
 }
 
-// CostOf returns the cost of a counter. It depends on its retention and its
+// FootprintOf returns the cost of a counter. It depends on its retention and its
 // precision.
-func CostOf(counter events.Counter, grace time.Duration) Cost {
+func FootprintOf(counter events.Counter, grace time.Duration) Footprint {
 	finest, coarsest := levels(counter)
-	cost := Cost{Finest: finest, Coarsest: coarsest, Reads: mostReads(ceilSeconds(retention(counter)), finest, coarsest)}
+	cost := Footprint{Finest: finest, Coarsest: coarsest, Reads: mostReads(ceilSeconds(retention(counter)), finest, coarsest)}
 	for l := finest; l <= coarsest; l++ {
 		life := BucketAt(l, 0).Expires(retention(counter), grace)
 		cost.Bytes += (life/l.Seconds() + 1) * itemBytes
@@ -44,17 +44,17 @@ func FarReadsOf(counter events.Counter, windows []time.Duration, grace time.Dura
 	const day = 86400
 	for now := int64(day); now < 2*day; now++ {
 		// All that limits of one rank read is what the widest of them reads.
-		var widest [Levels]Run
+		var widest [Levels]BucketRange
 		for _, window := range windows {
 			s := spanOf(now, window, finest, ceilSeconds(grace))
-			if row := &widest[s.rank]; *row == (Run{}) {
+			if row := &widest[s.rank]; *row == (BucketRange{}) {
 				*row = s.row
 			} else {
 				row.First, row.Last = min(row.First, s.row.First), max(row.Last, s.row.Last)
 			}
 		}
 		for level, row := range widest {
-			if row == (Run{}) {
+			if row == (BucketRange{}) {
 				continue
 			}
 			l := Level(level)

@@ -54,8 +54,8 @@ type Config struct {
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
 	// Limiter on the same store should have the same one.
 	Cache *BucketCache
-	// Mender is told of each counter that is used; nil: nobody is.
-	Mender *Mender
+	// Repairer is told of each counter that is used; nil: nobody is.
+	Repairer *Repairer
 }
 
 func (c Config) clock() func() time.Time {
@@ -73,7 +73,7 @@ type Counters struct {
 	now     func() time.Time
 	grace   time.Duration
 	cache   *BucketCache
-	mender  *Mender
+	mender  *Repairer
 	pending *pending
 	resets  chan struct{} // one for each Reset under way
 }
@@ -82,7 +82,7 @@ type Counters struct {
 func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, copier: copierOf(config.Store), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
-		cache: config.Cache, mender: config.Mender, pending: newPending(max(config.MaxPending, 0)),
+		cache: config.Cache, mender: config.Repairer, pending: newPending(max(config.MaxPending, 0)),
 		resets: make(chan struct{}, resetsAtOnce),
 	}
 	if c.cache == nil {
@@ -93,7 +93,7 @@ func NewCounters(config Config) *Counters {
 
 // Load returns how much waits for the store, and how many calls have found that it was
 // too much.
-func (c *Counters) Load() Load { return c.pending.load() }
+func (c *Counters) QueueStats() QueueStats { return c.pending.load() }
 
 // Increment adds by, 1 to MaxBy, to each of the counters at the moment at, which
 // lies between their retention back and the grace ahead; the zero time is now.
@@ -164,7 +164,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 	if err != nil && landed != 0 {
 		// What is known to have been added is taken back, that an increment that
 		// failed is not half there. If that fails too, it stays.
-		err = errors.Join(err, c.store.TakeBack(context.WithoutCancel(ctx), r.id, by, r.adds, landed))
+		err = errors.Join(err, c.store.RollBack(context.WithoutCancel(ctx), r.id, by, r.adds, landed))
 	}
 	if c.copier != nil && err == nil {
 		c.copier.Owe(r.id, by, r.adds, r.expire, landed)

@@ -27,17 +27,17 @@ func (w Window) outward(l Level) Window {
 }
 
 // Run is a row of adjacent buckets of one level, from number First to Last.
-type Run struct {
+type BucketRange struct {
 	Level       Level
 	First, Last int64
 }
 
 // Len returns the number of buckets in the run.
-func (r Run) Len() int { return int(r.Last - r.First + 1) }
+func (r BucketRange) Len() int { return int(r.Last - r.First + 1) }
 
 // runWithin returns the buckets of the level that touch the window.
-func runWithin(l Level, w Window) Run {
-	return Run{l, BucketAt(l, w.First).Number, BucketAt(l, w.Last).Number}
+func runWithin(l Level, w Window) BucketRange {
+	return BucketRange{l, BucketAt(l, w.First).Number, BucketAt(l, w.Last).Number}
 }
 
 // bucketsWithin returns them one by one.
@@ -48,7 +48,7 @@ func bucketsWithin(l Level, w Window) []Bucket {
 // Cover tiles a window with the fewest buckets: every second of it is in one of
 // them, none is in two, and none of them reaches beyond the window. Runs are in
 // the order of time; there are at most two of each level but the coarsest.
-type Cover []Run
+type Cover []BucketRange
 
 // CoverOf returns the cover of the window by buckets of the levels from finest
 // to coarsest. A window whose ends are not those of buckets of the finest level
@@ -76,7 +76,7 @@ func appendCover(cover Cover, w Window, finest, coarsest Level) Cover {
 				end = coarse / l.Seconds()
 			}
 		}
-		run := Run{l, first / l.Seconds(), end - 1}
+		run := BucketRange{l, first / l.Seconds(), end - 1}
 		first = end * l.Seconds()
 		cover = append(cover, run)
 	}

@@ -179,21 +179,21 @@ func TestExpiresIsWhatTheDesignSays(t *testing.T) {
 }
 
 func TestCosts(t *testing.T) {
-	cost := CostOf(counterKept(24*time.Hour, 0), 2*time.Second)
+	cost := FootprintOf(counterKept(24*time.Hour, 0), 2*time.Second)
 	assert.Equal(t, Second, cost.Finest)
 	assert.Equal(t, Day, cost.Coarsest)
 	assert.Equal(t, 142, cost.Reads)
 	// A day of seconds, and on top of it minutes, hours and days.
 	assert.InDelta(t, (86400+1440+24+2)*96, cost.Bytes, 20*96)
 
-	coarse := CostOf(counterKept(24*time.Hour, 1), 2*time.Second)
+	coarse := FootprintOf(counterKept(24*time.Hour, 1), 2*time.Second)
 	assert.Equal(t, Minute, coarse.Finest)
 	assert.Less(t, coarse.Bytes, cost.Bytes/50)
 	assert.Less(t, coarse.Reads, cost.Reads)
 
-	assert.Equal(t, 25, CostOf(counterKept(24*time.Hour, 2), 2*time.Second).Reads, "an hour begun at each end")
+	assert.Equal(t, 25, FootprintOf(counterKept(24*time.Hour, 2), 2*time.Second).Reads, "an hour begun at each end")
 
-	short := CostOf(counterKept(10*time.Second, 0), 2*time.Second)
+	short := FootprintOf(counterKept(10*time.Second, 0), 2*time.Second)
 	assert.Equal(t, Second, short.Coarsest)
 	assert.Equal(t, 10, short.Reads)
 }

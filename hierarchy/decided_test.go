@@ -41,7 +41,7 @@ func TestDecisionsAreTold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := &decisions{}
 		event := parsed(t, "[{per: ip, rate: [2/m, 3/d], deny: [192.0.2.4]}]")
-		l, err := NewLimiter(LimiterConfig{Store: newSoloStore(time.Now), Cache: NewBucketCache(smallCache), Decided: told.decided})
+		l, err := NewLimiter(LimiterConfig{Store: newSoloStore(time.Now), Cache: NewBucketCache(smallCache), OnDecision: told.decided})
 		require.NoError(t, err)
 		ctx := context.WithValue(t.Context(), callerKey{}, "me")
 		for i, want := range []string{
@@ -64,7 +64,7 @@ func TestDecisionsAreTold(t *testing.T) {
 		_, err = l.Hit(ctx, hitOn(event, 4))
 		require.NoError(t, err)
 		require.Equal(t, []string{"hit of 192.0.2.4 by me: false, 2 limits"}, told.take())
-		require.EqualValues(t, 2, l.Stats().Recalled, "that was the list")
+		require.EqualValues(t, 2, l.Stats().CachedDenials, "that was the list")
 		_, err = l.Hit(ctx, Hit{event, events.Features{"ip": "192.0.2.1"}, 0})
 		require.Error(t, err)
 		_, err = l.Check(ctx, Hit{event, events.Features{"ip": "192.0.2.1"}, 0})

@@ -142,7 +142,7 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 					}
 				}
 			}
-			recalled += l.Stats().Recalled
+			recalled += l.Stats().CachedDenials
 		}
 	}
 	t.Logf("%d denied, %d of them in batches, %d from memory", denied, together, recalled)

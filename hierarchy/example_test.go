@@ -30,12 +30,12 @@ func Example() {
 // A program that has a Limiter in it counts what it wants of the decisions, with any
 // library for metrics. Names of events and limits are few: they make good labels. Values of
 // features do not.
-func ExampleLimiterConfig_Decided() {
+func ExampleLimiterConfig_onDecision() {
 	var mu sync.Mutex // hits are decided at the same time
 	counted := map[string]int{}
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}),
-		Decided: func(_ context.Context, hit hierarchy.Hit, decision *hierarchy.Decision, call hierarchy.Call) {
+		OnDecision: func(_ context.Context, hit hierarchy.Hit, decision *hierarchy.Decision, call hierarchy.Call) {
 			if call != hierarchy.CallHit {
 				return
 			}

@@ -47,18 +47,18 @@ type LimiterConfig struct {
 	Timeout time.Duration
 	// Report is told of each trip to the store that failed, and of each take-back
 	// that did: what it should have taken stays counted. nil: nobody is.
-	Report func(error)
+	OnStoreError func(error)
 	// Decided is told of each decision, those on each hit of Hits by themselves, before
 	// it is returned, from its caller's goroutine, which waits for it. The decision is not
 	// to be changed, nor kept; its Limits may be. Faults of a hit are no decisions. Many
 	// callers may tell at the same time; it must not panic. nil: nobody is told.
-	Decided func(context.Context, Hit, *Decision, Call)
+	OnDecision func(context.Context, Hit, *Decision, Call)
 	// Together is told of each hit that was decided with those of other callers: its
 	// context, that of the caller whose trips they shared (the same one, for that caller's
 	// own), and how many hits they were. It is told before the hit's call returns, from
 	// that caller's goroutine. Many may tell at the same time; it must not panic: hits that
 	// wait for that caller would fail. nil: nobody is told.
-	Together func(hit, trips context.Context, hits int)
+	OnCoalesced func(hit, trips context.Context, hits int)
 	// MaxPending is the most hits and checks that may wait for the store at once, those
 	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
 	// rules, as if the store had failed; what needs no store is decided as ever. 0:
@@ -67,9 +67,9 @@ type LimiterConfig struct {
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
 	// Counters on the same store should have the same one.
 	Cache *BucketCache
-	// Mender is told of each counter that is used; nil: nobody is. The Counters on the
+	// Repairer is told of each counter that is used; nil: nobody is. The Counters on the
 	// same store should have the same one.
-	Mender *Mender
+	Repairer *Repairer
 }
 
 // Limiter decides hits: it adds them to their counters and admits those that fit
@@ -103,7 +103,7 @@ type Limiter struct {
 	// on to with it.
 	requests *sync.Pool
 	cache    *BucketCache
-	mender   *Mender
+	mender   *Repairer
 	random   func(below time.Duration) time.Duration
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64
@@ -119,14 +119,14 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		now:      config.Clock,
 		grace:    cmp.Or(config.Grace, DefaultGrace),
 		timeout:  cmp.Or(config.Timeout, DefaultTimeout),
-		report:   config.Report,
-		decided:  config.Decided,
-		together: config.Together,
+		report:   config.OnStoreError,
+		decided:  config.OnDecision,
+		together: config.OnCoalesced,
 		denials:  newDenials(),
 		pending:  newPending(config.MaxPending),
 		requests: new(sync.Pool),
 		cache:    config.Cache,
-		mender:   config.Mender,
+		mender:   config.Repairer,
 		random:   rand.N[time.Duration],
 		spanOf:   spanOf,
 	}
@@ -158,7 +158,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 
 // Load returns how many hits and checks wait for the store, and how many have found too
 // many of them.
-func (l *Limiter) Load() Load { return l.pending.load() }
+func (l *Limiter) QueueStats() QueueStats { return l.pending.load() }
 
 // Call is what a decision was asked for by.
 type Call int

@@ -26,9 +26,9 @@ func (s *countingStore) Trip(ctx context.Context, counter string, by int64, adds
 	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
 }
 
-func (s *countingStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s *countingStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	s.trips++
-	return s.Store.TakeBack(ctx, counter, by, adds, landed)
+	return s.Store.RollBack(ctx, counter, by, adds, landed)
 }
 
 // BenchmarkHit has one caller, so that trips and reads can be counted. Its clock
@@ -118,5 +118,5 @@ func takeBackOne(b *testing.B, store hierarchy.Store, counter events.Counter, no
 	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
 		buckets = append(buckets, bucket.ID())
 	}
-	require.NoError(b, store.TakeBack(b.Context(), counter.ID(), 1, buckets, len(buckets)))
+	require.NoError(b, store.RollBack(b.Context(), counter.ID(), 1, buckets, len(buckets)))
 }

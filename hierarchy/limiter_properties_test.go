@@ -79,7 +79,7 @@ func (s *soloStore) Trip(_ context.Context, counter string, by int64, adds []uin
 	})
 }
 
-func (s *soloStore) TakeBack(_ context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s *soloStore) RollBack(_ context.Context, counter string, by int64, adds []uint64, landed int) error {
 	s.mu.Lock()
 	if !s.takenBack {
 		s.takenBack, s.decided = true, s.reads

@@ -27,7 +27,7 @@ func newLimiter(tb testing.TB, store hierarchy.Store, clock func() time.Time) *h
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
 	l, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store: store, Clock: clock, Grace: 40 * time.Second, Timeout: 20 * time.Second,
-		Report: func(err error) { tb.Error(err) },
+		OnStoreError: func(err error) { tb.Error(err) },
 	})
 	require.NoError(tb, err)
 	return l

@@ -187,9 +187,9 @@ type countedTakeBacks struct {
 	calls atomic.Int64
 }
 
-func (s *countedTakeBacks) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s *countedTakeBacks) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	s.calls.Add(1)
-	return s.soloStore.TakeBack(ctx, counter, by, adds, landed)
+	return s.soloStore.RollBack(ctx, counter, by, adds, landed)
 }
 
 // stuckStore holds one counter's first trip up for as long as it may take.
@@ -499,9 +499,9 @@ func (s farStore) Trip(ctx context.Context, counter string, by int64, adds []uin
 	return landed, cmp.Or(err, s.back(ctx))
 }
 
-func (s farStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s farStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	time.Sleep(s.rtt / 2)
-	return cmp.Or(s.soloStore.TakeBack(ctx, counter, by, adds, landed), s.back(ctx))
+	return cmp.Or(s.soloStore.RollBack(ctx, counter, by, adds, landed), s.back(ctx))
 }
 
 // back waits for the answer, or until the deadline.

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// DefaultMenderBytes bounds a Mender's list of counters where nothing else is set:
+	// DefaultRepairBytes bounds a Repairer's list of counters where nothing else is set:
 	// some 300,000.
-	DefaultMenderBytes = 32 << 20
-	// DefaultMenderRate is how many looks at a bucket a Mender takes in a second where
+	DefaultRepairBytes = 32 << 20
+	// DefaultMenderRate is how many looks at a bucket a Repairer takes in a second where
 	// nothing else is set, a few hundred of them in one request. A million buckets with two
 	// copies take two minutes.
 	DefaultMenderRate = 50_000
 
-	// menderLooks is how many looks of a Mender are under way at a time, and of how many
+	// menderLooks is how many looks of a Repairer are under way at a time, and of how many
 	// counters the buckets are being listed.
 	menderLooks = 4
 	// menderEntries bounds the buckets that are being mended at a time, beside those that
@@ -34,7 +34,7 @@ const (
 	menderEntries = 2 * maxEntries
 	leastEntries  = 256
 
-	// menderPoll is how often a Mender asks the store whether there is something to do.
+	// menderPoll is how often a Repairer asks the store whether there is something to do.
 	menderPoll = 250 * time.Millisecond
 	// menderPause is, beside what trips take, what there is for debts to be paid.
 	menderPause = time.Second
@@ -44,32 +44,32 @@ const (
 	// longer each time that there was nothing to mend: adds under way reach the copies
 	// at different moments.
 	firstCalm, lastCalm = 10 * time.Second, time.Hour
-	// maxLeft bounds what a Mender has to come back to.
+	// maxLeft bounds what a Repairer has to come back to.
 	maxLeft = 1 << 16
 )
 
-// MenderConfig sets up a Mender. Only Store is needed.
-type MenderConfig struct {
+// RepairerConfig sets up a Repairer. Only Store is needed.
+type RepairerConfig struct {
 	Store Mendable
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; that of the Limiter and the Counters
 	// Timeout is the longest that a trip to the store is under way, in any process; 0:
 	// half the grace. What is quiet for more than twice as long is taken to be so.
 	Timeout  time.Duration
-	MaxBytes int // bounds the list of counters; 0: DefaultMenderBytes
+	MaxBytes int // bounds the list of counters; 0: DefaultRepairBytes
 	Rate     int // looks at buckets in a second, those at all copies together; 0: DefaultMenderRate
 	// Report is told of what went wrong; the counter is mended later. nil: nobody is.
-	Report func(error)
+	OnError func(error)
 	// Began and Finished are told of each walk over all counters. nil: nobody is.
-	Began    func(counters int)
-	Finished func(Walk)
+	OnPassStart func(counters int)
+	OnPassEnd   func(RepairPass)
 	// Mended is called when all counters that this process knew when the store's Gaps were
 	// that number have been repaired since; nil: no call.
-	Mended func(gaps uint64)
+	OnRepaired func(gaps uint64)
 }
 
 // Walk is what became of a walk over all counters that a process knew when it began.
-type Walk struct {
+type RepairPass struct {
 	Gaps     uint64 // of the store when it began
 	Counters int
 	Raised   int // buckets, once for each copy
@@ -77,18 +77,18 @@ type Walk struct {
 	Took     time.Duration
 }
 
-// Mender makes the copies of counters equal again when one may have missed something: it
+// Repairer makes the copies of counters equal again when one may have missed something: it
 // came back empty, was away, or is new. It knows the counters that this process has used,
 // of which the Limiter and the Counters on the store tell it. It is safe for concurrent
 // use, and any number of processes may mend at once. docs/design.md has how it does that
 // while the counters are in use.
-type Mender struct {
+type Repairer struct {
 	store   Mendable
 	now     func() time.Time
 	grace   time.Duration
 	quiet   time.Duration // what does not change for so long has nothing under way
 	pause   time.Duration
-	config  MenderConfig
+	config  RepairerConfig
 	counted *census
 	rate    *rate.Limiter
 	looking *semaphore.Weighted
@@ -123,8 +123,8 @@ type brokenMender struct {
 	childrenFirst bool
 }
 
-// NewMender returns a Mender, which works until it is closed.
-func NewMender(config MenderConfig) (*Mender, error) {
+// NewRepairer returns a Repairer, which works until it is closed.
+func NewRepairer(config RepairerConfig) (*Repairer, error) {
 	m, err := newMender(config)
 	if err != nil {
 		return nil, err
@@ -135,11 +135,11 @@ func NewMender(config MenderConfig) (*Mender, error) {
 	return m, nil
 }
 
-func newMender(config MenderConfig) (*Mender, error) {
+func newMender(config RepairerConfig) (*Repairer, error) {
 	if config.Store == nil {
 		return nil, errors.New("hierarchy: a mender needs a store")
 	}
-	m := &Mender{
+	m := &Repairer{
 		store: config.Store, now: config.Clock, grace: cmp.Or(config.Grace, DefaultGrace), config: config,
 		looking: semaphore.NewWeighted(menderLooks), listing: semaphore.NewWeighted(menderLooks), room: semaphore.NewWeighted(menderEntries),
 		left: map[string]bool{}, calm: map[string]calm{}, stop: func() {},
@@ -155,12 +155,12 @@ func newMender(config MenderConfig) (*Mender, error) {
 	m.pause = 2*timeout + menderPause
 	perSecond := cmp.Or(config.Rate, DefaultMenderRate)
 	m.rate = rate.NewLimiter(rate.Limit(perSecond), lookBuckets)
-	m.counted = newCensus(cmp.Or(config.MaxBytes, DefaultMenderBytes), m.now)
+	m.counted = newCensus(cmp.Or(config.MaxBytes, DefaultRepairBytes), m.now)
 	return m, nil
 }
 
-// Close ends the mending, and waits for it. That of a nil Mender does nothing.
-func (m *Mender) Close() {
+// Close ends the mending, and waits for it. That of a nil Repairer does nothing.
+func (m *Repairer) Close() {
 	if m == nil {
 		return
 	}
@@ -168,14 +168,14 @@ func (m *Mender) Close() {
 	m.running.Wait()
 }
 
-// Note tells of a counter that is used. A nil Mender takes no notice.
-func (m *Mender) Note(counter events.Counter) {
+// Note tells of a counter that is used. A nil Repairer takes no notice.
+func (m *Repairer) Note(counter events.Counter) {
 	if m != nil {
 		m.note(counter.ID(), counter, m.now())
 	}
 }
 
-func (m *Mender) note(id string, counter events.Counter, now time.Time) {
+func (m *Repairer) note(id string, counter events.Counter, now time.Time) {
 	if m == nil || !m.counted.note(id, counter, now) || !m.open.Load() {
 		return
 	}
@@ -186,8 +186,8 @@ func (m *Mender) note(id string, counter events.Counter, now time.Time) {
 	}
 }
 
-// MenderState is how far a Mender is.
-type MenderState struct {
+// RepairState is how far a Repairer is.
+type RepairState struct {
 	Known      int    // counters
 	ToWalk     int    // of the walk that is under way
 	Failed     int    // that have to be tried again
@@ -197,15 +197,15 @@ type MenderState struct {
 }
 
 // State returns how far the mender is.
-func (m *Mender) State() MenderState {
-	return MenderState{
+func (m *Repairer) State() RepairState {
+	return RepairState{
 		Known: m.counted.len(), ToWalk: int(max(m.toWalk.Load(), 0)), Failed: int(m.failed.Load()), Raised: m.raised.Load(),
 		Walked: m.walked.Load(), Overflowed: m.counted.overflowed(),
 	}
 }
 
 // run mends whatever there is to mend until the context ends.
-func (m *Mender) run(ctx context.Context) {
+func (m *Repairer) run(ctx context.Context) {
 	ticker := time.NewTicker(menderPoll)
 	defer ticker.Stop()
 	var seen uint64
@@ -248,7 +248,7 @@ func (m *Mender) run(ctx context.Context) {
 
 // mendUntilGap mends counters, until a server may have missed something once more: then a
 // walk over all of them is due, which is not held up. It reports whether it came to the end.
-func (m *Mender) mendUntilGap(ctx context.Context, seen uint64, counters iter.Seq[known]) (ended bool) {
+func (m *Repairer) mendUntilGap(ctx context.Context, seen uint64, counters iter.Seq[known]) (ended bool) {
 	ctx, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -268,7 +268,7 @@ func (m *Mender) mendUntilGap(ctx context.Context, seen uint64, counters iter.Se
 // walk mends all counters that are known as it begins. Those that come later reach all
 // copies by themselves: however many come, the walk ends. What other processes had counted
 // of them before is mended afterwards, as far as it can be; nothing waits for that.
-func (m *Mender) walk(ctx context.Context, gaps uint64) {
+func (m *Repairer) walk(ctx context.Context, gaps uint64) {
 	began, raised := time.Now(), m.raised.Load()
 	m.mu.Lock()
 	clear(m.left)
@@ -277,8 +277,8 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 	m.failed.Store(0)
 	m.open.Store(true)
 	m.toWalk.Store(int64(m.counted.len()))
-	if m.config.Began != nil {
-		m.config.Began(m.counted.len())
+	if m.config.OnPassStart != nil {
+		m.config.OnPassStart(m.counted.len())
 	}
 	n := m.mendAll(ctx, m.counted.knownBefore())
 	m.open.Store(false)
@@ -288,30 +288,30 @@ func (m *Mender) walk(ctx context.Context, gaps uint64) {
 	}
 	took := time.Since(began)
 	m.finish(gaps) // before Finished is called, so that its callee sees the result
-	if m.config.Finished != nil {
-		m.config.Finished(Walk{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), took})
+	if m.config.OnPassEnd != nil {
+		m.config.OnPassEnd(RepairPass{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), took})
 	}
 }
 
 // finish tells that all is mended, if it is.
-func (m *Mender) finish(gaps uint64) {
+func (m *Repairer) finish(gaps uint64) {
 	if m.unfinished() {
 		return
 	}
 	before := m.walked.Swap(gaps)
-	if before != gaps && m.config.Mended != nil && !m.counted.overflowed() {
-		m.config.Mended(gaps)
+	if before != gaps && m.config.OnRepaired != nil && !m.counted.overflowed() {
+		m.config.OnRepaired(gaps)
 	}
 }
 
-func (m *Mender) unfinished() bool {
+func (m *Repairer) unfinished() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.again || len(m.left) > 0
 }
 
 // startAgain reports whether more is unfinished than was written down.
-func (m *Mender) startAgain() bool {
+func (m *Repairer) startAgain() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.again
@@ -319,7 +319,7 @@ func (m *Mender) startAgain() bool {
 
 // mendAll mends counters, many at a time, and returns how many there were when it is done
 // with them.
-func (m *Mender) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) {
+func (m *Repairer) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) {
 	var mending sync.WaitGroup
 	for k := range counters {
 		if m.listing.Acquire(ctx, 1) != nil {
@@ -338,7 +338,7 @@ func (m *Mender) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) 
 }
 
 // mend mends one counter, whose turn it is to be listed.
-func (m *Mender) mend(ctx context.Context, k known) {
+func (m *Repairer) mend(ctx context.Context, k known) {
 	g := m.newMending(k)
 	g.lists = true
 	defer g.release()
@@ -356,14 +356,14 @@ func (m *Mender) mend(ctx context.Context, k known) {
 	m.ended(k, g.raised, err)
 }
 
-func (m *Mender) report(err error) {
-	if m.config.Report != nil {
-		m.config.Report(err)
+func (m *Repairer) report(err error) {
+	if m.config.OnError != nil {
+		m.config.OnError(err)
 	}
 }
 
 // ended notes what became of a counter.
-func (m *Mender) ended(k known, raised int, err error) {
+func (m *Repairer) ended(k known, raised int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -388,7 +388,7 @@ func (m *Mender) ended(k known, raised int, err error) {
 }
 
 // takeLeft yields the counters that could not be mended.
-func (m *Mender) takeLeft(yield func(known) bool) {
+func (m *Repairer) takeLeft(yield func(known) bool) {
 	m.mu.Lock()
 	left := m.left
 	m.left = map[string]bool{}
@@ -401,7 +401,7 @@ func (m *Mender) takeLeft(yield func(known) bool) {
 }
 
 // takeFresh yields the counters that were noted for the first time during the walk.
-func (m *Mender) takeFresh(yield func(known) bool) {
+func (m *Repairer) takeFresh(yield func(known) bool) {
 	m.mu.Lock()
 	fresh := m.fresh
 	m.fresh = nil
@@ -415,7 +415,7 @@ func (m *Mender) takeFresh(yield func(known) bool) {
 
 // differing returns the counters that this process knows of those whose copies were seen
 // to differ, unless they are left alone.
-func (m *Mender) differing() (counters []known) {
+func (m *Repairer) differing() (counters []known) {
 	for _, id := range m.store.Differing() {
 		if k, found := m.counted.find(id); found && m.isDue(id) {
 			counters = append(counters, k)
@@ -425,7 +425,7 @@ func (m *Mender) differing() (counters []known) {
 }
 
 // isDue reports whether a counter whose copies differ is to be looked at now.
-func (m *Mender) isDue(id string) bool {
+func (m *Repairer) isDue(id string) bool {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -450,7 +450,7 @@ func (m *Mender) isDue(id string) bool {
 }
 
 // rest waits.
-func (m *Mender) rest(ctx context.Context, d time.Duration) error {
+func (m *Repairer) rest(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

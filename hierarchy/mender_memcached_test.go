@@ -33,7 +33,7 @@ func (f *gappedFleet) Gaps() uint64 { return f.Fleet.Gaps() + f.gaps.Load() }
 type survivor struct {
 	servers  []*memcachedtest.Server
 	fleet    *gappedFleet
-	mender   *hierarchy.Mender
+	mender   *hierarchy.Repairer
 	mended   chan uint64
 	counters *hierarchy.Counters
 	limiter  *hierarchy.Limiter
@@ -59,15 +59,15 @@ func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivo
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
 	s.fleet = &gappedFleet{Fleet: fleet}
-	s.mender, err = hierarchy.NewMender(hierarchy.MenderConfig{
+	s.mender, err = hierarchy.NewRepairer(hierarchy.RepairerConfig{
 		Store: s.fleet, MaxBytes: 1 << 20,
-		Mended:   func(gaps uint64) { s.mended <- gaps },
-		Finished: func(walk hierarchy.Walk) { t.Logf("%+v", walk) },
+		OnRepaired: func(gaps uint64) { s.mended <- gaps },
+		OnPassEnd:  func(walk hierarchy.RepairPass) { t.Logf("%+v", walk) },
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.mender.Close)
-	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Mender: s.mender})
-	s.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: s.fleet, Mender: s.mender, Timeout: time.Second})
+	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Repairer: s.mender})
+	s.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: s.fleet, Repairer: s.mender, Timeout: time.Second})
 	require.NoError(t, err)
 	s.event = &events.Event{Name: "e", Rules: []events.Rule{{Per: []string{"user"}, OnError: events.OnErrorDeny, Limits: []events.Limit{
 		{N: 20, Window: time.Second, Name: "20/s"}, {N: 1 << 40, Window: 24 * time.Hour, Name: "d"},

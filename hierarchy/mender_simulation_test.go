@@ -189,7 +189,7 @@ func (c *copiesStore) Trip(context.Context, string, int64, []uint64, []int64, []
 	return 0, errLost
 }
 
-func (c *copiesStore) TakeBack(context.Context, string, int64, []uint64, int) error { return errLost }
+func (c *copiesStore) RollBack(context.Context, string, int64, []uint64, int) error { return errLost }
 
 // brokenMending is what the sabotage breaks.
 type brokenMending struct {
@@ -202,7 +202,7 @@ type brokenMending struct {
 type mendSimulation struct {
 	rng     *rand.Rand
 	store   *copiesStore
-	mender  *Mender
+	mender  *Repairer
 	broken  brokenMending
 	offset  time.Duration
 	timeout time.Duration
@@ -254,7 +254,7 @@ func newMendSimulation(seed uint64, broken brokenMending) *mendSimulation {
 		s.store.items = append(s.store.items, map[uint64]copyItem{})
 		s.owed = append(s.owed, map[uint64]int64{})
 	}
-	s.mender, _ = newMender(MenderConfig{Store: s.store, Clock: s.now, Grace: s.grace, Timeout: s.timeout, Rate: 1 << 30, MaxBytes: 1 << 19})
+	s.mender, _ = newMender(RepairerConfig{Store: s.store, Clock: s.now, Grace: s.grace, Timeout: s.timeout, Rate: 1 << 30, MaxBytes: 1 << 19})
 	s.mender.broken = broken.mender
 	// What was before.
 	for range rng.IntN(8) {

@@ -141,7 +141,7 @@ func (s *memoryCopies) Trip(context.Context, string, int64, []uint64, []int64, [
 	return 0, nil
 }
 
-func (s *memoryCopies) TakeBack(context.Context, string, int64, []uint64, int) error { return nil }
+func (s *memoryCopies) RollBack(context.Context, string, int64, []uint64, int) error { return nil }
 
 func mendedCounter(user string) events.Counter {
 	event := &events.Event{Name: "e"}
@@ -153,14 +153,14 @@ func mendedCounter(user string) events.Counter {
 }
 
 // withMender runs a test on a mender in fake time.
-func withMender(t *testing.T, test func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold)) {
+func withMender(t *testing.T, test func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		store, told := newMemoryCopies(), &menderTold{}
-		m, err := NewMender(MenderConfig{
-			Store: store, MaxBytes: 1 << 19, Report: told.report,
-			Mended:   func(gaps uint64) { told.change(func() { told.mended = append(told.mended, gaps) }) },
-			Finished: func(walk Walk) { told.change(func() { told.walks = append(told.walks, walk) }) },
+		m, err := NewRepairer(RepairerConfig{
+			Store: store, MaxBytes: 1 << 19, OnError: told.report,
+			OnRepaired: func(gaps uint64) { told.change(func() { told.mended = append(told.mended, gaps) }) },
+			OnPassEnd:  func(walk RepairPass) { told.change(func() { told.walks = append(told.walks, walk) }) },
 		})
 		require.NoError(t, err)
 		defer m.Close()
@@ -172,7 +172,7 @@ func withMender(t *testing.T, test func(t *testing.T, store *memoryCopies, m *Me
 type menderTold struct {
 	mu     sync.Mutex
 	mended []uint64
-	walks  []Walk
+	walks  []RepairPass
 	faults []error
 }
 
@@ -187,7 +187,7 @@ func (told *menderTold) report(err error) {
 }
 
 func TestAnEmptyCopyIsMended(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		now := time.Now().Unix()
 		for i := range 300 {
 			c := mendedCounter(fmt.Sprint(i))
@@ -206,7 +206,7 @@ func TestAnEmptyCopyIsMended(t *testing.T) {
 		require.Equal(t, []uint64{7}, told.mended)
 		require.Len(t, told.walks, 1)
 		require.Equal(t, 300, told.walks[0].Counters)
-		require.Equal(t, MenderState{Known: 300, Raised: int64(told.walks[0].Raised), Walked: 7}, m.State())
+		require.Equal(t, RepairState{Known: 300, Raised: int64(told.walks[0].Raised), Walked: 7}, m.State())
 		require.Empty(t, told.faults)
 		store.change(func() {
 			for id, items := range store.copies[1] {
@@ -220,7 +220,7 @@ func TestAnEmptyCopyIsMended(t *testing.T) {
 
 // Where each copy has missed other events the parents are made good from the children.
 func TestCopiesThatMissedDifferentEvents(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		c, now := mendedCounter("a"), time.Now().Unix()
 		m.Note(c)
 		store.put(0, c, now-100, 3)
@@ -239,7 +239,7 @@ func TestCopiesThatMissedDifferentEvents(t *testing.T) {
 // A parent that is quiet and equal on all copies is looked at again when a child that was
 // not quiet has been raised.
 func TestAParentWaitsForItsChildren(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		c, now := mendedCounter("a"), time.Now()
 		m.Note(c)
 		second := BucketAt(Minute, now.Unix()-3600).First()
@@ -270,7 +270,7 @@ func TestAParentWaitsForItsChildren(t *testing.T) {
 func TestACounterOfMinutes(t *testing.T) {
 	for _, precision := range []events.Precision{events.Minute, events.Hour} {
 		for _, retention := range []time.Duration{time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
-			withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+			withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 				c, now := mendedCounter("a"), time.Now().Unix()
 				c.Precision, c.Retention = precision, retention
 				m.Note(c)
@@ -287,7 +287,7 @@ func TestACounterOfMinutes(t *testing.T) {
 }
 
 func TestACounterWithManyBuckets(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, _ *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, _ *menderTold) {
 		c, now := mendedCounter("a"), time.Now().Unix()
 		c.Retention = 72 * time.Hour
 		m.Note(c)
@@ -303,7 +303,7 @@ func TestACounterWithManyBuckets(t *testing.T) {
 
 // However many counters have many buckets, only so many of these are held at a time.
 func TestManyCountersWithManyBuckets(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, _ *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, _ *menderTold) {
 		const counters, seconds = 12, 50_000
 		first, now := mendedCounter("0"), time.Now().Unix()
 		for second := range int64(seconds) {
@@ -341,7 +341,7 @@ func TestWhatCannotBeMendedIsTriedAgain(t *testing.T) {
 		"a copy that is down": func(s *memoryCopies, broken bool) { s.alone = broken },
 	} {
 		t.Run(name, func(t *testing.T) {
-			withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+			withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 				c := mendedCounter("a")
 				m.Note(c)
 				store.put(0, c, time.Now().Unix(), 3)
@@ -364,7 +364,7 @@ func TestWhatCannotBeMendedIsTriedAgain(t *testing.T) {
 // A counter that is noted for the first time while all are walked is no part of the walk, and
 // is mended after it.
 func TestACounterThatComesDuringTheWalk(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		a, b := mendedCounter("a"), mendedCounter("b")
 		m.Note(a)
 		store.put(0, a, time.Now().Unix(), 3)
@@ -386,7 +386,7 @@ func TestACounterThatComesDuringTheWalk(t *testing.T) {
 func TestAStreamOfNewCounters(t *testing.T) {
 	for name, every := range map[string]time.Duration{"one in 2.5 s": 2500 * time.Millisecond, "twenty a second": 50 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+			withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 				ended := make(chan struct{})
 				var stream sync.WaitGroup
 				stream.Go(func() {
@@ -428,7 +428,7 @@ func TestAStreamOfNewCounters(t *testing.T) {
 
 // A gap is not held up by counters that are mended on the side, and cannot be at once.
 func TestAGapEndsWhatIsMendedOnTheSide(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		busy, other := mendedCounter("busy"), mendedCounter("other")
 		busy.Precision = events.Minute // never quiet, and without finer buckets
 		m.Note(busy)
@@ -452,7 +452,7 @@ func TestAGapEndsWhatIsMendedOnTheSide(t *testing.T) {
 // Where more could not be mended than was written down all are walked again: once, also if
 // a server has missed something meanwhile.
 func TestAWalkForTwoReasons(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		m.Note(mendedCounter("a"))
 		m.mu.Lock()
 		m.again = true
@@ -469,7 +469,7 @@ func TestAWalkForTwoReasons(t *testing.T) {
 // A counter whose copies were seen to differ is mended; one that is not known is not,
 // and one on which there was nothing to do is left alone for longer and longer.
 func TestCountersThatDiffer(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		a, b := mendedCounter("a"), mendedCounter("b")
 		m.Note(a)
 		store.put(0, a, time.Now().Unix(), 3)
@@ -496,7 +496,7 @@ func TestCountersThatDiffer(t *testing.T) {
 
 // A reset that comes while a bucket is created is not undone.
 func TestAResetMeetsTheMender(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		c := mendedCounter("a")
 		m.Note(c)
 		store.put(0, c, time.Now().Unix(), 3)
@@ -512,7 +512,7 @@ func TestAResetMeetsTheMender(t *testing.T) {
 
 // That the source has come back empty meanwhile is no reset.
 func TestALostSourceIsNoReset(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Mender, told *menderTold) {
+	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
 		c := mendedCounter("a")
 		m.Note(c)
 		store.put(0, c, time.Now().Unix(), 3)
@@ -569,21 +569,21 @@ func TestNotingAKnownCounterCostsLittle(t *testing.T) {
 	id := c.ID()
 	list.note(id, c, now)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(id, c, now) }))
-	var none *Mender
+	var none *Repairer
 	none.Note(c)
 	none.Close()
 }
 
 func TestMenderConfigs(t *testing.T) {
-	for _, config := range []MenderConfig{{}, {Store: newMemoryCopies(), Timeout: -1}, {Store: newMemoryCopies(), Rate: -1}, {Store: newMemoryCopies(), MaxBytes: -1}} {
-		_, err := NewMender(config)
+	for _, config := range []RepairerConfig{{}, {Store: newMemoryCopies(), Timeout: -1}, {Store: newMemoryCopies(), Rate: -1}, {Store: newMemoryCopies(), MaxBytes: -1}} {
+		_, err := NewRepairer(config)
 		require.Error(t, err)
 	}
 }
 
 // What it costs a hit that a mender is told of its counter.
 func BenchmarkNote(b *testing.B) {
-	m, err := newMender(MenderConfig{Store: newMemoryCopies()})
+	m, err := newMender(RepairerConfig{Store: newMemoryCopies()})
 	require.NoError(b, err)
 	counter, now := mendedCounter("a"), time.Now()
 	id := counter.ID()

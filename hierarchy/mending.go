@@ -23,7 +23,7 @@ import (
 //     change from before its children are read until after, they hold what it holds, what
 //     it has missed, and what is under way.
 type mending struct {
-	m       *Mender
+	m       *Repairer
 	counter known
 	servers []string
 	began   int64            // Unix second
@@ -83,7 +83,7 @@ var (
 	errUnsettled = errors.New("hierarchy: a counter was too busy to be mended")
 )
 
-func (m *Mender) newMending(k known) *mending {
+func (m *Repairer) newMending(k known) *mending {
 	return &mending{m: m, counter: k, servers: m.store.Copies(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
 }
 
@@ -123,7 +123,7 @@ func (g *mending) release() {
 // run mends the counter's buckets within the row of the coarsest level; in two halves
 // where they are too many to be held at once. Without an error every one is good on every
 // copy.
-func (g *mending) run(ctx context.Context, row Run) error {
+func (g *mending) run(ctx context.Context, row BucketRange) error {
 	g.levels = [Levels][]*entry{}
 	if err := g.takeTurn(ctx); err != nil {
 		return err
@@ -134,10 +134,10 @@ func (g *mending) run(ctx context.Context, row Run) error {
 	}
 	if !whole {
 		middle := row.First + int64(row.Len())/2
-		if err := g.run(ctx, Run{row.Level, row.First, middle - 1}); err != nil {
+		if err := g.run(ctx, BucketRange{row.Level, row.First, middle - 1}); err != nil {
 			return err
 		}
-		return g.run(ctx, Run{row.Level, middle, row.Last})
+		return g.run(ctx, BucketRange{row.Level, middle, row.Last})
 	}
 	if g.left() == 0 {
 		return nil
@@ -181,7 +181,7 @@ func (g *mending) left() int {
 // list finds the buckets within the row that hold something on some copy, from the
 // coarsest level down; of the finer levels the children of those. It reports whether it
 // has come to the end: no more than maxEntries, unless the row is of one bucket.
-func (g *mending) list(ctx context.Context, row Run) (whole bool, err error) {
+func (g *mending) list(ctx context.Context, row BucketRange) (whole bool, err error) {
 	some := bucketsWithin(row.Level, Window{Bucket{row.Level, row.First}.First(), Bucket{row.Level, row.Last}.Last()})
 	for l := row.Level; ; l-- {
 		if err := g.find(ctx, l, some); err != nil {

@@ -13,7 +13,7 @@ const DefaultMaxPending = 10_000
 var errMaxPending = errors.New("hierarchy: MaxPending is negative")
 
 // Load is how much waits for a store, and how often that was too much.
-type Load struct {
+type QueueStats struct {
 	Pending int64 // what waits now
 	Refused int64 // what found too many waiting, so far
 }
@@ -48,7 +48,7 @@ func (p *pending) leave(n int) { p.now.Add(-p.room(n)) }
 
 func (p *pending) room(n int) int64 { return min(int64(n), p.most) }
 
-func (p *pending) load() Load { return Load{p.now.Load(), p.refused.Load()} }
+func (p *pending) load() QueueStats { return QueueStats{p.now.Load(), p.refused.Load()} }
 
 func checkMaxPending(most int) error {
 	if most < 0 {

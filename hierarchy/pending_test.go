@@ -52,7 +52,7 @@ func newOverloaded(t *testing.T) *overloaded {
 	var err error
 	o.l, err = NewLimiter(LimiterConfig{
 		Store: o.store, Local: o.local, Timeout: time.Second, MaxPending: testPending, Cache: NewBucketCache(smallCache),
-		Report: func(err error) { o.reports = append(o.reports, err) },
+		OnStoreError: func(err error) { o.reports = append(o.reports, err) },
 	})
 	require.NoError(t, err)
 	return o
@@ -72,14 +72,14 @@ func (o *overloaded) fill() {
 		})
 		synctest.Wait()
 	}
-	require.Equal(o.t, int64(testPending), o.l.Load().Pending)
+	require.Equal(o.t, int64(testPending), o.l.QueueStats().Pending)
 }
 
 func (o *overloaded) release() {
 	close(o.store.released)
 	o.store.stuck.Store(false)
 	o.waiting.Wait()
-	assert.Zero(o.t, o.l.Load().Pending)
+	assert.Zero(o.t, o.l.QueueStats().Pending)
 }
 
 // atOnce calls do, and sees that no time passes and nothing is sent meanwhile.
@@ -122,7 +122,7 @@ func TestOverloadIsDecidedByOnError(t *testing.T) {
 			assert.False(t, d.Unavailable)
 			assert.Equal(t, int64(min(i+1, 2)), d.Limits[0].Count)
 		}
-		assert.Equal(t, Load{testPending, 15}, o.l.Load())
+		assert.Equal(t, QueueStats{testPending, 15}, o.l.QueueStats())
 		require.Len(t, o.reports, 15)
 		for _, err := range o.reports {
 			assert.ErrorIs(t, err, ErrOverload)
@@ -255,7 +255,7 @@ func TestABatchCountsItsHits(t *testing.T) {
 		o.atOnce(func() { assert.Equal(t, 2, batch(2), "one is too many, so none") })
 		o.waiting.Go(func() { assert.Zero(t, batch(1), "there is room for one") })
 		synctest.Wait()
-		assert.Equal(t, Load{testPending, 2}, o.l.Load())
+		assert.Equal(t, QueueStats{testPending, 2}, o.l.QueueStats())
 		o.atOnce(func() { assert.Equal(t, 1, batch(1)) })
 		o.release()
 		o.store.stuck.Store(false)
@@ -292,7 +292,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 				})
 			}
 			running.Wait()
-			assert.Equal(t, Load{}, l.Load())
+			assert.Equal(t, QueueStats{}, l.QueueStats())
 		}
 	})
 }
@@ -324,7 +324,7 @@ func TestOverloadIsExact(t *testing.T) {
 		}
 		running.Wait()
 		assert.Positive(t, refused.Load())
-		assert.Equal(t, Load{0, refused.Load()}, l.Load())
+		assert.Equal(t, QueueStats{0, refused.Load()}, l.QueueStats())
 		for i := range 2 {
 			assert.Positive(t, admitted[i].Load())
 			assert.Equal(t, admitted[i].Load(), store.sum(counterOf(t, event, i).ID(), Day))
@@ -383,13 +383,13 @@ func TestOverloadOfCounters(t *testing.T) {
 		}
 		assert.Equal(t, trips, store.trips)
 		assert.Zero(t, time.Since(began))
-		assert.Equal(t, int64(testPending), c.Load().Pending)
+		assert.Equal(t, int64(testPending), c.QueueStats().Pending)
 		close(store.released)
 		waiting.Wait()
 		for name, call := range calls {
 			assert.NoError(t, call(), name)
 		}
-		assert.Zero(t, c.Load().Pending)
+		assert.Zero(t, c.QueueStats().Pending)
 	})
 }
 

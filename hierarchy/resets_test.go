@@ -161,7 +161,7 @@ func TestResetsThatWaitLeaveRoom(t *testing.T) {
 			resets.Go(func() { assert.NoError(t, counters.Reset(t.Context(), counter)) })
 		}
 		time.Sleep(time.Millisecond)
-		require.Equal(t, int64(4*16+8), counters.Load().Pending)
+		require.Equal(t, int64(4*16+8), counters.QueueStats().Pending)
 		for range 2 {
 			resets.Go(func() {
 				_, err := counters.Count(t.Context(), counter, time.Minute, time.Time{})
@@ -169,6 +169,6 @@ func TestResetsThatWaitLeaveRoom(t *testing.T) {
 			})
 		}
 		resets.Wait()
-		require.Zero(t, counters.Load().Pending)
+		require.Zero(t, counters.QueueStats().Pending)
 	})
 }

@@ -96,7 +96,7 @@ func TestALostAddIsNotRepeatedByATry(t *testing.T) {
 		case counter == user.ID():
 			return errBroken // the answer is lost
 		}
-		return embedded.TakeBack(t.Context(), counter, 5, buckets, len(buckets))
+		return embedded.RollBack(t.Context(), counter, 5, buckets, len(buckets))
 	}
 	_, err = quietLimiter(t, store, clock).Hit(t.Context(), hitOf(event, 1, events.Features{"ip": "203.0.113.9", "user": "42"}))
 	require.NoError(t, err)

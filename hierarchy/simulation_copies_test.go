@@ -455,8 +455,8 @@ func (c copiedStore) Start(ctx context.Context, counter string, by int64, adds [
 	}
 }
 
-func (c copiedStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	return c.set.TakeBack(ctx, named(counter), by, adds, landed)
+func (c copiedStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+	return c.set.RollBack(ctx, named(counter), by, adds, landed)
 }
 
 func (c copiedStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
@@ -550,7 +550,7 @@ func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.
 	return x
 }
 
-func (l *simLink) TakeBack(ctx context.Context, counter copies.Counter, by int64, buckets []uint64) error {
+func (l *simLink) RollBack(ctx context.Context, counter copies.Counter, by int64, buckets []uint64) error {
 	send := l.sender(ctx, counter.Hash, "back", nil)
 	for _, bucket := range buckets {
 		if a := send(bucket, func() { l.server.subtract(string(counter.Hash[:]), bucket, by) }); a.err != nil {

@@ -186,7 +186,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, by int64, adds 
 	}()
 }
 
-func (s *simStore) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s *simStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	for _, bucket := range slices.Backward(adds[:landed]) {
 		a := s.do(ctx, counter, bucket, func() { s.subtract(counter, bucket, by) })
 		if a.err != nil {

@@ -20,7 +20,7 @@ type Store interface {
 	// Trip sets values, which is as long as adds and reads together, to what
 	// each add made of its bucket and then to what each read found. It returns
 	// what was acknowledged of the adds: 0 says nothing, any other number something
-	// to the store alone, which wants it back in TakeBack. With an error the values
+	// to the store alone, which wants it back in RollBack. With an error the values
 	// are of no use; of the adds that were not acknowledged any may have taken place,
 	// but none before the one ahead of it. No add is ever sent twice. An error that wraps
 	// strconv.ErrSyntax says that a bucket of the counter holds no count: the store is well.
@@ -29,13 +29,13 @@ type Store interface {
 	// gave, and one copy that has made the whole trip is enough.
 	Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error)
 
-	// TakeBack subtracts by from each bucket of the adds of a trip, wherever the trip's
+	// RollBack subtracts by from each bucket of the adds of a trip, wherever the trip's
 	// landed says that the add was acknowledged and the bucket is still there, to zero
 	// at the least; it creates none. It begins with the last of them: what is in one
 	// bucket of the adds is in those before it, on the way out as on the way in. With
 	// an error some may not have been subtracted from. No subtraction is ever sent
 	// twice. Each bucket may take a round trip.
-	TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error
+	RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error
 
 	// Delete removes the buckets, in their order, each one gone before the next
 	// is touched, every copy of them. Buckets that are not there are no error. With
@@ -84,7 +84,7 @@ type Rememberer interface {
 }
 
 // Mendable is a Store whose copies of a counter can be compared and made good one by
-// one, for a Mender.
+// one, for a Repairer.
 type Mendable interface {
 	Copier
 	// Copies returns the names of those servers that have the counter and are up.

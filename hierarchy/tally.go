@@ -4,13 +4,13 @@ import "sync/atomic"
 
 // LimiterStats is what a Limiter has done so far.
 type LimiterStats struct {
-	// Flushes is how many lists of hits were decided with the store, and FlushedHits how
+	// Flushes is how many lists of hits were decided with the store, and BatchedHits how
 	// many hits were in them: so many went together on average. What a hit tries again is
 	// not counted again.
-	Flushes, FlushedHits int64
+	Batches, BatchedHits int64
 	// Recalled is how many hits were denied by a denial that was remembered, without a
 	// trip.
-	Recalled int64
+	CachedDenials int64
 }
 
 // Stats returns what the limiter has done so far.

@@ -30,7 +30,7 @@ func TestWhoSharesATripIsTold(t *testing.T) {
 		}
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
-		l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache), Together: func(hit, trips context.Context, hits int) {
+		l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache), OnCoalesced: func(hit, trips context.Context, hits int) {
 			mu.Lock()
 			defer mu.Unlock()
 			told[fmt.Sprint(hit.Value(callerKey{}))] = fmt.Sprint(hits, " by ", trips.Value(callerKey{}))
@@ -72,7 +72,7 @@ func TestATellingThatPanics(t *testing.T) {
 		told := 0
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
-		l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache), Together: func(context.Context, context.Context, int) {
+		l, err := NewLimiter(LimiterConfig{Store: store, Cache: NewBucketCache(smallCache), OnCoalesced: func(context.Context, context.Context, int) {
 			if told++; told == 3 {
 				panic("told too much")
 			}

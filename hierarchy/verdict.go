@@ -224,7 +224,7 @@ func (f *flush) takeBackOf(c *claim) {
 		}
 		// In its own time, whatever became of the caller's.
 		ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
-		if err := place.store.TakeBack(ctx, c.id, c.adding-c.taken, c.adds, place.landed); err != nil {
+		if err := place.store.RollBack(ctx, c.id, c.adding-c.taken, c.adds, place.landed); err != nil {
 			f.l.report(err)
 			c.stuck = true
 		}

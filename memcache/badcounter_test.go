@@ -89,7 +89,7 @@ func TestABadItemIsABadCounter(t *testing.T) {
 				storeItem(t, server.Addr, bad, item.flags, item.value) // an add may have wrapped it
 				landed, err := fleet.Trip(t.Context(), "bad", 2, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{1}, make([]int64, 4))
 				requireBad(t, err)
-				require.NoError(t, fleet.TakeBack(t.Context(), "bad", 2, []uint64{1, 2, 3}, landed))
+				require.NoError(t, fleet.RollBack(t.Context(), "bad", 2, []uint64{1, 2, 3}, landed))
 				require.Equal(t, []int64{5, 5}, read(t, fleet, "bad", 1, 3), "%s: what had been added is rolled back", name)
 				good++
 				require.Equal(t, []int64{good}, add(t, fleet, "good", 1, 1), name)
@@ -112,7 +112,7 @@ func TestATakeBackFromABadItem(t *testing.T) {
 		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
 		landed := landedOf(t, fleet, "bad", 5, 1, 2, 3)
 		storeItem(t, server.Addr, memcache.Keys("bad", []uint64{2})[0], 0, "abc")
-		requireBad(t, fleet.TakeBack(t.Context(), "bad", 1, []uint64{1, 2, 3}, landed))
+		requireBad(t, fleet.RollBack(t.Context(), "bad", 1, []uint64{1, 2, 3}, landed))
 		require.Equal(t, int64(4), read(t, fleet, "bad", 3)[0])
 		require.Zero(t, fleet.Health()[0].Openings)
 	})
@@ -270,10 +270,10 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 // The repairer replaces a bad item by what another copy has.
 func TestABadItemIsRepaired(t *testing.T) {
 	fleet, servers := copiesOn(t, memcache.Meta, 2)
-	mender, err := hierarchy.NewMender(hierarchy.MenderConfig{Store: fleet})
+	mender, err := hierarchy.NewRepairer(hierarchy.RepairerConfig{Store: fleet})
 	require.NoError(t, err)
 	defer mender.Close()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Mender: mender})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Repairer: mender})
 	counter := events.Counter{Event: "e", Retention: time.Hour}
 	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
 	require.NoError(t, err)

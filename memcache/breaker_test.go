@@ -46,7 +46,7 @@ func (c changes) await(t *testing.T, want string) (before []string) {
 func openTold(t *testing.T, config memcache.Config) (*memcache.Fleet, changes) {
 	t.Helper()
 	told := make(changes, 1000)
-	config.Changed = told.changed
+	config.OnServerChange = told.changed
 	return openConfig(t, config), told
 }
 
@@ -73,7 +73,7 @@ func TestAKilledServer(t *testing.T) {
 		assert.False(t, health.Down.IsZero())
 		assert.Equal(t, uint64(1), health.Openings)
 		for range 100 {
-			require.ErrorIs(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1}, 1), memcache.ErrDown)
+			require.ErrorIs(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1}, 1), memcache.ErrDown)
 			require.ErrorIs(t, fleet.Delete(t.Context(), "a", []uint64{1}), memcache.ErrDown)
 			_, err := fleet.Start(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))()
 			require.ErrorIs(t, err, memcache.ErrDown)

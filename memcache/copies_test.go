@@ -127,7 +127,7 @@ func TestACopyStalls(t *testing.T) {
 		stalled.Pause()
 		landed := landedOf(t, fleet, "a", 1, 1)
 		fleet.Owe("a", 1, []uint64{1}, []int64{later()}, landed)
-		require.NoError(t, fleet.TakeBack(t.Context(), "a", 0, []uint64{1}, 0))
+		require.NoError(t, fleet.RollBack(t.Context(), "a", 0, []uint64{1}, 0))
 		stalled.Resume()
 		paid(t, fleet)
 		require.Equal(t, []int64{6}, holds(t, fleet, "a", on[0], 1))
@@ -151,7 +151,7 @@ func TestTakeBackFromTheCopiesThatHaveIt(t *testing.T) {
 		return err == nil && holds(t, fleet, "a", on[0], 1)[0] > 0
 	}, 10*time.Second, 10*time.Millisecond)
 	before := holds(t, fleet, "a", on[0], 1)
-	require.NoError(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1, 2}, landed))
+	require.NoError(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1, 2}, landed))
 	assert.Equal(t, before, holds(t, fleet, "a", on[0], 1))
 	assert.Equal(t, []int64{5}, holds(t, fleet, "a", on[1], 2))
 }
@@ -203,7 +203,7 @@ func TestServersChange(t *testing.T) {
 					require.Equal(t, []int64{0}, read(t, fleet, counter, 1))
 				}
 				// It is taken back where it was added, not where the counter is now.
-				require.NoError(t, fleet.TakeBack(t.Context(), counter, 1, []uint64{1}, landed[i]))
+				require.NoError(t, fleet.RollBack(t.Context(), counter, 1, []uint64{1}, landed[i]))
 				for _, name := range places[i] {
 					require.Equal(t, []int64{2}, holds(t, fleet, counter, name, 1))
 				}
@@ -217,7 +217,7 @@ func TestServersChange(t *testing.T) {
 				require.NoError(t, fleet.SetServers(t.Context(), names[2:]))
 				require.NoError(t, fleet.SetServers(t.Context(), names[3:]))
 			}
-			require.ErrorContains(t, fleet.TakeBack(t.Context(), "0", 1, []uint64{1}, landed[0]), "changed")
+			require.ErrorContains(t, fleet.RollBack(t.Context(), "0", 1, []uint64{1}, landed[0]), "changed")
 			closed = true
 			require.NoError(t, fleet.Close())
 			require.ErrorIs(t, fleet.SetServers(t.Context(), names), memcache.ErrClosed)

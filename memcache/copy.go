@@ -128,8 +128,8 @@ func (c *slowCopy) End(values []int64) (landed int, err error) {
 	return c.landed, c.err
 }
 
-// TakeBack subtracts from buckets.
-func (s *server) TakeBack(ctx context.Context, counter copies.Counter, by int64, buckets []uint64) error {
+// RollBack subtracts from buckets.
+func (s *server) RollBack(ctx context.Context, counter copies.Counter, by int64, buckets []uint64) error {
 	return s.fleet.takeBack(ctx, s, counterHash(counter.Hash), by, buckets)
 }
 
@@ -138,7 +138,7 @@ func (s *server) Delete(ctx context.Context, counter copies.Counter, buckets []u
 	return s.fleet.delete(ctx, s, counterHash(counter.Hash), buckets)
 }
 
-// How one copy is compared with the others, and mended: see the Mender of package hierarchy.
+// How one copy is compared with the others, and mended: see the Repairer of package hierarchy.
 
 // errNoVersions is why copies on a server cannot be mended.
 var errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")

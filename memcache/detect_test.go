@@ -104,13 +104,13 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 			fleet := openFleet(t, server.addr)
 			assert.Equal(t, []int64{3, 3}, add(t, fleet, "a", 3, 1, 2))
 			assert.Equal(t, []int64{3, 0}, read(t, fleet, "a", 1, 3))
-			require.NoError(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1, 3}, 2))
+			require.NoError(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1, 3}, 2))
 			require.NoError(t, fleet.Delete(t.Context(), "a", []uint64{2}))
 			assert.Equal(t, []int64{2, 0, 0}, read(t, fleet, "a", 1, 2, 3))
 
 			// Each of the calls can be the one that finds out.
 			fleet = openFleet(t, server.addr)
-			require.NoError(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1}, 1))
+			require.NoError(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1}, 1))
 			fleet = openFleet(t, server.addr)
 			require.NoError(t, fleet.Delete(t.Context(), "b", []uint64{1}))
 
@@ -228,7 +228,7 @@ func TestHowServersSpeakIsTold(t *testing.T) {
 	server := newOldServer(t, "ERROR\r\n")
 	var mu sync.Mutex
 	var told []string
-	fleet := openConfig(t, memcache.Config{Servers: []string{server.addr}, Learned: func(name string, speaks memcache.Protocol) {
+	fleet := openConfig(t, memcache.Config{Servers: []string{server.addr}, OnProtocol: func(name string, speaks memcache.Protocol) {
 		mu.Lock()
 		defer mu.Unlock()
 		assert.Equal(t, server.addr, name)

@@ -26,7 +26,7 @@ type EmbeddedConfig struct {
 	// Report is told whenever counters were dropped for want of memory, and how
 	// many have been so far. It is called by those whose adds made it necessary;
 	// nil: nobody is told.
-	Report func(evicted int64)
+	OnEvict func(evicted int64)
 }
 
 // Embedded keeps buckets in the memory of this process, with the semantics of a
@@ -47,7 +47,7 @@ type Embedded struct {
 func NewEmbedded(config EmbeddedConfig) *Embedded {
 	e := &Embedded{
 		now:      config.Clock,
-		report:   config.Report,
+		report:   config.OnEvict,
 		maxBytes: cmp.Or(config.MaxBytes, DefaultMaxBytes),
 		seed:     maphash.MakeSeed(),
 		// Enough shards that callers on all cores seldom meet.
@@ -110,9 +110,9 @@ func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expir
 	e.bytes.Add(c.reckon())
 }
 
-// TakeBack subtracts from the buckets of the first adds of a trip, as many as landed,
+// RollBack subtracts from the buckets of the first adds of a trip, as many as landed,
 // where they are there, all at once.
-func (e *Embedded) TakeBack(ctx context.Context, id string, by int64, adds []uint64, landed int) error {
+func (e *Embedded) RollBack(ctx context.Context, id string, by int64, adds []uint64, landed int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

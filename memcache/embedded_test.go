@@ -58,7 +58,7 @@ func TestEmbeddedBucketsKeepTheirExpiry(t *testing.T) {
 func TestEmbeddedForgetsTheLeastRecentlyUsed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var reported int64
-		store := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: 600 * 1000, Report: func(n int64) { reported = n }})
+		store := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: 600 * 1000, OnEvict: func(n int64) { reported = n }})
 		for i := range 1000 {
 			time.Sleep(time.Millisecond)
 			add(t, store, fmt.Sprint("old ", i), 1, 1)

@@ -51,7 +51,7 @@ type Config struct {
 	Protocol Protocol // Auto, unless set
 	// Learned is told how a server speaks, Meta or Classic, when that is found out and
 	// whenever it changes, from any goroutine; with Classic nobody asks. nil: nobody is.
-	Learned func(server string, speaks Protocol)
+	OnProtocol func(server string, speaks Protocol)
 	// TLS returns how connections are secured; nil: they are not. It is asked for each
 	// connection, so that renewed certificates take effect on those opened after; an
 	// error is that connection's. Where it names no server, a server's certificate has
@@ -68,10 +68,10 @@ type Config struct {
 	KeySecret []byte
 	// Remembered returns the longest for which any counter is remembered: so long, and a
 	// day, a loss is of interest; nil: 30 days.
-	Remembered func() time.Duration
+	Retention func() time.Duration
 	// Changed is told what has become of a server, and how it is then, from any
 	// goroutine; it must not call Close or SetServers. nil: nobody is.
-	Changed func(Change, ServerHealth)
+	OnServerChange func(Change, ServerHealth)
 	// Tripped is told of each exchange with a server for a counter when it has ended, of
 	// one with several copies for each server by itself; from the goroutine that made it,
 	// which waits for it. Several goroutines may tell at the same time, and some are the
@@ -80,8 +80,8 @@ type Config struct {
 	// The context is that of the call; of hits that go together, that of the one whose
 	// caller makes the trip. What is done without a counter, to find out how a server is, is
 	// not told. nil: nobody is.
-	Tripped func(context.Context, Trip)
-	Clock   func() time.Time // nil: time.Now
+	OnRoundTrip func(context.Context, RoundTrip)
+	Clock       func() time.Time // nil: time.Now
 
 	// For tests.
 	dialing func(context.Context, time.Time) (net.Conn, error)
@@ -136,7 +136,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, err
 	}
 	f.began = f.wallClock().Unix()
-	f.memories.remembered = config.Remembered
+	f.memories.remembered = config.Retention
 	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
@@ -289,11 +289,11 @@ func (f *Fleet) start(ctx context.Context, allTime bool, counter string, by int6
 	return f.set.Start(ctx, epoch.Add(time.Duration(e.now)), epoch.Add(time.Duration(e.deadline)), f.keyer.counterOf(counter), by, adds, expires, reads, values)
 }
 
-// TakeBack subtracts from the buckets of the adds of a trip that landed, where they are
+// RollBack subtracts from the buckets of the adds of a trip that landed, where they are
 // there.
-func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (f *Fleet) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	if f.replicas > 1 {
-		return f.set.TakeBack(ctx, f.keyer.counterOf(counter), by, adds, landed)
+		return f.set.RollBack(ctx, f.keyer.counterOf(counter), by, adds, landed)
 	}
 	if landed == 0 {
 		return nil
@@ -312,7 +312,7 @@ func (f *Fleet) TakeBack(ctx context.Context, counter string, by int64, adds []u
 func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by int64, buckets []uint64) error {
 	buckets = slices.Clone(buckets)
 	slices.Reverse(buckets)
-	e, err := f.beginOn(ctx, s, hash, errand{kind: TakeBack, adds: len(buckets)})
+	e, err := f.beginOn(ctx, s, hash, errand{kind: RollBack, adds: len(buckets)})
 	if err != nil {
 		return err
 	}
@@ -512,7 +512,7 @@ func (s *server) wrap(err error) error {
 }
 
 // Copies returns the names of the servers that have the counter and are up. With Look
-// and Raise each can be compared with the others: see the Mender of package hierarchy.
+// and Raise each can be compared with the others: see the Repairer of package hierarchy.
 func (f *Fleet) Copies(counter string) []string {
 	var names []string
 	for _, s := range f.set.Of(copies.Hash(f.keyer.hash(counter))) {

@@ -39,7 +39,7 @@ func eachCallerGetsItsOwnAnswers(t *testing.T, server *memcachedtest.Server, dem
 						return
 					}
 					if n%50 == 0 {
-						assert.NoError(t, fleet.TakeBack(t.Context(), counter, by, []uint64{1}, 1))
+						assert.NoError(t, fleet.RollBack(t.Context(), counter, by, []uint64{1}, 1))
 						add(t, fleet, counter, by, 1)
 					}
 				}
@@ -96,7 +96,7 @@ func TestATripBeyondAllBuffers(t *testing.T) {
 				for _, value := range read(t, fleet, counter, buckets...) {
 					assert.Equal(t, int64(5), value)
 				}
-				assert.NoError(t, fleet.TakeBack(t.Context(), counter, 2, buckets, len(buckets)))
+				assert.NoError(t, fleet.RollBack(t.Context(), counter, 2, buckets, len(buckets)))
 				assert.NoError(t, fleet.Delete(t.Context(), counter, buckets[1:]))
 				assert.Equal(t, []int64{3, 0, 0}, read(t, fleet, counter, 0, 1, size-1))
 			})

@@ -39,7 +39,7 @@ func (e *exchange) metaOutcome(c *call, by int64, adds []uint64, values []int64)
 		// never low.
 		undo, began := *e, instant(time.Now())
 		undone := undo.metaTakeBack(by, astray)
-		undo.errand, undo.now = errand{kind: TakeBack, adds: len(astray)}, began
+		undo.errand, undo.now = errand{kind: RollBack, adds: len(astray)}, began
 		undo.tell(undone)
 	}
 	return landed, err
@@ -76,7 +76,7 @@ func (e *exchange) finish(c *call) error {
 // send hands the call to one of the server's connections.
 func (e *exchange) send(c *call) {
 	c.deadline = e.deadline
-	c.timed = e.server.fleet.config.Tripped != nil
+	c.timed = e.server.fleet.config.OnRoundTrip != nil
 	if e.deadline <= e.now {
 		c.settle(ended, errNotSent)
 		return

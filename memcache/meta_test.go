@@ -85,7 +85,7 @@ func TestANonNumericBucketAmongOthers(t *testing.T) {
 	assert.Equal(t, 1, landed)
 	assert.Equal(t, int64(7), values[0])
 	assert.Equal(t, []int64{7, 5}, read(t, fleet, "a", 1, 3), "the later add was taken back")
-	require.ErrorContains(t, fleet.TakeBack(t.Context(), "a", 1, []uint64{1, 2}, 2), "holds no count")
+	require.ErrorContains(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1, 2}, 2), "holds no count")
 	assert.Equal(t, 1, grown(t, before, server.Stats(""), "total_connections"), "no connection but that of the question")
 }
 

@@ -29,7 +29,7 @@ const lossyLasts = 3600
 func newLossy(t *testing.T, servers int) *lossy {
 	l := &lossy{t: t, wall: newWall(someSecond)}
 	l.config = memcache.Paced(memcache.Config{
-		Replicas: 2, Timeout: patience, Clock: l.wall.now, Remembered: func() time.Duration { return lossyLasts * time.Second },
+		Replicas: 2, Timeout: patience, Clock: l.wall.now, Retention: func() time.Duration { return lossyLasts * time.Second },
 	}, time.Hour)
 	for range servers {
 		l.addServer()

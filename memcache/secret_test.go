@@ -122,7 +122,7 @@ func TestSecretsCountApart(t *testing.T) {
 		assert.Equal(t, mine.Servers(counter), same.Servers(counter))
 		assert.Equal(t, []int64{0}, read(t, other, counter, 1))
 		assert.Equal(t, []int64{0}, read(t, none, counter, 1))
-		require.NoError(t, same.TakeBack(t.Context(), counter, 2, []uint64{1}, 1))
+		require.NoError(t, same.RollBack(t.Context(), counter, 2, []uint64{1}, 1))
 		require.NoError(t, other.Delete(t.Context(), counter, []uint64{1}))
 	}
 }

@@ -82,7 +82,7 @@ func refusedBy(t *testing.T, config memcache.Config) map[string]error {
 	faults := map[string]error{}
 	for _, protocol := range []memcache.Protocol{memcache.Auto, memcache.Meta, memcache.Classic} {
 		config.Protocol = protocol
-		config.Learned = func(_ string, speaks memcache.Protocol) { t.Errorf("taken for a %s server", speaks) }
+		config.OnProtocol = func(_ string, speaks memcache.Protocol) { t.Errorf("taken for a %s server", speaks) }
 		fleet := openConfig(t, config)
 		bounded(t, "a trip", func() {
 			landed, _, err := tripOf(t.Context(), fleet, 2, 2)

@@ -55,7 +55,7 @@ func newServer(name string, conns int, timeout time.Duration, dialer dialer) *se
 func (s *server) belong(f *Fleet) {
 	added := len(f.servers) > 0
 	s.fleet, s.clock = f, f.wallClock
-	s.learned, s.change, s.protocol, s.dialing = f.config.Learned, f.config.Changed, f.config.Protocol, f.config.dialing
+	s.learned, s.change, s.protocol, s.dialing = f.config.OnProtocol, f.config.OnServerChange, f.config.Protocol, f.config.dialing
 	s.pace = cmp.Or(f.config.pace, lookEvery)
 	s.memory.join(&f.memories, s, added)
 }

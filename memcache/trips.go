@@ -9,34 +9,36 @@ import (
 	"time"
 )
 
-// TripKind is what an exchange with a server is for.
-type TripKind int
+// RoundTripKind is what an exchange with a server is for.
+type RoundTripKind int
 
 const (
-	Exchange TripKind = iota + 1 // adds to buckets of a counter, and reads some
-	TakeBack                     // subtracts what was added for nothing
-	Delete                       // removes buckets, for a reset
-	Look                         // reads buckets and their versions, for the mender
-	Raise                        // sets a bucket that was too low, or missing
+	Exchange RoundTripKind = iota + 1 // adds to buckets of a counter, and reads some
+	RollBack                          // subtracts what was added for nothing
+	Delete                            // removes buckets, for a reset
+	Look                              // reads buckets and their versions, for the mender
+	Raise                             // sets a bucket that was too low, or missing
 )
 
-var tripKindNames = [...]string{Exchange: "trip", TakeBack: "take_back", Delete: "delete", Look: "look", Raise: "raise"}
+var tripKindNames = [...]string{Exchange: "trip", RollBack: "take_back", Delete: "delete", Look: "look", Raise: "raise"}
 
 // String returns trip, take_back, delete, look or raise.
-func (k TripKind) String() string {
+func (k RoundTripKind) String() string {
 	if k >= Exchange && int(k) < len(tripKindNames) {
 		return tripKindNames[k]
 	}
 	return fmt.Sprintf("TripKind(%d)", int(k))
 }
 
-// TripKinds returns all kinds.
-func TripKinds() []TripKind { return []TripKind{Exchange, TakeBack, Delete, Look, Raise} }
+// RoundTripKinds returns all kinds.
+func RoundTripKinds() []RoundTripKind {
+	return []RoundTripKind{Exchange, RollBack, Delete, Look, Raise}
+}
 
 // Trip is one exchange with one server, for one counter, that has ended.
-type Trip struct {
+type RoundTrip struct {
 	Server string // its name, as in the config
-	Kind   TripKind
+	Kind   RoundTripKind
 	Adds   int // the buckets that it was to change: to add to, subtract from, delete or set
 	Reads  int // those that it was to read
 	Began  time.Time
@@ -91,14 +93,14 @@ func wasRefused(err error) bool {
 
 // errand is what an exchange is to do.
 type errand struct {
-	kind        TripKind
+	kind        RoundTripKind
 	adds, reads int
 }
 
 // tell tells who wants to know that the exchange has ended. An errand with nothing to do
 // asks no server.
 func (e *exchange) tell(err error) {
-	told := e.server.fleet.config.Tripped
+	told := e.server.fleet.config.OnRoundTrip
 	if told == nil || e.adds+e.reads == 0 {
 		return
 	}
@@ -110,7 +112,7 @@ func (e *exchange) tell(err error) {
 	if e.over != 0 {
 		took = e.over - e.now
 	}
-	told(e.ctx, Trip{
+	told(e.ctx, RoundTrip{
 		Server: e.server.name, Kind: e.kind, Adds: e.adds, Reads: e.reads,
 		Began: now.Add(-time.Duration(ago)), Took: time.Duration(max(took, 0)), Err: err,
 	})

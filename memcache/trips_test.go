@@ -22,11 +22,11 @@ type callerKey struct{}
 // toldTrips keeps what a fleet tells of its trips.
 type toldTrips struct {
 	mu      sync.Mutex
-	trips   []memcache.Trip
+	trips   []memcache.RoundTrip
 	callers []any // what the context of each has of its caller
 }
 
-func (t *toldTrips) tripped(ctx context.Context, trip memcache.Trip) {
+func (t *toldTrips) tripped(ctx context.Context, trip memcache.RoundTrip) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.trips = append(t.trips, trip)
@@ -59,7 +59,7 @@ func TestTripsAreTold(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
 		told := &toldTrips{}
-		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Tripped: told.tripped})
+		fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, OnRoundTrip: told.tripped})
 		ctx := context.WithValue(t.Context(), callerKey{}, "me")
 		began := time.Now()
 		landed, _, err := tripOf(ctx, fleet, 2, 3)
@@ -75,7 +75,7 @@ func TestTripsAreTold(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"trip of me: 1, 1, ok"}, told.take())
 
-		require.NoError(t, fleet.TakeBack(ctx, "a", 1, []uint64{1, 2}, landed))
+		require.NoError(t, fleet.RollBack(ctx, "a", 1, []uint64{1, 2}, landed))
 		require.NoError(t, fleet.Delete(ctx, "a", []uint64{1, 2, 3}))
 		require.Equal(t, []string{"take_back of me: 2, 0, ok", "delete of me: 3, 0, ok"}, told.take())
 
@@ -102,7 +102,7 @@ func TestFailedTripsAreTold(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
 		told := &toldTrips{}
-		fleet := openConfig(t, memcache.Unwatched(memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Tripped: told.tripped}))
+		fleet := openConfig(t, memcache.Unwatched(memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, OnRoundTrip: told.tripped}))
 		server.Stop()
 		var want []string
 		for range 3 { // the breaker opens with the third
@@ -124,7 +124,7 @@ func TestTheTripOfEachCopyIsTold(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		servers := memcachedtest.StartMany(t, 2)
 		told := &toldTrips{}
-		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, Tripped: told.tripped})
+		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, OnRoundTrip: told.tripped})
 		ctx := context.WithValue(t.Context(), callerKey{}, "me")
 		slices.Sort(servers)
 		for range 2 { // to the first a server is asked how it speaks
@@ -132,7 +132,7 @@ func TestTheTripOfEachCopyIsTold(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, servers, told.servers())
 			require.Equal(t, []string{"trip of me: 2, 3, ok", "trip of me: 2, 3, ok"}, told.take())
-			require.NoError(t, fleet.TakeBack(ctx, "a", 1, []uint64{1, 2}, landed))
+			require.NoError(t, fleet.RollBack(ctx, "a", 1, []uint64{1, 2}, landed))
 			require.Equal(t, servers, told.servers())
 			require.Equal(t, []string{"take_back of me: 2, 0, ok", "take_back of me: 2, 0, ok"}, told.take())
 		}
@@ -150,7 +150,7 @@ func TestACopyGivenUpIsToldOnce(t *testing.T) {
 				server := memcachedtest.Start(t)
 				servers[server.Addr] = server
 			}
-			config := memcache.Config{Replicas: 2, Protocol: protocol, Timeout: time.Second, Tripped: told.tripped}
+			config := memcache.Config{Replicas: 2, Protocol: protocol, Timeout: time.Second, OnRoundTrip: told.tripped}
 			for name := range servers {
 				config.Servers = append(config.Servers, name)
 			}
@@ -177,7 +177,7 @@ func TestTripsAfterTheClockWasSet(t *testing.T) {
 	t.Cleanup(func() { memcache.SetClockForward(-hour) })
 	server := memcachedtest.Start(t)
 	told := &toldTrips{}
-	fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Tripped: told.tripped})
+	fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, OnRoundTrip: told.tripped})
 	began := time.Now()
 	add(t, fleet, "a", 1, 1)
 	wall := told.trips[0].Began.Round(0)
@@ -191,7 +191,7 @@ func TestATripEndsWithItsAnswer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		told := &toldTrips{}
 		servers := memcachedtest.StartMany(t, 2)
-		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, Tripped: told.tripped})
+		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, OnRoundTrip: told.tripped})
 		ended := make(chan int, 1)
 		copied := fleet.StartCopy(t.Context(), "a", []uint64{1}, ended)
 		<-ended
@@ -219,9 +219,9 @@ func TestOutcomes(t *testing.T) {
 	assert.Equal(t, memcache.OutcomeTimeout, memcache.OutcomeOf(context.DeadlineExceeded))
 	assert.Equal(t, memcache.OutcomeError, memcache.OutcomeOf(context.Canceled))
 	var kinds []string
-	for _, kind := range memcache.TripKinds() {
+	for _, kind := range memcache.RoundTripKinds() {
 		kinds = append(kinds, kind.String())
 	}
 	assert.Equal(t, []string{"trip", "take_back", "delete", "look", "raise"}, kinds)
-	assert.Equal(t, "TripKind(9)", memcache.TripKind(9).String())
+	assert.Equal(t, "TripKind(9)", memcache.RoundTripKind(9).String())
 }

@@ -19,8 +19,8 @@ import (
 // Trips returns what makes a span of each trip, from when it began until it ended, as a
 // child of the one in its context. A trip that nobody traces, as those of the mender, makes
 // none.
-func Trips(tracer trace.Tracer) func(context.Context, memcache.Trip) {
-	return func(ctx context.Context, trip memcache.Trip) {
+func Trips(tracer trace.Tracer) func(context.Context, memcache.RoundTrip) {
+	return func(ctx context.Context, trip memcache.RoundTrip) {
 		if !trace.SpanFromContext(ctx).IsRecording() {
 			return
 		}

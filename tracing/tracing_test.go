@@ -32,10 +32,10 @@ func TestTrips(t *testing.T) {
 	tripped := tracing.Trips(tracer)
 	began := time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC)
 	ctx, parent := tracer.Start(t.Context(), "decide")
-	tripped(ctx, memcache.Trip{Server: "a:1", Kind: memcache.Exchange, Adds: 4, Reads: 60, Began: began, Took: time.Second})
-	tripped(ctx, memcache.Trip{Server: "b:1", Kind: memcache.TakeBack, Adds: 4, Began: began, Took: time.Second,
+	tripped(ctx, memcache.RoundTrip{Server: "a:1", Kind: memcache.Exchange, Adds: 4, Reads: 60, Began: began, Took: time.Second})
+	tripped(ctx, memcache.RoundTrip{Server: "b:1", Kind: memcache.RollBack, Adds: 4, Began: began, Took: time.Second,
 		Err: errors.Join(errors.New("203.0.113.9"), os.ErrDeadlineExceeded)})
-	tripped(t.Context(), memcache.Trip{Server: "of nobody"})
+	tripped(t.Context(), memcache.RoundTrip{Server: "of nobody"})
 	ended := recorder.Ended()
 	require.Len(t, ended, 2, "a trip without a trace begins none")
 	for _, span := range ended {

@@ -100,7 +100,7 @@ func (p places) handle(config api.Config) {
 		operators.Profiles = profiles()
 		operators.MaxRequests = adminRequests
 		p.admin.server.Handler = api.NewAdminHandler(operators)
-		config.Metrics, config.Discreet = nil, true
+		config.Metrics, config.Redacted = nil, true
 	}
 	p.clients.server.Handler = api.NewHandler(config)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // watch has the process be among its metrics.
-func watch(m *metrics.Metrics, rules *rulesFile, store store, mender *hierarchy.Mender, limiter *hierarchy.Limiter, counters *hierarchy.Counters, cache *hierarchy.BucketCache, listener *api.Listener) {
+func watch(m *metrics.Metrics, rules *rulesFile, store store, mender *hierarchy.Repairer, limiter *hierarchy.Limiter, counters *hierarchy.Counters, cache *hierarchy.BucketCache, listener *api.Listener) {
 	process := metrics.Process{
 		Rules:          rules.Rules,
 		Generation:     rules.reloads.generation.Load,

@@ -57,7 +57,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache, Mender: mender})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store.Store, Grace: s.grace, MaxPending: s.pending, Cache: cache, Repairer: mender})
 	watch(metrics, rules, store, mender, limiter, counters, cache, places.clients.listener)
 	watchDoor(metrics, door)
 	watchFiles(metrics, rules, door)
@@ -69,7 +69,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		Limiter:     limiter,
 		Servers:     store.servers(),
 		Metrics:     metrics.Handler(),
-		Served:      metrics.Served,
+		OnRequest:   metrics.Served,
 		MaxRequests: most,
 		Log:         log,
 
@@ -108,7 +108,7 @@ const (
 // decided is told of decisions, and tripped of trips.
 type (
 	decided = func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call)
-	tripped = func(context.Context, memcache.Trip)
+	tripped = func(context.Context, memcache.RoundTrip)
 )
 
 // both returns what tells the one of each trip and then the other, where there is another.
@@ -116,7 +116,7 @@ func both(one, other tripped) tripped {
 	if other == nil {
 		return one
 	}
-	return func(ctx context.Context, trip memcache.Trip) {
+	return func(ctx context.Context, trip memcache.RoundTrip) {
 		one(ctx, trip)
 		other(ctx, trip)
 	}
@@ -125,20 +125,20 @@ func both(one, other tripped) tripped {
 // newLimiter returns the limiter on the store. Where rules want that, and the store
 // fails, it decides on counters in this process. What failed is logged at most
 // once a second for each cause.
-func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Mender, decided decided, log *slog.Logger) (*hierarchy.Limiter, error) {
+func newLimiter(s settings, store store, cache *hierarchy.BucketCache, mender *hierarchy.Repairer, decided decided, log *slog.Logger) (*hierarchy.Limiter, error) {
 	var failures sparse.Lines
 	return hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store:   store.Store,
-		Local:   newEmbedded(log),
-		Grace:   s.grace,
-		Timeout: s.timeout,
-		Cache:   cache,
-		Mender:  mender,
-		Decided: decided,
+		Store:      store.Store,
+		Local:      newEmbedded(log),
+		Grace:      s.grace,
+		Timeout:    s.timeout,
+		Cache:      cache,
+		Repairer:   mender,
+		OnDecision: decided,
 
-		MaxPending: s.pending,
-		Together:   s.tracing.spans.together(),
-		Report: func(err error) {
+		MaxPending:  s.pending,
+		OnCoalesced: s.tracing.spans.together(),
+		OnStoreError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)
 			})

@@ -96,13 +96,13 @@ func warnOfFew(servers []string, replicas int, log *slog.Logger) {
 func openFleet(ctx context.Context, s settings, servers []string, remembered func() time.Duration, tripped tripped, log *slog.Logger) (*memcache.Fleet, error) {
 	config := memcache.Config{
 		Servers: servers, Replicas: s.replicas, Timeout: s.timeout, Protocol: s.protocol,
-		Learned: func(server string, speaks memcache.Protocol) {
+		OnProtocol: func(server string, speaks memcache.Protocol) {
 			log.Info("a memcached server was asked how it speaks", "server", server, "speaks", speaks.String())
 		},
-		Changed: changesTo(log, s.replicas),
+		OnServerChange: changesTo(log, s.replicas),
 		// Clocks may be behind and ahead by the grace: windows reach as much further back.
-		Remembered: func() time.Duration { return remembered() + 2*s.grace },
-		Tripped:    tripped,
+		Retention:   func() time.Duration { return remembered() + 2*s.grace },
+		OnRoundTrip: tripped,
 	}
 	if err := s.security.checkSecrets(); err != nil {
 		return nil, err
@@ -129,27 +129,27 @@ func openFleet(ctx context.Context, s settings, servers []string, remembered fun
 
 // newMender returns the mender of the store's copies, nil where each counter has one
 // alone. What went wrong is logged at most once a second for each cause.
-func newMender(s settings, store store, log *slog.Logger) (*hierarchy.Mender, error) {
+func newMender(s settings, store store, log *slog.Logger) (*hierarchy.Repairer, error) {
 	if store.copies == nil {
 		return nil, nil
 	}
 	var failures sparse.Lines
-	return hierarchy.NewMender(hierarchy.MenderConfig{
+	return hierarchy.NewRepairer(hierarchy.RepairerConfig{
 		Store: store.copies,
 		Grace: s.grace,
-		Mended: func(gaps uint64) {
+		OnRepaired: func(gaps uint64) {
 			store.copies.Mended(gaps)
 			warnOfLosses(store.copies.Health(), log)
 		},
-		Report: func(err error) {
+		OnError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				log.Warn("the copies of a counter are mended later", "error", err, "suppressed", suppressed)
 			})
 		},
-		Began: func(counters int) {
+		OnPassStart: func(counters int) {
 			log.Info("a server may have missed something: the copies of all counters are compared", "counters", counters)
 		},
-		Finished: func(walk hierarchy.Walk) {
+		OnPassEnd: func(walk hierarchy.RepairPass) {
 			log.Info("the copies of all counters were compared",
 				"counters", walk.Counters, "raised", walk.Raised, "left", walk.Failed, "took", walk.Took.Round(time.Millisecond))
 		},
@@ -170,7 +170,7 @@ func warnOfLosses(servers []memcache.ServerHealth, log *slog.Logger) {
 // memory is logged at most once a second.
 func newEmbedded(log *slog.Logger) *memcache.Embedded {
 	var evictions sparse.Lines
-	return memcache.NewEmbedded(memcache.EmbeddedConfig{Report: func(evicted int64) {
+	return memcache.NewEmbedded(memcache.EmbeddedConfig{OnEvict: func(evicted int64) {
 		evictions.Do("", func(int64) {
 			log.Warn("the embedded store is full: the counters not used for longest are forgotten, and begin again from zero",
 				"evicted", evicted, "max_bytes", memcache.DefaultMaxBytes)

@@ -79,7 +79,7 @@ func (s *spans) tracer() trace.Tracer {
 }
 
 // tripped returns what is told of each trip; nil: nobody is.
-func (s *spans) tripped() func(context.Context, memcache.Trip) {
+func (s *spans) tripped() func(context.Context, memcache.RoundTrip) {
 	if s == nil {
 		return nil
 	}

@@ -54,7 +54,7 @@ func printCosts(w io.Writer, rules *events.Rules) error {
 	for _, event := range rules.All() {
 		remembered := event.Remembered() // it looks at all limits
 		for _, per := range combinations(event) {
-			cost := hierarchy.CostOf(events.Counter{Retention: remembered, Precision: per.precision}, hierarchy.DefaultGrace)
+			cost := hierarchy.FootprintOf(events.Counter{Retention: remembered, Precision: per.precision}, hierarchy.DefaultGrace)
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s to %s\t%d\t%d\n", event.Name, per.name,
 				events.FormatDuration(remembered), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
 		}

@@ -28,7 +28,7 @@ func BenchmarkHit(b *testing.B) {
 					Generation:     func() int64 { return 1 },
 					ReloadFailures: func() int64 { return 0 },
 				})
-				config.Decided = m.Decided
+				config.OnDecision = m.Decided
 			}
 			limiter, err := hierarchy.NewLimiter(config)
 			require.NoError(b, err)

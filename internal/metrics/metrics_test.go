@@ -37,7 +37,7 @@ type watched struct {
 	t       testing.TB
 	rules   atomic.Pointer[events.Rules]
 	servers []string
-	mender  hierarchy.MenderState
+	mender  hierarchy.RepairState
 	limiter *hierarchy.Limiter
 	handler http.Handler
 }
@@ -51,7 +51,7 @@ func watch(t testing.TB, rules string) *watched {
 	cache := hierarchy.NewBucketCache(1 << 20)
 	var err error
 	w.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: store, Clock: clock, Cache: cache, Decided: w.Decided,
+		Store: store, Clock: clock, Cache: cache, OnDecision: w.Decided,
 		Grace: 40 * time.Second, Timeout: 20 * time.Second, // the machine may be busy
 	})
 	require.NoError(t, err)
@@ -66,10 +66,10 @@ func watch(t testing.TB, rules string) *watched {
 			}
 			return all
 		},
-		Copies: owing{}, Mender: func() hierarchy.MenderState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
+		Copies: owing{}, Mender: func() hierarchy.RepairState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
 	})
 	w.handler = api.NewHandler(api.Config{
-		Rules: w.rules.Load, Counters: counters, Limiter: w.limiter, Metrics: w.Handler(), Served: w.Served,
+		Rules: w.rules.Load, Counters: counters, Limiter: w.limiter, Metrics: w.Handler(), OnRequest: w.Served,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	return w
@@ -125,13 +125,13 @@ func (w *watched) series() (names []string) {
 }
 
 func (w *watched) trip(server string) {
-	w.Tripped(context.Background(), memcache.Trip{Server: server, Kind: memcache.Exchange, Adds: 2, Reads: 3, Took: 3 * time.Millisecond})
+	w.Tripped(context.Background(), memcache.RoundTrip{Server: server, Kind: memcache.Exchange, Adds: 2, Reads: 3, Took: 3 * time.Millisecond})
 }
 
 func TestTheMenderIsSeen(t *testing.T) {
 	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
 	for _, overflowed := range []bool{false, true} {
-		w.mender = hierarchy.MenderState{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
+		w.mender = hierarchy.RepairState{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
 		var want []string
 		for name, value := range map[string]int{"counters": 11, "counters_left": 25, "raised_buckets_total": 14, "overflowed": map[bool]int{true: 1}[overflowed]} {
 			want = append(want, fmt.Sprintf("counterd_mender_%s %d", name, value))
@@ -261,11 +261,11 @@ func TestTripsByOutcome(t *testing.T) {
 	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
 	w.servers = []string{"one:11211"}
 	for _, err := range []error{nil, memcache.ErrDown, memcache.ErrClosed, context.DeadlineExceeded, errors.New("else")} {
-		for _, kind := range memcache.TripKinds() {
-			w.Tripped(t.Context(), memcache.Trip{Server: "one:11211", Kind: kind, Adds: 2, Reads: 3, Err: err})
+		for _, kind := range memcache.RoundTripKinds() {
+			w.Tripped(t.Context(), memcache.RoundTrip{Server: "one:11211", Kind: kind, Adds: 2, Reads: 3, Err: err})
 		}
 	}
-	for _, kind := range memcache.TripKinds() {
+	for _, kind := range memcache.RoundTripKinds() {
 		for _, outcome := range memcache.Outcomes() {
 			want := 1
 			if outcome == memcache.OutcomeRefused {

@@ -16,7 +16,7 @@ type Process struct {
 	ReloadFailures func() int64         // of the rules
 	Servers        func() []memcache.ServerHealth
 	Copies         interface{ Owed() (adds, servers int) }
-	Mender         func() hierarchy.MenderState // of the copies
+	Mender         func() hierarchy.RepairState // of the copies
 	Limiter        *hierarchy.Limiter
 	Counters       *hierarchy.Counters
 	Cache          *hierarchy.BucketCache
@@ -44,10 +44,10 @@ func (m *Metrics) Watch(p Process) {
 	}
 	if p.Limiter != nil {
 		m.watchLimiter(p.Limiter)
-		m.addLoad("hits", p.Limiter.Load)
+		m.addLoad("hits", p.Limiter.QueueStats)
 	}
 	if p.Counters != nil {
-		m.addLoad("counts", p.Counters.Load)
+		m.addLoad("counts", p.Counters.QueueStats)
 	}
 	if p.Cache != nil {
 		m.AddCounter("counterd_bucket_cache_hits_total", "Closed buckets that were wanted and remembered, so that nobody had to read them.",
@@ -78,15 +78,15 @@ func (m *Metrics) watchCopies(p Process) {
 
 func (m *Metrics) watchLimiter(l *hierarchy.Limiter) {
 	m.AddCounter("counterd_flushes_total", "Lists of hits that were decided with the store, of one hit or of many that came at the same time.",
-		func() float64 { return float64(l.Stats().Flushes) })
+		func() float64 { return float64(l.Stats().Batches) })
 	m.AddCounter("counterd_flushed_hits_total", "Hits in those lists: divided by them, how many shared a trip on average.",
-		func() float64 { return float64(l.Stats().FlushedHits) })
+		func() float64 { return float64(l.Stats().BatchedHits) })
 	m.AddCounter("counterd_recalled_denials_total", "Hits denied by a denial that was remembered, without a trip.",
-		func() float64 { return float64(l.Stats().Recalled) })
+		func() float64 { return float64(l.Stats().CachedDenials) })
 }
 
 // addLoad adds how much of something waits for the store.
-func (m *Metrics) addLoad(of string, load func() hierarchy.Load) {
+func (m *Metrics) addLoad(of string, load func() hierarchy.QueueStats) {
 	labels := prometheus.Labels{"of": of}
 	m.Add(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

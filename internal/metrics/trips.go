@@ -25,7 +25,7 @@ type trips struct {
 
 // serverCounters are the series of one server.
 type serverCounters struct {
-	trips       map[memcache.TripKind]map[string]prometheus.Counter // by outcome
+	trips       map[memcache.RoundTripKind]map[string]prometheus.Counter // by outcome
 	adds, reads prometheus.Counter
 	took        prometheus.Observer
 }
@@ -49,7 +49,7 @@ func newTrips() *trips {
 }
 
 // Tripped counts a trip, for a memcache.Config.
-func (m *Metrics) Tripped(_ context.Context, trip memcache.Trip) {
+func (m *Metrics) Tripped(_ context.Context, trip memcache.RoundTrip) {
 	of := m.trips.of(trip.Server)
 	outcome := memcache.OutcomeOf(trip.Err)
 	if counter := of.trips[trip.Kind][outcome]; counter != nil {
@@ -83,10 +83,10 @@ func (t *trips) of(server string) *serverCounters {
 
 func (t *trips) newCounters(server string) *serverCounters {
 	of := &serverCounters{
-		trips: map[memcache.TripKind]map[string]prometheus.Counter{},
+		trips: map[memcache.RoundTripKind]map[string]prometheus.Counter{},
 		adds:  t.adds.WithLabelValues(server), reads: t.reads.WithLabelValues(server), took: t.took.WithLabelValues(server),
 	}
-	for _, kind := range memcache.TripKinds() {
+	for _, kind := range memcache.RoundTripKinds() {
 		of.trips[kind] = map[string]prometheus.Counter{}
 		for _, outcome := range memcache.Outcomes() {
 			of.trips[kind][outcome] = t.trips.WithLabelValues(server, kind.String(), outcome)

@@ -25,7 +25,7 @@ func (s *badStore) Trip(ctx context.Context, counter string, by int64, adds []ui
 	}
 	landed, err := s.Starter.Trip(ctx, counter, by, adds, expires, reads, values)
 	if s.forgets && err == nil {
-		err = s.TakeBack(ctx, counter, by, adds, landed)
+		err = s.RollBack(ctx, counter, by, adds, landed)
 	}
 	return landed, err
 }

@@ -164,7 +164,7 @@ func TestObservedStore(t *testing.T) {
 	landed, err := o.Trip(t.Context(), "c", 1, []uint64{1, 2}, []int64{expires, expires}, []uint64{3}, values)
 	require.NoError(t, err)
 	assert.Equal(t, asked{trips: 1, reads: 1, writes: 2}, o.asked)
-	require.NoError(t, o.TakeBack(t.Context(), "c", 1, []uint64{1, 2}, landed))
+	require.NoError(t, o.RollBack(t.Context(), "c", 1, []uint64{1, 2}, landed))
 	assert.Equal(t, asked{trips: 2, reads: 1, writes: 4}, o.asked)
 	_, err = o.Start(t.Context(), "c", 0, nil, nil, []uint64{1, 2, 3}, values)()
 	require.NoError(t, err)

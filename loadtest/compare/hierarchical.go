@@ -114,10 +114,10 @@ func (o *observed) Start(ctx context.Context, counter string, by int64, adds []u
 	return func() (int, error) { return landed, err }
 }
 
-func (o *observed) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (o *observed) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	o.asked.trips++
 	o.asked.writes += int64(landed)
-	return o.Starter.TakeBack(context.WithoutCancel(ctx), counter, by, adds, landed)
+	return o.Starter.RollBack(context.WithoutCancel(ctx), counter, by, adds, landed)
 }
 
 // buckets are those of one counter. Time does not go back, so of each level an add is to

@@ -209,7 +209,7 @@ type filler struct {
 
 // most returns a bound of the bytes that a user's buckets take.
 func (f *filler) most() int64 {
-	cost := hierarchy.CostOf(events.Counter{Retention: f.event.Remembered(), Precision: f.event.Rules[0].Precision}, grace)
+	cost := hierarchy.FootprintOf(events.Counter{Retention: f.event.Remembered(), Precision: f.event.Rules[0].Precision}, grace)
 	return min(cost.Bytes, (hierarchy.Levels*f.Limit.N+2)*smallestChunk)
 }
 

@@ -40,10 +40,10 @@ func (s *Store) count(adds, reads []uint64) {
 	s.Counts.Reads.Add(int64(len(reads)))
 }
 
-// TakeBack counts a trip.
-func (s *Store) TakeBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+// RollBack counts a trip.
+func (s *Store) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
 	s.Counts.Trips.Add(1)
-	return s.Starter.TakeBack(ctx, counter, by, adds, landed)
+	return s.Starter.RollBack(ctx, counter, by, adds, landed)
 }
 
 // Delete counts a trip.

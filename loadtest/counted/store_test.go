@@ -25,7 +25,7 @@ func TestStore(t *testing.T) {
 	landed, err = s.Start(t.Context(), "d", 1, nil, nil, []uint64{4}, values[:1])()
 	require.NoError(t, err)
 	assert.Zero(t, landed)
-	require.NoError(t, s.TakeBack(t.Context(), "c", 2, []uint64{1}, 1))
+	require.NoError(t, s.RollBack(t.Context(), "c", 2, []uint64{1}, 1))
 	require.NoError(t, s.Delete(t.Context(), "c", []uint64{1, 2}))
 	assert.EqualValues(t, 4, s.Counts.Trips.Load())
 	assert.EqualValues(t, 2, s.Counts.Adds.Load())

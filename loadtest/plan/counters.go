@@ -91,7 +91,7 @@ func (c counters) whole() bool { return !c.counts && len(c.kinds) == 0 }
 // withLevels finds out the levels: once, for what they cost at the most is searched for in
 // every second of a day.
 func (c counters) withLevels() counters {
-	cost := hierarchy.CostOf(c.counter, 0)
+	cost := hierarchy.FootprintOf(c.counter, 0)
 	c.finest, c.coarsest = cost.Finest, cost.Coarsest
 	return c
 }

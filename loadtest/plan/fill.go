@@ -79,7 +79,7 @@ func (c CheckConfig) play(ctx context.Context, p played, servers []*memcached.Se
 	var trips, adds, reads atomic.Int64
 	fleet, err := memcache.NewFleet(ctx, memcache.Config{
 		Servers: names, Replicas: p.config.Replicas, Timeout: patience, Clock: func() time.Time { return begin },
-		Tripped: func(_ context.Context, trip memcache.Trip) {
+		OnRoundTrip: func(_ context.Context, trip memcache.RoundTrip) {
 			if trip.Err != nil {
 				return // it is made again
 			}

@@ -118,7 +118,7 @@ func (p *planning) rates(c counters, d demand, far hierarchy.FarReads, hits, aga
 	r := Rates{Hits: hits, Trips: hits * copies}
 	var made float64
 	if c.shut {
-		r.Reads = hits * copies * float64(hierarchy.CostOf(c.counter, p.config.Grace).Reads)
+		r.Reads = hits * copies * float64(hierarchy.FootprintOf(c.counter, p.config.Grace).Reads)
 		r.WireBytes = hits * copies * wireBytesOfReads(r.Reads/hits/copies, 0, 1)
 	} else {
 		var reads, found, value, wire float64

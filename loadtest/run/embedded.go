@@ -65,13 +65,13 @@ func (e *Embedded) open(ctx context.Context) (hierarchy.Store, error) {
 		e.counts = &store.Counts
 		return store, nil
 	}
-	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: e.config.Servers, Timeout: e.config.Timeout, Tripped: e.tripped})
+	fleet, err := memcache.NewFleet(ctx, memcache.Config{Servers: e.config.Servers, Timeout: e.config.Timeout, OnRoundTrip: e.tripped})
 	e.fleet = fleet
 	return fleet, err
 }
 
 // tripped counts an exchange with a server.
-func (e *Embedded) tripped(_ context.Context, trip memcache.Trip) {
+func (e *Embedded) tripped(_ context.Context, trip memcache.RoundTrip) {
 	if memcache.OutcomeOf(trip.Err) == memcache.OutcomeDown {
 		return // it was not asked
 	}

@@ -129,7 +129,7 @@ func newRun(config Config) (*run, error) {
 	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
 		Store: patientStore{r.store}, Clock: r.clock.now, Timeout: timeout, Cache: hierarchy.NewBucketCache(cacheBytes),
-		Report: func(err error) { r.failed = errors.Join(r.failed, err) },
+		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) },
 	})
 	r.limiter = limiter
 	return r, err

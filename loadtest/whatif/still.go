@@ -29,6 +29,6 @@ func (s patientStore) Start(ctx context.Context, id string, by int64, adds []uin
 	return s.Embedded.Start(context.Background(), id, by, adds, expires, reads, values)
 }
 
-func (s patientStore) TakeBack(ctx context.Context, id string, by int64, adds []uint64, landed int) error {
-	return s.Embedded.TakeBack(context.Background(), id, by, adds, landed)
+func (s patientStore) RollBack(ctx context.Context, id string, by int64, adds []uint64, landed int) error {
+	return s.Embedded.RollBack(context.Background(), id, by, adds, landed)
 }

@@ -153,7 +153,7 @@ func (f *fakeServer) call(kind string, c Counter, by int64, buckets []uint64, do
 	return nil
 }
 
-func (f *fakeServer) TakeBack(_ context.Context, c Counter, by int64, buckets []uint64) error {
+func (f *fakeServer) RollBack(_ context.Context, c Counter, by int64, buckets []uint64) error {
 	return f.call("back", c, by, buckets, func(bucket uint64) { f.items[c.Hash][bucket] -= by })
 }
 

@@ -31,9 +31,9 @@ type Server interface {
 	// the deadline, and does not wait for it. It keeps none of the slices. When the trip
 	// has ended, index is sent to ended, once, which has room for it.
 	Start(ctx context.Context, deadline time.Time, counter Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) Exchange
-	// TakeBack subtracts from buckets where they are there, and Delete removes them, in
+	// RollBack subtracts from buckets where they are there, and Delete removes them, in
 	// their order.
-	TakeBack(ctx context.Context, counter Counter, by int64, buckets []uint64) error
+	RollBack(ctx context.Context, counter Counter, by int64, buckets []uint64) error
 	Delete(ctx context.Context, counter Counter, buckets []uint64) error
 }
 

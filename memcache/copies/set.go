@@ -155,9 +155,9 @@ func (s *Set) differs(c Counter) {
 	}
 }
 
-// TakeBack subtracts from the buckets of the adds of a trip, on each copy those that
+// RollBack subtracts from the buckets of the adds of a trip, on each copy those that
 // it acknowledged.
-func (s *Set) TakeBack(ctx context.Context, c Counter, by int64, adds []uint64, landed int) error {
+func (s *Set) RollBack(ctx context.Context, c Counter, by int64, adds []uint64, landed int) error {
 	if landed == 0 {
 		return nil
 	}
@@ -171,7 +171,7 @@ func (s *Set) TakeBack(ctx context.Context, c Counter, by int64, adds []uint64, 
 		if n == 0 {
 			return nil
 		}
-		return server.TakeBack(ctx, c, by, adds[:n])
+		return server.RollBack(ctx, c, by, adds[:n])
 	})
 }
 

@@ -51,7 +51,7 @@ func TestACopyThatFailsMidway(t *testing.T) {
 		assert.Equal(t, 4, landedOn(o.landed, 1))
 		assert.Empty(t, s.Differing(), "nothing was compared")
 		copies[0].set(func(f *fakeServer) { f.failing = 0 })
-		require.NoError(t, s.TakeBack(t.Context(), c, 1, someAdds, o.landed))
+		require.NoError(t, s.RollBack(t.Context(), c, 1, someAdds, o.landed))
 		assert.Equal(t, someAdds[:2], copies[0].callsOf("back")[0].buckets)
 		assert.Equal(t, someAdds, copies[1].callsOf("back")[0].buckets)
 		assert.Equal(t, int64(100), copies[0].value(c.Hash, 11))
@@ -77,7 +77,7 @@ func TestAllCopiesFail(t *testing.T) {
 		require.ErrorIs(t, o.err, errDown)
 		assert.Zero(t, o.took, "nobody was asked")
 		assert.Zero(t, o.landed)
-		assert.NoError(t, s.TakeBack(t.Context(), c, 1, someAdds, o.landed))
+		assert.NoError(t, s.RollBack(t.Context(), c, 1, someAdds, o.landed))
 		assert.Empty(t, copies[0].callsOf("back"))
 	})
 }
@@ -227,7 +227,7 @@ func TestDeleteIsOfEveryCopy(t *testing.T) {
 		}
 		fakes[1].failing = 1
 		assert.ErrorIs(t, s.Delete(t.Context(), c, someAdds), errFake)
-		assert.ErrorIs(t, s.TakeBack(t.Context(), c, 1, someAdds, s.topology.Load().pack([]int{1, 1, 1})), errFake)
+		assert.ErrorIs(t, s.RollBack(t.Context(), c, 1, someAdds, s.topology.Load().pack([]int{1, 1, 1})), errFake)
 	})
 }
 
@@ -251,7 +251,7 @@ func TestTheListChangesUnderLoad(t *testing.T) {
 				for ; ctx.Err() == nil; hits[i]++ {
 					o := hit(s, counter(i), 1)
 					assert.NoError(t, o.err)
-					assert.NoError(t, s.TakeBack(context.Background(), counter(i), 1, someAdds, o.landed))
+					assert.NoError(t, s.RollBack(context.Background(), counter(i), 1, someAdds, o.landed))
 				}
 			})
 		}
@@ -282,7 +282,7 @@ func TestTakeBackOfAForgottenList(t *testing.T) {
 		for range formerLists + 1 {
 			s.Use([]Server{fakes[0], fakes[1], fakes[2]})
 		}
-		assert.ErrorIs(t, s.TakeBack(t.Context(), c, 1, someAdds, o.landed), errForgot)
+		assert.ErrorIs(t, s.RollBack(t.Context(), c, 1, someAdds, o.landed), errForgot)
 		s.Owe(c, 1, someAdds, expiresIn(time.Hour), o.landed)
 		owed, _ := s.Owed()
 		assert.Equal(t, 2, owed, "rather twice than not at all")
