@@ -150,7 +150,7 @@ func TestTheReadmeIsTrue(t *testing.T) {
 
 // What the README has others call with serves: its certificate, its tokens and its flags.
 func TestTheReadmeServesOverTLS(t *testing.T) {
-	block := blockBehind(t, "signs itself, for a trial", "sh")
+	block := blockBehind(t, "This certificate signs itself", "sh")
 	folder := t.TempDir()
 	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))
 	steps.Dir = folder
