@@ -54,6 +54,12 @@ func (s *span) cover(cover Cover, finest Level) Cover {
 	return append(s.split(cover, finest), BucketRange{s.rank, s.row.First + 1, s.row.Last})
 }
 
+// closed appends the buckets that tile the part of the window that buckets hold which end
+// before that second.
+func (s *span) closed(cover Cover, finest Level, before int64) Cover {
+	return appendCover(cover, Window{s.edge.First, BucketAt(finest, before).First() - 1}, finest, s.rank)
+}
+
 // bounds returns the sum over the row, which is no less than what is in the
 // window, and the sum without the oldest bucket where only a part of it is in
 // the window, which is no more. They are equal where the sum is exact.

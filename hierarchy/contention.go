@@ -1,80 +1,146 @@
 package hierarchy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/counterd/counterd/events"
 )
 
-// The adds of a hit that will be denied are in place for a moment, and others count
-// them. With one limit that costs nobody anything: those ahead in its order are
-// admitted, or there is no room. But several limits, or several counters, order
-// the same hits differently, as do several copies of one counter, and then hits may
-// deny each other that would each have fitted: of a burst some could be admitted, and
-// none is.
+// The adds of a hit that is denied are transient: they are rolled back. Other hits count
+// them meanwhile. One limit orders all hits of one cost, so there a transient add costs no
+// other hit its place: the hits ahead are admitted, or there is no room. Several limits,
+// several counters and several replicas order the same hits differently. Hits may then deny
+// each other although each would fit: that is contention.
 //
-// So a hit that was denied in such company takes its adds back, looks, and adds
-// again if there is room. It is settled when a look finds the limit full and not
-// overfull: more than a limit allows can only stand there for a moment. The last
-// one to settle has nobody in its way, so in the end what fits is admitted.
+// So a hit that is denied under contention rolls its adds back, looks, and adds again where
+// the look finds room. Its denial is final as soon as one of these rules says so:
 //
-// Exactness does not depend on it: each try is a hit of its own, with its own
-// stamp and adds.
+//  1. The closed buckets of a limit's window leave no room. Transient adds exist in open
+//     buckets only.
+//  2. Each limit that denies the hit is full and none holds more than it allows: admitted
+//     hits alone explain the count.
+//  3. A final denial of the same second, for the same limits and cost, found the limit full.
+//     The window has not moved since, and adds make no room.
+//  4. The overshoot has not shrunk for half the timeout.
+//
+// The timeout ends all tries. A denial that it ends, or that no rule makes final, is not
+// cached. The last hit to retry meets no transient adds, so what fits is admitted.
+//
+// Exactness does not depend on this: each try is a hit of its own, with its own stamp and
+// adds.
 
-// crowd is the least that stood in a hit's way when it looked, at the first of the limits
-// that were overfull, and since when it has found no less there. A crowd of which nobody
-// leaves for half the timeout is none of the moment: increments go beyond limits, and a
-// reload may have lowered one below what stands. Once that has been found out nobody else
-// is kept waiting for it, as long as the windows hold what stood there, up to standsLife.
-// Where some left and others came it may have been a crowd all the same, and that is gone
-// by for a second only.
-type crowd struct {
-	count int64
+// overshoot is the least that a hit found in a limit that held more than it allows, and
+// since when it finds no less there.
+type overshoot struct {
 	limit int // which of the hit's
+	least int64
 	since time.Time
-	last  int64 // how much there was at the last look
-	left  bool  // at one of the looks there was less than at the one before
 }
 
 // leaveUnsettled finds the denied hits that should try again, or should have if the
 // time for it were not over.
 func (f *flush) leaveUnsettled(try int) {
-	var now time.Time
+	var contended []*hit
 	for _, h := range f.hits.handedOut() {
-		if h.path != adding && h.path != looking || h.allowed || h.refused || h.stale || !h.ofTheMoment() {
-			continue
+		switch {
+		case h.path != adding && h.path != looking || h.allowed || h.refused || h.stale || !h.ofTheMoment():
+		case h.path == adding:
+			h.doubtful = f.l.copier != nil || !h.inOneOrder()
+		case h.isOvershot() && !f.isCachedFull(h):
+			contended = append(contended, h)
 		}
-		if now.IsZero() {
-			now = f.l.now()
-		}
-		h.doubtful = h.path == adding && (f.l.copier != nil || !h.inOneOrder()) || h.path == looking && f.crowded(h, now)
+	}
+	if len(contended) > 0 {
+		f.readClosed(contended)
+	}
+	now := f.l.now()
+	for _, h := range contended {
+		h.doubtful = !h.isClosedFull() && !h.waitedOut(now, f.l.timeout/2)
+	}
+	for _, h := range f.hits.handedOut() {
 		h.unsettled = h.doubtful && try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
 	}
 }
 
-// crowded reports whether what stands in the way of a hit that has looked is more
-// than its limits allow, and has not been there for long.
-func (f *flush) crowded(h *hit, now time.Time) bool {
-	found := crowd{since: now}
-	for j := range h.uses {
-		if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
-			if f.l.denials.stands(h, u, f.stamp, now) {
-				h.goesBy = true
-				return false
-			}
-			if found.count == 0 {
-				found.count, found.limit = u.count, j
+// isOvershot reports whether a limit that denies the hit holds more than it allows.
+func (h *hit) isOvershot() bool {
+	for i := range h.uses {
+		if u := &h.uses[i]; u.denies() && u.count > u.check.ceiling {
+			return true
+		}
+	}
+	return false
+}
+
+// denies reports whether the limit denies its hit by itself.
+func (u *use) denies() bool { return !u.state.Allowed && u.enforced() }
+
+// waitedOut reports whether the overshoot has not shrunk for that long.
+func (h *hit) waitedOut(now time.Time, long time.Duration) bool {
+	seen := &h.request.overshoot
+	for i := range h.uses {
+		u := &h.uses[i]
+		if !u.denies() || u.count <= u.check.ceiling {
+			continue
+		}
+		if seen.since.IsZero() || seen.limit != i || u.count < seen.least {
+			*seen = overshoot{limit: i, least: u.count, since: now}
+		}
+		break
+	}
+	return now.Sub(seen.since) >= long
+}
+
+// isCachedFull reports whether a final denial of this second found one of the limits full
+// that deny the hit.
+func (f *flush) isCachedFull(h *hit) bool {
+	for i := range h.uses {
+		if u := &h.uses[i]; u.denies() && f.l.denials.isFull(h, u, f.stamp, f.began) {
+			return true
+		}
+	}
+	return false
+}
+
+// readClosed finds what closed buckets hold of the limits that deny the hits. Where the store
+// fails that is unknown, and 0.
+func (f *flush) readClosed(hits []*hit) {
+	var claims []*claim
+	f.marked++
+	for _, h := range hits {
+		for i := range h.uses {
+			if u := &h.uses[i]; u.denies() {
+				f.wantClosed(u)
+				if len(u.claim.reads) > 0 && u.claim.marked != f.marked {
+					u.claim.marked = f.marked
+					claims = append(claims, u.claim)
+				}
 			}
 		}
 	}
-	before := &h.request.crowd
-	if first := before.since.IsZero(); first || found.limit != before.limit || found.count < before.count {
-		found.left = !first && found.count == 0
-		*before = found
+	f.readOn(claims, nil)
+	for _, h := range hits {
+		for i := range h.uses {
+			if u := &h.uses[i]; u.denies() {
+				u.check.closed, _ = u.claim.exact(f.closedTiles(u))
+			}
+		}
 	}
-	before.left = before.left || found.count < before.last
-	before.last = found.count
-	return found.count > 0 && now.Sub(before.since) < f.l.timeout/2
+}
+
+// wantClosed wants the closed buckets of the limit's window.
+func (f *flush) wantClosed(u *use) { u.claim.wantAll(f.closedTiles(u)) }
+
+func (f *flush) closedTiles(u *use) Cover {
+	u.claim.tiles = u.check.span.closed(u.claim.tiles[:0], u.claim.finest, f.closed())
+	return u.claim.tiles
+}
+
+// isClosedFull reports whether closed buckets alone leave the hit no room in a limit that
+// denies it.
+func (h *hit) isClosedFull() bool {
+	return slices.ContainsFunc(h.uses, func(u use) bool { return u.denies() && u.check.closed+h.cost > u.check.ceiling })
 }
 
 // ofTheMoment reports whether what denied the hit may go away at once.

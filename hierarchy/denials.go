@@ -10,11 +10,7 @@ import (
 const (
 	// denialLife is how long a denial is remembered at the most, from the beginning of
 	// the trip that showed it, where the clock stands still or is set back.
-	denialLife = time.Second
-	// standsLife is how long at the most one goes by what a settled denial has found to
-	// stand, where a reset by another process has taken it away. Then somebody has to find
-	// it out again.
-	standsLife   = time.Minute
+	denialLife   = time.Second
 	denialShards = 64
 	// maxDenying bounds the counters whose denials are remembered, in each of the
 	// shards. Beyond it those whose time is over are forgotten, and if that does not
@@ -79,9 +75,8 @@ type denial struct {
 	key     denialKey
 	stamp   int64 // the second that it is of
 	until   time.Time
-	stands  time.Time // until when one goes by what it found to stand; the zero time: it is of a crowd
-	touched uint32    // the cache's count of changes that it knows of
-	limits  []stood   // in the order of the hit's uses of the counter
+	touched uint32  // the cache's count of changes that it knows of
+	limits  []stood // in the order of the hit's uses of the counter
 }
 
 // stood is how a limit stood when its counter denied.
@@ -90,7 +85,6 @@ type stood struct {
 	count int64
 	exact bool
 	reset Wait
-	holds int64 // until which second the window holds what was found to stand in the way
 }
 
 // keyOf returns the key of a denial of the hit by the claim. Others of the flush may have other
@@ -125,36 +119,19 @@ func (d *denials) recall(counter string, key func() denialKey, stamp int64, now 
 	return nil, false
 }
 
-// stands reports whether a denial that was settled, less than standsLife before, says that
-// the hit does not fit the limit yet: what was in its way then stays there, whoever else
-// comes or goes.
-func (d *denials) stands(h *hit, u *use, stamp int64, now time.Time) bool {
+// isFull reports whether a final denial of the second found the limit full.
+func (d *denials) isFull(h *hit, u *use, stamp int64, now time.Time) bool {
 	known := d.of(u.claim.id)
 	if len(known) == 0 {
 		return false
 	}
 	key := h.keyOf(u.claim)
 	for _, found := range known {
-		if found.key == key && now.Before(found.stands) {
-			return stamp < found.limits[h.place(u)].holds
+		if found.key == key {
+			return found.stamp == stamp && now.Before(found.until) && !found.limits[h.place(u)].fits
 		}
 	}
 	return false
-}
-
-// vouch has a denial by a hit that went by what others had found to stand say no more of that
-// than they did: what else was in its way may have been of the moment.
-func (d *denials) vouch(counter string, denied *denial) {
-	known := d.of(counter)
-	before := slices.IndexFunc(known, func(found *denial) bool { return found.key == denied.key })
-	if before < 0 {
-		denied.stands = time.Time{}
-		return
-	}
-	denied.stands = known[before].stands
-	for i := range denied.limits {
-		denied.limits[i].holds = min(denied.limits[i].holds, known[before].limits[i].holds)
-	}
 }
 
 // remember keeps the denial, as of now.

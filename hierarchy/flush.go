@@ -55,7 +55,6 @@ type hit struct {
 
 	doubtful  bool // denied for what may have been of the moment
 	unsettled bool // and tries again
-	goesBy    bool // denied by what others have found to stand
 	stale     bool // its store has failed since it was denied: that stands
 }
 
@@ -129,6 +128,7 @@ type check struct {
 	ceiling int64
 	span    span
 	lo, hi  int64 // what others hold of the window: at least, and at most
+	closed  int64 // what closed buckets hold of it, where that was asked
 }
 
 var flushes = sync.Pool{New: func() any { return new(flush) }}
@@ -459,7 +459,7 @@ func (f *flush) closed() int64 { return f.stamp - f.l.open }
 // letAdd has a hit add that was looking and has found room.
 func (f *flush) letAdd(h *hit) {
 	h.path = adding
-	h.request.crowd = crowd{} // it has left
+	h.request.overshoot = overshoot{} // it is over
 	for i := range h.uses {
 		h.uses[i].recalled = nil
 	}

@@ -2,7 +2,6 @@ package hierarchy
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -253,7 +252,7 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		return // it is in the list
 	}
 	found := &denial{
-		key: h.keyOf(c), stamp: f.stamp, until: c.began.Add(denialLife), stands: c.began.Add(standsLife), touched: c.touched,
+		key: h.keyOf(c), stamp: f.stamp, until: c.began.Add(denialLife), touched: c.touched,
 		limits: make([]stood, 0, len(h.uses)),
 	}
 	denies := false
@@ -266,23 +265,11 @@ func (f *flush) rememberClaim(h *hit, c *claim) {
 		if !u.fits && u.state.Allowed { // let through, so nobody searched
 			s.reset = u.window()
 		}
-		switch {
-		case u.fits:
-		case s.reset == Never:
-			s.holds = math.MaxInt64
-		default:
-			s.holds = f.stamp + int64(s.reset)
-		}
 		found.limits = append(found.limits, s)
 		denies = denies || !u.state.Allowed && u.enforced()
 	}
-	switch {
-	case h.doubtful:
-		found.until, found.stands = f.began, time.Time{} // it makes those who come next look, no more
-	case h.goesBy:
-		f.l.denials.vouch(c.id, found)
-	case h.request.crowd.left:
-		found.stands = found.until
+	if h.doubtful {
+		found.until = f.began // it makes those who come next look, no more
 	}
 	if denies {
 		f.l.denials.remember(c.id, found, f.began)
