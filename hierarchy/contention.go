@@ -14,18 +14,19 @@ import (
 // each other although each would fit: that is contention.
 //
 // So a hit that is denied under contention rolls its adds back, looks, and adds again where
-// the look finds room. Its denial is final as soon as one of these rules says so:
+// the look finds room. A limit that a look finds without room is Full by one of these rules,
+// and else FullForNow:
 //
-//  1. The closed buckets of a limit's window leave no room. Transient adds exist in open
-//     buckets only.
-//  2. Each limit that denies the hit is full and none holds more than it allows: admitted
-//     hits alone explain the count.
-//  3. A final denial of the same second, for the same limits and cost, found the limit full.
-//     The window has not moved since, and adds make no room.
-//  4. The overshoot has not shrunk for half the timeout.
+//  1. The closed buckets of its window leave no room. Transient adds exist in open buckets
+//     only.
+//  2. It holds no more than it allows: admitted hits alone explain the count.
+//  3. A final denial of the same second, for the same limits and cost, found it Full. The
+//     window has not moved since, and adds make no room.
+//  4. Its overshoot has not shrunk for half the timeout.
 //
-// The timeout ends all tries. A denial that it ends, or that no rule makes final, is not
-// cached. The last hit to retry meets no transient adds, so what fits is admitted.
+// A denial is final as soon as one limit that denies is Full. Until then the hit retries; the
+// timeout ends all tries. Only final denials are cached. The last hit to retry meets no
+// transient adds, so what fits is admitted.
 //
 // Exactness does not depend on this: each try is a hit of its own, with its own stamp and
 // adds.
@@ -38,69 +39,96 @@ type overshoot struct {
 	since time.Time
 }
 
-// leaveUnsettled finds the denied hits that should try again, or should have if the
-// time for it were not over.
-func (f *flush) leaveUnsettled(try int) {
-	var contended []*hit
+// contend finds the denials that are not final, and which of those hits retry.
+func (f *flush) contend(try int) {
+	var open, looked []*hit
 	for _, h := range f.hits.handedOut() {
-		switch {
-		case h.path != adding && h.path != looking || h.allowed || h.refused || h.stale || !h.ofTheMoment():
-		case h.path == adding:
-			h.doubtful = f.l.copier != nil || !h.inOneOrder()
-		case h.isOvershot() && !f.isCachedFull(h):
-			contended = append(contended, h)
+		if h.isDenied() && h.mayRepeat() && f.findContention(h) {
+			open = append(open, h)
+			if h.path == looking {
+				looked = append(looked, h)
+			}
 		}
 	}
-	if len(contended) > 0 {
-		f.readClosed(contended)
+	if len(open) == 0 {
+		return
 	}
+	f.readClosed(looked)
 	now := f.l.now()
-	for _, h := range contended {
-		h.doubtful = !h.isClosedFull() && !h.waitedOut(now, f.l.timeout/2)
+	for _, h := range looked {
+		h.findFull(now, f.l.timeout/2)
 	}
-	for _, h := range f.hits.handedOut() {
-		h.unsettled = h.doubtful && try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
-	}
-}
-
-// isOvershot reports whether a limit that denies the hit holds more than it allows.
-func (h *hit) isOvershot() bool {
-	for i := range h.uses {
-		if u := &h.uses[i]; u.denies() && u.count > u.check.ceiling {
-			return true
+	for _, h := range open {
+		if h.isContended() {
+			h.verdict = contended
+			h.retries = try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
 		}
 	}
-	return false
 }
 
-// denies reports whether the limit denies its hit by itself.
-func (u *use) denies() bool { return !u.state.Allowed && u.enforced() }
-
-// waitedOut reports whether the overshoot has not shrunk for that long.
-func (h *hit) waitedOut(now time.Time, long time.Duration) bool {
-	seen := &h.request.overshoot
+// findContention finds which limits deny the hit for now, and reports whether all do. A hit that
+// has added is not denied for now where all hits meet in one order.
+func (f *flush) findContention(h *hit) bool {
+	if h.path == adding && f.l.copier == nil && h.inOneOrder() {
+		return false
+	}
 	for i := range h.uses {
 		u := &h.uses[i]
-		if !u.denies() || u.count <= u.check.ceiling {
-			continue
+		if u.denies() && h.mayFitLater(u) &&
+			(h.path == adding || u.count > u.check.ceiling && !f.l.denials.isFull(h, u, f.stamp, f.began)) {
+			u.outcome = FullForNow
 		}
-		if seen.since.IsZero() || seen.limit != i || u.count < seen.least {
-			*seen = overshoot{limit: i, least: u.count, since: now}
-		}
-		break
 	}
-	return now.Sub(seen.since) >= long
+	return h.isContended()
 }
 
-// isCachedFull reports whether a final denial of this second found one of the limits full
-// that deny the hit.
-func (f *flush) isCachedFull(h *hit) bool {
+// mayRepeat reports whether the hit left nothing behind: an add whose answer was lost, or that
+// is not rolled back, is not repeated.
+func (h *hit) mayRepeat() bool {
+	return !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll || c.err != nil || c.stuck })
+}
+
+// mayFitLater reports whether transient adds of other hits may be what fills the limit. What
+// the hit's own batch was admitted with stays.
+func (h *hit) mayFitLater(u *use) bool {
+	admitted := u.count - u.check.hi
+	return u.recalled == nil && u.listing == events.Unlisted && admitted+h.cost <= u.check.ceiling
+}
+
+// isContended reports whether each limit that denies the hit does so for now.
+func (h *hit) isContended() bool {
+	contended := h.path == adding
 	for i := range h.uses {
-		if u := &h.uses[i]; u.denies() && f.l.denials.isFull(h, u, f.stamp, f.began) {
-			return true
+		if u := &h.uses[i]; u.denies() {
+			if u.outcome == Full {
+				return false
+			}
+			contended = true
 		}
 	}
-	return false
+	return contended
+}
+
+// findFull finds a limit that is full by its closed buckets, or by an overshoot that has not
+// shrunk for that long.
+func (h *hit) findFull(now time.Time, long time.Duration) {
+	seen, first := &h.request.overshoot, true
+	for i := range h.uses {
+		u := &h.uses[i]
+		if !u.denies() {
+			continue
+		}
+		if u.check.closed+h.cost > u.check.ceiling {
+			u.outcome = Full
+		}
+		if first && (seen.since.IsZero() || seen.limit != i || u.count < seen.least) {
+			*seen = overshoot{limit: i, least: u.count, since: now}
+		}
+		if first && now.Sub(seen.since) >= long {
+			u.outcome = Full
+		}
+		first = false
+	}
 }
 
 // readClosed finds what closed buckets hold of the limits that deny the hits. Where the store
@@ -135,34 +163,6 @@ func (f *flush) wantClosed(u *use) { u.claim.wantAll(f.closedTiles(u)) }
 func (f *flush) closedTiles(u *use) Cover {
 	u.claim.tiles = u.check.span.closed(u.claim.tiles[:0], u.claim.finest, f.closed())
 	return u.claim.tiles
-}
-
-// isClosedFull reports whether closed buckets alone leave the hit no room in a limit that
-// denies it.
-func (h *hit) isClosedFull() bool {
-	return slices.ContainsFunc(h.uses, func(u use) bool { return u.denies() && u.check.closed+h.cost > u.check.ceiling })
-}
-
-// ofTheMoment reports whether what denied the hit may go away at once.
-func (h *hit) ofTheMoment() bool {
-	for i := range h.uses {
-		u := &h.uses[i]
-		// One whose answer was lost, or could not be taken back, must not be repeated.
-		if u.claim.name.countAll || u.claim.err != nil || u.claim.stuck {
-			return false
-		}
-		if u.state.Allowed || !u.enforced() {
-			continue
-		}
-		if u.recalled != nil || u.listing != events.Unlisted || h.cost > u.check.ceiling {
-			return false
-		}
-		// What the flush itself was admitted with stays.
-		if admitted := u.count - u.check.hi; admitted+h.cost > u.check.ceiling {
-			return false
-		}
-	}
-	return true
 }
 
 // inOneOrder reports whether all limits of the hit put hits in the same order.

@@ -263,7 +263,7 @@ func TestADenialThatCameLateProvesNothing(t *testing.T) {
 func TestACrowdThatLeavesProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
-		o.increment(t, 20)
+		o.increment(t, 21)
 		var leaves []func()
 		for range 8 {
 			leaves = append(leaves, o.transient(t, 10))

@@ -81,10 +81,10 @@ type denial struct {
 
 // stood is how a limit stood when its counter denied.
 type stood struct {
-	fits  bool
-	count int64
-	exact bool
-	reset Wait
+	outcome Outcome
+	count   int64
+	exact   bool
+	reset   Wait
 }
 
 // keyOf returns the key of a denial of the hit by the claim. Others of the flush may have other
@@ -128,7 +128,7 @@ func (d *denials) isFull(h *hit, u *use, stamp int64, now time.Time) bool {
 	key := h.keyOf(u.claim)
 	for _, found := range known {
 		if found.key == key {
-			return found.stamp == stamp && now.Before(found.until) && !found.limits[h.place(u)].fits
+			return found.stamp == stamp && now.Before(found.until) && found.limits[h.place(u)].outcome == Full
 		}
 	}
 	return false

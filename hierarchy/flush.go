@@ -38,7 +38,7 @@ type path uint8
 
 const (
 	faulty  path = iota // it has an error
-	denied              // it is on a deny list: nothing is asked, nothing added
+	listed              // it is on a deny list: nothing is asked, nothing added
 	looking             // decided on a look at its counters, nothing added
 	adding              // added first, then decided
 )
@@ -50,43 +50,35 @@ type hit struct {
 	cost    int64
 	claims  []*claim // its counters
 	uses    []use    // its limits, in the order of the rules
-	allowed bool
-	refused bool // as unavailable
-
-	doubtful  bool // denied for what may have been of the moment
-	unsettled bool // and tries again
-	stale     bool // its store has failed since it was denied: that stands
+	verdict verdict
+	retries bool
 }
 
 // use is one limit as a hit uses it.
 type use struct {
+	ruling
 	claim    *claim
 	check    *check
-	listing  events.Listing
-	recalled *stood // how it stood when the counter denied, where that is remembered
+	recalled *stood // what a cached denial found, where there is one
 
-	fits  bool // the sum with the hit's cost is within the ceiling
 	count int64
 	exact bool
 	reset Wait
 	own   Wait // what it would be if the limit were not elastic
-	state LimitState
-	// Nobody could say how it stands when it was weighed. A store that failed later, for
-	// others, has said it before.
-	unknown bool
 }
 
-// enforced reports whether the limit can deny the hit by itself.
-func (u *use) enforced() bool {
-	return !u.check.rule.Shadow && u.listing != events.Allowed && u.check.rule.Throttle.Kind != events.Elastic
-}
-
-// failed reports whether the store was asked how the limit stands, and failed.
-func (u *use) failed() bool { return u.claim.err != nil && u.recalled == nil }
-
-// isLocal reports whether this process's own counters say how the limit stands.
-func (u *use) isLocal() bool {
-	return u.claim.local && u.check.rule.OnError == events.OnErrorLocal && u.recalled == nil
+// sourceNow returns where the count would come from now. A store that failed after the limit
+// was weighed, for other hits, has answered before.
+func (u *use) sourceNow() source {
+	switch {
+	case u.recalled != nil:
+		return ofDenial
+	case u.claim.err == nil:
+		return ofStore
+	case u.claim.local && u.rule.OnError == events.OnErrorLocal:
+		return ofLocal
+	}
+	return ofNone
 }
 
 // claim is one counter with the limits of all rules on it. Its reader knows the
@@ -191,10 +183,10 @@ func (f *flush) join(r *request) {
 			h.claims = append(h.claims, c)
 		}
 		if a.Listing == events.Denied && !a.Rule.Shadow {
-			h.path = denied
+			h.path = listed
 		}
 		for _, check := range f.checksOf(c, a) {
-			h.uses = append(h.uses, use{claim: c, check: check, listing: a.Listing})
+			h.uses = append(h.uses, use{claim: c, check: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 		}
 	}
 }
@@ -313,7 +305,7 @@ func (h *hit) recall(c *claim, found *denial) {
 
 // asksNobody reports whether the hit can be decided without a trip.
 func (h *hit) asksNobody() bool {
-	return h.path == faulty || h.path == denied ||
+	return h.path == faulty || h.path == listed ||
 		h.path == looking && !slices.ContainsFunc(h.uses, func(u use) bool { return u.recalled == nil })
 }
 
@@ -362,7 +354,7 @@ func (f *flush) look() {
 			continue
 		}
 		f.evaluate(h)
-		if !f.checkOnly && h.allowed {
+		if !f.checkOnly && h.verdict == admitted {
 			f.letAdd(h)
 		}
 	}
@@ -464,7 +456,7 @@ func (f *flush) letAdd(h *hit) {
 		h.uses[i].recalled = nil
 	}
 	for _, c := range h.claims {
-		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits })
+		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits() })
 		if !full && !f.overloaded { // who has not looked has seen no room
 			f.l.denials.forget(c.id, h.keyOf(c))
 		}

@@ -340,7 +340,7 @@ func (f *flush) settle(try int) {
 	f.owe()
 	f.takeBack()
 	f.touch()
-	f.leaveUnsettled(try)
+	f.contend(try)
 	f.findResets()
 	f.remember()
 }
@@ -362,7 +362,7 @@ func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	// Before any is handed on: whoever is told may panic, and then all are abandoned.
 	if l.together != nil && own != nil && len(hits) > 1 {
 		for _, h := range hits {
-			if !h.unsettled {
+			if !h.retries {
 				l.together(h.request.ctx, own.ctx, len(hits))
 			}
 		}
@@ -370,11 +370,11 @@ func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	for _, h := range hits {
 		r := h.request
 		// Where the store has failed since, the denial that it gave stands.
-		if h.path != faulty && !h.stale {
+		if h.path != faulty && h.verdict != asBefore {
 			r.decision = f.decision(h)
 		}
 		switch {
-		case h.unsettled:
+		case h.retries:
 			left = append(left, r)
 			ownLeft = ownLeft || r == own
 		case r.waited:

@@ -104,7 +104,7 @@ func (u *use) window() Wait { return Wait(u.check.limit.Window / time.Second) }
 // isInItsOwnWay reports whether the hit fitted the limit, and would not any more: another
 // limit has denied it, and this one's counter counts it all the same.
 func (h *hit) isInItsOwnWay(u *use) bool {
-	return !h.allowed && !h.refused && h.path == adding && u.claim.name.countAll && u.enforced() && u.claim.err == nil &&
+	return h.isDenied() && h.path == adding && u.claim.name.countAll && u.enforced() && u.claim.err == nil &&
 		u.check.lo+u.claim.taken+h.cost > u.check.ceiling
 }
 
@@ -113,22 +113,22 @@ func (h *hit) isInItsOwnWay(u *use) bool {
 func (f *flush) findResets() {
 	var open []*search
 	for _, h := range f.hits.handedOut() {
-		if h.path != looking && h.path != adding || h.stale {
+		if !h.isWeighed() || h.verdict == asBefore {
 			continue
 		}
 		for i := range h.uses {
 			u := &h.uses[i]
 			switch {
-			case u.state.Allowed && !h.isInItsOwnWay(u):
+			case u.allows && !h.isInItsOwnWay(u):
 			case h.cost > u.check.ceiling || u.listing == events.Denied:
 				u.reset = Never
-			case u.unknown:
+			case u.source == ofNone:
 			case u.recalled != nil:
 				u.reset = u.recalled.reset
-			case u.failed() && !u.state.Failed:
+			case u.sourceNow().failed() && !u.source.failed():
 				// The store has denied it and has failed since, for others.
 				u.reset = u.window()
-			case h.unsettled:
+			case h.retries:
 				// It will look again; till then the bucket of the first step will do.
 				s := newSearch(u, h.cost)
 				s.found = s.pick()
@@ -154,13 +154,13 @@ func (h *hit) stretch() {
 	for i := range h.uses {
 		u := &h.uses[i]
 		u.own = u.reset
-		if len(u.check.rule.Per) == 0 && !u.state.Allowed {
+		if len(u.check.rule.Per) == 0 && !u.allows {
 			whole = whole.longer(u.reset)
 		}
 	}
 	for i := range h.uses {
 		u := &h.uses[i]
-		if u.check.rule.Throttle.Kind != events.Elastic || u.state.Allowed || u.unknown || whole == Never || u.listing == events.Denied {
+		if u.check.rule.Throttle.Kind != events.Elastic || u.allows || u.source == ofNone || whole == Never || u.listing == events.Denied {
 			continue
 		}
 		if u.reset == Never || whole < u.reset {

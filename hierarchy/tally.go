@@ -30,7 +30,7 @@ func (t *tally) add(f *flush) {
 	var asked, recalled int64
 	for _, h := range f.hits.handedOut() {
 		switch {
-		case h.path == faulty || h.path == denied || len(h.uses) == 0:
+		case h.path == faulty || h.path == listed || len(h.uses) == 0:
 		case h.asksNobody():
 			recalled++
 		case !f.overloaded && !f.again:
