@@ -1,6 +1,7 @@
 package hierarchy
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -39,60 +40,41 @@ type overshoot struct {
 	since time.Time
 }
 
-// contend finds the denials that are not final, and which of those hits retry.
-func (f *flush) contend(try int) {
-	var open, looked []*hit
-	for _, h := range f.hits.handedOut() {
-		if h.isDenied() && h.mayRepeat() && f.findContention(h) {
-			open = append(open, h)
-			if h.path == looking {
-				looked = append(looked, h)
-			}
-		}
-	}
-	if len(open) == 0 {
-		return
-	}
-	f.readClosed(looked)
-	now := f.l.now()
-	for _, h := range looked {
-		h.findFull(now, f.l.timeout/2)
-	}
-	for _, h := range open {
-		if h.isContended() {
-			h.verdict = contended
-			h.retries = try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
-		}
-	}
+// retryPolicy says which denied hits of a batch retry.
+type retryPolicy struct {
+	timeout    time.Duration
+	replicated bool     // replicas order the same hits differently
+	denials    *denials // that are cached
 }
 
-// findContention finds which limits deny the hit for now, and reports whether all do. A hit that
-// has added is not denied for now where all hits meet in one order.
-func (f *flush) findContention(h *hit) bool {
-	if h.path == adding && f.l.copier == nil && h.inOneOrder() {
-		return false
+func (l *Limiter) retryPolicy() retryPolicy {
+	return retryPolicy{timeout: l.timeout, replicated: l.copier != nil, denials: l.denials}
+}
+
+// contended returns the hits that limits deny for now, before their closed buckets are read.
+func (p *retryPolicy) contended(hits []*hit, stamp int64, began time.Time) (open []*hit) {
+	for _, h := range hits {
+		// Where all hits meet in one order, a hit that has added is denied for good.
+		if !h.isDenied() || !h.mayRepeat() || h.path == adding && !p.replicated && h.inOneOrder() {
+			continue
+		}
+		p.findContention(h, stamp, began)
+		if h.isContended() {
+			open = append(open, h)
+		}
 	}
+	return open
+}
+
+// findContention finds which limits deny the hit for now.
+func (p *retryPolicy) findContention(h *hit, stamp int64, began time.Time) {
 	for i := range h.uses {
 		u := &h.uses[i]
 		if u.denies() && h.mayFitLater(u) &&
-			(h.path == adding || u.count > u.check.ceiling && !f.l.denials.isFull(h, u, f.stamp, f.began)) {
+			(h.path == adding || u.count > u.check.ceiling && !p.denials.isFull(h, u, stamp, began)) {
 			u.outcome = FullForNow
 		}
 	}
-	return h.isContended()
-}
-
-// mayRepeat reports whether the hit left nothing behind: an add whose answer was lost, or that
-// is not rolled back, is not repeated.
-func (h *hit) mayRepeat() bool {
-	return !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll || c.err != nil || c.stuck })
-}
-
-// mayFitLater reports whether transient adds of other hits may be what fills the limit. What
-// the hit's own batch was admitted with stays.
-func (h *hit) mayFitLater(u *use) bool {
-	admitted := u.count - u.check.hi
-	return u.recalled == nil && u.listing == events.Unlisted && admitted+h.cost <= u.check.ceiling
 }
 
 // isContended reports whether each limit that denies the hit does so for now.
@@ -107,6 +89,33 @@ func (h *hit) isContended() bool {
 		}
 	}
 	return contended
+}
+
+// settle has those of the open hits retry that are still contended after so many tries, now
+// that their closed buckets are known.
+func (p *retryPolicy) settle(open []*hit, try int, now time.Time) {
+	for _, h := range open {
+		if h.path == looking {
+			h.findFull(now, p.timeout/2)
+		}
+		if h.isContended() {
+			h.verdict = contended
+			h.retries = try < maxTries && now.Sub(h.request.began) < p.timeout && h.request.ctx.Err() == nil
+		}
+	}
+}
+
+// mayRepeat reports whether the hit left nothing behind: an add whose answer was lost, or that
+// is not rolled back, is not repeated.
+func (h *hit) mayRepeat() bool {
+	return !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll || c.err != nil || c.stuck })
+}
+
+// mayFitLater reports whether transient adds of other hits may be what fills the limit. What
+// the hit's own batch was admitted with stays.
+func (h *hit) mayFitLater(u *use) bool {
+	admitted := u.count - u.check.hi
+	return u.recalled == nil && u.listing == events.Unlisted && admitted+h.cost <= u.check.ceiling
 }
 
 // findFull finds a limit that is full by its closed buckets, or by an overshoot that has not
@@ -131,15 +140,15 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 	}
 }
 
-// readClosed finds what closed buckets hold of the limits that deny the hits. Where the store
+// readClosed finds what closed buckets hold of the limits that deny hits by a look. Where the store
 // fails that is unknown, and 0.
 func (f *flush) readClosed(hits []*hit) {
 	var claims []*claim
 	f.marked++
 	for _, h := range hits {
 		for i := range h.uses {
-			if u := &h.uses[i]; u.denies() {
-				f.wantClosed(u)
+			if u := &h.uses[i]; h.path == looking && u.denies() {
+				u.claim.wantAll(u.closedTiles(f.closed()))
 				if len(u.claim.reads) > 0 && u.claim.marked != f.marked {
 					u.claim.marked = f.marked
 					claims = append(claims, u.claim)
@@ -147,22 +156,14 @@ func (f *flush) readClosed(hits []*hit) {
 			}
 		}
 	}
-	f.readOn(claims, nil)
+	f.readOn(claims)
 	for _, h := range hits {
 		for i := range h.uses {
-			if u := &h.uses[i]; u.denies() {
-				u.check.closed, _ = u.claim.exact(f.closedTiles(u))
+			if u := &h.uses[i]; h.path == looking && u.denies() {
+				u.check.closed, _ = u.claim.exact(u.closedTiles(f.closed()))
 			}
 		}
 	}
-}
-
-// wantClosed wants the closed buckets of the limit's window.
-func (f *flush) wantClosed(u *use) { u.claim.wantAll(f.closedTiles(u)) }
-
-func (f *flush) closedTiles(u *use) Cover {
-	u.claim.tiles = u.check.span.closed(u.claim.tiles[:0], u.claim.finest, f.closed())
-	return u.claim.tiles
 }
 
 // inOneOrder reports whether all limits of the hit put hits in the same order.
@@ -173,4 +174,24 @@ func (h *hit) inOneOrder() bool {
 		}
 	}
 	return true
+}
+
+const (
+	// maxTries is how often a contended hit retries; within the timeout it gets to fewer.
+	maxTries = 40
+	maxPause = 16 * time.Millisecond
+)
+
+// pause spreads the retries of processes that contend: none before the first, then a random
+// time that grows to maxPause.
+func (l *Limiter) pause(ctx context.Context, try int) {
+	if try == 0 {
+		return
+	}
+	timer := time.NewTimer(l.random(min(time.Millisecond<<try, maxPause)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

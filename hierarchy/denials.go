@@ -100,9 +100,46 @@ func (h *hit) keyOf(c *claim) denialKey {
 	return denialKey{hash, h.cost}
 }
 
-// recall returns the denial that is remembered for hits with that stamp, or nil; wary is
+// recallHit finds whether the hit may add at once. One that never fits looks only, and so does one
+// whose denial is cached, or was and no look has found room since.
+func (d *denials) recallHit(h *hit, stamp int64, now time.Time, cache *BucketCache) {
+	for i := range h.uses {
+		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
+			h.path = looking
+		}
+	}
+	for _, c := range h.claims {
+		if !h.isEnforcedOn(c) {
+			continue
+		}
+		found, mustProbe := d.recall(c.id, func() denialKey { return h.keyOf(c) }, stamp, now, cache)
+		if found != nil || mustProbe {
+			h.path = looking
+		}
+		if found != nil {
+			h.recall(c, found)
+		}
+	}
+}
+
+func (h *hit) isEnforcedOn(c *claim) bool {
+	return slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
+}
+
+// recall has the hit's limits on the counter weighed as the cached denial found them.
+func (h *hit) recall(c *claim, found *denial) {
+	next := 0
+	for i := range h.uses {
+		if u := &h.uses[i]; u.claim == c {
+			u.recalled = &found.limits[next]
+			next++
+		}
+	}
+}
+
+// recall returns the denial that is remembered for hits with that stamp, or nil; mustProbe is
 // true where one was and no room has been seen since. The cache knows of changes since.
-func (d *denials) recall(counter string, key func() denialKey, stamp int64, now time.Time, cache *BucketCache) (remembered *denial, wary bool) {
+func (d *denials) recall(counter string, key func() denialKey, stamp int64, now time.Time, cache *BucketCache) (remembered *denial, mustProbe bool) {
 	known := d.of(counter)
 	if len(known) == 0 {
 		return nil, false
@@ -132,6 +169,50 @@ func (d *denials) isFull(h *hit, u *use, stamp int64, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// rememberHit caches how the limits of the hit's counters were weighed, where they denied it.
+func (d *denials) rememberHit(h *hit, stamp int64, now time.Time) {
+	if !h.isDenied() || h.retries {
+		return
+	}
+	for _, c := range h.claims {
+		if c.name.countAll || c.err != nil || h.isRecalledOn(c) {
+			continue
+		}
+		if found, denies := h.denialBy(c, stamp, now); denies {
+			d.remember(c.id, found, now)
+		}
+	}
+}
+
+// isRecalledOn reports whether a cached denial decided the hit's limits on the counter.
+func (h *hit) isRecalledOn(c *claim) bool {
+	return slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil })
+}
+
+// denialBy returns how the hit's limits on the counter were weighed, and whether one denies.
+func (h *hit) denialBy(c *claim, stamp int64, now time.Time) (found *denial, denies bool) {
+	found = &denial{
+		key: h.keyOf(c), stamp: stamp, until: c.began.Add(denialLife), touched: c.touched,
+		limits: make([]stood, 0, len(h.uses)),
+	}
+	if h.verdict == contended {
+		found.until = now // it makes the hits that follow look, no more
+	}
+	for i := range h.uses {
+		u := &h.uses[i]
+		if u.claim != c {
+			continue
+		}
+		s := stood{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own}
+		if !u.fits() && u.allows { // let through, so nothing searched its reset
+			s.reset = u.window()
+		}
+		found.limits = append(found.limits, s)
+		denies = denies || u.denies()
+	}
+	return found, denies
 }
 
 // remember keeps the denial, as of now.

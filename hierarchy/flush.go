@@ -13,9 +13,9 @@ import (
 // flush is a list of hits that are decided together, with one stamp and one trip
 // for each of their counters.
 type flush struct {
+	plan
 	l         *Limiter
 	began     time.Time
-	stamp     int64
 	until     time.Time // when the wait for the store is over
 	ctx       *tripContext
 	checkOnly bool
@@ -129,7 +129,7 @@ var flushes = sync.Pool{New: func() any { return new(flush) }}
 func (l *Limiter) newFlush(now time.Time, requests ...*request) *flush {
 	f := flushes.Get().(*flush)
 	f.l, f.began, f.until = l, now, requests[0].until
-	f.stamp = l.nextStamp(f.began)
+	f.plan = plan{stamp: l.nextStamp(f.began), grace: l.grace, ahead: l.ahead, open: l.open, spanOf: l.spanOf}
 	for _, r := range requests {
 		if r.until.Before(f.until) {
 			f.until = r.until
@@ -247,7 +247,7 @@ func (f *flush) checksOf(c *claim, a *events.Applied) []*check {
 			k := f.checks.next()
 			*k = check{
 				rule: a.Rule, limit: limit, ceiling: a.Rule.Throttle.Ceiling(limit.N),
-				span: f.l.spanOf(f.stamp, limit.Window, c.finest, f.l.ahead),
+				span: f.span(limit.Window, c.finest),
 			}
 			c.checks = append(c.checks, k)
 		}
@@ -265,40 +265,7 @@ func (f *flush) recall() {
 		case f.checkOnly || f.again:
 			h.path = looking
 		case !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll }):
-			f.recallHit(h)
-		}
-	}
-}
-
-func (f *flush) recallHit(h *hit) {
-	for i := range h.uses {
-		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
-			h.path = looking
-		}
-	}
-	for _, c := range h.claims {
-		enforced := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
-		if !enforced {
-			continue
-		}
-		found, wary := f.l.denials.recall(c.id, func() denialKey { return h.keyOf(c) }, f.stamp, f.began, f.l.cache)
-		if found == nil && !wary {
-			continue
-		}
-		h.path = looking
-		if found != nil {
-			h.recall(c, found)
-		}
-	}
-}
-
-// recall has the hit's uses of the claim stand as they did.
-func (h *hit) recall(c *claim, found *denial) {
-	next := 0
-	for i := range h.uses {
-		if u := &h.uses[i]; u.claim == c {
-			u.recalled = &found.limits[next]
-			next++
+			f.l.denials.recallHit(h, f.stamp, f.began, f.l.cache)
 		}
 	}
 }
@@ -353,7 +320,7 @@ func (f *flush) look() {
 		if h.path != looking {
 			continue
 		}
-		f.evaluate(h)
+		h.evaluate(f.again)
 		if !f.checkOnly && h.verdict == admitted {
 			f.letAdd(h)
 		}
@@ -445,9 +412,6 @@ func (f *flush) remind(c *claim, now time.Time) {
 	c.remember(f.l.cache, now, f.closed(), own)
 }
 
-// closed returns the second before which buckets have to end to be closed.
-func (f *flush) closed() int64 { return f.stamp - f.l.open }
-
 // letAdd has a hit add that was looking and has found room.
 func (f *flush) letAdd(h *hit) {
 	h.path = adding
@@ -493,7 +457,7 @@ func (f *flush) add() {
 		} else {
 			c.forgetOpen(now)
 		}
-		c.nameAdds(f)
+		c.nameAdds(&f.plan)
 		c.wantOthers()
 	}
 	f.travel(claims, now)
@@ -507,35 +471,6 @@ func (f *flush) add() {
 	f.travel(open, now)
 	for _, c := range open {
 		c.sum()
-	}
-}
-
-// wantOthers wants what bounds the limits, beside what the adds return.
-func (c *claim) wantOthers() {
-	for _, check := range c.checks {
-		for bucket := range check.span.others {
-			c.want(bucket)
-		}
-	}
-}
-
-// nameAdds names the buckets that the claim's hits add to.
-func (c *claim) nameAdds(f *flush) {
-	if len(c.adds) > 0 {
-		return
-	}
-	finest, coarsest := levels(c.name.counter)
-	for l := finest; l <= coarsest; l++ {
-		bucket := BucketAt(l, f.stamp)
-		c.add(bucket, bucket.Expires(retention(c.name.counter), f.l.grace))
-	}
-}
-
-// wantExactly wants the buckets that the exact sums of the limits need.
-func (c *claim) wantExactly() {
-	for _, check := range c.checks {
-		c.tiles = check.span.cover(c.tiles[:0], c.finest)
-		c.wantAll(c.tiles)
 	}
 }
 
@@ -568,41 +503,3 @@ func (f *flush) fail(c *claim, err error) {
 
 // readable reports whether the claim's sums come from a store.
 func (c *claim) readable() bool { return c.err == nil || c.local }
-
-// wantOpenEdges wants the buckets at the windows' edges of those limits that some
-// hit of the flush may fit and may not, and that are not exact yet. It reports
-// whether there is such a limit.
-func (c *claim) wantOpenEdges() (open bool) {
-	most := c.adding + c.looked
-	if c.name.countAll {
-		most += c.adding // those that others deny come again
-	}
-	for _, check := range c.checks {
-		if check.lo < check.ceiling && check.hi+most > check.ceiling && check.lo != check.hi {
-			open = true
-			c.tiles = check.span.split(c.tiles[:0], c.finest)
-			c.wantAll(c.tiles)
-		}
-	}
-	return open
-}
-
-// bound sets the bounds of all limits.
-func (c *claim) bound() {
-	if !c.readable() {
-		return
-	}
-	for _, check := range c.checks {
-		check.lo, check.hi = c.bounds(&check.span)
-	}
-}
-
-// sum makes the sums of those limits exact whose edges are known.
-func (c *claim) sum() {
-	for _, check := range c.checks {
-		c.tiles = check.span.cover(c.tiles[:0], c.finest)
-		if exact, known := c.exact(c.tiles); known {
-			check.lo, check.hi = exact, exact
-		}
-	}
-}

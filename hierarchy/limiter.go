@@ -22,11 +22,6 @@ const (
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
 
-	// maxTries is how often a hit that was denied for what may have been of the
-	// moment looks again; within the timeout it gets to fewer.
-	maxTries = 40
-	maxPause = 16 * time.Millisecond
-
 	// tripsAtOnce bounds the trips of one decision that are under way at a time.
 	tripsAtOnce = 64
 )
@@ -340,9 +335,15 @@ func (f *flush) settle(try int) {
 	f.owe()
 	f.takeBack()
 	f.touch()
-	f.contend(try)
+	retry := f.l.retryPolicy()
+	if open := retry.contended(f.hits.handedOut(), f.stamp, f.began); len(open) > 0 {
+		f.readClosed(open)
+		retry.settle(open, try, f.l.now())
+	}
 	f.findResets()
-	f.remember()
+	for _, h := range f.hits.handedOut() {
+		f.l.denials.rememberHit(h, f.stamp, f.began)
+	}
 }
 
 // hasFailed reports whether one of several trips has.
@@ -408,20 +409,6 @@ func (l *Limiter) abandon(g *group) {
 		}
 	}
 	l.lines.leave(g)
-}
-
-// pause lets those go first who are in each other's way: not at all the first
-// time, then for a random time that grows to maxPause.
-func (l *Limiter) pause(ctx context.Context, try int) {
-	if try == 0 {
-		return
-	}
-	timer := time.NewTimer(l.random(min(time.Millisecond<<try, maxPause)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // Check returns the decision that the hit would get, with exact counts, and adds

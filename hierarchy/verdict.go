@@ -20,7 +20,7 @@ func (f *flush) decide() {
 		case listed:
 			h.refuse()
 		case adding:
-			f.evaluate(h)
+			h.evaluate(f.again)
 			if late && h.verdict == admitted {
 				f.distrust(h)
 			}
@@ -33,7 +33,7 @@ func (f *flush) decide() {
 	}
 	if hits := f.hits.handedOut(); len(hits) > 1 {
 		for _, h := range hits {
-			f.putBehind(h)
+			h.putBehind(f.again)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func (f *flush) decide() {
 // putBehind has a denied hit stand behind all that were admitted with it: what it is told is
 // so when it is told, and what is remembered of it stays true. That it comes last denies it
 // all the more.
-func (f *flush) putBehind(h *hit) {
+func (h *hit) putBehind(again bool) {
 	if !h.isDenied() || !h.isAhead() {
 		return
 	}
@@ -52,7 +52,7 @@ func (f *flush) putBehind(h *hit) {
 		}
 	}
 	h.charge(-1)
-	f.evaluate(h)
+	h.evaluate(again)
 	h.charge(1)
 	if !h.isDenied() { // by what the store has said since it looked; it has not added
 		copy(h.uses, before)
@@ -95,12 +95,12 @@ func (h *hit) isDenied() bool {
 }
 
 // evaluate decides one hit on the sums of its claims.
-func (f *flush) evaluate(h *hit) {
+func (h *hit) evaluate(again bool) {
 	for i := range h.uses {
 		h.uses[i].weigh(h.cost)
 	}
 	h.verdict = fold(h.uses)
-	if f.again && slices.ContainsFunc(h.claims, func(c *claim) bool { return c.err != nil }) {
+	if again && slices.ContainsFunc(h.claims, func(c *claim) bool { return c.err != nil }) {
 		h.verdict = asBefore
 	}
 }
@@ -129,7 +129,7 @@ func (f *flush) distrust(h *hit) {
 			f.fail(c, errLate)
 		}
 	}
-	f.evaluate(h)
+	h.evaluate(f.again)
 }
 
 // refuse denies a hit that is on a deny list, without asking for anything. Only the
@@ -206,51 +206,6 @@ func (f *flush) takeBackOf(c *claim) {
 			c.stuck = true
 		}
 		ctx.over()
-	}
-}
-
-// remember keeps the denials for those who come next.
-func (f *flush) remember() {
-	for _, h := range f.hits.handedOut() {
-		if !h.isDenied() || h.retries {
-			continue
-		}
-		for _, c := range h.claims {
-			if !c.name.countAll && c.err == nil {
-				f.rememberClaim(h, c)
-			}
-		}
-	}
-}
-
-// rememberClaim keeps how the limits of one of the hit's counters stood, if they
-// denied it.
-func (f *flush) rememberClaim(h *hit, c *claim) {
-	if slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil }) {
-		return // it is in the list
-	}
-	found := &denial{
-		key: h.keyOf(c), stamp: f.stamp, until: c.began.Add(denialLife), touched: c.touched,
-		limits: make([]stood, 0, len(h.uses)),
-	}
-	denies := false
-	for i := range h.uses {
-		u := &h.uses[i]
-		if u.claim != c {
-			continue
-		}
-		s := stood{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own}
-		if !u.fits() && u.allows { // let through, so nobody searched
-			s.reset = u.window()
-		}
-		found.limits = append(found.limits, s)
-		denies = denies || u.denies()
-	}
-	if h.verdict == contended {
-		found.until = f.began // it makes those who come next look, no more
-	}
-	if denies {
-		f.l.denials.remember(c.id, found, f.began)
 	}
 }
 

@@ -2,6 +2,25 @@ package hierarchy
 
 import "time"
 
+// plan is what a batch derives from its stamp: which buckets its hits add to, and which it reads
+// to decide them. Everything here is a function of its arguments.
+type plan struct {
+	stamp int64
+	grace time.Duration
+	ahead int64 // seconds for which the clocks of other processes may be ahead
+	open  int64 // seconds for which a bucket that has ended may still change
+	// spanOf is the function of that name, unless the simulation breaks it.
+	spanOf func(now int64, length time.Duration, finest Level, ahead int64) span
+}
+
+// span returns what a limit of that length looks at.
+func (p *plan) span(length time.Duration, finest Level) span {
+	return p.spanOf(p.stamp, length, finest, p.ahead)
+}
+
+// closed returns the second before which buckets have to end to be closed.
+func (p *plan) closed() int64 { return p.stamp - p.open }
+
 // span is what a limit looks at: the buckets of its rank level that touch its
 // window and the time ahead, and how the oldest of them lies to the window.
 //
@@ -84,4 +103,78 @@ func (r *reader) exact(cover Cover) (sum int64, known bool) {
 		sum += value
 	}
 	return sum, true
+}
+
+// wantOthers wants what bounds the limits, beside what the adds return.
+func (c *claim) wantOthers() {
+	for _, check := range c.checks {
+		for bucket := range check.span.others {
+			c.want(bucket)
+		}
+	}
+}
+
+// nameAdds names the buckets that the claim's hits add to.
+func (c *claim) nameAdds(p *plan) {
+	if len(c.adds) > 0 {
+		return
+	}
+	finest, coarsest := levels(c.name.counter)
+	for l := finest; l <= coarsest; l++ {
+		bucket := BucketAt(l, p.stamp)
+		c.add(bucket, bucket.Expires(retention(c.name.counter), p.grace))
+	}
+}
+
+// wantExactly wants the buckets that the exact sums of the limits need.
+func (c *claim) wantExactly() {
+	for _, check := range c.checks {
+		c.tiles = check.span.cover(c.tiles[:0], c.finest)
+		c.wantAll(c.tiles)
+	}
+}
+
+// wantOpenEdges wants the buckets at the windows' edges of those limits that some
+// hit of the flush may fit and may not, and that are not exact yet. It reports
+// whether there is such a limit.
+func (c *claim) wantOpenEdges() (open bool) {
+	most := c.adding + c.looked
+	if c.name.countAll {
+		most += c.adding // those that others deny come again
+	}
+	for _, check := range c.checks {
+		if check.lo < check.ceiling && check.hi+most > check.ceiling && check.lo != check.hi {
+			open = true
+			c.tiles = check.span.split(c.tiles[:0], c.finest)
+			c.wantAll(c.tiles)
+		}
+	}
+	return open
+}
+
+// bound sets the bounds of all limits.
+func (c *claim) bound() {
+	if !c.readable() {
+		return
+	}
+	for _, check := range c.checks {
+		check.lo, check.hi = c.bounds(&check.span)
+	}
+}
+
+// sum makes the sums of those limits exact whose edges are known.
+func (c *claim) sum() {
+	for _, check := range c.checks {
+		c.tiles = check.span.cover(c.tiles[:0], c.finest)
+		if exact, known := c.exact(c.tiles); known {
+			check.lo, check.hi = exact, exact
+		}
+	}
+}
+
+// closedTiles returns the closed buckets that tile the limit's window, for the next use of its
+// counter's tiles.
+func (u *use) closedTiles(before int64) Cover {
+	u.claim.tiles = u.check.span.closed(u.claim.tiles[:0], u.claim.finest, before)
+	return u.claim.tiles
 }
