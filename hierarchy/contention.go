@@ -43,8 +43,8 @@ type overshoot struct {
 // retryPolicy says which denied hits of a batch retry.
 type retryPolicy struct {
 	timeout    time.Duration
-	replicated bool     // replicas order the same hits differently
-	denials    *denials // that are cached
+	replicated bool         // replicas order the same hits differently
+	denials    *denialCache // that are cached
 }
 
 func (l *Limiter) retryPolicy() retryPolicy {

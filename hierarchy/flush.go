@@ -59,7 +59,7 @@ type use struct {
 	ruling
 	claim    *claim
 	check    *check
-	recalled *stood // what a cached denial found, where there is one
+	recalled *cachedLimit // what a cached denial found, where there is one
 
 	count int64
 	exact bool

@@ -145,8 +145,8 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 // requireNobodyInLine fails if a line is still held.
 func requireNobodyInLine(t *testing.T, l *Limiter) {
 	t.Helper()
-	for i := range l.lines.shards {
-		shard := &l.lines.shards[i]
+	for i := range l.coalescer.shards {
+		shard := &l.coalescer.shards[i]
 		shard.mu.Lock()
 		require.Empty(t, slices.Collect(maps.Keys(shard.busy)))
 		for _, ln := range shard.spare {
@@ -228,7 +228,7 @@ func TestPatienceInLineEnds(t *testing.T) {
 			synctest.Wait()
 		}
 		running.Wait()
-		assert.Equal(t, [3]time.Duration{time.Second, time.Second / patienceShare, time.Second / patienceShare}, took)
+		assert.Equal(t, [3]time.Duration{time.Second, time.Second / maxWaitShare, time.Second / maxWaitShare}, took)
 		assert.True(t, decisions[0].Unavailable)
 		assert.True(t, decisions[1].Allowed)
 		assert.True(t, decisions[2].Allowed)

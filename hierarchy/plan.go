@@ -134,13 +134,13 @@ func (c *claim) wantExactly() {
 	}
 }
 
-// wantOpenEdges wants the buckets at the windows' edges of those limits that some
-// hit of the flush may fit and may not, and that are not exact yet. It reports
+// wantOpenEdges wants the buckets at the windows' edges of the limits that some
+// hit of the batch may fit and may not, and that are not exact yet. It reports
 // whether there is such a limit.
 func (c *claim) wantOpenEdges() (open bool) {
 	most := c.adding + c.looked
 	if c.name.countAll {
-		most += c.adding // those that others deny come again
+		most += c.adding // what other limits deny comes again
 	}
 	for _, check := range c.checks {
 		if check.lo < check.ceiling && check.hi+most > check.ceiling && check.lo != check.hi {

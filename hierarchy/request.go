@@ -25,7 +25,7 @@ type request struct {
 	// What its caller waits for, if others decide it: nil when it is decided, or a
 	// group that is now its to lead.
 	turn   chan *group
-	waited bool // somebody waits for it
+	waited bool // its caller waits for turn
 }
 
 // newRequest finds the hit's rules and counters.

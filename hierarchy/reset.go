@@ -48,7 +48,7 @@ func (s *search) next() []Bucket {
 	c := s.use.claim
 	for {
 		if s.below {
-			s.forgive()
+			s.dropLost()
 		}
 		s.found, s.below = s.pick(), true
 		if s.found.Level == c.finest {
@@ -62,10 +62,10 @@ func (s *search) next() []Bucket {
 	}
 }
 
-// forgive lets go of what the bucket that was found held and its children, which were read
-// after it, do not: that has been taken back since, or was lost. When the first of them has
+// dropLost drops what the bucket that was found held and its children, which were read
+// after it, do not: that has been rolled back since, or was lost. When the first of them has
 // left the window it counts no more, for then they count in its place.
-func (s *search) forgive() {
+func (s *search) dropLost() {
 	gap := s.use.claim.value(s.found)
 	for _, tile := range s.tiles {
 		gap -= s.use.claim.value(tile)
