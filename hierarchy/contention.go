@@ -47,7 +47,7 @@ func (f *flush) leaveUnsettled(try int) {
 		if now.IsZero() {
 			now = f.l.now()
 		}
-		h.doubtful = h.path == adding && (f.l.copier != nil || !h.inOneOrder()) || h.path == looking && f.crowded(h, now)
+		h.doubtful = h.path == adding && (f.l.replicated || !h.inOneOrder()) || h.path == looking && f.crowded(h, now)
 		h.unsettled = h.doubtful && try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
 	}
 }

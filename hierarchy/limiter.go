@@ -83,7 +83,6 @@ type LimiterConfig struct {
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
 	store    Store
-	copier   Copier // the store, where it keeps several copies of a counter, or nil
 	local    Store
 	now      func() time.Time
 	real     bool // that is the real time
@@ -93,11 +92,13 @@ type Limiter struct {
 	decided  func(context.Context, Hit, *Decision, Call) // or nil
 	together func(hit, trips context.Context, hits int)  // or nil
 	tally    tally
-	memory   Rememberer   // the store, where it is one, or nil
-	stamp    atomic.Int64 // the last one given
-	denials  *denials
-	lines    *lines
-	pending  *pending
+	// replicated: the store keeps several replicas of a counter.
+	replicated bool
+	since      func(counter string) int64 // of the store's capabilities, or nil
+	stamp      atomic.Int64               // the last one given
+	denials    *denials
+	lines      *lines
+	pending    *pending
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
 	// channels of another. It is not a part of the limiter, which the runtime would hold
 	// on to with it.
@@ -139,14 +140,14 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
 	}
-	l.copier = copierOf(l.store)
-	l.memory, _ = l.store.(Rememberer)
 	l.lines = newLines(l.timeout / patienceShare)
 	l.ahead = ceilSeconds(l.grace)
 	l.open = openSeconds(l.grace)
 	if l.store == nil {
 		return nil, errors.New("hierarchy: a limiter needs a store")
 	}
+	can := l.store.Capabilities()
+	l.replicated, l.since = can.Replicated(), can.Since
 	if l.timeout < 0 || l.timeout > l.grace/2 {
 		return nil, fmt.Errorf("hierarchy: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
 	}
@@ -337,7 +338,7 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 func (f *flush) settle(try int) {
 	f.add()
 	f.decide()
-	f.owe()
+	f.hint()
 	f.takeBack()
 	f.touch()
 	f.leaveUnsettled(try)

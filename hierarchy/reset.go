@@ -202,7 +202,7 @@ func (f *flush) readOn(claims []*claim, going []*search) []*search {
 	var mu sync.Mutex
 	failed := map[*claim]bool{}
 	f.sideBySide(claims, func(f *flush, c *claim) {
-		if _, err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
+		if err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
 			f.l.report(err)
 			mu.Lock()
 			defer mu.Unlock()
