@@ -48,7 +48,7 @@ type retryPolicy struct {
 }
 
 func (l *Limiter) retryPolicy() retryPolicy {
-	return retryPolicy{timeout: l.timeout, replicated: l.copier != nil, denials: l.denials}
+	return retryPolicy{timeout: l.timeout, replicated: l.replicated, denials: l.denials}
 }
 
 // contended returns the hits that limits deny for now, before their closed buckets are read.
@@ -149,7 +149,7 @@ func (f *flush) readClosed(hits []*hit) {
 		for i := range h.uses {
 			if u := &h.uses[i]; h.path == looking && u.denies() {
 				u.claim.wantAll(u.closedTiles(f.closed()))
-				if len(u.claim.reads) > 0 && u.claim.marked != f.marked {
+				if len(u.claim.op.Reads) > 0 && u.claim.marked != f.marked {
 					u.claim.marked = f.marked
 					claims = append(claims, u.claim)
 				}

@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // Limits that order the same hits differently, all of them full at the same number:
@@ -393,7 +394,9 @@ func (o *overfull) transient(t *testing.T, count int64) (leave func()) {
 		adds = append(adds, bucket.ID())
 		expires = append(expires, time.Now().Add(24*time.Hour).Unix())
 	}
-	_, err := o.store.Trip(t.Context(), o.counter.ID(), count, adds, expires, nil, make([]int64, len(adds)))
+	landed, err := storetest.Trip(t.Context(), o.store, o.counter.ID(), count, adds, expires, nil, make([]int64, len(adds)))
 	require.NoError(t, err)
-	return func() { assert.NoError(t, o.store.RollBack(t.Context(), o.counter.ID(), count, adds, len(adds))) }
+	return func() {
+		assert.NoError(t, storetest.RollBack(t.Context(), o.store, o.counter.ID(), count, adds, landed))
+	}
 }

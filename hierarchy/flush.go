@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
 )
 
 // flush is a list of hits that are decided together, with one stamp and one trip
@@ -28,9 +29,11 @@ type flush struct {
 	claims     arena[claim] // each counter once
 	byName     map[claimName]*claim
 	checks     arena[check]
-	some       []*claim // of claimsOf
-	surplus    []*claim // have more in the store than stays
-	marked     uint64   // with what claims are marked that claimsOf has found
+	some       []*claim    // of claimsOf
+	surplus    []*claim    // have more in the store than stays
+	ops        []*store.Op // of the round trips under way
+	sent       []*claim    // of each of them
+	marked     uint64      // with what claims are marked that claimsOf has found
 }
 
 // path is the way a hit takes.
@@ -90,27 +93,28 @@ type claim struct {
 	checks []*check
 	tiles  Cover // memory for a cover
 
-	store  Store                          // that is asked: the shared one, or after its failure the local one
-	local  bool                           // it is the local one
-	err    error                          // why the shared one could not be asked
-	began  time.Time                      // when the trip that decided did
-	adding int64                          // cost of the flush's hits that add to it
-	looked int64                          // cost of those that a look or a memory has denied
-	added  bool                           // a trip was made for that
-	places []place                        // where that was added
-	wait   func() (landed int, err error) // for the trip that is under way
-	taken  int64                          // of what the flush added, what stays
-	stuck  bool                           // what should have been taken back was not
-	since  int64                          // since when the shared store has lost nothing of it
-	heard  bool                           // that is known
+	store  Store     // that is asked: the shared one, or after its failure the local one
+	local  bool      // it is the local one
+	err    error     // why the shared one could not be asked
+	began  time.Time // when the trip that decided did
+	adding int64     // cost of the flush's hits that add to it
+	looked int64     // cost of those that a look or a memory has denied
+	added  bool      // a trip was made for that
+	places []place   // where that was added
+	after  store.Op  // what follows the adds: a rollback, a hint
+	taken  int64     // of what the flush added, what stays
+	stuck  bool      // what should have been taken back was not
+	since  int64     // since when the shared store has lost nothing of it
+	heard  bool      // that is known
 	marked uint64
 }
 
 // place is a store, and what it acknowledged of the adds.
 type place struct {
-	store  Store
-	landed int
-	whole  bool // the trip was made
+	store   Store
+	local   bool // it is this process's own
+	receipt store.Receipt
+	whole   bool // the round trip was made
 }
 
 // check is one limit of a claim.
@@ -153,7 +157,7 @@ func (f *flush) free() {
 		clear(c.checks)
 		clear(c.places)
 		c.leave()
-		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0]}
+		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0], after: store.Op{Writes: c.after.Writes[:0]}}
 	}
 	for _, check := range f.checks.handedOut() {
 		check.rule, check.limit = nil, events.Limit{}
@@ -164,6 +168,7 @@ func (f *flush) free() {
 	clear(f.byName)
 	clear(f.some)
 	clear(f.surplus)
+	clear(f.sent)
 	f.l, f.ctx, f.checkOnly, f.asked, f.again, f.overloaded = nil, nil, false, false, false, false
 	flushes.Put(f)
 }
@@ -308,7 +313,7 @@ func (f *flush) look() {
 	for _, c := range claims {
 		c.began = now
 		f.remind(c, now)
-		c.asks = f.checkOnly && f.l.copier != nil // as a count does
+		c.asks = f.checkOnly && f.l.replicated // as a count does
 		c.wantExactly()
 	}
 	f.travel(claims, now)
@@ -330,33 +335,23 @@ func (f *flush) look() {
 // travel makes the trips of the claims that add or want something, side by side. It
 // ends when all have. Those that fail do without the store from then on.
 func (f *flush) travel(claims []*claim, now time.Time) {
-	starter, starts := f.l.store.(Starter)
-	switch {
-	case len(claims) == 0:
-	case f.overloaded:
-		for _, c := range claims {
+	f.ops, f.sent = f.ops[:0], f.sent[:0]
+	for _, c := range claims {
+		switch {
+		case f.overloaded:
 			f.doWithout(c, now)
+		case c.local:
+			f.send(c, now)
+		case c.travels():
+			f.ops, f.sent = append(f.ops, c.pack(c.due())), append(f.sent, c)
 		}
-	case len(claims) == 1:
-		f.send(claims[0], now)
-	case !starts:
-		f.sideBySide(claims, func(f *flush, c *claim) { f.send(c, now) })
-	default:
-		for _, c := range claims {
-			switch {
-			case c.local:
-				f.send(c, now)
-			case c.travels():
-				c.wait = c.start(f.ctx, starter, c.due())
-			}
-		}
-		for _, c := range claims {
-			if c.wait != nil {
-				landed, err := c.wait()
-				c.wait = nil
-				f.arrived(c, landed, c.unpack(c.due(), now, err))
-			}
-		}
+	}
+	if len(f.ops) == 0 {
+		return
+	}
+	f.l.store.Do(f.ctx, f.ops...)
+	for _, c := range f.sent {
+		f.arrived(c, c.unpack(c.due(), now))
 	}
 }
 
@@ -371,7 +366,7 @@ func (f *flush) doWithout(c *claim, now time.Time) {
 }
 
 // travels reports whether the claim's next trip has anything to do.
-func (c *claim) travels() bool { return c.due() > 0 || len(c.reads) > 0 }
+func (c *claim) travels() bool { return c.due() > 0 || len(c.op.Reads) > 0 }
 
 // due returns what the claim's next trip adds.
 func (c *claim) due() int64 {
@@ -386,15 +381,14 @@ func (f *flush) send(c *claim, now time.Time) { f.sendOn(f.ctx, c, now) }
 
 func (f *flush) sendOn(ctx context.Context, c *claim, now time.Time) {
 	if c.travels() {
-		landed, err := c.trip(ctx, c.store, c.due(), now)
-		f.arrived(c, landed, err)
+		f.arrived(c, c.trip(ctx, c.store, c.due(), now))
 	}
 }
 
 // arrived notes what the trip has added.
-func (f *flush) arrived(c *claim, landed int, err error) {
+func (f *flush) arrived(c *claim, err error) {
 	if c.due() > 0 {
-		c.places = append(c.places, place{c.store, landed, err == nil})
+		c.places = append(c.places, place{c.store, c.local, c.op.Receipt, err == nil})
 		c.added = true
 	}
 	if err != nil {

@@ -77,22 +77,23 @@ type LimiterConfig struct {
 // Hits that come at the same time on one counter share a trip: see Hit. It is safe for
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
-	store     Store
-	copier    Copier // the store, where it keeps several copies of a counter, or nil
-	local     Store
-	now       func() time.Time
-	real      bool // that is the real time
-	grace     time.Duration
-	timeout   time.Duration
-	report    func(error)
-	decided   func(context.Context, Hit, *Decision, Call) // or nil
-	together  func(hit, trips context.Context, hits int)  // or nil
-	tally     tally
-	memory    Rememberer   // the store, where it is one, or nil
-	stamp     atomic.Int64 // the last one given
-	denials   *denialCache
-	coalescer *coalescer
-	pending   *pending
+	store    Store
+	local    Store
+	now      func() time.Time
+	real     bool // that is the real time
+	grace    time.Duration
+	timeout  time.Duration
+	report   func(error)
+	decided  func(context.Context, Hit, *Decision, Call) // or nil
+	together func(hit, trips context.Context, hits int)  // or nil
+	tally    tally
+	// replicated: the store keeps several replicas of a counter.
+	replicated bool
+	since      func(counter string) int64 // of the store's capabilities, or nil
+	stamp      atomic.Int64               // the last one given
+	denials    *denialCache
+	coalescer  *coalescer
+	pending    *pending
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
 	// channels of another. It is not a part of the limiter, which the runtime would hold
 	// on to with it.
@@ -134,14 +135,14 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
 	}
-	l.copier = copierOf(l.store)
-	l.memory, _ = l.store.(Rememberer)
 	l.coalescer = newCoalescer(l.timeout / maxWaitShare)
 	l.ahead = ceilSeconds(l.grace)
 	l.open = openSeconds(l.grace)
 	if l.store == nil {
 		return nil, errors.New("hierarchy: a limiter needs a store")
 	}
+	can := l.store.Capabilities()
+	l.replicated, l.since = can.Replicated(), can.Since
 	if l.timeout < 0 || l.timeout > l.grace/2 {
 		return nil, fmt.Errorf("hierarchy: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
 	}
@@ -332,7 +333,7 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 func (f *flush) settle(try int) {
 	f.add()
 	f.decide()
-	f.owe()
+	f.hint()
 	f.takeBack()
 	f.touch()
 	retry := f.l.retryPolicy()

@@ -18,6 +18,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // Hits that go together get the verdicts that they get one by one, and leave the
@@ -187,9 +189,13 @@ type countedTakeBacks struct {
 	calls atomic.Int64
 }
 
-func (s *countedTakeBacks) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	s.calls.Add(1)
-	return s.soloStore.RollBack(ctx, counter, by, adds, landed)
+func (s *countedTakeBacks) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if op.Kind() == store.Subtract {
+			s.calls.Add(1)
+		}
+	}
+	s.soloStore.Do(ctx, ops...)
 }
 
 // stuckStore holds one counter's first trip up for as long as it may take.
@@ -198,12 +204,15 @@ type stuckStore struct {
 	stuck atomic.Bool
 }
 
-func (s *stuckStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.stuck.CompareAndSwap(true, false) {
-		<-ctx.Done()
-		return 0, ctx.Err()
-	}
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s *stuckStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) && s.stuck.CompareAndSwap(true, false) {
+			<-ctx.Done()
+			op.Err = ctx.Err()
+			return
+		}
+		s.soloStore.Do(ctx, op)
+	})
 }
 
 // Those who wait do not wait for long: behind a hit that is held up they go without
@@ -239,9 +248,15 @@ func TestPatienceInLineEnds(t *testing.T) {
 // downStore answers nothing, until the deadline.
 type downStore struct{ *soloStore }
 
-func (s downStore) Trip(ctx context.Context, _ string, _ int64, _ []uint64, _ []int64, _ []uint64, _ []int64) (int, error) {
-	<-ctx.Done()
-	return 0, ctx.Err()
+func (s downStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if !storetest.IsTrip(op) {
+			s.soloStore.Do(ctx, op)
+			return
+		}
+		<-ctx.Done()
+		op.Err = ctx.Err()
+	})
 }
 
 // Every hit is answered within the timeout, those too who wait in line while the store
@@ -329,13 +344,13 @@ type panickingStore struct {
 	after time.Duration
 }
 
-func (s *panickingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if after := s.after; after > 0 {
+func (s *panickingStore) Do(ctx context.Context, ops ...*store.Op) {
+	if after := s.after; after > 0 && storetest.IsTrip(ops[0]) {
 		s.after = 0
 		time.Sleep(after)
 		panic("a store's mistake")
 	}
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+	s.soloStore.Do(ctx, ops...)
 }
 
 // A panic of the store is that of the one hit whose trip it was; those that went with it
@@ -443,13 +458,19 @@ type partlyDown struct {
 	down map[string]bool
 }
 
-func (s partlyDown) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.down[counter] {
-		<-ctx.Done()
-		return 0, ctx.Err()
-	}
-	time.Sleep(time.Millisecond)
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s partlyDown) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		switch {
+		case !storetest.IsTrip(op):
+		case s.down[op.Counter]:
+			<-ctx.Done()
+			op.Err = ctx.Err()
+			return
+		default:
+			time.Sleep(time.Millisecond)
+		}
+		s.soloStore.Do(ctx, op)
+	})
 }
 
 // A server that does not answer holds up those whose counters it has, and of the others
@@ -493,15 +514,16 @@ type farStore struct {
 	rtt time.Duration
 }
 
-func (s farStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	time.Sleep(s.rtt / 2)
-	landed, err := s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
-	return landed, cmp.Or(err, s.back(ctx))
-}
-
-func (s farStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	time.Sleep(s.rtt / 2)
-	return cmp.Or(s.soloStore.RollBack(ctx, counter, by, adds, landed), s.back(ctx))
+func (s farStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if op.Kind() == store.Delete {
+			s.soloStore.Do(ctx, op)
+			return
+		}
+		time.Sleep(s.rtt / 2)
+		s.soloStore.Do(ctx, op)
+		op.Err = cmp.Or(op.Err, s.back(ctx))
+	})
 }
 
 // back waits for the answer, or until the deadline.

@@ -219,7 +219,7 @@ func (h *hit) stretch() {
 func (f *flush) readOn(claims []*claim) (failed map[*claim]bool) {
 	var mu sync.Mutex
 	f.sideBySide(claims, func(f *flush, c *claim) {
-		if _, err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
+		if err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
 			f.l.report(err)
 			mu.Lock()
 			defer mu.Unlock()

@@ -155,27 +155,68 @@ func (f *flush) takeBack() {
 			f.surplus = append(f.surplus, c)
 		}
 		// What is read from here on holds what stays.
-		for _, bucket := range c.adds {
-			if value, known := c.known.Get(bucket); known {
-				c.known.Put(bucket, value+c.taken)
+		for i := range c.adds {
+			if value, known := c.known.Get(c.adds[i].Item); known {
+				c.known.Put(c.adds[i].Item, value+c.taken)
 			}
 		}
 	}
-	f.sideBySide(f.surplus, (*flush).takeBackOf)
+	if len(f.surplus) > 0 {
+		f.rollBack()
+	}
 }
 
-// owe has the copies that have missed the adds get what stays of them.
-func (f *flush) owe() {
-	if f.l.copier == nil {
+// rollBack subtracts what the surplus claims have added in vain.
+func (f *flush) rollBack() {
+	// In its own time, whatever became of the caller's.
+	ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
+	defer ctx.over()
+	f.ops, f.sent = f.ops[:0], f.sent[:0]
+	for _, c := range f.surplus {
+		for _, place := range c.places {
+			if place.receipt.None() {
+				continue
+			}
+			c.after.RollBack(c.id, c.adds, place.receipt, c.adding-c.taken)
+			if !place.local {
+				f.ops, f.sent = append(f.ops, &c.after), append(f.sent, c)
+				continue
+			}
+			place.store.Do(ctx, &c.after)
+			f.rolledBack(c)
+		}
+	}
+	if len(f.ops) == 0 {
 		return
 	}
+	f.l.store.Do(ctx, f.ops...)
+	for _, c := range f.sent {
+		f.rolledBack(c)
+	}
+}
+
+func (f *flush) rolledBack(c *claim) {
+	if c.after.Err != nil {
+		f.l.report(c.after.Err)
+		c.stuck = true
+	}
+}
+
+// hint has the replicas that have missed the adds get what stays of them.
+func (f *flush) hint() {
+	if !f.l.replicated {
+		return
+	}
+	f.ops = f.ops[:0]
 	for _, c := range f.claimsOf(adding) {
 		for _, place := range c.places {
-			if c.taken > 0 && place.whole && place.store == f.l.store {
-				f.l.copier.Owe(c.id, c.taken, c.adds, c.expire, place.landed)
+			if c.taken > 0 && place.whole && !place.local {
+				c.after.Hint(c.id, c.adds, place.receipt, c.taken)
+				f.ops = append(f.ops, &c.after)
 			}
 		}
 	}
+	f.l.store.Do(f.ctx, f.ops...)
 }
 
 // touch ends the denials that are remembered of the counters that the flush has added to,
@@ -191,21 +232,6 @@ func (f *flush) touch() {
 		if touched := f.l.cache.touchesOf(c.id).Add(1); touched == c.touched+1 {
 			c.touched = touched
 		}
-	}
-}
-
-func (f *flush) takeBackOf(c *claim) {
-	for _, place := range c.places {
-		if place.landed == 0 {
-			continue
-		}
-		// In its own time, whatever became of the caller's.
-		ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
-		if err := place.store.RollBack(ctx, c.id, c.adding-c.taken, c.adds, place.landed); err != nil {
-			f.l.report(err)
-			c.stuck = true
-		}
-		ctx.over()
 	}
 }
 
@@ -250,12 +276,12 @@ func (u *use) young(stamp int64) bool {
 // it decided on. What was lost was stamped by clocks that may have been ahead by the
 // grace, and may lie as far behind the second of the loss.
 func (f *flush) forgotten(u *use) bool {
-	if f.l.memory == nil || u.sourceNow() == ofLocal {
+	if f.l.since == nil || u.sourceNow() == ofLocal {
 		return false
 	}
 	c := u.claim
 	if !c.heard {
-		c.since, c.heard = f.l.memory.Since(c.id), true
+		c.since, c.heard = f.l.since(c.id), true
 	}
 	return c.since != 0 && u.check.span.edge.First <= c.since+f.l.ahead
 }
