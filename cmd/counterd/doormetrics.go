@@ -12,7 +12,7 @@ func watchDoor(m *metrics.Metrics, d *door) {
 	m.AddCounters("counterd_unauthorized_total", "Requests that were refused for want of a token, by the class of their route; forbidden: the token is for others.",
 		[]string{"class", "reason"}, func(yield func([]string, float64) bool) {
 			for _, of := range d.refusals.All() {
-				if !yield([]string{of.Class, of.Reason}, float64(of.N)) {
+				if !yield([]string{of.Class.String(), of.Reason.String()}, float64(of.N)) {
 					return
 				}
 			}

@@ -1,4 +1,4 @@
-package api
+package service
 
 import (
 	"bytes"
@@ -83,7 +83,7 @@ func parseToken(words []string) (one token, reasons []string) {
 	}
 	var ok bool
 	if one.classes, ok = parseClasses(words[1]); !ok {
-		reasons = append(reasons, "the classes, the second word, are "+strings.Join(classNames[toDecide:], ", ")+", with commas and without blanks between, or all")
+		reasons = append(reasons, "the classes, the second word, are "+strings.Join(classNames[ClassDecide:], ", ")+", with commas and without blanks between, or all")
 	}
 	if one.sum, ok = parseSecret(words[2]); !ok {
 		reasons = append(reasons, fmt.Sprintf("the token, the third word, is %d to %d letters, digits, -, ., _, ~, + and /, with = at the end only; or sha256: and 64 hexadecimal digits", minSecret, maxSecret))
