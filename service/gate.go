@@ -43,8 +43,8 @@ func (g *Gate) NeedsTokens() bool { return g.config.Tokens != nil }
 // Admit admits a request of the class, or returns a *Refusal or ErrOverload. The Admission
 // is to be released after either.
 //
-// Requests of ClassPublic need no token and are not among those that are bounded: a busy
-// process still answers its probes, and no stranger takes a client's place.
+// A request of ClassPublic needs no token and does not count: a busy process still answers
+// its probes, and no stranger takes a client's place.
 func (g *Gate) Admit(class Class, token Token) (Admission, error) {
 	a := Admission{gate: g}
 	if class == ClassPublic {

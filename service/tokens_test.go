@@ -67,7 +67,7 @@ func TestManyTokens(t *testing.T) {
 	require.ErrorContains(t, err, "line 1001: there are more than 1000 tokens")
 }
 
-// All faults are told, each with its line, and none repeats what may be a token.
+// ParseTokens reports all faults, each with its line, and none repeats what may be a token.
 func TestFaultsOfTokens(t *testing.T) {
 	const secret = "wellspring-of-secrets"
 	_, err := service.ParseTokens([]byte(strings.Join([]string{

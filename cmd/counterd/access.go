@@ -135,7 +135,7 @@ func (d *door) Close() {
 	}
 }
 
-// gate returns what admits so many requests at a time, of those who may call.
+// gate returns a gate for so many requests at a time, by the tokens in force.
 func (d *door) gate(most int) *service.Gate {
 	config := service.GateConfig{Refusals: &d.refusals, MaxRequests: most}
 	if d.tokens != nil {
