@@ -31,7 +31,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer s.tracing.spans.close()
 	metrics := metrics.New()
-	store, err := openStore(ctx, s, rules.remembered, both(metrics.Tripped, s.tracing.spans.tripped()), log)
+	store, err := openStore(ctx, s, rules.remembered, both(metrics.OnRoundTrip, s.tracing.spans.tripped()), log)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer mender.Close()
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, store, cache, mender, metrics.Decided, log)
+	limiter, err := newLimiter(s, store, cache, mender, metrics.OnDecision, log)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 		Health:       service.Health{Servers: store.servers(), Drain: door.draining.Load},
 		Metrics:      metrics.Handler(),
 		LoopbackOnly: door.loopbackOnly,
-		OnRequest:    metrics.Served,
+		OnRequest:    metrics.OnRequest,
 		Log:          log,
 		AccessLog:    s.tracing.accessLog,
 		Tracer:       s.tracing.spans.tracer(),
