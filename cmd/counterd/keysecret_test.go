@@ -95,7 +95,7 @@ func TestKeySecretsThatCannotBe(t *testing.T) {
 	t.Setenv("COUNTERD_KEY_SECRET", short)
 	s, err := parseServe([]string{"-memcached", "127.0.0.1:1"}, nil)
 	require.NoError(t, err)
-	assert.Equal(t, short, s.keySecret.file)
+	assert.Equal(t, short, s.KeySecret)
 }
 
 // A secret that every user can read is warned of.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -87,5 +88,8 @@ func TestSecurityFromTheEnvironment(t *testing.T) {
 	t.Setenv("COUNTERD_MEMCACHED_AUTH", "/auth")
 	s, err := parseServe(nil, nil)
 	require.NoError(t, err)
-	assert.Equal(t, security{tls: true, ca: "/ca", cert: "/cert", key: "/key", serverName: "b.example", auth: "/auth"}, s.security)
+	want := settings.Default()
+	want.Memcached, want.MemcachedTLS, want.MemcachedServerName = []string{"a.example:1"}, true, "b.example"
+	want.MemcachedCA, want.MemcachedCert, want.MemcachedKey, want.MemcachedAuth = "/ca", "/cert", "/key", "/auth"
+	assert.Equal(t, want, s.Settings)
 }

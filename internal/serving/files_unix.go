@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package serving
 
 import (
 	"math"
@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFiles returns how many files the process may have open. Go has raised that to
-// what the system lets it.
+// maxFiles returns how many files the process may have open. Go has raised that to the
+// system's hard limit.
 func maxFiles() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return math.MaxInt // it says itself when there are too many
+		return math.MaxInt // opening one too many is an error then
 	}
 	return int(min(uint64(limit.Cur), math.MaxInt32))
 }

@@ -1,59 +1,61 @@
-package main
+package serving
 
 import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/counterd/counterd/internal/follow"
+	"github.com/counterd/counterd/internal/settings"
 )
 
 var errNoCertificate = errors.New("the file holds no certificate")
 
-// certificates holds what TLS is served with, in memory: no handshake reads a file.
+// certificates holds the configuration of TLS in memory: no handshake reads a file.
 type certificates struct {
-	*follower
-	inForce atomic.Pointer[served]
+	*follow.Files
+	inForce atomic.Pointer[identity]
 }
 
-// served is what TLS is served with.
-type served struct {
+// identity is the configuration of TLS for both addresses.
+type identity struct {
 	clients, admin *tls.Config
-	expires        time.Time     // the first of the certificates to do so
+	expires        time.Time     // the first of the certificates to expire
 	lifetime       time.Duration // of that one, from its beginning
 }
 
-func openCertificates(a access, log *slog.Logger) (c *certificates, err error) {
+func openCertificates(s settings.Settings) (c *certificates, err error) {
 	c = &certificates{}
-	paths := []string{a.cert, a.key}
-	if a.clientCA != "" {
-		paths = append(paths, a.clientCA)
+	paths := []string{s.TLSCert, s.TLSKey}
+	if s.TLSClientCA != "" {
+		paths = append(paths, s.TLSClientCA)
 	}
-	c.follower, err = follow("certificates", paths, func(contents [][]byte) ([]any, error) {
+	c.Files, err = follow.Open("certificates", paths, func(contents [][]byte) ([]any, error) {
 		var authorities []byte
-		if a.clientCA != "" {
+		if s.TLSClientCA != "" {
 			authorities = contents[2]
 		}
-		found, err := parseServed(contents[0], contents[1], authorities, time.Now())
+		found, err := parseIdentity(contents[0], contents[1], authorities, time.Now())
 		if errors.Is(err, errNoCertificate) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM", a.clientCA)
+			return nil, fmt.Errorf("%s holds no certificate in PEM", s.TLSClientCA)
 		}
 		if err != nil {
 			return nil, err
 		}
 		c.inForce.Store(found)
 		return []any{"expires", found.expires.UTC()}, nil
-	}, log)
+	}, s.Log)
 	if err != nil {
-		return nil, fmt.Errorf("-tls-cert, -tls-key or -tls-client-ca: %w", err)
+		return nil, &settings.Fault{Reason: "{tls-cert}, {tls-key} or {tls-client-ca}", Cause: err}
 	}
 	return c, nil
 }
 
-// clients and admin return what listeners are served with: each handshake takes what is
-// in force.
+// clients and admin return the configurations of the listeners: each handshake takes the one in
+// force.
 func (c *certificates) clients() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return c.inForce.Load().clients, nil
@@ -68,14 +70,14 @@ func (c *certificates) admin() *tls.Config {
 
 func lifetimeOf(c *x509.Certificate) time.Duration { return c.NotAfter.Sub(c.NotBefore) }
 
-// parseServed reads a certificate and its key, and the authorities of clients, if any,
-// all in PEM. A certificate that has expired would be good for nobody.
-func parseServed(cert, key, authorities []byte, now time.Time) (*served, error) {
+// parseIdentity reads a certificate and its key, and the authorities of clients, if any, all in
+// PEM. An expired certificate is an error: no client would accept it.
+func parseIdentity(cert, key, authorities []byte, now time.Time) (*identity, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return nil, err
 	}
-	s := &served{expires: pair.Leaf.NotAfter, lifetime: lifetimeOf(pair.Leaf)}
+	s := &identity{expires: pair.Leaf.NotAfter, lifetime: lifetimeOf(pair.Leaf)}
 	for _, der := range pair.Certificate[1:] {
 		between, err := x509.ParseCertificate(der)
 		if err != nil {

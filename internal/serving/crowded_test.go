@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/settings"
 )
 
 // crowdedAdmin serves operators as a process does, with metrics that the test holds back. It
@@ -22,18 +23,18 @@ func crowdedAdmin(t *testing.T, metrics http.Handler) string {
 	t.Helper()
 	leaktest.Check(t)
 	log := slog.New(slog.DiscardHandler)
-	p, err := openPlaces(settings{listen: "127.0.0.1:0", access: access{admin: "127.0.0.1:0"}}, 10, &door{}, log)
+	p, err := Listen(settings.Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: log}, &Access{}, 10)
 	require.NoError(t, err)
-	p.handle(api.Config{Metrics: metrics, MaxRequests: 10, Log: log})
+	p.Handle(api.Config{Metrics: metrics, MaxRequests: 10, Log: log})
 	p.admin.server.ReadHeaderTimeout, p.admin.server.ReadTimeout = 0, 0
 	served := make(chan error, 1)
 	go func() { served <- p.admin.serve() }()
 	t.Cleanup(func() {
 		require.NoError(t, p.close())
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
-		require.NoError(t, p.clients.listener.Close())
+		require.NoError(t, p.clients.Close())
 	})
-	return p.admin.listener.Addr().String()
+	return p.admin.Addr().String()
 }
 
 // Slow connections to the address of operators, more than it takes, leave room for probes.
@@ -45,7 +46,7 @@ func TestSlowConnectionsStarveNoProbe(t *testing.T) {
 		defer conn.Close()
 		_, err = io.WriteString(conn, []string{"", "GET /healthz HTTP/1.1\r\nHost: x\r\nA: ", "POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"}[i%3])
 		require.NoError(t, err)
-		answered, _ := ask(t, "GET", "http://"+address+"/healthz", "", "")
+		answered, _ := ask(t, "http://"+address+"/healthz")
 		require.Equal(t, 200, answered, "with %d slow connections", i)
 	}
 }
@@ -62,7 +63,7 @@ func TestLongRequestsStarveNoProbe(t *testing.T) {
 	var asking sync.WaitGroup
 	for i := range 2 * adminConnections {
 		asking.Go(func() {
-			answered, _ := ask(t, "GET", "http://"+address+"/metrics", "", "")
+			answered, _ := ask(t, "http://"+address+"/metrics")
 			answers <- answered
 		})
 		if i < adminRequests {
@@ -70,7 +71,7 @@ func TestLongRequestsStarveNoProbe(t *testing.T) {
 		} else {
 			assert.Equal(t, 503, <-answers)
 		}
-		answered, _ := ask(t, "GET", "http://"+address+"/healthz", "", "")
+		answered, _ := ask(t, "http://"+address+"/healthz")
 		require.Equal(t, 200, answered, fmt.Sprint(i))
 	}
 	close(release)
@@ -78,30 +79,4 @@ func TestLongRequestsStarveNoProbe(t *testing.T) {
 	for range adminRequests {
 		assert.Equal(t, 200, <-answers)
 	}
-}
-
-// A web page that has its name lead to the loopback gets no answer from a process without
-// tokens, on neither address. Tokens, TLS, or that everyone may call, let any host through.
-func TestWebPagesDoNotReachALocalProcess(t *testing.T) {
-	under := func(url, host string) int {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
-		require.NoError(t, err)
-		r.Host = host
-		c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		response, err := c.Do(r)
-		require.NoError(t, err)
-		response.Body.Close()
-		return response.StatusCode
-	}
-	p := startProcess(t, "-admin", "127.0.0.1:0")
-	for _, url := range []string{p.url + "/v1/events", p.url + "/healthz", p.admin(t) + "/metrics", p.admin(t) + "/readyz"} {
-		assert.Equal(t, 421, under(url, "evil.example:8080"), url)
-		assert.Equal(t, 200, under(url, ""), url)
-		assert.Equal(t, 200, under(url, "localhost"), url)
-	}
-	p = startProcess(t, "-tokens", secretFile(t, "ops all "+opsToken))
-	assert.Equal(t, 401, under(p.url+"/v1/events", "counterd.internal"))
-	p = startProcess(t, "-tokens", "none")
-	assert.Equal(t, 200, under(p.url+"/v1/events", "counterd.internal"))
-	assert.False(t, access{cert: "cert.pem"}.loopbackOnly(), "the certificate names the host")
 }

@@ -1,4 +1,4 @@
-package main
+package backend
 
 import (
 	"log/slog"
@@ -9,13 +9,13 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// changesTo returns what logs what becomes of the servers: of each kind for each server
-// at most once a second.
-func changesTo(log *slog.Logger, replicas int) func(memcache.Change, memcache.ServerHealth) {
+// logChanges returns a hook that logs what becomes of the servers: each kind of change of each
+// server at most once a second.
+func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.ServerHealth) {
 	var lines sparse.Lines
-	down, emptied := "what it holds is decided by on_error until it is back", "its counters begin again from zero"
+	down, emptied := "on_error decides its counters until it is back", "its counters begin again from zero"
 	if replicas > 1 {
-		down, emptied = "its counters are decided on their other copies until it is back", "its counters are copied to it from their other copies"
+		down, emptied = "its counters are decided on their other replicas until it is back", "its counters are copied to it from their other replicas"
 	}
 	return func(change memcache.Change, h memcache.ServerHealth) {
 		lines.Do(change.String()+" "+h.Name, func(suppressed int64) {
@@ -26,11 +26,11 @@ func changesTo(log *slog.Logger, replicas int) func(memcache.Change, memcache.Se
 			case memcache.Back:
 				log.Info("a memcached server is back")
 			case memcache.Emptied:
-				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", secondOf(h.Since))
+				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", timeOf(h.Since))
 			case memcache.Mended:
 				log.Info("what a memcached server had lost was copied to it from the other servers, as far as this process knows")
 			case memcache.Evicting:
-				log.Warn("a memcached server is full: it drops counters that have not expired, and counts on it may be too low",
+				log.Warn("a memcached server is full: it evicts counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
 			case memcache.OtherSecret:
 				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart")
@@ -39,22 +39,23 @@ func changesTo(log *slog.Logger, replicas int) func(memcache.Change, memcache.Se
 	}
 }
 
-// secondOf returns the time of a Unix second; the zero time for 0.
-func secondOf(second int64) time.Time {
+// timeOf returns the time of a Unix second; the zero time for 0.
+func timeOf(second int64) time.Time {
 	if second == 0 {
 		return time.Time{}
 	}
 	return time.Unix(second, 0).UTC()
 }
 
-// servers returns what readyz is told, or nil where the store has no servers.
-func (s store) servers() func() []api.ServerState {
-	if s.health == nil {
+// States returns a function that returns how the servers are, for readyz; nil for the embedded
+// store, which is always ready.
+func (b *Backend) States() func() []api.ServerState {
+	if b.fleet == nil {
 		return nil
 	}
 	return func() (states []api.ServerState) {
-		for _, h := range s.health() {
-			states = append(states, api.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: secondOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
+		for _, h := range b.fleet.Health() {
+			states = append(states, api.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
 		}
 		return states
 	}
