@@ -54,6 +54,9 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if ctx == nil {
 		return nil, errNoContext
 	}
+	if len(hits) > hierarchy.MaxHits {
+		return nil, errorf(ErrOutOfRange, "%d hits are too many: at most %d are decided together", len(hits), hierarchy.MaxHits)
+	}
 	rules := l.rules.Rules()
 	results := make([]Result, len(hits))
 	places, wanted := make([]int, 0, len(hits)), make([]hierarchy.Hit, 0, len(hits))
