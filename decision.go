@@ -7,8 +7,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 )
 
-// Features say who does an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value of
-// kind ip is an address.
+// Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value
+// of kind ip is an address.
 type Features map[string]string
 
 // Never is the wait for room that never comes: the cost is above the limit, or a deny list has
@@ -42,7 +42,7 @@ type Decision struct {
 // LimitState is the state of one limit after a decision.
 type LimitState struct {
 	Name      string
-	Feature   string // whom the counter is of, as in ip:192.0.2.1; empty: the event as a whole
+	Feature   string // of the counter, as in ip:192.0.2.1; empty: the event as a whole
 	Limit     int64
 	Window    time.Duration
 	Count     int64         // in the window, with the cost of an admitted hit

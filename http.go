@@ -11,8 +11,8 @@ import (
 )
 
 // Handler returns the whole HTTP interface, as docs/http.md describes it, metrics included. With
-// WithTokens it lets callers in by their tokens. Without, it lets in every caller that reaches
-// it: who does is up to the program.
+// WithTokens it lets callers in by their tokens. Without, every caller that reaches it
+// is let in, so the program decides which do.
 func (l *Limiter) Handler() http.Handler { return l.handler }
 
 // apiConfig returns what handlers work with, for at most so many requests at a time.
@@ -89,14 +89,14 @@ func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) Middlew
 }
 
 // Middleware returns a middleware for net/http that counts each request as a hit on the event:
-// the next handler serves those that are allowed, and finds the decision by DecisionOf. The
+// the next handler serves the allowed ones, and finds the decision by DecisionOf. The
 // features come from where the rules say: by default ip is the peer's address and user the bearer
 // token. A denied request is answered 429, with Retry-After; one without a feature that a limit
 // needs 400; and 503 where the store does not answer and a rule has on_error: deny.
 //
 // An event that the rules do not have, or limits per a kind that no place in a request is named
-// for, are logged at once; requests are answered with an error until SetRules or a reload mends
-// it, and are never served without the limit.
+// for, are logged at once; requests are answered with an error until SetRules or a reload fits
+// them, and are never served without the limit.
 func (l *Limiter) Middleware(event string, options ...MiddlewareOption) func(http.Handler) http.Handler {
 	config := api.MiddlewareConfig{Limiter: l.engine, Rules: l.rules.Rules, Event: event, Log: l.settings.Log, Tracer: l.spans.tracer}
 	for _, option := range options {

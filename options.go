@@ -75,7 +75,7 @@ func WithMemcachedAuth(file string) Option {
 }
 
 // WithKeySecret names the file whose first line, 16 characters or more, is the secret of all
-// keys in the servers: without it a reader of Memcached cannot find out whom a counter is of.
+// keys in the servers: it keeps a reader of Memcached from finding the feature of a counter.
 // All programs that share counters need the same secret.
 func WithKeySecret(file string) Option {
 	return func(s *settings.Settings) { s.KeySecret = file }

@@ -159,7 +159,7 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"github.com/coocood/freecache":                   {"hierarchy/cache.go", "hierarchy/census.go"},
 		"github.com/cenkalti/backoff/v5":                 {"memcache/breaker.go"},
 		"go.opentelemetry.io/otel/sdk/trace":             {"internal/otlp/"},
-		"github.com/go-logr/logr":                        {"internal/otlp/discreet.go", "internal/otlp/otlp.go"},
+		"github.com/go-logr/logr":                        {"internal/otlp/redacted.go", "internal/otlp/otlp.go"},
 		"go.opentelemetry.io/otel/trace":                 {"api/", "tracing/", "internal/otlp/", "internal/settings/settings.go", "options.go", "spans.go"},
 		"gonum.org/v1/plot":                              {"loadtest/page/"},
 	} {

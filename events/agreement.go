@@ -50,7 +50,7 @@ func (r *reader) agree(rule, earlier *ruleFields) {
 func (r *reader) elastic(rules []*ruleFields) {
 	var enforced, shadow bool
 	for _, rule := range rules {
-		// A rule per who knows what may be the bound that was meant.
+		// A rule per another kind may be the bound that was meant.
 		if !rule.knownPer || len(rule.Per) == 0 {
 			shadow = true
 			enforced = enforced || !rule.Shadow

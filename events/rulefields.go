@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ruleFields is a rule as it stands in a file: with the places of its fields,
+// ruleFields is a rule as it is written in a file: with the places of its fields,
 // for what can only be judged when all of it has been read.
 type ruleFields struct {
 	Rule

@@ -197,7 +197,7 @@ func TestTokensAreRotatedUnderLoad(t *testing.T) {
 	}
 }
 
-// Addresses that others reach are served where somebody has said who may call.
+// An address that other machines reach is served only if a setting limits the callers.
 func TestSecureByDefault(t *testing.T) {
 	tls := []string{"-tls-cert", "c", "-tls-key", "k"}
 	for _, good := range [][]string{
@@ -236,7 +236,7 @@ func TestAccessFromTheEnvironment(t *testing.T) {
 	assert.Equal(t, want, s.Settings)
 }
 
-// The log says where secrets lie or go open, and where everybody may call.
+// The log names secrets that others can read, and addresses that are open to all callers.
 func TestWhatLiesOpenIsWarnedOf(t *testing.T) {
 	tokens := secretFile(t, "ops all "+opsToken)
 	require.NoError(t, os.Chmod(tokens, 0o644))

@@ -102,8 +102,8 @@ func copyOver(t *testing.T, from, to string) {
 
 var visitor = events.Features{"ip": "203.0.113.9"}
 
-// TLS is served as it should be: to those who trust its authority, 1.2 and later, HTTP/2
-// where they know it; and nothing without.
+// TLS is served to clients that trust its authority, in versions from 1.2, with HTTP/2 where a
+// client knows it; and no request without TLS.
 func TestTLSIsServed(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	files := newPair(t, authority.Issue(t))
@@ -137,9 +137,8 @@ func TestTLSIsServed(t *testing.T) {
 	assert.NotRegexp(t, `TLS handshake error[^\n]*127\.0\.0\.1`, p.log.String(), "who it was may be a feature")
 }
 
-// Who comes without a certificate of the authority, or with one that is no good, does not
-// get as far as a request. Once the authority is another one, nor do those who had one
-// of the first, whatever they remember of it.
+// A client without a certificate of the authority in force makes no request: neither with none,
+// nor with one of another authority, nor with one of the authority before.
 func TestClientsHaveToShowCertificates(t *testing.T) {
 	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
 	clientCA := filepath.Join(t.TempDir(), "ca.pem")
@@ -170,7 +169,7 @@ func TestClientsHaveToShowCertificates(t *testing.T) {
 	_, err = p.secure(t, good).Increment(t.Context(), "url_shorten", visitor, 1, time.Time{})
 	require.NoError(t, err)
 
-	// Those who probe and scrape have none.
+	// Probes and scrapers have none.
 	probe := http.Client{Transport: &http.Transport{TLSClientConfig: authority.Client()}}
 	defer probe.CloseIdleConnections()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {

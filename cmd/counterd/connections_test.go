@@ -51,7 +51,7 @@ func (p *process) keep(t *testing.T) net.Conn {
 	return conn
 }
 
-// Thousands of idle connections are in nobody's way, and leave nothing behind.
+// Thousands of idle connections hold up no request, and leave nothing behind.
 func TestThousandsOfIdleConnections(t *testing.T) {
 	many := settings.Settings{MaxConnections: math.MaxInt, Log: slog.New(slog.DiscardHandler)}
 	connections := min(2000, serving.Connections(many, 0)-400)

@@ -200,7 +200,7 @@ func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 	assert.Contains(t, p.log.String(), "msg=stopped")
 }
 
-// With copies a mender works beside the requests, and ends before the store does.
+// With replicas a repairer works beside the requests, and ends before the store does.
 func TestAProcessWithCopiesEndsWell(t *testing.T) {
 	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 3), ","), "-replicas", "2")
 	c, who := p.client(t), events.Features{"ip": "203.0.113.9"}
@@ -365,7 +365,7 @@ func TestASocketIsNamedByItsPath(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	t.Setenv("COUNTERD_VERSION", "1.2.3") // of whoever deploys it
+	t.Setenv("COUNTERD_VERSION", "1.2.3") // of the deployment
 	for _, arg := range []string{"-version", "--version", "version"} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, exitOK, runFor(t, []string{arg}, &stdout, &stderr))

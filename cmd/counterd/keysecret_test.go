@@ -61,7 +61,7 @@ func TestKeySecret(t *testing.T) {
 	for _, args := range [][]string{nil, {"-key-secret", secretFile(t, "another secret of keys\n")}} {
 		other := start(args...)
 		assert.Zero(t, counted(other))
-		for _, noticed := range []*process{other, p, q} { // those that were there before, too
+		for _, noticed := range []*process{other, p, q} { // the earlier ones, too
 			says(t, noticed.log, "level=WARN", "has another key secret", "server="+first.Addr)
 			says(t, noticed.log, "level=WARN", "has another key secret", "server="+second.Addr)
 			series, _ := scrape(t, noticed)

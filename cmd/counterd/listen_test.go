@@ -56,8 +56,8 @@ func TestWithoutAnAddressForOperators(t *testing.T) {
 	}
 }
 
-// After the signal, readyz says on both addresses that nobody should come any more, and
-// those who do are served for the delay.
+// After the signal, readyz sends callers elsewhere on both addresses, and requests are
+// served for the delay.
 func TestTheDrainDelay(t *testing.T) {
 	p := startProcess(t, "-drain-delay", "10m", "-admin", "127.0.0.1:0")
 	admin := p.admin(t)
@@ -85,8 +85,8 @@ func TestTheDrainDelay(t *testing.T) {
 	assert.Contains(t, p.log.String(), "msg=stopped")
 }
 
-// Who has a connection when the end begins is told to make another one elsewhere, and has
-// nothing cut off: over HTTP/1.1 by Connection: close, over HTTP/2 by what means the same.
+// A client with a connection learns at the end to connect elsewhere, and no request of it is cut
+// off: over HTTP/1.1 by Connection: close, over HTTP/2 by what means the same.
 func TestTheDrainDelayClosesConnections(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)

@@ -50,8 +50,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			command, rest = validate, args[1:]
 		case "probe":
 			command, rest = probe, args[1:]
-		// Not a flag among the others: those come from the environment, too, where
-		// COUNTERD_VERSION has another meaning to those who deploy it.
+		// Not a flag among the others: flags come from the environment, too, where deployments
+		// use COUNTERD_VERSION for a version of their own.
 		case "-version", "--version", "version":
 			command, rest = version, args[1:]
 		}

@@ -131,8 +131,8 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 	}
 }
 
-// Addresses of one network are one counter: who has a /64, or whatever the rule says, has
-// no more than who has one address, and a flood from a /48 is at most 65,536 counters.
+// Addresses of one network are one counter: the owner of a /64, or of the prefix of the rule, has
+// no more than the owner of one address, and a flood from a /48 is at most 65,536 counters.
 func TestAFloodFromOneNetwork(t *testing.T) {
 	const addresses = 1_000_000
 	for _, test := range []struct {

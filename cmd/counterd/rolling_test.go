@@ -33,7 +33,7 @@ type rolling struct {
 	clients  []*client.Client
 	admitted map[string]int
 	beyond   int      // hits admitted beyond the limit
-	unsaid   []string // the users of those that do not say so
+	unsaid   []string // the users of the servers that do not say so
 }
 
 const (

@@ -15,8 +15,8 @@ import (
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
-// A server that demands all there is: who has it counts there, who lacks one of it is
-// told which, and the password is nowhere in the log.
+// A server that demands all there is: a process with all of it counts there, one that lacks a
+// part logs which, and the password is nowhere in the log.
 func TestAServerThatDemands(t *testing.T) {
 	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)

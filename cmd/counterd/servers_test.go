@@ -249,7 +249,7 @@ func TestAClusterWithTLS(t *testing.T) {
 				"other.example":     append([]string{"-memcached-server-name", "other.example"}, right...),
 				"wants TLS":         {"-memcached", "aws:" + endpoint},
 			} {
-				// Long enough to be told why once: the fault does not go away.
+				// Long enough to report the cause once: the fault does not go away.
 				ctx, cancel := context.WithCancel(t.Context())
 				var stderr lockedBuffer
 				var running sync.WaitGroup

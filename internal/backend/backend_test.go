@@ -14,7 +14,7 @@ import (
 	"github.com/counterd/counterd/internal/settings"
 )
 
-// An embedded store that forgets for want of memory says so, and how much.
+// An embedded store that evicts counters because memory is full logs so, and how many.
 func TestEvictionsAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	s := settings.Default()

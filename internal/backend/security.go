@@ -14,7 +14,7 @@ import (
 )
 
 // secure sets what connections are opened with. The files are read for each connection, so a
-// renewed one takes effect on those that are opened after.
+// renewed one takes effect on the connections opened after.
 func secure(s settings.Settings, config *memcache.Config) {
 	if s.MemcachedTLS {
 		config.TLS = func() (*tls.Config, error) { return readTLS(s) }

@@ -17,8 +17,8 @@ import (
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
-// Of each file that is followed, and of no other, it is told whether what stands in it was
-// refused, for as long as it stands there.
+// Metrics show each followed file, and no other, as refused while it holds a version that was
+// refused.
 func TestFilesThatAreRefused(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)

@@ -78,7 +78,7 @@ func Default() Settings {
 	}
 }
 
-// Embedded reports whether counters are kept in the process, for want of servers.
+// Embedded reports whether counters are kept in the process: no server is named.
 func (s *Settings) Embedded() bool { return s.MemcachedFile == "" && len(s.Memcached) == 0 }
 
 // HasTokens reports whether a file of tokens says which callers are let in.
