@@ -39,7 +39,7 @@ func (l *Limiter) CountAt(ctx context.Context, event string, features Features, 
 	if err != nil {
 		return 0, err
 	}
-	count, err := l.counters.Count(ctx, counter, window, at)
+	count, err := l.service.Count(ctx, counter, window, at)
 	return count.Count, err
 }
 
@@ -52,11 +52,7 @@ func (l *Limiter) Increment(ctx context.Context, event string, features Features
 	if err != nil {
 		return err
 	}
-	counters, err := known.Counters(events.Features(features))
-	if err != nil {
-		return err
-	}
-	_, err = l.counters.Increment(ctx, by, at, counters...)
+	_, err = l.service.Increment(ctx, known, events.Features(features), by, at)
 	return err
 }
 
@@ -72,7 +68,7 @@ func (l *Limiter) History(ctx context.Context, event string, features Features, 
 	if err != nil {
 		return nil, errorf(ErrOutOfRange, "there is no level %q: use Second, Minute, Hour or Day", level)
 	}
-	points, err := l.counters.History(ctx, counter, parsed, from, to)
+	points, err := l.service.History(ctx, counter, parsed, from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +86,7 @@ func (l *Limiter) Reset(ctx context.Context, event string, features Features) er
 	if err != nil {
 		return err
 	}
-	return l.counters.Reset(ctx, counter)
+	return l.service.Reset(ctx, counter)
 }
 
 // counterOf returns the one counter of the features.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/service"
 )
 
 // Hit counts an event and decides whether it is allowed: it is if all limits per its features
@@ -13,35 +14,35 @@ import (
 // features of every limit are missing. A store that fails is none: the on_error of the rules
 // decides.
 func (l *Limiter) Hit(ctx context.Context, event string, features Features) (Decision, error) {
-	return decide(l, ctx, event, features, 1, l.engine.Hit)
+	return decide(l, ctx, event, features, 1, l.service.Hit)
 }
 
 // HitN is Hit with a cost, 1 to 1,000,000.
 func (l *Limiter) HitN(ctx context.Context, event string, features Features, cost int64) (Decision, error) {
-	return decide(l, ctx, event, features, cost, l.engine.Hit)
+	return decide(l, ctx, event, features, cost, l.service.Hit)
 }
 
 // Check returns the decision that Hit would return, and counts nothing. Do not check and then
 // hit: Hit decides by itself, and between the two other hits may come.
 func (l *Limiter) Check(ctx context.Context, event string, features Features) (Decision, error) {
-	return decide(l, ctx, event, features, 1, l.engine.Check)
+	return decide(l, ctx, event, features, 1, l.service.Check)
 }
 
 // CheckN is Check with a cost.
 func (l *Limiter) CheckN(ctx context.Context, event string, features Features, cost int64) (Decision, error) {
-	return decide(l, ctx, event, features, cost, l.engine.Check)
+	return decide(l, ctx, event, features, cost, l.service.Check)
 }
 
-// decide has the engine decide a hit.
-func decide(l *Limiter, ctx context.Context, name string, features Features, cost int64, by func(context.Context, hierarchy.Hit) (hierarchy.Decision, error)) (Decision, error) {
+// decide has the service decide a hit.
+func decide(l *Limiter, ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (hierarchy.Decision, error)) (Decision, error) {
 	event, err := eventOf(l, ctx, name)
 	if err != nil {
 		return Decision{}, err
 	}
-	if err := checkKinds(event, features); err != nil {
+	if err := checkKinds(event.Event, features); err != nil {
 		return Decision{}, err
 	}
-	d, err := by(ctx, hierarchy.Hit{Event: event, Features: events.Features(features), Cost: cost})
+	d, err := by(ctx, event, events.Features(features), cost)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -59,7 +60,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	}
 	rules := l.rules.Rules()
 	results := make([]Result, len(hits))
-	places, wanted := make([]int, 0, len(hits)), make([]hierarchy.Hit, 0, len(hits))
+	places, wanted := make([]int, 0, len(hits)), make([]service.Hit, 0, len(hits))
 	for i, hit := range hits {
 		event, err := findEvent(ctx, rules, hit.Event)
 		if err == nil {
@@ -73,12 +74,12 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			hit.Cost = 1
 		}
 		places = append(places, i)
-		wanted = append(wanted, hierarchy.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost})
+		wanted = append(wanted, service.Hit{Event: hit.Event, Features: events.Features(hit.Features), Cost: hit.Cost})
 	}
 	if l.life.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	decided, err := l.engine.Hits(ctx, wanted)
+	decided, err := l.service.Hits(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -93,10 +94,11 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 }
 
 // eventOf returns the event of a call by the rules in force.
-func eventOf(l *Limiter, ctx context.Context, name string) (*events.Event, error) {
-	event, err := findEvent(ctx, l.rules.Rules(), name)
+func eventOf(l *Limiter, ctx context.Context, name string) (service.Event, error) {
+	rules := l.rules.Rules()
+	event, err := findEvent(ctx, rules, name)
 	if err == nil && l.life.ctx.Err() != nil {
-		return nil, ErrClosed
+		err = ErrClosed
 	}
-	return event, err
+	return service.Event{Event: event, Rules: rules}, err
 }

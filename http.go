@@ -8,6 +8,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/serving"
+	"github.com/counterd/counterd/service"
 )
 
 // Handler returns the whole HTTP interface, as docs/http.md describes it, metrics included. With
@@ -15,19 +16,16 @@ import (
 // is let in, so the program decides which do.
 func (l *Limiter) Handler() http.Handler { return l.handler }
 
-// apiConfig returns what handlers work with, for at most so many requests at a time.
-func apiConfig(l *Limiter, most int) api.Config {
+// apiConfig returns what handlers work with, without a gate.
+func apiConfig(l *Limiter) api.Config {
 	return api.Config{
-		Rules:       l.rules.Rules,
-		Counters:    l.counters,
-		Limiter:     l.engine,
-		Servers:     l.backend.States(),
-		Metrics:     l.metrics.Handler(),
-		OnRequest:   l.metrics.Served,
-		MaxRequests: most,
-		Log:         l.settings.Log,
-		AccessLog:   l.settings.AccessLog,
-		Tracer:      l.spans.tracer,
+		Service:   l.service,
+		Health:    service.Health{Servers: l.backend.States(), Drain: l.access.Draining},
+		Metrics:   l.metrics.Handler(),
+		OnRequest: l.metrics.Served,
+		Log:       l.settings.Log,
+		AccessLog: l.settings.AccessLog,
+		Tracer:    l.spans.tracer,
 	}
 }
 
@@ -54,7 +52,7 @@ func (l *Limiter) Serve(ctx context.Context) error {
 		return err
 	}
 	l.metrics.Watch(metrics.Process{Connections: listeners.Clients()})
-	listeners.Handle(apiConfig(l, most))
+	listeners.Handle(apiConfig(l), most)
 	return listeners.Serve(ctx, len(l.rules.Rules().Events))
 }
 
@@ -98,7 +96,7 @@ func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) Middlew
 // for, are logged at once; requests are answered with an error until SetRules or a reload fits
 // them, and are never served without the limit.
 func (l *Limiter) Middleware(event string, options ...MiddlewareOption) func(http.Handler) http.Handler {
-	config := api.MiddlewareConfig{Limiter: l.engine, Rules: l.rules.Rules, Event: event, Log: l.settings.Log, Tracer: l.spans.tracer}
+	config := api.MiddlewareConfig{Service: l.service, Event: event, Log: l.settings.Log}
 	for _, option := range options {
 		if option != nil {
 			option(&config)

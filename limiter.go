@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/tracing"
 )
 
@@ -26,8 +27,7 @@ type Limiter struct {
 	spans    spans
 	backend  *backend.Backend
 	access   *serving.Access
-	engine   *hierarchy.Limiter
-	counters *hierarchy.Counters
+	service  *service.Service
 	metrics  *metrics.Metrics
 	handler  http.Handler
 	life     *life
@@ -80,12 +80,19 @@ func (l *Limiter) open(rules Rules) (err error) {
 		return err
 	}
 	cache := hierarchy.NewBucketCache(0)
-	l.counters = hierarchy.NewCounters(hierarchy.Config{Store: l.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, Cache: cache, Repairer: l.backend.Repairer})
-	if l.engine, err = newEngine(l, cache); err != nil {
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: l.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, Cache: cache, Repairer: l.backend.Repairer})
+	engine, err := newEngine(l, cache)
+	if err != nil {
 		return err
 	}
-	watch(l, cache)
-	l.handler = api.NewHandler(l.access.Guard(apiConfig(l, s.MaxConnections)))
+	watch(l, metrics.Process{Limiter: engine, Counters: counters, Cache: cache})
+	l.service, err = service.New(service.Config{Rules: l.rules.Rules, Limiter: engine, Counters: counters, Tracer: l.spans.tracer})
+	if err != nil {
+		return err
+	}
+	config := apiConfig(l)
+	config.Gate = l.access.Gate(s.MaxConnections)
+	l.handler = api.NewHandler(config)
 	l.life.relay(s.Asks, l.rules.Ask, l.backend.Ask, l.access.Ask)
 	return nil
 }
@@ -123,12 +130,9 @@ func both(one, other func(context.Context, memcache.RoundTrip)) func(context.Con
 	}
 }
 
-// watch adds all parts to the metrics.
-func watch(l *Limiter, cache *hierarchy.BucketCache) {
-	process := metrics.Process{
-		Rules: l.rules.Rules, Generation: l.rules.Generation, ReloadFailures: l.rules.Failures,
-		Limiter: l.engine, Counters: l.counters, Cache: cache,
-	}
+// watch adds all parts to the metrics, beside those of the process.
+func watch(l *Limiter, process metrics.Process) {
+	process.Rules, process.Generation, process.ReloadFailures = l.rules.Rules, l.rules.Generation, l.rules.Failures
 	l.backend.Watch(l.metrics, &process)
 	l.metrics.Watch(process)
 	l.access.Watch(l.metrics)

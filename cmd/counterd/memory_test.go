@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/service"
 )
 
 // heap returns the bytes that are in use.
@@ -62,15 +63,13 @@ func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 	cache := hierarchy.NewBucketCache(0)
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Local: backend.NewEmbedded(log), Grace: s.Grace, Timeout: s.Timeout, Cache: cache})
 	require.NoError(t, err)
-	return flooded{
-		handler: api.NewHandler(api.Config{
-			Rules:    func() *events.Rules { return parsed },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.Grace, Cache: cache}),
-			Limiter:  limiter,
-			Log:      log,
-		}),
-		limiter: limiter,
-	}
+	counting, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return parsed },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.Grace, Cache: cache}),
+		Limiter:  limiter,
+	})
+	require.NoError(t, err)
+	return flooded{handler: api.NewHandler(api.Config{Service: counting, Log: log}), limiter: limiter}
 }
 
 // batch hits with each of the addresses, and returns the answer.

@@ -4,9 +4,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // logChanges returns a hook that logs what becomes of the servers: each kind of change of each
@@ -49,13 +49,13 @@ func timeOf(second int64) time.Time {
 
 // States returns a function that returns how the servers are, for readyz; nil for the embedded
 // store, which is always ready.
-func (b *Backend) States() func() []api.ServerState {
+func (b *Backend) States() func() []service.ServerState {
 	if b.fleet == nil {
 		return nil
 	}
-	return func() (states []api.ServerState) {
+	return func() (states []service.ServerState) {
 		for _, h := range b.fleet.Health() {
-			states = append(states, api.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
+			states = append(states, service.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
 		}
 		return states
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,9 +69,10 @@ func watch(t testing.TB, rules string) *watched {
 		},
 		Copies: owing{}, Mender: func() hierarchy.RepairState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
 	})
+	counting, err := service.New(service.Config{Rules: w.rules.Load, Counters: counters, Limiter: w.limiter})
+	require.NoError(t, err)
 	w.handler = api.NewHandler(api.Config{
-		Rules: w.rules.Load, Counters: counters, Limiter: w.limiter, Metrics: w.Handler(), OnRequest: w.Served,
-		Log: slog.New(slog.DiscardHandler),
+		Service: counting, Metrics: w.Handler(), OnRequest: w.Served, Log: slog.New(slog.DiscardHandler),
 	})
 	return w
 }

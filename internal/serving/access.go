@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/internal/follow"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/service"
 )
 
 // Access is access control: it lets callers in as the files in force say.
 type Access struct {
 	tokens       *tokensFile   // nil: no token is wanted
 	certificates *certificates // nil: there is no TLS
-	refusals     api.Refusals
+	refusals     service.Refusals
 	draining     atomic.Bool // the process is about to end
 }
 
@@ -63,15 +63,17 @@ func (a *Access) Ask() {
 	}
 }
 
-// Guard returns a config whose handler lets callers in by their tokens.
-func (a *Access) Guard(config api.Config) api.Config {
+// Gate returns a gate that admits callers by the tokens in force, and so many requests at a time.
+func (a *Access) Gate(most int) *service.Gate {
+	config := service.GateConfig{Refusals: &a.refusals, MaxRequests: most}
 	if a.tokens != nil {
 		config.Tokens = a.tokens.inForce.Load
 	}
-	config.Refusals = &a.refusals
-	config.Draining = a.draining.Load
-	return config
+	return service.NewGate(config)
 }
+
+// Draining reports whether the process is about to end.
+func (a *Access) Draining() bool { return a.draining.Load() }
 
 // warn logs where secrets lie or go open, and which addresses are open to all callers.
 func warn(s settings.Settings) {
@@ -118,13 +120,13 @@ func (a *Access) expiry() (expires time.Time, lifetime time.Duration) {
 // tokensFile holds the tokens in force.
 type tokensFile struct {
 	*follow.Files
-	inForce atomic.Pointer[api.Tokens]
+	inForce atomic.Pointer[service.Tokens]
 }
 
 func openTokens(path string, log *slog.Logger) (t *tokensFile, err error) {
 	t = &tokensFile{}
 	t.Files, err = follow.Open("tokens", []string{path}, func(contents [][]byte) ([]any, error) {
-		tokens, err := api.ParseTokens(contents[0])
+		tokens, err := service.ParseTokens(contents[0])
 		if err != nil {
 			return nil, err
 		}

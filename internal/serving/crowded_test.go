@@ -25,7 +25,7 @@ func crowdedAdmin(t *testing.T, metrics http.Handler) string {
 	log := slog.New(slog.DiscardHandler)
 	p, err := Listen(settings.Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: log}, &Access{}, 10)
 	require.NoError(t, err)
-	p.Handle(api.Config{Metrics: metrics, MaxRequests: 10, Log: log})
+	p.Handle(api.Config{Metrics: metrics, Log: log}, 10)
 	p.admin.server.ReadHeaderTimeout, p.admin.server.ReadTimeout = 0, 0
 	served := make(chan error, 1)
 	go func() { served <- p.admin.serve() }()

@@ -114,14 +114,16 @@ func Listen(s settings.Settings, access *Access, most int) (l *Listeners, err er
 // Clients counts the connections of clients, for metrics.
 func (l *Listeners) Clients() *api.Listener { return l.clients.Listener }
 
-// Handle has the listeners answer: with an address for operators, their routes only there.
-func (l *Listeners) Handle(config api.Config) {
-	config = l.access.Guard(config)
+// Handle has the listeners answer: with an address for operators, their routes only there. Of
+// clients' requests at most so many are answered at a time; those of operators take no place of
+// them.
+func (l *Listeners) Handle(config api.Config, most int) {
 	config.LoopbackOnly = l.settings.LoopbackOnly()
+	config.Gate = l.access.Gate(most)
 	if l.admin != nil {
 		operators := config
 		operators.Profiles = profiles()
-		operators.MaxRequests = adminRequests
+		operators.Gate = l.access.Gate(adminRequests)
 		l.admin.server.Handler = api.NewAdminHandler(operators)
 		config.Metrics, config.Redacted = nil, true
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -132,7 +133,7 @@ func TestOperatorsSeeTheEnd(t *testing.T) {
 		admin: newListener(t, nil),
 	}
 	var draining atomic.Bool
-	p.admin.server.Handler = api.NewAdminHandler(api.Config{Draining: draining.Load})
+	p.admin.server.Handler = api.NewAdminHandler(api.Config{Health: service.Health{Drain: draining.Load}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.serveUntil(ctx, 0, &draining, slog.New(slog.DiscardHandler)) }()

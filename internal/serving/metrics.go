@@ -7,7 +7,7 @@ func (a *Access) Watch(m *metrics.Metrics) {
 	m.AddCounters("counterd_unauthorized_total", "Requests refused without a valid token, by the class of their route; forbidden: the token is valid for other classes.",
 		[]string{"class", "reason"}, func(yield func([]string, float64) bool) {
 			for _, of := range a.refusals.All() {
-				if !yield([]string{of.Class, of.Reason}, float64(of.N)) {
+				if !yield([]string{of.Class.String(), of.Reason.String()}, float64(of.N)) {
 					return
 				}
 			}
