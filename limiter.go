@@ -53,14 +53,14 @@ func New(rules Rules, options ...Option) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{settings: s, metrics: metrics.New(), life: newLife()}
-	if err := l.open(rules); err != nil {
+	if err := open(l, rules); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
 // open opens what the limiter works with, each on what is opened before it.
-func (l *Limiter) open(rules Rules) (err error) {
+func open(l *Limiter, rules Rules) (err error) {
 	s := l.settings
 	if !s.Follow {
 		rules.file = follow.RulesFile{}
