@@ -279,6 +279,7 @@ func second[T any](_ T, err error) error { return err }
 
 // New reports all faults together.
 func TestFaultsOfOptions(t *testing.T) {
+	var none context.Context
 	good := parse(t, someRules)
 	for name, fault := range map[string]struct {
 		rules   counterd.Rules
@@ -287,7 +288,7 @@ func TestFaultsOfOptions(t *testing.T) {
 	}{
 		"no rules":         {counterd.Rules{}, nil, []string{"counterd: there are no rules"}},
 		"nil option":       {good, []counterd.Option{nil}, []string{"an option is nil"}},
-		"nil log, context": {good, []counterd.Option{counterd.WithLog(nil), counterd.WithContext(nil)}, []string{"WithLog: the logger is nil", "WithContext: the context is nil"}},
+		"nil log, context": {good, []counterd.Option{counterd.WithLog(nil), counterd.WithContext(none)}, []string{"WithLog: the logger is nil", "WithContext: the context is nil"}},
 		"no servers":       {good, []counterd.Option{counterd.WithMemcached()}, []string{"WithMemcached: no server is named"}},
 		"empty server":     {good, []counterd.Option{counterd.WithMemcached("")}, []string{"WithMemcached: no server is named"}},
 		"server":           {good, []counterd.Option{counterd.WithMemcached("localhost")}, []string{"WithMemcached: "}},

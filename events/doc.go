@@ -9,4 +9,7 @@
 //
 // All types are plain values. They are safe for concurrent use as long as
 // they are not changed, and nothing in this module changes them after construction.
+//
+// Most programs use the root package. Import this one to make rules in Go, or to name counters
+// for packages hierarchy and memcache.
 package events

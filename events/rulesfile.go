@@ -145,7 +145,7 @@ func (r fileReader) event(named entry, withoutProxies bool) *Event {
 	if limits := fields["limits"]; limits.given() {
 		rules = r.limits(limits)
 	}
-	comparison := comparison{r.reader}
+	comparison := comparison(r)
 	comparison.compare(rules)
 	comparison.covers(event, retention, rules)
 	for _, rule := range rules {
@@ -201,7 +201,7 @@ func (r fileReader) limits(at place) []*ruleFields {
 	}
 	var rules []*ruleFields
 	for i := range at.node.Content {
-		rules = append(rules, ruleReader{r.reader}.rule(at.item(i)))
+		rules = append(rules, ruleReader(r).rule(at.item(i)))
 	}
 	return rules
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -47,11 +46,6 @@ func lead(t *testing.T, link, to string) {
 // oneLimit is a rules file with that N.
 func oneLimit(n int) string {
 	return fmt.Sprintf("events: {e: {limits: [{per: ip, rate: %d/m}]}}", n)
-}
-
-func debugLog() (*slog.Logger, *lockedBuffer) {
-	var text lockedBuffer
-	return slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})), &text
 }
 
 // SIGHUP ends no process, with or without a rules file.

@@ -55,14 +55,6 @@ func replace(t *testing.T, path, text string) {
 	require.NoError(t, os.Rename(path+"~", path))
 }
 
-// secretFile writes a file with a secret.
-func secretFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	write(t, path, text)
-	return path
-}
-
 func debugLog() (*slog.Logger, *lockedBuffer) {
 	var text lockedBuffer
 	return slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})), &text

@@ -66,11 +66,6 @@ func secretFile(t *testing.T, text string) string {
 	return path
 }
 
-func debugLog() (*slog.Logger, *lockedBuffer) {
-	var text lockedBuffer
-	return slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})), &text
-}
-
 // ask returns the status and body of a GET on a connection of its own.
 func ask(t *testing.T, url string) (status int, body string) {
 	t.Helper()
