@@ -22,7 +22,7 @@ func apiConfig(l *Limiter) api.Config {
 		Service:   l.service,
 		Health:    service.Health{Servers: l.backend.States(), Drain: l.access.Draining},
 		Metrics:   l.metrics.Handler(),
-		OnRequest: l.metrics.Served,
+		OnRequest: l.metrics.OnRequest,
 		Log:       l.settings.Log,
 		AccessLog: l.settings.AccessLog,
 		Tracer:    l.spans.tracer,

@@ -72,9 +72,9 @@ func open(l *Limiter, rules Rules) (err error) {
 	if l.access, err = serving.OpenAccess(s); err != nil {
 		return err
 	}
-	roundTrips := l.metrics.Tripped
+	roundTrips := l.metrics.OnRoundTrip
 	if l.spans.tracer != nil {
-		roundTrips = both(l.metrics.Tripped, tracing.Trips(l.spans.tracer))
+		roundTrips = both(l.metrics.OnRoundTrip, tracing.Trips(l.spans.tracer))
 	}
 	if l.backend, err = backend.Open(s.Start, s, backend.Config{Retention: l.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
@@ -109,7 +109,7 @@ func newEngine(l *Limiter, cache *hierarchy.BucketCache) (*hierarchy.Limiter, er
 		MaxPending: l.settings.MaxPending,
 		Cache:      cache,
 		Repairer:   l.backend.Repairer,
-		OnDecision: l.metrics.Decided,
+		OnDecision: l.metrics.OnDecision,
 		OnStoreError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				l.settings.Log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)

@@ -51,7 +51,7 @@ func (s spans) watch(m *metrics.Metrics) {
 	if s.exporter == nil {
 		return
 	}
-	m.AddCounters("counterd_trace_spans_total", "Spans that were to be sent to the collector, by their outcome; those that wait are not counted yet.",
+	m.AddCounters("counterd_trace_spans_total", "Spans for the collector, by outcome; spans that wait are not counted yet.",
 		[]string{"outcome"}, func(yield func([]string, float64) bool) {
 			outcomes := s.exporter.Spans()
 			_ = yield([]string{"sent"}, float64(outcomes.Sent)) &&

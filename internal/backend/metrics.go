@@ -4,13 +4,13 @@ import "github.com/counterd/counterd/internal/metrics"
 
 // Watch adds the store to a process and to its metrics.
 func (b *Backend) Watch(m *metrics.Metrics, process *metrics.Process) {
-	process.Mender = b.Repairer.State
+	process.Repair = b.Repairer.State
 	if b.fleet == nil {
 		return
 	}
 	process.Servers = b.fleet.Health
 	if b.settings.Replicas > 1 {
-		process.Copies = b.fleet
+		process.Replicas = b.fleet
 	}
 	if b.follower == nil {
 		return
@@ -18,8 +18,8 @@ func (b *Backend) Watch(m *metrics.Metrics, process *metrics.Process) {
 	of := func(value func() float64) func(func([]string, float64) bool) {
 		return func(yield func([]string, float64) bool) { yield([]string{b.settings.SourceKind()}, value()) }
 	}
-	m.AddGauges("counterd_server_list_failing", "Whether the last look for the Memcached servers failed, or its result was refused; those in force stay.",
+	m.AddGauges("counterd_server_list_failing", "Whether the last look-up of the Memcached servers failed, or its result was faulty; the servers in force stay.",
 		[]string{"source"}, of(func() float64 { return metrics.Truth(b.follower.Failing()) }))
-	m.AddCounters("counterd_server_list_failures_total", "Looks for the Memcached servers that failed, or whose result was refused.",
+	m.AddCounters("counterd_server_list_failures_total", "Look-ups of the Memcached servers that failed, or whose result was faulty.",
 		[]string{"source"}, of(func() float64 { return float64(b.follower.Failures()) }))
 }

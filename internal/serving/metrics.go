@@ -4,7 +4,7 @@ import "github.com/counterd/counterd/internal/metrics"
 
 // Watch adds the refused requests, and the files of access control, to the metrics.
 func (a *Access) Watch(m *metrics.Metrics) {
-	m.AddCounters("counterd_unauthorized_total", "Requests refused without a valid token, by the class of their route; forbidden: the token is valid for other classes.",
+	m.AddCounters("counterd_unauthorized_total", "Requests whose token did not admit them, by the class of their route; forbidden: the token is for other classes.",
 		[]string{"class", "reason"}, func(yield func([]string, float64) bool) {
 			for _, of := range a.refusals.All() {
 				if !yield([]string{of.Class.String(), of.Reason.String()}, float64(of.N)) {
@@ -12,11 +12,11 @@ func (a *Access) Watch(m *metrics.Metrics) {
 				}
 			}
 		})
-	m.AddCounter("counterd_tokens_reload_failures_total", "Versions of the tokens file that were refused; the tokens in force stayed.",
+	m.AddCounter("counterd_tokens_reload_failures_total", "Edits of the tokens file that were faulty; the tokens in force stayed.",
 		func() float64 { return float64(a.tokenFailures()) })
-	m.AddCounter("counterd_tls_reload_failures_total", "Versions of the certificate's files that were refused; the certificate in force stayed.",
+	m.AddCounter("counterd_tls_reload_failures_total", "Edits of the certificate's files that were faulty; the certificate in force stayed.",
 		func() float64 { return float64(a.tlsFailures()) })
-	m.AddGauge("counterd_tls_certificate_expiry_seconds", "Unix second in which the certificate in force expires; 0: there is none.", func() float64 {
+	m.AddGauge("counterd_tls_certificate_expiry_timestamp_seconds", "Unix second in which the certificate in force expires; 0: there is none.", func() float64 {
 		expires, _ := a.expiry()
 		return float64(expires.Unix())
 	})
@@ -41,7 +41,7 @@ func (a *Access) WatchFiles(m *metrics.Metrics, rules Refused) {
 	if a.certificates != nil {
 		files["tls"] = a.certificates
 	}
-	m.AddGauges("counterd_file_refused", "Whether a followed file holds a version that was refused, so that an older one is in force.",
+	m.AddGauges("counterd_file_reload_failing", "Whether a watched file is faulty or cannot be read, and its former content is in force.",
 		[]string{"file"}, func(yield func([]string, float64) bool) {
 			for name, file := range files {
 				if !yield([]string{name}, metrics.Truth(file.Refused())) {
