@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // An embedded store that evicts counters because memory is full logs so, and how many.
@@ -24,7 +25,7 @@ func TestEvictionsAreLogged(t *testing.T) {
 	fill := func(n int) {
 		name := strings.Repeat("x", 1<<20) // few of these take much memory
 		for i := range n {
-			_, err := store.Trip(t.Context(), fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), store, fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
 			require.NoError(t, err)
 		}
 	}
