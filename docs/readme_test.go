@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // console matches the blocks of the README that show commands with their output.
@@ -26,6 +28,9 @@ var (
 	perSec = regexp.MustCompile(`(/s +)\d+`)
 	tiles  = regexp.MustCompile(`("(second|minute|hour|total)":)\d+`) // fewer when the moment ends a minute or an hour
 )
+
+// curlHint says how to install what the README calls counterd with.
+const curlHint = "apt-get install curl"
 
 const readmeAddress = "127.0.0.1:8080"
 
@@ -129,6 +134,7 @@ func serve(t *testing.T, command, dir string) string {
 // The README's commands are run, and their answers are those shown, but for what
 // depends on the time.
 func TestTheReadmeIsTrue(t *testing.T) {
+	testkit.Tool(t, curlHint, "curl")
 	const begin = "# counterd\n"
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(blockBehind(t, begin, "yaml")), 0o600))
@@ -150,6 +156,7 @@ func TestTheReadmeIsTrue(t *testing.T) {
 
 // What the README has others call with serves: its certificate, its tokens and its flags.
 func TestTheReadmeServesOverTLS(t *testing.T) {
+	testkit.Tool(t, curlHint, "curl")
 	block := blockBehind(t, "docs/access.md) has the rest. The certificate", "sh")
 	folder := t.TempDir()
 	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/oracle"
 )
 
@@ -153,6 +154,9 @@ func TestServersDieOneAfterTheOther(t *testing.T) {
 	leaktest.Check(t)
 	for first := range 3 {
 		t.Run(fmt.Sprint("server ", first), func(t *testing.T) {
+			if first > 0 {
+				testkit.Long(t)
+			}
 			t.Parallel()
 			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: mendingTimeout, listed: true})
 			traffic := s.startTraffic(24)
