@@ -30,6 +30,10 @@ type traffic struct {
 // trafficCallers is how many callers there are at each process, of each kind.
 const trafficCallers = 3
 
+// trafficPause is how long each waits between two calls: some thousand a second in all. Without
+// it the callers take the processors that the repair needs.
+const trafficPause = 5 * time.Millisecond
+
 // trafficTimeout is longer than the moments for which a busy machine stands still. A copy
 // that came back empty must not be alone because the other one had no turn.
 const trafficTimeout = 5 * time.Second
@@ -50,6 +54,10 @@ func (s *site) startTraffic(users int) *traffic {
 				t.callers.Go(func() {
 					for i := caller; ctx.Err() == nil; i++ {
 						t.call(process, event, t.users[i*7%len(t.users)])
+						select {
+						case <-time.After(trafficPause):
+						case <-ctx.Done():
+						}
 					}
 				})
 			}
@@ -151,12 +159,10 @@ func TestAnyOfThreeServersMayDie(t *testing.T) {
 // Three servers, two copies: any one is killed under load, comes back empty and is
 // mended; then another one; then a fourth is added.
 func TestServersDieOneAfterTheOther(t *testing.T) {
+	testkit.Long(t) // two repairs of half a minute each
 	leaktest.Check(t)
 	for first := range 3 {
 		t.Run(fmt.Sprint("server ", first), func(t *testing.T) {
-			if first > 0 {
-				testkit.Long(t)
-			}
 			t.Parallel()
 			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: mendingTimeout, listed: true})
 			traffic := s.startTraffic(24)

@@ -78,3 +78,14 @@ func TestWhereAProgramIsMissing(t *testing.T) {
 	r = record(t, func(tb testing.TB) { Tool(tb, "apt-get install it", "there is no such program") })
 	assert.NotEmpty(t, r.failed)
 }
+
+func TestAStallIsSeen(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := WatchStalls(t)
+		time.Sleep(time.Second)
+		assert.Zero(t, s.Longest())
+		s.note(time.Minute)
+		s.note(time.Second)
+		assert.Equal(t, time.Minute, s.Longest())
+	})
+}
