@@ -49,7 +49,7 @@ deps:
 
 # And proxies in front of them, a browser, and the tools that read what is in deploy.
 deps-all: deps
-	@$(NEED); for program in nginx caddy curl; do need $$program; done
+	@$(NEED); for program in nginx caddy curl openssl; do need $$program; done
 	@$(CHROMIUM) || $(INSTALL_CHROMIUM) || { echo "the tests need chromium, and a font such as Liberation Sans: please install them" >&2; exit 1; }
 	@$(PROMTOOL) || $(UNPACK_PROMTOOL) || { echo "the tests need promtool, of Prometheus: please install it, or put it into bin" >&2; exit 1; }
 	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends systemd; }

@@ -157,6 +157,7 @@ func TestTheReadmeIsTrue(t *testing.T) {
 // What the README has others call with serves: its certificate, its tokens and its flags.
 func TestTheReadmeServesOverTLS(t *testing.T) {
 	testkit.Tool(t, curlHint, "curl")
+	testkit.Tool(t, "apt-get install openssl", "openssl")
 	block := blockBehind(t, "This certificate signs itself", "sh")
 	folder := t.TempDir()
 	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))
