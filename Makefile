@@ -1,6 +1,7 @@
 # make run         serve on 127.0.0.1:8080 with the embedded store
 # make test        minutes: every package's tests, and the linters; needs memcached, and installs it
 # make test-all    half an hour: all that make test leaves out, with the programs that takes
+# make figures     the size of the code base, and the files that a hit runs through
 # make bench       the figures of docs/performance.md, in three to four minutes
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
 # make lint        what is in deploy, held to the product and to the tools of its readers
@@ -16,7 +17,7 @@ BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
 .NOTPARALLEL:
-.PHONY: run build test test-all deps deps-all check unit race seeds modules lint fuzz bench soak microbench
+.PHONY: run build test test-all deps deps-all check unit figures race seeds modules lint fuzz bench soak microbench
 
 run:
 	go run ./cmd/counterd
@@ -123,6 +124,9 @@ fuzz:
 			go test -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x $$package; \
 		done; \
 	done
+
+figures:
+	go run ./internal/house -hit
 
 bench: build
 	bin/loadtest bench $(BENCH)

@@ -29,9 +29,6 @@ var (
 	tiles  = regexp.MustCompile(`("(second|minute|hour|total)":)\d+`) // fewer when the moment ends a minute or an hour
 )
 
-// curlHint says how to install what the README calls counterd with.
-const curlHint = "apt-get install curl"
-
 const readmeAddress = "127.0.0.1:8080"
 
 // shown is a command of the README and the output shown.
@@ -97,6 +94,7 @@ var serves = regexp.MustCompile(`(?m)^go run ./cmd/counterd (.*)\n`)
 // its address.
 func serve(t *testing.T, command, dir string) string {
 	t.Helper()
+	testkit.Tool(t, "apt-get install curl", "curl") // which the README calls it with
 	match := serves.FindStringSubmatch(command)
 	require.NotNil(t, match, "the command does not serve: %s", command)
 	args := strings.Fields(match[1])
@@ -134,7 +132,6 @@ func serve(t *testing.T, command, dir string) string {
 // The README's commands are run, and their answers are those shown, but for what
 // depends on the time.
 func TestTheReadmeIsTrue(t *testing.T) {
-	testkit.Tool(t, curlHint, "curl")
 	const begin = "A limit takes five lines"
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(blockBehind(t, begin, "yaml")), 0o600))
@@ -156,10 +153,9 @@ func TestTheReadmeIsTrue(t *testing.T) {
 
 // What the README has others call with serves: its certificate, its tokens and its flags.
 func TestTheReadmeServesOverTLS(t *testing.T) {
-	testkit.Tool(t, curlHint, "curl")
-	testkit.Tool(t, "apt-get install openssl", "openssl")
 	block := blockBehind(t, "This certificate signs itself", "sh")
 	folder := t.TempDir()
+	testkit.Tool(t, "apt-get install openssl", "openssl")
 	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))
 	steps.Dir = folder
 	output, err := steps.CombinedOutput()
