@@ -30,6 +30,8 @@ import (
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // What the configurations of docs/proxies.md call the three ends.
@@ -116,11 +118,14 @@ type switchedStore struct {
 	down *atomic.Bool
 }
 
-func (s *switchedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.down.Load() {
-		return 0, context.DeadlineExceeded
-	}
-	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s *switchedStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) && s.down.Load() {
+			op.Err = context.DeadlineExceeded
+			return
+		}
+		s.Store.Do(ctx, op)
+	})
 }
 
 // place puts the ends of the test into a documented configuration, and listen in
