@@ -342,7 +342,7 @@ func TestBench(t *testing.T) {
 
 // What needs counterd beside this program says how to get there, as after go run.
 func TestNoCounterdBesideThisProgram(t *testing.T) {
-	for _, command := range []string{"verify", "soak", "bench"} {
+	for _, command := range []string{"verify", "bench"} {
 		got := runWith(t, nil, command)
 		assert.Equal(t, exitUsage, got.status, command)
 		assert.Contains(t, got.err, "make build", command)
@@ -353,7 +353,7 @@ func TestNoCounterdBesideThisProgram(t *testing.T) {
 
 func TestADurationWithoutAUnit(t *testing.T) {
 	for _, args := range [][]string{
-		{"run", "-duration", "30"}, {"verify", "-duration", "30"}, {"soak", "-duration", "30"}, {"bench", "-duration", "30"},
+		{"run", "-duration", "30"}, {"verify", "-duration", "30"}, {"verify", "-soak", "30"}, {"bench", "-duration", "30"},
 		{"compare", "-duration", "30"}, {"replay", "-timeout", "30"}, {"plan", "-grace", "30"},
 	} {
 		got := runWith(t, nil, args...)

@@ -23,6 +23,8 @@ const (
 	DefaultProcesses = 2
 	DefaultServers   = 2
 	DefaultEvent     = "verify" // of OwnRules
+	// MinSoak leaves time for a server to be killed and to come back.
+	MinSoak = 5 * time.Second
 	// DefaultTimeout is what counterd has, OwnTimeout what processes of our own are started
 	// with: on a busy machine it is not the store that is slow.
 	DefaultTimeout = 100 * time.Millisecond
@@ -64,9 +66,14 @@ type Config struct {
 	Skew      time.Duration // by which the targets' clocks may differ from this one's; 0: DefaultSkew
 	// Timeout is that of the targets: what took longer may not have been taken back. 0:
 	// DefaultTimeout, and OwnTimeout for Own.
-	Timeout  time.Duration
-	Seed     uint64
-	Progress Progress // nil: nobody is told
+	Timeout time.Duration
+	Seed    uint64
+	// Soak goes on with a new log when one is full, and holds the processes of Own to their
+	// goroutines, memory and response times, too. It takes at least MinSoak.
+	Soak     bool
+	Progress Progress // nil: none
+
+	maxSlack time.Duration // that a busy machine may add to an answer; 0: maxSlack
 
 	transport http.RoundTripper // tests' own; nil: one that the TLS applies to
 }
@@ -104,6 +111,7 @@ func (c Config) Check() error {
 		}
 	}
 	fault(c.Duration < 0, "-duration is more than 0, not %s", c.Duration)
+	fault(c.Soak && c.duration() < MinSoak, "-soak is at least %s, not %s", MinSoak, c.Duration)
 	fault(c.Clients < 0 || c.Clients > 10_000, "-clients is 1 to 10000, not %d", c.Clients)
 	fault(c.Features < 0 || c.Features > 1_000_000, "-features is 1 to 1000000, not %d", c.Features)
 	fault(c.Rate < 0, "-rate is at least 0, not %g", c.Rate)
@@ -117,6 +125,7 @@ func (c Config) Check() error {
 			"-url is written like http://127.0.0.1:8080")
 	}
 	if len(c.URLs) > 0 {
+		fault(c.Soak, "-soak watches processes that were started here: not with -url")
 		fault(c.Own.Chaos, "-chaos kills servers that were started here: not with -url")
 		return errors.Join(faults...)
 	}
@@ -181,6 +190,7 @@ func (c Config) duration() time.Duration { return cmp.Or(c.Duration, DefaultDura
 func (c Config) clients() int            { return cmp.Or(c.Clients, DefaultClients) }
 func (c Config) features() int           { return cmp.Or(c.Features, DefaultFeatures) }
 func (c Config) maxEvents() int          { return cmp.Or(c.MaxEvents, DefaultMaxEvents) }
+func (c Config) slack() time.Duration    { return cmp.Or(c.maxSlack, maxSlack) }
 func (c Config) skew() time.Duration     { return cmp.Or(c.Skew, DefaultSkew) }
 
 func (c Config) timeout() time.Duration {

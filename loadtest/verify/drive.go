@@ -23,6 +23,7 @@ type driver struct {
 	caller *caller
 	config Config
 	began  time.Time
+	length time.Duration
 
 	running sync.WaitGroup
 }
@@ -128,8 +129,8 @@ func costOf(rng *rand.Rand) int64 { return int64(max(1, rng.IntN(8)-4)) }
 // look counts one of somebody's counters, over the window of one of its limits.
 func (d *driver) look(ctx context.Context, client, target int, who int32, rng *rand.Rand) {
 	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
-	id := d.caller.people.who(who).counters[l.rule]
-	d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, d.caller.contract.retention), 0)
+	id := d.caller.users.who(who).counters[l.rule]
+	d.caller.count(ctx, client, target, id, d.caller.users.counterOf(id), min(l.length, d.caller.contract.retention), 0)
 }
 
 // late adds to the past of somebody, where that is remembered for long enough, and counts the
@@ -141,9 +142,9 @@ func (d *driver) late(ctx context.Context, client, target int, who int32, rng *r
 	}
 	at := time.Now().Unix() - 1 - rng.Int64N(min(l.length+5, longest-margin))
 	e := d.caller.increment(ctx, client, target, who, costOf(rng), at)
-	id := d.caller.people.who(who).counters[l.rule]
+	id := d.caller.users.who(who).counters[l.rule]
 	if e.outcome == admitted {
-		d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, longest), at)
+		d.caller.count(ctx, client, target, id, d.caller.users.counterOf(id), min(l.length, longest), at)
 	}
 	return e
 }
@@ -155,7 +156,7 @@ func (d *driver) reset(ctx context.Context, client, target int, who int32, rng *
 	if d.caller.contract.whole(l) || d.caller.mayNotReset.Load() {
 		return false
 	}
-	return d.caller.reset(ctx, client, target, d.caller.people.who(who).counters[l.rule])
+	return d.caller.reset(ctx, client, target, d.caller.users.who(who).counters[l.rule])
 }
 
 // changed is a target that has changed something of the past. The others may not know of it yet.
@@ -180,7 +181,7 @@ func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
 	targets := len(d.caller.targets)
 	turns := d.turns(ctx, rng)
 	for !d.over(ctx) {
-		who := d.caller.people.fresh(quiet)
+		who := d.caller.users.fresh(quiet)
 		if rng.IntN(3) == 0 {
 			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2), 0)
 			turns.await(ctx)
@@ -225,7 +226,7 @@ func (d *driver) waitFor(ctx, whole context.Context, client int, who int32, told
 	}
 	wait := time.Duration(told.retryAfter) * time.Second
 	due := d.began.Add(time.Duration(told.answered)).Add(wait)
-	if due.Sub(d.began) > d.config.duration() {
+	if due.Sub(d.began) > d.length {
 		return false
 	}
 	if !d.caller.contract.countsAll() { // else what comes too early makes the wait longer
@@ -253,7 +254,7 @@ func (d *driver) crowds(ctx, whole context.Context, client int, rng *rand.Rand) 
 		}
 	}
 	for !d.over(ctx) {
-		who := d.caller.people.fresh(crowd)
+		who := d.caller.users.fresh(crowd)
 		start := make(chan struct{})
 		var all sync.WaitGroup
 		for i := range size {

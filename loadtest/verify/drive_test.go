@@ -32,9 +32,9 @@ func (s stalled) RoundTrip(r *http.Request) (*http.Response, error) {
 // driverOf drives clients against a target that answers so.
 func driverOf(t *testing.T, config Config, target http.RoundTripper) *driver {
 	t.Helper()
-	tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+	j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
 	return &driver{config: config, began: time.Now(), caller: &caller{
-		contract: tr.contract, people: tr.people, log: tr.log, findings: tr.findings, began: time.Now(),
+		contract: j.contract, users: j.users, log: j.log, findings: j.findings, began: time.Now(),
 		targets: []*url.URL{{Scheme: "http", Host: "target"}}, http: &http.Client{Transport: target},
 	}}
 }
@@ -72,15 +72,15 @@ func TestOutlasting(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		ctx, end := context.WithCancel(t.Context())
-		later, cut := outlasting(ctx, mercy)
-		cutEarly, cutNow := outlasting(ctx, mercy)
+		later, cut := outlasting(ctx, interruptGrace)
+		cutEarly, cutNow := outlasting(ctx, interruptGrace)
 		defer cut()
 		end()
 		cutNow()
 		require.Error(t, cutEarly.Err())
 		assert.NoError(t, later.Err())
 		<-later.Done()
-		assert.Equal(t, mercy, time.Since(began))
+		assert.Equal(t, interruptGrace, time.Since(began))
 	})
 }
 

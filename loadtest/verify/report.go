@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -28,6 +29,7 @@ type Report struct {
 	NotHeld        []string         `json:"not_held"` // what the rules do not let be checked, and why
 	Checked        Checked          `json:"checked"`
 	Excused        Excused          `json:"excused"`
+	Soak           *Soak            `json:"soak,omitempty"`
 	Wrong          map[string]int   `json:"wrong"` // violations, by what was held to the contract
 	Violations     []Violation      `json:"violations"`
 }
@@ -57,14 +59,10 @@ func (k Kill) String() string {
 // OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
-// tell fills the report from what was judged.
-func (r *run) tell(t *trial) {
+// add adds what a round did to the report.
+func (r *run) add(j *judge) {
 	report := &r.report
-	report.Event, report.Seed = r.contract.event, r.config.Seed
-	report.Calls = map[string]int64{"reset": r.caller.resets.Load()}
-	for k := range kinds {
-		report.Calls[k.String()] = r.caller.calls[k].Load()
-	}
+	report.Checked, report.Excused = j.checked, j.excused
 	for _, e := range r.log.entries {
 		switch {
 		case e.kind > batch:
@@ -74,9 +72,9 @@ func (r *run) tell(t *trial) {
 			report.Denied++
 		}
 	}
-	report.Features, report.Counters = len(r.people.list), len(r.people.counters)
-	report.Kills = []Kill{}
-	for _, l := range t.losses {
+	report.Features += len(r.users.list)
+	report.Counters += len(r.users.counters)
+	for _, l := range j.losses {
 		kill := Kill{Server: l.server, Killed: r.caller.wall(l.killed)}
 		if !l.away {
 			kill.Back = r.caller.wall(l.back)
@@ -86,11 +84,22 @@ func (r *run) tell(t *trial) {
 		}
 		report.Kills = append(report.Kills, kill)
 	}
-	report.LogBytes, report.LogFull = r.log.bytes(), r.log.full
+	report.LogBytes, report.LogFull = max(report.LogBytes, r.log.bytes()), r.log.full
+}
+
+// finish completes the report when all rounds are over.
+func (r *run) finish(ctx context.Context) *Report {
+	report := &r.report
+	report.Event, report.Seed, report.Interrupted = r.contract.event, r.config.Seed, ctx.Err() != nil
+	report.Calls = map[string]int64{"reset": r.caller.resets.Load()}
+	for k := range kinds {
+		report.Calls[k.String()] = r.caller.calls[k].Load()
+	}
+	report.LogFull = report.LogFull && !r.config.Soak
 	report.NotHeld = r.notHeld()
-	report.Checked, report.Excused = t.checked, t.excused
 	report.Checked.Headers, report.Checked.Bodies = r.caller.headers.Load(), r.caller.bodies.Load()
 	report.Wrong, report.Violations = r.findings.total, r.findings.all()
+	return report
 }
 
 // notHeld says what was not checked.
@@ -154,6 +163,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	r.writeChecked(row)
 	r.writeExcused(row)
+	if r.Soak != nil {
+		r.Soak.rows(row)
+	}
 	if r.OK() {
 		row("violations", "none")
 	}

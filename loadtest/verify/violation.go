@@ -18,9 +18,10 @@ const (
 	CheckBodies     = "bodies"      // they agree with themselves and with the rules
 	CheckStamps     = "stamps"      // they lie within the call
 	CheckAnswers    = "answers"     // there is one, and it is one of the contract's
+	CheckProcesses  = "processes"   // of a soak: they keep no goroutines or memory, and are never slow
 )
 
-var checks = []string{CheckWindows, CheckDenials, CheckRetryAfter, CheckCounts, CheckHeaders, CheckBodies, CheckStamps, CheckAnswers}
+var checks = []string{CheckWindows, CheckDenials, CheckRetryAfter, CheckCounts, CheckHeaders, CheckBodies, CheckStamps, CheckAnswers, CheckProcesses}
 
 const (
 	maxKept   = 3    // violations of each kind that are kept whole
@@ -31,7 +32,7 @@ const (
 // Violation is one thing that the contract does not allow.
 type Violation struct {
 	Check   string  `json:"check"`
-	Counter string  `json:"counter,omitempty"`
+	Feature *string `json:"feature,omitempty"` // of the counter, as answers spell it: "" is that of the whole event; nil: no counter is meant
 	Limit   string  `json:"limit,omitempty"`
 	Text    string  `json:"text"`
 	Events  []Event `json:"events,omitempty"` // of the window, or the calls that are meant
@@ -129,6 +130,13 @@ func (f *findings) alike(v Violation) (n int) {
 		}
 	}
 	return n
+}
+
+// any reports whether there is one.
+func (f *findings) any() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.kept) > 0
 }
 
 // all returns those that were kept, in the order of the checks.
