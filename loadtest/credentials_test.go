@@ -16,7 +16,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/loadtest/child"
-	"github.com/counterd/counterd/loadtest/fakeserver"
+	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 

@@ -25,7 +25,7 @@ import (
 	"github.com/counterd/counterd/internal/builttest"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/bench"
-	"github.com/counterd/counterd/loadtest/fakeserver"
+	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 

@@ -152,11 +152,7 @@ type loading struct {
 	known   map[string]uint32 // actors, by their values
 	log     *Log
 	file    string
-	years   years // of the input
 	space   []byte
-
-	furthest *fault // of all lines the one with the greatest depth, the first of these
-	at       Place  // its line
 }
 
 func (l *loading) read(ctx context.Context, format Format, input Input) error {
@@ -165,8 +161,7 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 		return err
 	}
 	defer in.Close()
-	l.years = years{}
-	line := 0
+	line, first := 0, len(l.log.Events)
 	for record, err := range Read(in, format) {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -182,7 +177,7 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 			return fmt.Errorf("%s: %w", input.Name, err)
 		}
 	}
-	if err := l.years.date(l.log.Events, input.Year, written, time.Local); err != nil {
+	if err := date(l.log.Events[first:], input.Year, written, time.Local); err != nil {
 		return fmt.Errorf("%s: %w", input.Name, err)
 	}
 	return nil
@@ -203,9 +198,6 @@ func (l *loading) add(record Record) error {
 		actor = uint32(len(l.log.Actors))
 		l.log.Actors = append(l.log.Actors, features)
 		l.known[string(key)] = actor
-	}
-	if record.Time.Location() == undated {
-		l.years.add(record.Time, len(l.log.Events))
 	}
 	l.log.Events = append(l.log.Events, Event{record.Time.UnixMicro(), actor})
 	return nil
@@ -230,9 +222,6 @@ func (l *loading) without(at Place, f *fault) {
 	} else if l.log.Malformed++; len(l.log.Places) < maxPlaces {
 		l.log.Places = append(l.log.Places, at)
 	}
-	if l.furthest == nil || f.depth > l.furthest.depth {
-		l.furthest, l.at = f, at
-	}
 	reason := f.reason
 	same := func(known Fault) bool { return known.Reason == reason && known.Filtered == isFiltered }
 	i := slices.IndexFunc(l.log.Faults, same)
@@ -256,5 +245,5 @@ func (l *loading) wrong() string {
 	for _, f := range l.log.Faults {
 		kinds = append(kinds, f.String())
 	}
-	return fmt.Sprintf("line %s came furthest: %s; of %d lines %s", l.at, l.furthest.reason, l.log.Lines, strings.Join(kinds, "; "))
+	return fmt.Sprintf("of %d lines %s", l.log.Lines, strings.Join(kinds, "; "))
 }

@@ -77,10 +77,10 @@ func (m Mapping) Features(r Record) (events.Features, error) {
 		}
 	}
 	if err := features.Validate(); err != nil {
-		return nil, malformed(depthFeatures, err.Error())
+		return nil, malformed(err.Error())
 	}
 	if strings.Contains(features[events.KindIP], "/") {
-		return nil, malformed(depthFeatures, "it is a network, not an address")
+		return nil, malformed("it is a network, not an address")
 	}
 	return features, nil
 }

@@ -343,7 +343,7 @@ func (r *run) compare(ctx context.Context, q question, a asker) error {
 	difference := Difference{
 		Feature: counter.feature, Window: events.FormatDuration(window), At: moment(q.at),
 		From: got.From, To: got.To, Got: got.Count,
-		Expected: r.oracle.sum(a.counter, got.From.Unix(), got.To.Unix()),
+		Expected: r.oracle.logs[a.counter].Sum(got.From.Unix(), got.To.Unix()),
 	}
 	switch {
 	case got.Event != r.Event || got.Feature != difference.Feature || got.Window != difference.Window:

@@ -20,7 +20,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
-	"github.com/counterd/counterd/loadtest/fakeserver"
+	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/exactlog"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -25,37 +26,24 @@ func newCrowd(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (*crowd
 	if err != nil {
 		return nil, err
 	}
-	// What is of one feature goes together, in the order of time.
-	begins := make([]int, c.features+1)
+	logs := make([]exactlog.Log, c.features)
 	for _, e := range log.Events {
-		if n := numbers[e.Actor]; n >= 0 {
-			begins[n+1]++
-		}
-	}
-	for i := range c.features {
-		begins[i+1] += begins[i]
-	}
-	c.hits = begins[c.features]
-	seconds, weights := make([]int64, c.hits), make([]int64, c.hits)
-	next := slices.Clone(begins)
-	for _, e := range log.Events {
-		if n := numbers[e.Actor]; n >= 0 {
-			seconds[next[n]], weights[next[n]] = e.Second(), costs[e.Actor]
-			next[n]++
-		} else if n == absent {
+		switch n := numbers[e.Actor]; n {
+		case useless:
+		case absent:
 			c.missing++
+		default:
+			c.hits++
+			logs[n].Add(e.Second(), costs[e.Actor])
 		}
 	}
-	c.traffic = make([]int64, c.features)
-	for i := range c.traffic {
-		for _, weight := range weights[begins[i]:begins[i+1]] {
-			c.traffic[i] += weight
-		}
+	for _, one := range logs {
+		c.traffic = append(c.traffic, one.Total())
 	}
 	for _, w := range windows() {
 		list := make([]int64, c.features)
-		for i := range list {
-			list[i] = largest(seconds[begins[i]:begins[i+1]], weights[begins[i]:begins[i+1]], w.seconds)
+		for i := range logs {
+			list[i] = logs[i].Largest(w.seconds)
 		}
 		c.largest = append(c.largest, list)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/loadtest/exactlog"
 )
 
 // Excused is what was seen and is not held against the targets, since nobody promises it.
@@ -169,27 +169,27 @@ func (j *judge) windows(c *counterLog, at int) {
 // limit admits. It reports whether there is one that is not excused.
 func (j *judge) overfullOf(c *counterLog, at int, entries []int32) bool {
 	l := j.contract.limits[at]
-	var all, strict []oracle.Added
+	var all, strict exactlog.Log
 	var strictAt []int32
 	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(j.log.entries[a].stamp, j.log.entries[b].stamp) })
 	for _, i := range entries {
 		e := j.log.entries[i]
-		added := oracle.Added{Second: e.stamp, By: int64(e.cost)}
-		all = append(all, added)
+		all.Add(e.stamp, int64(e.cost))
 		if !j.losable() || !j.excuses(e, at) {
-			strict, strictAt = append(strict, added), append(strictAt, i)
+			strict.Add(e.stamp, int64(e.cost))
+			strictAt = append(strictAt, i)
 		}
 	}
-	j.checked.Windows += int64(len(all))
-	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second, Step: j.contract.ruleOf(l).step}
-	for w := range oracle.Overfull(strict, limit) {
+	j.checked.Windows += int64(all.Len())
+	step := j.contract.ruleOf(l).step
+	for w := range strict.Overfull(l.ceiling, l.length, step) {
 		if w.Sum > l.ceiling+c.robbed(j.log.entries[strictAt[w.First]].sent) {
 			j.overfull(c, l, w, strictAt)
 			return true
 		}
 		j.excused.AfterResets++
 	}
-	for w := range oracle.Overfull(all, limit) {
+	for w := range all.Overfull(l.ceiling, l.length, step) {
 		if j.ours && w.Sum > l.ceiling*(1+j.lossesWithin(w.From, w.To))+c.robbed(j.log.entries[entries[w.First]].sent) {
 			j.overfull(c, l, w, entries)
 			return true
@@ -229,7 +229,7 @@ func (j *judge) lossesWithin(from, to int64) (n int64) {
 
 func (j *judge) second(at int64) int64 { return j.began.Add(time.Duration(at)).Unix() }
 
-func (j *judge) overfull(c *counterLog, l limit, w oracle.Window, at []int32) {
+func (j *judge) overfull(c *counterLog, l limit, w exactlog.Window, at []int32) {
 	v := Violation{
 		Check: CheckWindows, Feature: j.feature(c.id), Limit: l.name,
 		Text: fmt.Sprintf("%s: %d admitted in the %s of %s, and %s admits %d", j.name(c.id), w.Sum, l.window, w, l.name, l.ceiling),

@@ -10,8 +10,6 @@ import (
 type Limit struct {
 	N      int64
 	Window time.Duration
-	// Step is to what Overfull rounds the beginning of a window down, in seconds; 0: 1.
-	Step int64
 }
 
 const (
