@@ -257,7 +257,7 @@ func TestInterruptsOfCallsToOthers(t *testing.T) {
 		"verify, wrong": {[]string{"verify", "-duration", "1h"}, 1000, "Retry-After", exitFailed, `interrupted: what was seen(?s:.*)WRONG  headers`},
 		"run":           {[]string{"run", "-duration", "1h", "-max-failures", "0"}, 100, "", exitInterrupted, `; interrupted\n(?s:.*)\d+ answered`},
 		"run, too slow": {[]string{"run", "-duration", "1h", "-max-p99", "1ns"}, 100, "", exitFailed, `; interrupted\n`},
-		"replay":        {[]string{"replay", "-reset", "-speed", "0.01"}, 6, "", exitInterrupted, `^$`},
+		"replay":        {[]string{"replay", "-reset", "-c", "1"}, 6, "", exitInterrupted, `^$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Addr})
@@ -267,8 +267,12 @@ func TestInterruptsOfCallsToOthers(t *testing.T) {
 			enough := make(chan struct{})
 			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				proxy.ServeHTTP(w, r)
-				if calls.Add(1) == c.calls {
+				n := calls.Add(1)
+				if n == c.calls {
 					close(enough)
+				}
+				if n >= c.calls && c.args[0] == "replay" {
+					<-r.Context().Done() // the run is interrupted before it can end by itself
 				}
 			}))
 			defer front.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
@@ -110,13 +110,4 @@ func TestReplayOfSeveralFiles(t *testing.T) {
 	got = runWith(t, nil, "replay", "-url", "http://127.0.0.1:1", names[0], filepath.Join(folder, "nothing"))
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "nothing")
-}
-
-func TestReplayAtASpeed(t *testing.T) {
-	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-speed", "1e6", "-windows", "1m")
-	assert.Equal(t, exitOK, got.status, got.err)
-	assert.Contains(t, got.err, "loadtest: this takes about 0s\n")
-	assert.Contains(t, got.out, "events       4\n")
-	assert.Contains(t, got.out, "speed        1e+06  times the log's own\n")
-	assert.NotContains(t, got.out, "skipped")
 }

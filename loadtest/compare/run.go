@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // Config says what is compared. Traffic and Limit are needed.
@@ -22,18 +23,11 @@ type Config struct {
 	// Processes is how many of them, 1 or more, decide at once where nothing keeps them
 	// from it; 0: DefaultProcesses.
 	Processes int
-	Progress  Progress // nil: nobody is told; Add is called from several goroutines
+	Progress  progress.Progress
 }
 
 // DefaultProcesses is how many processes decide at once.
 const DefaultProcesses = 16
-
-// Progress is told how far a run is.
-type Progress interface {
-	// Start begins a stage that has so many steps, and ends the one before it.
-	Start(stage string, steps int)
-	Add(steps int)
-}
 
 // Check finds what is wrong with the config.
 func (c Config) Check() error {
@@ -110,9 +104,8 @@ func Run(ctx context.Context, c Config) (*Comparison, error) {
 		found.Resolution = nanoseconds
 	}
 	all := c.contenders()
-	if c.Progress != nil {
-		c.Progress.Start("deciding", len(all)*len(c.Traffic.hits))
-	}
+	c.Progress = progress.Or(c.Progress)
+	c.Progress.Start("deciding", len(all)*len(c.Traffic.hits))
 	found.Rows = make([]Row, len(all))
 	// They have nothing in common but the traffic, which none of them changes.
 	group, ctx := errgroup.WithContext(ctx)
@@ -145,9 +138,7 @@ func (c Config) try(ctx context.Context, who contender) (Row, error) {
 			if err := ctx.Err(); err != nil {
 				return Row{}, err
 			}
-			if c.Progress != nil {
-				c.Progress.Add(min(stride, len(c.Traffic.hits)-i))
-			}
+			c.Progress.Add(min(stride, len(c.Traffic.hits)-i))
 		}
 		now, feature := h.at, c.Traffic.features[h.feature]
 		if !c.Exactly {

@@ -19,8 +19,8 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
@@ -601,13 +601,6 @@ func TestRunInterrupted(t *testing.T) {
 type progress struct {
 	start func(stage string)
 	add   func()
-	left  func(time.Duration)
-}
-
-func (p progress) Left(d time.Duration) {
-	if p.left != nil {
-		p.left(d)
-	}
 }
 
 func (p progress) Start(stage string, _ int) {
@@ -640,4 +633,17 @@ func TestRunTellsProgress(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"resetting", "checking", "incrementing", "counting"}, stages)
 	assert.Equal(t, map[string]int{"resetting": 3, "checking": 3, "incrementing": 8, "counting": 51}, steps)
+}
+
+// inProcess is a server that is reached without a network, which does not know fake time.
+type inProcess struct{ server http.Handler }
+
+func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	served := r.WithContext(r.Context())
+	if served.Body == nil { // a server always has one
+		served.Body = http.NoBody
+	}
+	recorder := httptest.NewRecorder()
+	p.server.ServeHTTP(recorder, served)
+	return recorder.Result(), nil
 }

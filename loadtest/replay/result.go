@@ -26,9 +26,6 @@ type Result struct {
 
 	Counters         int          `json:"counters"`          // that hold events
 	Unsure           int          `json:"unsure"`            // counters with a failed increment; they are not compared
-	Speed            float64      `json:"speed"`             // by how many times faster than the log; 0: as fast as possible
-	Late             int          `json:"late"`              // events sent more than 100 ms after they were due
-	Latest           float64      `json:"latest_seconds"`    // how long after, at most
 	Seconds          float64      `json:"seconds"`           // that the increments took
 	EventsPerSecond  float64      `json:"events_per_second"` // 0: too fast to tell
 	CountsPerSecond  float64      `json:"counts_per_second"`
@@ -78,18 +75,12 @@ func (r *Result) WriteText(out io.Writer) error {
 	if r.Nobody > 0 {
 		line("nobody", r.Nobody, "lines without any of the features")
 	}
-	if r.Speed == 0 {
-		line("skipped", r.Skipped, "older than the "+r.Retention+" that the server remembers, or about to be")
-	}
+	line("skipped", r.Skipped, "older than the "+r.Retention+" that the server remembers, or about to be")
 	if r.Failed > 0 {
 		line("failed", r.Failed, "increments of unknown outcome, not repeated")
 	}
 	line("events", r.Events, "")
 	line("events/s", rate(r.EventsPerSecond), "")
-	if r.Speed > 0 {
-		line("speed", r.Speed, "times the log's own")
-		line("late", r.Late, r.lateness())
-	}
 	line("counters", r.Counters, "")
 	if r.Unsure > 0 {
 		line("unsure", r.Unsure, "counters with a failed increment, not compared")
@@ -116,14 +107,6 @@ func (r *Result) WriteText(out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// lateness says how late events were, where some were.
-func (r *Result) lateness() string {
-	if r.Late == 0 {
-		return ""
-	}
-	return fmt.Sprintf("sent more than %s after they were due, up to %.3gs", tolerance, r.Latest)
 }
 
 func rate(perSecond float64) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -35,7 +36,7 @@ type Config struct {
 	Deny       share.Share // of the features of a kind, at the most
 	Top        int         // most denied features to name; 0: whatif.DefaultTop
 	MaxBytes   int64       // of the counters; 0: whatif.DefaultMaxBytes
-	Progress   whatif.Progress
+	Progress   progress.Progress
 }
 
 // Run suggests limits, and tries them. Errors wrap those of this package and of package

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 const (
@@ -26,7 +28,8 @@ func (r *run) closing(ctx context.Context) {
 	r.pasts = r.latest()
 	order := rand.New(rand.NewPCG(r.config.Seed, 1<<40)).Perm(len(counters))
 	order = order[:min(len(order), maxCounters)]
-	r.config.progress().Start("counting", len(order))
+	bar := progress.Or(r.config.Progress)
+	bar.Start("counting", len(order))
 	var closed atomic.Int64
 	var group errgroup.Group
 	group.SetLimit(r.config.clients())
@@ -36,7 +39,7 @@ func (r *run) closing(ctx context.Context) {
 			if ctx.Err() == nil && r.closeOne(ctx, n, int32(id), counters[id], rng) {
 				closed.Add(1)
 			}
-			r.config.progress().Add(1)
+			bar.Add(1)
 			return nil
 		})
 	}

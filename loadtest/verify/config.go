@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // Defaults of a Config.
@@ -71,7 +72,7 @@ type Config struct {
 	// Soak goes on with a new log when one is full, and holds the processes of Own to their
 	// goroutines, memory and response times, too. It takes at least MinSoak.
 	Soak     bool
-	Progress Progress // nil: none
+	Progress progress.Progress
 
 	maxSlack time.Duration // that a busy machine may add to an answer; 0: maxSlack
 
@@ -90,17 +91,6 @@ type Own struct {
 	Rules     string // the text of the rules; empty: OwnRules
 	Chaos     bool   // its servers are killed, and started again, empty
 }
-
-// Progress is told how far a run is.
-type Progress interface {
-	Start(stage string, steps int)
-	Add(steps int)
-}
-
-type silent struct{}
-
-func (silent) Start(string, int) {}
-func (silent) Add(int)           {}
 
 // Check finds all that is wrong with the config.
 func (c Config) Check() error {
@@ -198,11 +188,4 @@ func (c Config) timeout() time.Duration {
 		return cmp.Or(c.Timeout, OwnTimeout)
 	}
 	return cmp.Or(c.Timeout, DefaultTimeout)
-}
-
-func (c Config) progress() Progress {
-	if c.Progress == nil {
-		return silent{}
-	}
-	return c.Progress
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // ErrNothing is returned where there is nothing to hold to the contract: that is no success.
@@ -261,7 +262,7 @@ func outlasting(ctx context.Context, long time.Duration) (context.Context, conte
 
 // progress tells how much of the time is over.
 func (r *run) progress(ctx context.Context, length time.Duration) {
-	p := r.config.progress()
+	p := progress.Or(r.config.Progress)
 	p.Start("calling", int(length/time.Second))
 	for ctx.Err() == nil {
 		fleet.Sleep(ctx, time.Second)
