@@ -23,11 +23,11 @@ against the log, and against the rules that the targets say they have:
 
   windows      by the second in which each decision says it was stamped, no window of
                any limit held more than it admits
-  denials      nobody was denied who fitted: one who calls alone gets exactly N
+  denials      no hit that fitted was denied: a user with one caller gets exactly N
   counts       of any window, now and of past moments, at every level, equal the log
                within what was under way or of unknown outcome, also after late increments
                and resets
-  retry_after  who comes when it is over is admitted, who comes before is denied; for
+  retry_after  a hit after it is admitted, a hit before it is denied; for
                features that many call for it lies between what the log leaves open
   headers      say what the body says, and the status too
   bodies       agree with themselves and with the rules
@@ -36,7 +36,7 @@ against the log, and against the rules that the targets say they have:
 Rules of every kind are held: by the minute, for the whole event, count: all, elastic.
 What they do not let be held is printed as not held, with the reason.
 
-What nobody promises (docs/failure.md) is not held against the targets, but counted
+What is not promised (docs/failure.md) is not held against the targets, but counted
 and printed as excused. A violation is printed with the events of its window. Where no
 hit was decided at all nothing was verified, and that is said.
 

@@ -26,7 +26,7 @@ const (
 // ErrFormat is returned where no line at all is in the format.
 var ErrFormat = errors.New("accesslog: no line is in the format")
 
-// Log is a log in memory, reduced to who did something, and when: 16 bytes a line, and
+// Log is a log in memory, reduced to features and times: 16 bytes a line, and
 // each actor once.
 type Log struct {
 	Lines     int
@@ -35,8 +35,7 @@ type Log struct {
 	Places    []Place // of the first of them
 	Faults    []Fault // of the filtered and the malformed lines, by kind, the most frequent first
 
-	// Actors are who did something, each once, as the log has them, or nobody at all:
-	// without features. They are not to be changed.
+	// Actors are the sets of features, each once, as the log has them; one may be empty. They are not to be changed.
 	Actors []events.Features
 	Events []Event // in the order of time; those of one moment in that of the log
 }
@@ -67,7 +66,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%d malformed: %s", f.Lines, f.Reason)
 }
 
-// Place is where a line stands.
+// Place is the place of a line.
 type Place struct {
 	File string `json:"file,omitempty"` // "" where there is but one
 	Line int    `json:"line"`           // the first one is 1
@@ -135,7 +134,7 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	return log, nil
 }
 
-// All returns who did something, and when, in the order of time.
+// All returns the times and the features of all lines, in the order of time.
 func (l *Log) All() iter.Seq2[time.Time, events.Features] {
 	return func(yield func(time.Time, events.Features) bool) {
 		for _, e := range l.Events {

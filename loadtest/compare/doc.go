@@ -18,7 +18,7 @@
 //   - The worst window is the one that held most of what was admitted, in parts of N.
 //
 // Of hits at the same time those that come first are ahead. A log that keeps to the limit
-// is wrong in neither sense, and so is whoever decides as it does.
+// is wrong in neither sense, and so is every way that decides as it does.
 //
 // # Which time
 //

@@ -44,7 +44,7 @@ type contender struct {
 	make func() (algorithm, error)
 }
 
-// contenders returns who takes part, ours first.
+// contenders returns the ways that take part, counterd first.
 func (c Config) contenders() (list []contender) {
 	for _, precision := range precisionsOf(c.Limit) {
 		list = append(list, contender{nameOf(precision), func() (algorithm, error) {
@@ -76,7 +76,7 @@ func nameOf(precision events.Precision) string {
 // reference is an implementation for comparison.
 type reference struct {
 	name  string
-	sound bool // for several processes, if each writes only what nobody has written since
+	sound bool // for several processes, if each writes only over what it has read
 	make  func(limit) algorithm
 }
 

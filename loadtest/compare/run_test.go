@@ -166,7 +166,7 @@ func (p *told) Start(_ string, steps int) {
 
 func (p *told) Add(steps int) { p.done.Add(int64(steps)) }
 
-// Who watches is told of as many steps as there are.
+// Progress adds up to as many steps as there are.
 func TestProgress(t *testing.T) {
 	var run told
 	_, err := Run(t.Context(), Config{Traffic: small(t), Limit: smallLimit, Progress: &run})
@@ -344,7 +344,7 @@ func TestWrongConfigs(t *testing.T) {
 	assert.ErrorContains(t, err, "process")
 }
 
-// Who cancels is not kept waiting, and gets no report.
+// An interrupted run ends without a report.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

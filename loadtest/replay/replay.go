@@ -185,7 +185,7 @@ func (r *run) shift(context.Context) error {
 	for _, e := range r.log.Events {
 		switch features := r.log.Actors[e.Actor]; {
 		case len(features) == 0:
-			r.result.Nobody++
+			r.result.Featureless++
 		case r.second(e) < first:
 			r.result.Skipped++
 		default:
@@ -197,7 +197,7 @@ func (r *run) shift(context.Context) error {
 	}
 	if len(r.events) == 0 {
 		return fmt.Errorf("%w: of %d lines %d are malformed, %d without any of the features, %d too old",
-			ErrNoEvents, r.log.Lines, r.log.Malformed, r.result.Nobody, r.result.Skipped)
+			ErrNoEvents, r.log.Lines, r.log.Malformed, r.result.Featureless, r.result.Skipped)
 	}
 	return nil
 }

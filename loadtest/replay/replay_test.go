@@ -267,7 +267,7 @@ func TestRunNothingToCount(t *testing.T) {
 		require.ErrorIs(t, err, replay.ErrNoEvents, name)
 		assert.ErrorContains(t, err, fmt.Sprintf("of %d lines %d are malformed, %d without", log.Lines, log.Malformed, len(log.Events)))
 		assert.Equal(t, log.Malformed, result.Malformed, name)
-		assert.Equal(t, len(log.Events), result.Nobody, name)
+		assert.Equal(t, len(log.Events), result.Featureless, name)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestRunSeveralKinds(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, result.OK(), "%v", result.FirstDifferences)
 	assert.Equal(t, 5, result.Events)
-	assert.Equal(t, 1, result.Nobody)
+	assert.Equal(t, 1, result.Featureless)
 	// 2 addresses, 2 users, 1 organisation, 3 pairs.
 	assert.Equal(t, 8, result.Counters)
 	// One address more is asked for, by itself and with its user.
@@ -418,7 +418,7 @@ func TestRunSeveralKinds(t *testing.T) {
 	_, err = replay.Run(t.Context(), configFor(t, server), log)
 	require.ErrorIs(t, err, replay.ErrContract)
 
-	// Of an increment whose outcome nobody knows no counter is compared.
+	// The counters of an increment of unknown outcome are not compared.
 	server = several()
 	server.Status = func(n int) int {
 		if n == 2 {

@@ -10,18 +10,18 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
-// Result is what a run did and found. Lines are Events, Skipped, Failed, Nobody,
+// Result is what a run did and found. Lines are Events, Skipped, Failed, Featureless,
 // Filtered and Malformed together, once all is sent.
 type Result struct {
 	Event          string            `json:"event"`
 	Retention      string            `json:"retention"` // as the server has it
 	Lines          int               `json:"lines"`
-	Events         int               `json:"events"`    // counted by the server
-	Skipped        int               `json:"skipped"`   // older than the retention, or less than 10s from being so
-	Failed         int               `json:"failed"`    // increments of unknown outcome, not repeated
-	Nobody         int               `json:"nobody"`    // lines without any of the features
-	Filtered       int               `json:"filtered"`  // lines that the format leaves out
-	Malformed      int               `json:"malformed"` // lines that cannot be read
+	Events         int               `json:"events"`      // counted by the server
+	Skipped        int               `json:"skipped"`     // older than the retention, or less than 10s from being so
+	Failed         int               `json:"failed"`      // increments of unknown outcome, not repeated
+	Featureless    int               `json:"featureless"` // lines without any of the features
+	Filtered       int               `json:"filtered"`    // lines that the format leaves out
+	Malformed      int               `json:"malformed"`   // lines that cannot be read
 	MalformedLines []accesslog.Place `json:"malformed_lines"`
 
 	Counters         int          `json:"counters"`          // that hold events
@@ -57,7 +57,7 @@ func (r *Result) OK() bool {
 	return r.Differences == 0 && r.Failed == 0 && r.FailedCounts == 0
 }
 
-// WriteText writes the result for people to read.
+// WriteText writes the result as text.
 func (r *Result) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name string, value any, remark string) {
@@ -72,8 +72,8 @@ func (r *Result) WriteText(out io.Writer) error {
 		line("filtered", r.Filtered, "lines that -regexp or -format leaves out")
 	}
 	line("malformed", r.Malformed, "")
-	if r.Nobody > 0 {
-		line("nobody", r.Nobody, "lines without any of the features")
+	if r.Featureless > 0 {
+		line("featureless", r.Featureless, "lines without any of the features")
 	}
 	line("skipped", r.Skipped, "older than the "+r.Retention+" that the server remembers, or about to be")
 	if r.Failed > 0 {

@@ -56,7 +56,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		c, err := newCrowd(config.Log, kind, config.CostKind, config.IPv6Prefix)
+		c, err := newPopulation(config.Log, kind, config.CostKind, config.IPv6Prefix)
 		if err != nil {
 			return nil, err
 		}
@@ -105,8 +105,8 @@ func (config Config) whatIf(ctx context.Context, file string) (*whatif.Report, e
 	})
 }
 
-// newKind describes a crowd, and the limits for it. The log is of so many seconds.
-func newKind(kind string, c *crowd, deny share.Share, seconds int64) Kind {
+// newKind describes a population, and the limits for it. The log is of so many seconds.
+func newKind(kind string, c *population, deny share.Share, seconds int64) Kind {
 	k := Kind{Kind: kind, Features: c.features, Hits: c.hits, Missing: c.missing}
 	usable := 0
 	for usable < len(windows()) && windows()[usable].seconds <= seconds {

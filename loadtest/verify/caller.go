@@ -55,7 +55,7 @@ type answer struct {
 	status         int
 	header         http.Header
 	body           []byte
-	request        string // for people, in short
+	request        string // in short, for the report
 }
 
 func (c *caller) now() int64 { return nanoseconds(time.Since(c.began)) }
@@ -404,7 +404,7 @@ func (c *caller) asked(from, to, window, at int64, a answer, step int64) (first,
 
 func (c *caller) wall(at int64) time.Time { return c.began.Add(time.Duration(at)).UTC() }
 
-// lost notes a call without an answer: nobody knows what became of it.
+// lost notes a call without an answer: its outcome is unknown.
 func (c *caller) lost(e entry, a answer) entry {
 	e.sent, e.answered, e.outcome = a.sent, a.answered, unknown
 	c.log.note(e, nil)
@@ -463,7 +463,7 @@ func compact(body []byte) []byte {
 	return v
 }
 
-// event is an entry for people.
+// event is an entry as the report has it.
 func (c *caller) event(e entry, counts []int64) Event {
 	out := Event{
 		Sent: c.wall(e.sent), Answered: c.wall(e.answered), Client: int(e.client), Target: c.targets[e.target].Host,
@@ -475,7 +475,7 @@ func (c *caller) event(e entry, counts []int64) Event {
 	return out
 }
 
-// answer is what an entry was told, for people.
+// answer is the answer to an entry, in words.
 func (e entry) answer(counts []int64) string {
 	text := [...]string{"admitted", "denied", "unknown", "refused"}[e.outcome]
 	switch {

@@ -51,7 +51,7 @@ events:
       - {per: ip, rate: 30/6s, shadow: true, on_error: deny}
 `
 
-// Config says whom to call, how, and for how long.
+// Config names the targets, the load, and its duration.
 type Config struct {
 	URLs  []string               // the targets'; none: Own is started
 	Token func() (string, error) // nil: none is sent

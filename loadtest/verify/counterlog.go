@@ -12,15 +12,15 @@ type counterLog struct {
 	unplaced []span  // of that, what has no stamp
 	late     []point // increments of the past, from when they were sent on
 	lateSeen []point // and from when all know of them on
-	lost     []span  // increments of the past of which nobody knows whether, and where, they are
+	lost     []span  // increments of the past of unknown outcome
 	sure     []charge
 	begun    []point   // hits, from when they were sent on
 	ended    []point   // and from when they were answered on
 	flight   *inFlight // of both
 
-	resets    []reset
-	effective []bool  // of each reset: what was before it is gone for good
-	crowdAt   []int64 // of each reset: the cost of what was under way
+	resets     []reset
+	effective  []bool  // of each reset: what was before it is gone for good
+	underWayAt []int64 // of each reset: the cost of what was under way
 }
 
 // span is what may have been added, from when it was sent on.
@@ -84,8 +84,7 @@ func (j *judge) charge(id int, e entry) (sure, maybe int64) {
 	case e.outcome == unknown || failed:
 		return 0, cost
 	case e.outcome == denied && !all:
-		// It is taken back before it is answered; but where a server is away nobody may have
-		// been there to be told.
+		// It is rolled back before it is answered, but not on a server that is away.
 		if e.answered-e.sent >= j.timeout || e.onError != 0 || j.unsettled(e) {
 			return 0, cost
 		}
@@ -156,9 +155,9 @@ func answeredSince(spans []span, moment int64) (points []point) {
 	return points
 }
 
-// underWay returns the cost of the hits that were, between two times. A hit that is crowded
-// out takes its adds back and tries again with a stamp of its own, so in which seconds they
-// stood for a moment its answer does not tell.
+// underWay returns the cost of the hits that were, between two times. A hit that is denied
+// by overshoot rolls back and tries again with a stamp of its own, so in which seconds they
+// were for a moment its answer does not say.
 func (c *counterLog) underWay(from, to []question) []int64 {
 	sums := sumsOf(c.begun, anywhere(to))
 	for i, less := range sumsOf(c.ended, anywhere(from)) {
@@ -223,7 +222,7 @@ func (j *judge) least(c *counterLog, questions []question, answered []int64) []i
 	return sums
 }
 
-// killedBefore returns when a server was killed last whose counters have no other copy: a call
+// killedBefore returns the last kill before a time of a server without replicas: a call
 // may have met a loss until it was answered.
 func (j *judge) killedBefore(time int64) int64 {
 	last := int64(-1)

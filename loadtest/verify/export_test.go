@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// RunAlone is Run where nobody else calls for the event of the targets, which Run cannot know
+// RunAlone is Run where no other client calls for the event of the targets, which Run cannot know
 // of those of others.
 func RunAlone(ctx context.Context, config Config) (*Report, error) {
 	r := newRun(config)

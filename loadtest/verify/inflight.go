@@ -9,7 +9,7 @@ import (
 // were not answered.
 type inFlight struct {
 	times []int64 // at which it changes
-	tree  []int64 // of the most: the leaves, how high it stands from each time on, are its second half
+	tree  []int64 // of maxima; the leaves, the cost from each time on, are its second half
 }
 
 func newInFlight(begun, ended []point) *inFlight {
@@ -36,7 +36,7 @@ func newInFlight(begun, ended []point) *inFlight {
 	return t
 }
 
-// most returns how high it stood at the most between two times.
+// most returns the highest cost between two times.
 func (t *inFlight) most(from, to int64) (most int64) {
 	n := len(t.times)
 	first, _ := slices.BinarySearch(t.times, from)

@@ -10,7 +10,7 @@ import (
 	"github.com/counterd/counterd/loadtest/exactlog"
 )
 
-// Excused is what was seen and is not held against the targets, since nobody promises it.
+// Excused counts what the targets do not promise, and what is not held against them.
 type Excused struct {
 	OnError        int64 `json:"on_error"`        // hits admitted without asking a store: they are in no window
 	Windows        int64 `json:"windows"`         // that held more than their limit, after a loss that was said
@@ -20,9 +20,9 @@ type Excused struct {
 	AfterResets    int64 `json:"after_resets"`    // windows that held more than their limit, by no more than was under way at a reset
 	Late           int64 `json:"late"`            // denials beside a late increment, which say to come again as they would have before it
 	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
-	Crowded        int64 `json:"crowded"`         // denials for the sake of hits that were denied themselves
+	Overshoot      int64 `json:"overshoot"`       // denials for the sake of hits that were denied themselves
 	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same target denied the same, in the same second, before another admitted something
-	Unpredicted    int64 `json:"unpredicted"`     // features whose decisions were no longer known, after a loss or an unknown outcome
+	Unpredicted    int64 `json:"unpredicted"`     // features without predictions after a loss or an unknown outcome
 	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
 	Refused        int64 `json:"refused"`         // calls of which nothing was done
 }
@@ -46,14 +46,14 @@ type judge struct {
 	users    *users
 	log      *log
 	findings *findings
-	event    func(i int32) Event // an entry for people
+	event    func(i int32) Event // an entry as the report has it
 	lookOf   func(k look) Event
 	began    time.Time
 	losses   []loss
 	timeout  int64 // nanoseconds: a denied hit that took longer may not have been taken back
 
 	ours     bool // losses are those that are known
-	alone    bool // nobody else calls
+	alone    bool // no other client calls
 	copies   int
 	lines    bool // the hits of one counter stand in one line: what fits is admitted
 	excused  Excused
@@ -134,9 +134,9 @@ func (j *judge) limitsOf(id int) (list []int) {
 // die. What is said to be incomplete is excused then, and only then.
 func (j *judge) losable() bool { return !j.ours || len(j.losses) > 0 && j.copies == 1 }
 
-// disturbed reports whether a server was away, or not mended, at some time between those.
+// disturbed reports whether a server was away, or not repaired, at some time between those.
 func (j *judge) disturbed(from, to int64) bool {
-	return slices.ContainsFunc(j.losses, func(l loss) bool { return l.killed <= to && (l.mended == 0 || from <= l.mended) })
+	return slices.ContainsFunc(j.losses, func(l loss) bool { return l.killed <= to && (l.repaired == 0 || from <= l.repaired) })
 }
 
 // windows finds those of a limit that held more than it admits, by stamps.
@@ -271,7 +271,7 @@ func (j *judge) denials(c *counterLog, at int) {
 		questions, times = append(questions, question{e.answered, from, to}), append(times, e.sent)
 	}
 	j.checked.Denials += int64(len(asked))
-	most, crowds := c.most(questions, times), c.inTheWay(j, asked)
+	most, overshoot := c.most(questions, times), c.inTheWay(j, asked)
 	for k, i := range asked {
 		e := j.log.entries[i]
 		room := l.ceiling - int64(e.cost)
@@ -282,8 +282,8 @@ func (j *judge) denials(c *counterLog, at int) {
 			continue
 		}
 		role := j.users.who(e.who).role
-		if most[k]+crowds[k] > room && !(j.lines && role == crowd) {
-			j.excused.Crowded++
+		if most[k]+overshoot[k] > room && !(j.lines && role == burst) {
+			j.excused.Overshoot++
 			continue
 		}
 		j.unjust(c, l, i, most[k])
@@ -311,7 +311,7 @@ func (j *judge) unjust(c *counterLog, l limit, i int32, most int64) {
 	j.findings.add(v)
 }
 
-// standing holds what admitted hits were told of their windows to the log: it is no less
+// standing holds the counts in the answers to admitted hits to the log: they are no less
 // than what had been acknowledged before.
 func (j *judge) standing(c *counterLog, at int) {
 	l := j.contract.limits[at]
@@ -362,7 +362,7 @@ func (j *judge) looks(c *counterLog, looks []look) {
 			j.excused.LowCounts++
 		case k.count < least[i] || k.count > most:
 			j.miscounted(c, k, least[i], most)
-		case len(c.resets) > 0: // what has become of what was told of is of the reset
+		case len(c.resets) > 0: // the reset may have forgotten what came before
 		case k.count < told[i]:
 			j.excused.LowCounts++
 		case k.count > begun[i] && underWay[i] == 0:

@@ -69,7 +69,7 @@ func TestInFlight(t *testing.T) {
 
 const second0 = 1_000_000
 
-// judgeOf is a judge of an event with one limit per user, and of somebody.
+// judgeOf is a judge of an event with one limit per user, and of one user.
 func judgeOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *judge {
 	t.Helper()
 	rule := wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard"}
@@ -105,9 +105,9 @@ func (j *judge) at(second int64, o outcome, count int64, change ...func(e *entry
 func incomplete(e *entry) { e.incomplete = 1 }
 func onError(e *entry)    { e.onError = 1 }
 
-// Which windows are wrong, and which are excused, depends on who promises what.
+// Which windows are wrong, and which are excused, depends on the promises of the targets.
 func TestWindowsThatAreExcused(t *testing.T) {
-	kill := []loss{{killed: 1.5e9, back: 1.6e9, mended: 1.7e9}}
+	kill := []loss{{killed: 1.5e9, back: 1.6e9, repaired: 1.7e9}}
 	for name, c := range map[string]struct {
 		change  func(j *judge)
 		last    []func(e *entry)
@@ -161,7 +161,7 @@ func TestWindowsOfMinutes(t *testing.T) {
 func TestOneLossExcusesOnce(t *testing.T) {
 	for n, wrong := range map[int]int{4: 0, 5: 1} {
 		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
-		j.losses = []loss{{killed: 1.5e9, back: 1.6e9, mended: 1.7e9}}
+		j.losses = []loss{{killed: 1.5e9, back: 1.6e9, repaired: 1.7e9}}
 		j.at(0, admitted, 1)
 		j.at(0, admitted, 2)
 		for i := range n - 2 {
@@ -231,10 +231,10 @@ func TestCountsAndTheLog(t *testing.T) {
 		"one too few":            {2, nil, 1},
 		"one too many":           {4, nil, 1},
 		"one may be counted":     {4, func(j *judge) { j.at(1, unknown, 0, func(e *entry) { e.stamp = 0 }) }, 0},
-		"one was lost":           {2, func(j *judge) { j.losses = []loss{{killed: 5e9, back: 6e9, mended: 7e9}} }, 0},
-		"one lost, with a copy":  {2, func(j *judge) { j.losses, j.copies = []loss{{killed: 5e9, back: 6e9, mended: 7e9}}, 2 }, 1},
-		"paid twice":             {6, func(j *judge) { j.losses, j.copies = []loss{{killed: 0, back: 1, mended: 7e9}}, 2 }, 0},
-		"paid three times":       {7, func(j *judge) { j.losses, j.copies = []loss{{killed: 0, back: 1, mended: 7e9}}, 2 }, 1},
+		"one was lost":           {2, func(j *judge) { j.losses = []loss{{killed: 5e9, back: 6e9, repaired: 7e9}} }, 0},
+		"one lost, with a copy":  {2, func(j *judge) { j.losses, j.copies = []loss{{killed: 5e9, back: 6e9, repaired: 7e9}}, 2 }, 1},
+		"paid twice":             {6, func(j *judge) { j.losses, j.copies = []loss{{killed: 0, back: 1, repaired: 7e9}}, 2 }, 0},
+		"paid three times":       {7, func(j *judge) { j.losses, j.copies = []loss{{killed: 0, back: 1, repaired: 7e9}}, 2 }, 1},
 		"a denial is no count":   {4, func(j *judge) { j.at(1, denied, 3, onError) }, 0},
 		"a slow one may be left": {4, func(j *judge) { j.at(1, denied, 3, func(e *entry) { e.answered += 2e9 }) }, 0},
 	} {
@@ -377,7 +377,7 @@ func TestPredictionsOfThePast(t *testing.T) {
 	}
 }
 
-// addLate fills the limit of one who has been admitted once.
+// addLate fills the limit of a user with one admitted hit.
 func addLate(j *judge, who int32) {
 	j.at(-5, admitted, 0, func(e *entry) { e.who, e.kind, e.sent, e.answered = who, late, 1e9, 1.1e9 })
 }
@@ -436,7 +436,7 @@ func TestDenialsThatRepeat(t *testing.T) {
 	tooMuch := func(e *entry) { e.cost, e.retryAfter = 3, never }
 	for name, c := range map[string]struct {
 		first kind
-		by    uint16 // who admits in between
+		by    uint16 // the target that admits in between
 		last  int64
 		wrong int
 	}{
@@ -469,7 +469,7 @@ func TestDenialsThatRepeat(t *testing.T) {
 	}
 }
 
-// Who is told when to come again is admitted then, if nothing else came, but for the whole
+// A hit that comes after its retry_after is admitted, if nothing else came, but for the whole
 // event: that is of others, too.
 func TestPromisesThatAreNotKept(t *testing.T) {
 	for name, c := range map[string]struct {

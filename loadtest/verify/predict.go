@@ -55,12 +55,12 @@ func (m *model) reset(l limit, second, cost int64) *int64 {
 	return &best
 }
 
-// asked is a hit, and what it was told of the limits of the whole event: these are of all
+// asked is a hit, and the answer for the limits of the whole event: these are of all
 // callers, and held to the whole log elsewhere.
 type asked struct {
 	second, cost int64
 	kind         kind
-	behind       bool   // it has been denied, and stands behind all that came with it
+	behind       bool   // it is denied, and comes after all hits of its batch
 	denies       uint64 // by bits
 	counts       []int64
 }
@@ -147,13 +147,13 @@ func (m *model) add(second, by int64) { m.events = append(m.events, added{second
 
 // promise is that a cost is not denied when some time has passed, if nothing else comes.
 type promise struct {
-	told   int32 // the entry that was told so
+	told   int32 // the entry with the promise
 	due    int64
 	cost   int32
 	target uint16
 }
 
-// predict holds each decision of those who are called by one caller at a time to the model.
+// predict holds each decision of users with one caller at a time to the model.
 func (j *judge) predict() {
 	of := map[int32][]int32{}
 	var order []int32
@@ -224,7 +224,7 @@ func (c change) hiddenFrom(e entry) bool {
 	return c.answered != 0 && e.target != c.target && e.sent < c.answered+nanoseconds(closedLife)
 }
 
-// resetsOf returns the resets of somebody's counters, in the order of time.
+// resetsOf returns the resets of a user's counters, in the order of time.
 func (j *judge) resetsOf(who int32) (list []reset) {
 	counters := j.users.who(who).counters
 	for k, id := range counters {
@@ -308,7 +308,7 @@ func (j *judge) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 	return true
 }
 
-// pardoned reports whether a difference from the model is one that nobody promises not to be:
+// pardoned reports whether a difference from the model breaks no promise:
 // after a loss that is said, and too much where copies may count twice.
 func (j *judge) pardoned(e entry, began int64, want forecast) bool {
 	if j.losable() && e.incomplete != 0 {
@@ -351,8 +351,8 @@ func (j *judge) keep(promises []promise, i int32) {
 	}
 }
 
-// breaks reports whether a denial breaks what one before has promised: by a limit that nobody
-// else uses, and that does not stretch as far as the whole event lets it.
+// breaks reports whether a denial breaks the promise of one before: by a limit of this user
+// alone, and that does not stretch as far as the whole event lets it.
 func (j *judge) breaks(e entry) bool {
 	for i, l := range j.contract.limits {
 		r, bit := j.contract.ruleOf(l), uint64(1)<<i

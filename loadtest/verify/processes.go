@@ -74,11 +74,23 @@ func newMonitor(config Config, started *fleet.Fleet) *monitor {
 	}
 }
 
-// begin counts the goroutines of processes that have had some load.
-func (m *monitor) begin() (err error) {
-	m.soak.GoroutinesBefore, err = m.goroutines()
+// begin counts the goroutines of processes that have had some load: when their numbers have not
+// fallen for a second, the connections of the load are closed.
+func (m *monitor) begin(ctx context.Context) error {
+	const pause, still = 100 * time.Millisecond, 10
+	deadline := time.Now().Add(settleTime)
+	for unchanged := 0; unchanged < still && time.Now().Before(deadline); unchanged++ {
+		now, err := m.goroutines()
+		if err != nil {
+			return err
+		}
+		if before := m.soak.GoroutinesBefore; before == nil || slices.Compare(now, before) != 0 {
+			unchanged, m.soak.GoroutinesBefore = 0, now
+		}
+		fleet.Sleep(ctx, pause)
+	}
 	m.machine, m.own = m.used()
-	return err
+	return nil
 }
 
 // watch samples the processes until the context ends.

@@ -37,10 +37,10 @@ type Report struct {
 // Kill is a server that was killed, and came back empty. What the run did not live to see has
 // no time.
 type Kill struct {
-	Server int       `json:"server"`
-	Killed time.Time `json:"killed"`
-	Back   time.Time `json:"back,omitzero"`   // all processes say that it is there
-	Mended time.Time `json:"mended,omitzero"` // with copies: what it had is copied back
+	Server   int       `json:"server"`
+	Killed   time.Time `json:"killed"`
+	Back     time.Time `json:"back,omitzero"`     // all processes say that it is there
+	Repaired time.Time `json:"repaired,omitzero"` // with copies: what it had is copied back
 }
 
 // String tells of it in words.
@@ -50,10 +50,10 @@ func (k Kill) String() string {
 		return text + ", not back yet"
 	}
 	text += ", back at " + k.Back.Format(clockLayout)
-	if k.Mended.IsZero() {
-		return text + ", not mended yet"
+	if k.Repaired.IsZero() {
+		return text + ", not repaired yet"
 	}
-	return text + ", mended at " + k.Mended.Format(clockLayout)
+	return text + ", repaired at " + k.Repaired.Format(clockLayout)
 }
 
 // OK reports whether nothing is wrong.
@@ -79,8 +79,8 @@ func (r *run) add(j *judge) {
 		if !l.away {
 			kill.Back = r.caller.wall(l.back)
 		}
-		if l.mended != 0 {
-			kill.Mended = r.caller.wall(l.mended)
+		if l.repaired != 0 {
+			kill.Repaired = r.caller.wall(l.repaired)
 		}
 		report.Kills = append(report.Kills, kill)
 	}
@@ -108,7 +108,7 @@ func (r *run) notHeld() (list []string) {
 		list = append(list, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it")
 	}
 	if r.config.own() && r.config.Own.lines() && r.contract.hasWhole() {
-		list = append(list, "that of a crowd exactly what fits is admitted: a rule counts the whole event, and others are in its way there")
+		list = append(list, "that exactly what fits of a burst is admitted: a rule counts the whole event, where other hits are in its way")
 	}
 	if !r.contract.remembersLate() {
 		list = append(list, "late increments: the event is remembered for less than two minutes")
@@ -131,7 +131,7 @@ func (r *run) notHeld() (list []string) {
 	return list
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
@@ -188,7 +188,7 @@ func (r *Report) WriteText(out io.Writer) error {
 func (r *Report) writeChecked(row func(name, format string, args ...any)) {
 	c := r.Checked
 	row("windows", "%d summed, by the seconds that hits were stamped with", c.Windows)
-	row("denials", "%d held to the log: nobody was denied who fitted", c.Denials)
+	row("denials", "%d held to the log: no hit that fitted was denied", c.Denials)
 	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
 	row("predicted", "%d decisions of features that one caller calls, to the last number", c.Predictions)
 	row("retry_after", "%d held to the log; %d came when it was over, %d before", c.Waits, c.Retries, c.Early)
@@ -213,7 +213,7 @@ func (r *Report) writeExcused(row func(name, format string, args ...any)) {
 		{e.Refused, "calls refused for overload"},
 		{e.Unpredicted, "features that are not predicted any more, after a loss or an unknown outcome"},
 		{e.Repeated, "denials that repeat what a target had said in the same second, before others admitted more"},
-		{e.Crowded, "denials for a moment's crowd of hits that were denied themselves"},
+		{e.Overshoot, "denials for a transient overshoot of hits that were denied themselves"},
 	} {
 		if one.n > 0 {
 			row("excused", "%d %s", one.n, one.what)

@@ -10,7 +10,7 @@ const (
 	// closedLife is for how long a process may not see what another has changed of the past: a
 	// late increment, a reset.
 	closedLife = time.Second
-	// stale is for how long a denial may tell of that: it is remembered, and was told by what is.
+	// stale is for how long a denial may tell of that: a cached denial was decided on cached buckets.
 	stale = closedLife + remembered
 )
 
@@ -48,7 +48,7 @@ func (j *judge) forgets(c *counterLog, r reset) bool {
 	return r.done && !j.owes(c.entries, r.answered) && !(j.copies > 1 && j.disturbed(0, r.answered))
 }
 
-// keptSince returns since when what was sent is surely there, for who is answered at that time:
+// keptSince returns since when what was sent is surely there, for an answer at that time:
 // what was under way at a reset may have been forgotten.
 func (c *counterLog) keptSince(answered int64) int64 {
 	since := int64(-1)
@@ -60,7 +60,7 @@ func (c *counterLog) keptSince(answered int64) int64 {
 	return since
 }
 
-// goneBefore returns the time up to which what was answered is surely gone, for who asks then.
+// goneBefore returns the time up to which what was answered is surely gone, for a question at that time.
 func (c *counterLog) goneBefore(asked int64) int64 {
 	gone := int64(-1)
 	for i, r := range c.resets {
@@ -77,7 +77,7 @@ func (c *counterLog) robbed(answered int64) (most int64) {
 	since := c.keptSince(answered)
 	for i, r := range c.resets {
 		if r.sent < answered && r.answered <= since && !c.superseded(i, answered) {
-			most += c.crowdAt[i]
+			most += c.underWayAt[i]
 		}
 	}
 	return most
@@ -100,12 +100,12 @@ func (j *judge) keepResets(c *counterLog) {
 		from[i], to[i] = question{time: r.sent}, question{time: r.answered + 1}
 		c.effective = append(c.effective, j.forgets(c, r))
 	}
-	c.crowdAt = c.underWay(from, to)
+	c.underWayAt = c.underWay(from, to)
 	for _, i := range c.entries {
 		e := j.log.entries[i]
 		for k, r := range c.resets {
 			if e.outcome == unknown && e.sent <= r.answered && e.answered >= r.sent {
-				c.crowdAt[k] += int64(e.cost)
+				c.underWayAt[k] += int64(e.cost)
 			}
 		}
 	}

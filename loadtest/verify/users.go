@@ -13,13 +13,13 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// role is how somebody is called for.
+// role is how a user is called for.
 type role uint8
 
 const (
 	busy  role = iota // by all clients at once
 	quiet             // by one, each call when the one before was answered
-	crowd             // by many at once, in one burst, and never again
+	burst             // by many at once, in one burst, and never again
 )
 
 // madeUp are the addresses that are made up.
@@ -68,7 +68,7 @@ func newUsers(c *contract, n int) *users {
 	return p
 }
 
-// fresh adds somebody of whom nothing is shared with others.
+// fresh adds a user with features of its own.
 func (p *users) fresh(as role) int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

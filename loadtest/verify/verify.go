@@ -20,7 +20,7 @@ import (
 var ErrNothing = errors.New("verify: nothing was verified")
 
 // interruptGrace is how long calls under way may still take when a run is interrupted: an answer that
-// is not waited for is an outcome that nobody knows.
+// is not waited for is an unknown outcome.
 const interruptGrace = 2 * time.Second
 
 // Run calls the targets and holds what they say to the contract. What it finds is in the
@@ -77,9 +77,8 @@ func (r *run) soak(ctx context.Context) error {
 		return err
 	}
 	r.caller.http.CloseIdleConnections()
-	fleet.Sleep(ctx, r.config.timeout())
 	r.monitor = newMonitor(r.config, r.fleet)
-	if err := r.monitor.begin(); err != nil {
+	if err := r.monitor.begin(ctx); err != nil {
 		return err
 	}
 	for length := r.config.duration(); ; length = min(length, repeatFor) {
@@ -110,7 +109,7 @@ func (r *run) load(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// round drives clients for a time, and holds what they were told to the contract.
+// round drives clients for a time, and holds the answers to the contract.
 func (r *run) round(ctx context.Context, length time.Duration, chaos bool) error {
 	r.users, r.log = newUsers(r.contract, r.config.features()), newLog(r.contract, r.config.maxEvents())
 	r.caller.users, r.caller.log = r.users, r.log
@@ -153,7 +152,7 @@ type run struct {
 	pasts    map[int32]int64 // of each counter, a second of the past that something was added to
 }
 
-// prepare asks the targets for their rules, and makes up whom to call for.
+// prepare asks the targets for their rules.
 func (r *run) prepare(ctx context.Context, targets []string) error {
 	for _, target := range targets {
 		c, err := r.rulesOf(ctx, target)
@@ -188,7 +187,7 @@ func (c Config) roundTripper() http.RoundTripper {
 		return c.transport
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*c.clients()+maxCrowd
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*c.clients()+maxBurst
 	transport.TLSClientConfig = c.TLS.Clone()
 	return transport
 }

@@ -11,7 +11,7 @@ import (
 // What is held to the contract.
 const (
 	CheckWindows    = "windows"     // no window held more than its limit
-	CheckDenials    = "denials"     // nobody was denied who fitted
+	CheckDenials    = "denials"     // no hit that fitted was denied
 	CheckRetryAfter = "retry_after" // it was true, and so were resets
 	CheckCounts     = "counts"      // they equal the log
 	CheckHeaders    = "headers"     // they agree with the bodies

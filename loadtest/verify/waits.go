@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// waits finds the denials that were told to come again sooner than one limit can have room:
+// waits finds the denials with a retry_after before one limit can have room:
 // what had been acknowledged before has not left its window by then. And it notes which were
 // told so for a reason: a second sooner there was no room, with all that may have been counted.
 func (j *judge) waits(c *counterLog, at int) {
@@ -52,9 +52,9 @@ func (j *judge) waits(c *counterLog, at int) {
 			})
 		}
 	}
-	most, crowds := c.most(sooner, sent), c.inTheWay(j, bounded)
+	most, overshoot := c.most(sooner, sent), c.inTheWay(j, bounded)
 	for k, i := range bounded {
-		e, others := j.log.entries[i], crowds[k]
+		e, others := j.log.entries[i], overshoot[k]
 		if latest := e.stamp + grace + (e.answered-e.sent)/nanoseconds(time.Second) + 1; sooner[k].from > latest {
 			others = 0 // they were stamped while it was under way, and by clocks that differ by less than the grace
 		}
@@ -64,7 +64,7 @@ func (j *judge) waits(c *counterLog, at int) {
 	}
 }
 
-// tooLong finds the denials that were told to come again later than any limit has a reason for.
+// tooLong finds the denials with a later retry_after than any limit has a reason for.
 func (j *judge) tooLong() {
 	for n, e := range j.log.entries {
 		i := int32(n)

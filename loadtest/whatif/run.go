@@ -27,7 +27,7 @@ const (
 	// and there is one hit after the other: more makes it no faster.
 	cacheBytes = 512 << 10
 
-	// progressStep is after how many lines progress is told.
+	// progressStep is how many lines are one report of progress.
 	progressStep = 1000
 )
 
@@ -164,16 +164,16 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 	return r.add(a, second, &decision)
 }
 
-// exactly returns the decision with each of its limits told as it stands. A verdict is
+// exactly returns the decision with the exact state of each limit. A verdict is
 // always exact. But within a second the engine gives a denial again as it remembers it,
-// with the other limits as they stood then; other hits may have been counted since, of
+// with the other limits as they were then; other hits may have been counted since, of
 // another cost or on an allow list. And a count below the ceiling may be an upper bound,
 // which is then taken for above N.
 func (r *run) exactly(ctx context.Context, hit hierarchy.Hit, d hierarchy.Decision) (hierarchy.Decision, error) {
 	unsure := !d.Allowed && (r.actors.mixed || r.allows()) && !r.countsAll(&d)
 	for i := range d.Limits {
 		if d.Limits[i].Listing == events.Denied && !d.Limits[i].Shadow {
-			return d, nil // nobody was asked
+			return d, nil // no limit was asked
 		}
 		unsure = unsure || d.Allowed && d.Limits[i].Over && !d.Limits[i].Exact
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
-// crowd is what the features of one kind did.
-type crowd struct {
+// population is what the features of one kind did.
+type population struct {
 	features int
 	hits     int
 	missing  int       // lines without such a feature
@@ -19,9 +19,9 @@ type crowd struct {
 	traffic  []int64   // what the hits cost together, by feature
 }
 
-// newCrowd finds the largest counts of the features of a kind.
-func newCrowd(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (*crowd, error) {
-	c := &crowd{}
+// newPopulation finds the largest counts of the features of a kind.
+func newPopulation(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (*population, error) {
+	c := &population{}
 	numbers, costs, err := c.number(log, kind, costKind, ipv6Prefix)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ const (
 )
 
 // number returns the number of the feature of each actor, and what its hits cost.
-func (c *crowd) number(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (numbers []int, costs []int64, err error) {
+func (c *population) number(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (numbers []int, costs []int64, err error) {
 	event := events.Event{Name: "suggested", Rules: []events.Rule{{Per: []string{kind}, IPv6Prefix: ipv6Prefix}}}
 	known := map[events.Feature]int{}
 	numbers, costs = make([]int, len(log.Actors)), make([]int64, len(log.Actors))
@@ -92,7 +92,9 @@ func (c *crowd) number(log *accesslog.Log, kind, costKind string, ipv6Prefix int
 }
 
 // sorted returns the largest counts in a window, ascending.
-func (c *crowd) sorted(window int) []int64 { return slices.Sorted(slices.Values(c.largest[window])) }
+func (c *population) sorted(window int) []int64 {
+	return slices.Sorted(slices.Values(c.largest[window]))
+}
 
 // quantile returns the smallest value that so many thousandths of the sorted values do not
 // exceed.
