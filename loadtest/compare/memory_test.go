@@ -56,7 +56,7 @@ func TestItemsOfStates(t *testing.T) {
 	}
 }
 
-// The bytes of counterd's counters are those that a real Memcached takes for them.
+// A real Memcached takes as many bytes for counterd's counters as their rows have.
 func TestBytesAreMemcacheds(t *testing.T) {
 	const users = 50
 	for _, precision := range []events.Precision{events.Second, events.Minute} {

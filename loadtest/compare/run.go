@@ -57,7 +57,7 @@ func (c Config) contenders() (list []contender) {
 	return list
 }
 
-// precisionsOf returns those that a rule with that limit may have, but for the hour's.
+// precisionsOf returns the precisions of a rule with that limit, but for the hour's.
 func precisionsOf(l events.Limit) []events.Precision {
 	if l.Window < time.Minute {
 		return []events.Precision{events.Second}

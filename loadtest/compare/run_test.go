@@ -156,7 +156,7 @@ func TestRun(t *testing.T) {
 	assert.True(t, (&Report{[]*Comparison{exactly}}).OK())
 }
 
-// told sums up what it is told.
+// told sums up the steps.
 type told struct{ stages, steps, done atomic.Int64 }
 
 func (p *told) Start(_ string, steps int) {

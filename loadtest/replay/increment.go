@@ -22,7 +22,7 @@ const (
 	unknown // it may have been counted, or not
 )
 
-// increment sends all events, and makes the exact log of those that the server
+// increment sends all events, and makes the exact log of the events that the server
 // has acknowledged.
 func (r *run) increment(ctx context.Context) error {
 	const stage = "incrementing"

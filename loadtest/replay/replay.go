@@ -52,7 +52,7 @@ var (
 	ErrGaveUp = errors.New("replay: gave up")
 )
 
-// DefaultWindows are those that are compared where none are given.
+// DefaultWindows are compared where none are given.
 func DefaultWindows() []time.Duration {
 	return []time.Duration{time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour}
 }
@@ -93,7 +93,7 @@ type run struct {
 	windows   []int64
 	end       int64             // the second of the last event
 	later     int64             // by how many seconds the events come later than in the log
-	events    []accesslog.Event // those that are sent, in the log's own time
+	events    []accesslog.Event // to be sent, in the log's own time
 	roster    *roster
 	seconds   []int64 // those of the events that were counted, in order
 	oracle    *oracle

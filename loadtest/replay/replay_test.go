@@ -597,7 +597,7 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// progress calls functions, those that are there.
+// progress calls its functions, but nil ones.
 type progress struct {
 	start func(stage string)
 	add   func()

@@ -65,7 +65,7 @@ type Config struct {
 	Rate      float64       // calls of the Clients a second, a quarter as many of those beside them; 0: each when its call before was answered
 	MaxEvents int           // that the log may hold; 0: DefaultMaxEvents
 	Skew      time.Duration // by which the targets' clocks may differ from this one's; 0: DefaultSkew
-	// Timeout is that of the targets: what took longer may not have been taken back. 0:
+	// Timeout is that of the targets: what took longer may not have been rolled back. 0:
 	// DefaultTimeout, and OwnTimeout for Own.
 	Timeout time.Duration
 	Seed    uint64

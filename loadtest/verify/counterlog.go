@@ -53,7 +53,7 @@ func (j *judge) logOf(id int) *counterLog {
 			}
 			c.sure = append(c.sure, charge{point{seen, e.stamp, sure}, e.sent})
 		}
-		if e.kind <= batch && e.outcome <= denied && !c.all { // of which nothing is taken back
+		if e.kind <= batch && e.outcome <= denied && !c.all { // of which nothing is rolled back
 			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
 			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
 		}
@@ -145,7 +145,7 @@ func byMoment(questions []question, momentOf func(i int) int64, answer func(mome
 	return sums
 }
 
-// answeredSince returns those that were not answered before that moment.
+// answeredSince returns the spans with an answer at that moment or later.
 func answeredSince(spans []span, moment int64) (points []point) {
 	for _, s := range spans {
 		if s.answered >= moment {

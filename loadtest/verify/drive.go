@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// patience is how many calls are made at the most for a quiet feature.
-	patience = 120
+	// maxQuiet is how many calls are made at the most for a quiet feature.
+	maxQuiet = 120
 	// burstEvery is the time between two bursts.
 	burstEvery = 700 * time.Millisecond
 	// maxBurst bounds a burst.
@@ -51,7 +51,7 @@ func (d *driver) start(ctx, whole context.Context) {
 // over reports whether no more calls are to be made.
 func (d *driver) over(ctx context.Context) bool { return ctx.Err() != nil || d.caller.log.isFull() }
 
-// busy calls for those that all clients call for.
+// busy calls for the features of all clients.
 func (d *driver) busy(ctx, whole context.Context, client int, rng *rand.Rand) {
 	turns := d.turns(ctx, rng)
 	for !d.over(ctx) {
@@ -188,7 +188,7 @@ func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
 		}
 		var past changed
 		// Some are called for so shortly that others begin at all times.
-		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
+		for calls := rng.IntN(maxQuiet); calls < maxQuiet && !d.over(ctx); calls++ {
 			turns.await(ctx)
 			target, cost := rng.IntN(targets), costOf(rng)
 			if time.Now().Before(past.until) {

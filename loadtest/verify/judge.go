@@ -50,9 +50,9 @@ type judge struct {
 	lookOf   func(k look) Event
 	began    time.Time
 	losses   []loss
-	timeout  int64 // nanoseconds: a denied hit that took longer may not have been taken back
+	timeout  int64 // nanoseconds: a denied hit that took longer may not have been rolled back
 
-	ours     bool // losses are those that are known
+	ours     bool // all losses are known
 	alone    bool // no other client calls
 	copies   int
 	lines    bool // the hits of one counter stand in one line: what fits is admitted
@@ -251,7 +251,7 @@ func (j *judge) name(id int) string {
 	return j.counters[id].name
 }
 
-// denials finds those that no limit had a reason for: with all that may have been counted
+// denials finds the denials that no limit had a reason for: with all that may have been counted
 // before the answer, there was room.
 func (j *judge) denials(c *counterLog, at int) {
 	l := j.contract.limits[at]

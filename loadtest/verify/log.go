@@ -36,7 +36,7 @@ type entry struct {
 	sent, answered int64
 	stamp          int64  // Unix seconds; 0: not told
 	denies         uint64 // the limits that deny, by their bits
-	incomplete     uint64 // those that say so
+	incomplete     uint64 // limits with an incomplete state
 	onError        uint64 // those decided by on_error
 	inexact        uint64 // those with an upper bound for a count
 	who            int32

@@ -70,7 +70,7 @@ func (j *judge) asked(i int32) asked {
 	return asked{second: e.stamp, cost: int64(e.cost), kind: e.kind, denies: e.denies, counts: j.log.countsOf(i)}
 }
 
-// forecast is what a hit has to be told.
+// forecast is the answer that a hit has to get.
 type forecast struct {
 	wire.Decision
 	open bool // how long the whole event denies is a part of retry_after, and not known
@@ -184,7 +184,7 @@ func (j *judge) predictOne(entries []int32) {
 		e := j.log.entries[i]
 		for ; len(resets) > 0 && resets[0].sent < e.sent; resets = resets[1:] {
 			r := resets[0]
-			if !r.done || j.owes(entries[:n], r.answered) {
+			if !r.done || j.pending(entries[:n], r.answered) {
 				j.excused.Unpredicted++
 				return
 			}
@@ -276,7 +276,7 @@ func (j *judge) predictCall(m *model, p *[]promise, told *[]denial, entries []in
 		j.keep(*p, i)
 		wrong := j.differences(e, i, want)
 		if e.outcome == denied {
-			// The numbers of a denied hit of a batch are those that stand after the batch.
+			// The numbers of a denied hit of a batch are those after the batch.
 			a := j.asked(i)
 			a.behind = true
 			after := m.decide(a)
@@ -438,7 +438,7 @@ type denial struct {
 	want forecast
 }
 
-// notOf returns those that another target has given: this one knows what it has admitted
+// notOf returns the denials of other targets: this one knows what it has admitted
 // since.
 func notOf(target uint16, told []denial) []denial {
 	return slices.DeleteFunc(told, func(d denial) bool { return d.target == target })

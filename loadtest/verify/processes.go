@@ -38,7 +38,7 @@ const (
 // Soak is what a long run measures of the processes that it has started.
 type Soak struct {
 	Slowest          time.Duration  `json:"slowest_seconds"`
-	Loads            int            `json:"loads"`      // the first, and those that a slow call caused
+	Loads            int            `json:"loads"`      // the first, and the repetitions after a slow call
 	SlowLoads        int            `json:"slow_loads"` // with a call that took too long
 	Goroutines       int            `json:"goroutines"` // the most of any process
 	GoroutinesBefore []int          `json:"goroutines_before"`

@@ -33,9 +33,9 @@ func (j *judge) sortResets() {
 	}
 }
 
-// owes reports whether a copy may get later what it has missed of a counter before a time: a
+// pending reports whether a copy may get later what it has missed of a counter before a time: a
 // reset does not forget that.
-func (j *judge) owes(entries []int32, before int64) bool {
+func (j *judge) pending(entries []int32, before int64) bool {
 	return j.copies > 1 && slices.ContainsFunc(entries, func(i int32) bool {
 		e := j.log.entries[i]
 		// A copy that is slower than half the timeout is not waited for.
@@ -45,7 +45,7 @@ func (j *judge) owes(entries []int32, before int64) bool {
 
 // forgets reports whether what was acknowledged before the reset was sent is gone for good.
 func (j *judge) forgets(c *counterLog, r reset) bool {
-	return r.done && !j.owes(c.entries, r.answered) && !(j.copies > 1 && j.disturbed(0, r.answered))
+	return r.done && !j.pending(c.entries, r.answered) && !(j.copies > 1 && j.disturbed(0, r.answered))
 }
 
 // keptSince returns since when what was sent is surely there, for an answer at that time:
@@ -72,7 +72,7 @@ func (c *counterLog) goneBefore(asked int64) int64 {
 }
 
 // robbed returns how much of what came after a reset may be gone: the adds of hits that were
-// under way at the reset were forgotten, and then taken back.
+// under way at the reset were forgotten, and then rolled back.
 func (c *counterLog) robbed(answered int64) (most int64) {
 	since := c.keptSince(answered)
 	for i, r := range c.resets {

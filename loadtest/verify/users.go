@@ -40,7 +40,7 @@ type counter struct {
 	whole    bool  // it is that of the whole event
 }
 
-// users are those that calls are made for. Their names are of this round alone, so nothing was
+// users are the features that calls are made for. Their names are of this round alone, so nothing was
 // counted for them before.
 type users struct {
 	contract *contract

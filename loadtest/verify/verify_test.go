@@ -210,7 +210,7 @@ func TestWrongTargets(t *testing.T) {
 	}
 }
 
-// waitOtherwise has those that the whole event denies wait for so much more.
+// waitOtherwise has hits that the whole event denies wait for so much more.
 func waitOtherwise(by int64) func(d *wire.Decision) {
 	return func(d *wire.Decision) {
 		for i, s := range d.Limits {

@@ -139,7 +139,7 @@ func (f *findings) any() bool {
 	return len(f.kept) > 0
 }
 
-// all returns those that were kept, in the order of the checks.
+// all returns the kept violations, in the order of the checks.
 func (f *findings) all() (list []Violation) {
 	for _, name := range checks {
 		list = append(list, f.kept[name]...)
