@@ -323,7 +323,7 @@ func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 }
 
 // What the engine says of the suggested rules: the share is kept, no limit could be one
-// less, and those that are left out would change nothing.
+// less, and the limits that are left out would change nothing.
 func TestTheEngineAgrees(t *testing.T) {
 	if !thorough {
 		t.Skip("make test runs it without the race detector")
