@@ -17,6 +17,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // soloStore is a store that one test has for itself. It counts what it is asked.
@@ -59,49 +61,56 @@ func (s *soloStore) command(run func()) error {
 	return nil
 }
 
-func (s *soloStore) Trip(_ context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+func (s *soloStore) Do(_ context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) { op.Err = s.do(op) })
+}
+
+func (s *soloStore) do(op *store.Op) error {
+	switch op.Kind() {
+	case store.Subtract:
+		return s.takeBack(op)
+	case store.Delete:
+		return s.delete(op)
+	}
 	s.mu.Lock()
 	s.trips++
-	s.reads += len(reads)
+	s.reads += len(op.Reads)
 	s.mu.Unlock()
-	for i := range adds {
-		if err := s.command(func() { values[i] = s.add(counter, adds[i], by, expires[i]) }); err != nil {
-			return i, err
+	for i := range op.Writes {
+		op.Receipt = store.Acknowledged(i)
+		w := &op.Writes[i]
+		if err := s.command(func() { w.Result = s.add(op.Counter, w.Item, w.By, w.Expires) }); err != nil {
+			return err
 		}
 	}
-	if len(reads) == 0 {
-		return len(adds), nil
+	op.Receipt = store.Acknowledged(len(op.Writes))
+	if len(op.Reads) == 0 {
+		return nil
 	}
-	return len(adds), s.command(func() {
-		for i := range reads {
-			values[len(adds)+i] = s.read(counter, reads[i])
+	return s.command(func() {
+		for i := range op.Reads {
+			op.Reads[i].Value = s.read(op.Counter, op.Reads[i].Item)
 		}
 	})
 }
 
-func (s *soloStore) RollBack(_ context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s *soloStore) takeBack(op *store.Op) error {
 	s.mu.Lock()
 	if !s.takenBack {
 		s.takenBack, s.decided = true, s.reads
 	}
 	s.mu.Unlock()
-	for _, bucket := range adds[:landed] {
-		err := s.command(func() {
-			if item, found := s.items[counter][bucket]; found {
-				item.value = max(item.value-by, 0)
-				s.items[counter][bucket] = item
-			}
-		})
-		if err != nil {
+	for _, w := range op.Writes[len(op.Writes)-op.Receipt.On(0):] {
+		if err := s.command(func() { s.subtract(op.Counter, w.Item, w.By) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *soloStore) Delete(_ context.Context, counter string, buckets []uint64) error {
-	for _, bucket := range buckets {
-		if err := s.command(func() { delete(s.items[counter], bucket) }); err != nil {
+func (s *soloStore) delete(op *store.Op) error {
+	for _, w := range op.Writes {
+		if err := s.command(func() { delete(s.items[op.Counter], w.Item) }); err != nil {
 			return err
 		}
 	}
@@ -519,15 +528,25 @@ type lossyStore struct {
 	sent    int
 }
 
-func (s *lossyStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	for i := range adds {
-		s.sent++
-		if i != s.failing || s.landed {
-			values[i] = s.add(counter, adds[i], by, expires[i])
+func (s *lossyStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if !storetest.IsTrip(op) {
+			s.soloStore.Do(ctx, op)
+			return
 		}
-		if i == s.failing {
-			return i, errDown
+		for i := range op.Writes {
+			s.sent++
+			w := &op.Writes[i]
+			if i != s.failing || s.landed {
+				w.Result = s.add(op.Counter, w.Item, w.By, w.Expires)
+			}
+			if i == s.failing {
+				op.Receipt, op.Err = store.Acknowledged(i), errDown
+				return
+			}
 		}
-	}
-	return s.soloStore.Trip(ctx, counter, 0, nil, nil, reads, values[len(adds):])
+		reads := store.Op{Counter: op.Counter, Reads: op.Reads}
+		s.soloStore.Do(ctx, &reads)
+		op.Receipt, op.Err = store.Acknowledged(len(op.Writes)), reads.Err
+	})
 }

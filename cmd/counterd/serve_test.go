@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // Under load, on kept connections, nothing that was acknowledged before a signal is
@@ -143,7 +144,7 @@ func TestEvictionsAreLogged(t *testing.T) {
 	fill := func(n int) {
 		name := strings.Repeat("x", 1<<20) // few of these take much memory
 		for i := range n {
-			_, err := store.Trip(t.Context(), fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), store, fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
 			require.NoError(t, err)
 		}
 	}
