@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/child"
-	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
