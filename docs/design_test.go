@@ -130,7 +130,6 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"go.opentelemetry.io/otel/sdk/trace":             {"internal/otlp/"},
 		"github.com/go-logr/logr":                        {"internal/otlp/discreet.go", "internal/otlp/otlp.go"},
 		"go.opentelemetry.io/otel/trace":                 {"api/", "tracing/", "internal/otlp/", "cmd/counterd/tracing.go"},
-		"gonum.org/v1/plot":                              {"loadtest/page/"},
 	} {
 		found := 0
 		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
