@@ -13,7 +13,7 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// badStore fails, or forgets what was added, where it is told to.
+// badStore fails, or forgets adds, on demand.
 type badStore struct {
 	hierarchy.Starter
 	fails, forgets bool

@@ -88,7 +88,7 @@ func Rows() []RowName {
 	return names
 }
 
-// chosen returns the rows that match, and those that they need, in the order of the table.
+// chosen returns the matching rows and the rows that they need, in the order of the table.
 func (c Config) chosen() []row {
 	rows := allRows()
 	needed := map[string]bool{}

@@ -119,7 +119,7 @@ func TestAllRows(t *testing.T) {
 
 	// What a row costs adds up to what it does.
 	row := report.row
-	for _, id := range []string{"A4", "A8", "A12"} { // nobody waits for anybody
+	for _, id := range []string{"A4", "A8", "A12"} { // callers share no trips
 		assert.Equal(t, 1.0, *row(id).Trips, id)
 	}
 	for _, id := range []string{"A3", "A4", "A5", "A6", "A7", "A8", "A12", "A13"} {
@@ -221,7 +221,7 @@ func (e *endAt) Add(n int) {
 	}
 }
 
-// What has had more rounds than others of its turn is compared in those that all have had.
+// Rows of a turn are compared in the rounds that all have had.
 func TestEvenOut(t *testing.T) {
 	rows := []*measurement{{rates: []float64{1, 2, 3}, open: make([]arrivals, 3)}, {rates: []float64{4, 5}, open: make([]arrivals, 2)}}
 	evenOut(rows)

@@ -1,3 +1,4 @@
+// Package memcached starts a Memcached server for a load test, and reads its statistics.
 package memcached
 
 import (
@@ -18,17 +19,16 @@ const (
 	fillTimeout = 10 * time.Minute // gigabytes take minutes
 )
 
-// Server is a Memcached server of our own, with a connection for its stats. It
-// is not safe for concurrent use.
+// Server is a Memcached child process, with a connection for its stats. It is not safe for
+// concurrent use.
 type Server struct {
 	*child.Child
 	conn net.Conn
 	in   *bufio.Reader
-	own  int64 // bytes that asking for stats took so far
+	own  int64 // bytes of reading the stats so far
 }
 
-// Start starts a server with those flags beside where it listens, and waits until it is
-// ready. Close ends it.
+// Start starts a server with further flags, and waits until it is ready. Close ends it.
 func Start(ctx context.Context, binary string, flags ...string) (*Server, error) {
 	c, err := child.Start(ctx, child.Memcached(binary, flags...))
 	if err != nil {
@@ -44,12 +44,11 @@ func Start(ctx context.Context, binary string, flags ...string) (*Server, error)
 
 // Close ends the server.
 func (s *Server) Close() error {
-	s.Kill() // asked to end it would take a second
+	s.Kill() // Stop would take a second
 	return s.conn.Close()
 }
 
-// Stats returns what the server has done so far. The bytes are without those of this and
-// all earlier questions.
+// Stats returns the server's statistics, without the bytes of reading them.
 func (s *Server) Stats() (Stats, error) {
 	found, asked, err := s.ask("stats")
 	if err != nil {
@@ -60,7 +59,7 @@ func (s *Server) Stats() (Stats, error) {
 	return stats, err
 }
 
-// Memory returns what the server's items take.
+// Memory returns the memory of the server's items.
 func (s *Server) Memory() (Memory, error) {
 	general, _, err := s.ask("stats")
 	if err != nil {
@@ -73,9 +72,9 @@ func (s *Server) Memory() (Memory, error) {
 	return parseMemory(general, slabs)
 }
 
-// ask sends a command that is answered with figures, and returns those, and what all
-// questions so far took, without this answer: it is not among the bytes that it tells.
-func (s *Server) ask(command string) (found figures, asked int64, err error) {
+// ask sends a stats command, and returns the figures, and the bytes of all such commands so
+// far without this answer, which its own figures do not include.
+func (s *Server) ask(command string) (found *figures, asked int64, err error) {
 	command += "\r\n"
 	lines, answered, err := s.exchange(command)
 	if err != nil {
@@ -86,8 +85,7 @@ func (s *Server) ask(command string) (found figures, asked int64, err error) {
 	return parseFigures(lines), asked, nil
 }
 
-// exchange sends a command that is answered with lines up to END, and returns those and
-// the length of the answer.
+// exchange sends a command, and returns the lines of its answer up to END, and their length.
 func (s *Server) exchange(command string) (lines []string, answered int64, err error) {
 	if err := s.conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
 		return nil, 0, err
@@ -109,13 +107,13 @@ func (s *Server) exchange(command string) (lines []string, answered int64, err e
 	}
 }
 
-// Fill makes an item that holds 1 of each key, without expiry.
+// Fill makes an item of each key that holds 1, without expiry.
 func (s *Server) Fill(ctx context.Context, keys iter.Seq[string]) error {
 	return s.FillWith(ctx, keys, []byte("1"))
 }
 
-// FillWith makes an item with that value of each key, without expiry. Millions of them
-// take seconds, since none is answered; that they are there is seen from the stats.
+// FillWith makes an item of each key, without expiry. Millions take seconds, since none is
+// answered; the stats tell whether all were made.
 func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []byte) error {
 	before, err := s.Stats()
 	if err != nil {
@@ -143,7 +141,7 @@ func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []by
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("filling memcached: %w", err)
 	}
-	// The answer to the last command says that all before it are done.
+	// Its answer follows all sets.
 	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
 		return fmt.Errorf("filling memcached: %w", err)
 	}

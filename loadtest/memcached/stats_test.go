@@ -33,7 +33,7 @@ func TestParseStats(t *testing.T) {
 
 	_, err = parseStats(parseFigures(statLines[:5]))
 	assert.ErrorContains(t, err, "bytes_written")
-	_, err = parseStats(nil)
+	_, err = parseStats(parseFigures(nil))
 	assert.Error(t, err)
 }
 
@@ -46,7 +46,7 @@ func TestParseMemory(t *testing.T) {
 	assert.ErrorContains(t, err, "total_malloced")
 	_, err = parseMemory(parseFigures(statLines), parseFigures(slabLines[1:]))
 	assert.ErrorContains(t, err, "1:chunk_size")
-	_, err = parseMemory(nil, parseFigures(slabLines))
+	_, err = parseMemory(parseFigures(nil), parseFigures(slabLines))
 	assert.Error(t, err)
 }
 
