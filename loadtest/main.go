@@ -43,7 +43,6 @@ func commands() []command {
 		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
 		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", runPlan},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
-		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 

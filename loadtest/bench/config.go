@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // Defaults and bounds of a Config.
@@ -32,19 +33,13 @@ const (
 // Config says what to measure, and with which programs.
 type Config struct {
 	Rounds              int
-	Duration            time.Duration  // of a slice
-	Rows                *regexp.Regexp // matches identity and name; nil: all
-	Memcached, Counterd string         // programs; Counterd is for rows over HTTP
-	DoNothing           []string       // the command that runs ServeNothing, without its address
-	Progress            Progress       // nil: none
+	Duration            time.Duration     // of a slice
+	Rows                *regexp.Regexp    // matches identity and name; nil: all
+	Memcached, Counterd string            // programs; Counterd is for rows over HTTP
+	DoNothing           []string          // the command that runs ServeNothing, without its address
+	Progress            progress.Progress // nil: none
 
 	sizes sizes // smaller in tests
-}
-
-// Progress shows how far a run is. Its methods are called one at a time.
-type Progress interface {
-	Start(stage string, steps int)
-	Add(steps int)
 }
 
 // sizes are numbers of counters, and the longest wait for the store in one decision.

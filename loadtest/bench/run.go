@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/loadtest/process"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // runInPart is the part of a slice that precedes it unmeasured: it opens connections and
@@ -25,6 +26,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if config.sizes == (sizes{}) {
 		config.sizes = defaultSizes
 	}
+	config.Progress = progress.Or(config.Progress)
 	m := &measurements{config: config, of: map[string]*measurement{}}
 	stages := map[string][]*measurement{}
 	rows := config.chosen()
@@ -74,13 +76,13 @@ type measurement struct {
 func (m *measurements) runStage(ctx context.Context, name string, rows []*measurement) (err error) {
 	s := newStage(m.config)
 	defer func() { err = errors.Join(err, s.close()) }()
-	m.start(name+": preparing", len(rows))
+	m.config.Progress.Start(name+": preparing", len(rows))
 	var closed, open []*measurement
 	for _, one := range rows {
 		if one.subject, err = one.row.prepare(ctx, s, one.row); err != nil {
 			return one.failed(ctx, err)
 		}
-		m.step()
+		m.config.Progress.Add(1)
 		if one.row.halfOf == "" {
 			closed = append(closed, one)
 		} else {
@@ -115,25 +117,13 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 	return err
 }
 
-func (m *measurements) start(stage string, steps int) {
-	if m.config.Progress != nil {
-		m.config.Progress.Start(stage, steps)
-	}
-}
-
-func (m *measurements) step() {
-	if m.config.Progress != nil {
-		m.config.Progress.Add(1)
-	}
-}
-
 // takeTurns measures all rows round by round, every second one backwards: no row always
 // follows the same one, and compared rows stay near.
 func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measurement, rounds int, slice func(context.Context, *measurement) error) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	m.start(name, len(rows)*rounds)
+	m.config.Progress.Start(name, len(rows)*rounds)
 	for round := range rounds {
 		for i := range rows {
 			one := rows[i]
@@ -147,7 +137,7 @@ func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measu
 			if err != nil {
 				return one.failed(ctx, err)
 			}
-			m.step()
+			m.config.Progress.Add(1)
 		}
 	}
 	return nil

@@ -50,39 +50,16 @@ func (s *Server) Close() error {
 
 // Stats returns the server's statistics, without the bytes of reading them.
 func (s *Server) Stats() (Stats, error) {
-	found, asked, err := s.ask("stats")
-	if err != nil {
-		return Stats{}, err
-	}
-	stats, err := parseStats(found)
-	stats.Bytes -= asked
-	return stats, err
-}
-
-// Memory returns the memory of the server's items.
-func (s *Server) Memory() (Memory, error) {
-	general, _, err := s.ask("stats")
-	if err != nil {
-		return Memory{}, err
-	}
-	slabs, _, err := s.ask("stats slabs")
-	if err != nil {
-		return Memory{}, err
-	}
-	return parseMemory(general, slabs)
-}
-
-// ask sends a stats command, and returns the figures, and the bytes of all such commands so
-// far without this answer, which its own figures do not include.
-func (s *Server) ask(command string) (found *figures, asked int64, err error) {
-	command += "\r\n"
+	const command = "stats\r\n"
 	lines, answered, err := s.exchange(command)
 	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("memcached's stats: %w", err), s.Alive())
+		return Stats{}, errors.Join(fmt.Errorf("memcached's stats: %w", err), s.Alive())
 	}
-	asked = s.own + int64(len(command))
+	stats, err := parseStats(lines)
+	asked := s.own + int64(len(command)) // an answer's own bytes are in the next one
+	stats.Bytes -= asked
 	s.own = asked + answered
-	return parseFigures(lines), asked, nil
+	return stats, err
 }
 
 // exchange sends a command, and returns the lines of its answer up to END, and their length.
@@ -107,14 +84,9 @@ func (s *Server) exchange(command string) (lines []string, answered int64, err e
 	}
 }
 
-// Fill makes an item of each key that holds 1, without expiry.
+// Fill makes an item of each key that holds 1, without expiry. Millions take seconds, since
+// none is answered; the stats tell whether all were made.
 func (s *Server) Fill(ctx context.Context, keys iter.Seq[string]) error {
-	return s.FillWith(ctx, keys, []byte("1"))
-}
-
-// FillWith makes an item of each key, without expiry. Millions take seconds, since none is
-// answered; the stats tell whether all were made.
-func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []byte) error {
 	before, err := s.Stats()
 	if err != nil {
 		return err
@@ -130,11 +102,11 @@ func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []by
 		return err
 	}
 	out := bufio.NewWriterSize(conn, 1<<16)
-	sent, rest := int64(0), fmt.Sprintf(" 0 0 %d noreply\r\n%s\r\n", len(value), value)
+	sent := int64(0)
 	for key := range keys {
 		out.WriteString("set ")
 		out.WriteString(key)
-		out.WriteString(rest)
+		out.WriteString(" 0 0 1 noreply\r\n1\r\n")
 		sent++
 	}
 	out.WriteString("version\r\n")

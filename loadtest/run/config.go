@@ -17,6 +17,7 @@ import (
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/process"
+	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
@@ -40,15 +41,9 @@ type Config struct {
 	InFlight int                           // requests without an answer, at most; 0: DefaultInFlight
 	Drain    time.Duration                 // the longest wait for a place in flight after the end; 0: DefaultDrain
 	Traffic  string                        // describes the source in the report
-	Progress Progress                      // nil: none
+	Progress progress.Progress             // nil: none
 	Pause    func(time.Duration)           // sleeps, also for less than a millisecond; nil: time.Sleep
 	Machine  func() (process.Times, error) // reads the machine's CPU times; nil: they are unknown
-}
-
-// Progress shows how far a run is.
-type Progress interface {
-	Start(stage string, steps int)
-	Add(steps int)
 }
 
 // Check returns all faults of the config, joined.

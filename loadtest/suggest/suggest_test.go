@@ -311,7 +311,7 @@ func TestOnLogsByChance(t *testing.T) {
 	}
 }
 
-// Who comes every second is not denied by 60/m beside 1/s.
+// A feature with a hit every second is not denied by 60/m beside 1/s.
 func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 	var text strings.Builder
 	for i := range 200 {

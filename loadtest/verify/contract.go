@@ -13,7 +13,7 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// ErrRules is returned for an event whose rules cannot be held to anything.
+// ErrRules is returned for an event without limits, or with rules unknown here.
 var ErrRules = errors.New("verify: this event cannot be verified")
 
 // maxLimits is how many limits an event may have: there is a bit for each in an entry of
@@ -118,7 +118,7 @@ func (c *contract) enforced(l limit) bool { return !c.ruleOf(l).shadow }
 // is bounded by those of the whole event.
 func (c *contract) bounded(l limit) bool { return c.enforced(l) && !c.ruleOf(l).elastic }
 
-// whole reports whether a limit is of a rule for the whole event, whose counter everybody adds
+// whole reports whether a limit is of a rule for the whole event, whose counter all hits add
 // to.
 func (c *contract) whole(l limit) bool { return len(c.ruleOf(l).per) == 0 }
 

@@ -26,7 +26,7 @@ type outcome uint8
 const (
 	admitted outcome = iota // or acknowledged
 	denied
-	unknown // nobody knows whether it was counted
+	unknown // it may have been counted
 	refused // nothing was done
 )
 
@@ -36,9 +36,9 @@ type entry struct {
 	sent, answered int64
 	stamp          int64  // Unix seconds; 0: not told
 	denies         uint64 // the limits that deny, by their bits
-	incomplete     uint64 // those that say so
-	onError        uint64 // those whose counters could not be asked
-	inexact        uint64 // those whose count is an upper bound
+	incomplete     uint64 // limits with an incomplete state
+	onError        uint64 // those decided by on_error
+	inexact        uint64 // those with an upper bound for a count
 	who            int32
 	cost           int32
 	retryAfter     int32 // seconds; never: -1
@@ -60,7 +60,7 @@ type look struct {
 	count          int64
 }
 
-// log is all that clients were told. It takes entries up to a bound.
+// log holds all answers. It takes entries up to a bound.
 type log struct {
 	width int // limits of a decision
 	bound int
@@ -120,11 +120,11 @@ func (l *log) bytes() int64 {
 
 // loss is a server that was killed, and came back empty. Times are those of entries.
 type loss struct {
-	server int
-	killed int64
-	back   int64 // it answers again
-	away   bool  // it does not: back is until when that was waited for
-	mended int64 // what it had is copied back, and what was under way has ended; 0: never
+	server   int
+	killed   int64
+	back     int64 // it answers again
+	away     bool  // it does not: back is until when that was waited for
+	repaired int64 // what it had is copied back, and what was under way has ended; 0: never
 }
 
 func nanoseconds(d time.Duration) int64 { return int64(d) }

@@ -55,22 +55,22 @@ func (m *model) reset(l limit, second, cost int64) *int64 {
 	return &best
 }
 
-// asked is a hit, and what it was told of the limits of the whole event: these are of all
+// asked is a hit, and the answer for the limits of the whole event: these are of all
 // callers, and held to the whole log elsewhere.
 type asked struct {
 	second, cost int64
 	kind         kind
-	behind       bool   // it has been denied, and stands behind all that came with it
+	behind       bool   // it is denied, and comes after all hits of its batch
 	denies       uint64 // by bits
 	counts       []int64
 }
 
-func (t *trial) asked(i int32) asked {
-	e := t.log.entries[i]
-	return asked{second: e.stamp, cost: int64(e.cost), kind: e.kind, denies: e.denies, counts: t.log.countsOf(i)}
+func (j *judge) asked(i int32) asked {
+	e := j.log.entries[i]
+	return asked{second: e.stamp, cost: int64(e.cost), kind: e.kind, denies: e.denies, counts: j.log.countsOf(i)}
 }
 
-// forecast is what a hit has to be told.
+// forecast is the answer that a hit has to get.
 type forecast struct {
 	wire.Decision
 	open bool // how long the whole event denies is a part of retry_after, and not known
@@ -147,18 +147,18 @@ func (m *model) add(second, by int64) { m.events = append(m.events, added{second
 
 // promise is that a cost is not denied when some time has passed, if nothing else comes.
 type promise struct {
-	told   int32 // the entry that was told so
+	told   int32 // the entry with the promise
 	due    int64
 	cost   int32
 	target uint16
 }
 
-// predict holds each decision of those who are called by one caller at a time to the model.
-func (t *trial) predict() {
+// predict holds each decision of users with one caller at a time to the model.
+func (j *judge) predict() {
 	of := map[int32][]int32{}
 	var order []int32
-	for i, e := range t.log.entries {
-		if t.people.who(e.who).role == quiet {
+	for i, e := range j.log.entries {
+		if j.users.who(e.who).role == quiet {
 			if of[e.who] == nil {
 				order = append(order, e.who)
 			}
@@ -166,36 +166,36 @@ func (t *trial) predict() {
 		}
 	}
 	for _, who := range order {
-		t.predictOne(of[who])
+		j.predictOne(of[who])
 	}
 }
 
 // predictOne holds the decisions of one feature to the model, until they are not known any
 // more.
-func (t *trial) predictOne(entries []int32) {
-	m := &model{contract: t.contract, since: map[int]int{}}
-	resets := t.resetsOf(t.log.entries[entries[0]].who)
+func (j *judge) predictOne(entries []int32) {
+	m := &model{contract: j.contract, since: map[int]int{}}
+	resets := j.resetsOf(j.log.entries[entries[0]].who)
 	var last change
 	var p []promise
 	var told []denial
-	began := t.log.entries[entries[0]].sent
+	began := j.log.entries[entries[0]].sent
 	for n := 0; n < len(entries); {
 		i := entries[n]
-		e := t.log.entries[i]
+		e := j.log.entries[i]
 		for ; len(resets) > 0 && resets[0].sent < e.sent; resets = resets[1:] {
 			r := resets[0]
-			if !r.done || t.owes(entries[:n], r.answered) {
-				t.excused.Unpredicted++
+			if !r.done || j.pending(entries[:n], r.answered) {
+				j.excused.Unpredicted++
 				return
 			}
-			m.forgetCounter(t.people.who(e.who), r.counter)
+			m.forgetCounter(j.users.who(e.who), r.counter)
 			last, told = change{r.target, r.answered}, notOf(r.target, told)
 		}
-		if last.hiddenFrom(e) || e.outcome == unknown || e.onError != 0 || t.copies == 1 && t.disturbed(began, e.answered) {
-			t.excused.Unpredicted++
+		if last.hiddenFrom(e) || e.outcome == unknown || e.onError != 0 || j.copies == 1 && j.disturbed(began, e.answered) {
+			j.excused.Unpredicted++
 			return
 		}
-		together := t.together(entries[n:])
+		together := j.together(entries[n:])
 		n += together
 		switch {
 		case e.outcome == refused:
@@ -208,7 +208,7 @@ func (t *trial) predictOne(entries []int32) {
 			p, told = nil, notOf(e.target, told)
 			continue
 		}
-		if !t.predictCall(m, &p, &told, entries[:n], together) {
+		if !j.predictCall(m, &p, &told, entries[:n], together) {
 			return // what follows from it is no news
 		}
 	}
@@ -224,12 +224,12 @@ func (c change) hiddenFrom(e entry) bool {
 	return c.answered != 0 && e.target != c.target && e.sent < c.answered+nanoseconds(closedLife)
 }
 
-// resetsOf returns the resets of somebody's counters, in the order of time.
-func (t *trial) resetsOf(who int32) (list []reset) {
-	counters := t.people.who(who).counters
+// resetsOf returns the resets of a user's counters, in the order of time.
+func (j *judge) resetsOf(who int32) (list []reset) {
+	counters := j.users.who(who).counters
 	for k, id := range counters {
 		if !slices.Contains(counters[:k], id) {
-			list = append(list, t.resets[id]...)
+			list = append(list, j.resets[id]...)
 		}
 	}
 	slices.SortFunc(list, func(a, b reset) int { return cmp.Compare(a.sent, b.sent) })
@@ -237,7 +237,7 @@ func (t *trial) resetsOf(who int32) (list []reset) {
 }
 
 // forgetCounter has all rules with that counter begin again.
-func (m *model) forgetCounter(who *person, counter int32) {
+func (m *model) forgetCounter(who *user, counter int32) {
 	for rule, id := range who.counters {
 		if id == counter {
 			m.forget(rule)
@@ -246,9 +246,9 @@ func (m *model) forgetCounter(who *person, counter int32) {
 }
 
 // together returns how many of the first entries are of one call: of a batch all its hits.
-func (t *trial) together(entries []int32) int {
-	first, n := t.log.entries[entries[0]], 1
-	for first.kind == batch && n < len(entries) && t.log.entries[entries[n]].kind == batch && t.log.entries[entries[n]].sent == first.sent {
+func (j *judge) together(entries []int32) int {
+	first, n := j.log.entries[entries[0]], 1
+	for first.kind == batch && n < len(entries) && j.log.entries[entries[n]].kind == batch && j.log.entries[entries[n]].sent == first.sent {
 		n++
 	}
 	return n
@@ -256,74 +256,74 @@ func (t *trial) together(entries []int32) int {
 
 // predictCall holds the last entries, those of one call, to the model. It reports whether
 // what comes after them is known.
-func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []int32, together int) bool {
-	began := t.log.entries[entries[0]].sent
+func (j *judge) predictCall(m *model, p *[]promise, told *[]denial, entries []int32, together int) bool {
+	began := j.log.entries[entries[0]].sent
 	call := entries[len(entries)-together:]
 	wants := make([]forecast, together)
 	for k, i := range call {
-		e := t.log.entries[i]
+		e := j.log.entries[i]
 		if e.outcome > denied || e.onError != 0 {
-			t.excused.Unpredicted++
+			j.excused.Unpredicted++
 			return false
 		}
-		wants[k] = m.decide(t.asked(i))
+		wants[k] = m.decide(j.asked(i))
 		if e.outcome == admitted && e.kind != check {
 			*told = notOf(e.target, *told)
 		}
 	}
 	for k, i := range call {
-		e, want := t.log.entries[i], wants[k]
-		t.keep(*p, i)
-		wrong := t.differences(e, i, want)
+		e, want := j.log.entries[i], wants[k]
+		j.keep(*p, i)
+		wrong := j.differences(e, i, want)
 		if e.outcome == denied {
-			// The numbers of a denied hit of a batch are those that stand after the batch.
-			a := t.asked(i)
+			// The numbers of a denied hit of a batch are those after the batch.
+			a := j.asked(i)
 			a.behind = true
 			after := m.decide(a)
 			*told = append(*told, denial{e, want}, denial{e, after}) // either may be remembered
 			switch {
-			case len(wrong) == 0 || !want.Allowed && len(t.differences(e, i, after)) == 0:
+			case len(wrong) == 0 || !want.Allowed && len(j.differences(e, i, after)) == 0:
 				wrong = nil
-			case !want.Allowed && t.repeated(e, i, *told):
-				t.excused.Repeated++
+			case !want.Allowed && j.repeated(e, i, *told):
+				j.excused.Repeated++
 				continue // what it says of the time to wait is not of now
 			}
 		}
-		if len(wrong) > 0 && t.pardoned(e, began, want) {
-			t.excused.Unpredicted++
+		if len(wrong) > 0 && j.pardoned(e, began, want) {
+			j.excused.Unpredicted++
 			return false
 		}
-		t.checked.Predictions++
+		j.checked.Predictions++
 		for _, w := range wrong {
-			t.findings.add(Violation{
-				Check: w.check, sort: "prediction", Counter: t.name(int(t.people.who(e.who).counters[0])), Text: w.text,
-				Events: t.eventsOf(entries[max(0, len(entries)-maxEvents):]),
+			j.findings.add(Violation{
+				Check: w.check, sort: "prediction", Feature: j.feature(int(j.users.who(e.who).counters[0])), Text: w.text,
+				Events: j.eventsOf(entries[max(0, len(entries)-maxEvents):]),
 			})
 		}
 		if e.outcome == denied == want.Allowed {
 			return false // the log and the model go apart from here on
 		}
-		t.note(p, i)
+		j.note(p, i)
 	}
 	return true
 }
 
-// pardoned reports whether a difference from the model is one that nobody promises not to be:
+// pardoned reports whether a difference from the model breaks no promise:
 // after a loss that is said, and too much where copies may count twice.
-func (t *trial) pardoned(e entry, began int64, want forecast) bool {
-	if t.losable() && e.incomplete != 0 {
+func (j *judge) pardoned(e entry, began int64, want forecast) bool {
+	if j.losable() && e.incomplete != 0 {
 		return true
 	}
-	if t.copies == 1 || !t.disturbed(began, e.answered) || e.outcome == admitted && !want.Allowed {
+	if j.copies == 1 || !j.disturbed(began, e.answered) || e.outcome == admitted && !want.Allowed {
 		return false
 	}
-	t.excused.HighCounts++
+	j.excused.HighCounts++
 	return true
 }
 
 // keep holds a decision to what was promised.
-func (t *trial) keep(promises []promise, i int32) {
-	e := t.log.entries[i]
+func (j *judge) keep(promises []promise, i int32) {
+	e := j.log.entries[i]
 	early := false
 	for _, p := range promises {
 		if e.target != p.target || e.cost > p.cost {
@@ -333,30 +333,30 @@ func (t *trial) keep(promises []promise, i int32) {
 		case e.sent < p.due:
 			early = true
 			continue
-		case e.outcome == denied && !t.breaks(e):
+		case e.outcome == denied && !j.breaks(e):
 		case e.outcome == denied:
-			name := t.name(int(t.people.who(e.who).counters[0]))
-			t.findings.add(Violation{
-				Check: CheckRetryAfter, sort: "promise", Counter: name, Events: t.eventsOf([]int32{p.told, i}),
+			name := j.name(int(j.users.who(e.who).counters[0]))
+			j.findings.add(Violation{
+				Check: CheckRetryAfter, sort: "promise", Feature: j.feature(int(j.users.who(e.who).counters[0])), Events: j.eventsOf([]int32{p.told, i}),
 				Text: fmt.Sprintf("%s: a hit that was told to come again in %ds came after that, with no other in between, and was denied",
-					name, t.log.entries[p.told].retryAfter),
+					name, j.log.entries[p.told].retryAfter),
 			})
 		default:
-			t.checked.Retries++
+			j.checked.Retries++
 		}
 		return
 	}
 	if early && e.outcome == denied {
-		t.checked.Early++
+		j.checked.Early++
 	}
 }
 
-// breaks reports whether a denial breaks what one before has promised: by a limit that nobody
-// else uses, and that does not stretch as far as the whole event lets it.
-func (t *trial) breaks(e entry) bool {
-	for i, l := range t.contract.limits {
-		r, bit := t.contract.ruleOf(l), uint64(1)<<i
-		if e.denies&bit != 0 && t.contract.enforced(l) && !t.contract.whole(l) && !r.elastic {
+// breaks reports whether a denial breaks the promise of one before: by a limit of this user
+// alone, and that does not stretch as far as the whole event lets it.
+func (j *judge) breaks(e entry) bool {
+	for i, l := range j.contract.limits {
+		r, bit := j.contract.ruleOf(l), uint64(1)<<i
+		if e.denies&bit != 0 && j.contract.enforced(l) && !j.contract.whole(l) && !r.elastic {
 			return true
 		}
 	}
@@ -364,13 +364,13 @@ func (t *trial) breaks(e entry) bool {
 }
 
 // note takes down what is promised, until something else comes.
-func (t *trial) note(promises *[]promise, i int32) {
-	e := t.log.entries[i]
+func (j *judge) note(promises *[]promise, i int32) {
+	e := j.log.entries[i]
 	switch {
 	case e.outcome == admitted && e.kind != check:
 		*promises = nil
 	case e.outcome == denied && e.retryAfter > 0:
-		if t.contract.countsAll() && e.kind != check {
+		if j.contract.countsAll() && e.kind != check {
 			*promises = nil // what was promised before did not know of it
 		}
 		*promises = append(*promises, promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target})
@@ -380,14 +380,14 @@ func (t *trial) note(promises *[]promise, i int32) {
 type difference struct{ check, text string }
 
 // differences are those between an answer and the model.
-func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference) {
-	name := t.name(int(t.people.who(e.who).counters[0]))
+func (j *judge) differences(e entry, i int32, want forecast) (wrong []difference) {
+	name := j.name(int(j.users.who(e.who).counters[0]))
 	was := func(check, format string, args ...any) {
 		wrong = append(wrong, difference{check, name + ": " + fmt.Sprintf(format, args...)})
 	}
 	switch {
 	case e.outcome == admitted && !want.Allowed:
-		was(CheckWindows, "a cost of %d is admitted, and by the log it does not fit for another %ss: %s", e.cost, orNull(want.RetryAfter), t.full(want))
+		was(CheckWindows, "a cost of %d is admitted, and by the log it does not fit for another %ss: %s", e.cost, orNull(want.RetryAfter), j.full(want))
 		return wrong
 	case e.outcome == denied && want.Allowed:
 		was(CheckDenials, "a cost of %d is denied, and by the log it fits all limits, with nobody else calling", e.cost)
@@ -399,10 +399,10 @@ func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference
 	case int64(e.retryAfter) != value(want.RetryAfter):
 		was(CheckRetryAfter, "retry_after is %d, and by the log it is %s", e.retryAfter, orNull(want.RetryAfter))
 	}
-	for at, got := range t.log.countsOf(i) {
+	for at, got := range j.log.countsOf(i) {
 		s := want.Limits[at]
 		bit := uint64(1) << at
-		if t.contract.whole(t.contract.limits[at]) {
+		if j.contract.whole(j.contract.limits[at]) {
 			continue
 		}
 		if e.denies&bit == 0 != s.Allowed {
@@ -416,18 +416,18 @@ func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference
 }
 
 // full names the limits that deny.
-func (t *trial) full(d forecast) (text string) {
+func (j *judge) full(d forecast) (text string) {
 	for i, s := range d.Limits {
-		if l := t.contract.limits[i]; !s.Allowed && t.contract.enforced(l) {
+		if l := j.contract.limits[i]; !s.Allowed && j.contract.enforced(l) {
 			text += fmt.Sprintf("%s has %d of %d; ", s.Name, s.Count, l.ceiling)
 		}
 	}
 	return text
 }
 
-func (t *trial) eventsOf(entries []int32) (list []Event) {
+func (j *judge) eventsOf(entries []int32) (list []Event) {
 	for _, i := range slices.Compact(slices.Clone(entries)) {
-		list = append(list, t.event(i))
+		list = append(list, j.event(i))
 	}
 	return list
 }
@@ -438,7 +438,7 @@ type denial struct {
 	want forecast
 }
 
-// notOf returns those that another target has given: this one knows what it has admitted
+// notOf returns the denials of other targets: this one knows what it has admitted
 // since.
 func notOf(target uint16, told []denial) []denial {
 	return slices.DeleteFunc(told, func(d denial) bool { return d.target == target })
@@ -447,20 +447,20 @@ func notOf(target uint16, told []denial) []denial {
 // repeated reports whether a denial tells of each of its limits what is so, or what was so
 // when the same target denied the same cost before, in the same second: it remembers that,
 // and cannot know what others have admitted since. What it has admitted itself it knows.
-func (t *trial) repeated(e entry, i int32, told []denial) bool {
+func (j *judge) repeated(e entry, i int32, told []denial) bool {
 	now := told[len(told)-1].want
-	counts := t.log.countsOf(i)
+	counts := j.log.countsOf(i)
 	said := int64(e.retryAfter)
 	if e.retryAfter == never {
 		said = math.MaxInt64
 	}
 	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
-	for at, l := range t.contract.limits {
-		if t.contract.whole(l) {
-			reachable = reachable || t.contract.enforced(l) && (e.denies&(1<<at) != 0 || t.contract.ruleOf(l).countAll)
+	for at, l := range j.contract.limits {
+		if j.contract.whole(l) {
+			reachable = reachable || j.contract.enforced(l) && (e.denies&(1<<at) != 0 || j.contract.ruleOf(l).countAll)
 			continue
 		}
-		elastic := t.contract.ruleOf(l).elastic // and does not deny for longer than the whole event
+		elastic := j.contract.ruleOf(l).elastic // and does not deny for longer than the whole event
 		found, least := false, int64(math.MaxInt64)
 		accept := func(s wire.LimitState) {
 			denies, inexact := e.denies&(1<<at) != 0, e.inexact&(1<<at) != 0
@@ -479,7 +479,7 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 				wait = math.MaxInt64 // never
 			}
 			found, least = true, min(least, wait)
-			reachable = reachable || wait == said && t.contract.enforced(l)
+			reachable = reachable || wait == said && j.contract.enforced(l)
 		}
 		accept(now.Limits[at])
 		for _, d := range told[:len(told)-1] {
@@ -490,7 +490,7 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 		if !found {
 			return false
 		}
-		if t.contract.enforced(l) {
+		if j.contract.enforced(l) {
 			certain = max(certain, least)
 		}
 	}

@@ -6,11 +6,12 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/exactlog"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
-// crowd is what the features of one kind did.
-type crowd struct {
+// population is what the features of one kind did.
+type population struct {
 	features int
 	hits     int
 	missing  int       // lines without such a feature
@@ -18,44 +19,31 @@ type crowd struct {
 	traffic  []int64   // what the hits cost together, by feature
 }
 
-// newCrowd finds the largest counts of the features of a kind.
-func newCrowd(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (*crowd, error) {
-	c := &crowd{}
+// newPopulation finds the largest counts of the features of a kind.
+func newPopulation(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (*population, error) {
+	c := &population{}
 	numbers, costs, err := c.number(log, kind, costKind, ipv6Prefix)
 	if err != nil {
 		return nil, err
 	}
-	// What is of one feature goes together, in the order of time.
-	begins := make([]int, c.features+1)
+	logs := make([]exactlog.Log, c.features)
 	for _, e := range log.Events {
-		if n := numbers[e.Actor]; n >= 0 {
-			begins[n+1]++
-		}
-	}
-	for i := range c.features {
-		begins[i+1] += begins[i]
-	}
-	c.hits = begins[c.features]
-	seconds, weights := make([]int64, c.hits), make([]int64, c.hits)
-	next := slices.Clone(begins)
-	for _, e := range log.Events {
-		if n := numbers[e.Actor]; n >= 0 {
-			seconds[next[n]], weights[next[n]] = e.Second(), costs[e.Actor]
-			next[n]++
-		} else if n == absent {
+		switch n := numbers[e.Actor]; n {
+		case useless:
+		case absent:
 			c.missing++
+		default:
+			c.hits++
+			logs[n].Add(e.Second(), costs[e.Actor])
 		}
 	}
-	c.traffic = make([]int64, c.features)
-	for i := range c.traffic {
-		for _, weight := range weights[begins[i]:begins[i+1]] {
-			c.traffic[i] += weight
-		}
+	for _, one := range logs {
+		c.traffic = append(c.traffic, one.Total())
 	}
 	for _, w := range windows() {
 		list := make([]int64, c.features)
-		for i := range list {
-			list[i] = largest(seconds[begins[i]:begins[i+1]], weights[begins[i]:begins[i+1]], w.seconds)
+		for i := range logs {
+			list[i] = logs[i].Largest(w.seconds)
 		}
 		c.largest = append(c.largest, list)
 	}
@@ -69,7 +57,7 @@ const (
 )
 
 // number returns the number of the feature of each actor, and what its hits cost.
-func (c *crowd) number(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (numbers []int, costs []int64, err error) {
+func (c *population) number(log *accesslog.Log, kind, costKind string, ipv6Prefix int) (numbers []int, costs []int64, err error) {
 	event := events.Event{Name: "suggested", Rules: []events.Rule{{Per: []string{kind}, IPv6Prefix: ipv6Prefix}}}
 	known := map[events.Feature]int{}
 	numbers, costs = make([]int, len(log.Actors)), make([]int64, len(log.Actors))
@@ -104,7 +92,9 @@ func (c *crowd) number(log *accesslog.Log, kind, costKind string, ipv6Prefix int
 }
 
 // sorted returns the largest counts in a window, ascending.
-func (c *crowd) sorted(window int) []int64 { return slices.Sorted(slices.Values(c.largest[window])) }
+func (c *population) sorted(window int) []int64 {
+	return slices.Sorted(slices.Values(c.largest[window]))
+}
 
 // quantile returns the smallest value that so many thousandths of the sorted values do not
 // exceed.

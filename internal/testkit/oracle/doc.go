@@ -1,4 +1,4 @@
-// Package oracle keeps, beside a server, what callers were told of a counter: what was
+// Package oracle keeps, beside a server, the answers for a counter: what was
 // acknowledged, what may have been counted, and which hits were admitted. It says what
 // the server must know afterwards, and whether a window ever held more than its limit.
 //

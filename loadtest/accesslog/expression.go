@@ -11,13 +11,15 @@ import (
 // timeGroup is the name of the group that holds the time.
 const timeGroup = "time"
 
-// byRegexp takes lines apart by a regular expression.
-type byRegexp struct {
+// byExpression takes lines apart by a regular expression with named groups.
+type byExpression struct {
 	expression *regexp.Regexp
 	layout     Layout
 	time       []int // the numbers of its groups
 	names      []string
 	groups     [][]int // the numbers of theirs
+	mismatch   *fault
+	text       string
 }
 
 // NewRegexp returns a format that takes a line apart by a regular expression of Go's
@@ -30,20 +32,32 @@ func NewRegexp(expression string, layout Layout, fields ...string) (Format, erro
 	if err != nil {
 		return nil, fmt.Errorf("accesslog: %w", err)
 	}
-	format := &byRegexp{expression: compiled, layout: layout, time: groupsOf(compiled, timeGroup), names: fields}
-	if format.time == nil {
+	if groupsOf(compiled, timeGroup) == nil {
 		return nil, errors.New(`accesslog: the expression has no group named time, as in \[(?P<time>[^]]+)\]`)
 	}
 	for _, name := range fields {
-		groups := groupsOf(compiled, name)
-		if groups == nil {
-			known := slices.DeleteFunc(slices.Clone(compiled.SubexpNames()), func(name string) bool { return name == "" })
+		if groupsOf(compiled, name) == nil {
 			return nil, fmt.Errorf("accesslog: the expression has no group named %q, as in (?P<%[1]s>\\S+), but %s",
-				name, strings.Join(known, ", "))
+				name, strings.Join(namesOf(compiled), ", "))
 		}
-		format.groups = append(format.groups, groups)
 	}
-	return format, nil
+	return newByExpression(compiled, layout, fields, filtered("the regular expression does not match"),
+		"lines that the regular expression matches, with the time as "+layout.String()), nil
+}
+
+func newByExpression(compiled *regexp.Regexp, layout Layout, fields []string, mismatch *fault, text string) *byExpression {
+	format := &byExpression{
+		expression: compiled, layout: layout, time: groupsOf(compiled, timeGroup), names: fields, mismatch: mismatch, text: text,
+	}
+	for _, name := range fields {
+		format.groups = append(format.groups, groupsOf(compiled, name))
+	}
+	return format
+}
+
+// namesOf returns the names of the groups.
+func namesOf(expression *regexp.Regexp) []string {
+	return slices.DeleteFunc(slices.Clone(expression.SubexpNames()), func(name string) bool { return name == "" })
 }
 
 // groupsOf returns the numbers of the groups of that name; nil: there are none.
@@ -56,32 +70,30 @@ func groupsOf(expression *regexp.Regexp, name string) (groups []int) {
 	return groups
 }
 
-// oneOf returns what the first of the groups holds that holds something.
-func oneOf(match []string, groups []int) string {
+// firstOf returns what the first of the groups holds that holds something.
+func firstOf(line string, match, groups []int) string {
 	for _, group := range groups {
-		if match[group] != "" {
-			return match[group]
+		if from, to := match[2*group], match[2*group+1]; from < to {
+			return line[from:to]
 		}
 	}
 	return ""
 }
 
-func (f *byRegexp) String() string {
-	return "lines that the regular expression matches, with the time as " + f.layout.String()
-}
+func (f *byExpression) String() string { return f.text }
 
-func (f *byRegexp) Parse(line string) (Record, error) {
-	match := f.expression.FindStringSubmatch(line)
+func (f *byExpression) Parse(line string) (Record, error) {
+	match := f.expression.FindStringSubmatchIndex(line)
 	if match == nil {
-		return Record{}, filtered("the regular expression does not match")
+		return Record{}, f.mismatch
 	}
-	at, err := f.layout.Parse(oneOf(match, f.time))
+	at, err := f.layout.Parse(firstOf(line, match, f.time))
 	if err != nil {
 		return Record{}, err
 	}
 	values := make([]string, len(f.groups))
 	for i, groups := range f.groups {
-		values[i] = oneOf(match, groups)
+		values[i] = firstOf(line, match, groups)
 	}
 	return Record{at, f.names, values}, nil
 }

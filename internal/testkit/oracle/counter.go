@@ -10,8 +10,6 @@ import (
 type Limit struct {
 	N      int64
 	Window time.Duration
-	// Step is to what Overfull rounds the beginning of a window down, in seconds; 0: 1.
-	Step int64
 }
 
 const (
@@ -23,7 +21,7 @@ const (
 	whole = time.Hour
 )
 
-// Counter is what callers were told of one counter. It is safe for concurrent use.
+// Counter keeps the answers for one counter. It is safe for concurrent use.
 type Counter struct {
 	limits []Limit
 
@@ -76,7 +74,7 @@ func (c *Counter) Acknowledge(by int64) {
 	c.tally.Acknowledged += by
 }
 
-// Doubt notes an outcome that nobody knows.
+// Doubt notes an unknown outcome.
 func (c *Counter) Doubt(by int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

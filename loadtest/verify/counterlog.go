@@ -2,8 +2,8 @@ package verify
 
 import "slices"
 
-// ledger is what was added to one counter.
-type ledger struct {
+// counterLog is what was added to one counter.
+type counterLog struct {
 	id       int
 	shared   bool    // others may have added to it
 	all      bool    // it counts denied hits, too
@@ -12,15 +12,15 @@ type ledger struct {
 	unplaced []span  // of that, what has no stamp
 	late     []point // increments of the past, from when they were sent on
 	lateSeen []point // and from when all know of them on
-	lost     []span  // increments of the past of which nobody knows whether, and where, they are
+	lost     []span  // increments of the past of unknown outcome
 	sure     []charge
-	begun    []point // hits, from when they were sent on
-	ended    []point // and from when they were answered on
-	tide     *tide   // of both
+	begun    []point   // hits, from when they were sent on
+	ended    []point   // and from when they were answered on
+	flight   *inFlight // of both
 
-	resets    []reset
-	effective []bool  // of each reset: what was before it is gone for good
-	crowdAt   []int64 // of each reset: the cost of what was under way
+	resets     []reset
+	effective  []bool  // of each reset: what was before it is gone for good
+	underWayAt []int64 // of each reset: the cost of what was under way
 }
 
 // span is what may have been added, from when it was sent on.
@@ -35,11 +35,11 @@ type charge struct {
 	sent  int64 // it was not there before
 }
 
-func (t *trial) ledger(id int) *ledger {
-	c := &ledger{id: id, entries: t.of[id], shared: t.counters[id].whole && !t.alone, all: t.countsAll(id)}
+func (j *judge) logOf(id int) *counterLog {
+	c := &counterLog{id: id, entries: j.of[id], shared: j.counters[id].whole && !j.alone, all: j.countsAll(id)}
 	for _, i := range c.entries {
-		e := t.log.entries[i]
-		sure, maybe := t.charge(id, e)
+		e := j.log.entries[i]
+		sure, maybe := j.charge(id, e)
 		switch {
 		case e.stamp == 0 && maybe > 0:
 			c.unplaced = append(c.unplaced, span{point{e.sent, 0, maybe}, e.answered})
@@ -53,7 +53,7 @@ func (t *trial) ledger(id int) *ledger {
 			}
 			c.sure = append(c.sure, charge{point{seen, e.stamp, sure}, e.sent})
 		}
-		if e.kind <= batch && e.outcome <= denied && !c.all { // of which nothing is taken back
+		if e.kind <= batch && e.outcome <= denied && !c.all { // of which nothing is rolled back
 			c.begun = append(c.begun, point{e.sent, 0, int64(e.cost)})
 			c.ended = append(c.ended, point{e.answered, 0, int64(e.cost)})
 		}
@@ -66,17 +66,17 @@ func (t *trial) ledger(id int) *ledger {
 			c.lateSeen = append(c.lateSeen, point{e.answered + nanoseconds(stale), e.stamp, int64(e.cost)})
 		}
 	}
-	t.keepResets(c)
+	j.keepResets(c)
 	return c
 }
 
 // charge returns what an entry is known to have added to a counter, and what it may have
 // added beside that.
-func (t *trial) charge(id int, e entry) (sure, maybe int64) {
+func (j *judge) charge(id int, e entry) (sure, maybe int64) {
 	cost := int64(e.cost)
-	failed, all := false, t.countsAll(id)
-	for i, l := range t.contract.limits {
-		failed = failed || slices.Contains(t.rules[id], l.rule) && e.onError&(1<<i) != 0
+	failed, all := false, j.countsAll(id)
+	for i, l := range j.contract.limits {
+		failed = failed || slices.Contains(j.rules[id], l.rule) && e.onError&(1<<i) != 0
 	}
 	switch {
 	case e.kind == check || e.outcome == refused:
@@ -84,26 +84,25 @@ func (t *trial) charge(id int, e entry) (sure, maybe int64) {
 	case e.outcome == unknown || failed:
 		return 0, cost
 	case e.outcome == denied && !all:
-		// It is taken back before it is answered; but where a server is away nobody may have
-		// been there to be told.
-		if e.answered-e.sent >= t.timeout || e.onError != 0 || t.unsettled(e) {
+		// It is rolled back before it is answered, but not on a server that is away.
+		if e.answered-e.sent >= j.timeout || e.onError != 0 || j.unsettled(e) {
 			return 0, cost
 		}
 		return 0, 0
-	case t.copies > 1 && t.disturbed(e.sent, e.answered):
+	case j.copies > 1 && j.disturbed(e.sent, e.answered):
 		return cost, cost // a copy that was away may be paid twice
 	}
 	return cost, 0
 }
 
 // countsAll reports whether a counter counts denied hits, too.
-func (t *trial) countsAll(id int) bool {
-	return slices.ContainsFunc(t.rules[id], func(r int) bool { return t.contract.rules[r].countAll })
+func (j *judge) countsAll(id int) bool {
+	return slices.ContainsFunc(j.rules[id], func(r int) bool { return j.contract.rules[r].countAll })
 }
 
 // acknowledged is what is known to have been added, whatever was lost: from when it was
 // answered on, or from when it was sent on.
-func (c *ledger) acknowledged(sent bool) (points []point) {
+func (c *counterLog) acknowledged(sent bool) (points []point) {
 	for _, s := range c.sure {
 		p := s.point
 		if sent {
@@ -116,7 +115,7 @@ func (c *ledger) acknowledged(sent bool) (points []point) {
 
 // most answers questions by what may have been added at the most, and is not gone since: those
 // that were asked at these times.
-func (c *ledger) most(questions []question, asked []int64) []int64 {
+func (c *counterLog) most(questions []question, asked []int64) []int64 {
 	return byMoment(questions, func(i int) int64 { return c.goneBefore(asked[i]) }, func(moment int64, some []question) []int64 {
 		sums := sumsOf(answeredSince(c.sent, moment), some)
 		for i, more := range sumsOf(answeredSince(c.unplaced, moment), anywhere(some)) {
@@ -146,7 +145,7 @@ func byMoment(questions []question, momentOf func(i int) int64, answer func(mome
 	return sums
 }
 
-// answeredSince returns those that were not answered before that moment.
+// answeredSince returns the spans with an answer at that moment or later.
 func answeredSince(spans []span, moment int64) (points []point) {
 	for _, s := range spans {
 		if s.answered >= moment {
@@ -156,10 +155,10 @@ func answeredSince(spans []span, moment int64) (points []point) {
 	return points
 }
 
-// underWay returns the cost of the hits that were, between two times. A hit that is crowded
-// out takes its adds back and tries again with a stamp of its own, so in which seconds they
-// stood for a moment its answer does not tell.
-func (c *ledger) underWay(from, to []question) []int64 {
+// underWay returns the cost of the hits that were, between two times. A hit that is denied
+// by overshoot rolls back and tries again with a stamp of its own, so in which seconds they
+// were for a moment its answer does not say.
+func (c *counterLog) underWay(from, to []question) []int64 {
 	sums := sumsOf(c.begun, anywhere(to))
 	for i, less := range sumsOf(c.ended, anywhere(from)) {
 		sums[i] -= less
@@ -170,23 +169,23 @@ func (c *ledger) underWay(from, to []question) []int64 {
 // inTheWay returns, of each of those denied hits, at most how much of others, that was taken
 // back again, it can have counted. Each second's bucket is read once, and holds no more than
 // was under way at that moment.
-func (c *ledger) inTheWay(t *trial, denied []int32) []int64 {
-	if c.tide == nil {
-		c.tide = newTide(c.begun, c.ended)
+func (c *counterLog) inTheWay(j *judge, denied []int32) []int64 {
+	if c.flight == nil {
+		c.flight = newInFlight(c.begun, c.ended)
 	}
 	before, after := make([]question, len(denied)), make([]question, len(denied))
 	for k, i := range denied {
-		e := t.log.entries[i]
+		e := j.log.entries[i]
 		before[k], after[k] = question{time: e.sent - nanoseconds(remembered)}, question{time: e.answered}
 	}
 	list := c.underWay(before, after)
 	for k, i := range denied {
-		e := t.log.entries[i]
+		e := j.log.entries[i]
 		if e.kind != check && !c.all {
 			list[k] -= int64(e.cost)
 		}
-		seconds := t.second(e.answered) - t.second(before[k].time) + 1
-		list[k] = min(list[k], seconds*c.tide.most(before[k].time, e.answered))
+		seconds := j.second(e.answered) - j.second(before[k].time) + 1
+		list[k] = min(list[k], seconds*c.flight.most(before[k].time, e.answered))
 	}
 	return list
 }
@@ -203,9 +202,9 @@ func anywhere(questions []question) []question {
 // least answers questions by what must have been added, and is not gone since: what was sent
 // before a server was killed may be, where there is one copy, and before a reset was answered.
 // The questions were answered at these times.
-func (t *trial) least(c *ledger, questions []question, answered []int64) []int64 {
+func (j *judge) least(c *counterLog, questions []question, answered []int64) []int64 {
 	sums := byMoment(questions, func(i int) int64 {
-		return max(t.killedBefore(questions[i].time+nanoseconds(callTimeout)), c.keptSince(answered[i]))
+		return max(j.killedBefore(questions[i].time+nanoseconds(callTimeout)), c.keptSince(answered[i]))
 	}, func(moment int64, some []question) []int64 {
 		var points []point
 		for _, s := range c.sure {
@@ -223,12 +222,12 @@ func (t *trial) least(c *ledger, questions []question, answered []int64) []int64
 	return sums
 }
 
-// killedBefore returns when a server was killed last whose counters have no other copy: a call
+// killedBefore returns the last kill before a time of a server without replicas: a call
 // may have met a loss until it was answered.
-func (t *trial) killedBefore(time int64) int64 {
+func (j *judge) killedBefore(time int64) int64 {
 	last := int64(-1)
-	for _, l := range t.losses {
-		if t.copies == 1 && l.killed <= time {
+	for _, l := range j.losses {
+		if j.copies == 1 && l.killed <= time {
 			last = max(last, l.killed)
 		}
 	}

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// tide is how much was under way at each moment: the cost of the hits that had been sent and
+// inFlight is how much was under way at each moment: the cost of the hits that had been sent and
 // were not answered.
-type tide struct {
+type inFlight struct {
 	times []int64 // at which it changes
-	tree  []int64 // of the most: the leaves, how high it stands from each time on, are its second half
+	tree  []int64 // of maxima; the leaves, the cost from each time on, are its second half
 }
 
-func newTide(begun, ended []point) *tide {
+func newInFlight(begun, ended []point) *inFlight {
 	var changes []point
 	for _, p := range begun {
 		changes = append(changes, point{p.time, 0, p.by})
@@ -24,7 +24,7 @@ func newTide(begun, ended []point) *tide {
 		return cmp.Or(cmp.Compare(a.time, b.time), -cmp.Compare(a.by, b.by)) // the highest of a moment counts
 	})
 	n, height := len(changes), int64(0)
-	t := &tide{tree: make([]int64, 2*n)}
+	t := &inFlight{tree: make([]int64, 2*n)}
 	for i, c := range changes {
 		height += c.by
 		t.times = append(t.times, c.time)
@@ -36,8 +36,8 @@ func newTide(begun, ended []point) *tide {
 	return t
 }
 
-// most returns how high it stood at the most between two times.
-func (t *tide) most(from, to int64) (most int64) {
+// most returns the highest cost between two times.
+func (t *inFlight) most(from, to int64) (most int64) {
 	n := len(t.times)
 	first, _ := slices.BinarySearch(t.times, from)
 	last, _ := slices.BinarySearch(t.times, to+1)

@@ -13,20 +13,20 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// role is how somebody is called for.
+// role is how a user is called for.
 type role uint8
 
 const (
 	busy  role = iota // by all clients at once
 	quiet             // by one, each call when the one before was answered
-	crowd             // by many at once, in one burst, and never again
+	burst             // by many at once, in one burst, and never again
 )
 
 // madeUp are the addresses that are made up.
 var madeUp = netip.MustParsePrefix("10.0.0.0/8")
 
-// person is one whom calls are made for.
-type person struct {
+// user is one that calls are made for.
+type user struct {
 	role     role
 	features events.Features
 	counters []int32 // those of its rules, in their order
@@ -40,23 +40,23 @@ type counter struct {
 	whole    bool  // it is that of the whole event
 }
 
-// people are all whom calls are made for. They have names of this run alone, so nothing
-// was counted for them before.
-type people struct {
+// users are the features that calls are made for. Their names are of this round alone, so nothing was
+// counted for them before.
+type users struct {
 	contract *contract
 	prefix   string
 	base     uint32
 
 	mu       sync.Mutex
-	list     []*person
+	list     []*user
 	counters []counter
 	byName   map[string]int32
 }
 
-func newPeople(c *contract, n int) *people {
+func newUsers(c *contract, n int) *users {
 	var random [8]byte
 	_, _ = crand.Read(random[:]) // it never fails
-	p := &people{
+	p := &users{
 		contract: c, prefix: hex.EncodeToString(random[:4]), base: binary.BigEndian.Uint32(random[4:]),
 		byName: map[string]int32{},
 	}
@@ -68,16 +68,16 @@ func newPeople(c *contract, n int) *people {
 	return p
 }
 
-// fresh adds somebody of whom nothing is shared with others.
-func (p *people) fresh(as role) int32 {
+// fresh adds a user with features of its own.
+func (p *users) fresh(as role) int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := len(p.list)
 	return p.add(as, func(int) int { return i })
 }
 
-func (p *people) add(as role, number func(kind int) int) int32 {
-	who := &person{role: as, features: events.Features{}}
+func (p *users) add(as role, number func(kind int) int) int32 {
+	who := &user{role: as, features: events.Features{}}
 	for k, kind := range p.contract.kinds {
 		who.features[kind] = p.value(kind, number(k))
 	}
@@ -88,7 +88,7 @@ func (p *people) add(as role, number func(kind int) int) int32 {
 	return int32(len(p.list) - 1)
 }
 
-func (p *people) value(kind string, number int) string {
+func (p *users) value(kind string, number int) string {
 	if kind != events.KindIP {
 		return fmt.Sprintf("%s-%06d", p.prefix, number)
 	}
@@ -97,7 +97,7 @@ func (p *people) value(kind string, number int) string {
 }
 
 // counter returns the number of the counter that a rule has of those features.
-func (p *people) counter(r rule, all events.Features) int32 {
+func (p *users) counter(r rule, all events.Features) int32 {
 	c := counter{features: events.Features{}, step: r.step, whole: len(r.per) == 0}
 	var names []string
 	for _, kind := range r.per {
@@ -113,27 +113,27 @@ func (p *people) counter(r rule, all events.Features) int32 {
 	return p.byName[c.name]
 }
 
-func (p *people) who(i int32) *person {
+func (p *users) who(i int32) *user {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.list[i]
 }
 
-func (p *people) counterOf(id int32) counter {
+func (p *users) counterOf(id int32) counter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counters[id]
 }
 
 // allCounters returns the counters so far.
-func (p *people) allCounters() []counter {
+func (p *users) allCounters() []counter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.counters)
 }
 
 // nameOf returns how answers name the counter of a limit.
-func (p *people) nameOf(who *person, l limit) string {
+func (p *users) nameOf(who *user, l limit) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counters[who.counters[l.rule]].name
