@@ -124,7 +124,7 @@ func TestCredentialFlags(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"-embedded and -ca exclude each other":                  {"run", "-embedded", "memory", "-ca", authority.File},
+		"-ca excludes -embedded":                                {"run", "-embedded", "memory", "-ca", authority.File},
 		"-cert is for targets that others have started":         {"verify", "-cert", mine.CertFile},
 		"-key is for a replay through a server":                 {"replay", "-suggest", "-key", mine.KeyFile},
 		"-token-file is for targets that others have started":   {"verify", "-token-file", "x"},

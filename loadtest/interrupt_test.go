@@ -304,7 +304,7 @@ func TestInterruptsWithoutAResult(t *testing.T) {
 	cancel()
 	for _, args := range [][]string{
 		{"compare"},
-		{"plan", "-rules", "../deploy/rules/rules.yaml", "-features-a-day", "10", "-events-a-day", "1000", "-event", "url_shorten", "-check"},
+		{"plan", "-rules", "../deploy/rules/rules.yaml", "-event", "url_shorten", "testdata/apache_logs.log.gz"},
 		{"bench", "-rows", "A1", "-counterd", builtCounterd},
 		{"verify", "-soak", "1h", "-counterd", builtCounterd},
 		{"verify", "-counterd", builtCounterd},

@@ -128,6 +128,17 @@ func (s streams) ended(ctx context.Context, right bool) int {
 	return exitOK
 }
 
+// result writes what a command has found, unless it failed, and returns the exit status.
+func (s streams) result(ctx context.Context, found result, asJSON bool, err error, right bool) int {
+	if err == nil {
+		err = writeResult(s.out, found, asJSON)
+	}
+	if err != nil {
+		return s.failed(ctx, err)
+	}
+	return s.ended(ctx, right)
+}
+
 // run returns the exit status.
 func run(ctx context.Context, args []string, std streams) int {
 	var names []string
