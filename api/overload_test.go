@@ -21,6 +21,9 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // heldStore lets no trip go on before it is released, and says when one has come.
@@ -29,10 +32,14 @@ type heldStore struct {
 	arrived, released chan struct{}
 }
 
-func (s heldStore) Trip(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	s.arrived <- struct{}{}
-	<-s.released
-	return s.Store.Trip(ctx, id, by, adds, expires, reads, values)
+func (s heldStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) {
+			s.arrived <- struct{}{}
+			<-s.released
+		}
+		s.Store.Do(ctx, op)
+	})
 }
 
 // What finds too much waiting is refused at once, says when to come back, and nothing
@@ -47,10 +54,12 @@ func TestOverloadIsAnswered(t *testing.T) {
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1, Timeout: patience, Grace: 2 * patience})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1, Grace: 2 * patience}),
-		Limiter:  limiter,
-		Log:      slog.New(slog.DiscardHandler),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1, Grace: 2 * patience}),
+			Limiter:  limiter,
+		}),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	const body = `{"features": {"ip": "203.0.113.9"}}`
 	var waiting sync.WaitGroup
@@ -154,7 +163,7 @@ func TestLargeBodiesShareABound(t *testing.T) {
 func newBusy(t *testing.T) (h http.Handler, arrived, release chan struct{}) {
 	arrived, release = make(chan struct{}), make(chan struct{})
 	g := newGuarded(t)
-	g.config.Tokens = nil
+	g.config.Gate = nil
 	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
 		<-release

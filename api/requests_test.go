@@ -27,6 +27,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 // The body of a route that takes none is not ignored: what it names would not be
@@ -190,7 +192,7 @@ func TestProblemsAreSteadyAndBounded(t *testing.T) {
 
 // broken is a handler whose rules panic, or whatever else do does.
 func broken(log io.Writer, do func() *events.Rules) http.Handler {
-	return api.NewHandler(api.Config{Rules: do, Log: slog.New(slog.NewTextHandler(log, nil))})
+	return api.NewHandler(api.Config{Service: newService(service.Config{Rules: do}), Log: slog.New(slog.NewTextHandler(log, nil))})
 }
 
 func TestAPanicIsAnsweredAndLogged(t *testing.T) {
@@ -222,14 +224,15 @@ func TestAPanicBehindTheAnswersBeginBreaksItOff(t *testing.T) {
 }
 
 // namedStore fails as that server does.
-type namedStore struct {
-	hierarchy.Store
-	fail func() error
+type namedStore struct{ fail func() error }
+
+func (s namedStore) Do(_ context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		op.Err = s.fail()
+	}
 }
 
-func (s namedStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	return 0, s.fail()
-}
+func (s namedStore) Capabilities() store.Capabilities { return store.Capabilities{} }
 
 // What fails is logged once a second for each cause, with how often it did.
 func TestFailuresOfTheStoreAreLoggedByCause(t *testing.T) {
@@ -281,8 +284,11 @@ func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
 		refusing := newLimits(t, "events: {e: {limits: [{per: ip, rate: 2/d, on_error: deny}]}}")
 		refusing.broken.Store(true)
 		refusing.Handler = api.NewHandler(api.Config{
-			Rules: refusing.rules.Load, Log: slog.New(slog.NewTextHandler(log, nil)),
-			Limiter: limiterOf(t, breakable{refusing.store, &refusing.broken, &refusing.adds}),
+			Service: newService(service.Config{
+				Rules:   refusing.rules.Load,
+				Limiter: limiterOf(t, breakable{refusing.store, &refusing.broken, &refusing.adds}),
+			}),
+			Log: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		for _, ask := range []func() int{
 			func() int { return request(t, failing, "GET", url24h+"203.0.113.9", "").Code },

@@ -181,7 +181,7 @@ func (f *verifyFlags) preset(set *flag.FlagSet) error {
 	return nil
 }
 
-// onlyWhere refuses the flags that would do nothing, and those that would divide by it.
+// onlyWhere refuses the flags without an effect, and zeros where a number is needed.
 func (f *verifyFlags) onlyWhere(set *flag.FlagSet, others bool) (err error) {
 	set.Visit(func(given *flag.Flag) {
 		if !others && slices.Contains(credentialFlags(), given.Name) {

@@ -35,7 +35,7 @@ const RepeatedField = "n"
 
 // NewCommon returns the common and the combined log format: what the combined one has
 // beyond the other may be missing. It is an error to ask for a field that it does not
-// have; the error names those that it has.
+// have; the error lists its fields.
 func NewCommon(fields ...string) (Format, error) {
 	const text = "the common or combined log format"
 	return newKnown("combined", "^"+combined, Layout{layoutCommon}, fields, malformed("it is not in "+text), text)

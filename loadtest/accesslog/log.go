@@ -19,7 +19,7 @@ import (
 const (
 	// maxPlaces is how many malformed lines are named by their number.
 	maxPlaces = 10
-	// maxFaults is how many kinds of faults are told apart.
+	// maxFaults is how many kinds of faults are kept apart.
 	maxFaults = 20
 )
 

@@ -143,7 +143,7 @@ func prepareCount(event string) func(context.Context, *stage, row) (*subject, er
 				if fleet, err = s.fleet(ctx, frozen); err != nil {
 					return err
 				}
-				store.Starter = fleet
+				store.Store = fleet
 				counters = hierarchy.NewCounters(hierarchy.Config{Store: &store, Clock: frozen})
 				next.Store(0)
 				return nil
@@ -180,7 +180,7 @@ func prepareRepeated(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err := s.shared.Fill(ctx, keysOf(names, bucketsAround())); err != nil {
 		return nil, err
 	}
-	store := &counted.Store{Starter: fleet}
+	store := &counted.Store{Store: fleet}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
 	return &subject{
 		counted: &store.Counts, memcached: s.shared,

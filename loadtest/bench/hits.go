@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 func hitRows() []row {
@@ -65,10 +66,10 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 }
 
 // newHittingOn prepares random hits, far from any limit, on a store.
-func newHittingOn(s *stage, r row, store hierarchy.Starter, rates, retention string) (*hitting, *subject, error) {
+func newHittingOn(s *stage, r row, kept store.Store, rates, retention string) (*hitting, *subject, error) {
 	h := &hitting{
-		store: &counted.Store{Starter: store}, clock: s.now, timeout: s.config.sizes.timeout, features: s.features,
-		admitted: make([]atomic.Int64, s.config.sizes.addresses), counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now}),
+		store: &counted.Store{Store: kept}, clock: s.now, timeout: s.config.sizes.timeout, features: s.features,
+		admitted: make([]atomic.Int64, s.config.sizes.addresses), counters: hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: s.now}),
 	}
 	rules, err := events.ParseRules([]byte("events:\n" + rulesOf(r.eventName(), rates, retention)))
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/loadtest/traffic"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // EmbeddedConfig says how counterd's handler runs in this process. Only Rules are needed.
@@ -64,17 +65,17 @@ func NewEmbedded(ctx context.Context, config EmbeddedConfig) (*Embedded, error) 
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	handler := api.NewHandler(api.Config{
+	handler := api.NewHandler(api.Config{Service: service.New(service.Config{
 		Rules: func() *events.Rules { return config.Rules }, Limiter: limiter,
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: grace, MaxPending: config.Pending, Cache: cache}),
-	})
+	})})
 	e.HTTP, err = newHTTP(HTTPConfig{URLs: []string{"http://counterd.invalid"}, Timeout: max(time.Minute, 2*config.Timeout)}, handlerTransport{handler})
 	return e, err
 }
 
 func (e *Embedded) open(ctx context.Context) (hierarchy.Store, error) {
 	if len(e.config.Servers) == 0 {
-		store := &counted.Store{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+		store := &counted.Store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 		e.counts = &store.Counts
 		return store, nil
 	}

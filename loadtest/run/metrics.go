@@ -18,7 +18,7 @@ import (
 
 // The series of a target's stores, see docs/metrics.md.
 const (
-	tripsSeries = "counterd_store_trips_total"
+	tripsSeries = "counterd_store_round_trips_total"
 	readsSeries = "counterd_store_reads_total"
 	beganSeries = "process_start_time_seconds" // since when they count
 )

@@ -27,7 +27,7 @@ var (
 type Config struct {
 	Log   *accesslog.Log
 	Name  string   // of the log, for the comments of the rules file
-	Kinds []string // of features, each once, in the order in which they are to be told
+	Kinds []string // of features, each once, in the order of the report
 	// CostKind is the kind of an actor's features that is no feature, but what its hits
 	// cost; a hit without it, or of "", costs 1.
 	CostKind   string

@@ -154,3 +154,40 @@ func (c *contract) same(other *contract) bool {
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// countsDenied reports whether one of those rules counts denied hits, too.
+func (c *contract) countsDenied(rules []int) bool {
+	return slices.ContainsFunc(rules, func(r int) bool { return c.rules[r].countAll })
+}
+
+// deniedByWhole reports whether a limit of the whole event denies.
+func (c *contract) deniedByWhole(e entry) bool {
+	for i, l := range c.limits {
+		if e.denies&(1<<i) != 0 && c.enforced(l) && c.whole(l) {
+			return true
+		}
+	}
+	return false
+}
+
+// breaks reports whether a denial breaks the promise of one before: by a limit of this user
+// alone, and that does not stretch as far as the whole event lets it.
+func (c *contract) breaks(e entry) bool {
+	for i, l := range c.limits {
+		r, bit := c.ruleOf(l), uint64(1)<<i
+		if e.denies&bit != 0 && c.enforced(l) && !c.whole(l) && !r.elastic {
+			return true
+		}
+	}
+	return false
+}
+
+// full names the limits that deny.
+func (c *contract) full(d forecast) (text string) {
+	for i, s := range d.Limits {
+		if l := c.limits[i]; !s.Allowed && c.enforced(l) {
+			text += fmt.Sprintf("%s has %d of %d; ", s.Name, s.Count, l.ceiling)
+		}
+	}
+	return text
+}

@@ -36,7 +36,7 @@ type charge struct {
 }
 
 func (j *judge) logOf(id int) *counterLog {
-	c := &counterLog{id: id, entries: j.of[id], shared: j.counters[id].whole && !j.alone, all: j.countsAll(id)}
+	c := &counterLog{id: id, entries: j.of[id], shared: j.counters[id].whole && !j.alone, all: j.contract.countsDenied(j.rules[id])}
 	for _, i := range c.entries {
 		e := j.log.entries[i]
 		sure, maybe := j.charge(id, e)
@@ -74,7 +74,7 @@ func (j *judge) logOf(id int) *counterLog {
 // added beside that.
 func (j *judge) charge(id int, e entry) (sure, maybe int64) {
 	cost := int64(e.cost)
-	failed, all := false, j.countsAll(id)
+	failed, all := false, j.contract.countsDenied(j.rules[id])
 	for i, l := range j.contract.limits {
 		failed = failed || slices.Contains(j.rules[id], l.rule) && e.onError&(1<<i) != 0
 	}
@@ -85,19 +85,14 @@ func (j *judge) charge(id int, e entry) (sure, maybe int64) {
 		return 0, cost
 	case e.outcome == denied && !all:
 		// It is rolled back before it is answered, but not on a server that is away.
-		if e.answered-e.sent >= j.timeout || e.onError != 0 || j.unsettled(e) {
+		if e.answered-e.sent >= j.timeout || e.onError != 0 || j.losses.unsettled(e) {
 			return 0, cost
 		}
 		return 0, 0
-	case j.copies > 1 && j.disturbed(e.sent, e.answered):
+	case j.copies > 1 && j.losses.disturbed(e.sent, e.answered):
 		return cost, cost // a copy that was away may be paid twice
 	}
 	return cost, 0
-}
-
-// countsAll reports whether a counter counts denied hits, too.
-func (j *judge) countsAll(id int) bool {
-	return slices.ContainsFunc(j.rules[id], func(r int) bool { return j.contract.rules[r].countAll })
 }
 
 // acknowledged is what is known to have been added, whatever was lost: from when it was
@@ -166,30 +161,6 @@ func (c *counterLog) underWay(from, to []question) []int64 {
 	return sums
 }
 
-// inTheWay returns, of each of those denied hits, at most how much of others, that was taken
-// back again, it can have counted. Each second's bucket is read once, and holds no more than
-// was under way at that moment.
-func (c *counterLog) inTheWay(j *judge, denied []int32) []int64 {
-	if c.flight == nil {
-		c.flight = newInFlight(c.begun, c.ended)
-	}
-	before, after := make([]question, len(denied)), make([]question, len(denied))
-	for k, i := range denied {
-		e := j.log.entries[i]
-		before[k], after[k] = question{time: e.sent - nanoseconds(remembered)}, question{time: e.answered}
-	}
-	list := c.underWay(before, after)
-	for k, i := range denied {
-		e := j.log.entries[i]
-		if e.kind != check && !c.all {
-			list[k] -= int64(e.cost)
-		}
-		seconds := j.second(e.answered) - j.second(before[k].time) + 1
-		list[k] = min(list[k], seconds*c.flight.most(before[k].time, e.answered))
-	}
-	return list
-}
-
 // anywhere asks for what has no second.
 func anywhere(questions []question) []question {
 	list := make([]question, len(questions))
@@ -197,39 +168,4 @@ func anywhere(questions []question) []question {
 		list[i].time = q.time
 	}
 	return list
-}
-
-// least answers questions by what must have been added, and is not gone since: what was sent
-// before a server was killed may be, where there is one copy, and before a reset was answered.
-// The questions were answered at these times.
-func (j *judge) least(c *counterLog, questions []question, answered []int64) []int64 {
-	sums := byMoment(questions, func(i int) int64 {
-		return max(j.killedBefore(questions[i].time+nanoseconds(callTimeout)), c.keptSince(answered[i]))
-	}, func(moment int64, some []question) []int64 {
-		var points []point
-		for _, s := range c.sure {
-			if s.sent > moment {
-				points = append(points, s.point)
-			}
-		}
-		return sumsOf(points, some)
-	})
-	if len(c.resets) > 0 {
-		for i := range sums {
-			sums[i] = max(sums[i]-c.robbed(answered[i]), 0)
-		}
-	}
-	return sums
-}
-
-// killedBefore returns the last kill before a time of a server without replicas: a call
-// may have met a loss until it was answered.
-func (j *judge) killedBefore(time int64) int64 {
-	last := int64(-1)
-	for _, l := range j.losses {
-		if j.copies == 1 && l.killed <= time {
-			last = max(last, l.killed)
-		}
-	}
-	return last
 }

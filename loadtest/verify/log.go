@@ -118,13 +118,13 @@ func (l *log) bytes() int64 {
 	return int64(cap(l.entries))*EntryBytes + int64(cap(l.counts))*8 + int64(cap(l.looks))*64
 }
 
-// loss is a server that was killed, and came back empty. Times are those of entries.
-type loss struct {
-	server   int
-	killed   int64
-	back     int64 // it answers again
-	away     bool  // it does not: back is until when that was waited for
-	repaired int64 // what it had is copied back, and what was under way has ended; 0: never
-}
-
 func nanoseconds(d time.Duration) int64 { return int64(d) }
+
+// together returns how many of the first entries are of one call: of a batch all its hits.
+func (l *log) together(entries []int32) int {
+	first, n := l.entries[entries[0]], 1
+	for first.kind == batch && n < len(entries) && l.entries[entries[n]].kind == batch && l.entries[entries[n]].sent == first.sent {
+		n++
+	}
+	return n
+}

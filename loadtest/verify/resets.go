@@ -43,11 +43,6 @@ func (j *judge) pending(entries []int32, before int64) bool {
 	})
 }
 
-// forgets reports whether what was acknowledged before the reset was sent is gone for good.
-func (j *judge) forgets(c *counterLog, r reset) bool {
-	return r.done && !j.pending(c.entries, r.answered) && !(j.copies > 1 && j.disturbed(0, r.answered))
-}
-
 // keptSince returns since when what was sent is surely there, for an answer at that time:
 // what was under way at a reset may have been forgotten.
 func (c *counterLog) keptSince(answered int64) int64 {
@@ -98,7 +93,9 @@ func (j *judge) keepResets(c *counterLog) {
 	from, to := make([]question, len(c.resets)), make([]question, len(c.resets))
 	for i, r := range c.resets {
 		from[i], to[i] = question{time: r.sent}, question{time: r.answered + 1}
-		c.effective = append(c.effective, j.forgets(c, r))
+		// What was acknowledged before the reset was sent is gone for good.
+		gone := r.done && !j.pending(c.entries, r.answered) && !(j.copies > 1 && j.losses.disturbed(0, r.answered))
+		c.effective = append(c.effective, gone)
 	}
 	c.underWayAt = c.underWay(from, to)
 	for _, i := range c.entries {

@@ -1,7 +1,7 @@
 // Package fakeserver is a counterd server for tests: it keeps the part of the
 // HTTP contract that loadtest uses by writing every event of a counter into a
 // log and going through all of it for each count, slow and obviously right; or,
-// where it is told to, wrong on purpose.
+// on request, wrong on purpose.
 package fakeserver
 
 import (
