@@ -11,16 +11,16 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/store"
 )
 
-// A key is a hash of its counter and the number of its bucket, both in letters
-// that Memcached takes, always of the same length. With a value of up to nine
-// digits the item fits Memcached's smallest chunk, of 96 bytes.
+// A key is a hash of its counter and the number of its item, both in letters that Memcached
+// takes, always of the same length: the letter behind the hash is the item's level. With a
+// value of up to nine digits the item fits Memcached's smallest chunk, of 96 bytes.
 const (
 	hashBytes   = copies.HashBytes // 120 bits: no two counters will ever share a key
 	hashLetters = hashBytes * 8 / 6
-	bucketBits  = 40
-	keyLetters  = hashLetters + bucketBits/5
+	keyLetters  = hashLetters + store.ItemBits/5
 )
 
 const base32Letters = "0123456789abcdefghijklmnopqrstuv"
