@@ -14,9 +14,9 @@ import (
 // flush is a list of hits that are decided together, with one stamp and one trip
 // for each of their counters.
 type flush struct {
+	plan
 	l         *Limiter
 	began     time.Time
-	stamp     int64
 	until     time.Time // when the wait for the store is over
 	ctx       *tripContext
 	checkOnly bool
@@ -41,7 +41,7 @@ type path uint8
 
 const (
 	faulty  path = iota // it has an error
-	denied              // it is on a deny list: nothing is asked, nothing added
+	listed              // it is on a deny list: nothing is asked, nothing added
 	looking             // decided on a look at its counters, nothing added
 	adding              // added first, then decided
 )
@@ -53,44 +53,35 @@ type hit struct {
 	cost    int64
 	claims  []*claim // its counters
 	uses    []use    // its limits, in the order of the rules
-	allowed bool
-	refused bool // as unavailable
-
-	doubtful  bool // denied for what may have been of the moment
-	unsettled bool // and tries again
-	goesBy    bool // denied by what others have found to stand
-	stale     bool // its store has failed since it was denied: that stands
+	verdict verdict
+	retries bool
 }
 
 // use is one limit as a hit uses it.
 type use struct {
+	ruling
 	claim    *claim
 	check    *check
-	listing  events.Listing
-	recalled *stood // how it stood when the counter denied, where that is remembered
+	recalled *cachedLimit // what a cached denial found, where there is one
 
-	fits  bool // the sum with the hit's cost is within the ceiling
 	count int64
 	exact bool
 	reset Wait
 	own   Wait // what it would be if the limit were not elastic
-	state LimitState
-	// Nobody could say how it stands when it was weighed. A store that failed later, for
-	// others, has said it before.
-	unknown bool
 }
 
-// enforced reports whether the limit can deny the hit by itself.
-func (u *use) enforced() bool {
-	return !u.check.rule.Shadow && u.listing != events.Allowed && u.check.rule.Throttle.Kind != events.Elastic
-}
-
-// failed reports whether the store was asked how the limit stands, and failed.
-func (u *use) failed() bool { return u.claim.err != nil && u.recalled == nil }
-
-// isLocal reports whether this process's own counters say how the limit stands.
-func (u *use) isLocal() bool {
-	return u.claim.local && u.check.rule.OnError == events.OnErrorLocal && u.recalled == nil
+// sourceNow returns where the count would come from now. A store that failed after the limit
+// was weighed, for other hits, has answered before.
+func (u *use) sourceNow() source {
+	switch {
+	case u.recalled != nil:
+		return ofDenial
+	case u.claim.err == nil:
+		return ofStore
+	case u.claim.local && u.rule.OnError == events.OnErrorLocal:
+		return ofLocal
+	}
+	return ofNone
 }
 
 // claim is one counter with the limits of all rules on it. Its reader knows the
@@ -133,6 +124,7 @@ type check struct {
 	ceiling int64
 	span    span
 	lo, hi  int64 // what others hold of the window: at least, and at most
+	closed  int64 // what closed buckets hold of it, where that was asked
 }
 
 var flushes = sync.Pool{New: func() any { return new(flush) }}
@@ -141,7 +133,7 @@ var flushes = sync.Pool{New: func() any { return new(flush) }}
 func (l *Limiter) newFlush(now time.Time, requests ...*request) *flush {
 	f := flushes.Get().(*flush)
 	f.l, f.began, f.until = l, now, requests[0].until
-	f.stamp = l.nextStamp(f.began)
+	f.plan = plan{stamp: l.nextStamp(f.began), grace: l.grace, ahead: l.ahead, open: l.open, spanOf: l.spanOf}
 	for _, r := range requests {
 		if r.until.Before(f.until) {
 			f.until = r.until
@@ -196,10 +188,10 @@ func (f *flush) join(r *request) {
 			h.claims = append(h.claims, c)
 		}
 		if a.Listing == events.Denied && !a.Rule.Shadow {
-			h.path = denied
+			h.path = listed
 		}
 		for _, check := range f.checksOf(c, a) {
-			h.uses = append(h.uses, use{claim: c, check: check, listing: a.Listing})
+			h.uses = append(h.uses, use{claim: c, check: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 		}
 	}
 }
@@ -260,7 +252,7 @@ func (f *flush) checksOf(c *claim, a *events.Applied) []*check {
 			k := f.checks.next()
 			*k = check{
 				rule: a.Rule, limit: limit, ceiling: a.Rule.Throttle.Ceiling(limit.N),
-				span: f.l.spanOf(f.stamp, limit.Window, c.finest, f.l.ahead),
+				span: f.span(limit.Window, c.finest),
 			}
 			c.checks = append(c.checks, k)
 		}
@@ -278,47 +270,14 @@ func (f *flush) recall() {
 		case f.checkOnly || f.again:
 			h.path = looking
 		case !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll }):
-			f.recallHit(h)
-		}
-	}
-}
-
-func (f *flush) recallHit(h *hit) {
-	for i := range h.uses {
-		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
-			h.path = looking
-		}
-	}
-	for _, c := range h.claims {
-		enforced := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
-		if !enforced {
-			continue
-		}
-		found, wary := f.l.denials.recall(c.id, func() denialKey { return h.keyOf(c) }, f.stamp, f.began, f.l.cache)
-		if found == nil && !wary {
-			continue
-		}
-		h.path = looking
-		if found != nil {
-			h.recall(c, found)
-		}
-	}
-}
-
-// recall has the hit's uses of the claim stand as they did.
-func (h *hit) recall(c *claim, found *denial) {
-	next := 0
-	for i := range h.uses {
-		if u := &h.uses[i]; u.claim == c {
-			u.recalled = &found.limits[next]
-			next++
+			f.l.denials.recallHit(h, f.stamp, f.began, f.l.cache)
 		}
 	}
 }
 
 // asksNobody reports whether the hit can be decided without a trip.
 func (h *hit) asksNobody() bool {
-	return h.path == faulty || h.path == denied ||
+	return h.path == faulty || h.path == listed ||
 		h.path == looking && !slices.ContainsFunc(h.uses, func(u use) bool { return u.recalled == nil })
 }
 
@@ -366,8 +325,8 @@ func (f *flush) look() {
 		if h.path != looking {
 			continue
 		}
-		f.evaluate(h)
-		if !f.checkOnly && h.allowed {
+		h.evaluate(f.again)
+		if !f.checkOnly && h.verdict == admitted {
 			f.letAdd(h)
 		}
 	}
@@ -447,18 +406,15 @@ func (f *flush) remind(c *claim, now time.Time) {
 	c.remember(f.l.cache, now, f.closed(), own)
 }
 
-// closed returns the second before which buckets have to end to be closed.
-func (f *flush) closed() int64 { return f.stamp - f.l.open }
-
 // letAdd has a hit add that was looking and has found room.
 func (f *flush) letAdd(h *hit) {
 	h.path = adding
-	h.request.crowd = crowd{} // it has left
+	h.request.overshoot = overshoot{} // it is over
 	for i := range h.uses {
 		h.uses[i].recalled = nil
 	}
 	for _, c := range h.claims {
-		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits })
+		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits() })
 		if !full && !f.overloaded { // who has not looked has seen no room
 			f.l.denials.forget(c.id, h.keyOf(c))
 		}
@@ -495,7 +451,7 @@ func (f *flush) add() {
 		} else {
 			c.forgetOpen(now)
 		}
-		c.nameAdds(f)
+		c.nameAdds(&f.plan)
 		c.wantOthers()
 	}
 	f.travel(claims, now)
@@ -509,35 +465,6 @@ func (f *flush) add() {
 	f.travel(open, now)
 	for _, c := range open {
 		c.sum()
-	}
-}
-
-// wantOthers wants what bounds the limits, beside what the adds return.
-func (c *claim) wantOthers() {
-	for _, check := range c.checks {
-		for bucket := range check.span.others {
-			c.want(bucket)
-		}
-	}
-}
-
-// nameAdds names the buckets that the claim's hits add to.
-func (c *claim) nameAdds(f *flush) {
-	if len(c.adds) > 0 {
-		return
-	}
-	finest, coarsest := levels(c.name.counter)
-	for l := finest; l <= coarsest; l++ {
-		bucket := BucketAt(l, f.stamp)
-		c.add(bucket, bucket.Expires(retention(c.name.counter), f.l.grace))
-	}
-}
-
-// wantExactly wants the buckets that the exact sums of the limits need.
-func (c *claim) wantExactly() {
-	for _, check := range c.checks {
-		c.tiles = check.span.cover(c.tiles[:0], c.finest)
-		c.wantAll(c.tiles)
 	}
 }
 
@@ -570,41 +497,3 @@ func (f *flush) fail(c *claim, err error) {
 
 // readable reports whether the claim's sums come from a store.
 func (c *claim) readable() bool { return c.err == nil || c.local }
-
-// wantOpenEdges wants the buckets at the windows' edges of those limits that some
-// hit of the flush may fit and may not, and that are not exact yet. It reports
-// whether there is such a limit.
-func (c *claim) wantOpenEdges() (open bool) {
-	most := c.adding + c.looked
-	if c.name.countAll {
-		most += c.adding // those that others deny come again
-	}
-	for _, check := range c.checks {
-		if check.lo < check.ceiling && check.hi+most > check.ceiling && check.lo != check.hi {
-			open = true
-			c.tiles = check.span.split(c.tiles[:0], c.finest)
-			c.wantAll(c.tiles)
-		}
-	}
-	return open
-}
-
-// bound sets the bounds of all limits.
-func (c *claim) bound() {
-	if !c.readable() {
-		return
-	}
-	for _, check := range c.checks {
-		check.lo, check.hi = c.bounds(&check.span)
-	}
-}
-
-// sum makes the sums of those limits exact whose edges are known.
-func (c *claim) sum() {
-	for _, check := range c.checks {
-		c.tiles = check.span.cover(c.tiles[:0], c.finest)
-		if exact, known := c.exact(c.tiles); known {
-			check.lo, check.hi = exact, exact
-		}
-	}
-}

@@ -147,8 +147,8 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 // requireNobodyInLine fails if a line is still held.
 func requireNobodyInLine(t *testing.T, l *Limiter) {
 	t.Helper()
-	for i := range l.lines.shards {
-		shard := &l.lines.shards[i]
+	for i := range l.coalescer.shards {
+		shard := &l.coalescer.shards[i]
 		shard.mu.Lock()
 		require.Empty(t, slices.Collect(maps.Keys(shard.busy)))
 		for _, ln := range shard.spare {
@@ -237,7 +237,7 @@ func TestPatienceInLineEnds(t *testing.T) {
 			synctest.Wait()
 		}
 		running.Wait()
-		assert.Equal(t, [3]time.Duration{time.Second, time.Second / patienceShare, time.Second / patienceShare}, took)
+		assert.Equal(t, [3]time.Duration{time.Second, time.Second / maxWaitShare, time.Second / maxWaitShare}, took)
 		assert.True(t, decisions[0].Unavailable)
 		assert.True(t, decisions[1].Allowed)
 		assert.True(t, decisions[2].Allowed)
@@ -529,7 +529,7 @@ func (s farStore) Do(ctx context.Context, ops ...*store.Op) {
 // back waits for the answer, or until the deadline.
 func (s farStore) back(ctx context.Context) error {
 	arrives := time.Now().Add(s.rtt / 2)
-	if deadline, _ := ctx.Deadline(); deadline.Before(arrives) {
+	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(arrives) {
 		time.Sleep(time.Until(deadline))
 		return context.DeadlineExceeded
 	}
@@ -583,4 +583,53 @@ func burst(t *testing.T, limits string, rtt time.Duration, seed uint64) int64 {
 		}
 	})
 	return admitted.Load()
+}
+
+// Increments exceed limits, and the overshoot stays in open buckets. Of many calls at once, a
+// twentieth of them increments, none is refused for that, none waits until the timeout, and of
+// each caller's hits at most the first waits for half of it.
+func TestCallsAtOnceOnWhatIncrementsExceed(t *testing.T) {
+	const callers, rounds = 10_000, 10
+	bubble.Test(t, func(t *testing.T) {
+		event := parsed(t, "[{per: ip, rate: 20/m}, {per: user, rate: [10/s, 50/h]}, {per: [], rate: 1000/d}]")
+		store := farStore{newSoloStore(time.Now), time.Millisecond}
+		cache := NewBucketCache(0)
+		l, err := NewLimiter(LimiterConfig{Store: store, Cache: cache})
+		require.NoError(t, err)
+		counters := NewCounters(Config{Store: store, Cache: cache})
+		var hits, slow atomic.Int64
+		var waited atomic.Int64
+		var running sync.WaitGroup
+		for i := range callers {
+			running.Go(func() {
+				features := events.Features{"ip": fmt.Sprintf("192.0.2.%d", i%7), "user": fmt.Sprint(i % 50)}
+				for range rounds {
+					if i%20 == 0 {
+						applied, err := event.Apply(nil, features)
+						assert.NoError(t, err)
+						for _, a := range applied {
+							_, err := counters.Increment(t.Context(), 1, time.Time{}, a.Counter)
+							assert.NoError(t, err)
+						}
+						continue
+					}
+					began := time.Now()
+					d, err := l.Hit(t.Context(), Hit{event, features, 1})
+					assert.NoError(t, err)
+					assert.False(t, d.Unavailable)
+					took := time.Since(began)
+					assert.Less(t, took, DefaultTimeout)
+					waited.Add(int64(took))
+					hits.Add(1)
+					if took >= DefaultTimeout/2 {
+						slow.Add(1)
+					}
+				}
+			})
+		}
+		running.Wait()
+		t.Logf("%d hits, %s waited on average, %d for half the timeout, %d trips",
+			hits.Load(), time.Duration(waited.Load()/hits.Load()), slow.Load(), store.trips)
+		assert.LessOrEqual(t, slow.Load(), hits.Load()/rounds)
+	})
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/service"
 )
 
 const (
@@ -98,7 +98,7 @@ type door struct {
 	loopbackOnly bool          // only programs of this machine may call
 	tokens       *tokensFile   // nil: no token is wanted
 	certificates *certificates // nil: there is no TLS
-	refusals     api.Refusals
+	refusals     service.Refusals
 	draining     atomic.Bool // the process is about to end
 }
 
@@ -135,15 +135,13 @@ func (d *door) Close() {
 	}
 }
 
-// guard has a handler let in those who may call.
-func (d *door) guard(config api.Config) api.Config {
+// gate returns a gate for so many requests at a time, by the tokens in force.
+func (d *door) gate(most int) *service.Gate {
+	config := service.GateConfig{Refusals: &d.refusals, MaxRequests: most}
 	if d.tokens != nil {
 		config.Tokens = d.tokens.inForce.Load
 	}
-	config.LoopbackOnly = d.loopbackOnly
-	config.Refusals = &d.refusals
-	config.Draining = d.draining.Load
-	return config
+	return service.NewGate(config)
 }
 
 // tokenReloadFailures returns how many versions of the file of tokens were faulty.
@@ -176,13 +174,13 @@ func (d *door) certificateExpiry() (expires time.Time, lifetime time.Duration, o
 // tokensFile holds the tokens in force.
 type tokensFile struct {
 	*follower
-	inForce atomic.Pointer[api.Tokens]
+	inForce atomic.Pointer[service.Tokens]
 }
 
 func openTokens(path string, log *slog.Logger) (t *tokensFile, err error) {
 	t = &tokensFile{}
 	t.follower, err = follow("tokens", []string{path}, func(contents [][]byte) ([]any, error) {
-		tokens, err := api.ParseTokens(contents[0])
+		tokens, err := service.ParseTokens(contents[0])
 		if err != nil {
 			return nil, err
 		}

@@ -292,7 +292,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	watchFiles(m, newRulesFile(slog.New(slog.DiscardHandler)), d)
 	eventually := func(tls, tokens int) {
 		t.Helper()
-		want := fmt.Sprintf("# TYPE counterd_file_refused gauge\ncounterd_file_refused{file=\"tls\"} %d\ncounterd_file_refused{file=\"tokens\"} %d\n# ", tls, tokens)
+		want := fmt.Sprintf("# TYPE counterd_file_reload_failing gauge\ncounterd_file_reload_failing{file=\"tls\"} %d\ncounterd_file_reload_failing{file=\"tokens\"} %d\n# ", tls, tokens)
 		require.Eventually(t, func() bool {
 			answer := httptest.NewRecorder()
 			m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))

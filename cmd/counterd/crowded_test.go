@@ -24,7 +24,7 @@ func crowdedAdmin(t *testing.T, metrics http.Handler) string {
 	log := slog.New(slog.DiscardHandler)
 	p, err := openPlaces(settings{listen: "127.0.0.1:0", access: access{admin: "127.0.0.1:0"}}, 10, &door{}, log)
 	require.NoError(t, err)
-	p.handle(api.Config{Metrics: metrics, MaxRequests: 10, Log: log})
+	p.handle(api.Config{Metrics: metrics, Log: log}, &door{}, 10)
 	p.admin.server.ReadHeaderTimeout, p.admin.server.ReadTimeout = 0, 0
 	served := make(chan error, 1)
 	go func() { served <- p.admin.serve() }()

@@ -4,9 +4,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // changesTo returns what logs what becomes of the servers: of each kind for each server
@@ -48,13 +48,13 @@ func secondOf(second int64) time.Time {
 }
 
 // servers returns what readyz is told, or nil where the store has no servers.
-func (s store) servers() func() []api.ServerState {
+func (s store) servers() func() []service.ServerState {
 	if s.health == nil {
 		return nil
 	}
-	return func() (states []api.ServerState) {
+	return func() (states []service.ServerState) {
 		for _, h := range s.health() {
-			states = append(states, api.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: secondOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
+			states = append(states, service.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: secondOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
 		}
 		return states
 	}

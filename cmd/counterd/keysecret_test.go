@@ -65,7 +65,7 @@ func TestKeySecret(t *testing.T) {
 			says(t, noticed.log, "level=WARN", "has another key secret", "server="+first.Addr)
 			says(t, noticed.log, "level=WARN", "has another key secret", "server="+second.Addr)
 			series, _ := scrape(t, noticed)
-			assert.Equal(t, 2.0, series.take(t, "counterd_memcached_other_secret"))
+			assert.Equal(t, 2.0, series.take(t, "counterd_memcached_key_secret_mismatch"))
 			assert.Equal(t, "reachable, another key secret in use", noticed.readiness(t)[first.Addr])
 		}
 		require.NoError(t, other.Process.Kill())

@@ -93,12 +93,14 @@ func openPlaces(s settings, most int, d *door, log *slog.Logger) (p places, err 
 }
 
 // handle has the places answer: what is for operators only on their own, where they
-// have one.
-func (p places) handle(config api.Config) {
+// have one. Requests there take no place of the clients', of which at most so many are
+// answered at a time.
+func (p places) handle(config api.Config, d *door, most int) {
+	config.Gate = d.gate(most)
 	if p.admin != nil {
 		operators := config
 		operators.Profiles = profiles()
-		operators.MaxRequests = adminRequests
+		operators.Gate = d.gate(adminRequests)
 		p.admin.server.Handler = api.NewAdminHandler(operators)
 		config.Metrics, config.Redacted = nil, true
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/service"
 )
 
 // With an address for operators, metrics and profiles are there, with their token, and
@@ -176,7 +177,7 @@ func TestOperatorsSeeTheEnd(t *testing.T) {
 		admin: newPlace(t, nil),
 	}
 	var draining atomic.Bool
-	p.admin.server.Handler = api.NewAdminHandler(api.Config{Draining: draining.Load})
+	p.admin.server.Handler = api.NewAdminHandler(api.Config{Health: service.Health{Drain: draining.Load}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.serveUntil(ctx, 0, &draining, slog.New(slog.DiscardHandler)) }()

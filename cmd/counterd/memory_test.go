@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/service"
 )
 
 // heap returns the bytes that are in use.
@@ -57,15 +58,13 @@ func newFlooded(t *testing.T, rules string, s settings) flooded {
 	cache := hierarchy.NewBucketCache(0)
 	limiter, err := newLimiter(s, opened, cache, nil, nil, log)
 	require.NoError(t, err)
-	return flooded{
-		handler: api.NewHandler(api.Config{
-			Rules:    func() *events.Rules { return parsed },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: opened, Grace: s.grace, Cache: cache}),
-			Limiter:  limiter,
-			Log:      log,
-		}),
-		limiter: limiter,
-	}
+	counting, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return parsed },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: opened, Grace: s.grace, Cache: cache}),
+		Limiter:  limiter,
+	})
+	require.NoError(t, err)
+	return flooded{handler: api.NewHandler(api.Config{Service: counting, Log: log}), limiter: limiter}
 }
 
 // batch hits with each of the addresses, and returns the answer.

@@ -13,14 +13,14 @@ func watch(m *metrics.Metrics, rules *rulesFile, store store, mender *hierarchy.
 		Generation:     rules.reloads.generation.Load,
 		ReloadFailures: rules.reloads.failures.Load,
 		Servers:        store.health,
-		Mender:         mender.State,
+		Repair:         mender.State,
 		Limiter:        limiter,
 		Counters:       counters,
 		Cache:          cache,
 		Connections:    listener,
 	}
 	if store.copies != nil {
-		process.Copies = store.copies
+		process.Replicas = store.copies
 	}
 	m.Watch(process)
 }
@@ -34,9 +34,9 @@ func watchServerList(m *metrics.Metrics, kind string, follow *fleetFollower) {
 	of := func(value func() float64) func(func([]string, float64) bool) {
 		return func(yield func([]string, float64) bool) { yield([]string{kind}, value()) }
 	}
-	m.AddGauges("counterd_server_list_failing", "Whether the last look for the Memcached servers failed, or what it found could not be taken; those in force stay.",
+	m.AddGauges("counterd_server_list_failing", "Whether the last look-up of the Memcached servers failed, or its result was faulty; the servers in force stay.",
 		[]string{"source"}, of(func() float64 { return metrics.Truth(follow.Failing()) }))
-	m.AddCounters("counterd_server_list_failures_total", "Looks for the Memcached servers that failed, or found what could not be taken.",
+	m.AddCounters("counterd_server_list_failures_total", "Look-ups of the Memcached servers that failed, or whose result was faulty.",
 		[]string{"source"}, of(func() float64 { return float64(follow.Failures()) }))
 }
 
@@ -45,7 +45,7 @@ func watchSpans(m *metrics.Metrics, s *spans) {
 	if s == nil {
 		return
 	}
-	m.AddCounters("counterd_trace_spans_total", "Spans that were to be sent to the collector, by what became of them; those that wait are not in it yet.",
+	m.AddCounters("counterd_trace_spans_total", "Spans for the collector, by outcome; spans that wait are not counted yet.",
 		[]string{"outcome"}, func(yield func([]string, float64) bool) {
 			became := s.Spans()
 			_ = yield([]string{"sent"}, float64(became.Sent)) &&

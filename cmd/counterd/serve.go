@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // serve runs the server until the context ends.
@@ -30,7 +31,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer s.tracing.spans.close()
 	metrics := metrics.New()
-	store, err := openStore(ctx, s, rules.remembered, both(metrics.Tripped, s.tracing.spans.tripped()), log)
+	store, err := openStore(ctx, s, rules.remembered, both(metrics.OnRoundTrip, s.tracing.spans.tripped()), log)
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer mender.Close()
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, store, cache, mender, metrics.Decided, log)
+	limiter, err := newLimiter(s, store, cache, mender, metrics.OnDecision, log)
 	if err != nil {
 		return err
 	}
@@ -63,19 +64,20 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	watchFiles(metrics, rules, door)
 	watchSpans(metrics, s.tracing.spans)
 	watchServerList(metrics, s.memcached.kind(), store.follow)
-	places.handle(door.guard(api.Config{
-		Rules:       rules.Rules,
-		Counters:    counters,
-		Limiter:     limiter,
-		Servers:     store.servers(),
-		Metrics:     metrics.Handler(),
-		OnRequest:   metrics.Served,
-		MaxRequests: most,
-		Log:         log,
-
-		AccessLog: s.tracing.accessLog,
-		Tracer:    s.tracing.spans.tracer(),
-	}))
+	counting, err := service.New(service.Config{Rules: rules.Rules, Limiter: limiter, Counters: counters, Tracer: s.tracing.spans.tracer()})
+	if err != nil {
+		return err
+	}
+	places.handle(api.Config{
+		Service:      counting,
+		Health:       service.Health{Servers: store.servers(), Drain: door.draining.Load},
+		Metrics:      metrics.Handler(),
+		LoopbackOnly: door.loopbackOnly,
+		OnRequest:    metrics.OnRequest,
+		Log:          log,
+		AccessLog:    s.tracing.accessLog,
+		Tracer:       s.tracing.spans.tracer(),
+	}, door, most)
 	if places.admin != nil {
 		log.Info("serving operators", "address", places.admin.listener.Addr().String())
 	}

@@ -231,8 +231,8 @@ func TestATraceOfAHit(t *testing.T) {
 			names["with reads"]++
 		}
 	}
-	assert.Equal(t, 1, names["memcached trip adds=4"], "%v", names)
-	assert.Equal(t, 1, names["memcached take_back adds=4"], "%v", names)
+	assert.Equal(t, 1, names["memcached exchange adds=4"], "%v", names)
+	assert.Equal(t, 1, names["memcached roll_back adds=4"], "%v", names)
 	assert.Positive(t, names["with reads"], "a denial says when there is room again: %v", names)
 	assert.Len(t, c.spans(), 2+len(trips), "what its caller does not sample is not traced, nor are probes")
 	assert.Equal(t, []string{"/v1/traces"}, slices.Compact(c.paths))
@@ -369,7 +369,7 @@ events:
 	for _, s := range c.spans() {
 		seen[s.Name] = true
 	}
-	for _, name := range []string{"GET", "HTTP", "POST /v1/events/{event}/hit", "GET /v1/authorize/{event}", "memcached trip", "memcached take_back", "memcached delete", "decide"} {
+	for _, name := range []string{"GET", "HTTP", "POST /v1/events/{event}/hit", "GET /v1/authorize/{event}", "memcached exchange", "memcached roll_back", "memcached delete", "decide"} {
 		assert.True(t, seen[name], "%s: %v", name, seen)
 	}
 	for name, text := range map[string]string{"spans": c.raw.String(), "log": p.log.String(), "log of who is refused": guarded.log.String()} {

@@ -1,4 +1,4 @@
-package api
+package service
 
 import (
 	"bytes"
@@ -22,12 +22,11 @@ const (
 	maxTokenName = 64
 )
 
-// hashed is what a token begins with that is given by its SHA-256 sum. No token itself
-// has a colon.
+// hashed begins a token that is given by its SHA-256 sum. No token itself has a colon.
 const hashed = "sha256:"
 
-// Tokens are those whose bearers may call the routes of a class. They do not change, and
-// hold no token: only its SHA-256 sum.
+// Tokens are the tokens in force, each with the classes that it is good for. They do not
+// change, and hold no token: only its SHA-256 sum.
 type Tokens struct{ list []token }
 
 type token struct {
@@ -62,7 +61,7 @@ func ParseTokens(text []byte) (*Tokens, error) {
 			faults = append(faults, events.Fault{Line: number, Reason: reason})
 		}
 	}
-	// What was cut off while it was written would shut everybody out.
+	// A file that is cut off while it is written would refuse every client.
 	if len(t.list) == 0 && len(faults) == 0 {
 		faults = events.Faults{{Reason: "there is no token: a line is a name, classes and a token"}}
 	}
@@ -83,7 +82,7 @@ func parseToken(words []string) (one token, reasons []string) {
 	}
 	var ok bool
 	if one.classes, ok = parseClasses(words[1]); !ok {
-		reasons = append(reasons, "the classes, the second word, are "+strings.Join(classNames[toDecide:], ", ")+", with commas and without blanks between, or all")
+		reasons = append(reasons, "the classes, the second word, are "+strings.Join(classNames[ClassDecide:], ", ")+", with commas and without blanks between, or all")
 	}
 	if one.sum, ok = parseSecret(words[2]); !ok {
 		reasons = append(reasons, fmt.Sprintf("the token, the third word, is %d to %d letters, digits, -, ., _, ~, + and /, with = at the end only; or sha256: and 64 hexadecimal digits", minSecret, maxSecret))
@@ -129,7 +128,7 @@ func (t *Tokens) Len() int { return len(t.list) }
 // each in the same time: how long that takes says nothing about any of them.
 func (t *Tokens) find(text string) (found token, ok bool) {
 	if t == nil {
-		return token{}, false // nobody's
+		return token{}, false
 	}
 	sum := sha256.Sum256([]byte(text))
 	at, matches := 0, 0

@@ -13,14 +13,14 @@ import (
 
 // trips counts the exchanges with the store's servers. The series of a server are all
 // there from its first trip on, and dropped when it is not in the list any more.
-type trips struct {
+type roundTrips struct {
 	trips       *prometheus.CounterVec
 	adds, reads *prometheus.CounterVec
 	took        *prometheus.HistogramVec
 
 	servers atomic.Pointer[map[string]*serverCounters] // not changed, but replaced
 	list    atomic.Pointer[func() []memcache.ServerHealth]
-	mu      sync.Mutex // of who replaces the servers
+	mu      sync.Mutex // held while servers is replaced
 }
 
 // serverCounters are the series of one server.
@@ -30,27 +30,27 @@ type serverCounters struct {
 	took        prometheus.Observer
 }
 
-func newTrips() *trips {
+func newRoundTrips() *roundTrips {
 	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "counterd_store_" + name, Help: help}, labels)
 	}
-	t := &trips{
-		trips: vector("trips_total", "Exchanges with a server, by what they were for and what became of them; down: it was not asked, being known to be down.",
+	t := &roundTrips{
+		trips: vector("round_trips_total", "Round trips to a server, by purpose and outcome; down: the circuit breaker is open, and the server was not asked.",
 			"server", "kind", "outcome"),
-		adds:  vector("adds_total", "Buckets that trips were to add to on a server that was asked.", "server"),
-		reads: vector("reads_total", "Buckets that trips were to read on a server that was asked.", "server"),
+		adds:  vector("adds_total", "Buckets that round trips were to add to on a server that was asked.", "server"),
+		reads: vector("reads_total", "Buckets that round trips were to read on a server that was asked.", "server"),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "counterd_store_trip_duration_seconds", Buckets: buckets[:],
-			Help: "How long trips to a server that was asked took, whatever became of them.",
+			Name: "counterd_store_round_trip_duration_seconds", Buckets: buckets[:],
+			Help: "Duration of round trips to a server that was asked, whatever the outcome.",
 		}, []string{"server"}),
 	}
 	t.servers.Store(&map[string]*serverCounters{})
 	return t
 }
 
-// Tripped counts a trip, for a memcache.Config.
-func (m *Metrics) Tripped(_ context.Context, trip memcache.RoundTrip) {
-	of := m.trips.of(trip.Server)
+// OnRoundTrip counts a round trip, for a memcache.Config.
+func (m *Metrics) OnRoundTrip(_ context.Context, trip memcache.RoundTrip) {
+	of := m.roundTrips.of(trip.Server)
 	outcome := memcache.OutcomeOf(trip.Err)
 	if counter := of.trips[trip.Kind][outcome]; counter != nil {
 		counter.Inc()
@@ -64,7 +64,7 @@ func (m *Metrics) Tripped(_ context.Context, trip memcache.RoundTrip) {
 }
 
 // of returns the server's series.
-func (t *trips) of(server string) *serverCounters {
+func (t *roundTrips) of(server string) *serverCounters {
 	if of := (*t.servers.Load())[server]; of != nil {
 		return of
 	}
@@ -81,7 +81,7 @@ func (t *trips) of(server string) *serverCounters {
 	return of
 }
 
-func (t *trips) newCounters(server string) *serverCounters {
+func (t *roundTrips) newCounters(server string) *serverCounters {
 	of := &serverCounters{
 		trips: map[memcache.RoundTripKind]map[string]prometheus.Counter{},
 		adds:  t.adds.WithLabelValues(server), reads: t.reads.WithLabelValues(server), took: t.took.WithLabelValues(server),
@@ -97,7 +97,7 @@ func (t *trips) newCounters(server string) *serverCounters {
 
 // follow drops the series of servers that are not in the list, and has those of all that
 // are.
-func (t *trips) follow() {
+func (t *roundTrips) follow() {
 	list := t.list.Load()
 	if list == nil {
 		return
@@ -127,17 +127,17 @@ type vector interface {
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-func (t *trips) vectors() []vector { return []vector{t.trips, t.adds, t.reads, t.took} }
+func (t *roundTrips) vectors() []vector { return []vector{t.trips, t.adds, t.reads, t.took} }
 
 // Describe is what a prometheus.Collector has.
-func (t *trips) Describe(to chan<- *prometheus.Desc) {
+func (t *roundTrips) Describe(to chan<- *prometheus.Desc) {
 	for _, vector := range t.vectors() {
 		vector.Describe(to)
 	}
 }
 
 // Collect asks no server.
-func (t *trips) Collect(to chan<- prometheus.Metric) {
+func (t *roundTrips) Collect(to chan<- prometheus.Metric) {
 	t.follow()
 	for _, vector := range t.vectors() {
 		vector.Collect(to)

@@ -1,4 +1,4 @@
-package api_test
+package service_test
 
 import (
 	"crypto/sha256"
@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/service"
 )
 
 func hash(secret string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(secret))) }
 
 func TestParseTokens(t *testing.T) {
-	tokens, err := api.ParseTokens([]byte("# who may\r\n\n" +
+	tokens, err := service.ParseTokens([]byte("# who may\r\n\n" +
 		"edge\tdecide  abcdefghijklmnop\r\n" +
 		"edge decide,read ABCDEFGHIJKLMNOP+/-._~== # the new one\n" +
 		"  ops all " + hash("only the sum is in the file")))
@@ -33,7 +33,7 @@ func TestParseTokens(t *testing.T) {
 		assert.Equal(t, want, name, text)
 		assert.Equal(t, want != "", ok, text)
 	}
-	_, ok := (*api.Tokens)(nil).Find("")
+	_, ok := (*service.Tokens)(nil).Find("")
 	assert.False(t, ok)
 }
 
@@ -44,7 +44,7 @@ func TestTheDocumentedTokens(t *testing.T) {
 	_, text, found := strings.Cut(string(page), "```\n# name ")
 	require.True(t, found)
 	text, _, _ = strings.Cut(text, "```")
-	tokens, err := api.ParseTokens([]byte("#" + text))
+	tokens, err := service.ParseTokens([]byte("#" + text))
 	require.NoError(t, err)
 	assert.Equal(t, 4, tokens.Len())
 }
@@ -56,21 +56,21 @@ func TestManyTokens(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&text, "t%d decide %s\n", i, secret(i))
 	}
-	tokens, err := api.ParseTokens([]byte(text.String()))
+	tokens, err := service.ParseTokens([]byte(text.String()))
 	require.NoError(t, err)
 	for i := range 1000 {
 		name, ok := tokens.Find(secret(i))
 		require.True(t, ok)
 		require.Equal(t, fmt.Sprintf("t%d", i), name)
 	}
-	_, err = api.ParseTokens([]byte(text.String() + "one all more-than-a-thousand\n"))
+	_, err = service.ParseTokens([]byte(text.String() + "one all more-than-a-thousand\n"))
 	require.ErrorContains(t, err, "line 1001: there are more than 1000 tokens")
 }
 
-// All faults are told, each with its line, and none repeats what may be a token.
+// ParseTokens reports all faults, each with its line, and none repeats what may be a token.
 func TestFaultsOfTokens(t *testing.T) {
 	const secret = "wellspring-of-secrets"
-	_, err := api.ParseTokens([]byte(strings.Join([]string{
+	_, err := service.ParseTokens([]byte(strings.Join([]string{
 		"edge decide",                                 // 1
 		secret,                                        // 2
 		"edge decide " + secret + " more",             // 3
@@ -103,7 +103,7 @@ func TestFaultsOfTokens(t *testing.T) {
 	assert.ErrorContains(t, err, "line 19: the token is that of line 17")
 	assert.NotContains(t, err.Error(), "secrets")
 	for _, empty := range []string{"", "\n\n", "# none yet"} {
-		_, err := api.ParseTokens([]byte(empty))
+		_, err := service.ParseTokens([]byte(empty))
 		assert.ErrorContains(t, err, "there is no token", "%q", empty)
 	}
 }
@@ -120,7 +120,7 @@ func FuzzParseTokens(f *testing.F) {
 	f.Add("edge decide,read abcdefghijklmnop\nedge all " + hash("x"))
 	f.Add("a b c d\n\x00 \xff sha256:\n= = ================")
 	f.Fuzz(func(t *testing.T, text string) {
-		tokens, err := api.ParseTokens([]byte(text))
+		tokens, err := service.ParseTokens([]byte(text))
 		if err != nil {
 			for _, fault := range err.(events.Faults) {
 				require.Regexp(t, told, number.ReplaceAllString(fault.Reason, "N"))
@@ -144,7 +144,8 @@ func BenchmarkFindToken(b *testing.B) {
 		for i := range n {
 			fmt.Fprintf(&text, "t decide a-token-of-many-%d\n", i)
 		}
-		tokens := parseTokens(b, text.String())
+		tokens, err := service.ParseTokens([]byte(text.String()))
+		require.NoError(b, err)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
