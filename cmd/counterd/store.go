@@ -76,8 +76,8 @@ const payTimeout = 3 * time.Second
 // payDebts gives copies that missed adds of this process the time to get them: nobody else
 // knows of those.
 func payDebts(fleet *memcache.Fleet, log *slog.Logger) {
-	adds, servers := fleet.Owed()
-	for end := time.Now().Add(payTimeout); adds > 0 && time.Now().Before(end); adds, servers = fleet.Owed() {
+	adds, servers := fleet.PendingHints()
+	for end := time.Now().Add(payTimeout); adds > 0 && time.Now().Before(end); adds, servers = fleet.PendingHints() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if adds > 0 {
