@@ -140,32 +140,6 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 	}
 }
 
-// readClosed finds what closed buckets hold of the limits that deny hits by a look. Where the store
-// fails that is unknown, and 0.
-func (f *flush) readClosed(hits []*hit) {
-	var claims []*claim
-	f.marked++
-	for _, h := range hits {
-		for i := range h.uses {
-			if u := &h.uses[i]; h.path == looking && u.denies() {
-				u.claim.wantAll(u.closedTiles(f.closed()))
-				if len(u.claim.op.Reads) > 0 && u.claim.marked != f.marked {
-					u.claim.marked = f.marked
-					claims = append(claims, u.claim)
-				}
-			}
-		}
-	}
-	f.readOn(claims)
-	for _, h := range hits {
-		for i := range h.uses {
-			if u := &h.uses[i]; h.path == looking && u.denies() {
-				u.check.closed, _ = u.claim.exact(u.closedTiles(f.closed()))
-			}
-		}
-	}
-}
-
 // inOneOrder reports whether all limits of the hit put hits in the same order.
 func (h *hit) inOneOrder() bool {
 	for i := range h.uses {

@@ -1,8 +1,6 @@
 package hierarchy
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -15,25 +13,16 @@ import (
 // for each of their counters.
 type flush struct {
 	plan
-	l         *Limiter
-	began     time.Time
-	until     time.Time // when the wait for the store is over
-	ctx       *tripContext
+	execution
+	counters  counterSet
+	hits      arena[hit]
 	checkOnly bool
 	asked     bool      // it has looked before it adds
 	again     bool      // its hits have been denied before, by a store that answered
-	first     time.Time // when they were tried first
-	// Too much waits for the shared store: it is not asked.
-	overloaded bool
-	hits       arena[hit]
-	claims     arena[claim] // each counter once
-	byName     map[claimName]*claim
-	checks     arena[check]
-	some       []*claim    // of claimsOf
-	surplus    []*claim    // have more in the store than stays
-	ops        []*store.Op // of the round trips under way
-	sent       []*claim    // of each of them
-	marked     uint64      // with what claims are marked that claimsOf has found
+	first     time.Time // when they were tried first, if again
+	some      []*claim  // of claimsOf
+	surplus   []*claim  // have more in the store than stays
+	marked    uint64    // with what claims are marked that claimsOf has found
 }
 
 // path is the way a hit takes.
@@ -153,23 +142,13 @@ func (f *flush) free() {
 		clear(h.uses)
 		*h = hit{claims: h.claims[:0], uses: h.uses[:0]}
 	}
-	for _, c := range f.claims.handedOut() {
-		clear(c.checks)
-		clear(c.places)
-		c.leave()
-		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0], after: store.Op{Writes: c.after.Writes[:0]}}
-	}
-	for _, check := range f.checks.handedOut() {
-		check.rule, check.limit = nil, events.Limit{}
-	}
 	f.hits.takeBack()
-	f.claims.takeBack()
-	f.checks.takeBack()
-	clear(f.byName)
+	f.counters.free()
 	clear(f.some)
 	clear(f.surplus)
 	clear(f.sent)
-	f.l, f.ctx, f.checkOnly, f.asked, f.again, f.overloaded = nil, nil, false, false, false, false
+	f.l, f.ctx, f.overloaded = nil, nil, false
+	f.checkOnly, f.asked, f.again, f.first = false, false, false, time.Time{}
 	flushes.Put(f)
 }
 
@@ -183,81 +162,21 @@ func (f *flush) join(r *request) {
 	h.path = adding
 	for i := range r.applied {
 		a := &r.applied[i]
-		c := f.claim(a)
+		c, isNew := f.counters.of(a)
+		if isNew {
+			f.l.mender.note(a.ID, a.Counter, f.began)
+			c.store = f.l.store
+		}
 		if !slices.Contains(h.claims, c) {
 			h.claims = append(h.claims, c)
 		}
 		if a.Listing == events.Denied && !a.Rule.Shadow {
 			h.path = listed
 		}
-		for _, check := range f.checksOf(c, a) {
+		for _, check := range f.counters.limitsOf(&f.plan, c, a) {
 			h.uses = append(h.uses, use{claim: c, check: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 		}
 	}
-}
-
-// claimName tells the claims of a flush apart: by the counter, and how it is counted. Hits
-// of two generations of rules may differ in that. Then each has a claim of its own, which
-// counts the other in full.
-type claimName struct {
-	counter  events.Counter
-	countAll bool
-}
-
-func nameOf(a *events.Applied) claimName {
-	return claimName{a.Counter, a.Rule.Count == events.CountAll}
-}
-
-// mappedClaims is how many claims a flush has before it finds them by a map.
-const mappedClaims = 8
-
-// claim returns the flush's claim on the counter.
-func (f *flush) claim(a *events.Applied) *claim {
-	name, claims := nameOf(a), f.claims.handedOut()
-	if len(claims) <= mappedClaims {
-		for _, c := range claims {
-			if c.name == name {
-				return c
-			}
-		}
-	} else if c := f.byName[name]; c != nil {
-		return c
-	}
-	f.l.mender.note(a.ID, a.Counter, f.began)
-	c := f.claims.next()
-	c.begin(a.ID)
-	c.name, c.store = name, f.l.store
-	c.finest, _ = levels(a.Counter)
-	if len(claims) == mappedClaims {
-		if f.byName == nil {
-			f.byName = map[claimName]*claim{}
-		}
-		for _, c := range claims {
-			f.byName[c.name] = c
-		}
-	}
-	if len(claims) >= mappedClaims {
-		f.byName[name] = c
-	}
-	return c
-}
-
-// checksOf returns the rule's limits in the claim on its counter.
-func (f *flush) checksOf(c *claim, a *events.Applied) []*check {
-	limits := a.Rule.LimitsOf(a.Counter.Feature)
-	first := slices.IndexFunc(c.checks, func(check *check) bool { return check.rule == a.Rule })
-	if first < 0 {
-		first = len(c.checks)
-		for _, limit := range limits {
-			k := f.checks.next()
-			*k = check{
-				rule: a.Rule, limit: limit, ceiling: a.Rule.Throttle.Ceiling(limit.N),
-				span: f.span(limit.Window, c.finest),
-			}
-			c.checks = append(c.checks, k)
-		}
-	}
-	return c.checks[first : first+len(limits)]
 }
 
 // recall finds whether the hits may add at once. One that can never fit, or whose
@@ -312,7 +231,7 @@ func (f *flush) look() {
 	}
 	for _, c := range claims {
 		c.began = now
-		f.remind(c, now)
+		c.remember(f.l.cache, now, f.closed(), f.first)
 		c.asks = f.checkOnly && f.l.replicated // as a count does
 		c.wantExactly()
 	}
@@ -330,80 +249,6 @@ func (f *flush) look() {
 			f.letAdd(h)
 		}
 	}
-}
-
-// travel makes the trips of the claims that add or want something, side by side. It
-// ends when all have. Those that fail do without the store from then on.
-func (f *flush) travel(claims []*claim, now time.Time) {
-	f.ops, f.sent = f.ops[:0], f.sent[:0]
-	for _, c := range claims {
-		switch {
-		case f.overloaded:
-			f.doWithout(c, now)
-		case c.local:
-			f.send(c, now)
-		case c.travels():
-			f.ops, f.sent = append(f.ops, c.pack(c.due())), append(f.sent, c)
-		}
-	}
-	if len(f.ops) == 0 {
-		return
-	}
-	f.l.store.Do(f.ctx, f.ops...)
-	for _, c := range f.sent {
-		f.arrived(c, c.unpack(c.due(), now))
-	}
-}
-
-// doWithout has the claim do without the shared store, which too much waits for.
-func (f *flush) doWithout(c *claim, now time.Time) {
-	if c.local {
-		f.send(c, now)
-	} else if c.travels() {
-		c.unwant()
-		f.fail(c, ErrOverload)
-	}
-}
-
-// travels reports whether the claim's next trip has anything to do.
-func (c *claim) travels() bool { return c.due() > 0 || len(c.op.Reads) > 0 }
-
-// due returns what the claim's next trip adds.
-func (c *claim) due() int64 {
-	if c.added {
-		return 0
-	}
-	return c.adding
-}
-
-// send makes the claim's next trip, if it has anything to do.
-func (f *flush) send(c *claim, now time.Time) { f.sendOn(f.ctx, c, now) }
-
-func (f *flush) sendOn(ctx context.Context, c *claim, now time.Time) {
-	if c.travels() {
-		f.arrived(c, c.trip(ctx, c.store, c.due(), now))
-	}
-}
-
-// arrived notes what the trip has added.
-func (f *flush) arrived(c *claim, err error) {
-	if c.due() > 0 {
-		c.places = append(c.places, place{c.store, c.local, c.op.Receipt, err == nil})
-		c.added = true
-	}
-	if err != nil {
-		f.fail(c, err)
-	}
-}
-
-// remind has the claim use the cache. What its hits have read when they were tried before
-// is in it too.
-func (f *flush) remind(c *claim, now time.Time) {
-	var own time.Time
-	if f.again {
-		own = f.first
-	}
-	c.remember(f.l.cache, now, f.closed(), own)
 }
 
 // letAdd has a hit add that was looking and has found room.
@@ -447,7 +292,7 @@ func (f *flush) add() {
 		}
 		c.began = now
 		if c.cache == nil && !c.local {
-			f.remind(c, now)
+			c.remember(f.l.cache, now, f.closed(), f.first)
 		} else {
 			c.forgetOpen(now)
 		}
@@ -466,33 +311,6 @@ func (f *flush) add() {
 	for _, c := range open {
 		c.sum()
 	}
-}
-
-// fail has the claim do without the shared store. Where a rule says so, this
-// process's own counters are asked instead, from the beginning.
-func (f *flush) fail(c *claim, err error) {
-	f.l.report(err)
-	c.err = errors.Join(c.err, err)
-	wanted := slices.ContainsFunc(c.checks, func(check *check) bool { return check.rule.OnError == events.OnErrorLocal })
-	if c.local || f.l.local == nil || !wanted {
-		c.local = false
-		return
-	}
-	c.local, c.store, c.added = true, f.l.local, false
-	c.leaveCache()
-	c.forgetOpen(f.began)
-	// The time for the shared one may be over.
-	ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
-	defer ctx.over()
-	if c.adding > 0 {
-		c.wantOthers()
-		f.sendOn(ctx, c, f.began)
-	}
-	if c.local {
-		c.wantExactly()
-		f.sendOn(ctx, c, f.began)
-	}
-	c.sum()
 }
 
 // readable reports whether the claim's sums come from a store.

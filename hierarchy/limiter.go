@@ -318,11 +318,13 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 			g.began = now
 		}
 		f := l.newFlush(now, g.requests...)
-		f.again, f.first = g.try > 0, g.began
+		if f.again = g.try > 0; f.again {
+			f.first = g.began
+		}
 		f.recall()
 		f.look()
 		f.settle(g.try)
-		if f.hasFailed() {
+		if f.counters.hasFailed() {
 			l.coalescer.stayApart()
 		}
 		handedOn = l.handOn(f, g, own)
@@ -333,24 +335,17 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 func (f *flush) settle(try int) {
 	f.add()
 	f.decide()
-	f.hint()
-	f.takeBack()
-	f.touch()
+	f.rollBackDenied()
+	f.counters.touch(f.l.cache)
 	retry := f.l.retryPolicy()
 	if open := retry.contended(f.hits.handedOut(), f.stamp, f.began); len(open) > 0 {
-		f.readClosed(open)
+		f.readClosed(open, f.closed())
 		retry.settle(open, try, f.l.now())
 	}
 	f.findResets()
 	for _, h := range f.hits.handedOut() {
 		f.l.denials.rememberHit(h, f.stamp, f.began)
 	}
-}
-
-// hasFailed reports whether one of several trips has.
-func (f *flush) hasFailed() bool {
-	claims := f.claims.handedOut()
-	return len(claims) > 1 && slices.ContainsFunc(claims, func(c *claim) bool { return c.err != nil })
 }
 
 // handOn gives the hits of the group what the flush has decided, and frees the flush.
@@ -471,29 +466,4 @@ func (l *Limiter) trusted(began time.Time, stamp int64) bool {
 	}
 	wall := now.Round(0).Sub(stamped)
 	return wall >= -l.grace/4 && wall <= l.grace/2
-}
-
-// sideBySide calls do for each of the claims, a bounded number at a time, and
-// waits for all.
-func (f *flush) sideBySide(claims []*claim, do func(*flush, *claim)) {
-	switch len(claims) {
-	case 0:
-	case 1:
-		do(f, claims[0])
-	default:
-		f.allSideBySide(claims, do)
-	}
-}
-
-func (f *flush) allSideBySide(claims []*claim, do func(*flush, *claim)) {
-	var running sync.WaitGroup
-	slots := make(chan struct{}, tripsAtOnce)
-	for _, c := range claims {
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
-			do(f, c)
-		})
-	}
-	running.Wait()
 }

@@ -2,7 +2,6 @@ package hierarchy
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/counterd/counterd/events"
@@ -189,8 +188,8 @@ func (r *resets) next() (claims []*claim) {
 
 // drop ends the searches on counters whose read failed. They keep what they have found so far,
 // which is no earlier than the truth.
-func (r *resets) drop(failed map[*claim]bool) {
-	r.open = slices.DeleteFunc(r.open, func(s *search) bool { return failed[s.use.claim] })
+func (r *resets) drop(failed []*claim) {
+	r.open = slices.DeleteFunc(r.open, func(s *search) bool { return slices.Contains(failed, s.use.claim) })
 }
 
 // stretch lets a hit on an elastic limit in as soon as the whole event has room for
@@ -213,21 +212,4 @@ func (h *hit) stretch() {
 			u.reset = whole
 		}
 	}
-}
-
-// readOn reads what the claims want, and returns those whose read failed.
-func (f *flush) readOn(claims []*claim) (failed map[*claim]bool) {
-	var mu sync.Mutex
-	f.sideBySide(claims, func(f *flush, c *claim) {
-		if err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
-			f.l.report(err)
-			mu.Lock()
-			defer mu.Unlock()
-			if failed == nil {
-				failed = map[*claim]bool{}
-			}
-			failed[c] = true
-		}
-	})
-	return failed
 }

@@ -146,11 +146,12 @@ func (h *hit) refuse() {
 	h.uses = denying
 }
 
-// takeBack takes back what the hits that were not admitted had added, as far as it
-// was acknowledged.
-func (f *flush) takeBack() {
+// rollBackDenied rolls back what hits that are not admitted have added, as far as it was
+// acknowledged. Replicas that missed what stays get hints.
+func (f *flush) rollBackDenied() {
 	f.surplus = f.surplus[:0]
-	for _, c := range f.claimsOf(adding) {
+	added := f.claimsOf(adding)
+	for _, c := range added {
 		if c.adding > c.taken {
 			f.surplus = append(f.surplus, c)
 		}
@@ -161,78 +162,8 @@ func (f *flush) takeBack() {
 			}
 		}
 	}
-	if len(f.surplus) > 0 {
-		f.rollBack()
-	}
-}
-
-// rollBack subtracts what the surplus claims have added in vain.
-func (f *flush) rollBack() {
-	// In its own time, whatever became of the caller's.
-	ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
-	defer ctx.over()
-	f.ops, f.sent = f.ops[:0], f.sent[:0]
-	for _, c := range f.surplus {
-		for _, place := range c.places {
-			if place.receipt.None() {
-				continue
-			}
-			c.after.RollBack(c.id, c.adds, place.receipt, c.adding-c.taken)
-			if !place.local {
-				f.ops, f.sent = append(f.ops, &c.after), append(f.sent, c)
-				continue
-			}
-			place.store.Do(ctx, &c.after)
-			f.rolledBack(c)
-		}
-	}
-	if len(f.ops) == 0 {
-		return
-	}
-	f.l.store.Do(ctx, f.ops...)
-	for _, c := range f.sent {
-		f.rolledBack(c)
-	}
-}
-
-func (f *flush) rolledBack(c *claim) {
-	if c.after.Err != nil {
-		f.l.report(c.after.Err)
-		c.stuck = true
-	}
-}
-
-// hint has the replicas that have missed the adds get what stays of them.
-func (f *flush) hint() {
-	if !f.l.replicated {
-		return
-	}
-	f.ops = f.ops[:0]
-	for _, c := range f.claimsOf(adding) {
-		for _, place := range c.places {
-			if c.taken > 0 && place.whole && !place.local {
-				c.after.Hint(c.id, c.adds, place.receipt, c.taken)
-				f.ops = append(f.ops, &c.after)
-			}
-		}
-	}
-	f.l.store.Do(f.ctx, f.ops...)
-}
-
-// touch ends the denials that are remembered of the counters that the flush has added to,
-// but for those that it is about to remember: they know of it.
-func (f *flush) touch() {
-	if f.l.cache == nil {
-		return // in tests
-	}
-	for _, c := range f.claims.handedOut() {
-		if len(c.places) == 0 {
-			continue
-		}
-		if touched := f.l.cache.touchesOf(c.id).Add(1); touched == c.touched+1 {
-			c.touched = touched
-		}
-	}
+	f.hint(added)
+	f.rollBack(f.surplus)
 }
 
 // decision makes a decision of the hit's verdict.
@@ -258,7 +189,7 @@ func (f *flush) decision(h *hit) Decision {
 			s.Remaining = max(s.N-s.Count, 0)
 		}
 		s.Over = s.Allowed && s.Count > s.N
-		s.Incomplete = u.young(f.stamp) || !s.Unknown && f.forgotten(u)
+		s.Incomplete = u.isYoung(f.stamp) || !s.Unknown && u.isLost(f.l.since, f.ahead)
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = d.RetryAfter.longer(s.Reset)
 		}
@@ -266,22 +197,22 @@ func (f *flush) decision(h *hit) Decision {
 	return d
 }
 
-// young reports whether the rules have not kept the counter for a whole window yet.
-func (u *use) young(stamp int64) bool {
+// isYoung reports whether the rules have not kept the counter for a whole window yet.
+func (u *use) isYoung(stamp int64) bool {
 	since := u.check.limit.Since
 	return since != 0 && stamp < since+int64(u.check.limit.Window/time.Second)
 }
 
-// forgotten reports whether the store may have lost what was counted in the window that
+// isLost reports whether the store may have lost what was counted in the window that
 // it decided on. What was lost was stamped by clocks that may have been ahead by the
 // grace, and may lie as far behind the second of the loss.
-func (f *flush) forgotten(u *use) bool {
-	if f.l.since == nil || u.sourceNow() == ofLocal {
+func (u *use) isLost(since func(counter string) int64, ahead int64) bool {
+	if since == nil || u.sourceNow() == ofLocal {
 		return false
 	}
 	c := u.claim
 	if !c.heard {
-		c.since, c.heard = f.l.since(c.id), true
+		c.since, c.heard = since(c.id), true
 	}
-	return c.since != 0 && u.check.span.edge.First <= c.since+f.l.ahead
+	return c.since != 0 && u.check.span.edge.First <= c.since+ahead
 }
