@@ -9,31 +9,31 @@ import (
 
 // counterSet has the counters of a batch, each once, and their limits.
 type counterSet struct {
-	claims arena[claim]
-	byName map[claimName]*claim
-	checks arena[check]
+	all     arena[counterState]
+	byName  map[counterKey]*counterState
+	windows arena[limitWindow]
 }
 
-// claimName tells the claims of a flush apart: by the counter, and how it is counted. Hits
-// of two generations of rules may differ in that. Then each has a claim of its own, which
-// counts the other in full.
-type claimName struct {
+// counterKey tells the counters of a batch apart: by the counter, and how it is counted. Hits
+// of two generations of rules may differ in that. Then each has a counterState of its own,
+// which counts the other in full.
+type counterKey struct {
 	counter  events.Counter
 	countAll bool
 }
 
-func nameOf(a *events.Applied) claimName {
-	return claimName{a.Counter, a.Rule.Count == events.CountAll}
+func nameOf(a *events.Applied) counterKey {
+	return counterKey{a.Counter, a.Rule.Count == events.CountAll}
 }
 
-// mappedClaims is how many claims a flush has before it finds them by a map.
-const mappedClaims = 8
+// mappedCounters is how many counters a batch has before it finds them by a map.
+const mappedCounters = 8
 
 // of returns the counter, and whether it is new in the set.
-func (s *counterSet) of(a *events.Applied) (c *claim, isNew bool) {
-	name, claims := nameOf(a), s.claims.handedOut()
-	if len(claims) <= mappedClaims {
-		for _, c := range claims {
+func (s *counterSet) of(a *events.Applied) (c *counterState, isNew bool) {
+	name, known := nameOf(a), s.all.handedOut()
+	if len(known) <= mappedCounters {
+		for _, c := range known {
 			if c.name == name {
 				return c, false
 			}
@@ -41,49 +41,49 @@ func (s *counterSet) of(a *events.Applied) (c *claim, isNew bool) {
 	} else if c := s.byName[name]; c != nil {
 		return c, false
 	}
-	c = s.claims.next()
+	c = s.all.next()
 	c.begin(a.ID)
 	c.name = name
 	c.finest, _ = levels(a.Counter)
-	if len(claims) == mappedClaims {
+	if len(known) == mappedCounters {
 		if s.byName == nil {
-			s.byName = map[claimName]*claim{}
+			s.byName = map[counterKey]*counterState{}
 		}
-		for _, c := range claims {
+		for _, c := range known {
 			s.byName[c.name] = c
 		}
 	}
-	if len(claims) >= mappedClaims {
+	if len(known) >= mappedCounters {
 		s.byName[name] = c
 	}
 	return c, true
 }
 
 // limitsOf returns the rule's limits on the counter.
-func (s *counterSet) limitsOf(p *plan, c *claim, a *events.Applied) []*check {
+func (s *counterSet) limitsOf(p *plan, c *counterState, a *events.Applied) []*limitWindow {
 	limits := a.Rule.LimitsOf(a.Counter.Feature)
-	first := slices.IndexFunc(c.checks, func(check *check) bool { return check.rule == a.Rule })
+	first := slices.IndexFunc(c.windows, func(check *limitWindow) bool { return check.rule == a.Rule })
 	if first < 0 {
-		first = len(c.checks)
+		first = len(c.windows)
 		for _, limit := range limits {
-			k := s.checks.next()
-			*k = check{
+			k := s.windows.next()
+			*k = limitWindow{
 				rule: a.Rule, limit: limit, ceiling: a.Rule.Throttle.Ceiling(limit.N),
 				span: p.span(limit.Window, c.finest),
 			}
-			c.checks = append(c.checks, k)
+			c.windows = append(c.windows, k)
 		}
 	}
-	return c.checks[first : first+len(limits)]
+	return c.windows[first : first+len(limits)]
 }
 
-// touch ends the denials that are remembered of the counters that the flush has added to,
-// but for those that it is about to remember: they know of it.
+// touch ends the cached denials of the counters that the batch has added to. The denials that
+// the batch is about to cache know of its adds.
 func (s *counterSet) touch(cache *BucketCache) {
 	if cache == nil {
 		return // in tests
 	}
-	for _, c := range s.claims.handedOut() {
+	for _, c := range s.all.handedOut() {
 		if len(c.places) == 0 {
 			continue
 		}
@@ -95,22 +95,22 @@ func (s *counterSet) touch(cache *BucketCache) {
 
 // hasFailed reports whether one of several counters could not be asked.
 func (s *counterSet) hasFailed() bool {
-	claims := s.claims.handedOut()
-	return len(claims) > 1 && slices.ContainsFunc(claims, func(c *claim) bool { return c.err != nil })
+	known := s.all.handedOut()
+	return len(known) > 1 && slices.ContainsFunc(known, func(c *counterState) bool { return c.err != nil })
 }
 
 // free gives back what the set holds.
 func (s *counterSet) free() {
-	for _, c := range s.claims.handedOut() {
-		clear(c.checks)
+	for _, c := range s.all.handedOut() {
+		clear(c.windows)
 		clear(c.places)
 		c.leave()
-		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0], after: store.Op{Writes: c.after.Writes[:0]}}
+		*c = counterState{reader: c.reader, windows: c.windows[:0], tiles: c.tiles, places: c.places[:0], after: store.Op{Writes: c.after.Writes[:0]}}
 	}
-	for _, check := range s.checks.handedOut() {
+	for _, check := range s.windows.handedOut() {
 		check.rule, check.limit = nil, events.Limit{}
 	}
-	s.claims.takeBack()
-	s.checks.takeBack()
+	s.all.reset()
+	s.windows.reset()
 	clear(s.byName)
 }

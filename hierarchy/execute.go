@@ -19,13 +19,13 @@ type execution struct {
 	ctx   *tripContext
 	// Too much waits for the shared store: it is not asked.
 	overloaded bool
-	ops        []*store.Op // of the round trips under way
-	sent       []*claim    // of each of them
+	ops        []*store.Op     // of the round trips under way
+	sent       []*counterState // of each of them
 }
 
-// travel makes the trips of the claims that add or want something, side by side. It
-// ends when all have. Those that fail do without the store from then on.
-func (x *execution) travel(claims []*claim, now time.Time) {
+// travel makes the round trips of the counters that add or want something, side by side. It
+// ends when all have. Counters whose round trip fails do without the store from then on.
+func (x *execution) travel(claims []*counterState, now time.Time) {
 	x.ops, x.sent = x.ops[:0], x.sent[:0]
 	for _, c := range claims {
 		switch {
@@ -46,8 +46,8 @@ func (x *execution) travel(claims []*claim, now time.Time) {
 	}
 }
 
-// doWithout has the claim do without the shared store, which too much waits for.
-func (x *execution) doWithout(c *claim, now time.Time) {
+// doWithout has the counter do without the shared store, which too much waits for.
+func (x *execution) doWithout(c *counterState, now time.Time) {
 	if c.local {
 		x.send(c, now)
 	} else if c.travels() {
@@ -56,28 +56,28 @@ func (x *execution) doWithout(c *claim, now time.Time) {
 	}
 }
 
-// travels reports whether the claim's next trip has anything to do.
-func (c *claim) travels() bool { return c.due() > 0 || len(c.op.Reads) > 0 }
+// travels reports whether the counter's next round trip has anything to do.
+func (c *counterState) travels() bool { return c.due() > 0 || len(c.op.Reads) > 0 }
 
-// due returns what the claim's next trip adds.
-func (c *claim) due() int64 {
+// due returns what the counter's next round trip adds.
+func (c *counterState) due() int64 {
 	if c.added {
 		return 0
 	}
 	return c.adding
 }
 
-// send makes the claim's next trip, if it has anything to do.
-func (x *execution) send(c *claim, now time.Time) { x.sendOn(x.ctx, c, now) }
+// send makes the counter's next round trip, if it has anything to do.
+func (x *execution) send(c *counterState, now time.Time) { x.sendOn(x.ctx, c, now) }
 
-func (x *execution) sendOn(ctx context.Context, c *claim, now time.Time) {
+func (x *execution) sendOn(ctx context.Context, c *counterState, now time.Time) {
 	if c.travels() {
 		x.arrived(c, c.trip(ctx, c.store, c.due(), now))
 	}
 }
 
-// arrived notes what the trip has added.
-func (x *execution) arrived(c *claim, err error) {
+// arrived notes what the round trip has added.
+func (x *execution) arrived(c *counterState, err error) {
 	if c.due() > 0 {
 		c.places = append(c.places, place{c.store, c.local, c.op.Receipt, err == nil})
 		c.added = true
@@ -87,12 +87,12 @@ func (x *execution) arrived(c *claim, err error) {
 	}
 }
 
-// fail has the claim do without the shared store. Where a rule says so, this
+// fail has the counter do without the shared store. Where a rule says so, this
 // process's own counters are asked instead, from the beginning.
-func (x *execution) fail(c *claim, err error) {
-	x.l.report(err)
+func (x *execution) fail(c *counterState, err error) {
+	x.l.onStoreError(err)
 	c.err = errors.Join(c.err, err)
-	wanted := slices.ContainsFunc(c.checks, func(check *check) bool { return check.rule.OnError == events.OnErrorLocal })
+	wanted := slices.ContainsFunc(c.windows, func(check *limitWindow) bool { return check.rule.OnError == events.OnErrorLocal })
 	if c.local || x.l.local == nil || !wanted {
 		c.local = false
 		return
@@ -115,7 +115,7 @@ func (x *execution) fail(c *claim, err error) {
 }
 
 // rollBack subtracts what the counters have more than stays.
-func (x *execution) rollBack(surplus []*claim) {
+func (x *execution) rollBack(surplus []*counterState) {
 	if len(surplus) == 0 {
 		return
 	}
@@ -146,15 +146,15 @@ func (x *execution) rollBack(surplus []*claim) {
 	}
 }
 
-func (x *execution) rolledBack(c *claim) {
+func (x *execution) rolledBack(c *counterState) {
 	if c.after.Err != nil {
-		x.l.report(c.after.Err)
-		c.stuck = true
+		x.l.onStoreError(c.after.Err)
+		c.notRolledBack = true
 	}
 }
 
 // hint has the replicas that have missed the adds get what stays of them.
-func (x *execution) hint(claims []*claim) {
+func (x *execution) hint(claims []*counterState) {
 	if !x.l.replicated {
 		return
 	}
@@ -173,14 +173,14 @@ func (x *execution) hint(claims []*claim) {
 }
 
 // readOn reads what the counters want, and returns those whose read failed.
-func (x *execution) readOn(claims []*claim) (failed []*claim) {
+func (x *execution) readOn(claims []*counterState) (failed []*counterState) {
 	x.ops, x.sent = x.ops[:0], x.sent[:0]
 	now := x.l.now()
 	for _, c := range claims {
 		if !c.local {
 			x.ops, x.sent = append(x.ops, c.pack(0)), append(x.sent, c)
 		} else if err := c.trip(x.ctx, c.store, 0, now); err != nil {
-			x.l.report(err)
+			x.l.onStoreError(err)
 			failed = append(failed, c)
 		}
 	}
@@ -189,7 +189,7 @@ func (x *execution) readOn(claims []*claim) (failed []*claim) {
 	}
 	for _, c := range x.sent {
 		if err := c.unpack(0, now); err != nil {
-			x.l.report(err)
+			x.l.onStoreError(err)
 			failed = append(failed, c)
 		}
 	}
@@ -199,22 +199,22 @@ func (x *execution) readOn(claims []*claim) (failed []*claim) {
 // readClosed finds what closed buckets hold of the limits that deny hits by a look. Where the store
 // fails that is unknown, and 0.
 func (x *execution) readClosed(hits []*hit, before int64) {
-	var claims []*claim
+	var claims []*counterState
 	for _, h := range hits {
-		for i := range h.uses {
-			if u := &h.uses[i]; h.path == looking && u.denies() {
-				u.claim.wantAll(u.closedTiles(before))
-				if len(u.claim.op.Reads) > 0 && !slices.Contains(claims, u.claim) {
-					claims = append(claims, u.claim)
+		for i := range h.limits {
+			if u := &h.limits[i]; h.path == looking && u.denies() {
+				u.counter.wantAll(u.closedTiles(before))
+				if len(u.counter.op.Reads) > 0 && !slices.Contains(claims, u.counter) {
+					claims = append(claims, u.counter)
 				}
 			}
 		}
 	}
 	x.readOn(claims)
 	for _, h := range hits {
-		for i := range h.uses {
-			if u := &h.uses[i]; h.path == looking && u.denies() {
-				u.check.closed, _ = u.claim.exact(u.closedTiles(before))
+		for i := range h.limits {
+			if u := &h.limits[i]; h.path == looking && u.denies() {
+				u.window.closed, _ = u.counter.exact(u.closedTiles(before))
 			}
 		}
 	}
