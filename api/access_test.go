@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // secret is the token of those who may call the routes of a class.
@@ -32,9 +34,11 @@ func secret(class string) string { return "the-secret-of-" + class + "-1234" }
 
 var tokenClasses = []string{"decide", "read", "increment", "reset", "rules", "operate"}
 
-func parseTokens(t testing.TB, text string) *api.Tokens {
+func hash(secret string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(secret))) }
+
+func parseTokens(t testing.TB, text string) *service.Tokens {
 	t.Helper()
-	tokens, err := api.ParseTokens([]byte(text))
+	tokens, err := service.ParseTokens([]byte(text))
 	require.NoError(t, err)
 	return tokens
 }
@@ -46,9 +50,9 @@ type guarded struct {
 	admin    http.Handler
 	store    *memcache.Embedded
 	log      bytes.Buffer
-	tokens   atomic.Pointer[api.Tokens]
+	tokens   atomic.Pointer[service.Tokens]
 	loads    atomic.Int64 // how often the rules were asked for
-	refusals api.Refusals
+	refusals service.Refusals
 }
 
 func newGuarded(t *testing.T) *guarded {
@@ -69,16 +73,17 @@ func newGuarded(t *testing.T) *guarded {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	}
 	g.config = api.Config{
-		Rules: func() *events.Rules {
-			g.loads.Add(1)
-			return all
-		},
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}),
-		Limiter:  limiter,
+		Service: newService(service.Config{
+			Rules: func() *events.Rules {
+				g.loads.Add(1)
+				return all
+			},
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}),
+			Limiter:  limiter,
+		}),
+		Gate:     service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals}),
 		Metrics:  said("metrics"),
 		Profiles: said("profiles"),
-		Tokens:   g.tokens.Load,
-		Refusals: &g.refusals,
 		Log:      slog.New(slog.NewTextHandler(&g.log, nil)),
 	}
 	g.client, g.admin = api.NewHandler(g.config), api.NewAdminHandler(g.config)
@@ -195,7 +200,7 @@ func TestNothingIsDoneWithoutItsToken(t *testing.T) {
 	counted := map[string]int64{}
 	for _, refused := range g.refusals.All() {
 		if refused.N > 0 {
-			counted[refused.Class+" "+refused.Reason] = refused.N
+			counted[fmt.Sprint(refused.Class, " ", refused.Reason)] = refused.N
 		}
 	}
 	assert.Equal(t, want, counted)
@@ -345,8 +350,7 @@ func TestARefusedBodyIsNotAskedFor(t *testing.T) {
 func TestRequestsAreBounded(t *testing.T) {
 	g := newGuarded(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	g.config.Tokens = nil
-	g.config.MaxRequests = 2
+	g.config.Gate = service.NewGate(service.GateConfig{MaxRequests: 2})
 	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
 		<-release
@@ -371,7 +375,7 @@ func TestRequestsAreBounded(t *testing.T) {
 // with requests that are refused. None of them is waited for.
 func TestStrangersShutNobodyOut(t *testing.T) {
 	g := newGuarded(t)
-	g.config.MaxRequests = 1
+	g.config.Gate = service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals, MaxRequests: 1})
 	h := api.NewHandler(g.config)
 	strangers := [][2]string{{"GET", "/healthz"}, {"GET", "/readyz"}, {"GET", "/v1/nothing"}, {"PUT", "/v1/events"}}
 	for _, of := range classed {
@@ -410,7 +414,7 @@ func TestStrangersOverConnectionsShutNobodyOut(t *testing.T) {
 	for proto, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
 		t.Run(proto, func(t *testing.T) {
 			g := newGuarded(t)
-			g.config.MaxRequests = 1
+			g.config.Gate = service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals, MaxRequests: 1})
 			served := make(chan int, 100)
 			g.config.OnRequest = func(_, _ string, status int, _ time.Duration) { served <- status }
 			c, newClient := secureClients(t, api.NewHandler(g.config), 0, func(s *http.Server) {
@@ -487,7 +491,7 @@ func TestARefusalIsHeard(t *testing.T) {
 func TestDraining(t *testing.T) {
 	g := newGuarded(t)
 	var draining atomic.Bool
-	g.config.Draining = draining.Load
+	g.config.Health.Drain = draining.Load
 	for _, h := range []http.Handler{api.NewHandler(g.config), api.NewAdminHandler(g.config)} {
 		draining.Store(false)
 		assert.Equal(t, 200, request(t, h, "GET", "/readyz", "").Code)
@@ -504,7 +508,9 @@ func TestDraining(t *testing.T) {
 func TestDiscreetReadyz(t *testing.T) {
 	g := newGuarded(t)
 	reachable := true
-	g.config.Servers = func() []api.ServerState { return []api.ServerState{{Name: "10.0.0.1:11211", Reachable: reachable}} }
+	g.config.Health.Servers = func() []service.ServerState {
+		return []service.ServerState{{Name: "10.0.0.1:11211", Reachable: reachable}}
+	}
 	assert.Contains(t, request(t, api.NewAdminHandler(g.config), "GET", "/readyz", "").Body.String(), "10.0.0.1")
 	g.config.Redacted = true
 	h := api.NewHandler(g.config)

@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -64,19 +65,41 @@ func newServer() *server {
 	return s
 }
 
-func newHandler(store hierarchy.Store, log io.Writer, servers func() []api.ServerState) http.Handler {
+func newHandler(store hierarchy.Store, log io.Writer, servers func() []service.ServerState) http.Handler {
 	rules := testRules()
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
 	if err != nil {
 		panic(err)
 	}
 	return api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-		Limiter:  limiter,
-		Servers:  servers,
-		Log:      slog.New(slog.NewTextHandler(log, nil)),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Limiter:  limiter,
+		}),
+		Health: service.Health{Servers: servers},
+		Log:    slog.New(slog.NewTextHandler(log, nil)),
 	})
+}
+
+// newService returns the service of the config. What it lacks is on a store of its own.
+func newService(config service.Config) *service.Service {
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
+	if config.Counters == nil {
+		config.Counters = hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
+	}
+	var err error
+	if config.Limiter == nil {
+		config.Limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+		if err != nil {
+			panic(err)
+		}
+	}
+	s, err := service.New(config)
+	if err != nil {
+		panic(err)
+	}
+	return s
 }
 
 // request makes one exchange. The body is JSON where it is not empty.
@@ -216,7 +239,7 @@ events:
       - {per: [], rate: 5/m, precision: minute, count: all, throttle: soft 10%, on_error: deny, shadow: true}
 `))
 	require.NoError(t, err)
-	h := api.NewHandler(api.Config{Rules: func() *events.Rules { return rules }})
+	h := api.NewHandler(api.Config{Service: newService(service.Config{Rules: func() *events.Rules { return rules }})})
 	assert.JSONEq(t, `{"name": "login", "retention": "24h", "rules": [
 		{"per": ["ip"], "limits": [{"name": "ip-20-per-24h", "limit": 20, "window": "24h"}], "precision": "second",
 		 "overrides": {"198.51.100.7": [{"name": "ip-1000-per-24h", "limit": 1000, "window": "24h"}]},
@@ -233,17 +256,17 @@ func TestHealth(t *testing.T) {
 
 	since := time.Date(2026, 11, 21, 10, 0, 0, 0, time.FixedZone("", 3600))
 	for name, test := range map[string]struct {
-		servers []api.ServerState
+		servers []service.ServerState
 		status  int
 	}{
-		"all":  {[]api.ServerState{{Name: "a:1", Reachable: true, EmptyFrom: since}, {Name: "b:1", Reachable: true, EmptyFrom: since, Evicting: true}}, 200},
-		"some": {[]api.ServerState{{Name: "a:1", Reachable: true}, {Name: "b:1"}}, 200},
-		"other secrets": {[]api.ServerState{
+		"all":  {[]service.ServerState{{Name: "a:1", Reachable: true, EmptyFrom: since}, {Name: "b:1", Reachable: true, EmptyFrom: since, Evicting: true}}, 200},
+		"some": {[]service.ServerState{{Name: "a:1", Reachable: true}, {Name: "b:1"}}, 200},
+		"other secrets": {[]service.ServerState{
 			{Name: "a:1", Reachable: true, OtherSecret: true}, {Name: "b:1", OtherSecret: true}, {Name: "c:1", Reachable: true, EmptyFrom: since, OtherSecret: true},
 		}, 200},
-		"none": {[]api.ServerState{{Name: "a:1"}, {Name: "b:1"}}, 503},
+		"none": {[]service.ServerState{{Name: "a:1"}, {Name: "b:1"}}, 503},
 	} {
-		h := newHandler(s.store, io.Discard, func() []api.ServerState { return test.servers })
+		h := newHandler(s.store, io.Discard, func() []service.ServerState { return test.servers })
 		w := request(t, h, "GET", "/readyz", "")
 		require.Equal(t, test.status, w.Code, name)
 		switch name {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/service"
 )
 
 // denyStatus is the parameter by which a proxy says what a denial is answered with.
@@ -15,28 +15,25 @@ const denyStatus = "deny_status"
 // hit of cost 1, its features taken from the proxy's request as the rules say. An
 // admission has nothing to say but its headers. Requests of a method that the event
 // does not have are admitted, and not counted.
-func (h *handler) authorize(w http.ResponseWriter, r *http.Request, rules *events.Rules, event *events.Event) error {
-	q, err := newQuery(r, denyStatus)
+func (e *endpoints) authorize(x *exchange, event service.Event) error {
+	status, err := authorizeQuery(x.request)
 	if err != nil {
 		return err
 	}
-	status := q.denyStatus()
-	if err := q.err(); err != nil {
-		return err
-	}
-	if isHit(event, r) {
-		d, err := h.hitOf(r, rules, event, nil, 1)
+	if isHit(event, x.request) {
+		d, err := hitOf(e.service, x.request, event, nil, 1)
 		if err != nil {
 			return err
 		}
+		x.info.decided(&d)
 		if !d.Allowed {
-			h.answerDecision(w, r, rules, event, d, status)
+			e.answerDecision(x, x.request, event, d, status)
 			return nil
 		}
-		setRateLimitHeaders(w.Header(), rules, event, d)
+		setRateLimitHeaders(x.Header(), event.Rules, d)
 	}
-	w.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
-	w.WriteHeader(http.StatusNoContent)
+	x.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
+	x.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
@@ -50,7 +47,7 @@ const (
 // proxy sets one of the headers, and its client may have sent the other: both count. A
 // method other than GET and HEAD, by which most proxies ask, is the client's own. Where
 // there is neither, nothing says what the client does, and the request is a hit.
-func isHit(event *events.Event, r *http.Request) bool {
+func isHit(event service.Event, r *http.Request) bool {
 	if len(event.Methods) == 0 {
 		return true
 	}
@@ -59,6 +56,15 @@ func isHit(event *events.Event, r *http.Request) bool {
 		methods = append(methods, r.Method)
 	}
 	return len(methods) == 0 || slices.ContainsFunc(methods, event.HasMethod)
+}
+
+// authorizeQuery returns the status for a denial.
+func authorizeQuery(r *http.Request) (denied int, err error) {
+	q, err := newQuery(r, denyStatus)
+	if err != nil {
+		return 0, err
+	}
+	return q.denyStatus(), q.err()
 }
 
 // denyStatus returns the status for a denial: 429, or one that a proxy takes for

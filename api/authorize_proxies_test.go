@@ -29,6 +29,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -77,7 +78,7 @@ func newBackstage(t *testing.T) *backstage {
 
 // newGuardedBackstage starts both; counterd wants those tokens, if any, and counts those
 // methods, or all.
-func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens, methods ...string) *backstage {
+func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ...string) *backstage {
 	t.Helper()
 	b := &backstage{}
 	store := &switchedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{}), &b.storeDown}
@@ -92,11 +93,13 @@ func newGuardedBackstage(t *testing.T, tokens func() *api.Tokens, methods ...str
 	leaktest.Check(t)
 	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
 		LoopbackOnly: tokens == nil, // as in a process without flags
-		Rules:        func() *events.Rules { return rules },
-		Counters:     hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:      limiter,
-		Tokens:       tokens,
-		Log:          slog.New(slog.DiscardHandler),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+			Limiter:  limiter,
+		}),
+		Gate: service.NewGate(service.GateConfig{Tokens: tokens}),
+		Log:  slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(b.counterd.Close)
 	b.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -385,7 +388,7 @@ func TestProxiesShowATokenOfTheirOwn(t *testing.T) {
 	for name, with := range tokenLines {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, string(page), "`"+with.line+"`")
-			b := newGuardedBackstage(t, func() *api.Tokens { return tokens })
+			b := newGuardedBackstage(t, func() *service.Tokens { return tokens })
 			site := documented(t, with.file)
 			client := newCaller(t, with.run(t, b, site), "127.0.0.2")
 			response, _ := client.do("GET", "/", "", "Counterd-Token", "nobody-has-this-token", "Authorization", "Bearer of-the-service")

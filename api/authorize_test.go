@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // newAuthorizer returns a handler with those rules, and its log.
@@ -24,10 +25,12 @@ func newAuthorizer(t *testing.T, yaml string, store hierarchy.Store) (http.Handl
 	var log bytes.Buffer
 	rules := parseRules(t, yaml)
 	return api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-		Limiter:  newTestLimiter(t, store),
-		Log:      slog.New(slog.NewTextHandler(&log, nil)),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Limiter:  newTestLimiter(t, store),
+		}),
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	}), &log
 }
 

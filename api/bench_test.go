@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // benchRules have an event far from its limits, and one that is always at them.
@@ -47,9 +48,11 @@ func newBenched(tb testing.TB) benched {
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
 	require.NoError(tb, err)
 	handler := api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-		Limiter:  limiter,
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Limiter:  limiter,
+		}),
 	})
 	return benched{handler, limiter, rules}
 }

@@ -1,52 +1,50 @@
 package api
 
 import (
-	"errors"
-	"net/http"
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/service"
 )
 
-func (h *handler) increment(r *http.Request, event *events.Event) (any, error) {
+// increment adds to counters.
+func (e *endpoints) increment(x *exchange, event service.Event) (any, error) {
 	var in wire.Increment
-	if err := decodeBody(r, &in); err != nil {
+	if err := decodeBody(x.request, &in); err != nil {
 		return nil, err
 	}
-	by := int64(1)
-	if in.By != nil {
-		by = *in.By
-	}
-	counters, err := event.Counters(in.Features)
-	if err := errors.Join(err, hierarchy.CheckBy(by)); err != nil {
-		return nil, err
-	}
-	at, err := h.Counters.Increment(r.Context(), by, in.At.Time, counters...)
+	by := costOf(in.By)
+	done, err := e.service.Increment(x.request.Context(), event, in.Features, by, in.At.Time)
 	if err != nil {
 		return nil, err
 	}
-	done := wire.Incremented{Event: event.Name, At: wire.Moment{Time: at}, By: by}
-	for _, counter := range counters {
-		done.Counters = append(done.Counters, counter.Feature.String())
+	out := wire.Incremented{Event: event.Name, At: wire.Moment{Time: done.At}, By: by}
+	for _, counter := range done.Counters {
+		out.Counters = append(out.Counters, counter.Feature.String())
 	}
-	return done, nil
+	return out, nil
 }
 
-func (h *handler) count(r *http.Request, event *events.Event) (any, error) {
-	q, err := newQuery(r, "feature", "window", "at")
+// count sums a window of a counter.
+func (e *endpoints) count(x *exchange, event service.Event) (any, error) {
+	q, err := countQuery(x.request, event)
 	if err != nil {
 		return nil, err
 	}
-	counter, window, at := q.counter(event), q.duration("window"), q.moment("at")
-	if err := q.err(); err != nil {
-		return nil, err
-	}
-	count, err := h.Counters.Count(r.Context(), counter, window, at)
+	count, err := e.service.Count(x.request.Context(), q.counter, q.window, q.at)
 	if err != nil {
 		return nil, err
 	}
+	return wire.Count{
+		Event: event.Name, Feature: q.counter.Feature.String(), Window: events.FormatDuration(q.window),
+		From: unix(count.Window.First), To: unix(count.Window.Last), Count: count.Count, Buckets: bucketsOf(count),
+	}, nil
+}
+
+// bucketsOf returns how many buckets were summed.
+func bucketsOf(count hierarchy.Count) wire.Buckets {
 	buckets := wire.Buckets{
 		Second: count.Buckets[hierarchy.Second],
 		Minute: count.Buckets[hierarchy.Minute],
@@ -56,34 +54,24 @@ func (h *handler) count(r *http.Request, event *events.Event) (any, error) {
 	for _, n := range count.Buckets {
 		buckets.Total += n
 	}
-	return wire.Count{
-		Event: event.Name, Feature: counter.Feature.String(), Window: events.FormatDuration(window),
-		From: unix(count.Window.First), To: unix(count.Window.Last), Count: count.Count, Buckets: buckets,
-	}, nil
+	return buckets
 }
 
-func (h *handler) history(r *http.Request, event *events.Event) (any, error) {
-	q, err := newQuery(r, "feature", "level", "from", "to")
+// history lists the buckets of a counter.
+func (e *endpoints) history(x *exchange, event service.Event) (any, error) {
+	q, err := historyQuery(x.request, event)
 	if err != nil {
 		return nil, err
 	}
-	counter, name, from, to := q.counter(event), q.required("level"), q.moment("from"), q.moment("to")
-	level, err := hierarchy.ParseLevel(name)
-	if err != nil && q.values.Has("level") {
-		q.fault("level", "it is second, minute, hour or day")
-	}
-	if err := q.err(); err != nil {
-		return nil, err
-	}
-	points, err := h.Counters.History(r.Context(), counter, level, from, to)
+	points, err := e.service.History(x.request.Context(), q.counter, q.level, q.from, q.to)
 	if err != nil {
 		return nil, err
 	}
-	if err := holdAnswer(r, len(points)*bucketBytes); err != nil {
+	if err := x.admission.Hold(int64(len(points) * bucketBytes)); err != nil {
 		return nil, err
 	}
 	history := wire.History{
-		Event: event.Name, Feature: counter.Feature.String(), Level: level.String(),
+		Event: event.Name, Feature: q.counter.Feature.String(), Level: q.level.String(),
 		From:    unix(points[0].Bucket.First()),
 		To:      unix(points[len(points)-1].Bucket.Last()),
 		Buckets: make([]wire.Bucket, len(points)),
@@ -94,28 +82,13 @@ func (h *handler) history(r *http.Request, event *events.Event) (any, error) {
 	return history, nil
 }
 
-func (h *handler) reset(r *http.Request, event *events.Event) (any, error) {
-	q, err := newQuery(r, "feature")
+// reset forgets a counter.
+func (e *endpoints) reset(x *exchange, event service.Event) (any, error) {
+	counter, err := counterQuery(x.request, event)
 	if err != nil {
 		return nil, err
 	}
-	counter := q.counter(event)
-	if err := q.err(); err != nil {
-		return nil, err
-	}
-	err = h.Counters.Reset(r.Context(), counter)
-	if errors.Is(err, hierarchy.ErrStore) && !errors.Is(err, hierarchy.ErrOverload) {
-		return nil, resetError{err}
-	}
-	return nil, err
+	return nil, e.service.Reset(x.request.Context(), counter)
 }
-
-// resetError is why the store did not reset a counter. Its text, and so the cause in the log,
-// is the store's.
-type resetError struct{ error }
-
-func (e resetError) Unwrap() error { return e.error }
-
-func (resetError) Is(target error) bool { return target == errNotReset }
 
 func unix(second int64) wire.Moment { return wire.Moment{Time: time.Unix(second, 0).UTC()} }

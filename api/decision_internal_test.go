@@ -35,8 +35,8 @@ func anyDecision(random *rand.Rand, by []events.Feature) hierarchy.Decision {
 	return d
 }
 
-// Of the decision that was in a draft before, nothing is left in the next.
-func TestADraftIsAsGoodAsNew(t *testing.T) {
+// Of the decision that was in a response before, nothing is left in the next.
+func TestAResponseIsAsGoodAsNew(t *testing.T) {
 	rules, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 1/d}, {per: user, rate: 1/d}, {per: [], rate: 1/d}, {per: [ip, user], rate: 1/d}]}}"))
 	require.NoError(t, err)
 	event := rules.Events["e"]
@@ -47,13 +47,13 @@ func TestADraftIsAsGoodAsNew(t *testing.T) {
 		by = append(by, counter.Feature)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	var used draft
+	var used response
 	for range 1000 {
 		d := anyDecision(random, by)
-		var fresh draft
-		want, err := json.Marshal(fresh.denialOf(event, d, 429))
+		var fresh response
+		want, err := json.Marshal(fresh.denialOf(event.Name, d, 429))
 		require.NoError(t, err)
-		got, err := json.Marshal(used.denialOf(event, d, 429))
+		got, err := json.Marshal(used.denialOf(event.Name, d, 429))
 		require.NoError(t, err)
 		require.Equal(t, string(want), string(got))
 		for i, s := range d.Limits {

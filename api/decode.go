@@ -4,23 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
-	"net/url"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/service"
 )
 
 var errBody = &requestError{[]wire.Fault{{Detail: "this route takes no body: what is asked for stands in the path and the query"}}}
@@ -28,7 +24,8 @@ var errBody = &requestError{[]wire.Fault{{Detail: "this route takes no body: wha
 // bodiless makes an action of one that takes no body: what a body says would
 // otherwise be ignored. Of one of no known length it is read whether there is any.
 func bodiless(do action) action {
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(x *exchange) error {
+		r := x.request
 		if err := checkNone(r); err != nil {
 			return err
 		}
@@ -39,21 +36,22 @@ func bodiless(do action) action {
 		case n > 0:
 			return errBody
 		}
-		return do(w, r)
+		return do(x)
 	}
 }
 
 // unread makes an action of one that takes no body, for anyone: nobody waits for a
 // stranger's body, not even to see that it is none.
 func unread(do action) action {
-	return func(w http.ResponseWriter, r *http.Request) error {
+	return func(x *exchange) error {
+		r := x.request
 		if err := checkNone(r); err != nil {
 			return err
 		}
 		if r.ContentLength != 0 {
 			return errBody
 		}
-		return do(w, r)
+		return do(x)
 	}
 }
 
@@ -79,7 +77,7 @@ func checkLength(r *http.Request) error {
 
 // bodyError is what a body that cannot be read is answered with.
 func bodyError(err error) error {
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || errors.Is(err, hierarchy.ErrOverload) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || errors.Is(err, service.ErrOverload) {
 		return err
 	}
 	return &requestError{[]wire.Fault{{Detail: "the body does not arrive whole"}}}
@@ -298,124 +296,4 @@ func shown(pointer jsontext.Pointer) string {
 		list = token == "hits"
 	}
 	return string(pointer[:end])
-}
-
-// query reads the parameters of a request and gathers their faults.
-type query struct {
-	values url.Values
-	faults []error
-}
-
-// newQuery parses the query, in which only the parameters named may stand. Each
-// but feature is given once at the most.
-func newQuery(r *http.Request, names ...string) (*query, error) {
-	if r.URL.RawQuery == "" {
-		return &query{}, nil
-	}
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, &requestError{[]wire.Fault{{Detail: "the query is not well-formed, or too long: percent-encode what is not a letter or a digit"}}}
-	}
-	q := &query{values: values}
-	unknown := 0
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		switch {
-		case !slices.Contains(names, name):
-			unknown++
-		case name != "feature" && len(values[name]) > 1:
-			q.fault(name, "the parameter is given twice")
-		}
-	}
-	if unknown > 0 {
-		// What stands for a name may be a feature that was not encoded.
-		q.faults = append(q.faults, &requestError{[]wire.Fault{{Detail: unknownParameters(unknown, names)}}})
-	}
-	if len(names) == 0 {
-		return q, q.err()
-	}
-	return q, nil
-}
-
-func unknownParameters(n int, known []string) string {
-	text := "a parameter is unknown"
-	if n > 1 {
-		text = fmt.Sprintf("%d parameters are unknown", n)
-	}
-	if len(known) == 0 {
-		return text + ": this route takes none"
-	}
-	return fmt.Sprintf("%s: this route takes %q", text, known)
-}
-
-func (q *query) fault(name, detail string) {
-	q.faults = append(q.faults, &requestError{[]wire.Fault{{Parameter: name, Detail: detail}}})
-}
-
-// err returns all faults that were found.
-func (q *query) err() error { return errors.Join(q.faults...) }
-
-// counter returns the one counter that the features name.
-func (q *query) counter(event *events.Event) (counter events.Counter) {
-	features, err := events.ParseFeatures(q.values["feature"])
-	if err == nil {
-		counter, err = event.Counter(features)
-	}
-	if err != nil {
-		q.faults = append(q.faults, err)
-	}
-	return counter
-}
-
-// features returns the features that are given.
-func (q *query) features() events.Features {
-	features, err := events.ParseFeatures(q.values["feature"])
-	if err != nil {
-		q.faults = append(q.faults, err)
-	}
-	return features
-}
-
-// cost returns 1 where the parameter is missing.
-func (q *query) cost() int64 {
-	if !q.values.Has("cost") {
-		return 1
-	}
-	// What is no number is no cost either.
-	cost, _ := strconv.ParseUint(q.values.Get("cost"), 10, 32)
-	if err := hierarchy.CheckCost(int64(cost)); err != nil {
-		q.faults = append(q.faults, err)
-	}
-	return int64(cost)
-}
-
-// required returns a parameter that must be there.
-func (q *query) required(name string) string {
-	if !q.values.Has(name) {
-		q.fault(name, "the parameter is missing")
-	}
-	return q.values.Get(name)
-}
-
-func (q *query) duration(name string) time.Duration {
-	s := q.required(name)
-	if s == "" && !q.values.Has(name) {
-		return 0
-	}
-	d, err := events.ParseDuration(s)
-	if e, ok := errors.AsType[*events.DurationError](err); ok {
-		q.fault(name, e.Reason)
-	}
-	return d
-}
-
-// moment returns the zero time where the parameter is missing.
-func (q *query) moment(name string) time.Time {
-	if !q.values.Has(name) {
-		return time.Time{}
-	}
-	m, err := wire.ParseMoment(q.values.Get(name))
-	if err != nil {
-		q.fault(name, err.Error()+"; a + is written %2B in a query")
-	}
-	return m.Time
 }

@@ -2,29 +2,31 @@ package api
 
 import (
 	"cmp"
-	"net/http"
 	"slices"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/service"
 )
 
-func (h *handler) events(r *http.Request) (any, error) {
-	if _, err := newQuery(r); err != nil {
+// events lists the rules in force.
+func (e *endpoints) events(x *exchange) (any, error) {
+	if _, err := newQuery(x.request); err != nil {
 		return nil, err
 	}
 	var all wire.Events
-	for _, event := range h.Rules().All() {
+	for _, event := range e.service.Rules().All() {
 		all.Events = append(all.Events, wireEvent(event))
 	}
 	return all, nil
 }
 
-func (h *handler) event(r *http.Request, event *events.Event) (any, error) {
-	if _, err := newQuery(r); err != nil {
+// event shows the rules of one event.
+func (e *endpoints) event(x *exchange, event service.Event) (any, error) {
+	if _, err := newQuery(x.request); err != nil {
 		return nil, err
 	}
-	return wireEvent(event), nil
+	return wireEvent(event.Event), nil
 }
 
 func wireEvent(event *events.Event) wire.Event {

@@ -10,6 +10,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // The HTTP interface in a server of one's own.
@@ -21,11 +22,16 @@ func ExampleNewHandler() {
 		fmt.Println(err)
 		return
 	}
-	handler := api.NewHandler(api.Config{
+	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
 		Limiter:  limiter,
 	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handler := api.NewHandler(api.Config{Service: counting})
 	server := httptest.NewServer(handler) // or api.NewServer(handler, slog.Default()) on a listener
 	defer server.Close()
 

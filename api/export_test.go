@@ -13,13 +13,13 @@ type Route struct {
 func RoutesOf(config Config) (clients, admin []Route, err error) {
 	h := newHandler(config)
 	for list, t := range map[*[]Route]table{&clients: h.clientRoutes(), &admin: h.adminRoutes()} {
-		err = t.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		err = t.Walk(func(added *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 			var one Route
-			if s, ok := route.GetHandler().(*served); ok && s.class != 0 {
-				one.Class = s.class.String()
+			if o, ok := added.GetHandler().(*route); ok && o.class != 0 {
+				one.Class = o.class.String()
 			}
-			one.Methods, _ = route.GetMethods()
-			path, err := route.GetPathTemplate()
+			one.Methods, _ = added.GetMethods()
+			path, err := added.GetPathTemplate()
 			one.Path = path
 			*list = append(*list, one)
 			return err
@@ -29,10 +29,4 @@ func RoutesOf(config Config) (clients, admin []Route, err error) {
 		}
 	}
 	return clients, admin, nil
-}
-
-// Find returns the name of the token of that text.
-func (t *Tokens) Find(text string) (string, bool) {
-	one, ok := t.find(text)
-	return one.name, ok
 }

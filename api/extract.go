@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/service"
 )
 
 const forwardedFor = "X-Forwarded-For"
@@ -157,13 +158,13 @@ func extractorOf(source events.Source, trusted events.Networks) Extractor {
 // featuresOf takes from the request what the limits of the event are per: by own,
 // or where it has none for a kind, as the rules say. Its error is one of the
 // request, with all its faults, or one of own alone.
-func featuresOf(r *http.Request, rules *events.Rules, event *events.Event, own map[string]Extractor) (events.Features, error) {
+func featuresOf(r *http.Request, event service.Event, own map[string]Extractor) (events.Features, error) {
 	features := events.Features{}
 	var faults []error
 	for _, kind := range event.Kinds() {
 		extract := own[kind]
 		if extract == nil {
-			extract = extractorOf(event.Source(kind), rules.TrustedProxies)
+			extract = extractorOf(event.Source(kind), event.Rules.TrustedProxies)
 		}
 		value, err := extract(r)
 		switch {

@@ -5,97 +5,97 @@ import (
 	"net/http"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/service"
 )
 
 // hit adds and decides.
-func (h *handler) hit(w http.ResponseWriter, r *http.Request, rules *events.Rules, event *events.Event) error {
+func (e *endpoints) hit(x *exchange, event service.Event) error {
 	var in wire.Hit
-	if err := decodeBody(r, &in); err != nil {
+	if err := decodeBody(x.request, &in); err != nil {
 		return err
 	}
-	d, err := h.hitOn(r, hierarchy.Hit{Event: event, Features: in.Features, Cost: costOf(in.Cost)})
+	d, err := e.service.Hit(x.request.Context(), event, in.Features, costOf(in.Cost))
 	if err != nil {
 		return err
 	}
-	h.answerDecision(w, r, rules, event, d, http.StatusTooManyRequests)
+	x.info.decided(&d)
+	e.answerDecision(x, x.request, event, d, http.StatusTooManyRequests)
 	return nil
 }
 
 // check says what a hit would be answered, and adds nothing. A no is an answer,
 // not a denial.
-func (h *handler) check(w http.ResponseWriter, r *http.Request, _ *events.Rules, event *events.Event) error {
-	q, err := newQuery(r, "feature", "cost")
+func (e *endpoints) check(x *exchange, event service.Event) error {
+	features, cost, err := checkQuery(x.request)
 	if err != nil {
 		return err
 	}
-	features, cost := q.features(), q.cost()
-	if err := q.err(); err != nil {
+	d, err := e.service.Check(x.request.Context(), event, features, cost)
+	if err != nil {
 		return err
 	}
-	d, err := h.decide(r, hierarchy.Hit{Event: event, Features: features, Cost: cost}, hierarchy.CallCheck, h.Limiter.Check)
-	switch {
-	case err != nil:
-		return err
-	case d.Unavailable:
-		h.answerUnavailable(w, r, event, d)
-	default:
-		h.answerDecided(w, event, d)
-	}
+	x.info.decided(&d)
+	e.answerDecided(x, x.request, event, d)
 	return nil
 }
 
 // batch decides several hits. What is wrong with the body fails it whole; what is
 // wrong with a hit that can be read is that hit's result.
-func (h *handler) batch(w http.ResponseWriter, r *http.Request) error {
-	var in wire.Batch
-	if err := decodeBody(r, &in); err != nil {
+func (e *endpoints) batch(x *exchange) error {
+	in, err := batchOf(x.request)
+	if err != nil {
 		return err
 	}
+	if err := x.admission.Hold(int64(len(in) * resultBytes)); err != nil {
+		return err
+	}
+	hits := make([]service.Hit, len(in))
+	for i, hit := range in {
+		hits[i] = service.Hit{Event: hit.Event, Features: hit.Features, Cost: costOf(hit.Cost)}
+	}
+	results, err := e.service.Hits(x.request.Context(), hits)
+	if err != nil {
+		return err
+	}
+	response := newResponse()
+	defer response.free()
+	e.answer(x, http.StatusOK, wire.TypeJSON, response.resultsOf(hits, results))
+	return nil
+}
+
+// batchOf returns the hits of a request's body.
+func batchOf(r *http.Request) ([]wire.BatchHit, error) {
+	var in wire.Batch
+	if err := decodeBody(r, &in); err != nil {
+		return nil, err
+	}
 	if len(in.Hits) == 0 {
-		return &requestError{[]wire.Fault{{
+		return nil, &requestError{[]wire.Fault{{
 			Detail:  fmt.Sprintf("a batch is of 1 to %d hits, not of 0", wire.MaxHits),
 			Pointer: "/hits",
 		}}}
 	}
-	if err := holdAnswer(r, len(in.Hits)*resultBytes); err != nil {
-		return err
-	}
-	rules := h.Rules()
-	hits := make([]hierarchy.Hit, 0, len(in.Hits)) // those on events that there are
-	for _, hit := range in.Hits {
-		if event, err := rules.Event(hit.Event); err == nil {
-			hits = append(hits, hierarchy.Hit{Event: event, Features: hit.Features, Cost: costOf(hit.Cost)})
-		}
-	}
-	decided, err := h.decideAll(r.Context(), hits)
-	if err != nil {
-		return err
-	}
-	draft := newDraft()
-	defer draft.free()
-	h.answer(w, http.StatusOK, wire.TypeJSON, wire.ResultSeq(func(yield func(wire.Result) bool) {
-		rest := decided
-		for i, hit := range in.Hits {
-			var result hierarchy.Result
-			event, err := rules.Event(hit.Event)
-			if err == nil {
-				result, rest = rest[0], rest[1:]
-				err = result.Err
-			}
-			if err != nil {
-				if !yield(faultyResult(i, err)) {
-					return
-				}
-				continue
-			}
-			if !yield(wire.Result{Status: statusOf(result.Decision), Decision: draft.decisionOf(event, result.Decision)}) {
+	return in.Hits, nil
+}
+
+// resultsOf returns the results of several hits, each until the next.
+func (b *response) resultsOf(hits []service.Hit, results []hierarchy.Result) wire.ResultSeq {
+	return func(yield func(wire.Result) bool) {
+		for i := range results {
+			if !yield(b.resultOf(i, hits[i].Event, &results[i])) {
 				return
 			}
 		}
-	}))
-	return nil
+	}
+}
+
+// resultOf returns the result of the i-th hit, until the next call.
+func (b *response) resultOf(i int, event string, result *hierarchy.Result) wire.Result {
+	if result.Err != nil {
+		return faultyResult(i, result.Err)
+	}
+	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: b.decisionOf(event, result.Decision)}
 }
 
 // faultyResult is the result of the i-th hit of a batch, which is at fault.

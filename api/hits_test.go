@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -53,13 +54,15 @@ func newLimits(t *testing.T, rules string) *limits {
 	})
 	require.NoError(t, err)
 	l.Handler = api.NewHandler(api.Config{
-		Rules: func() *events.Rules {
-			l.loads.Add(1)
-			return l.rules.Load()
-		},
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: l.store, Clock: clock}),
-		Limiter:  limiter,
-		Log:      slog.New(slog.NewTextHandler(&l.log, nil)),
+		Service: newService(service.Config{
+			Rules: func() *events.Rules {
+				l.loads.Add(1)
+				return l.rules.Load()
+			},
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: l.store, Clock: clock}),
+			Limiter:  limiter,
+		}),
+		Log: slog.New(slog.NewTextHandler(&l.log, nil)),
 	})
 	return l
 }

@@ -8,21 +8,17 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"time"
-
-	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/service"
 )
 
-// MiddlewareConfig says what a middleware limits, and how. Limiter, Rules and one
-// of Event and EventOf are needed.
+// MiddlewareConfig says what a middleware limits, and how. Service and one of Event and
+// EventOf are needed.
 type MiddlewareConfig struct {
-	Limiter *hierarchy.Limiter
-	Rules   func() *events.Rules // the rules in force
+	Service *service.Service
 
 	// Event is what each request does. EventOf says so of a single request; one
 	// for which it returns "" is not limited.
@@ -41,9 +37,6 @@ type MiddlewareConfig struct {
 	// problem document, as the contract has it.
 	OnDenied func(http.ResponseWriter, *http.Request, hierarchy.Decision)
 	Log      *slog.Logger // nil: slog.Default
-	// Tracer makes a span of each decision, a child of the one in the request's context;
-	// nil: nobody does. Package tracing has what makes spans of its trips.
-	Tracer trace.Tracer
 }
 
 // NewMiddleware returns a middleware for net/http, and for routers that take such
@@ -66,9 +59,6 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	if config.Log == nil {
-		config.Log = slog.Default()
-	}
 	if config.Cost == nil {
 		config.Cost = func(*http.Request) int64 { return 1 }
 	}
@@ -76,13 +66,7 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 		config.EventOf = func(*http.Request) string { return config.Event }
 	}
 	config.From = maps.Clone(config.From)
-	m := &middleware{
-		MiddlewareConfig: config,
-		handler: &handler{
-			Config: Config{Rules: config.Rules, Limiter: config.Limiter, Log: config.Log, Tracer: config.Tracer},
-			outage: rate.Sometimes{Interval: time.Second},
-		},
-	}
+	m := &middleware{config, newResponder(config.Log)}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}, nil
@@ -100,7 +84,7 @@ func DecisionOf(ctx context.Context) (d hierarchy.Decision, found bool) {
 // middleware limits requests, and answers those that go no further.
 type middleware struct {
 	MiddlewareConfig
-	handler *handler
+	*responder
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -109,31 +93,34 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	rules := m.Rules()
-	event := rules.Events[name]
-	if event == nil {
-		m.handler.answerError(w, r, m.unnamed())
+	event, err := m.Service.Event(name)
+	if err != nil {
+		m.answerError(w, r, m.unnamed())
 		return
 	}
 	if !event.HasMethod(r.Method) {
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := m.handler.hitOf(r, rules, event, m.From, m.Cost(r))
+	d, err := hitOf(m.Service, r, event, m.From, m.Cost(r))
 	if err != nil {
-		m.handler.answerError(w, r, err)
+		m.answerError(w, r, err)
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
+	m.answerHit(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)), event, d, next)
+}
+
+// answerHit has the next handler serve an admitted request, and answers a denied one.
+func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d hierarchy.Decision, next http.Handler) {
 	switch {
 	case d.Allowed:
-		setRateLimitHeaders(w.Header(), rules, event, d)
+		setRateLimitHeaders(w.Header(), event.Rules, d)
 		next.ServeHTTP(w, r)
 	case m.OnDenied != nil && !d.Unavailable:
-		setRateLimitHeaders(w.Header(), rules, event, d)
+		setRateLimitHeaders(w.Header(), event.Rules, d)
 		m.OnDenied(w, r, d)
 	default:
-		m.handler.answerDecision(w, r, rules, event, d, http.StatusTooManyRequests)
+		m.answerDecision(w, r, event, d, http.StatusTooManyRequests)
 	}
 }
 
@@ -148,12 +135,12 @@ func (m *middleware) unnamed() error {
 
 // hitOf decides a request as a hit, its features taken from it. Faults have the
 // request for their place, which has no body or query of ours.
-func (h *handler) hitOf(r *http.Request, rules *events.Rules, event *events.Event, own map[string]Extractor, cost int64) (hierarchy.Decision, error) {
-	features, err := featuresOf(r, rules, event, own)
+func hitOf(s *service.Service, r *http.Request, event service.Event, own map[string]Extractor, cost int64) (hierarchy.Decision, error) {
+	features, err := featuresOf(r, event, own)
 	if err != nil {
 		return hierarchy.Decision{}, inRequest(err)
 	}
-	d, err := h.hitOn(r, hierarchy.Hit{Event: event, Features: features, Cost: cost})
+	d, err := s.Hit(r.Context(), event, features, cost)
 	return d, inRequest(err)
 }
 
@@ -179,8 +166,8 @@ func (c *MiddlewareConfig) validate() error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("api: middleware: "+format, args...))
 	}
-	if c.Limiter == nil {
-		fault("Limiter is missing: it decides")
+	if c.Service == nil {
+		fault("Service is missing: it decides")
 	}
 	switch {
 	case c.Event == "" && c.EventOf == nil:
@@ -198,12 +185,11 @@ func (c *MiddlewareConfig) validate() error {
 		}
 	}
 	switch {
-	case c.Rules == nil:
-		fault("Rules is missing: it returns the rules in force")
-	case c.Rules() == nil:
-		fault("Rules returns none")
+	case c.Service == nil:
+	case c.Service.Rules() == nil:
+		fault("Service has no rules in force")
 	case c.Event != "":
-		faults = append(faults, c.fits(c.Rules()))
+		faults = append(faults, c.fits(c.Service.Rules()))
 	}
 	return errors.Join(faults...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // A route of one's own service, limited per address: 2 in a second, 5 in a minute.
@@ -23,17 +24,20 @@ events:
 	if err != nil {
 		panic(err)
 	}
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), // or memcache.NewFleet
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{}) // or memcache.NewFleet
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	if err != nil {
+		panic(err)
+	}
+	counting, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return rules },
+		Limiter:  limiter,
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
 	})
 	if err != nil {
 		panic(err)
 	}
-	limit, err := api.NewMiddleware(api.MiddlewareConfig{
-		Limiter: limiter,
-		Rules:   func() *events.Rules { return rules },
-		Event:   "url_shorten",
-	})
+	limit, err := api.NewMiddleware(api.MiddlewareConfig{Service: counting, Event: "url_shorten"})
 	if err != nil {
 		panic(err)
 	}
@@ -55,6 +59,11 @@ events:
 	// "ip-2-per-1s";r=1, "ip-5-per-1m";r=4
 }
 
+// serviceIn returns a service that counts in this process.
+func serviceIn(rules *events.Rules) *service.Service {
+	return newService(service.Config{Rules: func() *events.Rules { return rules }})
+}
+
 // Address and user together, behind a proxy: one address has 100 requests a
 // minute, whoever it is; one user has 3, from wherever; and the answer to a
 // denial is the service's own.
@@ -73,13 +82,8 @@ trusted_proxies: [10.0.0.0/8]
 	if err != nil {
 		panic(err)
 	}
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})
-	if err != nil {
-		panic(err)
-	}
 	limit, err := api.NewMiddleware(api.MiddlewareConfig{
-		Limiter: limiter,
-		Rules:   func() *events.Rules { return rules },
+		Service: serviceIn(rules),
 		Event:   "search",
 		From: map[string]api.Extractor{
 			"user": func(r *http.Request) (string, error) {
@@ -98,7 +102,7 @@ trusted_proxies: [10.0.0.0/8]
 	if err != nil {
 		panic(err)
 	}
-	service := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	search := limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, _ := api.DecisionOf(r.Context())
 		fmt.Fprintln(w, "served,", d.Limits[1].Remaining, "left for the user")
 	}))
@@ -109,7 +113,7 @@ trusted_proxies: [10.0.0.0/8]
 		r.Header.Set("X-Forwarded-For", client)
 		r.SetBasicAuth("ann", "…")
 		w := httptest.NewRecorder()
-		service.ServeHTTP(w, r)
+		search.ServeHTTP(w, r)
 		fmt.Print(w.Body)
 	}
 	// Output:
@@ -134,13 +138,12 @@ events:
 		panic(err)
 	}
 	_, err = api.NewMiddleware(api.MiddlewareConfig{
-		Rules: func() *events.Rules { return rules },
-		Event: "login_failed",
-		From:  map[string]api.Extractor{"E-Mail": api.FromHeader("X-Email")},
+		Service: serviceIn(rules),
+		Event:   "login_failed",
+		From:    map[string]api.Extractor{"E-Mail": api.FromHeader("X-Email")},
 	})
 	fmt.Println(err)
 	// Output:
-	// api: middleware: Limiter is missing: it decides
 	// api: middleware: From: "E-Mail": a kind is 1 to 32 of a-z, 0-9, _ and -, and begins with a letter
 	// api: middleware: From: login_failed has limits per email, and nothing says where requests carry it: name an extractor, FromNone if they do not
 }

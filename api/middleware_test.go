@@ -24,6 +24,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -33,6 +34,11 @@ func parseRules(t *testing.T, yaml string) *events.Rules {
 	rules, err := events.ParseRules([]byte(yaml))
 	require.NoError(t, err)
 	return rules
+}
+
+// serviceOf returns a service on the limiter.
+func serviceOf(limiter *hierarchy.Limiter, rules func() *events.Rules) *service.Service {
+	return newService(service.Config{Limiter: limiter, Rules: rules})
 }
 
 func newTestLimiter(t *testing.T, store hierarchy.Store) *hierarchy.Limiter {
@@ -59,8 +65,7 @@ func newGate(t *testing.T, yaml string, change func(*api.MiddlewareConfig)) *gat
 	g := &gate{log: &bytes.Buffer{}}
 	rules := parseRules(t, yaml)
 	config := api.MiddlewareConfig{
-		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
-		Rules:   func() *events.Rules { return rules },
+		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }),
 		Event:   "e",
 		Log:     slog.New(slog.NewTextHandler(g.log, nil)),
 	}
@@ -362,8 +367,7 @@ func TestDecisionOf(t *testing.T) {
 
 	rules := parseRules(t, "events: {e: {limits: [{per: ip, rate: 3/m}]}, inner: {limits: [{per: ip, rate: 9/m}]}}")
 	config := api.MiddlewareConfig{
-		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
-		Rules:   func() *events.Rules { return rules }, Event: "e",
+		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }), Event: "e",
 	}
 	outer, err := api.NewMiddleware(config)
 	require.NoError(t, err)
@@ -389,7 +393,7 @@ func TestDecisionOf(t *testing.T) {
 func TestMiddlewareWithoutAStore(t *testing.T) {
 	for onError, want := range map[string]int{"allow": 200, "deny": 503} {
 		g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m, on_error: "+onError+"}]}}", func(c *api.MiddlewareConfig) {
-			c.Limiter = newTestLimiter(t, failingStore{})
+			c.Service = serviceOf(newTestLimiter(t, failingStore{}), c.Service.Rules)
 			c.OnDenied = func(http.ResponseWriter, *http.Request, hierarchy.Decision) { t.Error("it is not denied by a limit") }
 		})
 		for range 3 {
@@ -427,7 +431,7 @@ func (s *pausingStore) Do(ctx context.Context, ops ...*store.Op) {
 func TestMiddlewareAndAClientThatLeaves(t *testing.T) {
 	store := &pausingStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), during: func() {}}
 	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 2/m}]}}", func(c *api.MiddlewareConfig) {
-		c.Limiter = newTestLimiter(t, store)
+		c.Service = serviceOf(newTestLimiter(t, store), c.Service.Rules)
 	})
 	ctx, leave := context.WithCancel(t.Context())
 	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
@@ -449,8 +453,7 @@ func TestMiddlewareAndAClientThatLeaves(t *testing.T) {
 func TestMiddlewareAndAHandlerThatPanics(t *testing.T) {
 	rules := parseRules(t, "events: {e: {limits: [{per: ip, rate: 3/m}]}}")
 	middleware, err := api.NewMiddleware(api.MiddlewareConfig{
-		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
-		Rules:   func() *events.Rules { return rules }, Event: "e",
+		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }), Event: "e",
 	})
 	require.NoError(t, err)
 	panicking := true
@@ -503,7 +506,7 @@ func TestMiddlewareFollowsTheRules(t *testing.T) {
 	rules.Store(parseRules(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}"))
 	var asked atomic.Int64
 	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
-		c.Rules = func() *events.Rules { asked.Add(1); return rules.Load() }
+		c.Service = newService(service.Config{Rules: func() *events.Rules { asked.Add(1); return rules.Load() }})
 	})
 	before := asked.Load()
 	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
@@ -521,8 +524,7 @@ func TestMiddlewareFollowsTheRules(t *testing.T) {
 func TestMiddlewareInRouters(t *testing.T) {
 	rules := parseRules(t, "events: {e: {limits: [{per: id, rate: 1/m}]}}")
 	config := api.MiddlewareConfig{
-		Limiter: newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})),
-		Rules:   func() *events.Rules { return rules }, Event: "e",
+		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }), Event: "e",
 	}
 	t.Run("gorilla/mux", func(t *testing.T) {
 		config.From = map[string]api.Extractor{"id": func(r *http.Request) (string, error) { return mux.Vars(r)["id"], nil }}
@@ -565,7 +567,7 @@ events:
   said: {limits: [{per: ip, rate: 1/m}, {per: email, rate: 1/m}], from: {email: none}}
 `)
 	inForce := func() *events.Rules { return rules }
-	limiter := newTestLimiter(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}))
+	limiter := newTestLimiter(t, newStore())
 	forwarded := &events.Rules{Events: map[string]*events.Event{"e": {
 		Name: "e", Rules: events.Example().Events["url_shorten"].Rules, From: map[string]events.Source{"ip": {Place: events.FromForwarded}},
 	}}}
@@ -573,35 +575,35 @@ events:
 		config api.MiddlewareConfig
 		faults []string
 	}{
-		"nothing": {api.MiddlewareConfig{}, []string{"Limiter is missing", "Event is missing, and so is EventOf", "Rules is missing"}},
-		"both":    {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "e", EventOf: func(*http.Request) string { return "" }}, []string{"both given"}},
+		"nothing": {api.MiddlewareConfig{}, []string{"Service is missing", "Event is missing, and so is EventOf"}},
+		"both":    {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "e", EventOf: func(*http.Request) string { return "" }}, []string{"both given"}},
 		"no rules": {
-			api.MiddlewareConfig{Limiter: limiter, Rules: func() *events.Rules { return nil }, Event: "e"}, []string{"Rules returns none"},
+			api.MiddlewareConfig{Service: serviceOf(limiter, func() *events.Rules { return nil }), Event: "e"}, []string{"Service has no rules in force"},
 		},
-		"unknown event": {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "f"}, []string{`the rules do not name "f"`}},
-		"no limits":     {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "plain"}, []string{"plain has no limits"}},
+		"unknown event": {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "f"}, []string{`the rules do not name "f"`}},
+		"no limits":     {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "plain"}, []string{"plain has no limits"}},
 		"no sources": {
-			api.MiddlewareConfig{Rules: inForce, Event: "login"},
-			[]string{"Limiter is missing", "login has limits per email", "login has limits per tenant"},
+			api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "login"},
+			[]string{"login has limits per email", "login has limits per tenant"},
 		},
 		"no proxies": {
-			api.MiddlewareConfig{Limiter: limiter, Rules: func() *events.Rules { return forwarded }, Event: "e"}, []string{"believed from TrustedProxies only"},
+			api.MiddlewareConfig{Service: serviceOf(limiter, func() *events.Rules { return forwarded }), Event: "e"}, []string{"believed from TrustedProxies only"},
 		},
 		"kinds": {
-			api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "e", From: map[string]api.Extractor{"User": api.FromBearer, "ip": nil}},
+			api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "e", From: map[string]api.Extractor{"User": api.FromBearer, "ip": nil}},
 			[]string{`From: "User": a kind is 1 to 32`, `From: "ip" has no extractor`},
 		},
-		"fine": {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "e"}, nil},
-		"said": {api.MiddlewareConfig{Limiter: limiter, Rules: inForce, Event: "said"}, nil},
+		"fine": {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "e"}, nil},
+		"said": {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "said"}, nil},
 		"own sources": {
 			api.MiddlewareConfig{
-				Limiter: limiter, Rules: inForce, Event: "login",
+				Service: serviceOf(limiter, inForce), Event: "login",
 				From: map[string]api.Extractor{"email": api.FromHeader("X-Email"), "tenant": api.FromNone},
 			}, nil,
 		},
 		"own proxies": {
 			api.MiddlewareConfig{
-				Limiter: limiter, Rules: func() *events.Rules { return forwarded }, Event: "e",
+				Service: serviceOf(limiter, func() *events.Rules { return forwarded }), Event: "e",
 				From: map[string]api.Extractor{"ip": api.FromForwarded(proxies)},
 			}, nil,
 		},
@@ -630,7 +632,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	require.NoError(b, err)
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now})
 	require.NoError(b, err)
-	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Limiter: limiter, Rules: func() *events.Rules { return rules }, Event: "e"})
+	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Service: serviceOf(limiter, func() *events.Rules { return rules }), Event: "e"})
 	require.NoError(b, err)
 	h := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	r := from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.1, 203.0.113.9, 10.0.0.2")

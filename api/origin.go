@@ -31,7 +31,7 @@ func (h *handler) checkOrigin(r *http.Request) error {
 // isProxy reports whether a proxy that the rules trust makes the request.
 func (h *handler) isProxy(r *http.Request) bool {
 	peer, ok := parseHop(r.RemoteAddr)
-	return ok && h.Rules().TrustedProxies.Contains(peer)
+	return ok && h.Service.Rules().TrustedProxies.Contains(peer)
 }
 
 // isLocalName reports whether no web page from elsewhere can have the host of a URL: it is an

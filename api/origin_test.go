@@ -10,12 +10,13 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/service"
 )
 
 // newLocal returns the handlers of a server for programs of this machine alone.
 func newLocal(t *testing.T) *guarded {
 	g := newGuarded(t)
-	g.config.Tokens, g.config.LoopbackOnly = nil, true
+	g.config.Gate, g.config.LoopbackOnly = nil, true
 	g.client, g.admin = api.NewHandler(g.config), api.NewAdminHandler(g.config)
 	return g
 }
@@ -88,7 +89,7 @@ func TestTrustedProxiesSendAnyHost(t *testing.T) {
 	rules, err := events.ParseRules([]byte("events: {api: {limits: [{per: ip, rate: 5/m}], from: {ip: forwarded}}}\ntrusted_proxies: [192.0.2.1]"))
 	require.NoError(t, err)
 	g := newLocal(t)
-	g.config.Rules = func() *events.Rules { return rules }
+	g.config.Service = newService(service.Config{Rules: func() *events.Rules { return rules }})
 	h := api.NewHandler(g.config)
 	ask := func(target, peer, host string) int {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)

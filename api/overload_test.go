@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -53,10 +54,12 @@ func TestOverloadIsAnswered(t *testing.T) {
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1, Timeout: patience, Grace: 2 * patience})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1, Grace: 2 * patience}),
-		Limiter:  limiter,
-		Log:      slog.New(slog.DiscardHandler),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1, Grace: 2 * patience}),
+			Limiter:  limiter,
+		}),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	const body = `{"features": {"ip": "203.0.113.9"}}`
 	var waiting sync.WaitGroup
@@ -160,7 +163,7 @@ func TestLargeBodiesShareABound(t *testing.T) {
 func newBusy(t *testing.T) (h http.Handler, arrived, release chan struct{}) {
 	arrived, release = make(chan struct{}), make(chan struct{})
 	g := newGuarded(t)
-	g.config.Tokens = nil
+	g.config.Gate = nil
 	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
 		<-release

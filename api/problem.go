@@ -10,7 +10,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/service"
 )
 
 var (
@@ -20,9 +20,6 @@ var (
 	errForeignPage = errors.New("api: the request is a foreign web page's")
 	errMediaType   = errors.New("api: unsupported media type")
 	errMalformed   = errors.New("api: malformed request")
-	errUnready     = errors.New("api: no server of the store answers")
-	errNotReset    = errors.New("api: the counter was not reset")
-	errDraining    = errors.New("api: the process is about to end")
 	errPanic       = errors.New("api: panic")
 )
 
@@ -52,8 +49,8 @@ var statuses = []struct {
 	status int
 	detail string
 }{
-	{errUnauthorized, http.StatusUnauthorized, "A token is wanted that is known here: Authorization: Bearer, or Counterd-Token."},
-	{errForbidden, http.StatusForbidden, "The token is not good for this route."},
+	{service.ErrUnauthorized, http.StatusUnauthorized, "A token is wanted that is known here: Authorization: Bearer, or Counterd-Token."},
+	{service.ErrForbidden, http.StatusForbidden, "The token is not good for this route."},
 	{errForeignHost, http.StatusMisdirectedRequest, "Without tokens counterd answers to an IP address, localhost or a name without a dot only: under another name a web page could call it. Call it by http://127.0.0.1 and its port, or start it with -tokens FILE, or with -tokens none to answer to every name."},
 	{errForeignPage, http.StatusForbidden, "A web page of another origin has made this request. Without tokens counterd serves none: start it with -tokens FILE, or with -tokens none."},
 	{errNoRoute, http.StatusNotFound, "There is no such route: GET / lists those there are."},
@@ -64,44 +61,17 @@ var statuses = []struct {
 	{events.ErrInvalid, http.StatusBadRequest, ""},
 	{hierarchy.ErrOutOfRange, http.StatusBadRequest, ""},
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
-	{errDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
-	{errUnready, http.StatusServiceUnavailable, "No server of the store answers."},
-	{errNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
-	{hierarchy.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
+	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
+	{service.ErrUnready, http.StatusServiceUnavailable, "No server of the store answers."},
+	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
+	{service.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
 	{hierarchy.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},
 	{hierarchy.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
 	{context.Canceled, http.StatusServiceUnavailable, "The request was given up before anything was done."},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
 }
 
-// answerError writes the problem document of an error. It has the request's name, by which
-// whoever asks about it can be helped.
-func (h *handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
-	problem := problemOf(err, r.Method)
-	requestID(w, r)
-	switch {
-	case r.Context().Err() != nil: // the client has left: nobody's fault
-	case problem.Status == http.StatusInternalServerError:
-		h.logOf(w, r).Error("request failed", "method", methodOf(r), "error", err)
-	case errors.Is(err, errDraining): // it was said when it began
-	case problem.Status == http.StatusServiceUnavailable:
-		h.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
-			h.logOf(w, r).Warn("store failed", "method", methodOf(r), "error", err, "suppressed", suppressed)
-		})
-	}
-	if refused, ok := errors.AsType[*refusal](err); ok {
-		w.Header().Set("WWW-Authenticate", refused.challenge())
-	}
-	if errors.Is(err, hierarchy.ErrOverload) {
-		w.Header().Set("Retry-After", retryOverload)
-	}
-	h.answer(w, problem.Status, wire.TypeProblem, problem)
-}
-
-// retryOverload is after how many seconds those may try again who are refused for what
-// others ask.
-const retryOverload = "1"
-
+// problemOf returns the problem document of an error.
 func problemOf(err error, method string) wire.Problem {
 	problem := wire.Problem{
 		Type: "about:blank", Status: http.StatusInternalServerError,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/service"
 )
 
 // setRateLimitHeaders sets the headers that tell a client how it stands: those of
@@ -17,8 +18,8 @@ import (
 //
 // Shadow limits are not among them: what is not enforced is no client's concern.
 // Nor is, of the limits whose counters could not be asked, how they stand.
-func setRateLimitHeaders(header http.Header, rules *events.Rules, _ *events.Event, d hierarchy.Decision) {
-	if !d.Allowed && !d.Unavailable && d.RetryAfter != hierarchy.Never {
+func setRateLimitHeaders(header http.Header, rules *events.Rules, d hierarchy.Decision) {
+	if service.OutcomeOf(&d) == service.Denied && d.RetryAfter != hierarchy.Never {
 		header.Set("Retry-After", strconv.FormatInt(int64(d.RetryAfter), 10))
 	}
 	if rules.Sends(events.HeaderRateLimit) {
@@ -46,10 +47,10 @@ func setStructured(header http.Header, limits []hierarchy.LimitState) {
 	states := len(list)
 	for i := range limits {
 		s := &limits[i]
-		if s.Shadow || unknown(s) {
+		if s.Shadow || service.Unanswered(s) {
 			continue
 		}
-		list = list.add(states, s.Name).param(";r=", remaining(s))
+		list = list.add(states, s.Name).param(";r=", s.Remaining)
 		if !s.Allowed && s.Reset != hierarchy.Never {
 			list = list.param(";t=", int64(s.Reset))
 		}
@@ -93,7 +94,7 @@ func setTightest(header http.Header, limits []hierarchy.LimitState) {
 		return
 	}
 	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
-	header.Set("X-RateLimit-Remaining", strconv.FormatInt(remaining(&s), 10))
+	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
 	if s.Reset != hierarchy.Never {
 		header.Set("X-RateLimit-Reset", strconv.FormatInt(int64(s.Reset), 10))
 	}
@@ -105,10 +106,10 @@ func setTightest(header http.Header, limits []hierarchy.LimitState) {
 func tightest(limits []hierarchy.LimitState) (tightest hierarchy.LimitState, found bool) {
 	for i := range limits {
 		s := &limits[i]
-		if s.Shadow || unknown(s) {
+		if s.Shadow || service.Unanswered(s) {
 			continue
 		}
-		if !found || cmp.Or(cmp.Compare(denies(&tightest), denies(s)), cmp.Compare(remaining(s), remaining(&tightest))) < 0 {
+		if !found || cmp.Or(cmp.Compare(denies(&tightest), denies(s)), cmp.Compare(s.Remaining, tightest.Remaining)) < 0 {
 			tightest, found = *s, true
 		}
 	}

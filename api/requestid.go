@@ -2,10 +2,7 @@ package api
 
 import (
 	"crypto/rand"
-	"log/slog"
 	"net/http"
-
-	"go.opentelemetry.io/otel/trace"
 )
 
 // headerRequestID is the header by which a request is named, in canonical form: the
@@ -49,13 +46,4 @@ func nameAnswer(w http.ResponseWriter, r *http.Request) {
 	if len(r.Header[headerRequestID]) > 0 {
 		requestID(w, r)
 	}
-}
-
-// logOf returns the log for a line about the request.
-func (h *handler) logOf(w http.ResponseWriter, r *http.Request) *slog.Logger {
-	log := h.Log.With("request_id", requestID(w, r))
-	if span := trace.SpanContextFromContext(r.Context()); span.IsValid() {
-		log = log.With("trace_id", span.TraceID().String())
-	}
-	return log
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // named makes a request of those names.
@@ -78,7 +79,7 @@ func TestRequestIDsInTheLog(t *testing.T) {
 
 	log.Reset()
 	panics := api.NewHandler(api.Config{
-		Rules:     func() *events.Rules { panic("boom") },
+		Service:   newService(service.Config{Rules: func() *events.Rules { panic("boom") }}),
 		AccessLog: true,
 		Log:       slog.New(slog.NewTextHandler(&log, nil)),
 	})
@@ -97,7 +98,7 @@ func TestRequestIDsOfAMiddleware(t *testing.T) {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	var log bytes.Buffer
 	m, err := api.NewMiddleware(api.MiddlewareConfig{
-		Limiter: limiterOn(t, store), Rules: func() *events.Rules { return rules },
+		Service: newService(service.Config{Limiter: limiterOn(t, store), Rules: func() *events.Rules { return rules }}),
 		EventOf: func(*http.Request) string { return "unknown" },
 		Log:     slog.New(slog.NewTextHandler(&log, nil)),
 	})

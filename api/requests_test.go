@@ -27,6 +27,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 )
 
@@ -191,7 +192,7 @@ func TestProblemsAreSteadyAndBounded(t *testing.T) {
 
 // broken is a handler whose rules panic, or whatever else do does.
 func broken(log io.Writer, do func() *events.Rules) http.Handler {
-	return api.NewHandler(api.Config{Rules: do, Log: slog.New(slog.NewTextHandler(log, nil))})
+	return api.NewHandler(api.Config{Service: newService(service.Config{Rules: do}), Log: slog.New(slog.NewTextHandler(log, nil))})
 }
 
 func TestAPanicIsAnsweredAndLogged(t *testing.T) {
@@ -283,8 +284,11 @@ func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
 		refusing := newLimits(t, "events: {e: {limits: [{per: ip, rate: 2/d, on_error: deny}]}}")
 		refusing.broken.Store(true)
 		refusing.Handler = api.NewHandler(api.Config{
-			Rules: refusing.rules.Load, Log: slog.New(slog.NewTextHandler(log, nil)),
-			Limiter: limiterOf(t, breakable{refusing.store, &refusing.broken, &refusing.adds}),
+			Service: newService(service.Config{
+				Rules:   refusing.rules.Load,
+				Limiter: limiterOf(t, breakable{refusing.store, &refusing.broken, &refusing.adds}),
+			}),
+			Log: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		for _, ask := range []func() int{
 			func() int { return request(t, failing, "GET", url24h+"203.0.113.9", "").Code },

@@ -9,7 +9,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/service"
 )
 
 const (
@@ -30,55 +30,56 @@ type table struct {
 	h *handler
 }
 
-// add adds a route. Each has a class: those whose token may do it. No methods: it takes any.
-func (t table) add(of class, methods []string, path string, do action) {
-	route := t.Handle(path, t.h.serve(of, do))
+// add adds a route for requests of a class. Without methods it takes any.
+func (t table) add(class service.Class, methods []string, path string, do action) {
+	added := t.Handle(path, &route{t.h, class, do})
 	if len(methods) > 0 {
-		route.Methods(methods...)
+		added.Methods(methods...)
 	}
 }
 
 // clientRoutes maps the contract's methods and paths to endpoints.
 func (h *handler) clientRoutes() table {
-	t := h.newTable()
+	t, e := h.newTable(), &endpoints{h.Service, h.responder}
 	// The router tries one route after the other: what is asked most comes first.
-	t.add(toDecide, posts, "/v1/events/{event}/hit", h.onEvent(h.hit))
-	t.add(toDecide, posts, "/v1/batch", h.batch)
-	t.add(toSeeRules, gets, "/v1/events", bodiless(h.reply(h.events)))
-	t.add(toSeeRules, gets, "/v1/events/{event}", bodiless(h.onEvent(h.replyOn(h.event))))
-	t.add(toRead, gets, "/v1/events/{event}/count", bodiless(h.onEvent(h.replyOn(h.count))))
-	t.add(toRead, gets, "/v1/events/{event}/history", bodiless(h.onEvent(h.replyOn(h.history))))
-	t.add(toDecide, gets, "/v1/events/{event}/check", bodiless(h.onEvent(h.check)))
-	t.add(toIncrement, posts, "/v1/events/{event}/increment", h.onEvent(h.replyOn(h.increment)))
-	t.add(toReset, deletes, "/v1/events/{event}/counters", bodiless(h.onEvent(h.replyOn(h.reset))))
-	t.add(toDecide, nil, authorizeRoute, h.onEvent(h.authorize))
-	h.addOperators(t)
+	t.add(service.ClassDecide, posts, "/v1/events/{event}/hit", e.onEvent(e.hit))
+	t.add(service.ClassDecide, posts, "/v1/batch", e.batch)
+	t.add(service.ClassRules, gets, "/v1/events", bodiless(h.reply(e.events)))
+	t.add(service.ClassRules, gets, "/v1/events/{event}", bodiless(e.replyOn(e.event)))
+	t.add(service.ClassRead, gets, "/v1/events/{event}/count", bodiless(e.replyOn(e.count)))
+	t.add(service.ClassRead, gets, "/v1/events/{event}/history", bodiless(e.replyOn(e.history)))
+	t.add(service.ClassDecide, gets, "/v1/events/{event}/check", bodiless(e.onEvent(e.check)))
+	t.add(service.ClassIncrement, posts, "/v1/events/{event}/increment", e.replyOn(e.increment))
+	t.add(service.ClassReset, deletes, "/v1/events/{event}/counters", bodiless(e.replyOn(e.reset)))
+	t.add(service.ClassDecide, nil, authorizeRoute, e.onEvent(e.authorize))
+	t.addOperators()
 	return t
 }
 
 // adminRoutes are those for operators alone.
 func (h *handler) adminRoutes() table {
 	t := h.newTable()
-	h.addOperators(t)
+	t.addOperators()
 	return t
 }
 
 // addOperators adds what operators and their probes ask for.
-func (h *handler) addOperators(t table) {
-	t.add(forAnyone, gets, "/", unread(h.reply(func(r *http.Request) (any, error) { return t.index(r) })))
-	t.add(forAnyone, gets, "/healthz", unread(h.reply(h.alive)))
-	t.add(forAnyone, gets, "/readyz", unread(h.reply(h.ready)))
+func (t table) addOperators() {
+	h := t.h
+	t.add(service.ClassPublic, gets, "/", unread(h.reply(t.index)))
+	t.add(service.ClassPublic, gets, "/healthz", unread(h.reply(h.alive)))
+	t.add(service.ClassPublic, gets, "/readyz", unread(h.reply(h.ready)))
 	if h.Metrics != nil {
-		t.add(toOperate, gets, "/metrics", handOn(h.Metrics))
+		t.add(service.ClassOperate, gets, "/metrics", handOn(h.Metrics))
 	}
 	if h.Profiles != nil {
-		t.add(toOperate, slices.Concat(gets, posts), "/debug/pprof/{profile:.*}", handOn(h.Profiles))
+		t.add(service.ClassOperate, slices.Concat(gets, posts), "/debug/pprof/{profile:.*}", handOn(h.Profiles))
 	}
 }
 
 // index lists the routes.
-func (t table) index(r *http.Request) (*wire.Index, error) {
-	if _, err := newQuery(r); err != nil {
+func (t table) index(x *exchange) (any, error) {
+	if _, err := newQuery(x.request); err != nil {
 		return nil, err
 	}
 	index := &wire.Index{Service: "counterd", Documentation: documentation}
@@ -96,22 +97,26 @@ func (t table) index(r *http.Request) (*wire.Index, error) {
 	})
 }
 
-// newTable returns a table without routes, and what it says to those who ask for others.
+// newTable returns a table without routes, which answers requests for any other.
 func (h *handler) newTable() table {
 	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
-	router.NotFoundHandler = h.serve(forAnyone, func(http.ResponseWriter, *http.Request) error { return errNoRoute })
-	router.MethodNotAllowedHandler = h.serve(forAnyone, func(w http.ResponseWriter, r *http.Request) error {
-		methods := allowed(router, r)
-		w.Header().Set("Allow", strings.Join(methods, ", "))
+	router.NotFoundHandler = h.refuse(errNoRoute)
+	router.MethodNotAllowedHandler = &route{h, service.ClassPublic, func(x *exchange) error {
+		methods := allowed(router, x.request)
+		x.Header().Set("Allow", strings.Join(methods, ", "))
 		return &methodError{methods}
-	})
+	}}
 	return table{router, h}
 }
 
-// routes returns what answers by the table.
-func routes(t table) http.Handler {
-	router := t.Router
-	tooMany := t.h.serve(forAnyone, func(http.ResponseWriter, *http.Request) error { return errFields })
+// refuse returns a route on which every request gets an error.
+func (h *handler) refuse(err error) *route {
+	return &route{h, service.ClassPublic, func(*exchange) error { return err }}
+}
+
+// handler returns what answers by the table.
+func (t table) handler() http.Handler {
+	router, tooMany := t.Router, t.h.refuse(errFields)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer forget(w, r)
 		if tooManyFields(r) {
@@ -128,10 +133,30 @@ func routes(t table) http.Handler {
 	})
 }
 
+// endpoint does what a request asks for and returns the body of the answer: nil
+// for none.
+type endpoint func(*exchange) (any, error)
+
+// reply makes an action of an endpoint.
+func (p *responder) reply(do endpoint) action {
+	return func(x *exchange) error {
+		body, err := do(x)
+		switch {
+		case err != nil:
+			return err
+		case body == nil:
+			x.WriteHeader(http.StatusNoContent)
+		default:
+			p.answer(x, http.StatusOK, wire.TypeJSON, body)
+		}
+		return nil
+	}
+}
+
 // handOn makes an action of a handler.
 func handOn(to http.Handler) action {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		to.ServeHTTP(w, r)
+	return func(x *exchange) error {
+		to.ServeHTTP(x, x.request)
 		return nil
 	}
 }
@@ -159,28 +184,24 @@ func methodOf(r *http.Request) string {
 	return Other
 }
 
-// eventAction is an action on an event, one of those rules.
-type eventAction func(http.ResponseWriter, *http.Request, *events.Rules, *events.Event) error
-
-// onEvent makes an action of one on the event in the path. It takes the rules in
-// force once, for all that is done: a reload in between changes nothing of it.
-func (h *handler) onEvent(do eventAction) action {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		rules := h.Rules()
-		event, err := rules.Event(mux.Vars(r)["event"])
+// onEvent makes an action of one on the event in the path. The event is looked up once,
+// before the body is read: a reload meanwhile changes nothing.
+func (e *endpoints) onEvent(do func(*exchange, service.Event) error) action {
+	return func(x *exchange) error {
+		event, err := e.service.Event(mux.Vars(x.request)["event"])
 		if err != nil {
 			return err
 		}
-		seenOf(r).about(event)
-		return do(w, r, rules, event)
+		x.info.about(event.Name)
+		return do(x, event)
 	}
 }
 
 // replyOn makes an action of an endpoint on an event.
-func (h *handler) replyOn(e func(*http.Request, *events.Event) (any, error)) eventAction {
-	return func(w http.ResponseWriter, r *http.Request, _ *events.Rules, event *events.Event) error {
-		return h.reply(func(r *http.Request) (any, error) { return e(r, event) })(w, r)
-	}
+func (e *endpoints) replyOn(do func(*exchange, service.Event) (any, error)) action {
+	return e.onEvent(func(x *exchange, event service.Event) error {
+		return e.reply(func(x *exchange) (any, error) { return do(x, event) })(x)
+	})
 }
 
 // allowed returns the methods that the request's path takes.

@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // Every request is told with its route and method, or other, and its status.
@@ -24,10 +25,12 @@ func TestRequestsAreTold(t *testing.T) {
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-		Limiter:  limiter,
-		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Limiter:  limiter,
+		}),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
 		OnRequest: func(route, method string, status int, took time.Duration) {
 			assert.GreaterOrEqual(t, took, time.Duration(0))
 			told = append(told, fmt.Sprint(method, " ", route, " ", status))

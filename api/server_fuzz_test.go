@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // anyRules have an event for each way in which a request carries features.
@@ -67,10 +68,12 @@ func newAnyHandler(f *testing.F) http.Handler {
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, Cache: cache})
 	require.NoError(f, err)
 	return api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Cache: cache}),
-		Limiter:  limiter,
-		Log:      slog.New(slog.DiscardHandler),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Cache: cache}),
+			Limiter:  limiter,
+		}),
+		Log: slog.New(slog.DiscardHandler),
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 func limiterOn(tb testing.TB, store hierarchy.Store) *hierarchy.Limiter {
@@ -44,8 +45,12 @@ func newRecorded(tb testing.TB, store hierarchy.Store, options ...sdktrace.Trace
 	rules, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 2/m}, {per: ip, name: maybe, rate: 1/m, shadow: true}, {per: user, rate: 1/m, deny: [nobody]}]}}"))
 	require.NoError(tb, err)
 	return recorded{api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}), Limiter: limiterOn(tb, store),
+		Service: newService(service.Config{
+			Rules:    func() *events.Rules { return rules },
+			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Limiter:  limiterOn(tb, store),
+			Tracer:   tracer,
+		}),
 		Tracer: tracer, Log: slog.New(slog.DiscardHandler),
 	}), tracer, spans}
 }
@@ -111,9 +116,10 @@ func TestSpansOfAPanic(t *testing.T) {
 	})
 	require.NoError(t, err)
 	rules := testRules()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	h := api.NewHandler(api.Config{
-		Rules: func() *events.Rules { return rules }, Limiter: limiter, Log: slog.New(slog.DiscardHandler),
-		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test"),
+		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Limiter: limiter, Tracer: tracer}),
+		Log:     slog.New(slog.DiscardHandler), Tracer: tracer,
 	})
 	for _, asked := range [][2]string{{"/v1/events/url_shorten/hit", who}, {"/v1/batch", `{"hits": [` + goodHit + `]}`}} {
 		require.Equal(t, 500, request(t, h, "POST", asked[0], asked[1]).Code)
@@ -148,8 +154,8 @@ func TestSpansOfAMiddleware(t *testing.T) {
 	h := newRecorded(t, failingStore{})
 	rules := events.Example()
 	m, err := api.NewMiddleware(api.MiddlewareConfig{
-		Limiter: limiterOn(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})), Rules: func() *events.Rules { return rules },
-		Event: "url_shorten", From: map[string]api.Extractor{"ip": api.FromPeer}, Tracer: h.tracer,
+		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Tracer: h.tracer}),
+		Event:   "url_shorten", From: map[string]api.Extractor{"ip": api.FromPeer},
 	})
 	require.NoError(t, err)
 	ctx, parent := h.tracer.Start(t.Context(), "the program's")
@@ -170,8 +176,12 @@ func BenchmarkTracing(b *testing.B) {
 	hits := func(tracer trace.Tracer, accessLog bool, flags string) func() {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 		e := newExchange(api.NewHandler(api.Config{
-			Rules:    func() *events.Rules { return rules },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}), Limiter: limiterOn(b, store),
+			Service: newService(service.Config{
+				Rules:    func() *events.Rules { return rules },
+				Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+				Limiter:  limiterOn(b, store),
+				Tracer:   tracer,
+			}),
 			Tracer: tracer, AccessLog: accessLog, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		}), "POST", "/v1/events/far/hit", who)
 		if flags != "" {

@@ -56,6 +56,9 @@ func readImports(t *testing.T) map[string][]string {
 			return err
 		}
 		folder := filepath.ToSlash(filepath.Dir(strings.TrimPrefix(file, "../")))
+		if folder == "." {
+			folder = path.Base(module) // the root package
+		}
 		imports[folder] = append(imports[folder], []string{}...)
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
 		if err != nil {
@@ -66,8 +69,8 @@ func readImports(t *testing.T) map[string][]string {
 			if err != nil {
 				return err
 			}
-			if of, ours := strings.CutPrefix(name, module+"/"); ours {
-				imports[folder] = append(imports[folder], of)
+			if of, ours := strings.CutPrefix(name, path.Dir(module)+"/"); ours {
+				imports[folder] = append(imports[folder], strings.TrimPrefix(of, path.Base(module)+"/"))
 			}
 		}
 		return nil
@@ -93,8 +96,23 @@ func TestTheArrowsOfTheDesign(t *testing.T) {
 	}
 }
 
-// link is a Markdown link to a file of the project.
-var link = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+var (
+	// link is a Markdown link to a file of the project, to a heading of a page, or both.
+	link = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`)
+	// heading is one of a page, outside of its blocks of code.
+	heading    = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	codeBlock  = regexp.MustCompile("(?ms)^```.*?^```$")
+	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// slugsOf returns the fragments by which the headings of a page are linked to.
+func slugsOf(text []byte) (slugs []string) {
+	for _, match := range heading.FindAllSubmatch(codeBlock.ReplaceAll(text, nil), -1) {
+		slug := notInSlugs.ReplaceAllString(strings.ToLower(string(match[1])), "")
+		slugs = append(slugs, strings.ReplaceAll(slug, " ", "-"))
+	}
+	return slugs
+}
 
 func TestLinksLeadSomewhere(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
@@ -105,10 +123,23 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, match := range link.FindAllStringSubmatch(string(text), -1) {
-			_, err := os.Stat(path.Join(filepath.Dir(page), match[1]))
-			assert.NoError(t, err, "%s links to %s", page, match[1])
+			target := page
+			if match[1] != "" {
+				target = path.Join(filepath.Dir(page), match[1])
+			}
+			_, err := os.Stat(target)
+			if assert.NoError(t, err, "%s links to %s", page, target) && match[2] != "" {
+				linked, err := os.ReadFile(target)
+				require.NoError(t, err)
+				assert.Contains(t, slugsOf(linked), match[2], "%s links to %s#%s", page, target, match[2])
+			}
 		}
 	}
+}
+
+func TestSlugsOfHeadings(t *testing.T) {
+	page := "# A page: of `its` own\n\n```sh\n# a comment\n```\n\n## replay -suggest: limits\n### CounterdDown\n"
+	assert.Equal(t, []string{"a-page-of-its-own", "replay--suggest-limits", "counterddown"}, slugsOf([]byte(page)))
 }
 
 // gorilla/mux and gomemcache stay behind one door each. Beside that they are what
@@ -128,8 +159,8 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"github.com/coocood/freecache":                   {"hierarchy/cache.go", "hierarchy/census.go"},
 		"github.com/cenkalti/backoff/v5":                 {"memcache/breaker.go"},
 		"go.opentelemetry.io/otel/sdk/trace":             {"internal/otlp/"},
-		"github.com/go-logr/logr":                        {"internal/otlp/discreet.go", "internal/otlp/otlp.go"},
-		"go.opentelemetry.io/otel/trace":                 {"api/", "tracing/", "internal/otlp/", "cmd/counterd/tracing.go"},
+		"github.com/go-logr/logr":                        {"internal/otlp/redacted.go", "internal/otlp/otlp.go"},
+		"go.opentelemetry.io/otel/trace":                 {"api/", "service/", "tracing/", "internal/otlp/", "internal/settings/settings.go", "options.go", "spans.go"},
 		"gonum.org/v1/plot":                              {"loadtest/page/"},
 	} {
 		found := 0

@@ -129,7 +129,7 @@ func serve(t *testing.T, command, dir string) string {
 // The README's commands are run, and their answers are those shown, but for what
 // depends on the time.
 func TestTheReadmeIsTrue(t *testing.T) {
-	const begin = "# counterd\n"
+	const begin = "A limit takes five lines"
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(blockBehind(t, begin, "yaml")), 0o600))
 	address := serve(t, blockBehind(t, begin, "sh"), folder)
@@ -137,8 +137,8 @@ func TestTheReadmeIsTrue(t *testing.T) {
 	require.Greater(t, len(list), 6)
 	for _, shown := range list {
 		command := strings.ReplaceAll(shown.command, readmeAddress, address)
-		command = strings.Replace(command, "./loadtest replay", "./loadtest replay -url http://"+address, 1)
-		run := exec.Command("bash", "-c", command)
+		command = strings.Replace(command, "./loadtest replay loadtest", "./loadtest replay -url http://"+address+" loadtest", 1)
+		run := exec.Command("bash", "-o", "pipefail", "-c", command)
 		run.Dir = ".."
 		var stderr bytes.Buffer
 		run.Stderr = &stderr
@@ -150,7 +150,7 @@ func TestTheReadmeIsTrue(t *testing.T) {
 
 // What the README has others call with serves: its certificate, its tokens and its flags.
 func TestTheReadmeServesOverTLS(t *testing.T) {
-	block := blockBehind(t, "docs/access.md) has the rest. The certificate", "sh")
+	block := blockBehind(t, "This certificate signs itself", "sh")
 	folder := t.TempDir()
 	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))
 	steps.Dir = folder
@@ -164,6 +164,37 @@ func TestTheReadmeServesOverTLS(t *testing.T) {
 	output, err = ask.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Contains(t, string(output), `{"allowed":true,`)
+}
+
+// makes matches a command of the README that runs a target of the Makefile.
+var makes = regexp.MustCompile(`(?m)^make ([a-z]+) `)
+
+// The Makefile has the targets that the README names first.
+func TestTheReadmeMakesTargets(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	targets := makes.FindAllStringSubmatch(blockBehind(t, "# counterd\n", "sh"), -1)
+	require.Len(t, targets, 2)
+	for _, target := range targets {
+		assert.Contains(t, string(makefile), "\n"+target[1]+":")
+	}
+}
+
+// figure matches a row of the README's figures: a row of docs/performance.md, what it is, and
+// a rate.
+var figure = regexp.MustCompile(`(?m)^\| ([A-D]\d+) \| [^|]+ \| ([\d,]+) \|$`)
+
+// The README's figures are those of the same rows in docs/performance.md.
+func TestTheReadmeQuotesTheFigures(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	performance, err := os.ReadFile("performance.md")
+	require.NoError(t, err)
+	figures := figure.FindAllStringSubmatch(string(readme), -1)
+	require.Greater(t, len(figures), 4)
+	for _, row := range figures {
+		assert.Regexp(t, `(?m)^\| `+row[1]+` \| [^|]+ \| `+row[2]+` \(`, string(performance), "the row %s of the README", row[1])
+	}
 }
 
 // steady replaces what differs from run to run.

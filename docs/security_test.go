@@ -36,50 +36,46 @@ func testsOfTheTree(t *testing.T) map[string]bool {
 	return tests
 }
 
-// threat is a row of the page's tables.
+// threat is an item of the page's lists: what threatens, the answer, and the tests behind it.
 type threat struct {
 	what, stops string
 	tests       []string
-	odd         []string // what stands beside the names of tests
 }
 
-// threatsOf returns the rows of the tables with the heads threat, what stops it, test.
+var (
+	// threatItem matches an item with its following lines.
+	threatItem = regexp.MustCompile(`(?m)^- \*\*([^*]+)\*\*((?:.*\n?)(?:  .*\n?)*)`)
+	// testsAtTheEnd match the names behind the answer.
+	testsAtTheEnd = regexp.MustCompile("(?:\\s+`(?:Test|Fuzz)\\w+`)+\\s*$")
+)
+
+// threatsOf returns the items of the section Threats.
 func threatsOf(page string) (threats []threat) {
-	inside := false
-	for line := range strings.Lines(page) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		switch {
-		case !strings.HasPrefix(line, "|"):
-			inside = false
-		case len(cells) == 3 && strings.TrimSpace(cells[0]) == "threat":
-			inside = true
-		case inside && !strings.HasPrefix(line, "| ---"):
-			row := threat{what: strings.TrimSpace(cells[0])}
-			if len(cells) == 3 {
-				row.stops = strings.TrimSpace(cells[1])
-				for _, match := range testName.FindAllStringSubmatch(cells[2], -1) {
-					row.tests = append(row.tests, match[1])
-				}
-				row.odd = strings.Fields(testName.ReplaceAllString(cells[2], ""))
-			}
-			threats = append(threats, row)
+	_, section, _ := strings.Cut(page, "\n## Threats\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, match := range threatItem.FindAllStringSubmatch(section, -1) {
+		names := testsAtTheEnd.FindString(match[2])
+		item := threat{what: match[1], stops: strings.TrimSpace(strings.TrimSuffix(match[2], names))}
+		for _, name := range testName.FindAllStringSubmatch(names, -1) {
+			item.tests = append(item.tests, name[1])
 		}
+		threats = append(threats, item)
 	}
 	return threats
 }
 
-// faultsOf returns what is wrong with the rows.
+// faultsOf returns what is wrong with the threats.
 func faultsOf(threats []threat, tests map[string]bool) (faults []string) {
-	for _, row := range threats {
+	for _, threat := range threats {
 		switch {
-		case row.what == "" || row.stops == "":
-			faults = append(faults, "not a row of three: "+row.what)
-		case len(row.tests) == 0 || len(row.odd) > 0:
-			faults = append(faults, "no test, or more than names: "+row.what)
+		case threat.stops == "":
+			faults = append(faults, "no answer: "+threat.what)
+		case len(threat.tests) == 0:
+			faults = append(faults, "no test at the end: "+threat.what)
 		}
-		for _, name := range row.tests {
+		for _, name := range threat.tests {
 			if !tests[name] {
-				faults = append(faults, "there is no "+name+": "+row.what)
+				faults = append(faults, "there is no "+name+": "+threat.what)
 			}
 		}
 	}
@@ -96,11 +92,14 @@ func TestEachThreatHasItsTest(t *testing.T) {
 }
 
 func TestThreatsWithoutTestsAreFound(t *testing.T) {
-	const page = "| threat | what stops it | test |\n| --- | --- | --- |\n" +
-		"| good | a | `TestGood` `FuzzGood` |\n| none | a | |\n| gone | a | `TestGone` |\n| words | a | TestGood |\n| short | `TestGood` |\n| open | | `TestGood` |\n\n| other | table | here |\n"
-	tests := map[string]bool{"TestGood": true, "FuzzGood": true}
-	faults := faultsOf(threatsOf(page), tests)
-	for _, of := range []string{"none", "gone", "words", "short", "open"} {
+	const page = "- **before.** It is no threat.\n\n## Threats\n\n### Some\n\n" +
+		"- **good.** `-flag` stops\n  it. `TestGood`\n  `FuzzGood`\n- **none.** An answer.\n- **gone.** An answer. `TestGone`\n" +
+		"- **middle.** `TestGood` is it.\n- **open.** `TestGood`\n- **words.** An answer. TestGood\n\n## Another section\n\n- **after.** It is none.\n"
+	threats := threatsOf(page)
+	require.Len(t, threats, 6)
+	assert.Equal(t, threat{"good.", "`-flag` stops\n  it.", []string{"TestGood", "FuzzGood"}}, threats[0])
+	faults := faultsOf(threats, map[string]bool{"TestGood": true, "FuzzGood": true})
+	for _, of := range []string{"none.", "gone.", "middle.", "open.", "words."} {
 		assert.True(t, slices.ContainsFunc(faults, func(fault string) bool { return strings.HasSuffix(fault, of) }), "%s: %q", of, faults)
 	}
 	assert.Len(t, faults, 5)

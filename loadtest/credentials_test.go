@@ -164,7 +164,7 @@ func TestTheAdminSpeaksTLS(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	admin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Write([]byte("counterd_store_trips_total{outcome=\"ok\"} 7\n"))
+		w.Write([]byte("counterd_store_round_trips_total{outcome=\"ok\"} 7\n"))
 	})}
 	served := make(chan error, 1)
 	go func() { served <- admin.ServeTLS(listener, id.CertFile, id.KeyFile) }()

@@ -162,7 +162,7 @@ func (p *program) called(t *testing.T, programs, hits int) map[int]string {
 	return all
 }
 
-var decided = regexp.MustCompile(`(?m)^counterd_flushed_hits_total (\d+)`)
+var decided = regexp.MustCompile(`(?m)^counterd_batched_hits_total (\d+)`)
 
 // hitsOf returns how many hits a counterd has decided.
 func hitsOf(pid int) (sum int) {

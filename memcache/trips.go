@@ -20,9 +20,9 @@ const (
 	Raise                             // sets a bucket that was too low, or missing
 )
 
-var tripKindNames = [...]string{Exchange: "trip", RollBack: "take_back", Delete: "delete", Look: "look", Raise: "raise"}
+var tripKindNames = [...]string{Exchange: "exchange", RollBack: "roll_back", Delete: "delete", Look: "repair_read", Raise: "repair_write"}
 
-// String returns trip, take_back, delete, look or raise.
+// String returns exchange, roll_back, delete, repair_read or repair_write.
 func (k RoundTripKind) String() string {
 	if k >= Exchange && int(k) < len(tripKindNames) {
 		return tripKindNames[k]

@@ -69,17 +69,17 @@ func TestTripsAreTold(t *testing.T) {
 		assert.Equal(t, server.Addr, trip.Server)
 		assert.WithinRange(t, trip.Began, began, time.Now())
 		assert.WithinRange(t, trip.Began.Add(trip.Took), trip.Began.Add(1), time.Now())
-		require.Equal(t, []string{"trip of me: 2, 3, ok"}, told.take())
+		require.Equal(t, []string{"exchange of me: 2, 3, ok"}, told.take())
 
 		values := make([]int64, 2)
 		for _, op := range doTogether(ctx, fleet, "a", "b") {
 			require.NoError(t, op.Err)
 		}
-		require.Equal(t, []string{"trip of me: 1, 1, ok", "trip of me: 1, 1, ok"}, told.take())
+		require.Equal(t, []string{"exchange of me: 1, 1, ok", "exchange of me: 1, 1, ok"}, told.take())
 
 		require.NoError(t, storetest.RollBack(ctx, fleet, "a", 1, []uint64{1, 2}, landed))
 		require.NoError(t, storetest.Delete(ctx, fleet, "a", []uint64{1, 2, 3}))
-		require.Equal(t, []string{"take_back of me: 2, 0, ok", "delete of me: 3, 0, ok"}, told.take())
+		require.Equal(t, []string{"roll_back of me: 2, 0, ok", "delete of me: 3, 0, ok"}, told.take())
 
 		require.NoError(t, storetest.Look(ctx, fleet, "a", server.Addr, []uint64{1, 2}, values, make([]uint64, 2)))
 		for _, want := range []bool{true, false} { // the second time it is there
@@ -87,7 +87,7 @@ func TestTripsAreTold(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, raised)
 		}
-		require.Equal(t, []string{"look of me: 0, 2, ok", "raise of me: 1, 0, ok", "raise of me: 1, 0, ok"}, told.take())
+		require.Equal(t, []string{"repair_read of me: 0, 2, ok", "repair_write of me: 1, 0, ok", "repair_write of me: 1, 0, ok"}, told.take())
 
 		_, err = storetest.Trip(ctx, fleet, "a", 1, nil, nil, nil, nil)
 		require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestTripsAreTold(t *testing.T) {
 		require.NoError(t, fleet.Close())
 		_, _, err = tripOf(ctx, fleet, 1, 1)
 		require.ErrorIs(t, err, memcache.ErrClosed)
-		require.Equal(t, []string{"trip of me: 1, 1, closed"}, told.take())
+		require.Equal(t, []string{"exchange of me: 1, 1, closed"}, told.take())
 	})
 }
 
@@ -110,14 +110,14 @@ func TestFailedTripsAreTold(t *testing.T) {
 		for range 3 { // the breaker opens with the third
 			_, _, err := tripOf(t.Context(), fleet, 1, 0)
 			require.Error(t, err)
-			want = append(want, "trip of <nil>: 1, 0, refused")
+			want = append(want, "exchange of <nil>: 1, 0, refused")
 		}
 		_, _, err := tripOf(t.Context(), fleet, 2, 1)
 		require.ErrorIs(t, err, memcache.ErrDown)
 		for _, op := range doTogether(t.Context(), fleet, "a", "b") {
 			require.ErrorIs(t, op.Err, memcache.ErrDown)
 		}
-		want = append(want, "trip of <nil>: 2, 1, down", "trip of <nil>: 1, 1, down", "trip of <nil>: 1, 1, down")
+		want = append(want, "exchange of <nil>: 2, 1, down", "exchange of <nil>: 1, 1, down", "exchange of <nil>: 1, 1, down")
 		require.Equal(t, want, told.take())
 	})
 }
@@ -134,10 +134,10 @@ func TestTheTripOfEachCopyIsTold(t *testing.T) {
 			landed, _, err := tripOf(ctx, fleet, 2, 3)
 			require.NoError(t, err)
 			require.Equal(t, servers, told.servers())
-			require.Equal(t, []string{"trip of me: 2, 3, ok", "trip of me: 2, 3, ok"}, told.take())
+			require.Equal(t, []string{"exchange of me: 2, 3, ok", "exchange of me: 2, 3, ok"}, told.take())
 			require.NoError(t, storetest.RollBack(ctx, fleet, "a", 1, []uint64{1, 2}, landed))
 			require.Equal(t, servers, told.servers())
-			require.Equal(t, []string{"take_back of me: 2, 0, ok", "take_back of me: 2, 0, ok"}, told.take())
+			require.Equal(t, []string{"roll_back of me: 2, 0, ok", "roll_back of me: 2, 0, ok"}, told.take())
 		}
 	})
 }
@@ -163,11 +163,11 @@ func TestACopyGivenUpIsToldOnce(t *testing.T) {
 			slow := servers[fleet.Servers("a")[1]]
 			slow.Pause()
 			landed := landedOf(t, fleet, "a", 1, 1)
-			require.ElementsMatch(t, []string{"trip of <nil>: 1, 0, ok", "trip of <nil>: 1, 0, timeout"}, told.take())
+			require.ElementsMatch(t, []string{"exchange of <nil>: 1, 0, ok", "exchange of <nil>: 1, 0, timeout"}, told.take())
 			slow.Resume()
 			require.Eventually(t, func() bool { return holds(t, fleet, "a", slow.Addr, 1)[0] == 6 }, patience, time.Millisecond)
 			require.NoError(t, fleet.Close()) // with it end the goroutines that still had it
-			require.NotContains(t, fmt.Sprint(told.take()), "trip of")
+			require.NotContains(t, fmt.Sprint(told.take()), "exchange of")
 			require.NotZero(t, landed)
 		})
 	}
@@ -226,6 +226,6 @@ func TestOutcomes(t *testing.T) {
 	for _, kind := range memcache.RoundTripKinds() {
 		kinds = append(kinds, kind.String())
 	}
-	assert.Equal(t, []string{"trip", "take_back", "delete", "look", "raise"}, kinds)
+	assert.Equal(t, []string{"exchange", "roll_back", "delete", "repair_read", "repair_write"}, kinds)
 	assert.Equal(t, "TripKind(9)", memcache.RoundTripKind(9).String())
 }

@@ -46,13 +46,13 @@ func TestTrips(t *testing.T) {
 		assert.Empty(t, span.Status().Description)
 		assert.Empty(t, span.Events())
 	}
-	assert.Equal(t, "memcached trip", ended[0].Name())
+	assert.Equal(t, "memcached exchange", ended[0].Name())
 	assert.Equal(t, codes.Unset, ended[0].Status().Code)
 	assert.ElementsMatch(t, []attribute.KeyValue{
 		attribute.String("db.system.name", "memcached"), attribute.String("server.address", "a:1"),
 		attribute.Int("counterd.adds", 4), attribute.Int("counterd.reads", 60), attribute.String("counterd.outcome", "ok"),
 	}, ended[0].Attributes())
-	assert.Equal(t, "memcached take_back", ended[1].Name())
+	assert.Equal(t, "memcached roll_back", ended[1].Name())
 	assert.Equal(t, codes.Error, ended[1].Status().Code)
 	assert.Contains(t, ended[1].Attributes(), attribute.String("error.type", "timeout"))
 }

@@ -21,11 +21,25 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 func TestMain(m *testing.M) {
 	time.Local = time.FixedZone("elsewhere", 5*3600+1800) // nothing depends on it
 	goleak.VerifyTestMain(m)
+}
+
+// handlerOf returns the real handler.
+func handlerOf(rules *events.Rules, store hierarchy.Store, limiter *hierarchy.Limiter) http.Handler {
+	counting, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Limiter:  limiter,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return api.NewHandler(api.Config{Service: counting})
 }
 
 // realServer serves the real handler with the embedded store.
@@ -36,11 +50,7 @@ func realServer(tb testing.TB) *httptest.Server {
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second})
 	require.NoError(tb, err)
 	leaktest.Check(tb)
-	server := httptest.NewServer(api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:  limiter,
-	}))
+	server := httptest.NewServer(handlerOf(rules, store, limiter))
 	tb.Cleanup(server.Close)
 	return server
 }
@@ -293,11 +303,7 @@ func ExampleClient() {
 	if err != nil {
 		panic(err)
 	}
-	server := httptest.NewServer(api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:  limiter,
-	}))
+	server := httptest.NewServer(handlerOf(rules, store, limiter)) // such as counterd is
 	defer server.Close()
 
 	c, err := client.New(client.Config{URL: server.URL}) // such as http://127.0.0.1:8080
@@ -324,11 +330,12 @@ func ExampleClient() {
 
 // Counting without deciding, in any window.
 func ExampleClient_Count() {
-	rules := events.Example()
-	server := httptest.NewServer(api.NewHandler(api.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}),
-	}))
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	if err != nil {
+		panic(err)
+	}
+	server := httptest.NewServer(handlerOf(events.Example(), store, limiter)) // such as counterd is
 	defer server.Close()
 	c, err := client.New(client.Config{URL: server.URL})
 	if err != nil {

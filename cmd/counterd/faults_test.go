@@ -22,7 +22,7 @@ type fault struct {
 	copies  int    // on as many servers
 	direct  bool   // there is no proxy
 	small   bool   // the servers have room for little
-	undo    bool   // adds arrive, and the taking back of them does not in time
+	undo    bool   // adds arrive, and their rollback does not in time
 	strike  func(s *site)
 	again   func(s *site) // instead: now and then, until both was seen, what was decided and what was not
 	lift    func(s *site)
@@ -34,10 +34,10 @@ type counted string
 
 const (
 	countedAll   counted = "all"
-	countedTwice counted = "all; some of it may count twice"
-	countedOwed  counted = "all, once it can be made up for; some of it may count twice"
-	countedLate  counted = "all, when the other is back; some of it may count twice"
-	countedAfter counted = "what came since; what was before is gone"
+	countedTwice counted = "all; some perhaps twice"
+	countedOwed  counted = "all after the replay; some perhaps twice"
+	countedLate  counted = "all, when the other is back; some perhaps twice"
+	countedAfter counted = "only what came since"
 	countedLess  counted = "what was not evicted"
 )
 
@@ -108,33 +108,33 @@ var (
 func faults() []fault {
 	nothing := func(*site) {}
 	return []fault{
-		{test: "killed", name: "the server is killed (`kill -9`), and comes back empty", copies: 1, direct: true, strike: kill, lift: restart, counted: countedAfter},
+		{test: "killed", name: "it is killed (`kill -9`), and comes back empty", copies: 1, direct: true, strike: kill, lift: restart, counted: countedAfter},
 		{test: "restarted", name: "it is killed and started again at once, over and over", copies: 1, direct: true, again: killAndRestart, lift: nothing, counted: countedAfter},
-		{test: "frozen", name: "it stands still (`SIGSTOP`), and goes on", copies: 1, direct: true, strike: freeze, lift: thaw, counted: countedAll},
+		{test: "frozen", name: "it hangs (`SIGSTOP`), and resumes", copies: 1, direct: true, strike: freeze, lift: thaw, counted: countedAll},
 		{test: "full", name: "it is full, and evicts", copies: 1, direct: true, small: true, strike: flood, lift: nothing, counted: countedLess},
 		{test: "latency", name: "latency below the timeout", copies: 1, strike: each(slow(siteTimeout/20, 0)), lift: each(heal), counted: countedAll},
 		{test: "latency-above", name: "latency above the timeout", copies: 1, strike: each(slow(siteTimeout, 0)), lift: each(heal), counted: countedAll},
 		{test: "jitter", name: "jitter around the timeout", copies: 1, strike: each(slow(0, siteTimeout*11/10)), again: nothing, lift: each(heal), undo: true, counted: countedAll},
-		{test: "half-open", name: "half-open connections: open, and what is sent gets lost", copies: 1, again: each(silence), lift: nothing, counted: countedAll},
+		{test: "half-open", name: "half-open connections: sent data is lost", copies: 1, again: each(silence), lift: nothing, counted: countedAll},
 		{test: "resets", name: "resets of connections", copies: 1, again: each(reset), lift: nothing, counted: countedAll},
 		{test: "mute", name: "its answers do not arrive", copies: 1, strike: each(muteServer), lift: each(heal), counted: countedAll},
 		{test: "partition", name: "partition of one process from it", copies: 1, strike: first(partition), lift: first(heal), counted: countedAll},
 
-		{test: "killed", name: "one server is killed (`kill -9`), and comes back empty", copies: 2, direct: true, strike: kill, lift: restart, counted: countedAll},
-		{test: "frozen", name: "one stands still (`SIGSTOP`), and goes on", copies: 2, direct: true, strike: freeze, lift: thaw, counted: countedTwice},
+		{test: "killed", name: "one is killed (`kill -9`), and comes back empty", copies: 2, direct: true, strike: kill, lift: restart, counted: countedAll},
+		{test: "frozen", name: "one hangs (`SIGSTOP`), and resumes", copies: 2, direct: true, strike: freeze, lift: thaw, counted: countedTwice},
 		{test: "full", name: "both are full, and evict", copies: 2, direct: true, small: true, strike: flood, lift: nothing, counted: countedLess},
 		{test: "latency-above", name: "latency above the timeout, before one", copies: 2, strike: each(slow(siteTimeout, 0)), lift: each(heal), counted: countedTwice},
 		{test: "jitter", name: "jitter around the timeout, before one", copies: 2, strike: each(slow(0, siteTimeout*11/10)), lift: each(heal), undo: true, counted: countedTwice},
 		{test: "half-open", name: "half-open connections to one", copies: 2, strike: each(silence), lift: nothing, counted: countedTwice},
 		{test: "resets", name: "resets of connections to one", copies: 2, strike: each(reset), lift: nothing, counted: countedTwice},
 		{test: "partition", name: "partition of one process from one", copies: 2, strike: first(partition), lift: first(heal), counted: countedTwice},
-		{test: "one-after-the-other", name: "one comes back empty, and then, before it is mended, the other stands still", copies: 2, direct: true, strike: emptyThenFrozen, lift: thawOther, counted: countedLate},
+		{test: "one-after-the-other", name: "one comes back empty; before its repair the other hangs", copies: 2, direct: true, strike: emptyThenFrozen, lift: thawOther, counted: countedLate},
 		{test: "partition-crossed", name: "partition of each of two processes from another", copies: 2, strike: cross, lift: uncross, counted: countedOwed},
 		{test: "partition-of-all", name: "partition of all processes from one", copies: 2, strike: each(partition), lift: each(heal), counted: countedTwice},
 	}
 }
 
-// flood fills the servers until counters that nobody has used meanwhile are evicted.
+// flood fills the servers until counters that are not used meanwhile are evicted.
 func flood(s *site) {
 	round := 0
 	require.Eventually(s.t, func() bool {
@@ -230,7 +230,7 @@ func (f fault) under(s *site) []seen {
 	}
 }
 
-// compare holds what is counted against what was told.
+// compare holds what is counted against the answers.
 func (f fault) compare(s *site, name counterName, before, during, back oracle.Tally) {
 	told := s.tallies()[name]
 	least, most := told.Acknowledged, told.Acknowledged+told.Unknown
@@ -271,20 +271,20 @@ func (f fault) row(all []seen) string {
 		increments += " there, " + othersIncrements + " elsewhere"
 	}
 	if strings.Contains(hits, "on_error") {
-		until = "until 2 s after it at most"
+		until = "up to 2 s"
 	}
-	longest := "the timeout"
+	longest := "timeout"
 	if f.undo {
 		longest = "twice the timeout"
 	}
 	limits := "hold"
 	switch f.counted {
 	case countedAfter, countedLess:
-		limits = "begin again with what is counted"
+		limits = "begin again"
 	case countedLate:
 		limits = "begin again, until the other is back"
 	case countedOwed:
-		limits = "hold on each side by itself, until it ends"
+		limits = "hold on each side until it ends"
 	}
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s", f.name, f.copies, hits, increments, longest, until, f.counted, limits)
 }

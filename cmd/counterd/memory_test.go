@@ -17,8 +17,11 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/backend"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/service"
 )
 
 // heap returns the bytes that are in use.
@@ -42,30 +45,31 @@ type flooded struct {
 	limiter *hierarchy.Limiter
 }
 
-func newFlooded(t *testing.T, rules string, s settings) flooded {
+func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	parsed, err := events.ParseRules([]byte(rules))
 	require.NoError(t, err)
-	s.timeout, s.grace = 10*time.Second, 20*time.Second // the machine may be busy
-	opened := store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes}), close: func() error { return nil }}
-	if !s.memcached.none() {
-		opened, err = openStore(t.Context(), s, func() time.Duration { return time.Hour }, nil, log)
+	s := settings.Default()
+	s.Log, s.Memcached = log, servers
+	s.Timeout, s.Grace = 10*time.Second, 20*time.Second // the machine may be busy
+	var store hierarchy.Store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes})
+	if len(servers) > 0 {
+		opened, err := backend.Open(t.Context(), s, backend.Config{Retention: func() time.Duration { return time.Hour }})
 		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, opened.Close()) })
+		store = opened.Store
 	}
-	t.Cleanup(func() { require.NoError(t, opened.close()) })
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, opened, cache, nil, nil, log)
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Local: backend.NewEmbedded(log), Grace: s.Grace, Timeout: s.Timeout, Cache: cache})
 	require.NoError(t, err)
-	return flooded{
-		handler: api.NewHandler(api.Config{
-			Rules:    func() *events.Rules { return parsed },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: opened, Grace: s.grace, Cache: cache}),
-			Limiter:  limiter,
-			Log:      log,
-		}),
-		limiter: limiter,
-	}
+	counting, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return parsed },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.Grace, Cache: cache}),
+		Limiter:  limiter,
+	})
+	require.NoError(t, err)
+	return flooded{handler: api.NewHandler(api.Config{Service: counting, Log: log}), limiter: limiter}
 }
 
 // batch hits with each of the addresses, and returns the answer.
@@ -92,17 +96,17 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		bound int64 // of what the heap grows by
-		s     func(t *testing.T) settings
+		s     func(t *testing.T) []string
 	}{
-		{"embedded", floodedBytes + 48<<20, func(*testing.T) settings { return settings{} }},
-		{"memcached", 48 << 20, func(t *testing.T) settings {
-			return settings{memcached: fleetServers{named: serverList{memcachedtest.Start(t, "-m", "256").Addr}}}
+		{"embedded", floodedBytes + 48<<20, func(*testing.T) []string { return nil }},
+		{"memcached", 48 << 20, func(t *testing.T) []string {
+			return []string{memcachedtest.Start(t, "-m", "256").Addr}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := test.s(t)
 			before := heap()
-			f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}", s)
+			f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}", s...)
 			for _, form := range []func(int) string{
 				func(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255) },
 				func(i int) string { return fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff) },
@@ -126,8 +130,8 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 	}
 }
 
-// Addresses of one network are one counter: who has a /64, or whatever the rule says, has
-// no more than who has one address, and a flood from a /48 is at most 65,536 counters.
+// Addresses of one network are one counter: the owner of a /64, or of the prefix of the rule, has
+// no more than the owner of one address, and a flood from a /48 is at most 65,536 counters.
 func TestAFloodFromOneNetwork(t *testing.T) {
 	const addresses = 1_000_000
 	for _, test := range []struct {
@@ -153,7 +157,7 @@ func TestAFloodFromOneNetwork(t *testing.T) {
 	}
 
 	// And the limit is that of the network.
-	f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 5/d}]}}", settings{})
+	f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 5/d}]}}")
 	admitted := 0
 	for batch := range 20 {
 		list := make([]string, 1000)

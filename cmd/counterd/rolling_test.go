@@ -33,7 +33,7 @@ type rolling struct {
 	clients  []*client.Client
 	admitted map[string]int
 	beyond   int      // hits admitted beyond the limit
-	unsaid   []string // the users of those that do not say so
+	unsaid   []string // the users of the servers that do not say so
 }
 
 const (
@@ -135,7 +135,7 @@ func (r *rolling) lose(server int) {
 		require.Eventually(r.t, func() bool {
 			log := p.log.String()
 			_, after, _ := strings.Cut(log, "came back empty, or is new")
-			return strings.Count(log, "a server may have missed something") > compared[i] && strings.Contains(after, "the copies of all counters were compared")
+			return strings.Count(log, "a server may have missed something") > compared[i] && strings.Contains(after, "the replicas of all counters were compared")
 		}, 3*time.Minute, 5*time.Millisecond, "%s", p.log)
 	}
 }

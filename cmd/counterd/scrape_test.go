@@ -148,7 +148,7 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	do(404, "GET", "/zebra", "")
 	do(405, "BREW", "/v1/batch", "")
 
-	// Too much waits for a server that stands still.
+	// Too much waits for a server that is paused.
 	server.Pause()
 	var waiting sync.WaitGroup
 	waiting.Go(func() { hit(200, "shut", "user:ada-2") })
@@ -183,11 +183,11 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	// the first trips to a dead server tell that it is dead in one way or another.
 	assert.Equal(t, 1.0, series.take(t, "counterd_build_info"))
 	assert.Positive(t, series.take(t, "counterd_connections "))
-	recalled := series.take(t, "counterd_recalled_denials_total")
+	recalled := series.take(t, "counterd_cached_denials_total")
 	missed := series.take(t, "counterd_bucket_cache_misses_total")
 	assert.Positive(t, series.take(t, "counterd_server_list_failures_total"), "it is looked for again and again")
 	trip := func(outcome string) float64 {
-		return series.take(t, fmt.Sprintf(`counterd_store_trips_total{kind="trip",outcome=%q`, outcome))
+		return series.take(t, fmt.Sprintf(`counterd_store_round_trips_total{kind="exchange",outcome=%q`, outcome))
 	}
 	dead := trip("refused") + trip("error") + trip("timeout")
 	assert.LessOrEqual(t, recalled, float64(denials-1), "the first denial is the store's")
@@ -209,9 +209,9 @@ counterd_decisions_total{call="hit",event="own",verdict="denied"} 1
 counterd_decisions_total{call="hit",event="shade",verdict="allowed"} 3
 counterd_decisions_total{call="hit",event="shut",verdict="allowed"} 2
 counterd_decisions_total{call="hit",event="shut",verdict="unavailable"} 3
-counterd_file_refused{file="rules"} 1
-counterd_flushed_hits_total %v
-counterd_flushes_total %v
+counterd_file_reload_failing{file="rules"} 1
+counterd_batched_hits_total %v
+counterd_batches_total %v
 counterd_http_request_duration_seconds_count{route="/metrics"} %v
 counterd_http_request_duration_seconds_count{route="/v1/batch"} 1
 counterd_http_request_duration_seconds_count{route="/v1/events/{event}/check"} 3
@@ -247,8 +247,8 @@ counterd_limit_near_total{event="own",limit="own"} 2
 counterd_limit_near_total{event="shade",limit="shade"} 1
 counterd_memcached_breaker_openings_total{server="SERVER"} 1
 counterd_memcached_evictions_total{server="SERVER"} 0
-counterd_memcached_lost_since_seconds{server="SERVER"} 0
-counterd_memcached_other_secret{server="SERVER"} 0
+counterd_memcached_lost_since_timestamp_seconds{server="SERVER"} 0
+counterd_memcached_key_secret_mismatch{server="SERVER"} 0
 counterd_memcached_up{server="SERVER"} 0
 counterd_on_error_decisions_total{event="main",on_error="allow"} 4
 counterd_on_error_decisions_total{event="own",on_error="local"} 2
@@ -262,16 +262,16 @@ counterd_rules_reload_failures_total 1
 counterd_server_list_failing{source="file"} 1
 counterd_store_adds_total{server="SERVER"} %v
 counterd_store_reads_total{server="SERVER"} %v
-counterd_store_trip_duration_seconds_count{server="SERVER"} %v
-counterd_store_trips_total{kind="delete",outcome="ok",server="SERVER"} 1
-counterd_store_trips_total{kind="take_back",outcome="ok",server="SERVER"} 1
-counterd_store_trips_total{kind="trip",outcome="down",server="SERVER"} %v
-counterd_store_trips_total{kind="trip",outcome="ok",server="SERVER"} %v
+counterd_store_round_trip_duration_seconds_count{server="SERVER"} %v
+counterd_store_round_trips_total{kind="delete",outcome="ok",server="SERVER"} 1
+counterd_store_round_trips_total{kind="roll_back",outcome="ok",server="SERVER"} 1
+counterd_store_round_trips_total{kind="exchange",outcome="down",server="SERVER"} %v
+counterd_store_round_trips_total{kind="exchange",outcome="ok",server="SERVER"} %v
 `,
-		18+looked-missed,     // each hit, check and count wants one, but those that a denial is recalled for
+		18+looked-missed,     // each hit, check and count wants one, except hits with a cached denial
 		23+looked, 22+looked, // two hits of the batch are one
 		scrapes, scrapes, //
-		16+dead,              // hits that reached the server, the increment, and those that did not
+		16+dead,              // hits that reached the server, the increment, and the hits that did not
 		7+missed+looked+dead, // two checks and the count read the hour that goes on, a reset four
 		20+looked+dead,       //
 		8-dead,               // seven hits and a check when the server was gone
@@ -309,16 +309,16 @@ func zeros(server string, limits map[string]string) scraped {
 			series[fmt.Sprintf("counterd_unauthorized_total{class=%q,reason=%q}", class, reason)] = 0
 		}
 	}
-	for _, name := range []string{"tokens_reload_failures_total", "tls_reload_failures_total", "tls_certificate_expiry_seconds", "tls_certificate_lifetime_seconds"} {
+	for _, name := range []string{"tokens_reload_failures_total", "tls_reload_failures_total", "tls_certificate_expiry_timestamp_seconds", "tls_certificate_lifetime_seconds"} {
 		series["counterd_"+name] = 0
 	}
-	for _, kind := range []string{"trip", "take_back", "delete", "look", "raise"} {
+	for _, kind := range []string{"exchange", "roll_back", "delete", "repair_read", "repair_write"} {
 		for _, outcome := range []string{"ok", "timeout", "down", "refused", "closed", "error"} {
-			series[fmt.Sprintf("counterd_store_trips_total{kind=%q,outcome=%q,server=%q}", kind, outcome, server)] = 0
+			series[fmt.Sprintf("counterd_store_round_trips_total{kind=%q,outcome=%q,server=%q}", kind, outcome, server)] = 0
 		}
 	}
 	for _, outcome := range []string{"timeout", "refused", "error"} {
-		delete(series, fmt.Sprintf("counterd_store_trips_total{kind=%q,outcome=%q,server=%q}", "trip", outcome, server))
+		delete(series, fmt.Sprintf("counterd_store_round_trips_total{kind=%q,outcome=%q,server=%q}", "exchange", outcome, server))
 	}
 	return series
 }

@@ -174,7 +174,7 @@ func (s *stranger) mutters(address string) {
 	conn.Close()
 }
 
-// parrot answers whatever it is told with that, until the test ends.
+// parrot answers each command with its text, until the test ends.
 func parrot(t *testing.T) string {
 	t.Helper()
 	leaktest.Check(t)
@@ -218,7 +218,7 @@ func parrot(t *testing.T) string {
 
 // Whatever clients do, and whatever becomes of the store and the rules: no feature's
 // value, client's address, query or word of theirs is in what a process says, at
-// /metrics or at /readyz. What is told to a client of its own request is another matter.
+// /metrics or at /readyz. The answer to a client about its own request is another matter.
 func TestNothingSaysWhoWasCounted(t *testing.T) {
 	leaktest.Parallel(t)
 	for format, failures := range map[string]string{"text": "failures=%d ", "json": `"failures":%d,`} {

@@ -327,7 +327,7 @@ func (s *site) count(process int, name counterName) int64 {
 	return count.Count
 }
 
-// tallies returns what was told of each counter that was not limited tightly.
+// tallies returns the answers for each counter that was not limited tightly.
 func (s *site) tallies() map[counterName]oracle.Tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +350,7 @@ func (s *site) holdLimits() {
 }
 
 // inTime fails the test if a hit was answered later than that, or an increment later
-// than twice the timeout: what it has added half is taken back.
+// than twice the timeout: what it has added half is rolled back.
 func (s *site) inTime(hit time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

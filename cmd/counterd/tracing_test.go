@@ -231,8 +231,8 @@ func TestATraceOfAHit(t *testing.T) {
 			names["with reads"]++
 		}
 	}
-	assert.Equal(t, 1, names["memcached trip adds=4"], "%v", names)
-	assert.Equal(t, 1, names["memcached take_back adds=4"], "%v", names)
+	assert.Equal(t, 1, names["memcached exchange adds=4"], "%v", names)
+	assert.Equal(t, 1, names["memcached roll_back adds=4"], "%v", names)
 	assert.Positive(t, names["with reads"], "a denial says when there is room again: %v", names)
 	assert.Len(t, c.spans(), 2+len(trips), "what its caller does not sample is not traced, nor are probes")
 	assert.Equal(t, []string{"/v1/traces"}, slices.Compact(c.paths))
@@ -349,7 +349,7 @@ events:
 	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", `{"features": {"ip": "secret-203.0.113."}}`)
 	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", `{"secret": "203.0.113.`, "X-Request-Id", "a secret")
 	p.stop(t)
-	// Those who are refused for want of a token choose their words, too.
+	// Callers without a valid token choose their words, too.
 	guarded := startProcess(t, "-rules", rules, "-otlp-endpoint", c.URL, "-access-log", "-tokens", secretFile(t, "edge rules the-secret-of-the-edge\n"))
 	for _, token := range []string{"", "Bearer secret-unknown-token", "Bearer the-secret-of-the-edge", "Basic secret"} {
 		for _, method := range []string{"SECRET", "GET", "POST", "DELETE"} {
@@ -369,7 +369,7 @@ events:
 	for _, s := range c.spans() {
 		seen[s.Name] = true
 	}
-	for _, name := range []string{"GET", "HTTP", "POST /v1/events/{event}/hit", "GET /v1/authorize/{event}", "memcached trip", "memcached take_back", "memcached delete", "decide"} {
+	for _, name := range []string{"GET", "HTTP", "POST /v1/events/{event}/hit", "GET /v1/authorize/{event}", "memcached exchange", "memcached roll_back", "memcached delete", "decide"} {
 		assert.True(t, seen[name], "%s: %v", name, seen)
 	}
 	for name, text := range map[string]string{"spans": c.raw.String(), "log": p.log.String(), "log of who is refused": guarded.log.String()} {
@@ -404,7 +404,7 @@ func TestMetricsTellOfSpans(t *testing.T) {
 	assert.NotContains(t, text, "trace_spans", "where nothing is traced")
 }
 
-// A collector that is away, or does not answer, is not noticed by those who hit.
+// A collector that is away, or does not answer, delays no hit.
 func TestWithoutACollector(t *testing.T) {
 	leaktest.Check(t)
 	held := make(chan struct{})

@@ -111,7 +111,7 @@ func TestTheRunbookHasEachAlert(t *testing.T) {
 	for _, section := range bytes.Split(text, []byte("\n### Counterd"))[1:] {
 		name, rest, _ := strings.Cut(string(section), "\n")
 		rest, _, _ = strings.Cut(rest, "\n## ")
-		for _, part := range []string{"**Means.**", "**Callers see.**", "**Do.**", "**It is over when**"} {
+		for _, part := range []string{"**Means.**", "**Callers see.**", "**Do.**", "**Over when**"} {
 			assert.Contains(t, rest, part, "Counterd%s", name)
 		}
 	}

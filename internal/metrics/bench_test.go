@@ -28,7 +28,7 @@ func BenchmarkHit(b *testing.B) {
 					Generation:     func() int64 { return 1 },
 					ReloadFailures: func() int64 { return 0 },
 				})
-				config.OnDecision = m.Decided
+				config.OnDecision = m.OnDecision
 			}
 			limiter, err := hierarchy.NewLimiter(config)
 			require.NoError(b, err)
@@ -43,17 +43,17 @@ func BenchmarkHit(b *testing.B) {
 	}
 }
 
-// BenchmarkDecided is what of that is to count the decision.
-func BenchmarkDecided(b *testing.B) {
+// BenchmarkOnDecision is what of that is to count the decision.
+func BenchmarkOnDecision(b *testing.B) {
 	w := watch(b, fourLimits)
 	hit, decision := w.decided(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		w.Decided(b.Context(), hit, &decision, hierarchy.CallHit)
+		w.OnDecision(b.Context(), hit, &decision, hierarchy.CallHit)
 	}
 }
 
-func BenchmarkTripped(b *testing.B) {
+func BenchmarkOnRoundTrip(b *testing.B) {
 	w := watch(b, fourLimits)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -78,9 +78,9 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	hit, decision := w.decided(t)
 	ctx := t.Context()
 	allocs := testing.AllocsPerRun(100, func() {
-		w.Decided(ctx, hit, &decision, hierarchy.CallHit)
+		w.OnDecision(ctx, hit, &decision, hierarchy.CallHit)
 		w.trip("one:11211")
-		w.Served("/v1/batch", "POST", 200, time.Millisecond)
+		w.OnRequest("/v1/batch", "POST", 200, time.Millisecond)
 	})
 	require.Zero(t, allocs)
 }

@@ -9,24 +9,18 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-)
-
-// The verdicts of decisions.
-const (
-	allowed = iota
-	denied
-	unavailable
+	"github.com/counterd/counterd/service"
 )
 
 var (
 	calls         = [...]hierarchy.Call{hierarchy.CallHit, hierarchy.CallCheck}
-	verdicts      = [...]string{allowed: "allowed", denied: "denied", unavailable: "unavailable"}
-	limitVerdicts = [...]string{allowed: "allowed", denied: "denied", shadowDenied: "shadow_denied"}
+	verdicts      = [...]service.Outcome{service.Allowed, service.Denied, service.Unavailable}
+	limitVerdicts = [...]string{service.Allowed: "allowed", service.Denied: "denied", shadowDenied: "shadow_denied"}
 	onErrors      = [...]events.OnError{events.OnErrorAllow, events.OnErrorDeny, events.OnErrorLocal}
 )
 
 // shadowDenied is the verdict of a limit that would have denied, were it not a shadow.
-const shadowDenied = unavailable
+const shadowDenied = service.Unavailable
 
 // decisions counts decisions by event and limit. The series are those of the rules in
 // force, all of them there from the beginning, at zero; those of events and limits that a
@@ -36,7 +30,7 @@ type decisions struct {
 
 	rules  atomic.Pointer[func() *events.Rules] // in force
 	series atomic.Pointer[eventSeries]
-	mu     sync.Mutex // of who renews the series
+	mu     sync.Mutex // held while the series are renewed
 }
 
 // eventSeries are the series of some rules.
@@ -64,13 +58,13 @@ func newDecisions() *decisions {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "counterd_" + name, Help: help}, labels)
 	}
 	d := &decisions{
-		decided: vector("decisions_total", "Hits and checks that were decided; unavailable: refused by on_error, the store could not be asked.",
+		decided: vector("decisions_total", "Hits and checks by their decision; unavailable: on_error refused them, because the store did not answer.",
 			"event", "call", "verdict"),
 		onError: vector("on_error_decisions_total", "Hits that were decided, wholly or in part, without the store, by what on_error says.",
 			"event", "on_error"),
-		limit: vector("limit_decisions_total", "Hits by what each of their limits said; without those for which the store could not be asked.",
+		limit: vector("limit_decisions_total", "Hits by the decision of each of their limits; without limits for which the store did not answer.",
 			"event", "limit", "verdict"),
-		near: vector("limit_near_total", "Hits that a limit admitted with its window at 80% of what it allows or more.",
+		near: vector("limit_near_total", "Hits that a limit admitted with its window at 80% of the limit or more.",
 			"event", "limit"),
 	}
 	d.series.Store(new(eventSeries))
@@ -84,26 +78,16 @@ func (d *decisions) follow(inForce func() *events.Rules) {
 	d.renew()
 }
 
-// Decided counts a decision, for a hierarchy.LimiterConfig.
-func (m *Metrics) Decided(_ context.Context, h hierarchy.Hit, d *hierarchy.Decision, call hierarchy.Call) {
+// OnDecision counts a decision, for a hierarchy.LimiterConfig.
+func (m *Metrics) OnDecision(_ context.Context, h hierarchy.Hit, d *hierarchy.Decision, call hierarchy.Call) {
 	counters := m.decisions.of(h.Event)
 	if counters == nil {
 		return // the event has just been removed
 	}
-	counters.decided[call-hierarchy.CallHit][verdictOf(d)].Inc()
+	counters.decided[call-hierarchy.CallHit][service.OutcomeOf(d)].Inc()
 	if call == hierarchy.CallHit {
 		counters.countLimits(d.Limits)
 	}
-}
-
-func verdictOf(d *hierarchy.Decision) int {
-	switch {
-	case d.Allowed:
-		return allowed
-	case d.Unavailable:
-		return unavailable
-	}
-	return denied
 }
 
 // countLimits counts what the limits of a hit said.
@@ -131,19 +115,19 @@ func (c *eventCounters) countLimits(limits []hierarchy.LimitState) {
 func (c *limitCounters) count(s *hierarchy.LimitState) {
 	switch {
 	case s.Allowed:
-		c.decided[allowed].Inc()
+		c.decided[service.Allowed].Inc()
 		if isNear(s) {
 			c.near.Inc()
 		}
 	case s.Shadow:
 		c.decided[shadowDenied].Inc()
 	default:
-		c.decided[denied].Inc()
+		c.decided[service.Denied].Inc()
 	}
 }
 
-// isNear reports whether four fifths of what the limit allows are used, or more. Who is
-// on its list of those that are always allowed is not near anything.
+// isNear reports whether four fifths of the limit are used, or more. A feature on its allow
+// list is not near it.
 func isNear(s *hierarchy.LimitState) bool {
 	return s.Listing != events.Allowed && s.Count >= s.N-s.N/5
 }
@@ -186,8 +170,8 @@ func (d *decisions) renew() {
 func (d *decisions) newCounters(event *events.Event) *eventCounters {
 	c := &eventCounters{limits: map[string]*limitCounters{}}
 	for i, call := range calls {
-		for verdict, name := range verdicts {
-			c.decided[i][verdict] = d.decided.WithLabelValues(event.Name, call.String(), name)
+		for _, verdict := range verdicts {
+			c.decided[i][verdict] = d.decided.WithLabelValues(event.Name, call.String(), verdict.String())
 		}
 	}
 	for _, onError := range onErrors {

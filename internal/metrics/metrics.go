@@ -18,24 +18,24 @@ import (
 // buckets suit what takes from 100 µs to a second.
 var buckets = [...]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
 
-// Metrics are the metrics of one process. Its methods Decided, Tripped and Served are told
-// of what there is to count; what others know already is read from them at each scrape.
-// It is safe for concurrent use.
+// Metrics are the metrics of one process. OnDecision, OnRoundTrip and OnRequest are the hooks
+// of the limiter, of the store and of the HTTP interface. What a part of the process counts
+// itself is read at each scrape. Metrics is safe for concurrent use.
 type Metrics struct {
-	registry  *prometheus.Registry
-	decisions *decisions
-	trips     *trips
-	requests  *requests
+	registry   *prometheus.Registry
+	decisions  *decisions
+	roundTrips *roundTrips
+	requests   *requests
 }
 
 // New returns metrics with those of the process itself.
 func New() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), trips: newTrips(), requests: newRequests()}
+	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), roundTrips: newRoundTrips(), requests: newRequests()}
 	m.Add(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newBuildInfo(),
-		m.decisions, m.trips, m.requests,
+		m.decisions, m.roundTrips, m.requests,
 	)
 	return m
 }
@@ -69,7 +69,7 @@ func (m *Metrics) AddGauges(name, help string, labels []string, values iter.Seq2
 	m.Add(&numbers{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, values})
 }
 
-// numbers are counters or gauges that somebody else keeps.
+// numbers are counters or gauges that another part of the process keeps.
 type numbers struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType

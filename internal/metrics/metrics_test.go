@@ -24,6 +24,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,7 +52,7 @@ func watch(t testing.TB, rules string) *watched {
 	cache := hierarchy.NewBucketCache(1 << 20)
 	var err error
 	w.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: store, Clock: clock, Cache: cache, OnDecision: w.Decided,
+		Store: store, Clock: clock, Cache: cache, OnDecision: w.OnDecision,
 		Grace: 40 * time.Second, Timeout: 20 * time.Second, // the machine may be busy
 	})
 	require.NoError(t, err)
@@ -66,11 +67,12 @@ func watch(t testing.TB, rules string) *watched {
 			}
 			return all
 		},
-		Copies: owing{}, Mender: func() hierarchy.RepairState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
+		Replicas: owing{}, Repair: func() hierarchy.RepairState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
 	})
+	counting, err := service.New(service.Config{Rules: w.rules.Load, Counters: counters, Limiter: w.limiter})
+	require.NoError(t, err)
 	w.handler = api.NewHandler(api.Config{
-		Rules: w.rules.Load, Counters: counters, Limiter: w.limiter, Metrics: w.Handler(), OnRequest: w.Served,
-		Log: slog.New(slog.DiscardHandler),
+		Service: counting, Metrics: w.Handler(), OnRequest: w.OnRequest, Log: slog.New(slog.DiscardHandler),
 	})
 	return w
 }
@@ -125,7 +127,7 @@ func (w *watched) series() (names []string) {
 }
 
 func (w *watched) trip(server string) {
-	w.Tripped(context.Background(), memcache.RoundTrip{Server: server, Kind: memcache.Exchange, Adds: 2, Reads: 3, Took: 3 * time.Millisecond})
+	w.OnRoundTrip(context.Background(), memcache.RoundTrip{Server: server, Kind: memcache.Exchange, Adds: 2, Reads: 3, Took: 3 * time.Millisecond})
 }
 
 func TestTheMenderIsSeen(t *testing.T) {
@@ -134,10 +136,10 @@ func TestTheMenderIsSeen(t *testing.T) {
 		w.mender = hierarchy.RepairState{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
 		var want []string
 		for name, value := range map[string]int{"counters": 11, "counters_left": 25, "raised_buckets_total": 14, "overflowed": map[bool]int{true: 1}[overflowed]} {
-			want = append(want, fmt.Sprintf("counterd_mender_%s %d", name, value))
+			want = append(want, fmt.Sprintf("counterd_repair_%s %d", name, value))
 		}
 		var got []string
-		for _, line := range w.scrape("counterd_mender_") {
+		for _, line := range w.scrape("counterd_repair_") {
 			if !strings.HasPrefix(line, "#") {
 				got = append(got, line)
 			}
@@ -224,7 +226,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	assert.Len(t, w.scrape("counterd_limit_near_total{"), 3, "those of the rules in force")
 }
 
-// From four fifths on, and not for those who are never limited.
+// From four fifths on, and not for features on the allow list.
 func TestNear(t *testing.T) {
 	w := watch(t, `events: {a: {limits: [{per: ip, rate: 9/d, name: nine, allow: [192.0.2.2]}]}}`)
 	near := func() string { return w.scrape(`counterd_limit_near_total{event="a",limit="nine"} `)[0] }
@@ -245,15 +247,15 @@ func TestServersComeAndGo(t *testing.T) {
 	before := len(w.scrape(`server="one:11211"`))
 	assert.Equal(t, 53, before, "as docs/metrics.md says")
 	assert.Equal(t, before, len(w.scrape(`server="two:11211"`)), "there was no trip yet")
-	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_trips_total{kind="trip",outcome="ok",server="one:11211"} 1`)
-	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_trip_duration_seconds_count{server="one:11211"} 1`)
+	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_round_trips_total{kind="exchange",outcome="ok",server="one:11211"} 1`)
+	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_round_trip_duration_seconds_count{server="one:11211"} 1`)
 	w.servers = w.servers[1:]
 	w.trip("one:11211") // it was under way
 	assert.Empty(t, w.scrape(`server="one:11211"`))
 	w.servers = append(w.servers, "one:11211")
 	w.trip("one:11211")
 	assert.Len(t, w.scrape(`server="one:11211"`), before)
-	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_trips_total{kind="trip",outcome="ok",server="one:11211"} 1`)
+	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_round_trips_total{kind="exchange",outcome="ok",server="one:11211"} 1`)
 }
 
 // What was not asked takes no time, adds nothing and reads nothing.
@@ -262,7 +264,7 @@ func TestTripsByOutcome(t *testing.T) {
 	w.servers = []string{"one:11211"}
 	for _, err := range []error{nil, memcache.ErrDown, memcache.ErrClosed, context.DeadlineExceeded, errors.New("else")} {
 		for _, kind := range memcache.RoundTripKinds() {
-			w.Tripped(t.Context(), memcache.RoundTrip{Server: "one:11211", Kind: kind, Adds: 2, Reads: 3, Err: err})
+			w.OnRoundTrip(t.Context(), memcache.RoundTrip{Server: "one:11211", Kind: kind, Adds: 2, Reads: 3, Err: err})
 		}
 	}
 	for _, kind := range memcache.RoundTripKinds() {
@@ -271,11 +273,11 @@ func TestTripsByOutcome(t *testing.T) {
 			if outcome == memcache.OutcomeRefused {
 				want = 0
 			}
-			line := fmt.Sprintf(`counterd_store_trips_total{kind=%q,outcome=%q,server="one:11211"} %d`, kind, outcome, want)
+			line := fmt.Sprintf(`counterd_store_round_trips_total{kind=%q,outcome=%q,server="one:11211"} %d`, kind, outcome, want)
 			assert.Equal(t, []string{line}, w.scrape(line))
 		}
 	}
-	for line, want := range map[string]int{"adds_total": 6, "reads_total": 9, "trip_duration_seconds_count": 3} {
+	for line, want := range map[string]int{"adds_total": 6, "reads_total": 9, "round_trip_duration_seconds_count": 3} {
 		line = fmt.Sprintf(`counterd_store_%s{server="one:11211"} %d`, line, want)
 		assert.Equal(t, []string{line}, w.scrape(line))
 	}
@@ -330,8 +332,8 @@ func TestTheSeriesStayTheSame(t *testing.T) {
 // A route has as many series as docs/metrics.md says.
 func TestTheSeriesOfARoute(t *testing.T) {
 	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
-	w.Served("/healthz", "GET", 200, time.Millisecond)
-	w.Served("/healthz", "HEAD", 200, time.Millisecond)
+	w.OnRequest("/healthz", "GET", 200, time.Millisecond)
+	w.OnRequest("/healthz", "HEAD", 200, time.Millisecond)
 	assert.Len(t, w.scrape(`route="/healthz"`), 16+2)
 }
 
@@ -354,7 +356,7 @@ func watchAll(t *testing.T) *watched {
 	w.servers = []string{"one:11211"}
 	w.hit("a", "192.0.2.1")
 	w.trip("one:11211")
-	w.Served("/metrics", "GET", 200, time.Millisecond)
+	w.OnRequest("/metrics", "GET", 200, time.Millisecond)
 	return w
 }
 

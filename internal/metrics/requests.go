@@ -17,7 +17,7 @@ type requests struct {
 	took   *prometheus.HistogramVec
 
 	known atomic.Pointer[map[request]requestCounters] // not changed, but replaced
-	mu    sync.Mutex                                  // of who replaces it
+	mu    sync.Mutex                                  // held while known is replaced
 }
 
 type request struct {
@@ -34,19 +34,19 @@ func newRequests() *requests {
 	r := &requests{
 		served: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "counterd_http_requests_total",
-			Help: "Requests that were answered, by the template of their route; other: there is none, or the method is not its own or nobody knows it.",
+			Help: "Requests that were answered, by the template of their route; other: no route or not its method, or an unusual method.",
 		}, []string{"route", "method", "code"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "counterd_http_request_duration_seconds", Buckets: buckets[:],
-			Help: "How long requests took, from the end of their header until their answer was written.",
+			Help: "Duration of requests, from the end of their header until their answer was written.",
 		}, []string{"route"}),
 	}
 	r.known.Store(&map[request]requestCounters{})
 	return r
 }
 
-// Served counts a request, for an api.Config.
-func (m *Metrics) Served(route, method string, status int, took time.Duration) {
+// OnRequest counts a request, for an api.Config.
+func (m *Metrics) OnRequest(route, method string, status int, took time.Duration) {
 	of := m.requests.of(request{route, method, status})
 	of.served.Inc()
 	of.took.Observe(took.Seconds())

@@ -8,8 +8,8 @@ import (
 
 // serverMetrics are the metrics of the store's servers.
 type serverMetrics struct {
-	health                              func() []memcache.ServerHealth
-	up, lostSince, evicted, down, other *prometheus.Desc
+	health                                 func() []memcache.ServerHealth
+	up, lostSince, evicted, down, mismatch *prometheus.Desc
 }
 
 func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
@@ -19,10 +19,10 @@ func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
 	return &serverMetrics{
 		health:    health,
 		up:        describe("up", "Whether the server answers."),
-		lostSince: describe("lost_since_seconds", "Unix second before which the server has lost what it held; 0 where nothing is known to be lost."),
-		evicted:   describe("evictions_total", "Items that the server, by its own statistics, dropped since its start before they expired."),
-		down:      describe("breaker_openings_total", "How often the server was found to be down."),
-		other:     describe("other_secret", "Whether another process that uses the server has another key secret: the two count apart."),
+		lostSince: describe("lost_since_timestamp_seconds", "Unix second before which the server has lost counters; 0: no loss is known."),
+		evicted:   describe("evictions_total", "Items that the server evicted since its start, by its own statistics."),
+		down:      describe("breaker_openings_total", "How often the server's circuit breaker opened."),
+		mismatch:  describe("key_secret_mismatch", "Whether another process that uses the server has another key secret: the two count apart."),
 	}
 }
 
@@ -33,7 +33,7 @@ func (m *serverMetrics) Describe(to chan<- *prometheus.Desc) { prometheus.Descri
 func (m *serverMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, h := range m.health() {
 		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, Truth(h.Up), h.Name)
-		to <- prometheus.MustNewConstMetric(m.other, prometheus.GaugeValue, Truth(h.OtherSecret), h.Name)
+		to <- prometheus.MustNewConstMetric(m.mismatch, prometheus.GaugeValue, Truth(h.OtherSecret), h.Name)
 		to <- prometheus.MustNewConstMetric(m.lostSince, prometheus.GaugeValue, float64(h.Since), h.Name)
 		to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(h.Stats.Evictions), h.Name)
 		to <- prometheus.MustNewConstMetric(m.down, prometheus.CounterValue, float64(h.Openings), h.Name)

@@ -17,6 +17,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // The handler that does nothing says what counterd says, in other numbers: else the
@@ -27,11 +28,13 @@ func TestNothingAnswersAsCounterdDoes(t *testing.T) {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second, Timeout: 20 * time.Second})
 	require.NoError(t, err)
-	counterd := api.NewHandler(api.Config{
+	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
 		Limiter:  limiter,
 	})
+	require.NoError(t, err)
+	counterd := api.NewHandler(api.Config{Service: counting})
 	ask := func(handler http.Handler) (http.Header, map[string]any) {
 		r := httptest.NewRequest(http.MethodPost, "/v1/events/e/hit", strings.NewReader(`{"features":{"ip":"10.0.0.1"},"cost":1}`))
 		r.Header.Set("Content-Type", "application/json")

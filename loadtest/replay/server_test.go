@@ -14,18 +14,22 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
 )
 
 // realServer is all of counterd in process, on the embedded store.
-func realServer(event events.Event, clock func() time.Time) http.Handler {
+func realServer(t *testing.T, event events.Event, clock func() time.Time) http.Handler {
 	rules := &events.Rules{Events: map[string]*events.Event{event.Name: &event}}
-	return api.NewHandler(api.Config{
-		Rules: func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{
-			Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}),
-			Clock: clock,
-		}),
+	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	require.NoError(t, err)
+	counting, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+		Limiter:  limiter,
 	})
+	require.NoError(t, err)
+	return api.NewHandler(api.Config{Service: counting})
 }
 
 // The purpose of it all: the server counts a real log exactly.
@@ -56,7 +60,7 @@ func TestServerCountsTheRealLog(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := configWithin(t, realServer(c.event, stopped))
+			config := configWithin(t, realServer(t, c.event, stopped))
 			config.Windows, config.Moments = c.windows, c.moments
 			result, err := replay.Run(t.Context(), config, log)
 			require.NoError(t, err)
@@ -75,7 +79,7 @@ func TestServerCountsTheRealLog(t *testing.T) {
 // The same on a clock that runs, and again over what the first run has left.
 func TestServerOnTheWallClock(t *testing.T) {
 	log := readRealLog(t)
-	config := configWithin(t, realServer(events.Event{Name: "e", Retention: 12 * time.Hour}, time.Now))
+	config := configWithin(t, realServer(t, events.Event{Name: "e", Retention: 12 * time.Hour}, time.Now))
 	config.Clock = time.Now
 	for _, reset := range []bool{false, true} {
 		config.Reset = reset
@@ -94,7 +98,7 @@ func TestServerOnTheWallClock(t *testing.T) {
 func TestServerCountsTheRealLogByKinds(t *testing.T) {
 	log := readInput(t, "ip=host,agent=agent", accesslog.File(realLog))
 	rules := []events.Rule{{Per: []string{"agent", "ip"}}, {Per: []string{"agent"}, Precision: events.Minute}}
-	config := configWithin(t, realServer(events.Event{Name: "e", Rules: rules}, stopped))
+	config := configWithin(t, realServer(t, events.Event{Name: "e", Rules: rules}, stopped))
 	config.Windows, config.Moments = []time.Duration{time.Hour, 24 * time.Hour}, 1
 	result, err := replay.Run(t.Context(), config, log)
 	require.NoError(t, err)
@@ -109,7 +113,7 @@ func TestServerCountsTheRealLogByKinds(t *testing.T) {
 // and each event is where the server says that it has counted it.
 func TestServerCountsTheRealLogAsItComes(t *testing.T) {
 	log := readRealLog(t)
-	config := configWithin(t, realServer(events.Event{Name: "e"}, time.Now))
+	config := configWithin(t, realServer(t, events.Event{Name: "e"}, time.Now))
 	config.Clock, config.Speed = time.Now, 100_000
 	config.Settle = 0 // the buckets that are read first are still open
 	config.Windows, config.Moments = []time.Duration{time.Second, 24 * time.Hour}, 1

@@ -195,11 +195,11 @@ func TestEveryKindOverHTTP(t *testing.T) {
 // What the target tells of its stores is summed up over servers and series, where it is
 // told, and the token goes there, too.
 func TestTripsOfTheTarget(t *testing.T) {
-	const all = `# TYPE counterd_store_trips_total counter
-counterd_store_trips_total{kind="trip",outcome="ok",server="a"} %[1]d
-counterd_store_trips_total{kind="take_back",outcome="ok",server="a"} %[2]d
-counterd_store_trips_total{kind="trip",outcome="timeout",server="b"} 3
-counterd_store_trips_total{kind="trip",outcome="down",server="b"} %[1]d
+	const all = `# TYPE counterd_store_round_trips_total counter
+counterd_store_round_trips_total{kind="exchange",outcome="ok",server="a"} %[1]d
+counterd_store_round_trips_total{kind="roll_back",outcome="ok",server="a"} %[2]d
+counterd_store_round_trips_total{kind="exchange",outcome="timeout",server="b"} 3
+counterd_store_round_trips_total{kind="exchange",outcome="down",server="b"} %[1]d
 # TYPE counterd_store_reads_total counter
 counterd_store_reads_total{server="a"} %[3]d
 counterd_store_reads_total{server="b"} 5

@@ -18,7 +18,7 @@ import (
 
 // The series that a target tells of its stores, see docs/metrics.md.
 const (
-	tripsSeries = "counterd_store_trips_total"
+	tripsSeries = "counterd_store_round_trips_total"
 	readsSeries = "counterd_store_reads_total"
 	beganSeries = "process_start_time_seconds" // from then on they count
 )

@@ -1,0 +1,196 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/service"
+)
+
+// query reads the parameters of a request and gathers their faults.
+type query struct {
+	values url.Values
+	faults []error
+}
+
+// newQuery parses the query, in which only the parameters named may stand. Each
+// but feature is given once at the most.
+func newQuery(r *http.Request, names ...string) (*query, error) {
+	if r.URL.RawQuery == "" {
+		return &query{}, nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &requestError{[]wire.Fault{{Detail: "the query is not well-formed, or too long: percent-encode what is not a letter or a digit"}}}
+	}
+	q := &query{values: values}
+	unknown := 0
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case !slices.Contains(names, name):
+			unknown++
+		case name != "feature" && len(values[name]) > 1:
+			q.fault(name, "the parameter is given twice")
+		}
+	}
+	if unknown > 0 {
+		// What stands for a name may be a feature that was not encoded.
+		q.faults = append(q.faults, &requestError{[]wire.Fault{{Detail: unknownParameters(unknown, names)}}})
+	}
+	if len(names) == 0 {
+		return q, q.err()
+	}
+	return q, nil
+}
+
+func unknownParameters(n int, known []string) string {
+	text := "a parameter is unknown"
+	if n > 1 {
+		text = fmt.Sprintf("%d parameters are unknown", n)
+	}
+	if len(known) == 0 {
+		return text + ": this route takes none"
+	}
+	return fmt.Sprintf("%s: this route takes %q", text, known)
+}
+
+func (q *query) fault(name, detail string) {
+	q.faults = append(q.faults, &requestError{[]wire.Fault{{Parameter: name, Detail: detail}}})
+}
+
+// err returns all faults that were found.
+func (q *query) err() error { return errors.Join(q.faults...) }
+
+// counter returns the one counter that the features name.
+func (q *query) counter(event service.Event) (counter events.Counter) {
+	features, err := events.ParseFeatures(q.values["feature"])
+	if err == nil {
+		counter, err = event.Counter(features)
+	}
+	if err != nil {
+		q.faults = append(q.faults, err)
+	}
+	return counter
+}
+
+// features returns the features that are given.
+func (q *query) features() events.Features {
+	features, err := events.ParseFeatures(q.values["feature"])
+	if err != nil {
+		q.faults = append(q.faults, err)
+	}
+	return features
+}
+
+// cost returns 1 where the parameter is missing.
+func (q *query) cost() int64 {
+	if !q.values.Has("cost") {
+		return 1
+	}
+	// What is no number is no cost either.
+	cost, _ := strconv.ParseUint(q.values.Get("cost"), 10, 32)
+	if err := hierarchy.CheckCost(int64(cost)); err != nil {
+		q.faults = append(q.faults, err)
+	}
+	return int64(cost)
+}
+
+// required returns a parameter that must be there.
+func (q *query) required(name string) string {
+	if !q.values.Has(name) {
+		q.fault(name, "the parameter is missing")
+	}
+	return q.values.Get(name)
+}
+
+func (q *query) level() hierarchy.Level {
+	level, err := hierarchy.ParseLevel(q.required("level"))
+	if err != nil && q.values.Has("level") {
+		q.fault("level", "it is second, minute, hour or day")
+	}
+	return level
+}
+
+func (q *query) duration(name string) time.Duration {
+	s := q.required(name)
+	if s == "" && !q.values.Has(name) {
+		return 0
+	}
+	d, err := events.ParseDuration(s)
+	if e, ok := errors.AsType[*events.DurationError](err); ok {
+		q.fault(name, e.Reason)
+	}
+	return d
+}
+
+// moment returns the zero time where the parameter is missing.
+func (q *query) moment(name string) time.Time {
+	if !q.values.Has(name) {
+		return time.Time{}
+	}
+	m, err := wire.ParseMoment(q.values.Get(name))
+	if err != nil {
+		q.fault(name, err.Error()+"; a + is written %2B in a query")
+	}
+	return m.Time
+}
+
+// checkQuery returns the parameters of a check.
+func checkQuery(r *http.Request) (features events.Features, cost int64, err error) {
+	q, err := newQuery(r, "feature", "cost")
+	if err != nil {
+		return nil, 0, err
+	}
+	features, cost = q.features(), q.cost()
+	return features, cost, q.err()
+}
+
+// counterQuery returns the counter that the parameters name, which are all there may be.
+func counterQuery(r *http.Request, event service.Event) (events.Counter, error) {
+	q, err := newQuery(r, "feature")
+	if err != nil {
+		return events.Counter{}, err
+	}
+	return q.counter(event), q.err()
+}
+
+// countParameters are those of a count.
+type countParameters struct {
+	counter events.Counter
+	window  time.Duration
+	at      time.Time
+}
+
+func countQuery(r *http.Request, event service.Event) (p countParameters, err error) {
+	q, err := newQuery(r, "feature", "window", "at")
+	if err != nil {
+		return p, err
+	}
+	p = countParameters{q.counter(event), q.duration("window"), q.moment("at")}
+	return p, q.err()
+}
+
+// historyParameters are those of a history.
+type historyParameters struct {
+	counter  events.Counter
+	level    hierarchy.Level
+	from, to time.Time
+}
+
+func historyQuery(r *http.Request, event service.Event) (p historyParameters, err error) {
+	q, err := newQuery(r, "feature", "level", "from", "to")
+	if err != nil {
+		return p, err
+	}
+	p = historyParameters{q.counter(event), q.level(), q.moment("from"), q.moment("to")}
+	return p, q.err()
+}

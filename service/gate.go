@@ -1,0 +1,121 @@
+package service
+
+import "sync/atomic"
+
+const (
+	// memoryBudget bounds what all requests together hold of large bodies and answers, in
+	// bytes of their text. A slow client holds its own until it is cut off.
+	memoryBudget = 64 << 20
+	// freeMemory is how much each request may hold besides: a hit with as many features as
+	// there may be.
+	freeMemory = 20 << 10
+)
+
+// GateConfig sets up a Gate.
+type GateConfig struct {
+	// Tokens returns the tokens in force; nil: no request needs one.
+	Tokens   func() *Tokens
+	Refusals *Refusals // counts the requests that tokens do not admit; nil: they are not counted
+	// MaxRequests bounds the admitted requests at a time; 0: there is no bound.
+	MaxRequests int
+}
+
+// Gate admits requests: by their tokens, by how many there are at a time, and by the memory
+// that they hold. It is safe for concurrent use.
+type Gate struct {
+	config   GateConfig
+	requests atomic.Int64 // at a time
+	memory   atomic.Int64 // bytes of the budget that are taken
+}
+
+// NewGate returns a Gate.
+func NewGate(config GateConfig) *Gate { return &Gate{config: config} }
+
+// Token is the token of a request.
+type Token struct {
+	Text  string
+	Given bool // the request has one, be it empty
+}
+
+// NeedsTokens reports whether requests need a token.
+func (g *Gate) NeedsTokens() bool { return g.config.Tokens != nil }
+
+// Admit admits a request of the class, or returns a *Refusal or ErrOverload. The Admission
+// is to be released after either.
+//
+// A request of ClassPublic needs no token and does not count: a busy process still answers
+// its probes, and no stranger takes a client's place.
+func (g *Gate) Admit(class Class, token Token) (Admission, error) {
+	a := Admission{gate: g}
+	if class == ClassPublic {
+		return a, nil
+	}
+	if err := g.checkToken(&a, class, token); err != nil {
+		return a, err
+	}
+	a.counted = true
+	if n := g.requests.Add(1); g.config.MaxRequests > 0 && n > int64(g.config.MaxRequests) {
+		return a, ErrOverload
+	}
+	return a, nil
+}
+
+// checkToken notes the token's name, or returns why the token is not good for the class.
+func (g *Gate) checkToken(a *Admission, class Class, presented Token) error {
+	if g.config.Tokens == nil {
+		return nil
+	}
+	if !presented.Given {
+		return g.refuse(a, class, TokenMissing)
+	}
+	token, known := g.config.Tokens().find(presented.Text)
+	if !known {
+		return g.refuse(a, class, TokenUnknown)
+	}
+	a.Client = token.name
+	if !token.classes.has(class) {
+		return g.refuse(a, class, TokenForbidden)
+	}
+	return nil
+}
+
+func (g *Gate) refuse(a *Admission, class Class, reason Reason) error {
+	refusal := &Refusal{class, reason, a.Client}
+	g.config.Refusals.add(refusal)
+	return refusal
+}
+
+// Admission is a request that a Gate has admitted, and the memory that the request holds.
+type Admission struct {
+	Client  string // the name of its token; empty: it has none
+	gate    *Gate
+	counted bool  // among the gate's requests
+	held    int64 // bytes of the request and of its answer
+	taken   int64 // of the gate's budget
+}
+
+// Hold takes memory for so many more bytes, or returns ErrOverload.
+func (a *Admission) Hold(bytes int64) error {
+	a.held += bytes
+	missing := a.held - freeMemory - a.taken
+	if missing <= 0 {
+		return nil
+	}
+	if a.gate.memory.Add(missing) > memoryBudget {
+		a.gate.memory.Add(-missing)
+		return ErrOverload
+	}
+	a.taken += missing
+	return nil
+}
+
+// Release ends the request. That of the zero Admission does nothing.
+func (a *Admission) Release() {
+	if a.gate == nil {
+		return
+	}
+	a.gate.memory.Add(-a.taken)
+	if a.counted {
+		a.gate.requests.Add(-1)
+	}
+}

@@ -1,0 +1,65 @@
+package service
+
+import "time"
+
+// ServerState is the state of one of the store's servers.
+type ServerState struct {
+	Name      string
+	Reachable bool
+	EmptyFrom time.Time // it has lost what it held before; zero: nothing
+	Evicting  bool      // that is so because it is full
+	// OtherSecret: another process that uses it has another key secret, and counts apart.
+	OtherSecret bool
+}
+
+// String returns the state in words, without the name.
+func (s ServerState) String() string {
+	text := "reachable"
+	if !s.Reachable {
+		text = "unreachable"
+	}
+	since := s.EmptyFrom.UTC().Format(time.RFC3339)
+	switch {
+	case s.EmptyFrom.IsZero():
+	case s.Evicting:
+		text += ", full, incomplete before " + since
+	default:
+		text += ", empty since " + since
+	}
+	if s.OtherSecret {
+		text += ", another key secret in use"
+	}
+	return text
+}
+
+// Health says whether a process is ready for requests. The zero Health always is.
+type Health struct {
+	// Servers returns the states of the store's servers, as far as they are known, without a
+	// round trip; nil: the store has no servers, and is always there.
+	Servers func() []ServerState
+	// Drain returns whether the process is about to end; nil: it never is.
+	Drain func() bool
+}
+
+// Draining reports whether the process is about to end: a client with a connection should
+// open its next one to another process.
+func (h Health) Draining() bool { return h.Drain != nil && h.Drain() }
+
+// Ready returns the states of the servers. It returns ErrDraining, or ErrUnready where no
+// server answers. One server that answers is enough: to take all processes out of service
+// because one of many servers is down would make a part's outage that of the whole.
+func (h Health) Ready() ([]ServerState, error) {
+	if h.Draining() {
+		return nil, ErrDraining
+	}
+	if h.Servers == nil {
+		return nil, nil
+	}
+	states := h.Servers()
+	for _, state := range states {
+		if state.Reachable {
+			return states, nil
+		}
+	}
+	return nil, ErrUnready
+}

@@ -1,0 +1,108 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// Config sets up a Service. Rules, Limiter and Counters are needed, the latter two on one
+// store.
+type Config struct {
+	Rules    func() *events.Rules // the rules in force
+	Limiter  *hierarchy.Limiter
+	Counters *hierarchy.Counters
+	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
+	// decisions have no spans.
+	Tracer trace.Tracer
+}
+
+// Service decides and counts by the rules in force. It is safe for concurrent use.
+type Service struct{ config Config }
+
+// New returns a Service. Its error reports all that the config lacks.
+func New(config Config) (*Service, error) {
+	var faults []error
+	for _, field := range []struct {
+		missing bool
+		fault   string
+	}{
+		{config.Rules == nil, "service: Rules is missing: it returns the rules in force"},
+		{config.Limiter == nil, "service: Limiter is missing: it decides"},
+		{config.Counters == nil, "service: Counters is missing: it counts"},
+	} {
+		if field.missing {
+			faults = append(faults, errors.New(field.fault))
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return &Service{config}, nil
+}
+
+// Event is an event, and the rules that were in force when a request asked for it. All
+// that is done for the request goes by them, whatever is reloaded meanwhile.
+type Event struct {
+	*events.Event
+	Rules *events.Rules
+}
+
+// Rules returns the rules in force.
+func (s *Service) Rules() *events.Rules { return s.config.Rules() }
+
+// Event returns the event of that name by the rules in force, or events.ErrUnknownEvent.
+func (s *Service) Event(name string) (Event, error) {
+	rules := s.Rules()
+	event, err := rules.Event(name)
+	return Event{event, rules}, err
+}
+
+// Incremented is what an Increment has added to.
+type Incremented struct {
+	At       time.Time // in whole seconds, UTC
+	Counters []events.Counter
+}
+
+// Increment adds by to the counters of the features: one for each of them, and one for each
+// combination that a rule names. The zero time of at is now. Its error has all faults of
+// the arguments, or is that of hierarchy.Counters.Increment.
+func (s *Service) Increment(ctx context.Context, event Event, features events.Features, by int64, at time.Time) (Incremented, error) {
+	counters, err := event.Counters(features)
+	if err := errors.Join(err, hierarchy.CheckBy(by)); err != nil {
+		return Incremented{}, err
+	}
+	at, err = s.config.Counters.Increment(ctx, by, at, counters...)
+	return Incremented{at, counters}, err
+}
+
+// Count returns the exact sum of one counter over a window. See hierarchy.Counters.Count.
+func (s *Service) Count(ctx context.Context, counter events.Counter, window time.Duration, at time.Time) (hierarchy.Count, error) {
+	return s.config.Counters.Count(ctx, counter, window, at)
+}
+
+// History returns the buckets of one level of a counter. See hierarchy.Counters.History.
+func (s *Service) History(ctx context.Context, counter events.Counter, level hierarchy.Level, from, to time.Time) ([]hierarchy.Point, error) {
+	return s.config.Counters.History(ctx, counter, level, from, to)
+}
+
+// Reset forgets one counter. An error of a store that was asked wraps ErrNotReset, too.
+func (s *Service) Reset(ctx context.Context, counter events.Counter) error {
+	err := s.config.Counters.Reset(ctx, counter)
+	if errors.Is(err, hierarchy.ErrStore) && !errors.Is(err, ErrOverload) {
+		return resetError{err}
+	}
+	return err
+}
+
+// resetError is why the store did not reset a counter. Its text is the store's.
+type resetError struct{ error }
+
+func (e resetError) Unwrap() error { return e.error }
+
+func (resetError) Is(target error) bool { return target == ErrNotReset }

@@ -1,0 +1,209 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var now = time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC)
+
+func clock() time.Time { return now }
+
+// counting is a service whose rules a test reloads.
+type counting struct {
+	*service.Service
+	rules atomic.Pointer[events.Rules]
+}
+
+func newCounting(tb testing.TB, store hierarchy.Store, rules string) *counting {
+	tb.Helper()
+	c := &counting{}
+	c.reload(tb, rules)
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
+		Store: store, Clock: clock,
+		Grace: 40 * time.Second, Timeout: 20 * time.Second, // the machine may be busy
+	})
+	require.NoError(tb, err)
+	c.Service, err = service.New(service.Config{
+		Rules: c.rules.Load, Limiter: limiter, Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+	})
+	require.NoError(tb, err)
+	return c
+}
+
+func (c *counting) reload(tb testing.TB, rules string) {
+	tb.Helper()
+	parsed, err := events.ParseRules([]byte(rules))
+	require.NoError(tb, err)
+	c.rules.Store(parsed)
+}
+
+func newStore() *memcache.Embedded {
+	return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
+}
+
+var ip = events.Features{"ip": "203.0.113.9"}
+
+// A service without what it needs is an error that names all of it.
+func TestNewNamesWhatIsMissing(t *testing.T) {
+	_, err := service.New(service.Config{})
+	for _, field := range []string{"Rules", "Limiter", "Counters"} {
+		assert.ErrorContains(t, err, field+" is missing")
+	}
+}
+
+func TestHitAndCheck(t *testing.T) {
+	c := newCounting(t, newStore(), "events: {e: {limits: [{per: ip, rate: 2/m}]}}")
+	event, err := c.Event("e")
+	require.NoError(t, err)
+	for i, want := range []service.Outcome{service.Allowed, service.Allowed, service.Denied} {
+		check, err := c.Check(t.Context(), event, ip, 1)
+		require.NoError(t, err)
+		d, err := c.Hit(t.Context(), event, ip, 1)
+		require.NoError(t, err)
+		assert.Equal(t, want, service.OutcomeOf(&d), i)
+		assert.Equal(t, want, service.OutcomeOf(&check), i)
+	}
+	_, err = c.Hit(t.Context(), event, ip, 0)
+	assert.ErrorIs(t, err, hierarchy.ErrOutOfRange)
+	_, err = c.Event("none")
+	assert.ErrorIs(t, err, events.ErrUnknownEvent)
+}
+
+// What was looked up once stays as it was, whatever is reloaded.
+func TestAnEventKeepsItsRules(t *testing.T) {
+	c := newCounting(t, newStore(), "events: {e: {limits: [{per: ip, rate: 1/m}]}}")
+	event, err := c.Event("e")
+	require.NoError(t, err)
+	c.reload(t, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
+	d, err := c.Hit(t.Context(), event, ip, 1)
+	require.NoError(t, err)
+	assert.Equal(t, int64(1), d.Limits[0].N)
+	assert.NotSame(t, c.Rules(), event.Rules)
+	event, err = c.Event("e")
+	require.NoError(t, err)
+	assert.Same(t, c.Rules(), event.Rules)
+}
+
+// Each hit of a batch has its result at its place, those without an event an error.
+func TestHits(t *testing.T) {
+	c := newCounting(t, newStore(), "events: {e: {limits: [{per: ip, rate: 2/m}]}, f: {limits: [{per: user, rate: 1/m}]}}")
+	user := events.Features{"user": "42"}
+	for range 2 { // the second uses what the first has given back
+		results, err := c.Hits(t.Context(), []service.Hit{
+			{Event: "none", Features: ip, Cost: 1}, {Event: "e", Features: ip, Cost: 1}, {Event: "f", Features: user, Cost: 1},
+			{Event: "e", Features: user, Cost: 1}, {Event: "", Features: ip, Cost: 1}, {Event: "f", Features: user, Cost: 1},
+		})
+		require.NoError(t, err)
+		require.Len(t, results, 6)
+		assert.ErrorIs(t, results[0].Err, events.ErrUnknownEvent)
+		assert.Equal(t, "ip-2-per-1m", results[1].Decision.Limits[0].Name)
+		assert.Equal(t, "user-1-per-1m", results[2].Decision.Limits[0].Name)
+		assert.ErrorIs(t, results[3].Err, events.ErrInvalid)
+		assert.ErrorIs(t, results[4].Err, events.ErrUnknownEvent)
+		assert.Equal(t, service.Denied, service.OutcomeOf(&results[5].Decision))
+	}
+	results, err := c.Hits(t.Context(), []service.Hit{{Event: "e", Features: ip, Cost: 1}})
+	require.NoError(t, err)
+	assert.Equal(t, service.Denied, service.OutcomeOf(&results[0].Decision), "two were admitted before")
+	results, err = c.Hits(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Empty(t, results)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = c.Hits(ended, []service.Hit{{Event: "none"}})
+	assert.ErrorIs(t, err, context.Canceled)
+}
+
+func TestCounting(t *testing.T) {
+	c := newCounting(t, newStore(), "events: {e: {limits: [{per: [ip, user], rate: 9/m}]}}")
+	event, err := c.Event("e")
+	require.NoError(t, err)
+	done, err := c.Increment(t.Context(), event, events.Features{"ip": "203.0.113.9", "user": "42"}, 3, time.Time{})
+	require.NoError(t, err)
+	assert.Equal(t, now, done.At)
+	assert.Len(t, done.Counters, 3)
+	_, err = c.Increment(t.Context(), event, events.Features{"ip": "x"}, 0, time.Time{})
+	assert.ErrorIs(t, err, events.ErrInvalid, "all faults are told")
+	assert.ErrorIs(t, err, hierarchy.ErrOutOfRange)
+
+	counter, err := event.Counter(ip)
+	require.NoError(t, err)
+	count, err := c.Count(t.Context(), counter, time.Minute, time.Time{})
+	require.NoError(t, err)
+	assert.Equal(t, int64(3), count.Count)
+	points, err := c.History(t.Context(), counter, hierarchy.Minute, now, now)
+	require.NoError(t, err)
+	assert.Equal(t, int64(3), points[0].Count)
+	require.NoError(t, c.Reset(t.Context(), counter))
+	count, err = c.Count(t.Context(), counter, time.Minute, time.Time{})
+	require.NoError(t, err)
+	assert.Zero(t, count.Count)
+}
+
+// failing is a store that does not answer.
+type failing struct{ hierarchy.Store }
+
+var errAway = errors.New("nobody there")
+
+func (failing) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
+	return 0, errAway
+}
+
+// A reset that the store has begun may have forgotten a part.
+func TestAResetThatFails(t *testing.T) {
+	c := newCounting(t, failing{newStore()}, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
+	event, err := c.Event("e")
+	require.NoError(t, err)
+	counter, err := event.Counter(ip)
+	require.NoError(t, err)
+	err = c.Reset(t.Context(), counter)
+	assert.ErrorIs(t, err, service.ErrNotReset)
+	assert.ErrorIs(t, err, hierarchy.ErrStore)
+	assert.ErrorIs(t, err, errAway)
+	assert.NotErrorIs(t, err, service.ErrOverload)
+}
+
+// What a limit says counts by what is known of it.
+func TestDenies(t *testing.T) {
+	for _, test := range []struct {
+		limit      hierarchy.LimitState
+		denies     bool
+		unanswered bool
+	}{
+		{hierarchy.LimitState{Allowed: true}, false, false},
+		{hierarchy.LimitState{}, true, false},
+		{hierarchy.LimitState{Shadow: true}, false, false},
+		{hierarchy.LimitState{Unknown: true, Reset: hierarchy.Never}, true, false}, // a deny list
+		{hierarchy.LimitState{Failed: true, Unknown: true}, false, true},           // on_error: deny
+		{hierarchy.LimitState{Failed: true, Unknown: true, Reset: hierarchy.Never}, true, true},
+		{hierarchy.LimitState{Failed: true}, true, false}, // on_error: local
+		{hierarchy.LimitState{Failed: true, Exact: true, Allowed: true}, false, false},
+	} {
+		assert.Equal(t, test.denies, service.Denies(&test.limit), fmt.Sprintf("%+v", test.limit))
+		assert.Equal(t, test.unanswered, service.Unanswered(&test.limit), fmt.Sprintf("%+v", test.limit))
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	for want, d := range map[string]hierarchy.Decision{
+		"allowed": {Allowed: true}, "denied": {}, "unavailable": {Unavailable: true},
+	} {
+		assert.Equal(t, want, service.OutcomeOf(&d).String())
+	}
+}
