@@ -65,10 +65,14 @@ func NewEmbedded(ctx context.Context, config EmbeddedConfig) (*Embedded, error) 
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	handler := api.NewHandler(api.Config{Service: service.New(service.Config{
+	decides, err := service.New(service.Config{
 		Rules: func() *events.Rules { return config.Rules }, Limiter: limiter,
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: grace, MaxPending: config.Pending, Cache: cache}),
-	})})
+	})
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	handler := api.NewHandler(api.Config{Service: decides})
 	e.HTTP, err = newHTTP(HTTPConfig{URLs: []string{"http://counterd.invalid"}, Timeout: max(time.Minute, 2*config.Timeout)}, handlerTransport{handler})
 	return e, err
 }
