@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 )
 
 // memoryInUse returns the bytes of the heap and of stacks that are in use.
@@ -305,7 +305,7 @@ func (c fromConn) RemoteAddr() net.Addr {
 // being one address: of them the oldest goes.
 func TestRoomIsMadeByTheBusiestAddress(t *testing.T) {
 	incoming := make(dialled, 1)
-	l := api.NewListener(incoming, 8)
+	l := connections.NewListener(incoming, 8)
 	var others []net.Conn
 	defer func() {
 		for _, conn := range others {
@@ -365,7 +365,7 @@ func (c lateConn) Close() error {
 // What a connection reads while it is closed does not count against other connections later.
 func TestReadsOfClosedConnectionsAreNotHeld(t *testing.T) {
 	incoming := make(dialled, 1)
-	l := api.NewListener(incoming, 8)
+	l := connections.NewListener(incoming, 8)
 	accept := func(conn net.Conn) net.Conn {
 		incoming <- conn
 		accepted, err := l.Accept()

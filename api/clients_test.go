@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/internal/leaktest"
 )
 
@@ -28,7 +29,7 @@ import (
 type clients struct {
 	t        *testing.T
 	server   *http.Server
-	listener *api.Listener
+	listener *connections.Listener
 }
 
 // longest is the wait for what has to come in the end.
@@ -48,7 +49,7 @@ func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config, 
 	leaktest.Check(t)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c := &clients{t: t, server: api.NewServer(h, slog.New(slog.DiscardHandler)), listener: api.NewListener(inner, most)}
+	c := &clients{t: t, server: api.NewServer(h, slog.New(slog.DiscardHandler)), listener: connections.NewListener(inner, most)}
 	for _, timeout := range []*time.Duration{&c.server.ReadHeaderTimeout, &c.server.ReadTimeout, &c.server.WriteTimeout, &c.server.IdleTimeout} {
 		require.GreaterOrEqual(t, *timeout, time.Second, "it is there")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/service"
 )
 
@@ -93,8 +94,8 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		ConnState:         noteState,
-		ConnContext:       withConnection,
+		ConnState:         connections.OnState,
+		ConnContext:       connections.Context,
 		MaxHeaderBytes:    maxHeader,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -197,7 +198,7 @@ func TestARefusedConnectionIsToldSo(t *testing.T) {
 func TestTheEndOfAnAnswerIsNotHeldBack(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	listener := api.NewListener(inner, 1)
+	listener := connections.NewListener(inner, 1)
 	defer listener.Close()
 	client, err := net.Dial("tcp", inner.Addr().String())
 	require.NoError(t, err)

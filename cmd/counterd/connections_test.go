@@ -98,11 +98,11 @@ func TestMaxConnections(t *testing.T) {
 func TestConnectionsAreAsManyAsFiles(t *testing.T) {
 	var log lockedBuffer
 	to := slog.New(slog.NewTextHandler(&log, nil))
-	assert.Equal(t, 17, connections(17, store{}, to))
+	assert.Equal(t, 17, maxConnections(17, store{}, to))
 	assert.Empty(t, log.String())
-	most := connections(maxFiles(), store{}, to)
+	most := maxConnections(maxFiles(), store{}, to)
 	assert.Less(t, most, maxFiles())
 	assert.Contains(t, log.String(), "fewer connections")
 	two := store{health: func() []memcache.ServerHealth { return make([]memcache.ServerHealth, 2) }}
-	assert.Less(t, connections(maxFiles(), two, to), most)
+	assert.Less(t, maxConnections(maxFiles(), two, to), most)
 }

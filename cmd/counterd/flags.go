@@ -13,7 +13,7 @@ import (
 
 	"github.com/peterbourgon/ff/v3"
 
-	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/durationflag"
@@ -109,7 +109,7 @@ func parseServe(args []string, stdout io.Writer) (settings, error) {
 	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
 	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
 	flags.IntVar(&s.pending, "max-pending", hierarchy.DefaultMaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
-	flags.IntVar(&s.conns, "max-connections", api.DefaultMaxConnections, "`number` of clients' connections; for one more one without a request that was let in is closed, else an idle one, else it is a 503")
+	flags.IntVar(&s.conns, "max-connections", connections.DefaultMax, "`number` of clients' connections; for one more one without a request that was let in is closed, else an idle one, else it is a 503")
 	s.tracing.addFlags(flags)
 	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
 	if err := parse(flags, args); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 // place is an address that is served.
 type place struct {
 	server   *http.Server
-	listener *api.Listener
+	listener *connections.Listener
 }
 
 // openPlace listens on the address, for so many connections; with TLS where secure is not
@@ -40,7 +41,7 @@ func openPlace(address string, most int, secure *tls.Config, log *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	p := &place{server: api.NewServer(nil, log), listener: api.NewListener(listener, most)}
+	p := &place{server: api.NewServer(nil, log), listener: connections.NewListener(listener, most)}
 	p.listener.TLS = secure != nil
 	p.server.TLSConfig = secure
 	return p, nil

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 )
 
 // watch has the process be among its metrics.
-func watch(m *metrics.Metrics, rules *rulesFile, store store, mender *hierarchy.Repairer, limiter *hierarchy.Limiter, counters *hierarchy.Counters, cache *hierarchy.BucketCache, listener *api.Listener) {
+func watch(m *metrics.Metrics, rules *rulesFile, store store, mender *hierarchy.Repairer, limiter *hierarchy.Limiter, counters *hierarchy.Counters, cache *hierarchy.BucketCache, listener *connections.Listener) {
 	process := metrics.Process{
 		Rules:          rules.Rules,
 		Generation:     rules.reloads.generation.Load,

@@ -53,7 +53,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	}
 	defer door.Close()
 	s.access.warn(s.listen, log)
-	most := connections(s.conns, store, log)
+	most := maxConnections(s.conns, store, log)
 	places, err := openPlaces(s, most, door, log)
 	if err != nil {
 		return err
@@ -85,9 +85,9 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	return places.serveUntil(ctx, s.access.drainDelay, &door.draining, log)
 }
 
-// connections returns how many connections to take: as many as is said, and as the
+// maxConnections returns how many connections to take: as many as is said, and as the
 // system has files for.
-func connections(wanted int, store store, log *slog.Logger) int {
+func maxConnections(wanted int, store store, log *slog.Logger) int {
 	files := maxFiles()
 	most := files - ownFiles
 	if store.health != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
@@ -65,7 +65,7 @@ func TestShutdownClosesKeptConnections(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	arrived, release := make(chan struct{}), make(chan struct{})
-	p := places{clients: &place{listener: api.NewListener(listener, 0)}}
+	p := places{clients: &place{listener: connections.NewListener(listener, 0)}}
 	p.clients.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(arrived)
 		<-release
