@@ -145,7 +145,7 @@ func endless(conn *rawConn, text string) {
 	}
 }
 
-// toldOff are the statuses for who means no good. Which one it is depends on whether the
+// toldOff are the statuses for abusive clients. Which one it is depends on whether the
 // time or the room is over first.
 var toldOff = []int{400, 408, 413, 431}
 
@@ -193,7 +193,7 @@ var hostile = map[string]struct {
 }
 
 // However clients misbehave, hundreds of them: others are answered meanwhile, they
-// themselves are told off or shut out, and nothing is left of them.
+// themselves are refused or shut out, and nothing is left of them.
 func TestHostileClients(t *testing.T) {
 	c := newClients(t, nil, 0)
 	ctx, stop := context.WithCancel(t.Context())
@@ -285,7 +285,7 @@ func TestOddRequests(t *testing.T) {
 	}
 }
 
-// Idle connections are in nobody's way: for a new one an idle one is closed.
+// Idle connections keep no client out: for a new one an idle one is closed.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 50
 	c := newClients(t, nil, most)

@@ -45,7 +45,7 @@ func TestOverloadIsAnswered(t *testing.T) {
   allow: {limits: [{per: ip, rate: 2/m}]}
   deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
 	require.NoError(t, err)
-	const patience = time.Minute // those that are held wait for as long as the others take
+	const patience = time.Minute // held requests wait for as long as the others take
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1, Timeout: patience, Grace: 2 * patience})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
@@ -194,7 +194,7 @@ func TestARefusedConnectionIsToldSo(t *testing.T) {
 	assert.Equal(t, 200, response.StatusCode)
 }
 
-// A client that is told off sees the end of the answer before the connection is closed.
+// A client that is refused sees the end of the answer before the connection is closed.
 func TestTheEndOfAnAnswerIsNotHeldBack(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

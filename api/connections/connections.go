@@ -49,8 +49,8 @@ const (
 // that were admitted, by Admit.
 type Listener struct {
 	net.Listener
-	// TLS says that connections begin with a handshake: those that are refused could not
-	// read what is said to them. Set it before the first is accepted.
+	// TLS says that connections begin with a handshake: a client that is refused could not
+	// read an answer. Set it before the first is accepted.
 	TLS     bool
 	most    int
 	refused atomic.Int64
