@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +24,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestMain(m *testing.M) {
@@ -568,11 +569,15 @@ func TestMediaTypes(t *testing.T) {
 }
 
 // failingStore fails as a server does that hangs.
-type failingStore struct{ hierarchy.Store }
+type failingStore struct{}
 
-func (failingStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	return 0, context.DeadlineExceeded
+func (failingStore) Do(_ context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		op.Err = context.DeadlineExceeded
+	}
 }
+
+func (failingStore) Capabilities() store.Capabilities { return store.Capabilities{} }
 
 func TestAStoreThatFails(t *testing.T) {
 	var log bytes.Buffer
@@ -664,8 +669,12 @@ func FuzzCountQuery(f *testing.F) {
 // badStore is one on which a counter has an item that holds no count.
 type badStore struct{ hierarchy.Store }
 
-func (badStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	return 0, fmt.Errorf("no count: %w", strconv.ErrSyntax)
+func (s badStore) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if op.Err = fmt.Errorf("no count: %w", store.ErrNoCount); !storetest.IsTrip(op) {
+			s.Store.Do(ctx, op)
+		}
+	}
 }
 
 // What a bad counter is, and what to do about it, is in the answer.

@@ -23,6 +23,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // limits is an api handler on rules of its own, whose clock a test moves and whose
@@ -79,14 +81,19 @@ type breakable struct {
 	adds   *atomic.Int64
 }
 
-func (b breakable) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if b.broken.Load() {
-		return 0, context.DeadlineExceeded
-	}
-	if len(adds) > 0 {
-		b.adds.Add(1)
-	}
-	return b.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+func (b breakable) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) {
+			if b.broken.Load() {
+				op.Err = context.DeadlineExceeded
+				return
+			}
+			if len(op.Writes) > 0 {
+				b.adds.Add(1)
+			}
+		}
+		b.Store.Do(ctx, op)
+	})
 }
 
 const who = `{"features": {"ip": "203.0.113.9"}}`

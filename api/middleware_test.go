@@ -25,6 +25,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func parseRules(t *testing.T, yaml string) *events.Rules {
@@ -415,12 +417,13 @@ type pausingStore struct {
 	during func()
 }
 
-func (s *pausingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	s.during()
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s *pausingStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) {
+			s.during()
+		}
+		s.Store.Do(ctx, op)
+	})
 }
 
 // A client that leaves before its hit is not counted and not served. One that

@@ -23,6 +23,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // heldStore lets no trip go on before it is released, and says when one has come.
@@ -31,10 +33,14 @@ type heldStore struct {
 	arrived, released chan struct{}
 }
 
-func (s heldStore) Trip(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	s.arrived <- struct{}{}
-	<-s.released
-	return s.Store.Trip(ctx, id, by, adds, expires, reads, values)
+func (s heldStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) {
+			s.arrived <- struct{}{}
+			<-s.released
+		}
+		s.Store.Do(ctx, op)
+	})
 }
 
 // What finds too much waiting is refused at once, says when to come back, and nothing

@@ -28,6 +28,7 @@ import (
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 // The body of a route that takes none is not ignored: what it names would not be
@@ -223,14 +224,15 @@ func TestAPanicBehindTheAnswersBeginBreaksItOff(t *testing.T) {
 }
 
 // namedStore fails as that server does.
-type namedStore struct {
-	hierarchy.Store
-	fail func() error
+type namedStore struct{ fail func() error }
+
+func (s namedStore) Do(_ context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		op.Err = s.fail()
+	}
 }
 
-func (s namedStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	return 0, s.fail()
-}
+func (s namedStore) Capabilities() store.Capabilities { return store.Capabilities{} }
 
 // What fails is logged once a second for each cause, with how often it did.
 func TestFailuresOfTheStoreAreLoggedByCause(t *testing.T) {

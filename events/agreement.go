@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
+// comparison finds rules of one event that contradict each other, or never decide.
+type comparison struct{ *reader }
+
 // compare faults what rules of one event contradict each other in.
-func (r *reader) compare(rules []*ruleFields) {
+func (r comparison) compare(rules []*ruleFields) {
 	first := make(map[string]*ruleFields)
 	for _, rule := range rules {
 		if !rule.knownPer {
@@ -25,7 +28,7 @@ func (r *reader) compare(rules []*ruleFields) {
 }
 
 // agree faults fields that shape the counter of both rules and differ.
-func (r *reader) agree(rule, earlier *ruleFields) {
+func (r comparison) agree(rule, earlier *ruleFields) {
 	for _, field := range []struct {
 		name   string
 		differ bool
@@ -47,10 +50,10 @@ func (r *reader) agree(rule, earlier *ruleFields) {
 
 // elastic faults elastic rules that nothing bounds: they need an enforced limit
 // of the whole event. In shadow, one in shadow will do.
-func (r *reader) elastic(rules []*ruleFields) {
+func (r comparison) elastic(rules []*ruleFields) {
 	var enforced, shadow bool
 	for _, rule := range rules {
-		// A rule per who knows what may be the bound that was meant.
+		// A rule per another kind may be the bound that was meant.
 		if !rule.knownPer || len(rule.Per) == 0 {
 			shadow = true
 			enforced = enforced || !rule.Shadow
@@ -72,7 +75,7 @@ func (r *reader) elastic(rules []*ruleFields) {
 
 // uniqueNames faults names that a limit of another rule of the event has. Limits
 // of one rule and its overrides may share theirs: only one of them decides.
-func (r *reader) uniqueNames(rules []*ruleFields) {
+func (r comparison) uniqueNames(rules []*ruleFields) {
 	owners := make(map[string]*ruleFields)
 	for _, rule := range rules {
 		for _, limits := range rule.all() {
@@ -92,7 +95,7 @@ func (r *reader) uniqueNames(rules []*ruleFields) {
 
 // covers faults a retention that is shorter than a window. Where there is none,
 // it is set to cover the windows of overrides, which Remembered does not look at.
-func (r *reader) covers(event *Event, at place, rules []*ruleFields) {
+func (r comparison) covers(event *Event, at place, rules []*ruleFields) {
 	var longest time.Duration
 	var line int
 	overrides := false

@@ -3,10 +3,13 @@
 // It parses and validates; it neither counts nor decides, and imports nothing
 // else of this module.
 //
-// An event says what was done (url_shorten). A feature says by whom: a value of
+// An event says what was done (url_shorten). A feature says by which actor: a value of
 // a kind (ip:192.168.0.1), or values of several kinds together. One event with
 // one feature is a counter.
 //
 // All types are plain values. They are safe for concurrent use as long as
-// nobody changes them, and nothing in this module does after construction.
+// they are not changed, and nothing in this module changes them after construction.
+//
+// Most programs use the root package. Import this one to make rules in Go, or to name counters
+// for packages hierarchy and memcache.
 package events

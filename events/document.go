@@ -48,7 +48,7 @@ func isEmpty(document *yaml.Node) bool {
 	return len(document.Content) != 1 || document.Content[0].ShortTag() == "!!null"
 }
 
-// decodeTwo reads up to two documents; those that are not there are nil.
+// decodeTwo reads up to two documents; a missing one is nil.
 func decodeTwo(r io.Reader) (first, second *yaml.Node, err error) {
 	// The package panics where it finds itself at fault.
 	defer func() {

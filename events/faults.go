@@ -13,7 +13,7 @@ type Fault struct {
 	Line   int    // from 1; 0 where the file as a whole is at fault
 	Column int    // from 1, in characters; 0 where the line as a whole is at fault
 	Path   string // such as events.url_shorten.limits[0].rate or ...overrides[…]; empty for the file as a whole
-	Reason string // what is wrong, and how to mend it
+	Reason string // what is wrong, and how to correct it
 }
 
 // Error returns the fault in one line: line, column, path and reason.

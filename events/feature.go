@@ -49,7 +49,7 @@ func (e *FeatureError) Error() string {
 
 func (e *FeatureError) Unwrap() error { return ErrInvalid }
 
-// Features are what a request says of who acts: at most one value of each kind.
+// Features are the actor of a request: at most one value of each kind.
 // The values are raw, as the caller gave them; an Event makes them canonical.
 type Features map[string]string
 
@@ -203,7 +203,7 @@ func validWord(s string, dots bool) bool {
 	return s != ""
 }
 
-// Feature says by whom an event is counted: one kind with its value, several
+// Feature is what an event is counted by: one kind with its value, several
 // kinds with theirs, or, as the zero Feature, the whole event. It is canonical:
 // two features are the same one exactly if they are equal by ==, so a Feature
 // can be the key of a map.

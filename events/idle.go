@@ -18,7 +18,7 @@ func (f *rateField) ceiling() int64 { return f.rule.Throttle.Ceiling(f.N) }
 
 // compareRates warns of limits that never decide: where another one of the same kinds has
 // no shorter window and admits no more, that one denies whatever they deny.
-func (r *reader) compareRates(rules []*ruleFields) {
+func (r comparison) compareRates(rules []*ruleFields) {
 	together := make(map[string][]rateField)
 	for _, rule := range rules {
 		if !rule.knownPer {
@@ -47,7 +47,7 @@ type without struct {
 }
 
 // warnOfIdle warns of limits of the same counters that never decide.
-func (r *reader) warnOfIdle(fields []rateField) {
+func (r comparison) warnOfIdle(fields []rateField) {
 	fields = slices.Clone(fields)
 	slices.SortStableFunc(fields, func(a, b rateField) int {
 		return cmp.Or(cmp.Compare(b.Window, a.Window), cmp.Compare(a.ceiling(), b.ceiling()), cmp.Compare(a.N, b.N))

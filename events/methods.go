@@ -20,7 +20,7 @@ func (e *Event) HasMethod(method string) bool {
 }
 
 // methods reads the methods of the requests that are hits.
-func (r *reader) methods(at place) []string {
+func (r fileReader) methods(at place) []string {
 	items := r.items(at)
 	if len(items) == 0 && r.sound(at) {
 		r.fault(at, "no method is named: leave methods out, and all are counted")

@@ -97,7 +97,7 @@ type entry struct {
 }
 
 // entries returns the keys of a mapping, in their order, the faulty ones left
-// out. Those that are not shown may be, or hold, the values of features.
+// out. The names that are not shown may be, or hold, the values of features.
 func (r *reader) entries(at place, shown func(key string) bool) []entry {
 	if !r.plain(at) {
 		return nil

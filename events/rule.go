@@ -76,7 +76,7 @@ func (o OnError) String() string { return onErrorNames[o] }
 func (r *Rule) Applies(features Features) bool { return features.hold(r.Per) }
 
 // LimitsOf returns the limits of the rule for one of its counters' features: its
-// own, or those that override them for that value.
+// own, or the ones that override them for that value.
 func (r *Rule) LimitsOf(feature Feature) []Limit {
 	if len(r.Overrides) > 0 {
 		for _, value := range feature.All() {
@@ -88,17 +88,17 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 	return r.Limits
 }
 
-// Listing says on which of a rule's lists a hit stands.
+// Listing says on which of a rule's lists a hit is.
 type Listing uint8
 
-// Where a hit stands.
+// The listings of a hit.
 const (
 	Unlisted Listing = iota
 	Allowed          // never limited, still counted
 	Denied           // always denied, not counted
 )
 
-// Listed returns on which list of the rule a hit with those features stands.
+// Listed returns on which list of the rule a hit with those features is.
 // Deny outranks Allow.
 func (r *Rule) Listed(features Features) Listing {
 	switch {
@@ -123,7 +123,7 @@ type Applied struct {
 	Rule    *Rule
 	Counter Counter // on which it decides
 	ID      string  // the counter's
-	Listing Listing // on which list of the rule the hit stands
+	Listing Listing // on which list of the rule the hit is
 }
 
 // Apply appends the rules of the event that apply to a hit with those features, in

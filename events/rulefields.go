@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ruleFields is a rule as it stands in a file: with the places of its fields,
+// ruleFields is a rule as it is written in a file: with the places of its fields,
 // for what can only be judged when all of it has been read.
 type ruleFields struct {
 	Rule
@@ -20,7 +20,10 @@ type ruleFields struct {
 	overridden [][]rateField // of each of Overrides
 }
 
-func (r *reader) rule(at place) *ruleFields {
+// ruleReader reads the fields of one rule.
+type ruleReader struct{ *reader }
+
+func (r ruleReader) rule(at place) *ruleFields {
 	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "name", "ipv6_prefix", "overrides",
 		"allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
@@ -29,9 +32,9 @@ func (r *reader) rule(at place) *ruleFields {
 	name := r.name(f["name"])
 	rule.IPv6Prefix = r.number(f["ipv6_prefix"], 1, 128)
 	rule.Throttle = r.throttle(f["throttle"])
-	rule.Count = choice[Count](r, f["count"], countNames[:])
-	rule.Precision = choice[Precision](r, f["precision"], precisionNames[:])
-	rule.OnError = choice[OnError](r, f["on_error"], onErrorNames[:])
+	rule.Count = choice[Count](r.reader, f["count"], countNames[:])
+	rule.Precision = choice[Precision](r.reader, f["precision"], precisionNames[:])
+	rule.OnError = choice[OnError](r.reader, f["on_error"], onErrorNames[:])
 	rule.Shadow = r.boolean(f["shadow"])
 	rule.rates = r.rates(rule, f["rate"])
 	rule.Limits = limitsOf(rule.rates)
@@ -45,7 +48,7 @@ func (r *reader) rule(at place) *ruleFields {
 	return rule
 }
 
-func (r *reader) required(rule *ruleFields) {
+func (r ruleReader) required(rule *ruleFields) {
 	if !r.readable(rule.at) {
 		return
 	}
@@ -58,7 +61,7 @@ func (r *reader) required(rule *ruleFields) {
 }
 
 // per reads the kinds, and reports whether they are known.
-func (r *reader) per(rule *ruleFields) bool {
+func (r ruleReader) per(rule *ruleFields) bool {
 	at := rule.fields["per"]
 	if !at.given() {
 		return false
@@ -85,7 +88,7 @@ func (r *reader) per(rule *ruleFields) bool {
 }
 
 // rates reads one rate or a list of them: limits without names.
-func (r *reader) rates(rule *ruleFields, at place) []rateField {
+func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 	if !at.given() {
 		return nil
 	}
@@ -124,7 +127,7 @@ func limitsOf(fields []rateField) []Limit {
 
 // name reads the explicit name of a rule's limits. It can stand in a string of a
 // structured header field as it is.
-func (r *reader) name(at place) string {
+func (r ruleReader) name(at place) string {
 	if !at.given() {
 		return ""
 	}
@@ -147,7 +150,7 @@ func validLimitName(name string) bool {
 // nameLimits names the rule's limits, those of overrides too: by the kinds and
 // the rate (ip-5-per-1m), by the explicit name alone where there is one rate, or
 // by it and the rate (login-5-per-1m) where there are several.
-func (r *reader) nameLimits(rule *ruleFields, explicit string) {
+func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	base := explicit
 	switch {
 	case explicit != "":
@@ -202,7 +205,7 @@ func (rule *ruleFields) windows() (shortest, longest time.Duration) {
 	return shortest, longest
 }
 
-func (r *reader) throttle(at place) Throttle {
+func (r ruleReader) throttle(at place) Throttle {
 	if !at.given() {
 		return Throttle{}
 	}
@@ -217,13 +220,13 @@ func (r *reader) throttle(at place) Throttle {
 	return throttle
 }
 
-func (r *reader) prefixWanted(rule *ruleFields) {
+func (r ruleReader) prefixWanted(rule *ruleFields) {
 	if at := rule.fields["ipv6_prefix"]; at.given() && !slices.Contains(rule.Per, KindIP) {
 		r.fault(at, "it is for addresses, and per names no ip: leave it out")
 	}
 }
 
-func (r *reader) checkPrecision(rule *ruleFields) {
+func (r ruleReader) checkPrecision(rule *ruleFields) {
 	at := rule.fields["precision"]
 	if shortest, _ := rule.windows(); at.given() && shortest > 0 && rule.Precision.Length() > shortest {
 		r.fault(at, "it is longer than the window of %s: take a finer precision or a longer window", FormatDuration(shortest))
@@ -231,7 +234,7 @@ func (r *reader) checkPrecision(rule *ruleFields) {
 }
 
 // overrides reads the limits of single values, by canonical value.
-func (r *reader) overrides(rule *ruleFields) {
+func (r ruleReader) overrides(rule *ruleFields) {
 	at := rule.fields["overrides"]
 	if !at.given() {
 		return
@@ -276,13 +279,13 @@ func canonicalValue(kind, value string, ipv6Prefix int) (canonical, reason strin
 }
 
 // lists reads allow and deny.
-func (r *reader) lists(rule *ruleFields) {
+func (r ruleReader) lists(rule *ruleFields) {
 	rule.Allow = r.list(rule, "allow", List{})
 	rule.Deny = r.list(rule, "deny", rule.Allow)
 }
 
 // list reads one of the lists; what it shares with the other is a fault.
-func (r *reader) list(rule *ruleFields, field string, other List) List {
+func (r ruleReader) list(rule *ruleFields, field string, other List) List {
 	at := rule.fields[field]
 	if !at.given() {
 		return List{}

@@ -29,7 +29,7 @@ type Rules struct {
 	Warnings       Faults            // what is valid in the file, and hardly meant
 }
 
-// Header is a family of response headers that say how a limit stands.
+// Header is a family of response headers with the state of a limit.
 type Header uint8
 
 // The families of headers.

@@ -40,7 +40,7 @@ func ParseRules(data []byte) (*Rules, error) {
 	if fault != nil {
 		return nil, Faults{*fault}
 	}
-	r := &reader{faulty: make(map[*yaml.Node]bool), warned: make(map[*yaml.Node]bool)}
+	r := fileReader{&reader{faulty: make(map[*yaml.Node]bool), warned: make(map[*yaml.Node]bool)}}
 	rules := r.rules(place{node: root})
 	if len(r.faults) > 0 {
 		r.faults.sort()
@@ -51,7 +51,10 @@ func ParseRules(data []byte) (*Rules, error) {
 	return rules, nil
 }
 
-func (r *reader) rules(at place) *Rules {
+// fileReader reads the structure of a rules file: events, and what holds for all of them.
+type fileReader struct{ *reader }
+
+func (r fileReader) rules(at place) *Rules {
 	fields := r.fields(at, "events", "trusted_proxies", "headers")
 	rules := &Rules{Events: make(map[string]*Event)}
 	if proxies := fields["trusted_proxies"]; proxies.given() {
@@ -81,7 +84,7 @@ func (r *reader) rules(at place) *Rules {
 	return rules
 }
 
-func (r *reader) networks(at place) Networks {
+func (r fileReader) networks(at place) Networks {
 	var networks []netip.Prefix
 	for _, item := range r.items(at) {
 		text, ok := r.text(item)
@@ -98,14 +101,14 @@ func (r *reader) networks(at place) Networks {
 	return NewNetworks(networks...)
 }
 
-func (r *reader) headers(at place) []Header {
+func (r fileReader) headers(at place) []Header {
 	items := r.items(at)
 	if len(items) == 0 && r.sound(at) {
 		r.fault(at, "no header is named: write none to send none")
 	}
 	var headers []Header
 	for _, item := range items {
-		header := choice[Header](r, item, headerNames[:])
+		header := choice[Header](r.reader, item, headerNames[:])
 		switch {
 		case !r.sound(item):
 			continue
@@ -121,7 +124,7 @@ func (r *reader) headers(at place) []Header {
 
 // event reads one event. An empty one has no limits. Without trusted proxies no
 // forwarded address can be believed.
-func (r *reader) event(named entry, withoutProxies bool) *Event {
+func (r fileReader) event(named entry, withoutProxies bool) *Event {
 	event := &Event{Name: named.key}
 	if node := named.at.node; node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null" {
 		r.plain(named.at)
@@ -142,15 +145,16 @@ func (r *reader) event(named entry, withoutProxies bool) *Event {
 	if limits := fields["limits"]; limits.given() {
 		rules = r.limits(limits)
 	}
-	r.compare(rules)
-	r.covers(event, retention, rules)
+	comparison := comparison(r)
+	comparison.compare(rules)
+	comparison.covers(event, retention, rules)
 	for _, rule := range rules {
 		event.Rules = append(event.Rules, rule.Rule)
 	}
 	return event
 }
 
-func (r *reader) retention(at place) time.Duration {
+func (r fileReader) retention(at place) time.Duration {
 	text, ok := r.text(at)
 	if !ok {
 		return 0
@@ -162,7 +166,7 @@ func (r *reader) retention(at place) time.Duration {
 	return life
 }
 
-func (r *reader) from(at place, withoutProxies bool) map[string]Source {
+func (r fileReader) from(at place, withoutProxies bool) map[string]Source {
 	from := make(map[string]Source)
 	for _, entry := range r.entries(at, validKind) {
 		if !validKind(entry.key) {
@@ -187,7 +191,7 @@ func (r *reader) from(at place, withoutProxies bool) map[string]Source {
 
 const kindFault = "a kind is 1 to 32 of a-z, 0-9, _ and -, and begins with a letter"
 
-func (r *reader) limits(at place) []*ruleFields {
+func (r fileReader) limits(at place) []*ruleFields {
 	if !r.plain(at) {
 		return nil
 	}
@@ -197,7 +201,7 @@ func (r *reader) limits(at place) []*ruleFields {
 	}
 	var rules []*ruleFields
 	for i := range at.node.Content {
-		rules = append(rules, r.rule(at.item(i)))
+		rules = append(rules, ruleReader(r).rule(at.item(i)))
 	}
 	return rules
 }

@@ -80,7 +80,7 @@ func (r *Rule) keeping(remembered time.Duration) keeping {
 type kept struct {
 	keeping
 	from   int64   // the Unix second from which they are the same counters; 0: always
-	lapses []lapse // those that hurt some limit longer than any other does
+	lapses []lapse // each of them hurts some limit longer than any other does
 }
 
 // lapse is a time in which counters were kept for less long, or less finely.

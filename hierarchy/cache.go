@@ -52,8 +52,8 @@ type BucketCache struct {
 
 // CacheStats is what was asked of a BucketCache so far.
 type CacheStats struct {
-	Hits   int64 // closed buckets that were wanted and known, so that nobody had to read them
-	Misses int64 // those that were read
+	Hits   int64 // closed buckets that were wanted and known, and so not read
+	Misses int64 // closed buckets that were read
 }
 
 // Stats returns what was asked of the cache so far.

@@ -1,102 +1,169 @@
 package hierarchy
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"github.com/counterd/counterd/events"
 )
 
-// The adds of a hit that will be denied are in place for a moment, and others count
-// them. With one limit that costs nobody anything: those ahead in its order are
-// admitted, or there is no room. But several limits, or several counters, order
-// the same hits differently, as do several copies of one counter, and then hits may
-// deny each other that would each have fitted: of a burst some could be admitted, and
-// none is.
+// The adds of a hit that is denied are transient: they are rolled back. Other hits count
+// them meanwhile. One limit orders all hits of one cost, so there a transient add costs no
+// other hit its place: the hits ahead are admitted, or there is no room. Several limits,
+// several counters and several replicas order the same hits differently. Hits may then deny
+// each other although each would fit: that is contention.
 //
-// So a hit that was denied in such company takes its adds back, looks, and adds
-// again if there is room. It is settled when a look finds the limit full and not
-// overfull: more than a limit allows can only stand there for a moment. The last
-// one to settle has nobody in its way, so in the end what fits is admitted.
+// So a hit that is denied under contention rolls its adds back, looks, and adds again where
+// the look finds room. A limit that a look finds without room is Full by one of these rules,
+// and else FullForNow:
 //
-// Exactness does not depend on it: each try is a hit of its own, with its own
-// stamp and adds.
+//  1. The closed buckets of its window leave no room. Transient adds exist in open buckets
+//     only.
+//  2. It holds no more than it allows: admitted hits alone explain the count.
+//  3. A final denial of the same second, for the same limits and cost, found it Full. The
+//     window has not moved since, and adds make no room.
+//  4. Its overshoot has not shrunk for half the timeout.
+//
+// A denial is final as soon as one limit that denies is Full. Until then the hit retries; the
+// timeout ends all tries. Only final denials are cached. The last hit to retry meets no
+// transient adds, so what fits is admitted.
+//
+// Exactness does not depend on this: each try is a hit of its own, with its own stamp and
+// adds.
 
-// crowd is the least that stood in a hit's way when it looked, at the first of the limits
-// that were overfull, and since when it has found no less there. A crowd of which nobody
-// leaves for half the timeout is none of the moment: increments go beyond limits, and a
-// reload may have lowered one below what stands. Once that has been found out nobody else
-// is kept waiting for it, as long as the windows hold what stood there, up to standsLife.
-// Where some left and others came it may have been a crowd all the same, and that is gone
-// by for a second only.
-type crowd struct {
-	count int64
+// overshoot is the least that a hit found in a limit that held more than it allows, and
+// since when it finds no less there.
+type overshoot struct {
 	limit int // which of the hit's
+	least int64
 	since time.Time
-	last  int64 // how much there was at the last look
-	left  bool  // at one of the looks there was less than at the one before
 }
 
-// leaveUnsettled finds the denied hits that should try again, or should have if the
-// time for it were not over.
-func (f *flush) leaveUnsettled(try int) {
-	var now time.Time
-	for _, h := range f.hits.handedOut() {
-		if h.path != adding && h.path != looking || h.allowed || h.refused || h.stale || !h.ofTheMoment() {
+// retryPolicy says which denied hits of a batch retry.
+type retryPolicy struct {
+	timeout    time.Duration
+	replicated bool         // replicas order the same hits differently
+	denials    *denialCache // that are cached
+}
+
+func (l *Limiter) retryPolicy() retryPolicy {
+	return retryPolicy{timeout: l.timeout, replicated: l.replicated, denials: l.denials}
+}
+
+// contended returns the hits that limits deny for now, before their closed buckets are read.
+func (p *retryPolicy) contended(hits []*hit, stamp int64, began time.Time) (open []*hit) {
+	for _, h := range hits {
+		// Where all hits meet in one order, a hit that has added is denied for good.
+		if !h.isDenied() || !h.mayRepeat() || h.path == adding && !p.replicated && h.inOneOrder() {
 			continue
 		}
-		if now.IsZero() {
-			now = f.l.now()
-		}
-		h.doubtful = h.path == adding && (f.l.copier != nil || !h.inOneOrder()) || h.path == looking && f.crowded(h, now)
-		h.unsettled = h.doubtful && try < maxTries && now.Sub(h.request.began) < f.l.timeout && h.request.ctx.Err() == nil
-	}
-}
-
-// crowded reports whether what stands in the way of a hit that has looked is more
-// than its limits allow, and has not been there for long.
-func (f *flush) crowded(h *hit, now time.Time) bool {
-	found := crowd{since: now}
-	for j := range h.uses {
-		if u := &h.uses[j]; !u.state.Allowed && u.enforced() && u.count > u.check.ceiling {
-			if f.l.denials.stands(h, u, f.stamp, now) {
-				h.goesBy = true
-				return false
-			}
-			if found.count == 0 {
-				found.count, found.limit = u.count, j
-			}
+		p.findContention(h, stamp, began)
+		if h.isContended() {
+			open = append(open, h)
 		}
 	}
-	before := &h.request.crowd
-	if first := before.since.IsZero(); first || found.limit != before.limit || found.count < before.count {
-		found.left = !first && found.count == 0
-		*before = found
-	}
-	before.left = before.left || found.count < before.last
-	before.last = found.count
-	return found.count > 0 && now.Sub(before.since) < f.l.timeout/2
+	return open
 }
 
-// ofTheMoment reports whether what denied the hit may go away at once.
-func (h *hit) ofTheMoment() bool {
+// findContention finds which limits deny the hit for now.
+func (p *retryPolicy) findContention(h *hit, stamp int64, began time.Time) {
 	for i := range h.uses {
 		u := &h.uses[i]
-		// One whose answer was lost, or could not be taken back, must not be repeated.
-		if u.claim.name.countAll || u.claim.err != nil || u.claim.stuck {
-			return false
-		}
-		if u.state.Allowed || !u.enforced() {
-			continue
-		}
-		if u.recalled != nil || u.listing != events.Unlisted || h.cost > u.check.ceiling {
-			return false
-		}
-		// What the flush itself was admitted with stays.
-		if admitted := u.count - u.check.hi; admitted+h.cost > u.check.ceiling {
-			return false
+		if u.denies() && h.mayFitLater(u) &&
+			(h.path == adding || u.count > u.check.ceiling && !p.denials.isFull(h, u, stamp, began)) {
+			u.outcome = FullForNow
 		}
 	}
-	return true
+}
+
+// isContended reports whether each limit that denies the hit does so for now.
+func (h *hit) isContended() bool {
+	contended := h.path == adding
+	for i := range h.uses {
+		if u := &h.uses[i]; u.denies() {
+			if u.outcome == Full {
+				return false
+			}
+			contended = true
+		}
+	}
+	return contended
+}
+
+// settle has those of the open hits retry that are still contended after so many tries, now
+// that their closed buckets are known.
+func (p *retryPolicy) settle(open []*hit, try int, now time.Time) {
+	for _, h := range open {
+		if h.path == looking {
+			h.findFull(now, p.timeout/2)
+		}
+		if h.isContended() {
+			h.verdict = contended
+			h.retries = try < maxTries && now.Sub(h.request.began) < p.timeout && h.request.ctx.Err() == nil
+		}
+	}
+}
+
+// mayRepeat reports whether the hit left nothing behind: an add whose answer was lost, or that
+// is not rolled back, is not repeated.
+func (h *hit) mayRepeat() bool {
+	return !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll || c.err != nil || c.stuck })
+}
+
+// mayFitLater reports whether transient adds of other hits may be what fills the limit. What
+// the hit's own batch was admitted with stays.
+func (h *hit) mayFitLater(u *use) bool {
+	admitted := u.count - u.check.hi
+	return u.recalled == nil && u.listing == events.Unlisted && admitted+h.cost <= u.check.ceiling
+}
+
+// findFull finds a limit that is full by its closed buckets, or by an overshoot that has not
+// shrunk for that long.
+func (h *hit) findFull(now time.Time, long time.Duration) {
+	seen, first := &h.request.overshoot, true
+	for i := range h.uses {
+		u := &h.uses[i]
+		if !u.denies() {
+			continue
+		}
+		if u.check.closed+h.cost > u.check.ceiling {
+			u.outcome = Full
+		}
+		if first && (seen.since.IsZero() || seen.limit != i || u.count < seen.least) {
+			*seen = overshoot{limit: i, least: u.count, since: now}
+		}
+		if first && now.Sub(seen.since) >= long {
+			u.outcome = Full
+		}
+		first = false
+	}
+}
+
+// readClosed finds what closed buckets hold of the limits that deny hits by a look. Where the store
+// fails that is unknown, and 0.
+func (f *flush) readClosed(hits []*hit) {
+	var claims []*claim
+	f.marked++
+	for _, h := range hits {
+		for i := range h.uses {
+			if u := &h.uses[i]; h.path == looking && u.denies() {
+				u.claim.wantAll(u.closedTiles(f.closed()))
+				if len(u.claim.op.Reads) > 0 && u.claim.marked != f.marked {
+					u.claim.marked = f.marked
+					claims = append(claims, u.claim)
+				}
+			}
+		}
+	}
+	f.readOn(claims)
+	for _, h := range hits {
+		for i := range h.uses {
+			if u := &h.uses[i]; h.path == looking && u.denies() {
+				u.check.closed, _ = u.claim.exact(u.closedTiles(f.closed()))
+			}
+		}
+	}
 }
 
 // inOneOrder reports whether all limits of the hit put hits in the same order.
@@ -107,4 +174,24 @@ func (h *hit) inOneOrder() bool {
 		}
 	}
 	return true
+}
+
+const (
+	// maxTries is how often a contended hit retries; within the timeout it gets to fewer.
+	maxTries = 40
+	maxPause = 16 * time.Millisecond
+)
+
+// pause spreads the retries of processes that contend: none before the first, then a random
+// time that grows to maxPause.
+func (l *Limiter) pause(ctx context.Context, try int) {
+	if try == 0 {
+		return
+	}
+	timer := time.NewTimer(l.random(min(time.Millisecond<<try, maxPause)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/store"
 )
 
 // farServer is what a server has that farLinks lead to.
@@ -51,49 +52,48 @@ func (l *farLink) Name() string { return l.name }
 func (l *farLink) Up() bool     { return true }
 func (l *farLink) Whole() bool  { return true }
 
-func (l *farLink) Start(_ context.Context, _ time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
-	x := &farExchange{landed: len(adds)}
-	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)
+func (l *farLink) Start(_ context.Context, _ time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
+	x := &farExchange{came: store.Op{Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}}
 	there, back := l.arrival()
 	time.AfterFunc(there, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for i, bucket := range adds {
-			x.values = append(x.values, l.add(counter.Name, bucket, by, expires[i]))
+		for i := range x.came.Writes {
+			w := &x.came.Writes[i]
+			w.Result = l.add(counter.Name, w.Item, w.By, w.Expires)
 		}
-		for _, bucket := range reads {
-			x.values = append(x.values, l.read(counter.Name, bucket))
+		for i := range x.came.Reads {
+			x.came.Reads[i].Value = l.read(counter.Name, x.came.Reads[i].Item)
 		}
 		time.AfterFunc(back, func() { ended <- index })
 	})
 	return x
 }
 
-func (l *farLink) RollBack(_ context.Context, counter copies.Counter, by int64, buckets []uint64) error {
+func (l *farLink) Do(_ context.Context, counter copies.Counter, op *store.Op) {
+	if op.Kind() != store.Subtract {
+		op.Err = errNotThere
+		return
+	}
 	there, back := l.arrival()
 	time.Sleep(there)
 	l.mu.Lock()
-	for _, bucket := range buckets {
-		l.subtract(counter.Name, bucket, by)
+	for _, w := range op.Writes {
+		l.subtract(counter.Name, w.Item, w.By)
 	}
 	l.mu.Unlock()
 	time.Sleep(back)
-	return nil
 }
-
-func (l *farLink) Delete(context.Context, copies.Counter, []uint64) error { return errNotThere }
 
 // farExchange is never given up: no trip takes half of the timeout.
-type farExchange struct {
-	landed int
-	values []int64
-}
+type farExchange struct{ came store.Op }
 
 func (x *farExchange) GiveUp() {}
 
-func (x *farExchange) End(values []int64) (int, error) {
-	copy(values, x.values)
-	return x.landed, nil
+func (x *farExchange) End(op *store.Op) {
+	copy(op.Writes, x.came.Writes)
+	copy(op.Reads, x.came.Reads)
+	op.Receipt, op.Err = store.Acknowledged(len(op.Writes)), nil
 }
 
 // What a burst at the very limit is admitted of what fits, with one, two and three copies
@@ -142,14 +142,14 @@ func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Dur
 		}
 		var fleet []*Limiter
 		for range 3 {
-			set := copies.New(copies.Config{Replicas: replicas, Timeout: DefaultTimeout})
+			set := copies.New(copies.Config{Replicas: replicas, Timeout: DefaultTimeout, Hash: hashOf})
 			defer set.Close()
 			var links []copies.Server
 			for _, server := range servers {
 				links = append(links, &farLink{farServer: server, rtt: rtt})
 			}
 			set.Use(links)
-			l, err := NewLimiter(LimiterConfig{Store: burstStore{set, replicas}, Cache: NewBucketCache(smallCache)})
+			l, err := NewLimiter(LimiterConfig{Store: set, Cache: NewBucketCache(smallCache)})
 			require.NoError(t, err)
 			fleet = append(fleet, l)
 		}
@@ -178,29 +178,4 @@ func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Dur
 		assert.False(t, hit(0))
 	})
 	return int(admitted.Load())
-}
-
-// burstStore is a store on a Set, whose trips nothing befalls.
-type burstStore struct {
-	set      *copies.Set
-	replicas int
-}
-
-func (s burstStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	deadline, _ := ctx.Deadline()
-	return s.set.Start(ctx, time.Now(), deadline, named(counter), by, adds, expires, reads, values)()
-}
-
-func (s burstStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	return s.set.RollBack(ctx, named(counter), by, adds, landed)
-}
-
-func (s burstStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	return s.set.Delete(ctx, named(counter), buckets)
-}
-
-func (s burstStore) Replicas() int { return s.replicas }
-
-func (s burstStore) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
-	s.set.Owe(named(counter), by, adds, expires, landed)
 }

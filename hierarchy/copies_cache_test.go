@@ -10,6 +10,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/store"
 )
 
 // lowCopies is a store with copies, of which at times only one answers that has missed
@@ -19,16 +20,22 @@ type lowCopies struct {
 	low bool
 }
 
-func (s *lowCopies) Replicas() int { return 2 }
+func (s *lowCopies) Capabilities() store.Capabilities { return store.Capabilities{Replicas: 2} }
 
-func (s *lowCopies) Owe(string, int64, []uint64, []int64, int) {}
-
-func (s *lowCopies) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	landed, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-	if s.low {
-		clear(values)
-	}
-	return landed, err
+func (s *lowCopies) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		s.Store.Do(ctx, op)
+		for i := range op.Writes {
+			if s.low {
+				op.Writes[i].Result = 0
+			}
+		}
+		for i := range op.Reads {
+			if s.low {
+				op.Reads[i].Value = 0
+			}
+		}
+	})
 }
 
 // What a count or a check has read of a copy that missed something decides no hit: those

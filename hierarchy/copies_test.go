@@ -2,18 +2,19 @@ package hierarchy
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // withCopies makes a simulation one with copies, and breaks nothing.
@@ -23,7 +24,7 @@ var withCopies = sabotage{copies: func(*simCopies) {}}
 // befalls the others; and when these are well again and have been paid what they were
 // owed, it may die.
 func TestNoWindowHoldsMoreWithCopies(t *testing.T) {
-	total := simulateAll(t, copiedSeeds, withCopies)
+	total := simulateAll(t, testkit.Seeds(4000), withCopies)
 	t.Logf("%d seeds in which the copy that all reach died, %d in which a hit missed a copy", total.handed, total.missed)
 	require.Greater(t, total.handed, total.seeds/4)
 	require.Less(t, total.missed, total.seeds/10, "they prove nothing")
@@ -38,13 +39,13 @@ func TestSimulationFindsSabotageOfCopies(t *testing.T) {
 			c.wrapStore = func(s copiedStore) Store { return &turnedStore{s} }
 		},
 		"debts are not paid": func(c *simCopies) {
-			c.wrapStore = func(s copiedStore) Store { return struct{ Store }{s} }
+			c.wrapStore = func(s copiedStore) Store { return &unpaidStore{s} }
 		},
 		"takes back from copies that did not acknowledge": func(c *simCopies) {
 			c.wrapStore = func(s copiedStore) Store { return &credulousCopies{s} }
 		},
 		"owes take-backs": func(c *simCopies) {
-			c.wrapStore = func(s copiedStore) Store { return &owingBack{copiedStore: s} }
+			c.wrapStore = func(s copiedStore) Store { return &owingBack{s} }
 		},
 		"takes a trip for made that failed midway": func(c *simCopies) {
 			c.wrapServer = func(l *simLink) copies.Server { return &trustedServer{l} }
@@ -78,7 +79,7 @@ func TestSimulationFindsSabotageOfCopies(t *testing.T) {
 // The order in which a debt is paid is not what the promise rests on: a copy counts again
 // when all of it is. (A mender makes use of it.)
 func TestDebtsMayBePaidInAnyOrder(t *testing.T) {
-	o := simulate(t, 0, copiedSeeds/8, sabotage{copies: func(c *simCopies) {
+	o := simulate(t, 0, testkit.Seeds(500), sabotage{copies: func(c *simCopies) {
 		c.handover = true
 		c.wrapServer = func(l *simLink) copies.Server { return &coarsePayment{coarseServer{l}} }
 	}}, true)
@@ -90,129 +91,117 @@ func TestDebtsMayBePaidInAnyOrder(t *testing.T) {
 // is taken for the largest.
 type turnedServer struct{ *simLink }
 
-func (s *turnedServer) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
-	return turnedExchange{s.simLink.Start(ctx, deadline, counter, by, adds, expires, reads, index, ended)}
+func (s *turnedServer) Start(ctx context.Context, deadline time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
+	return turnedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended)}
 }
 
 type turnedExchange struct{ copies.Exchange }
 
-func (x turnedExchange) End(values []int64) (int, error) {
-	landed, err := x.Exchange.End(values)
-	turn(values)
-	return landed, err
+func (x turnedExchange) End(op *store.Op) {
+	x.Exchange.End(op)
+	turn(op)
 }
 
-func turn(values []int64) {
-	for i := range values {
-		values[i] = -values[i]
+func turn(op *store.Op) {
+	for i := range op.Writes {
+		op.Writes[i].Result *= -1
+	}
+	for i := range op.Reads {
+		op.Reads[i].Value *= -1
 	}
 }
 
 type turnedStore struct{ copiedStore }
 
-func (s *turnedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	return s.Start(ctx, counter, by, adds, expires, reads, values)()
+func (s *turnedStore) Do(ctx context.Context, ops ...*store.Op) {
+	s.copiedStore.Do(ctx, ops...)
+	for _, op := range ops {
+		if storetest.IsTrip(op) {
+			turn(op)
+		}
+	}
 }
 
-func (s *turnedStore) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) func() (int, error) {
-	wait := s.copiedStore.Start(ctx, counter, by, adds, expires, reads, values)
-	return func() (int, error) {
-		landed, err := wait()
-		turn(values)
-		return landed, err
-	}
+// unpaidStore gives no hints.
+type unpaidStore struct{ copiedStore }
+
+func (s *unpaidStore) Do(ctx context.Context, ops ...*store.Op) {
+	s.copiedStore.Do(ctx, slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool { return op.Kind() == store.Hint })...)
 }
 
 // credulousCopies takes the adds back from every copy.
 type credulousCopies struct{ copiedStore }
 
-func (s *credulousCopies) RollBack(ctx context.Context, counter string, by int64, adds []uint64, _ int) error {
-	var faults []error
-	for _, server := range s.set.Of(hashOf(counter)) {
-		faults = append(faults, server.RollBack(ctx, named(counter), by, adds))
+func (s *credulousCopies) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if op.Kind() == store.Subtract {
+			for i := range op.Receipt.Acknowledged {
+				op.Receipt.Acknowledged[i] = uint32(len(op.Writes))
+			}
+		}
 	}
-	return errors.Join(faults...)
+	s.copiedStore.Do(ctx, ops...)
 }
 
 // owingBack owes what is taken back to those copies that did not acknowledge the adds.
-type owingBack struct {
-	copiedStore
-	expires sync.Map // of buckets
-}
+type owingBack struct{ copiedStore }
 
-func (s *owingBack) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) func() (int, error) {
-	for i, bucket := range adds {
-		s.expires.Store(bucket, expires[i])
+func (s *owingBack) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if op.Kind() == store.Subtract {
+			var hint store.Op
+			hint.Hint(op.Counter, op.Writes, op.Receipt, -op.Writes[0].By)
+			slices.Reverse(hint.Writes)
+			s.copiedStore.Do(ctx, &hint)
+		}
 	}
-	return s.copiedStore.Start(ctx, counter, by, adds, expires, reads, values)
-}
-
-func (s *owingBack) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	return s.Start(ctx, counter, by, adds, expires, reads, values)()
-}
-
-func (s *owingBack) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	expires := make([]int64, len(adds))
-	for i, bucket := range adds {
-		at, _ := s.expires.Load(bucket)
-		expires[i] = at.(int64)
-	}
-	s.Owe(counter, -by, adds, expires, landed)
-	return s.copiedStore.RollBack(ctx, counter, by, adds, landed)
+	s.copiedStore.Do(ctx, ops...)
 }
 
 // trustedServer takes all that was sent for acknowledged.
 type trustedServer struct{ *simLink }
 
-func (s *trustedServer) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
-	return trustedExchange{s.simLink.Start(ctx, deadline, counter, by, adds, expires, reads, index, ended), len(adds)}
+func (s *trustedServer) Start(ctx context.Context, deadline time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
+	return trustedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended)}
 }
 
-type trustedExchange struct {
-	copies.Exchange
-	adds int
-}
+type trustedExchange struct{ copies.Exchange }
 
-func (x trustedExchange) End(values []int64) (int, error) {
-	landed, err := x.Exchange.End(values)
-	if landed > 0 {
-		landed = x.adds
+func (x trustedExchange) End(op *store.Op) {
+	x.Exchange.End(op)
+	if !op.Receipt.None() {
+		op.Receipt = store.Acknowledged(len(op.Writes))
 	}
-	return landed, err
 }
 
 // coarseServer adds to the coarsest level first.
 type coarseServer struct{ *simLink }
 
-func (s *coarseServer) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
-	adds, expires = slices.Clone(adds), slices.Clone(expires)
-	slices.Reverse(adds)
-	slices.Reverse(expires)
-	return coarseExchange{s.simLink.Start(ctx, deadline, counter, by, adds, expires, reads, index, ended), len(adds)}
+func (s *coarseServer) Start(ctx context.Context, deadline time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
+	coarse := *op
+	coarse.Writes = slices.Clone(op.Writes)
+	slices.Reverse(coarse.Writes)
+	return coarseExchange{s.simLink.Start(ctx, deadline, counter, &coarse, index, ended)}
 }
 
-type coarseExchange struct {
-	copies.Exchange
-	adds int
-}
+type coarseExchange struct{ copies.Exchange }
 
-func (x coarseExchange) End(values []int64) (int, error) {
-	landed, err := x.Exchange.End(values)
-	slices.Reverse(values[:x.adds])
-	if err != nil {
-		landed = 0
+func (x coarseExchange) End(op *store.Op) {
+	x.Exchange.End(op)
+	slices.Reverse(op.Writes)
+	if op.Err != nil {
+		op.Receipt = store.Receipt{}
 	}
-	return landed, err
 }
 
 // coarsePayment pays debts that way.
 type coarsePayment struct{ coarseServer }
 
-func (s *coarsePayment) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
+func (s *coarsePayment) Start(ctx context.Context, deadline time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
 	if ctx.Value(operationKey{}) == nil {
-		return s.coarseServer.Start(ctx, deadline, counter, by, adds, expires, reads, index, ended)
+		return s.coarseServer.Start(ctx, deadline, counter, op, index, ended)
 	}
-	return s.simLink.Start(ctx, deadline, counter, by, adds, expires, reads, index, ended)
+	return s.simLink.Start(ctx, deadline, counter, op, index, ended)
 }
 
 // Outside the promise, each case that docs/failure.md names: there windows do hold more
@@ -323,7 +312,7 @@ func (c *simCopies) evict() {
 
 // With copies, too, all follows from the seed.
 func TestSimulationWithCopiesRepeats(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range testkit.Seeds(200) {
 		one, two := simulateOne(t, seed, withCopies), simulateOne(t, seed, withCopies)
 		if one.reloaded == one.event {
 			require.Equal(t, one.trace, two.trace, seed)

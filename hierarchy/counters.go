@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
 )
 
 const (
@@ -68,20 +69,20 @@ func (c Config) clock() func() time.Time {
 // Counters counts events. It is safe for concurrent use, and any number of
 // Counters, in any number of processes, may share one store.
 type Counters struct {
-	store   Store
-	copier  Copier // the store, where it keeps several copies of a counter, or nil
-	now     func() time.Time
-	grace   time.Duration
-	cache   *BucketCache
-	mender  *Repairer
-	pending *pending
-	resets  chan struct{} // one for each Reset under way
+	store      Store
+	replicated bool // the store keeps several replicas of a counter
+	now        func() time.Time
+	grace      time.Duration
+	cache      *BucketCache
+	mender     *Repairer
+	pending    *pending
+	resets     chan struct{} // one for each Reset under way
 }
 
 // NewCounters returns Counters on the store of the config.
 func NewCounters(config Config) *Counters {
 	c := &Counters{
-		store: config.Store, copier: copierOf(config.Store), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
+		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
 		cache: config.Cache, mender: config.Repairer, pending: newPending(max(config.MaxPending, 0)),
 		resets: make(chan struct{}, resetsAtOnce),
 	}
@@ -160,14 +161,19 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 	}
 	now := c.now()
 	c.mender.note(r.id, counter, now)
-	landed, err := r.trip(ctx, c.store, by, now)
-	if err != nil && landed != 0 {
+	err := r.trip(ctx, c.store, by, now)
+	if err != nil && !r.op.Receipt.None() {
 		// What is known to have been added is taken back, that an increment that
 		// failed is not half there. If that fails too, it stays.
-		err = errors.Join(err, c.store.RollBack(context.WithoutCancel(ctx), r.id, by, r.adds, landed))
+		var undo store.Op
+		undo.RollBack(r.id, r.adds, r.op.Receipt, by)
+		c.store.Do(context.WithoutCancel(ctx), &undo)
+		err = errors.Join(err, undo.Err)
 	}
-	if c.copier != nil && err == nil {
-		c.copier.Owe(r.id, by, r.adds, r.expire, landed)
+	if c.replicated && err == nil {
+		var hint store.Op
+		hint.Hint(r.id, r.adds, r.op.Receipt, by)
+		c.store.Do(ctx, &hint)
 	}
 	// Whatever became of it: denials from before it may be true no more.
 	c.cache.touchesOf(r.id).Add(1)
@@ -230,14 +236,14 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r.remember(c.cache, now, c.closed(now), time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.
-	r.asks = c.copier != nil
+	r.asks = c.replicated
 	r.wantAll(cover)
-	if len(r.reads) > 0 {
+	if len(r.op.Reads) > 0 {
 		if !c.pending.enter(1) {
 			return Count{}, ErrOverload
 		}
 		defer c.pending.leave(1)
-		if _, err := r.trip(ctx, c.store, 0, now); err != nil {
+		if err := r.trip(ctx, c.store, 0, now); err != nil {
 			return Count{}, err
 		}
 	}
@@ -323,7 +329,7 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	defer c.pending.leave(resetTrips)
 	defer func() { c.cache.forget(counter.ID(), c.now()) }()
 	finest, coarsest := levels(counter)
-	if c.copier != nil {
+	if c.replicated {
 		// What is found there is deleted on every copy. Where nothing is, one that could not
 		// be asked may have something.
 		if err := c.delete(ctx, counter, []Bucket{BucketAt(finest, c.now().Unix())}); err != nil {
@@ -458,15 +464,16 @@ func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []B
 	values := make([]int64, 0, len(buckets))
 	id := counter.ID()
 	for chunk := range slices.Chunk(buckets, tripReads) {
-		r := newReader(id)
-		for _, bucket := range chunk {
-			r.want(bucket)
+		op := store.Op{Counter: id, Reads: make([]store.Read, len(chunk))}
+		for i, bucket := range chunk {
+			op.Reads[i].Item = bucket.ID()
 		}
-		_, err := r.trip(ctx, c.store, 0, c.now())
-		values = append(values, r.values...)
-		r.free()
-		if err != nil {
-			return nil, err
+		c.store.Do(ctx, &op)
+		if op.Err != nil {
+			return nil, storeError(op.Err)
+		}
+		for i := range op.Reads {
+			values = append(values, op.Reads[i].Value)
 		}
 	}
 	return values, nil
@@ -480,13 +487,14 @@ func (c *Counters) delete(ctx context.Context, counter events.Counter, buckets [
 	group.SetLimit(resetTrips)
 	for chunk := range slices.Chunk(buckets, tripDeletes) {
 		group.Go(func() error {
-			ids := make([]uint64, len(chunk))
+			op := store.Op{Counter: id, Writes: make([]store.Write, len(chunk))}
 			for i, bucket := range chunk {
-				ids[i] = bucket.ID()
+				op.Writes[i] = store.Write{Kind: store.Delete, Item: bucket.ID()}
 			}
 			return tryAgain(ctx, func() error {
-				if err := c.store.Delete(ctx, id, ids); err != nil {
-					return storeError(err)
+				c.store.Do(ctx, &op)
+				if op.Err != nil {
+					return storeError(op.Err)
 				}
 				return nil
 			})

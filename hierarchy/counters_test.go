@@ -14,6 +14,8 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 var errBroken = errors.New("broken")
@@ -25,18 +27,14 @@ type brokenStore struct {
 	deletes atomic.Int64
 }
 
-func (s *brokenStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.trips {
-		return 0, errBroken
-	}
-	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-}
-
-func (s *brokenStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	if s.deletes.Add(-1) < 0 {
-		return errBroken
-	}
-	return s.Store.Delete(ctx, counter, buckets)
+func (s *brokenStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if op.Kind() != store.Subtract && (op.Kind() == store.Delete && s.deletes.Add(-1) < 0 || op.Kind() != store.Delete && s.trips) {
+			op.Err = errBroken
+			return
+		}
+		s.Store.Do(ctx, op)
+	})
 }
 
 func newEmbedded(clock *fakeClock) *memcache.Embedded {
@@ -67,10 +65,19 @@ type recordingStore struct {
 	reads []int
 }
 
-func (s *recordingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	s.adds = append(s.adds, append([]uint64(nil), adds...))
-	s.reads = append(s.reads, len(reads))
-	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s *recordingStore) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if !storetest.IsTrip(op) {
+			continue
+		}
+		var adds []uint64
+		for _, w := range op.Writes {
+			adds = append(adds, w.Item)
+		}
+		s.adds = append(s.adds, adds)
+		s.reads = append(s.reads, len(op.Reads))
+	}
+	s.Store.Do(ctx, ops...)
 }
 
 func TestACountIsOneTripOfItsCover(t *testing.T) {
@@ -248,7 +255,7 @@ func TestNothingIsCountedOfAnIncrementOutOfRange(t *testing.T) {
 
 func TestAStoreThatFailsIsAnError(t *testing.T) {
 	clock := newFakeClock()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: &brokenStore{trips: true}, Clock: clock.Now})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: &brokenStore{Store: newEmbedded(clock), trips: true}, Clock: clock.Now})
 	all := testCounters(t)
 	_, err := counters.Increment(t.Context(), 1, time.Time{}, all...)
 	require.ErrorIs(t, err, hierarchy.ErrStore)
@@ -267,15 +274,19 @@ type cutStore struct {
 	cut, lost bool
 }
 
-func (s *cutStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if !s.cut || len(adds) < 2 {
-		return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-	}
-	landed, err := s.Store.Trip(ctx, counter, by, adds[:1], expires[:1], nil, values[:1])
-	if s.lost {
-		landed = 0
-	}
-	return landed, errors.Join(err, errBroken)
+func (s *cutStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if !s.cut || op.Kind() != store.Add || len(op.Writes) < 2 {
+			s.Store.Do(ctx, op)
+			return
+		}
+		cut := store.Op{Counter: op.Counter, Writes: op.Writes[:1]}
+		s.Store.Do(ctx, &cut)
+		op.Receipt, op.Err = cut.Receipt, errors.Join(cut.Err, errBroken)
+		if s.lost {
+			op.Receipt = store.Receipt{}
+		}
+	})
 }
 
 func TestAnIncrementThatWasCutShort(t *testing.T) {
@@ -305,7 +316,7 @@ func TestAResetFindsWhatHasLostItsParents(t *testing.T) {
 	at, err := counters.Increment(t.Context(), 1, clock.Now().Add(-5*time.Hour), counter)
 	require.NoError(t, err)
 	for _, l := range []hierarchy.Level{hierarchy.Hour, hierarchy.Day} {
-		require.NoError(t, store.Delete(t.Context(), counter.ID(), []uint64{hierarchy.BucketAt(l, at.Unix()).ID()}))
+		require.NoError(t, storetest.Delete(t.Context(), store, counter.ID(), []uint64{hierarchy.BucketAt(l, at.Unix()).ID()}))
 	}
 	require.NoError(t, counters.Reset(t.Context(), counter))
 	require.Zero(t, total(t, counters, counter, clock.Now()))
@@ -343,11 +354,14 @@ type failsOn struct {
 	id string
 }
 
-func (s failsOn) Trip(ctx context.Context, c string, by int64, a []uint64, e []int64, r []uint64, v []int64) (int, error) {
-	if c == s.id {
-		return 0, errBroken
-	}
-	return s.Store.Trip(ctx, c, by, a, e, r, v)
+func (s failsOn) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) && op.Counter == s.id {
+			op.Err = errBroken
+			return
+		}
+		s.Store.Do(ctx, op)
+	})
 }
 
 func TestAnyFaultOfSeveralTripsIsReturned(t *testing.T) {

@@ -33,15 +33,15 @@ type Decision struct {
 	Limits     []LimitState // of all rules that apply, in their order
 }
 
-// LimitState is how one limit stands to a hit.
+// LimitState is the state of one limit for a hit.
 type LimitState struct {
 	Name    string
 	Feature events.Feature
 	N       int64
 	Window  time.Duration
-	// Count is what stands in the window: with the hit's cost where it was
+	// Count is what the window holds: with the hit's cost where it was
 	// admitted, without it where it was denied or only checked. Where Exact is
-	// false it is an upper bound. Where Unknown is true nobody was asked: the hit is
+	// false it is an upper bound. Where Unknown is true no store answered: the hit is
 	// on a deny list, or the store failed; Count and Remaining are 0 then.
 	Count      int64
 	Exact      bool
@@ -49,7 +49,7 @@ type LimitState struct {
 	Remaining  int64          // N less Count, never below 0
 	Reset      Wait           // until a hit of this cost fits this limit
 	Allowed    bool           // whether this limit admits the hit
-	Listing    events.Listing // on which of the rule's lists the hit stands
+	Listing    events.Listing // on which of the rule's lists the hit is
 	Shadow     bool           // its no is reported, not enforced
 	Over       bool           // Count is above N, and the throttle lets it be
 	Incomplete bool           // the counter has not been kept for a whole window yet, or the store has lost a part of it

@@ -8,46 +8,41 @@ import (
 )
 
 const (
-	// denialLife is how long a denial is remembered at the most, from the beginning of
-	// the trip that showed it, where the clock stands still or is set back.
-	denialLife = time.Second
-	// standsLife is how long at the most one goes by what a settled denial has found to
-	// stand, where a reset by another process has taken it away. Then somebody has to find
-	// it out again.
-	standsLife   = time.Minute
+	// denialLife is how long a denial is cached at the most, from the beginning of the round
+	// trip that showed it, where the clock stops or is set back.
+	denialLife   = time.Second
 	denialShards = 64
-	// maxDenying bounds the counters whose denials are remembered, in each of the
-	// shards. Beyond it those whose time is over are forgotten, and if that does not
-	// help, all.
+	// maxDenying bounds the counters whose denials are cached, in each of the
+	// shards. Beyond it the expired ones are dropped, and if that does not help, all.
 	maxDenying = 1 << 10
 	// maxDenials bounds the denials of one counter, by hits of different costs and
-	// limits. Beyond it the oldest is forgotten.
+	// limits. Beyond it the oldest is dropped.
 	maxDenials = 16
 )
 
-// denials remembers which counters denied. A denial is given again without asking as
-// long as it is true as far as this process can know: in the second that it is of, for
-// in the next one the windows are others, and until this process changes the counter.
-// After that, one has to look for room before adding: a flood of denied hits, each in
-// place for a moment, would else keep everybody out.
-type denials struct {
+// denialCache knows which counters denied. It gives a denial again without a round trip as long
+// as that is true as far as this process can know: in the second of the denial, for in the next
+// one the windows are others, and until this process changes the counter. After that a hit has to
+// probe for room before it adds: a flood of denied hits, each with transient adds, would else keep
+// all hits out.
+type denialCache struct {
 	seed   maphash.Seed
 	shards [denialShards]denialShard
 }
 
 type denialShard struct {
 	mu      sync.RWMutex
-	denying map[string][]*denial // by the counter's ID; the lists are not changed, but replaced
+	denying map[string][]*cachedDenial // by the counter's ID; the lists are not changed, but replaced
 }
 
-func newDenials() *denials { return &denials{seed: maphash.MakeSeed()} }
+func newDenialCache() *denialCache { return &denialCache{seed: maphash.MakeSeed()} }
 
-func (d *denials) shardOf(counter string) *denialShard {
+func (d *denialCache) shardOf(counter string) *denialShard {
 	return &d.shards[maphash.String(d.seed, counter)%denialShards]
 }
 
 // of returns the denials of the counter.
-func (d *denials) of(counter string) []*denial {
+func (d *denialCache) of(counter string) []*cachedDenial {
 	shard := d.shardOf(counter)
 	shard.mu.RLock()
 	defer shard.mu.RUnlock()
@@ -55,13 +50,13 @@ func (d *denials) of(counter string) []*denial {
 }
 
 // denialKey is what a denial of a counter depends on: its limits and the cost.
-type denialKey struct {
+type cacheKey struct {
 	limits uint64 // a hash
 	cost   int64
 }
 
-// place returns which of the hit's uses of its counter it is.
-func (h *hit) place(of *use) (place int) {
+// indexOf returns which of the hit's limits on its counter it is.
+func (h *hit) indexOf(of *use) (place int) {
 	for i := range h.uses {
 		switch u := &h.uses[i]; {
 		case u == of:
@@ -73,29 +68,27 @@ func (h *hit) place(of *use) (place int) {
 	return place
 }
 
-// denial is what is remembered of a counter: how each of its limits stood. It is
-// not changed once it is in the list.
-type denial struct {
-	key     denialKey
+// cachedDenial is how each limit of a counter answered. It is not changed once it is in the
+// list.
+type cachedDenial struct {
+	key     cacheKey
 	stamp   int64 // the second that it is of
 	until   time.Time
-	stands  time.Time // until when one goes by what it found to stand; the zero time: it is of a crowd
-	touched uint32    // the cache's count of changes that it knows of
-	limits  []stood   // in the order of the hit's uses of the counter
+	touched uint32        // the cache's count of changes that it knows of
+	limits  []cachedLimit // in the order of the hit's uses of the counter
 }
 
-// stood is how a limit stood when its counter denied.
-type stood struct {
-	fits  bool
-	count int64
-	exact bool
-	reset Wait
-	holds int64 // until which second the window holds what was found to stand in the way
+// cachedLimit is how a limit answered when its counter denied.
+type cachedLimit struct {
+	outcome Outcome
+	count   int64
+	exact   bool
+	reset   Wait
 }
 
-// keyOf returns the key of a denial of the hit by the claim. Others of the flush may have other
-// limits on its counter, of another generation of rules: those are none of the hit's.
-func (h *hit) keyOf(c *claim) denialKey {
+// keyOf returns the key of a denial of the hit by the counter. Other hits of the batch may have
+// other limits on it, of another generation of rules, which the key leaves out.
+func (h *hit) keyOf(c *claim) cacheKey {
 	hash := uint64(14695981039346656037) // FNV-1a, by words
 	for i := range h.uses {
 		if u := &h.uses[i]; u.claim == c {
@@ -103,12 +96,49 @@ func (h *hit) keyOf(c *claim) denialKey {
 			hash = (hash ^ uint64(u.check.ceiling)) * 1099511628211
 		}
 	}
-	return denialKey{hash, h.cost}
+	return cacheKey{hash, h.cost}
 }
 
-// recall returns the denial that is remembered for hits with that stamp, or nil; wary is
-// true where one was and no room has been seen since. The cache knows of changes since.
-func (d *denials) recall(counter string, key func() denialKey, stamp int64, now time.Time, cache *BucketCache) (remembered *denial, wary bool) {
+// recallHit finds whether the hit may add at once. One that never fits looks only, and so does one
+// whose denial is cached, or was and no look has found room since.
+func (d *denialCache) recallHit(h *hit, stamp int64, now time.Time, cache *BucketCache) {
+	for i := range h.uses {
+		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
+			h.path = looking
+		}
+	}
+	for _, c := range h.claims {
+		if !h.isEnforcedOn(c) {
+			continue
+		}
+		found, mustProbe := d.recall(c.id, func() cacheKey { return h.keyOf(c) }, stamp, now, cache)
+		if found != nil || mustProbe {
+			h.path = looking
+		}
+		if found != nil {
+			h.recall(c, found)
+		}
+	}
+}
+
+func (h *hit) isEnforcedOn(c *claim) bool {
+	return slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
+}
+
+// recall has the hit's limits on the counter weighed as the cached denial found them.
+func (h *hit) recall(c *claim, found *cachedDenial) {
+	next := 0
+	for i := range h.uses {
+		if u := &h.uses[i]; u.claim == c {
+			u.recalled = &found.limits[next]
+			next++
+		}
+	}
+}
+
+// recall returns the denial that is cached for hits with that stamp, or nil; mustProbe is
+// true where one was and no look has found room since. The bucket cache knows of changes since.
+func (d *denialCache) recall(counter string, key func() cacheKey, stamp int64, now time.Time, cache *BucketCache) (remembered *cachedDenial, mustProbe bool) {
 	known := d.of(counter)
 	if len(known) == 0 {
 		return nil, false
@@ -125,45 +155,72 @@ func (d *denials) recall(counter string, key func() denialKey, stamp int64, now 
 	return nil, false
 }
 
-// stands reports whether a denial that was settled, less than standsLife before, says that
-// the hit does not fit the limit yet: what was in its way then stays there, whoever else
-// comes or goes.
-func (d *denials) stands(h *hit, u *use, stamp int64, now time.Time) bool {
+// isFull reports whether a final denial of the second found the limit full.
+func (d *denialCache) isFull(h *hit, u *use, stamp int64, now time.Time) bool {
 	known := d.of(u.claim.id)
 	if len(known) == 0 {
 		return false
 	}
 	key := h.keyOf(u.claim)
 	for _, found := range known {
-		if found.key == key && now.Before(found.stands) {
-			return stamp < found.limits[h.place(u)].holds
+		if found.key == key {
+			return found.stamp == stamp && now.Before(found.until) && found.limits[h.indexOf(u)].outcome == Full
 		}
 	}
 	return false
 }
 
-// vouch has a denial by a hit that went by what others had found to stand say no more of that
-// than they did: what else was in its way may have been of the moment.
-func (d *denials) vouch(counter string, denied *denial) {
-	known := d.of(counter)
-	before := slices.IndexFunc(known, func(found *denial) bool { return found.key == denied.key })
-	if before < 0 {
-		denied.stands = time.Time{}
+// rememberHit caches how the limits of the hit's counters were weighed, where they denied it.
+func (d *denialCache) rememberHit(h *hit, stamp int64, now time.Time) {
+	if !h.isDenied() || h.retries {
 		return
 	}
-	denied.stands = known[before].stands
-	for i := range denied.limits {
-		denied.limits[i].holds = min(denied.limits[i].holds, known[before].limits[i].holds)
+	for _, c := range h.claims {
+		if c.name.countAll || c.err != nil || h.isRecalledOn(c) {
+			continue
+		}
+		if found, denies := h.denialBy(c, stamp, now); denies {
+			d.remember(c.id, found, now)
+		}
 	}
 }
 
+// isRecalledOn reports whether a cached denial decided the hit's limits on the counter.
+func (h *hit) isRecalledOn(c *claim) bool {
+	return slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil })
+}
+
+// denialBy returns how the hit's limits on the counter were weighed, and whether one denies.
+func (h *hit) denialBy(c *claim, stamp int64, now time.Time) (found *cachedDenial, denies bool) {
+	found = &cachedDenial{
+		key: h.keyOf(c), stamp: stamp, until: c.began.Add(denialLife), touched: c.touched,
+		limits: make([]cachedLimit, 0, len(h.uses)),
+	}
+	if h.verdict == contended {
+		found.until = now // it makes the hits that follow look, no more
+	}
+	for i := range h.uses {
+		u := &h.uses[i]
+		if u.claim != c {
+			continue
+		}
+		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own}
+		if !u.fits() && u.allows { // let through, so nothing searched its reset
+			s.reset = u.window()
+		}
+		found.limits = append(found.limits, s)
+		denies = denies || u.denies()
+	}
+	return found, denies
+}
+
 // remember keeps the denial, as of now.
-func (d *denials) remember(counter string, found *denial, now time.Time) {
+func (d *denialCache) remember(counter string, found *cachedDenial, now time.Time) {
 	shard := d.shardOf(counter)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if shard.denying == nil {
-		shard.denying = map[string][]*denial{}
+		shard.denying = map[string][]*cachedDenial{}
 	}
 	others := without(shard.denying[counter], found.key)
 	if len(others) == maxDenials {
@@ -178,7 +235,7 @@ func (d *denials) remember(counter string, found *denial, now time.Time) {
 // forgetOver makes room, with the shard locked.
 func (s *denialShard) forgetOver(now time.Time) {
 	for counter, list := range s.denying {
-		if !slices.ContainsFunc(list, func(d *denial) bool { return now.Before(d.until) }) {
+		if !slices.ContainsFunc(list, func(d *cachedDenial) bool { return now.Before(d.until) }) {
 			delete(s.denying, counter)
 		}
 	}
@@ -188,8 +245,8 @@ func (s *denialShard) forgetOver(now time.Time) {
 }
 
 // without returns the list without the denials of that key.
-func without(list []*denial, key denialKey) []*denial {
-	others := make([]*denial, 0, len(list)+1)
+func without(list []*cachedDenial, key cacheKey) []*cachedDenial {
+	others := make([]*cachedDenial, 0, len(list)+1)
 	for _, d := range list {
 		if d.key != key {
 			others = append(others, d)
@@ -198,7 +255,7 @@ func without(list []*denial, key denialKey) []*denial {
 	return others
 }
 
-func (d *denials) forget(counter string, key denialKey) {
+func (d *denialCache) forget(counter string, key cacheKey) {
 	shard := d.shardOf(counter)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
@@ -211,7 +268,7 @@ func (d *denials) forget(counter string, key denialKey) {
 	}
 }
 
-func (d *denials) forgetAll() {
+func (d *denialCache) forgetAll() {
 	for i := range d.shards {
 		d.shards[i].mu.Lock()
 		clear(d.shards[i].denying)

@@ -11,6 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // somebody is who hits where it does not matter who.
@@ -91,7 +94,7 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 	denied, recalled, together := 0, int64(0), 0
 	for _, limits := range append([]string{"[{per: ip, rate: [5/3s, 9/20s]}, {per: user, rate: 7/5s}]"}, drawnRules...) {
 		event := parsed(t, limits)
-		for range 15 {
+		for range testkit.Times(15) {
 			store := newSoloStore(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			counters := NewCounters(Config{Store: store, Clock: clock.Now, Cache: l.cache})
@@ -146,9 +149,9 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 		}
 	}
 	t.Logf("%d denied, %d of them in batches, %d from memory", denied, together, recalled)
-	require.Greater(t, denied, 2000)
-	require.Greater(t, together, 1000)
-	require.Greater(t, recalled, int64(200))
+	require.Greater(t, denied, testkit.Times(2000))
+	require.Greater(t, together, testkit.Times(1000))
+	require.Greater(t, recalled, int64(testkit.Times(200)))
 }
 
 // A denial of the store, or of the memory, is what it is, whatever fails later for others
@@ -157,17 +160,17 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 	for name, test := range map[string]struct {
 		wary  bool // it has to look
-		fail  func(c *cached, adds []uint64) error
+		fail  func(c *cached, adds []store.Write) error
 		exact bool // how long it has to wait
 	}{
-		"remembered, and the others' trip fails": {fail: func(*cached, []uint64) error { return errDown }, exact: true},
-		"seen, and the others' trip fails": {wary: true, fail: func(_ *cached, adds []uint64) error {
+		"remembered, and the others' trip fails": {fail: func(*cached, []store.Write) error { return errDown }, exact: true},
+		"seen, and the others' trip fails": {wary: true, fail: func(_ *cached, adds []store.Write) error {
 			if len(adds) > 0 {
 				return errDown
 			}
 			return nil
 		}},
-		"seen, and the others are late": {wary: true, fail: func(c *cached, adds []uint64) error {
+		"seen, and the others are late": {wary: true, fail: func(c *cached, adds []store.Write) error {
 			if len(adds) > 0 {
 				c.clock.now = c.clock.now.Add(1500 * time.Millisecond)
 			}
@@ -188,7 +191,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 					c.clock.now = c.clock.now.Add(time.Second)
 				}
 				want := c.check(t, 3)
-				failing.fail = func(adds []uint64) error { return test.fail(c, adds) }
+				failing.fail = func(adds []store.Write) error { return test.fail(c, adds) }
 				results, err := c.limiters[0].Hits(t.Context(), []Hit{
 					{c.event, somebody, 3},
 					{c.event, events.Features{"ip": "192.0.2.1", "user": "b"}, 1},
@@ -218,19 +221,21 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 // failingStore fails as its test says.
 type failingStore struct {
 	*soloStore
-	fail func(adds []uint64) error
+	fail func(adds []store.Write) error
 }
 
-func (s *failingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.fail != nil {
-		s.mu.Lock() // trips of a decision go side by side
-		err := s.fail(adds)
-		s.mu.Unlock()
-		if err != nil {
-			return 0, err
+func (s *failingStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if s.fail != nil && storetest.IsTrip(op) {
+			s.mu.Lock() // trips of a decision go side by side
+			op.Err = s.fail(op.Writes)
+			s.mu.Unlock()
+			if op.Err != nil {
+				return
+			}
 		}
-	}
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+		s.soloStore.Do(ctx, op)
+	})
 }
 
 // What can be found out of a wait is found out of what is there, and where the search for it
@@ -240,20 +245,20 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits string
 		want   Wait
-		fail   func(c *cached, adds []uint64) error
+		fail   func(c *cached, adds []store.Write) error
 		true   bool // by what is there
 	}{
 		// Five stand in the minute's second 33, and it is 40.
-		"the store fails":       {"[{per: ip, rate: 5/m}]", 60, func(*cached, []uint64) error { return errDown }, false},
-		"the store fails later": {"[{per: ip, rate: 5/h}]", 3600, func(*cached, []uint64) error { return errDown }, false},
-		"by minutes":            {"[{per: ip, rate: 5/h, precision: minute}]", 3600 + 19, func(*cached, []uint64) error { return errDown }, false},
-		"the store fails when it looks again": {"[{per: ip, rate: [5/m, 5/h]}]", 3600, func(_ *cached, adds []uint64) error {
+		"the store fails":       {"[{per: ip, rate: 5/m}]", 60, func(*cached, []store.Write) error { return errDown }, false},
+		"the store fails later": {"[{per: ip, rate: 5/h}]", 3600, func(*cached, []store.Write) error { return errDown }, false},
+		"by minutes":            {"[{per: ip, rate: 5/h, precision: minute}]", 3600 + 19, func(*cached, []store.Write) error { return errDown }, false},
+		"the store fails when it looks again": {"[{per: ip, rate: [5/m, 5/h]}]", 3600, func(_ *cached, adds []store.Write) error {
 			if len(adds) == 0 {
 				return errDown
 			}
 			return nil
 		}, false},
-		"the seconds are lost": {"[{per: ip, rate: 5/m}]", 60 - 40, func(c *cached, _ []uint64) error {
+		"the seconds are lost": {"[{per: ip, rate: 5/m}]", 60 - 40, func(c *cached, _ []store.Write) error {
 			for bucket := range c.store.items[c.counter.ID()] {
 				if isSecond(bucket) {
 					delete(c.store.items[c.counter.ID()], bucket)
@@ -261,7 +266,7 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			}
 			return nil
 		}, true},
-		"some of them are lost": {"[{per: ip, rate: 5/m}]", 60 - 40, func(c *cached, _ []uint64) error {
+		"some of them are lost": {"[{per: ip, rate: 5/m}]", 60 - 40, func(c *cached, _ []store.Write) error {
 			for bucket, item := range c.store.items[c.counter.ID()] {
 				if isSecond(bucket) && item.value > 0 {
 					item.value = 1
@@ -280,7 +285,7 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			require.True(t, c.hit(t, 5).Allowed)
 			c.clock.now = c.clock.now.Add(7 * time.Second)
 			added := false
-			failing.fail = func(adds []uint64) error {
+			failing.fail = func(adds []store.Write) error {
 				if !added {
 					added = len(adds) > 0
 					return nil

@@ -4,6 +4,9 @@
 //
 // The arithmetic is pure: [Level], [Bucket], [Window] and [Cover] are functions
 // of their arguments. [Counters] puts it to work with a clock and a [Store],
-// which holds the buckets. Most programs want [NewCounters] with a store of
-// package memcache, and then Increment and Count.
+// which holds the buckets.
+//
+// Most programs use the root package, which wires these parts. Import this one for a store, a
+// clock or hooks of your own: begin with [NewCounters] or [NewLimiter] on a store of package
+// memcache.
 package hierarchy

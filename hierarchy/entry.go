@@ -10,7 +10,7 @@ const entryHash = 8
 
 // appendEntryKey appends the key of a counter in a table of freecache: a hash with this
 // process's own seed, then the counter's ID. The table finds its places by a hash that is
-// the same in every process. Who may choose features could choose some whose places are
+// the same in every process. A caller that chooses features could choose some whose places are
 // one, and the table grows with its fullest place, whatever it may hold: to sixty times
 // its size and more.
 func appendEntryKey(b []byte, seed maphash.Seed, id string) []byte {

@@ -3,7 +3,8 @@ package hierarchy
 import (
 	"errors"
 	"fmt"
-	"strconv"
+
+	"github.com/counterd/counterd/store"
 )
 
 var (
@@ -24,7 +25,7 @@ var (
 
 // storeError wraps an error of the store.
 func storeError(err error) error {
-	if errors.Is(err, strconv.ErrSyntax) {
+	if errors.Is(err, store.ErrNoCount) {
 		return fmt.Errorf("%w: %w", ErrBadCounter, err)
 	}
 	return fmt.Errorf("%w: %w", ErrStore, err)

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
 )
 
 // flush is a list of hits that are decided together, with one stamp and one trip
 // for each of their counters.
 type flush struct {
+	plan
 	l         *Limiter
 	began     time.Time
-	stamp     int64
 	until     time.Time // when the wait for the store is over
 	ctx       *tripContext
 	checkOnly bool
@@ -28,9 +29,11 @@ type flush struct {
 	claims     arena[claim] // each counter once
 	byName     map[claimName]*claim
 	checks     arena[check]
-	some       []*claim // of claimsOf
-	surplus    []*claim // have more in the store than stays
-	marked     uint64   // with what claims are marked that claimsOf has found
+	some       []*claim    // of claimsOf
+	surplus    []*claim    // have more in the store than stays
+	ops        []*store.Op // of the round trips under way
+	sent       []*claim    // of each of them
+	marked     uint64      // with what claims are marked that claimsOf has found
 }
 
 // path is the way a hit takes.
@@ -38,7 +41,7 @@ type path uint8
 
 const (
 	faulty  path = iota // it has an error
-	denied              // it is on a deny list: nothing is asked, nothing added
+	listed              // it is on a deny list: nothing is asked, nothing added
 	looking             // decided on a look at its counters, nothing added
 	adding              // added first, then decided
 )
@@ -50,44 +53,35 @@ type hit struct {
 	cost    int64
 	claims  []*claim // its counters
 	uses    []use    // its limits, in the order of the rules
-	allowed bool
-	refused bool // as unavailable
-
-	doubtful  bool // denied for what may have been of the moment
-	unsettled bool // and tries again
-	goesBy    bool // denied by what others have found to stand
-	stale     bool // its store has failed since it was denied: that stands
+	verdict verdict
+	retries bool
 }
 
 // use is one limit as a hit uses it.
 type use struct {
+	ruling
 	claim    *claim
 	check    *check
-	listing  events.Listing
-	recalled *stood // how it stood when the counter denied, where that is remembered
+	recalled *cachedLimit // what a cached denial found, where there is one
 
-	fits  bool // the sum with the hit's cost is within the ceiling
 	count int64
 	exact bool
 	reset Wait
 	own   Wait // what it would be if the limit were not elastic
-	state LimitState
-	// Nobody could say how it stands when it was weighed. A store that failed later, for
-	// others, has said it before.
-	unknown bool
 }
 
-// enforced reports whether the limit can deny the hit by itself.
-func (u *use) enforced() bool {
-	return !u.check.rule.Shadow && u.listing != events.Allowed && u.check.rule.Throttle.Kind != events.Elastic
-}
-
-// failed reports whether the store was asked how the limit stands, and failed.
-func (u *use) failed() bool { return u.claim.err != nil && u.recalled == nil }
-
-// isLocal reports whether this process's own counters say how the limit stands.
-func (u *use) isLocal() bool {
-	return u.claim.local && u.check.rule.OnError == events.OnErrorLocal && u.recalled == nil
+// sourceNow returns where the count would come from now. A store that failed after the limit
+// was weighed, for other hits, has answered before.
+func (u *use) sourceNow() source {
+	switch {
+	case u.recalled != nil:
+		return ofDenial
+	case u.claim.err == nil:
+		return ofStore
+	case u.claim.local && u.rule.OnError == events.OnErrorLocal:
+		return ofLocal
+	}
+	return ofNone
 }
 
 // claim is one counter with the limits of all rules on it. Its reader knows the
@@ -99,27 +93,28 @@ type claim struct {
 	checks []*check
 	tiles  Cover // memory for a cover
 
-	store  Store                          // that is asked: the shared one, or after its failure the local one
-	local  bool                           // it is the local one
-	err    error                          // why the shared one could not be asked
-	began  time.Time                      // when the trip that decided did
-	adding int64                          // cost of the flush's hits that add to it
-	looked int64                          // cost of those that a look or a memory has denied
-	added  bool                           // a trip was made for that
-	places []place                        // where that was added
-	wait   func() (landed int, err error) // for the trip that is under way
-	taken  int64                          // of what the flush added, what stays
-	stuck  bool                           // what should have been taken back was not
-	since  int64                          // since when the shared store has lost nothing of it
-	heard  bool                           // that is known
+	store  Store     // that is asked: the shared one, or after its failure the local one
+	local  bool      // it is the local one
+	err    error     // why the shared one could not be asked
+	began  time.Time // when the trip that decided did
+	adding int64     // cost of the flush's hits that add to it
+	looked int64     // cost of those that a look or a memory has denied
+	added  bool      // a trip was made for that
+	places []place   // where that was added
+	after  store.Op  // what follows the adds: a rollback, a hint
+	taken  int64     // of what the flush added, what stays
+	stuck  bool      // what should have been taken back was not
+	since  int64     // since when the shared store has lost nothing of it
+	heard  bool      // that is known
 	marked uint64
 }
 
 // place is a store, and what it acknowledged of the adds.
 type place struct {
-	store  Store
-	landed int
-	whole  bool // the trip was made
+	store   Store
+	local   bool // it is this process's own
+	receipt store.Receipt
+	whole   bool // the round trip was made
 }
 
 // check is one limit of a claim.
@@ -129,6 +124,7 @@ type check struct {
 	ceiling int64
 	span    span
 	lo, hi  int64 // what others hold of the window: at least, and at most
+	closed  int64 // what closed buckets hold of it, where that was asked
 }
 
 var flushes = sync.Pool{New: func() any { return new(flush) }}
@@ -137,7 +133,7 @@ var flushes = sync.Pool{New: func() any { return new(flush) }}
 func (l *Limiter) newFlush(now time.Time, requests ...*request) *flush {
 	f := flushes.Get().(*flush)
 	f.l, f.began, f.until = l, now, requests[0].until
-	f.stamp = l.nextStamp(f.began)
+	f.plan = plan{stamp: l.nextStamp(f.began), grace: l.grace, ahead: l.ahead, open: l.open, spanOf: l.spanOf}
 	for _, r := range requests {
 		if r.until.Before(f.until) {
 			f.until = r.until
@@ -161,7 +157,7 @@ func (f *flush) free() {
 		clear(c.checks)
 		clear(c.places)
 		c.leave()
-		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0]}
+		*c = claim{reader: c.reader, checks: c.checks[:0], tiles: c.tiles, places: c.places[:0], after: store.Op{Writes: c.after.Writes[:0]}}
 	}
 	for _, check := range f.checks.handedOut() {
 		check.rule, check.limit = nil, events.Limit{}
@@ -172,6 +168,7 @@ func (f *flush) free() {
 	clear(f.byName)
 	clear(f.some)
 	clear(f.surplus)
+	clear(f.sent)
 	f.l, f.ctx, f.checkOnly, f.asked, f.again, f.overloaded = nil, nil, false, false, false, false
 	flushes.Put(f)
 }
@@ -191,10 +188,10 @@ func (f *flush) join(r *request) {
 			h.claims = append(h.claims, c)
 		}
 		if a.Listing == events.Denied && !a.Rule.Shadow {
-			h.path = denied
+			h.path = listed
 		}
 		for _, check := range f.checksOf(c, a) {
-			h.uses = append(h.uses, use{claim: c, check: check, listing: a.Listing})
+			h.uses = append(h.uses, use{claim: c, check: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 		}
 	}
 }
@@ -255,7 +252,7 @@ func (f *flush) checksOf(c *claim, a *events.Applied) []*check {
 			k := f.checks.next()
 			*k = check{
 				rule: a.Rule, limit: limit, ceiling: a.Rule.Throttle.Ceiling(limit.N),
-				span: f.l.spanOf(f.stamp, limit.Window, c.finest, f.l.ahead),
+				span: f.span(limit.Window, c.finest),
 			}
 			c.checks = append(c.checks, k)
 		}
@@ -273,47 +270,14 @@ func (f *flush) recall() {
 		case f.checkOnly || f.again:
 			h.path = looking
 		case !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll }):
-			f.recallHit(h)
-		}
-	}
-}
-
-func (f *flush) recallHit(h *hit) {
-	for i := range h.uses {
-		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
-			h.path = looking
-		}
-	}
-	for _, c := range h.claims {
-		enforced := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
-		if !enforced {
-			continue
-		}
-		found, wary := f.l.denials.recall(c.id, func() denialKey { return h.keyOf(c) }, f.stamp, f.began, f.l.cache)
-		if found == nil && !wary {
-			continue
-		}
-		h.path = looking
-		if found != nil {
-			h.recall(c, found)
-		}
-	}
-}
-
-// recall has the hit's uses of the claim stand as they did.
-func (h *hit) recall(c *claim, found *denial) {
-	next := 0
-	for i := range h.uses {
-		if u := &h.uses[i]; u.claim == c {
-			u.recalled = &found.limits[next]
-			next++
+			f.l.denials.recallHit(h, f.stamp, f.began, f.l.cache)
 		}
 	}
 }
 
 // asksNobody reports whether the hit can be decided without a trip.
 func (h *hit) asksNobody() bool {
-	return h.path == faulty || h.path == denied ||
+	return h.path == faulty || h.path == listed ||
 		h.path == looking && !slices.ContainsFunc(h.uses, func(u use) bool { return u.recalled == nil })
 }
 
@@ -349,7 +313,7 @@ func (f *flush) look() {
 	for _, c := range claims {
 		c.began = now
 		f.remind(c, now)
-		c.asks = f.checkOnly && f.l.copier != nil // as a count does
+		c.asks = f.checkOnly && f.l.replicated // as a count does
 		c.wantExactly()
 	}
 	f.travel(claims, now)
@@ -361,8 +325,8 @@ func (f *flush) look() {
 		if h.path != looking {
 			continue
 		}
-		f.evaluate(h)
-		if !f.checkOnly && h.allowed {
+		h.evaluate(f.again)
+		if !f.checkOnly && h.verdict == admitted {
 			f.letAdd(h)
 		}
 	}
@@ -371,33 +335,23 @@ func (f *flush) look() {
 // travel makes the trips of the claims that add or want something, side by side. It
 // ends when all have. Those that fail do without the store from then on.
 func (f *flush) travel(claims []*claim, now time.Time) {
-	starter, starts := f.l.store.(Starter)
-	switch {
-	case len(claims) == 0:
-	case f.overloaded:
-		for _, c := range claims {
+	f.ops, f.sent = f.ops[:0], f.sent[:0]
+	for _, c := range claims {
+		switch {
+		case f.overloaded:
 			f.doWithout(c, now)
+		case c.local:
+			f.send(c, now)
+		case c.travels():
+			f.ops, f.sent = append(f.ops, c.pack(c.due())), append(f.sent, c)
 		}
-	case len(claims) == 1:
-		f.send(claims[0], now)
-	case !starts:
-		f.sideBySide(claims, func(f *flush, c *claim) { f.send(c, now) })
-	default:
-		for _, c := range claims {
-			switch {
-			case c.local:
-				f.send(c, now)
-			case c.travels():
-				c.wait = c.start(f.ctx, starter, c.due())
-			}
-		}
-		for _, c := range claims {
-			if c.wait != nil {
-				landed, err := c.wait()
-				c.wait = nil
-				f.arrived(c, landed, c.unpack(c.due(), now, err))
-			}
-		}
+	}
+	if len(f.ops) == 0 {
+		return
+	}
+	f.l.store.Do(f.ctx, f.ops...)
+	for _, c := range f.sent {
+		f.arrived(c, c.unpack(c.due(), now))
 	}
 }
 
@@ -412,7 +366,7 @@ func (f *flush) doWithout(c *claim, now time.Time) {
 }
 
 // travels reports whether the claim's next trip has anything to do.
-func (c *claim) travels() bool { return c.due() > 0 || len(c.reads) > 0 }
+func (c *claim) travels() bool { return c.due() > 0 || len(c.op.Reads) > 0 }
 
 // due returns what the claim's next trip adds.
 func (c *claim) due() int64 {
@@ -427,15 +381,14 @@ func (f *flush) send(c *claim, now time.Time) { f.sendOn(f.ctx, c, now) }
 
 func (f *flush) sendOn(ctx context.Context, c *claim, now time.Time) {
 	if c.travels() {
-		landed, err := c.trip(ctx, c.store, c.due(), now)
-		f.arrived(c, landed, err)
+		f.arrived(c, c.trip(ctx, c.store, c.due(), now))
 	}
 }
 
 // arrived notes what the trip has added.
-func (f *flush) arrived(c *claim, landed int, err error) {
+func (f *flush) arrived(c *claim, err error) {
 	if c.due() > 0 {
-		c.places = append(c.places, place{c.store, landed, err == nil})
+		c.places = append(c.places, place{c.store, c.local, c.op.Receipt, err == nil})
 		c.added = true
 	}
 	if err != nil {
@@ -453,18 +406,15 @@ func (f *flush) remind(c *claim, now time.Time) {
 	c.remember(f.l.cache, now, f.closed(), own)
 }
 
-// closed returns the second before which buckets have to end to be closed.
-func (f *flush) closed() int64 { return f.stamp - f.l.open }
-
 // letAdd has a hit add that was looking and has found room.
 func (f *flush) letAdd(h *hit) {
 	h.path = adding
-	h.request.crowd = crowd{} // it has left
+	h.request.overshoot = overshoot{} // it is over
 	for i := range h.uses {
 		h.uses[i].recalled = nil
 	}
 	for _, c := range h.claims {
-		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits })
+		full := slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() && !u.fits() })
 		if !full && !f.overloaded { // who has not looked has seen no room
 			f.l.denials.forget(c.id, h.keyOf(c))
 		}
@@ -501,7 +451,7 @@ func (f *flush) add() {
 		} else {
 			c.forgetOpen(now)
 		}
-		c.nameAdds(f)
+		c.nameAdds(&f.plan)
 		c.wantOthers()
 	}
 	f.travel(claims, now)
@@ -515,35 +465,6 @@ func (f *flush) add() {
 	f.travel(open, now)
 	for _, c := range open {
 		c.sum()
-	}
-}
-
-// wantOthers wants what bounds the limits, beside what the adds return.
-func (c *claim) wantOthers() {
-	for _, check := range c.checks {
-		for bucket := range check.span.others {
-			c.want(bucket)
-		}
-	}
-}
-
-// nameAdds names the buckets that the claim's hits add to.
-func (c *claim) nameAdds(f *flush) {
-	if len(c.adds) > 0 {
-		return
-	}
-	finest, coarsest := levels(c.name.counter)
-	for l := finest; l <= coarsest; l++ {
-		bucket := BucketAt(l, f.stamp)
-		c.add(bucket, bucket.Expires(retention(c.name.counter), f.l.grace))
-	}
-}
-
-// wantExactly wants the buckets that the exact sums of the limits need.
-func (c *claim) wantExactly() {
-	for _, check := range c.checks {
-		c.tiles = check.span.cover(c.tiles[:0], c.finest)
-		c.wantAll(c.tiles)
 	}
 }
 
@@ -576,41 +497,3 @@ func (f *flush) fail(c *claim, err error) {
 
 // readable reports whether the claim's sums come from a store.
 func (c *claim) readable() bool { return c.err == nil || c.local }
-
-// wantOpenEdges wants the buckets at the windows' edges of those limits that some
-// hit of the flush may fit and may not, and that are not exact yet. It reports
-// whether there is such a limit.
-func (c *claim) wantOpenEdges() (open bool) {
-	most := c.adding + c.looked
-	if c.name.countAll {
-		most += c.adding // those that others deny come again
-	}
-	for _, check := range c.checks {
-		if check.lo < check.ceiling && check.hi+most > check.ceiling && check.lo != check.hi {
-			open = true
-			c.tiles = check.span.split(c.tiles[:0], c.finest)
-			c.wantAll(c.tiles)
-		}
-	}
-	return open
-}
-
-// bound sets the bounds of all limits.
-func (c *claim) bound() {
-	if !c.readable() {
-		return
-	}
-	for _, check := range c.checks {
-		check.lo, check.hi = c.bounds(&check.span)
-	}
-}
-
-// sum makes the sums of those limits exact whose edges are known.
-func (c *claim) sum() {
-	for _, check := range c.checks {
-		c.tiles = check.span.cover(c.tiles[:0], c.finest)
-		if exact, known := c.exact(c.tiles); known {
-			check.lo, check.hi = exact, exact
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
 )
 
 // forgetfulStore knows since when it has lost nothing.
@@ -17,9 +18,11 @@ type forgetfulStore struct {
 	of    string // the counter asked for
 }
 
-func (s *forgetfulStore) Since(counter string) int64 {
-	s.of = counter
-	return s.since
+func (s *forgetfulStore) Capabilities() store.Capabilities {
+	return store.Capabilities{Since: func(counter string) int64 {
+		s.of = counter
+		return s.since
+	}}
 }
 
 // After a loss each limit is incomplete until its window, and the grace, have passed.

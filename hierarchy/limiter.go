@@ -22,11 +22,6 @@ const (
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
 
-	// maxTries is how often a hit that was denied for what may have been of the
-	// moment looks again; within the timeout it gets to fewer.
-	maxTries = 40
-	maxPause = 16 * time.Millisecond
-
 	// tripsAtOnce bounds the trips of one decision that are under way at a time.
 	tripsAtOnce = 64
 )
@@ -45,19 +40,19 @@ type LimiterConfig struct {
 	// that their trips have to queue, for each 64 of them. 0: DefaultTimeout; at most
 	// half the grace.
 	Timeout time.Duration
-	// Report is told of each trip to the store that failed, and of each take-back
-	// that did: what it should have taken stays counted. nil: nobody is.
+	// OnStoreError gets the error of each round trip to the store that failed, and of each
+	// rollback that did: what it should have subtracted stays counted.
 	OnStoreError func(error)
-	// Decided is told of each decision, those on each hit of Hits by themselves, before
-	// it is returned, from its caller's goroutine, which waits for it. The decision is not
-	// to be changed, nor kept; its Limits may be. Faults of a hit are no decisions. Many
-	// callers may tell at the same time; it must not panic. nil: nobody is told.
+	// OnDecision gets each decision before it is returned, that of each hit of Hits by itself,
+	// in the goroutine of the caller, which waits for it. It must not change or keep the
+	// decision; it may keep the Limits. A faulty hit has no decision. Callers call it
+	// concurrently. It must not panic.
 	OnDecision func(context.Context, Hit, *Decision, Call)
-	// Together is told of each hit that was decided with those of other callers: its
-	// context, that of the caller whose trips they shared (the same one, for that caller's
-	// own), and how many hits they were. It is told before the hit's call returns, from
-	// that caller's goroutine. Many may tell at the same time; it must not panic: hits that
-	// wait for that caller would fail. nil: nobody is told.
+	// OnCoalesced gets each hit that was decided with hits of other callers: its context, the
+	// context of the caller whose round trips they shared (the same one, for that caller's own
+	// hit), and how many hits they were. It runs before the hit's call returns, in that caller's
+	// goroutine. Callers call it concurrently. It must not panic: the hits that wait for that
+	// caller would fail.
 	OnCoalesced func(hit, trips context.Context, hits int)
 	// MaxPending is the most hits and checks that may wait for the store at once, those
 	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
@@ -67,12 +62,12 @@ type LimiterConfig struct {
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
 	// Counters on the same store should have the same one.
 	Cache *BucketCache
-	// Repairer is told of each counter that is used; nil: nobody is. The Counters on the
-	// same store should have the same one.
+	// Repairer gets each counter that is used. The Counters on the same store should have the
+	// same one.
 	Repairer *Repairer
 }
 
-// Limiter decides hits: it adds them to their counters and admits those that fit
+// Limiter decides hits: it adds them to their counters and admits the hits that fit
 // the limits of all their rules. However many Limiters decide at once on one
 // store, in however many processes, no window of a limit ever holds more
 // admitted cost than the limit allows, as long as their clocks agree within a
@@ -83,7 +78,6 @@ type LimiterConfig struct {
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
 	store    Store
-	copier   Copier // the store, where it keeps several copies of a counter, or nil
 	local    Store
 	now      func() time.Time
 	real     bool // that is the real time
@@ -93,11 +87,13 @@ type Limiter struct {
 	decided  func(context.Context, Hit, *Decision, Call) // or nil
 	together func(hit, trips context.Context, hits int)  // or nil
 	tally    tally
-	memory   Rememberer   // the store, where it is one, or nil
-	stamp    atomic.Int64 // the last one given
-	denials  *denials
-	lines    *lines
-	pending  *pending
+	// replicated: the store keeps several replicas of a counter.
+	replicated bool
+	since      func(counter string) int64 // of the store's capabilities, or nil
+	stamp      atomic.Int64               // the last one given
+	denials    *denialCache
+	coalescer  *coalescer
+	pending    *pending
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
 	// channels of another. It is not a part of the limiter, which the runtime would hold
 	// on to with it.
@@ -122,7 +118,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		report:   config.OnStoreError,
 		decided:  config.OnDecision,
 		together: config.OnCoalesced,
-		denials:  newDenials(),
+		denials:  newDenialCache(),
 		pending:  newPending(config.MaxPending),
 		requests: new(sync.Pool),
 		cache:    config.Cache,
@@ -139,14 +135,14 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	if l.cache == nil {
 		l.cache = NewBucketCache(0)
 	}
-	l.copier = copierOf(l.store)
-	l.memory, _ = l.store.(Rememberer)
-	l.lines = newLines(l.timeout / patienceShare)
+	l.coalescer = newCoalescer(l.timeout / maxWaitShare)
 	l.ahead = ceilSeconds(l.grace)
 	l.open = openSeconds(l.grace)
 	if l.store == nil {
 		return nil, errors.New("hierarchy: a limiter needs a store")
 	}
+	can := l.store.Capabilities()
+	l.replicated, l.since = can.Replicated(), can.Since
 	if l.timeout < 0 || l.timeout > l.grace/2 {
 		return nil, fmt.Errorf("hierarchy: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
 	}
@@ -179,7 +175,7 @@ func (c Call) String() string {
 	return fmt.Sprintf("Call(%d)", int(c))
 }
 
-// Hit is what is to be decided: somebody does an event.
+// Hit is what a Limiter decides: an event with the features that do it.
 type Hit struct {
 	Event    *events.Event
 	Features events.Features
@@ -193,7 +189,7 @@ type Result struct {
 }
 
 // Hit adds the hit to its counters and decides it. Where it is denied its adds
-// are taken back, unless a rule counts all hits. A fault of the hit is an error
+// are rolled back, unless a rule counts all hits. A fault of the hit is an error
 // that wraps events.ErrInvalid or ErrOutOfRange; a store that fails is a decision
 // by the rules' OnError, not an error.
 //
@@ -227,7 +223,7 @@ func (l *Limiter) decide(r *request) {
 	var g *group
 	if r.hurried() {
 		g = newGroup(r)
-	} else if g = l.lines.enter(r); g == nil {
+	} else if g = l.coalescer.enter(r); g == nil {
 		if g = <-r.turn; g == nil {
 			return
 		}
@@ -236,8 +232,8 @@ func (l *Limiter) decide(r *request) {
 	l.lead(g, r, now)
 }
 
-// decidedAtOnce decides the hit if nobody has to be asked for that: where it is on a
-// deny list, or a denial is remembered.
+// decidedAtOnce decides the hit if that takes no round trip: where it is on a deny list, or a
+// denial is cached.
 func (l *Limiter) decidedAtOnce(r *request) bool {
 	if !r.onDenyList() && !l.mayBeDenied(r) {
 		return false
@@ -311,7 +307,7 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 	handedOn := false
 	defer func() {
 		if !handedOn {
-			l.abandon(g) // the store, or who is told of something, has panicked
+			l.abandon(g) // the store, or a hook, has panicked
 		}
 	}()
 	for !handedOn {
@@ -327,7 +323,7 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 		f.look()
 		f.settle(g.try)
 		if f.hasFailed() {
-			l.lines.stayApart()
+			l.coalescer.stayApart()
 		}
 		handedOn = l.handOn(f, g, own)
 	}
@@ -337,12 +333,18 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 func (f *flush) settle(try int) {
 	f.add()
 	f.decide()
-	f.owe()
+	f.hint()
 	f.takeBack()
 	f.touch()
-	f.leaveUnsettled(try)
+	retry := f.l.retryPolicy()
+	if open := retry.contended(f.hits.handedOut(), f.stamp, f.began); len(open) > 0 {
+		f.readClosed(open)
+		retry.settle(open, try, f.l.now())
+	}
 	f.findResets()
-	f.remember()
+	for _, h := range f.hits.handedOut() {
+		f.l.denials.rememberHit(h, f.stamp, f.began)
+	}
 }
 
 // hasFailed reports whether one of several trips has.
@@ -353,28 +355,28 @@ func (f *flush) hasFailed() bool {
 
 // handOn gives the hits of the group what the flush has decided, and frees the flush.
 // Where own is decided, or all are, it hands on what is left of the group, or its lines,
-// and returns true; else those that are left are to try again.
+// and returns true; else the hits that are left retry.
 func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	l.tally.add(f)
 	left := g.requests[:0]
 	ownLeft := own == nil
 	hits := f.hits.handedOut()
-	// Before any is handed on: whoever is told may panic, and then all are abandoned.
+	// Before any is handed on: the hook may panic, and then all are abandoned.
 	if l.together != nil && own != nil && len(hits) > 1 {
 		for _, h := range hits {
-			if !h.unsettled {
+			if !h.retries {
 				l.together(h.request.ctx, own.ctx, len(hits))
 			}
 		}
 	}
 	for _, h := range hits {
 		r := h.request
-		// Where the store has failed since, the denial that it gave stands.
-		if h.path != faulty && !h.stale {
+		// Where the store has failed since, the denial of the try before holds.
+		if h.path != faulty && h.verdict != asBefore {
 			r.decision = f.decision(h)
 		}
 		switch {
-		case h.unsettled:
+		case h.retries:
 			left = append(left, r)
 			ownLeft = ownLeft || r == own
 		case r.waited:
@@ -387,19 +389,19 @@ func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
 	g.try++
 	switch {
 	case len(left) == 0:
-		l.lines.leave(g)
+		l.coalescer.leave(g)
 	case !ownLeft:
-		l.lines.pass(g)
+		l.coalescer.pass(g)
 	default:
 		return false
 	}
 	return true
 }
 
-// errAbandoned is what hits get whose decision somebody else has broken off.
+// errAbandoned is the error of hits whose decision another caller's panic has broken off.
 var errAbandoned = fmt.Errorf("%w: the decision was broken off by a panic", ErrStore)
 
-// abandon has nobody wait for the group.
+// abandon ends the wait for the group.
 func (l *Limiter) abandon(g *group) {
 	for _, r := range g.requests {
 		if r.waited {
@@ -407,21 +409,7 @@ func (l *Limiter) abandon(g *group) {
 			r.turn <- nil
 		}
 	}
-	l.lines.leave(g)
-}
-
-// pause lets those go first who are in each other's way: not at all the first
-// time, then for a random time that grows to maxPause.
-func (l *Limiter) pause(ctx context.Context, try int) {
-	if try == 0 {
-		return
-	}
-	timer := time.NewTimer(l.random(min(time.Millisecond<<try, maxPause)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	l.coalescer.leave(g)
 }
 
 // Check returns the decision that the hit would get, with exact counts, and adds

@@ -12,6 +12,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // countingStore counts trips and the buckets that they read.
@@ -20,15 +22,12 @@ type countingStore struct {
 	trips, reads int
 }
 
-func (s *countingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	s.trips++
-	s.reads += len(reads)
-	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-}
-
-func (s *countingStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	s.trips++
-	return s.Store.RollBack(ctx, counter, by, adds, landed)
+func (s *countingStore) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		s.trips++
+		s.reads += len(op.Reads)
+	}
+	s.Store.Do(ctx, ops...)
 }
 
 // BenchmarkHit has one caller, so that trips and reads can be counted. Its clock
@@ -118,5 +117,5 @@ func takeBackOne(b *testing.B, store hierarchy.Store, counter events.Counter, no
 	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
 		buckets = append(buckets, bucket.ID())
 	}
-	require.NoError(b, store.RollBack(b.Context(), counter.ID(), 1, buckets, len(buckets)))
+	require.NoError(b, storetest.RollBack(b.Context(), store, counter.ID(), 1, buckets, acknowledged))
 }

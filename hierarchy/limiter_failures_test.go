@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store"
 )
 
 // A check asks the store, whether a denial is remembered or not.
@@ -154,9 +155,10 @@ type halfStore struct {
 	down string
 }
 
-func (s *halfStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if counter == s.down {
-		return 0, errDown
-	}
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s *halfStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if op.Err = errDown; op.Counter != s.down {
+			s.soloStore.Do(ctx, op)
+		}
+	})
 }

@@ -17,6 +17,9 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // soloStore is a store that one test has for itself. It counts what it is asked.
@@ -59,49 +62,56 @@ func (s *soloStore) command(run func()) error {
 	return nil
 }
 
-func (s *soloStore) Trip(_ context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
+func (s *soloStore) Do(_ context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) { op.Err = s.do(op) })
+}
+
+func (s *soloStore) do(op *store.Op) error {
+	switch op.Kind() {
+	case store.Subtract:
+		return s.takeBack(op)
+	case store.Delete:
+		return s.delete(op)
+	}
 	s.mu.Lock()
 	s.trips++
-	s.reads += len(reads)
+	s.reads += len(op.Reads)
 	s.mu.Unlock()
-	for i := range adds {
-		if err := s.command(func() { values[i] = s.add(counter, adds[i], by, expires[i]) }); err != nil {
-			return i, err
+	for i := range op.Writes {
+		op.Receipt = store.Acknowledged(i)
+		w := &op.Writes[i]
+		if err := s.command(func() { w.Result = s.add(op.Counter, w.Item, w.By, w.Expires) }); err != nil {
+			return err
 		}
 	}
-	if len(reads) == 0 {
-		return len(adds), nil
+	op.Receipt = store.Acknowledged(len(op.Writes))
+	if len(op.Reads) == 0 {
+		return nil
 	}
-	return len(adds), s.command(func() {
-		for i := range reads {
-			values[len(adds)+i] = s.read(counter, reads[i])
+	return s.command(func() {
+		for i := range op.Reads {
+			op.Reads[i].Value = s.read(op.Counter, op.Reads[i].Item)
 		}
 	})
 }
 
-func (s *soloStore) RollBack(_ context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (s *soloStore) takeBack(op *store.Op) error {
 	s.mu.Lock()
 	if !s.takenBack {
 		s.takenBack, s.decided = true, s.reads
 	}
 	s.mu.Unlock()
-	for _, bucket := range adds[:landed] {
-		err := s.command(func() {
-			if item, found := s.items[counter][bucket]; found {
-				item.value = max(item.value-by, 0)
-				s.items[counter][bucket] = item
-			}
-		})
-		if err != nil {
+	for _, w := range op.Writes[len(op.Writes)-op.Receipt.On(0):] {
+		if err := s.command(func() { s.subtract(op.Counter, w.Item, w.By) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *soloStore) Delete(_ context.Context, counter string, buckets []uint64) error {
-	for _, bucket := range buckets {
-		if err := s.command(func() { delete(s.items[counter], bucket) }); err != nil {
+func (s *soloStore) delete(op *store.Op) error {
+	for _, w := range op.Writes {
+		if err := s.command(func() { delete(s.items[op.Counter], w.Item) }); err != nil {
 			return err
 		}
 	}
@@ -211,7 +221,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 	decisions, admitted := 0, 0
 	for _, limits := range drawnRules {
 		event := parsed(t, limits)
-		for range 30 {
+		for range testkit.Times(30) {
 			store := newSoloStore(clock.Now)
 			var fleet []*Limiter // of clocks that differ a little
 			for i := range 3 {
@@ -295,7 +305,7 @@ func TestFarFromItsLimitsAHitReadsLittle(t *testing.T) {
 	event := parsed(t, "[{per: ip, rate: [100/s, 100/m, 100/h, 100/d]}]")
 	rng := rand.New(rand.NewPCG(1, 2))
 	twice := 0
-	for range 2000 {
+	for range testkit.Times(2000) {
 		clock := &manualClock{time.Unix(1_773_500_000+rng.Int64N(10*86400), 0)}
 		store := newSoloStore(clock.Now)
 		l := newTestLimiter(t, store, clock.Now)
@@ -328,7 +338,7 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 	denials, never := 0, 0
 	for _, limits := range slices.Concat(drawnRules, countingRules) {
 		event := parsed(t, limits)
-		for range 30 {
+		for range testkit.Times(30) {
 			store := newSoloStore(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			ahead := newTestLimiter(t, store, func() time.Time { return clock.now.Add(500 * time.Millisecond) })
@@ -367,8 +377,8 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 		}
 	}
 	t.Logf("%d denials, and %d for ever", denials, never)
-	require.Greater(t, denials, 1000)
-	require.Greater(t, never, 100)
+	require.Greater(t, denials, testkit.Times(1000))
+	require.Greater(t, never, testkit.Times(100))
 }
 
 // requireAt fails unless the hit, and a check of it, is admitted that long after
@@ -394,8 +404,9 @@ func TestNoStarvation(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
 			t.Parallel()
-			const fits = 5 * simulatedSeconds
-			admitted := starve(t, processes, simulatedSeconds*time.Second, 3*time.Millisecond, false)
+			seconds := testkit.Fifth(30)
+			fits := 5 * seconds
+			admitted := starve(t, processes, time.Duration(seconds)*time.Second, 3*time.Millisecond, false)
 			t.Logf("%d processes: %d of %d admitted", processes, admitted, fits)
 			assert.GreaterOrEqual(t, admitted, int64(fits*95/100))
 			assert.LessOrEqual(t, admitted, int64(fits))
@@ -519,15 +530,25 @@ type lossyStore struct {
 	sent    int
 }
 
-func (s *lossyStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	for i := range adds {
-		s.sent++
-		if i != s.failing || s.landed {
-			values[i] = s.add(counter, adds[i], by, expires[i])
+func (s *lossyStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if !storetest.IsTrip(op) {
+			s.soloStore.Do(ctx, op)
+			return
 		}
-		if i == s.failing {
-			return i, errDown
+		for i := range op.Writes {
+			s.sent++
+			w := &op.Writes[i]
+			if i != s.failing || s.landed {
+				w.Result = s.add(op.Counter, w.Item, w.By, w.Expires)
+			}
+			if i == s.failing {
+				op.Receipt, op.Err = store.Acknowledged(i), errDown
+				return
+			}
 		}
-	}
-	return s.soloStore.Trip(ctx, counter, 0, nil, nil, reads, values[len(adds):])
+		reads := store.Op{Counter: op.Counter, Reads: op.Reads}
+		s.soloStore.Do(ctx, &reads)
+		op.Receipt, op.Err = store.Acknowledged(len(op.Writes)), reads.Err
+	})
 }

@@ -18,6 +18,9 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // Hits that go together get the verdicts that they get one by one, and leave the
@@ -28,7 +31,7 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 	admitted, denied, mixed := 0, 0, 0
 	for _, limits := range drawnRules {
 		event := parsed(t, limits)
-		for range 25 {
+		for range testkit.Times(25) {
 			store := newSoloStore(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			for range 12 {
@@ -62,7 +65,7 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 		}
 	}
 	t.Logf("%d admitted, %d denied, %d lists with both", admitted, denied, mixed)
-	require.Greater(t, mixed, 500)
+	require.Greater(t, mixed, testkit.Times(500))
 }
 
 // standing returns all buckets that hold something.
@@ -145,8 +148,8 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 // requireNobodyInLine fails if a line is still held.
 func requireNobodyInLine(t *testing.T, l *Limiter) {
 	t.Helper()
-	for i := range l.lines.shards {
-		shard := &l.lines.shards[i]
+	for i := range l.coalescer.shards {
+		shard := &l.coalescer.shards[i]
 		shard.mu.Lock()
 		require.Empty(t, slices.Collect(maps.Keys(shard.busy)))
 		for _, ln := range shard.spare {
@@ -187,9 +190,13 @@ type countedTakeBacks struct {
 	calls atomic.Int64
 }
 
-func (s *countedTakeBacks) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	s.calls.Add(1)
-	return s.soloStore.RollBack(ctx, counter, by, adds, landed)
+func (s *countedTakeBacks) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if op.Kind() == store.Subtract {
+			s.calls.Add(1)
+		}
+	}
+	s.soloStore.Do(ctx, ops...)
 }
 
 // stuckStore holds one counter's first trip up for as long as it may take.
@@ -198,12 +205,15 @@ type stuckStore struct {
 	stuck atomic.Bool
 }
 
-func (s *stuckStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.stuck.CompareAndSwap(true, false) {
-		<-ctx.Done()
-		return 0, ctx.Err()
-	}
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s *stuckStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) && s.stuck.CompareAndSwap(true, false) {
+			<-ctx.Done()
+			op.Err = ctx.Err()
+			return
+		}
+		s.soloStore.Do(ctx, op)
+	})
 }
 
 // Those who wait do not wait for long: behind a hit that is held up they go without
@@ -228,7 +238,7 @@ func TestPatienceInLineEnds(t *testing.T) {
 			synctest.Wait()
 		}
 		running.Wait()
-		assert.Equal(t, [3]time.Duration{time.Second, time.Second / patienceShare, time.Second / patienceShare}, took)
+		assert.Equal(t, [3]time.Duration{time.Second, time.Second / maxWaitShare, time.Second / maxWaitShare}, took)
 		assert.True(t, decisions[0].Unavailable)
 		assert.True(t, decisions[1].Allowed)
 		assert.True(t, decisions[2].Allowed)
@@ -239,9 +249,15 @@ func TestPatienceInLineEnds(t *testing.T) {
 // downStore answers nothing, until the deadline.
 type downStore struct{ *soloStore }
 
-func (s downStore) Trip(ctx context.Context, _ string, _ int64, _ []uint64, _ []int64, _ []uint64, _ []int64) (int, error) {
-	<-ctx.Done()
-	return 0, ctx.Err()
+func (s downStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if !storetest.IsTrip(op) {
+			s.soloStore.Do(ctx, op)
+			return
+		}
+		<-ctx.Done()
+		op.Err = ctx.Err()
+	})
 }
 
 // Every hit is answered within the timeout, those too who wait in line while the store
@@ -329,13 +345,13 @@ type panickingStore struct {
 	after time.Duration
 }
 
-func (s *panickingStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if after := s.after; after > 0 {
+func (s *panickingStore) Do(ctx context.Context, ops ...*store.Op) {
+	if after := s.after; after > 0 && storetest.IsTrip(ops[0]) {
 		s.after = 0
 		time.Sleep(after)
 		panic("a store's mistake")
 	}
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+	s.soloStore.Do(ctx, ops...)
 }
 
 // A panic of the store is that of the one hit whose trip it was; those that went with it
@@ -443,13 +459,19 @@ type partlyDown struct {
 	down map[string]bool
 }
 
-func (s partlyDown) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.down[counter] {
-		<-ctx.Done()
-		return 0, ctx.Err()
-	}
-	time.Sleep(time.Millisecond)
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s partlyDown) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		switch {
+		case !storetest.IsTrip(op):
+		case s.down[op.Counter]:
+			<-ctx.Done()
+			op.Err = ctx.Err()
+			return
+		default:
+			time.Sleep(time.Millisecond)
+		}
+		s.soloStore.Do(ctx, op)
+	})
 }
 
 // A server that does not answer holds up those whose counters it has, and of the others
@@ -493,21 +515,22 @@ type farStore struct {
 	rtt time.Duration
 }
 
-func (s farStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	time.Sleep(s.rtt / 2)
-	landed, err := s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
-	return landed, cmp.Or(err, s.back(ctx))
-}
-
-func (s farStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	time.Sleep(s.rtt / 2)
-	return cmp.Or(s.soloStore.RollBack(ctx, counter, by, adds, landed), s.back(ctx))
+func (s farStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if op.Kind() == store.Delete {
+			s.soloStore.Do(ctx, op)
+			return
+		}
+		time.Sleep(s.rtt / 2)
+		s.soloStore.Do(ctx, op)
+		op.Err = cmp.Or(op.Err, s.back(ctx))
+	})
 }
 
 // back waits for the answer, or until the deadline.
 func (s farStore) back(ctx context.Context) error {
 	arrives := time.Now().Add(s.rtt / 2)
-	if deadline, _ := ctx.Deadline(); deadline.Before(arrives) {
+	if deadline, bounded := ctx.Deadline(); bounded && deadline.Before(arrives) {
 		time.Sleep(time.Until(deadline))
 		return context.DeadlineExceeded
 	}
@@ -561,4 +584,53 @@ func burst(t *testing.T, limits string, rtt time.Duration, seed uint64) int64 {
 		}
 	})
 	return admitted.Load()
+}
+
+// Increments exceed limits, and the overshoot stays in open buckets. Of many calls at once, a
+// twentieth of them increments, none is refused for that, none waits until the timeout, and of
+// each caller's hits at most the first waits for half of it.
+func TestCallsAtOnceOnWhatIncrementsExceed(t *testing.T) {
+	const callers, rounds = 10_000, 10
+	bubble.Test(t, func(t *testing.T) {
+		event := parsed(t, "[{per: ip, rate: 20/m}, {per: user, rate: [10/s, 50/h]}, {per: [], rate: 1000/d}]")
+		store := farStore{newSoloStore(time.Now), time.Millisecond}
+		cache := NewBucketCache(0)
+		l, err := NewLimiter(LimiterConfig{Store: store, Cache: cache})
+		require.NoError(t, err)
+		counters := NewCounters(Config{Store: store, Cache: cache})
+		var hits, slow atomic.Int64
+		var waited atomic.Int64
+		var running sync.WaitGroup
+		for i := range callers {
+			running.Go(func() {
+				features := events.Features{"ip": fmt.Sprintf("192.0.2.%d", i%7), "user": fmt.Sprint(i % 50)}
+				for range rounds {
+					if i%20 == 0 {
+						applied, err := event.Apply(nil, features)
+						assert.NoError(t, err)
+						for _, a := range applied {
+							_, err := counters.Increment(t.Context(), 1, time.Time{}, a.Counter)
+							assert.NoError(t, err)
+						}
+						continue
+					}
+					began := time.Now()
+					d, err := l.Hit(t.Context(), Hit{event, features, 1})
+					assert.NoError(t, err)
+					assert.False(t, d.Unavailable)
+					took := time.Since(began)
+					assert.Less(t, took, DefaultTimeout)
+					waited.Add(int64(took))
+					hits.Add(1)
+					if took >= DefaultTimeout/2 {
+						slow.Add(1)
+					}
+				}
+			})
+		}
+		running.Wait()
+		t.Logf("%d hits, %s waited on average, %d for half the timeout, %d trips",
+			hits.Load(), time.Duration(waited.Load()/hits.Load()), slow.Load(), store.trips)
+		assert.LessOrEqual(t, slow.Load(), hits.Load()/rounds)
+	})
 }

@@ -50,7 +50,7 @@ const (
 
 // RepairerConfig sets up a Repairer. Only Store is needed.
 type RepairerConfig struct {
-	Store Mendable
+	Store Replicas
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; that of the Limiter and the Counters
 	// Timeout is the longest that a trip to the store is under way, in any process; 0:
@@ -83,7 +83,7 @@ type RepairPass struct {
 // use, and any number of processes may mend at once. docs/design.md has how it does that
 // while the counters are in use.
 type Repairer struct {
-	store   Mendable
+	store   Replicas
 	now     func() time.Time
 	grace   time.Duration
 	quiet   time.Duration // what does not change for so long has nothing under way

@@ -16,6 +16,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/store"
 )
 
 // The simulation of mending: one counter with a few copies, to which many add and from
@@ -52,8 +54,6 @@ type copiesStore struct {
 	gaps     uint64
 	down     []bool
 }
-
-func (c *copiesStore) Replicas() int { return len(c.items) }
 
 func (c *copiesStore) do(id, at int, deadline time.Time, run func()) error {
 	command := &copyCommand{id: id, copy: at, deadline: deadline, loses: id > 0, run: run, answer: make(chan error)}
@@ -92,7 +92,7 @@ func (c *copiesStore) subtract(at int, bucket uint64, by int64) {
 	}
 }
 
-func (c *copiesStore) Copies(string) (names []string) {
+func (c *copiesStore) ServersUp(string) (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, down := range c.down {
@@ -111,24 +111,41 @@ func copyNamed(server string) (at int) {
 	return at
 }
 
-// Look reads in a few parts: the first bucket by itself, which matters most.
-func (c *copiesStore) Look(ctx context.Context, _, server string, buckets []uint64, values []int64, versions []uint64) error {
-	at := copyNamed(server)
-	for from := 0; from < len(buckets); {
+func (c *copiesStore) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		switch op.Kind() {
+		case 0:
+			op.Err = c.look(ctx, op)
+		case store.Delete:
+			op.Err = c.delete(ctx, op)
+		default:
+			op.Err = c.raise(ctx, op)
+		}
+	}
+}
+
+func (c *copiesStore) Capabilities() store.Capabilities {
+	return store.Capabilities{Replicas: len(c.items)}
+}
+
+// look reads in a few parts: the first bucket by itself, which matters most.
+func (c *copiesStore) look(ctx context.Context, op *store.Op) error {
+	at, reads := copyNamed(op.Server), op.Reads
+	for from := 0; from < len(reads); {
 		to := from + 1
 		if from > 0 {
-			to = from + (len(buckets)-from+1)/2
+			to = from + (len(reads)-from+1)/2
 		}
-		if from == to-1 && from > 0 || len(buckets) > 100 {
-			to = len(buckets)
+		if from == to-1 && from > 0 || len(reads) > 100 {
+			to = len(reads)
 		}
 		err := c.do(menderOf(ctx), at, time.Time{}, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for i := from; i < to; i++ {
-				values[i], versions[i] = 0, 0
-				if item, found := c.get(at, buckets[i]); found {
-					values[i], versions[i] = item.value, item.version
+				reads[i].Value, reads[i].Version = 0, 0
+				if item, found := c.get(at, reads[i].Item); found {
+					reads[i].Value, reads[i].Version = item.value, item.version
 				}
 			}
 		})
@@ -140,32 +157,32 @@ func (c *copiesStore) Look(ctx context.Context, _, server string, buckets []uint
 	return nil
 }
 
-func (c *copiesStore) Raise(ctx context.Context, _, server string, bucket, version uint64, value, expires int64) (raised bool, err error) {
-	at := copyNamed(server)
-	err = c.do(menderOf(ctx), at, time.Time{}, func() {
+func (c *copiesStore) raise(ctx context.Context, op *store.Op) error {
+	at, w := copyNamed(op.Server), &op.Writes[0]
+	return c.do(menderOf(ctx), at, time.Time{}, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		item, found := c.get(at, bucket)
+		item, found := c.get(at, w.Item)
+		value := w.By
 		switch {
 		case c.s.broken.plainSet:
 		case c.s.broken.addDifference:
-			value += item.value - c.s.seen(bucket, version)
-		case found != (version != 0) || item.version != version:
+			value += item.value - c.s.seen(w.Item, w.Version)
+		case found != (w.Version != 0) || item.version != w.Version:
 			return
 		}
-		raised = true
-		c.set(at, bucket, value, expires)
+		w.Result = 1
+		c.set(at, w.Item, value, w.Expires)
 	})
-	return raised, err
 }
 
-func (c *copiesStore) Delete(ctx context.Context, _ string, buckets []uint64) error {
+func (c *copiesStore) delete(ctx context.Context, op *store.Op) error {
 	for at := range c.items {
-		for _, bucket := range buckets {
+		for _, w := range op.Writes {
 			err := c.do(menderOf(ctx), at, time.Time{}, func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				delete(c.items[at], bucket)
+				delete(c.items[at], w.Item)
 			})
 			if err != nil {
 				return err
@@ -182,14 +199,6 @@ func (c *copiesStore) Gaps() uint64 {
 }
 
 func (c *copiesStore) Differing() []string { return nil }
-
-func (c *copiesStore) Owe(string, int64, []uint64, []int64, int) {}
-
-func (c *copiesStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	return 0, errLost
-}
-
-func (c *copiesStore) RollBack(context.Context, string, int64, []uint64, int) error { return errLost }
 
 // brokenMending is what the sabotage breaks.
 type brokenMending struct {
@@ -612,7 +621,7 @@ func simulateMending(t *testing.T, first, n uint64, broken brokenMending, stop b
 // less than was acknowledged once it is said to be mended.
 func TestMendedCopiesHoldAll(t *testing.T) {
 	var total mendOutcome
-	inParts(t, 400, func(t *testing.T, first, n uint64) mendOutcome {
+	inParts(t, testkit.Seeds(400), func(t *testing.T, first, n uint64) mendOutcome {
 		o := simulateMending(t, first, n, brokenMending{}, false)
 		assert.Zero(t, o.low, o.first)
 		return o

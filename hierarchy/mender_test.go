@@ -14,6 +14,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store"
 )
 
 // memoryCopies is a store of two copies in memory, each a map by counter and bucket.
@@ -31,7 +32,7 @@ type memoryCopies struct {
 	onLook    func(counter string)
 }
 
-func (s *memoryCopies) Replicas() int { return 2 }
+func (s *memoryCopies) Capabilities() store.Capabilities { return store.Capabilities{Replicas: 2} }
 
 func newMemoryCopies() *memoryCopies {
 	return &memoryCopies{copies: [2]map[string]map[uint64]copyItem{{}, {}}, looked: map[string]int{}}
@@ -69,7 +70,7 @@ func (s *memoryCopies) change(how func()) {
 	how()
 }
 
-func (s *memoryCopies) Copies(string) []string {
+func (s *memoryCopies) ServersUp(string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.alone {
@@ -78,47 +79,55 @@ func (s *memoryCopies) Copies(string) []string {
 	return []string{"0", "1"}
 }
 
-func (s *memoryCopies) Look(_ context.Context, counter, server string, buckets []uint64, values []int64, versions []uint64) error {
+func (s *memoryCopies) Do(_ context.Context, ops ...*store.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looked[counter]++
-	if s.onLook != nil {
-		s.onLook(counter)
+	for _, op := range ops {
+		switch op.Err = nil; op.Kind() {
+		case 0:
+			op.Err = s.look(op)
+		case store.Delete:
+			s.delete(op)
+		default:
+			s.raise(op)
+		}
 	}
-	for i, bucket := range buckets {
-		item := s.copies[copyNamed(server)][counter][bucket]
-		values[i], versions[i] = item.value, item.version
+}
+
+func (s *memoryCopies) look(op *store.Op) error {
+	s.looked[op.Counter]++
+	if s.onLook != nil {
+		s.onLook(op.Counter)
+	}
+	for i := range op.Reads {
+		item := s.copies[copyNamed(op.Server)][op.Counter][op.Reads[i].Item]
+		op.Reads[i].Value, op.Reads[i].Version = item.value, item.version
 	}
 	return s.fails
 }
 
-func (s *memoryCopies) Raise(_ context.Context, counter, server string, bucket, version uint64, value, expires int64) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	items := s.copies[copyNamed(server)]
-	if items[counter][bucket].version != version {
-		return false, nil
+func (s *memoryCopies) raise(op *store.Op) {
+	items, w := s.copies[copyNamed(op.Server)], &op.Writes[0]
+	if items[op.Counter][w.Item].version != w.Version {
+		return
 	}
-	if items[counter] == nil {
-		items[counter] = map[uint64]copyItem{}
+	if items[op.Counter] == nil {
+		items[op.Counter] = map[uint64]copyItem{}
 	}
 	s.versions++
-	items[counter][bucket] = copyItem{value, expires, s.versions}
+	items[op.Counter][w.Item] = copyItem{w.By, w.Expires, s.versions}
+	w.Result = 1
 	if s.onRaise != nil {
-		s.onRaise(counter)
+		s.onRaise(op.Counter)
 	}
-	return true, nil
 }
 
-func (s *memoryCopies) Delete(_ context.Context, counter string, buckets []uint64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, bucket := range buckets {
+func (s *memoryCopies) delete(op *store.Op) {
+	for _, w := range op.Writes {
 		s.deleted++
-		delete(s.copies[0][counter], bucket)
-		delete(s.copies[1][counter], bucket)
+		delete(s.copies[0][op.Counter], w.Item)
+		delete(s.copies[1][op.Counter], w.Item)
 	}
-	return nil
 }
 
 func (s *memoryCopies) Gaps() uint64 {
@@ -134,14 +143,6 @@ func (s *memoryCopies) Differing() []string {
 	s.differing = nil
 	return differing
 }
-
-func (s *memoryCopies) Owe(string, int64, []uint64, []int64, int) {}
-
-func (s *memoryCopies) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	return 0, nil
-}
-
-func (s *memoryCopies) RollBack(context.Context, string, int64, []uint64, int) error { return nil }
 
 func mendedCounter(user string) events.Counter {
 	event := &events.Event{Name: "e"}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
 // A mending makes the copies of one counter equal. A bucket is good on a copy when it
@@ -84,7 +86,7 @@ var (
 )
 
 func (m *Repairer) newMending(k known) *mending {
-	return &mending{m: m, counter: k, servers: m.store.Copies(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
+	return &mending{m: m, counter: k, servers: m.store.ServersUp(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
 }
 
 // takeTurn waits until the mending may list buckets. Who waits for that holds nothing: else
@@ -427,9 +429,14 @@ func (g *mending) raise(ctx context.Context, e *entry, i int, from look, value i
 		return false, err
 	}
 	defer g.m.looking.Release(1)
-	raised, err = g.m.store.Raise(ctx, g.counter.id, g.servers[i], e.bucket.ID(), from.version, value, expires)
-	if !raised || err != nil {
-		return false, err
+	write := store.Write{Kind: store.Swap, Item: e.bucket.ID(), Version: from.version, By: value, Expires: expires}
+	if from.version == 0 {
+		write.Kind = store.Create
+	}
+	op := store.Op{Counter: g.counter.id, Server: g.servers[i], Writes: []store.Write{write}}
+	g.m.store.Do(ctx, &op)
+	if op.Err != nil || op.Writes[0].Result == 0 {
+		return false, op.Err
 	}
 	g.raised++
 	// What it was raised for, its parent may have missed too.
@@ -475,7 +482,9 @@ func (g *mending) forget(ctx context.Context, e *entry, gone bool) error {
 	if !gone || g.m.store.Gaps() != g.gaps {
 		return nil
 	}
-	return g.m.store.Delete(ctx, g.counter.id, []uint64{e.bucket.ID()})
+	op := store.Op{Counter: g.counter.id, Writes: []store.Write{{Kind: store.Delete, Item: e.bucket.ID()}}}
+	g.m.store.Do(ctx, &op)
+	return op.Err
 }
 
 // lookAtAll looks at buckets on all copies. Those of one bucket are next to each other.
@@ -496,24 +505,24 @@ func (g *mending) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, erro
 
 // lookAt looks at buckets on one copy, at most lookBuckets, in their order.
 func (g *mending) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
-	ids := make([]uint64, len(buckets))
+	op := store.Op{Counter: g.counter.id, Server: g.servers[i], Reads: make([]store.Read, len(buckets)), Versions: true}
 	for b, bucket := range buckets {
-		ids[b] = bucket.ID()
+		op.Reads[b].Item = bucket.ID()
 	}
-	values, versions := make([]int64, len(ids)), make([]uint64, len(ids))
-	if err := g.m.rate.WaitN(ctx, len(ids)); err != nil {
+	if err := g.m.rate.WaitN(ctx, len(buckets)); err != nil {
 		return nil, err
 	}
 	if err := g.m.looking.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
 	defer g.m.looking.Release(1)
-	if err := g.m.store.Look(ctx, g.counter.id, g.servers[i], ids, values, versions); err != nil {
-		return nil, err
+	g.m.store.Do(ctx, &op)
+	if op.Err != nil {
+		return nil, op.Err
 	}
-	looks := make([]look, len(ids))
+	looks := make([]look, len(buckets))
 	for b := range looks {
-		looks[b] = look{values[b], versions[b]}
+		looks[b] = look{op.Reads[b].Value, op.Reads[b].Version}
 	}
 	return looks, nil
 }

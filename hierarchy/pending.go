@@ -19,7 +19,7 @@ type QueueStats struct {
 }
 
 // pending counts what waits for the store, and bounds it: with a store that is slower
-// than its callers, all who come would else wait, each of them longer than the one
+// than its callers, all callers would else wait, each of them longer than the one
 // before, until the memory is full.
 type pending struct {
 	most    int64

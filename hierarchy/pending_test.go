@@ -15,6 +15,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // heldStore lets no trip go on before it is released.
@@ -28,11 +30,13 @@ func newHeldStore() *heldStore {
 	return &heldStore{soloStore: newSoloStore(time.Now), released: make(chan struct{})}
 }
 
-func (s *heldStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.stuck.Load() {
-		<-s.released
-	}
-	return s.soloStore.Trip(ctx, counter, by, adds, expires, reads, values)
+func (s *heldStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if storetest.IsTrip(op) && s.stuck.Load() {
+			<-s.released
+		}
+		s.soloStore.Do(ctx, op)
+	})
 }
 
 // overloaded is a limiter of whose bound all is taken by hits that wait for the store.
@@ -266,8 +270,11 @@ func TestABatchCountsItsHits(t *testing.T) {
 // panicStore panics.
 type panicStore struct{ *soloStore }
 
-func (panicStore) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	panic("out of order")
+func (s panicStore) Do(ctx context.Context, ops ...*store.Op) {
+	if storetest.IsTrip(ops[0]) {
+		panic("out of order")
+	}
+	s.soloStore.Do(ctx, ops...)
 }
 
 // Whatever becomes of those who wait, they give their room back.

@@ -3,23 +3,22 @@ package hierarchy
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/kamstrup/intmap"
+
+	"github.com/counterd/counterd/store"
 )
 
 // reader makes the trips for one counter, and keeps what they find: the values of
 // buckets. It is used again for others.
 type reader struct {
-	id     string                     // the counter's
-	known  *intmap.Map[uint64, int64] // or asked; see fromCache
-	adds   []uint64
-	expire []int64
-	reads  []uint64
-	values []int64
-	adding int // how many of the adds are in the trip: all, or none
+	id    string                     // the counter's
+	known *intmap.Map[uint64, int64] // or asked; see fromCache
+	adds  []store.Write
+	op    store.Op // the next round trip, or the last one
+	one   [1]*store.Op
 
 	cache    *BucketCache // nil: none
 	asks     bool         // it uses what is remembered, and adds nothing to it
@@ -63,7 +62,7 @@ func (r *reader) free() {
 // leave forgets whose reader it was.
 func (r *reader) leave() {
 	r.leaveCache()
-	r.id = ""
+	r.id, r.op.Counter = "", ""
 }
 
 // leaveCache has the reader do without the cache, and tells that what it did for it.
@@ -81,8 +80,8 @@ func (r *reader) begin(id string) {
 		r.known = intmap.New[uint64, int64](fewBuckets)
 	}
 	r.known.Clear()
-	r.adds, r.expire = r.adds[:0], r.expire[:0]
-	r.reads = r.reads[:0]
+	r.adds = r.adds[:0]
+	r.op.Reads = r.op.Reads[:0]
 }
 
 // remember has the reader use the cache: it knows the buckets that were read less
@@ -136,8 +135,7 @@ func (r *reader) forgetOpen(now time.Time) {
 
 // add has the next trip add to a bucket.
 func (r *reader) add(b Bucket, expires int64) {
-	r.adds = append(r.adds, b.ID())
-	r.expire = append(r.expire, expires)
+	r.adds = append(r.adds, store.Write{Kind: store.Add, Item: b.ID(), Expires: expires})
 }
 
 // want has the next trip read a bucket, unless it is known or wanted already.
@@ -146,7 +144,7 @@ func (r *reader) want(b Bucket) {
 	known, added := r.known.PutIfNotExists(id, asked)
 	switch {
 	case added:
-		r.reads = append(r.reads, id)
+		r.op.Reads = append(r.op.Reads, store.Read{Item: id})
 	case isFromCache(known):
 		r.found++
 	}
@@ -154,10 +152,10 @@ func (r *reader) want(b Bucket) {
 
 // unwant has the next trip read nothing of what was wanted.
 func (r *reader) unwant() {
-	for _, bucket := range r.reads {
-		r.known.Del(bucket)
+	for i := range r.op.Reads {
+		r.known.Del(r.op.Reads[i].Item)
 	}
-	r.reads = r.reads[:0]
+	r.op.Reads = r.op.Reads[:0]
 }
 
 // wantAll wants all buckets of the cover.
@@ -186,42 +184,38 @@ func (r *reader) told(id uint64) (value int64, known bool) {
 func (r *reader) knows(b Bucket) bool { return r.known.Has(b.ID()) }
 
 // trip adds by to the buckets that add named, where it is not 0, and reads those
-// that want named. What is known of the former is without by. It returns how many
-// adds were acknowledged; with an error nothing more is known than before.
-func (r *reader) trip(ctx context.Context, store Store, by int64, began time.Time) (landed int, err error) {
-	r.pack(by)
-	landed, err = store.Trip(ctx, r.id, by, r.adds[:r.adding], r.expire[:r.adding], r.reads, r.values)
-	return landed, r.unpack(by, began, err)
+// that want named. What is known of the former is without by. With an error nothing more is
+// known than before.
+func (r *reader) trip(ctx context.Context, st Store, by int64, began time.Time) error {
+	r.one[0] = r.pack(by)
+	st.Do(ctx, r.one[:]...)
+	return r.unpack(by, began)
 }
 
-// start begins a trip. The function that it returns ends it.
-func (r *reader) start(ctx context.Context, store Starter, by int64) (wait func() (int, error)) {
-	r.pack(by)
-	return store.Start(ctx, r.id, by, r.adds[:r.adding], r.expire[:r.adding], r.reads, r.values)
-}
-
-// pack prepares a trip.
-func (r *reader) pack(by int64) {
-	r.adding = len(r.adds)
-	if by == 0 {
-		r.adding = 0
+// pack prepares a round trip.
+func (r *reader) pack(by int64) *store.Op {
+	r.op.Counter, r.op.Writes, r.op.Receipt, r.op.Err = r.id, nil, store.Receipt{}, nil
+	if by != 0 {
+		r.op.Writes = r.adds
+		for i := range r.adds {
+			r.adds[i].By = by
+		}
 	}
-	n := r.adding + len(r.reads)
-	r.values = slices.Grow(r.values[:0], n)[:n]
+	return &r.op
 }
 
-// unpack takes in what a trip has found that began at the moment.
-func (r *reader) unpack(by int64, began time.Time, err error) error {
-	if err != nil {
+// unpack takes in what a round trip has found that began at the moment.
+func (r *reader) unpack(by int64, began time.Time) error {
+	if r.op.Err != nil {
 		r.unwant()
-		return storeError(err)
+		return storeError(r.op.Err)
 	}
-	for i, bucket := range r.adds[:r.adding] {
-		r.known.Put(bucket, r.values[i]-by)
+	for i := range r.op.Writes {
+		r.known.Put(r.op.Writes[i].Item, r.op.Writes[i].Result-by)
 	}
 	remembered := len(r.records)
-	for i, bucket := range r.reads {
-		value := r.values[r.adding+i]
+	for i := range r.op.Reads {
+		bucket, value := r.op.Reads[i].Item, r.op.Reads[i].Value
 		r.known.Put(bucket, value)
 		if r.cache == nil || bucketOf(bucket).Last() >= r.closed {
 			continue
@@ -231,7 +225,7 @@ func (r *reader) unpack(by int64, began time.Time, err error) error {
 			r.records = appendRecord(r.records, record{bucket, value, r.cache.since(began)})
 		}
 	}
-	r.reads = r.reads[:0]
+	r.op.Reads = r.op.Reads[:0]
 	if len(r.records) > remembered {
 		r.cache.keep(r.key, r.records, r.before)
 	}

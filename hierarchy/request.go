@@ -18,13 +18,14 @@ type request struct {
 
 	began time.Time // when it came
 	until time.Time // when its wait for the store is over
-	crowd crowd     // what it found when it last looked
+	// What it found when it last looked.
+	overshoot overshoot
 
 	decision Decision
 	// What its caller waits for, if others decide it: nil when it is decided, or a
 	// group that is now its to lead.
 	turn   chan *group
-	waited bool // somebody waits for it
+	waited bool // its caller waits for turn
 }
 
 // newRequest finds the hit's rules and counters.

@@ -21,6 +21,8 @@ type search struct {
 	tiles []Bucket // in the order of time, in which it has to be found
 	found Bucket   // the best so far: what has to leave lies no later than its end
 	below bool     // the tiles are its children
+	// wanted are the buckets that it has to know to go on.
+	wanted []Bucket
 }
 
 // newSearch begins a search on what is known of the claim.
@@ -46,7 +48,7 @@ func (s *search) next() []Bucket {
 	c := s.use.claim
 	for {
 		if s.below {
-			s.forgive()
+			s.dropLost()
 		}
 		s.found, s.below = s.pick(), true
 		if s.found.Level == c.finest {
@@ -60,10 +62,10 @@ func (s *search) next() []Bucket {
 	}
 }
 
-// forgive lets go of what the bucket that was found held and its children, which were read
-// after it, do not: that has been taken back since, or was lost. When the first of them has
+// dropLost drops what the bucket that was found held and its children, which were read
+// after it, do not: that has been rolled back since, or was lost. When the first of them has
 // left the window it counts no more, for then they count in its place.
-func (s *search) forgive() {
+func (s *search) dropLost() {
 	gap := s.use.claim.value(s.found)
 	for _, tile := range s.tiles {
 		gap -= s.use.claim.value(tile)
@@ -104,47 +106,91 @@ func (u *use) window() Wait { return Wait(u.check.limit.Window / time.Second) }
 // isInItsOwnWay reports whether the hit fitted the limit, and would not any more: another
 // limit has denied it, and this one's counter counts it all the same.
 func (h *hit) isInItsOwnWay(u *use) bool {
-	return !h.allowed && !h.refused && h.path == adding && u.claim.name.countAll && u.enforced() && u.claim.err == nil &&
+	return h.isDenied() && h.path == adding && u.claim.name.countAll && u.enforced() && u.claim.err == nil &&
 		u.check.lo+u.claim.taken+h.cost > u.check.ceiling
+}
+
+// resets finds when hits fit that do not fit now.
+type resets struct {
+	stamp int64
+	open  []*search
 }
 
 // findResets finds, for each limit that a hit does not fit, when it will: in at
 // most three more trips to read, one for each level below.
 func (f *flush) findResets() {
-	var open []*search
+	r := resets{stamp: f.stamp}
 	for _, h := range f.hits.handedOut() {
-		if h.path != looking && h.path != adding || h.stale {
-			continue
-		}
-		for i := range h.uses {
-			u := &h.uses[i]
-			switch {
-			case u.state.Allowed && !h.isInItsOwnWay(u):
-			case h.cost > u.check.ceiling || u.listing == events.Denied:
-				u.reset = Never
-			case u.unknown:
-			case u.recalled != nil:
-				u.reset = u.recalled.reset
-			case u.failed() && !u.state.Failed:
-				// The store has denied it and has failed since, for others.
-				u.reset = u.window()
-			case h.unsettled:
-				// It will look again; till then the bucket of the first step will do.
-				s := newSearch(u, h.cost)
-				s.found = s.pick()
-				u.reset = s.wait(f.stamp)
-			default:
-				s := newSearch(u, h.cost)
-				if u.reset = 1; s.need > 0 { // else what was in its way when it looked has gone meanwhile
-					open = append(open, s)
-				}
-			}
+		if h.isWeighed() && h.verdict != asBefore {
+			r.begin(h)
 		}
 	}
-	f.searchAll(open)
+	for len(r.open) > 0 {
+		claims := r.next()
+		r.drop(f.readOn(claims))
+	}
 	for _, h := range f.hits.handedOut() {
 		h.stretch()
 	}
+}
+
+// begin finds the resets of the hit that need no search, and begins the others.
+func (r *resets) begin(h *hit) {
+	for i := range h.uses {
+		u := &h.uses[i]
+		switch {
+		case u.allows && !h.isInItsOwnWay(u):
+		case h.cost > u.check.ceiling || u.listing == events.Denied:
+			u.reset = Never
+		case u.source == ofNone:
+		case u.recalled != nil:
+			u.reset = u.recalled.reset
+		case u.sourceNow().failed() && !u.source.failed():
+			// The store has denied it and has failed since, for others.
+			u.reset = u.window()
+		case h.retries:
+			// It will look again; till then the bucket of the first step will do.
+			s := newSearch(u, h.cost)
+			s.found = s.pick()
+			u.reset = s.wait(r.stamp)
+		default:
+			s := newSearch(u, h.cost)
+			if u.reset = 1; s.need > 0 { // else what was in its way when it looked has gone meanwhile
+				r.open = append(r.open, s)
+			}
+		}
+	}
+}
+
+// next takes all searches as far as values are known. It returns the counters that have more to
+// read; the searches that have come to the end are over.
+func (r *resets) next() (claims []*claim) {
+	going := r.open[:0]
+	for _, s := range r.open {
+		missing := s.next()
+		s.use.reset = s.wait(r.stamp)
+		if len(missing) == 0 {
+			continue
+		}
+		going = append(going, s)
+		if c := s.use.claim; !slices.Contains(claims, c) {
+			claims = append(claims, c)
+		}
+		s.wanted = missing
+	}
+	for _, s := range going {
+		for _, bucket := range s.wanted {
+			s.use.claim.want(bucket)
+		}
+	}
+	r.open = going
+	return claims
+}
+
+// drop ends the searches on counters whose read failed. They keep what they have found so far,
+// which is no earlier than the truth.
+func (r *resets) drop(failed map[*claim]bool) {
+	r.open = slices.DeleteFunc(r.open, func(s *search) bool { return failed[s.use.claim] })
 }
 
 // stretch lets a hit on an elastic limit in as soon as the whole event has room for
@@ -154,13 +200,13 @@ func (h *hit) stretch() {
 	for i := range h.uses {
 		u := &h.uses[i]
 		u.own = u.reset
-		if len(u.check.rule.Per) == 0 && !u.state.Allowed {
+		if len(u.check.rule.Per) == 0 && !u.allows {
 			whole = whole.longer(u.reset)
 		}
 	}
 	for i := range h.uses {
 		u := &h.uses[i]
-		if u.check.rule.Throttle.Kind != events.Elastic || u.state.Allowed || u.unknown || whole == Never || u.listing == events.Denied {
+		if u.check.rule.Throttle.Kind != events.Elastic || u.allows || u.source == ofNone || whole == Never || u.listing == events.Denied {
 			continue
 		}
 		if u.reset == Never || whole < u.reset {
@@ -169,45 +215,19 @@ func (h *hit) stretch() {
 	}
 }
 
-// searchAll goes on with all searches until they have come to the end.
-func (f *flush) searchAll(open []*search) {
-	for len(open) > 0 {
-		missing := map[*search][]Bucket{}
-		var going []*search
-		for _, s := range open {
-			if buckets := s.next(); len(buckets) > 0 {
-				missing[s] = buckets
-				going = append(going, s)
-			}
-			s.use.reset = s.wait(f.stamp)
-		}
-		var asked []*claim
-		for _, s := range going {
-			c := s.use.claim
-			for _, bucket := range missing[s] {
-				c.want(bucket)
-			}
-			if !slices.Contains(asked, c) {
-				asked = append(asked, c)
-			}
-		}
-		open = f.readOn(asked, going)
-	}
-}
-
-// readOn reads what the claims want, and returns the searches that can go on.
-// Those whose read failed keep what they have found so far, which is no earlier
-// than the truth.
-func (f *flush) readOn(claims []*claim, going []*search) []*search {
+// readOn reads what the claims want, and returns those whose read failed.
+func (f *flush) readOn(claims []*claim) (failed map[*claim]bool) {
 	var mu sync.Mutex
-	failed := map[*claim]bool{}
 	f.sideBySide(claims, func(f *flush, c *claim) {
-		if _, err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
+		if err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
 			f.l.report(err)
 			mu.Lock()
 			defer mu.Unlock()
+			if failed == nil {
+				failed = map[*claim]bool{}
+			}
 			failed[c] = true
 		}
 	})
-	return slices.DeleteFunc(going, func(s *search) bool { return failed[s.use.claim] })
+	return failed
 }

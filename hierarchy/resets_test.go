@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store"
 )
 
 // distantStore is as a server far away with the usual timeout: a trip takes the longer the
@@ -56,22 +57,22 @@ func (s *distantStore) travel(ctx context.Context, first uint64, reads int) erro
 	return nil
 }
 
-func (s *distantStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	first := uint64(1)
-	if len(reads) > 0 {
-		first = reads[0]
-	}
-	if err := s.travel(ctx, first, len(reads)); err != nil {
-		return 0, err
-	}
-	return s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-}
-
-func (s *distantStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	if err := s.travel(ctx, buckets[0], 0); err != nil {
-		return err
-	}
-	return s.Store.Delete(ctx, counter, buckets)
+func (s *distantStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		first := uint64(1)
+		switch {
+		case op.Kind() == store.Delete:
+			first = op.Writes[0].Item
+		case op.Kind() == store.Subtract:
+			s.Store.Do(ctx, op)
+			return
+		case len(op.Reads) > 0:
+			first = op.Reads[0].Item
+		}
+		if op.Err = s.travel(ctx, first, len(op.Reads)); op.Err == nil {
+			s.Store.Do(ctx, op)
+		}
+	})
 }
 
 // A reset of 30 days reads 44,000 buckets, 250 in a trip: each trip has the store's time,

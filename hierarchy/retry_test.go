@@ -10,6 +10,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // hookedStore lets a test act before and after each trip, or have it fail.
@@ -18,19 +20,32 @@ type hookedStore struct {
 	before, after func(counter string, adds []uint64) error
 }
 
-func (s *hookedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.before != nil {
-		if err := s.before(counter, adds); err != nil {
-			return 0, err
+func (s *hookedStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		adds := itemsOf(op)
+		if s.before != nil && storetest.IsTrip(op) {
+			if op.Err = s.before(op.Counter, adds); op.Err != nil {
+				return
+			}
 		}
-	}
-	landed, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-	if err == nil && s.after != nil {
-		if err := s.after(counter, adds); err != nil {
-			return 0, err
+		s.Store.Do(ctx, op)
+		if op.Err == nil && s.after != nil && storetest.IsTrip(op) {
+			if op.Err = s.after(op.Counter, adds); op.Err != nil {
+				op.Receipt = store.Receipt{}
+			}
 		}
+	})
+}
+
+// acknowledged is the receipt of an embedded store for adds at all levels.
+var acknowledged = store.Acknowledged(int(hierarchy.Levels))
+
+// itemsOf returns the items that the op writes.
+func itemsOf(op *store.Op) (items []uint64) {
+	for _, w := range op.Writes {
+		items = append(items, w.Item)
 	}
-	return landed, err
+	return items
 }
 
 // quietLimiter does not mind failures.
@@ -96,7 +111,7 @@ func TestALostAddIsNotRepeatedByATry(t *testing.T) {
 		case counter == user.ID():
 			return errBroken // the answer is lost
 		}
-		return embedded.RollBack(t.Context(), counter, 5, buckets, len(buckets))
+		return storetest.RollBack(t.Context(), embedded, counter, 5, buckets, acknowledged)
 	}
 	_, err = quietLimiter(t, store, clock).Hit(t.Context(), hitOf(event, 1, events.Features{"ip": "203.0.113.9", "user": "42"}))
 	require.NoError(t, err)

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // What each part of the algorithm is for: without it the simulation finds windows
@@ -42,16 +45,19 @@ func TestSimulationFindsSabotage(t *testing.T) {
 // coarseFirst adds to the coarsest level first.
 type coarseFirst struct{ Store }
 
-func (s *coarseFirst) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	adds, expires = slices.Clone(adds), slices.Clone(expires)
-	slices.Reverse(adds)
-	slices.Reverse(expires)
-	landed, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-	slices.Reverse(values[:len(adds)])
-	if err != nil {
-		landed = 0
-	}
-	return landed, err
+func (s *coarseFirst) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if op.Kind() != store.Add {
+			s.Store.Do(ctx, op)
+			return
+		}
+		slices.Reverse(op.Writes)
+		s.Store.Do(ctx, op)
+		slices.Reverse(op.Writes)
+		if op.Err != nil {
+			op.Receipt = store.Receipt{}
+		}
+	})
 }
 
 // spanByTheMoment takes a rank level one finer at every other moment.
@@ -81,31 +87,35 @@ type coarserBound struct {
 	s *simulation
 }
 
-func (b *coarserBound) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	landed, err := b.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-	if err != nil || len(adds) < 2 {
-		return landed, err
-	}
-	head := Bucket{Level(adds[len(adds)-1] >> levelShift), int64(adds[len(adds)-1] & (1<<levelShift - 1))}
-	now := int64(adds[0]&(1<<levelShift-1)) * Level(adds[0]>>levelShift).Seconds()
+func (b *coarserBound) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		b.Store.Do(ctx, op)
+		if last := len(op.Writes) - 1; op.Err == nil && op.Kind() == store.Add && last > 0 {
+			b.bound(op, bucketOf(op.Writes[0].Item), bucketOf(op.Writes[last].Item), op.Writes[last].Result)
+		}
+	})
+}
+
+// bound has the limits admit, unless the sum of the coarsest bucket does not bound them.
+func (b *coarserBound) bound(op *store.Op, finest, head Bucket, sum int64) {
+	now := finest.First()
 	for _, rule := range b.s.event.Rules {
 		for _, limit := range rule.Limits {
-			if counter != b.id(rule.Per) {
+			if op.Counter != b.id(rule.Per) {
 				continue
 			}
 			seconds := int64(limit.Window / time.Second)
-			if values[len(adds)-1] > limit.N || now-seconds < head.First() || now+seconds > head.Last() {
-				return landed, err
+			if sum > limit.N || now-seconds < head.First() || now+seconds > head.Last() {
+				return
 			}
 		}
 	}
-	for i := range values {
-		values[i] = 0
-		if i < len(adds) {
-			values[i] = by
-		}
+	for i := range op.Writes {
+		op.Writes[i].Result = op.Writes[i].By
 	}
-	return landed, err
+	for i := range op.Reads {
+		op.Reads[i].Value = 0
+	}
 }
 
 func (b *coarserBound) id(per []string) string {
@@ -122,20 +132,39 @@ func (b *coarserBound) id(per []string) string {
 // credulous takes every add for acknowledged.
 type credulous struct{ Store }
 
-func (s *credulous) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	_, err := s.Store.Trip(ctx, counter, by, adds, expires, reads, values)
-	return len(adds), err
+func (s *credulous) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		s.Store.Do(ctx, op)
+		if op.Kind() == store.Add {
+			op.Receipt = store.Acknowledged(len(op.Writes))
+		}
+	})
 }
 
 // readsFirst reads all, and adds then.
 type readsFirst struct{ Store }
 
-func (s *readsFirst) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if _, err := s.Store.Trip(ctx, counter, 0, nil, nil, slices.Concat(adds, reads), values); err != nil {
-		return 0, err
-	}
-	for i := range adds {
-		values[i] += by
-	}
-	return s.Store.Trip(ctx, counter, by, adds, expires, nil, make([]int64, len(adds)))
+func (s *readsFirst) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if !storetest.IsTrip(op) {
+			s.Store.Do(ctx, op)
+			return
+		}
+		reads := store.Op{Counter: op.Counter}
+		for _, w := range op.Writes {
+			reads.Reads = append(reads.Reads, store.Read{Item: w.Item})
+		}
+		reads.Reads = append(reads.Reads, op.Reads...)
+		if s.Store.Do(ctx, &reads); reads.Err != nil {
+			op.Err = reads.Err
+			return
+		}
+		adds := store.Op{Counter: op.Counter, Writes: op.Writes}
+		s.Store.Do(ctx, &adds)
+		for i := range op.Writes {
+			op.Writes[i].Result = reads.Reads[i].Value + op.Writes[i].By
+		}
+		copy(op.Reads, reads.Reads[len(op.Writes):])
+		op.Receipt, op.Err = adds.Receipt, adds.Err
+	})
 }

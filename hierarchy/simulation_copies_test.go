@@ -16,6 +16,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // In a simulation with copies each process has its own copies.Set over a few servers.
@@ -151,7 +153,7 @@ func (c *simCopies) settle() {
 	for len(c.servers) < c.replicas+c.spare {
 		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newBuckets()})
 	}
-	c.place = copies.New(copies.Config{Replicas: c.replicas})
+	c.place = copies.New(copies.Config{Hash: hashOf, Replicas: c.replicas})
 	list := make([]copies.Server, len(c.servers))
 	for i, server := range c.servers {
 		list[i] = &simLink{server: server}
@@ -176,7 +178,7 @@ func (c *simCopies) newNode(process int) *simNode {
 		}
 		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
 	}
-	n.set = copies.New(copies.Config{Replicas: c.replicas, Timeout: c.s.grace / 2, MaxDebts: c.maxDebts, Clock: skewed})
+	n.set = copies.New(copies.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxDebts: c.maxDebts, Clock: skewed})
 	for i, server := range c.servers {
 		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simCalls]int{}, first: map[int]*float64{}})
 	}
@@ -186,7 +188,7 @@ func (c *simCopies) newNode(process int) *simNode {
 	case c.wrapStore != nil:
 		n.store = c.wrapStore(store)
 	case c.rng.IntN(2) == 0:
-		n.store = struct{ Copier }{store} // its trips cannot be started
+		n.store = &storetest.Watched{Store: store} // each op by itself
 	default:
 		n.store = store
 	}
@@ -436,52 +438,55 @@ type copiedStore struct {
 	set *copies.Set
 }
 
-func (c copiedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	return c.Start(ctx, counter, by, adds, expires, reads, values)()
+func (c copiedStore) Do(ctx context.Context, ops ...*store.Op) {
+	var others []*store.Op
+	var waits []func()
+	for _, op := range ops {
+		if storetest.IsTrip(op) {
+			waits = append(waits, c.start(ctx, op))
+		} else {
+			others = append(others, op)
+		}
+	}
+	if len(others) > 0 {
+		c.set.Do(ctx, others...)
+	}
+	for _, wait := range waits {
+		wait()
+	}
 }
 
-func (c copiedStore) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) func() (int, error) {
+func (c copiedStore) start(ctx context.Context, op *store.Op) (wait func()) {
 	now := time.Now()
 	deadline, bounded := ctx.Deadline()
 	if !bounded {
 		deadline = now.Add(c.c.s.grace / 2)
 	}
-	op := ctx.Value(operationKey{}).(*operation)
-	wait := c.set.Start(ctx, now.Add(-tie(op, hashOf(counter), reads)), deadline, named(counter), by, adds, expires, reads, values)
-	return func() (int, error) {
-		landed, err := wait()
-		c.c.returned(op, hashOf(counter), err)
-		return landed, err
+	by := ctx.Value(operationKey{}).(*operation)
+	end := c.set.Start(ctx, now.Add(-tie(by, hashOf(op.Counter), op.Reads)), deadline, named(op.Counter), op)
+	return func() {
+		end()
+		c.c.returned(by, hashOf(op.Counter), op.Err)
 	}
 }
 
-func (c copiedStore) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	return c.set.RollBack(ctx, named(counter), by, adds, landed)
-}
-
-func (c copiedStore) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	return c.set.Delete(ctx, named(counter), buckets)
-}
-
-func (c copiedStore) Replicas() int { return c.c.replicas }
-
-func (c copiedStore) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
-	c.set.Owe(named(counter), by, adds, expires, landed)
+func (c copiedStore) Capabilities() store.Capabilities {
+	return store.Capabilities{Replicas: c.c.replicas}
 }
 
 // tie is so short a time that no two trips lose their patience at once: what comes of it
 // would not follow from the seed.
-func tie(op *operation, counter copies.Hash, reads []uint64) time.Duration {
-	return time.Duration(uint64(op.id%4096)<<12 + uint64(counter[0])<<4 + firstOf(reads)%16)
+func tie(op *operation, counter copies.Hash, reads []store.Read) time.Duration {
+	return time.Duration(uint64(op.id%4096)<<12 + uint64(counter[0])<<4 + firstRead(reads)%16)
 }
 
-// firstOf returns the first of the buckets, which tells apart the trips of a reset that are
+// firstRead returns the first of the items that are read, which tells apart the trips of a reset that are
 // under way together; 0: there is none.
-func firstOf(buckets []uint64) uint64 {
-	if len(buckets) == 0 {
+func firstRead(reads []store.Read) uint64 {
+	if len(reads) == 0 {
 		return 0
 	}
-	return buckets[0]
+	return reads[0].Item
 }
 
 func named(counter string) copies.Counter {
@@ -531,43 +536,44 @@ func (l *simLink) sender(ctx context.Context, h copies.Hash, what string, of *si
 	}
 }
 
-func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) copies.Exchange {
+func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
 	now := time.Now()
-	x := &simExchange{link: l, op: l.operation(ctx), counter: counter.Hash, index: index, ended: ended, limit: now.Add(deadline.Sub(now) * 7 / 16), values: make([]int64, len(adds)+len(reads))}
-	send := l.sender(ctx, counter.Hash, fmt.Sprint("trip", firstOf(reads)), x)
+	x := &simExchange{link: l, op: l.operation(ctx), counter: counter.Hash, index: index, ended: ended, limit: now.Add(deadline.Sub(now) * 7 / 16)}
+	x.came = store.Op{Counter: string(counter.Hash[:]), Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
+	send := l.sender(ctx, counter.Hash, fmt.Sprint("trip", firstRead(op.Reads)), x)
 	l.c.enter(x)
 	if l.c.s.store.strict {
 		x.mu.Lock()
-		x.timer = time.AfterFunc(deadline.Sub(now)+tie(x.op, x.counter, reads)+time.Duration(l.place), x.GiveUp)
+		x.timer = time.AfterFunc(deadline.Sub(now)+tie(x.op, x.counter, op.Reads)+time.Duration(l.place), x.GiveUp)
 		x.mu.Unlock()
 	}
-	adds, expires, reads = slices.Clone(adds), slices.Clone(expires), slices.Clone(reads)
+	adds, reads := slices.Clone(op.Writes), slices.Clone(op.Reads)
 	l.c.s.store.late.Add(1)
 	go func() {
 		defer l.c.s.store.late.Add(-1)
-		x.run(send, string(counter.Hash[:]), by, adds, expires, reads)
+		x.run(send, adds, reads)
 	}()
 	return x
 }
 
-func (l *simLink) RollBack(ctx context.Context, counter copies.Counter, by int64, buckets []uint64) error {
-	send := l.sender(ctx, counter.Hash, "back", nil)
-	for _, bucket := range buckets {
-		if a := send(bucket, func() { l.server.subtract(string(counter.Hash[:]), bucket, by) }); a.err != nil {
-			return a.err
+func (l *simLink) Do(ctx context.Context, counter copies.Counter, op *store.Op) {
+	what := "back"
+	if op.Kind() == store.Delete {
+		what = fmt.Sprint("delete", op.Writes[0].Item)
+	}
+	send := l.sender(ctx, counter.Hash, what, nil)
+	for _, w := range op.Writes {
+		a := send(w.Item, func() {
+			if w.Kind == store.Subtract {
+				l.server.subtract(string(counter.Hash[:]), w.Item, w.By)
+			} else {
+				l.server.remove(string(counter.Hash[:]), w.Item)
+			}
+		})
+		if op.Err = a.err; op.Err != nil {
+			return
 		}
 	}
-	return nil
-}
-
-func (l *simLink) Delete(ctx context.Context, counter copies.Counter, buckets []uint64) error {
-	send := l.sender(ctx, counter.Hash, fmt.Sprint("delete", buckets[0]), nil)
-	for _, bucket := range buckets {
-		if a := send(bucket, func() { l.server.remove(string(counter.Hash[:]), bucket) }); a.err != nil {
-			return a.err
-		}
-	}
-	return nil
 }
 
 // simExchange is a trip to one server.
@@ -582,11 +588,10 @@ type simExchange struct {
 	ended   chan<- int
 	timer   *time.Timer
 
-	mu     sync.Mutex
-	over   bool
-	err    error
-	landed int
-	values []int64
+	mu   sync.Mutex
+	over bool
+	err  error
+	came store.Op
 }
 
 // enter notes whether the exchange has to be answered.
@@ -621,11 +626,11 @@ func (c *simCopies) returned(op *operation, counter copies.Hash, err error) {
 
 // run makes the trip. When nobody waits any more it goes on all the same: what was sent
 // arrives.
-func (x *simExchange) run(send sender, counter string, by int64, adds []uint64, expires []int64, reads []uint64) {
-	server := x.link.server
-	for i, bucket := range adds {
+func (x *simExchange) run(send sender, adds []store.Write, reads []store.Read) {
+	server, counter := x.link.server, x.came.Counter
+	for i, w := range adds {
 		var value int64
-		a := send(bucket, func() { value = server.add(counter, bucket, by, expires[i]) })
+		a := send(w.Item, func() { value = server.add(counter, w.Item, w.By, w.Expires) })
 		switch {
 		case a.err == nil:
 			x.acknowledge(i, value)
@@ -637,17 +642,17 @@ func (x *simExchange) run(send sender, counter string, by int64, adds []uint64, 
 		}
 	}
 	for from, to := range x.link.c.s.store.partsOf(len(reads), x.op) {
-		values := make([]int64, to-from)
-		a := send(reads[from], func() {
-			for i := range values {
-				values[i] = server.read(counter, reads[from+i])
+		some := reads[from:to]
+		a := send(some[0].Item, func() {
+			for i := range some {
+				some[i].Value = server.read(counter, some[i].Item)
 			}
 		})
 		if a.err != nil {
 			x.settle(a.err)
 			return
 		}
-		x.found(len(adds)+from, values)
+		x.found(from, some)
 	}
 	x.settle(nil)
 }
@@ -656,15 +661,15 @@ func (x *simExchange) acknowledge(i int, value int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.over {
-		x.landed, x.values[i] = i+1, value
+		x.came.Receipt, x.came.Writes[i].Result = store.Acknowledged(i+1), value
 	}
 }
 
-func (x *simExchange) found(at int, values []int64) {
+func (x *simExchange) found(at int, reads []store.Read) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.over {
-		copy(x.values[at:], values)
+		copy(x.came.Reads[at:], reads)
 	}
 }
 
@@ -695,9 +700,10 @@ func (x *simExchange) isOver() bool {
 
 func (x *simExchange) GiveUp() { x.settle(errGivenUp) }
 
-func (x *simExchange) End(values []int64) (landed int, err error) {
+func (x *simExchange) End(op *store.Op) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	copy(values, x.values)
-	return x.landed, x.err
+	copy(op.Writes, x.came.Writes)
+	copy(op.Reads, x.came.Reads)
+	op.Receipt, op.Err = x.came.Receipt, x.err
 }

@@ -4,12 +4,10 @@ import "sync/atomic"
 
 // LimiterStats is what a Limiter has done so far.
 type LimiterStats struct {
-	// Flushes is how many lists of hits were decided with the store, and BatchedHits how
-	// many hits were in them: so many went together on average. What a hit tries again is
-	// not counted again.
+	// Batches is how many batches of hits were decided with the store, and BatchedHits how
+	// many hits were in them. A retry is not counted again.
 	Batches, BatchedHits int64
-	// Recalled is how many hits were denied by a denial that was remembered, without a
-	// trip.
+	// CachedDenials is how many hits a cached denial denied, without a round trip.
 	CachedDenials int64
 }
 
@@ -18,19 +16,19 @@ func (l *Limiter) Stats() LimiterStats {
 	return LimiterStats{l.tally.flushes.Load(), l.tally.hits.Load(), l.tally.recalled.Load()}
 }
 
-// tally counts what flushes there were.
+// tally counts the batches.
 type tally struct {
 	_                       [64]byte // what all callers write is on no cache line that others read
 	flushes, hits, recalled atomic.Int64
 	_                       [64]byte
 }
 
-// add counts the flush, which is decided.
+// add counts the batch, which is decided.
 func (t *tally) add(f *flush) {
 	var asked, recalled int64
 	for _, h := range f.hits.handedOut() {
 		switch {
-		case h.path == faulty || h.path == denied || len(h.uses) == 0:
+		case h.path == faulty || h.path == listed || len(h.uses) == 0:
 		case h.asksNobody():
 			recalled++
 		case !f.overloaded && !f.again:

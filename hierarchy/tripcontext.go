@@ -8,7 +8,7 @@ import (
 
 // tripContext is the context of a decision's trips. It has the values of the
 // caller's, and a deadline. That the caller leaves does not end it: what has been
-// added has to be known, to be taken back.
+// added has to be known, to be rolled back.
 //
 // Its timer is set only for a store that waits for Done. Most have their own way
 // to keep to the deadline, and a timer for each hit costs more than the hit.
@@ -17,7 +17,7 @@ type tripContext struct {
 	deadline time.Time
 
 	mu    sync.Mutex
-	armed context.Context // nil until somebody asks for Done
+	armed context.Context // nil until Done is called
 	end   context.CancelFunc
 }
 

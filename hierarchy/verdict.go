@@ -2,7 +2,6 @@ package hierarchy
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"time"
 
@@ -18,15 +17,15 @@ func (f *flush) decide() {
 	late := !f.checkOnly && !f.l.trusted(f.began, f.stamp)
 	for _, h := range f.hits.handedOut() {
 		switch h.path {
-		case denied:
+		case listed:
 			h.refuse()
 		case adding:
-			f.evaluate(h)
-			if late && h.allowed {
+			h.evaluate(f.again)
+			if late && h.verdict == admitted {
 				f.distrust(h)
 			}
 			for _, c := range h.claims {
-				if h.allowed || c.name.countAll {
+				if h.verdict == admitted || c.name.countAll {
 					c.taken += h.cost
 				}
 			}
@@ -34,7 +33,7 @@ func (f *flush) decide() {
 	}
 	if hits := f.hits.handedOut(); len(hits) > 1 {
 		for _, h := range hits {
-			f.putBehind(h)
+			h.putBehind(f.again)
 		}
 	}
 }
@@ -42,8 +41,8 @@ func (f *flush) decide() {
 // putBehind has a denied hit stand behind all that were admitted with it: what it is told is
 // so when it is told, and what is remembered of it stays true. That it comes last denies it
 // all the more.
-func (f *flush) putBehind(h *hit) {
-	if h.path != looking && h.path != adding || h.allowed || h.refused || h.stale || !h.isAhead() {
+func (h *hit) putBehind(again bool) {
+	if !h.isDenied() || !h.isAhead() {
 		return
 	}
 	before := slices.Clone(h.uses)
@@ -53,11 +52,11 @@ func (f *flush) putBehind(h *hit) {
 		}
 	}
 	h.charge(-1)
-	f.evaluate(h)
+	h.evaluate(again)
 	h.charge(1)
-	if h.allowed || h.refused { // by what the store has said since it looked; it has not added
+	if !h.isDenied() { // by what the store has said since it looked; it has not added
 		copy(h.uses, before)
-		h.allowed, h.refused = false, false
+		h.verdict = denied
 	}
 }
 
@@ -87,58 +86,39 @@ func (h *hit) charge(times int64) {
 	}
 }
 
+// isWeighed reports whether the hit's limits decide it.
+func (h *hit) isWeighed() bool { return h.path == looking || h.path == adding }
+
+// isDenied reports whether limits deny the hit.
+func (h *hit) isDenied() bool {
+	return h.isWeighed() && (h.verdict == denied || h.verdict == contended)
+}
+
 // evaluate decides one hit on the sums of its claims.
-func (f *flush) evaluate(h *hit) {
-	whole := true // the event as a whole stays within its limits
+func (h *hit) evaluate(again bool) {
 	for i := range h.uses {
-		u := &h.uses[i]
-		u.weigh(h.cost)
-		if len(u.check.rule.Per) == 0 && !u.fits {
-			whole = false
-		}
+		h.uses[i].weigh(h.cost)
 	}
-	h.allowed, h.refused = true, false
-	blocked := false
-	for i := range h.uses {
-		u := &h.uses[i]
-		rule := u.check.rule
-		u.state.Allowed = u.listing != events.Denied &&
-			(u.fits || u.listing == events.Allowed || rule.Throttle.Kind == events.Elastic && whole)
-		switch {
-		case u.unknown && (u.fits || !u.enforced()):
-			u.state.Failed, u.state.OnError = true, rule.OnError
-			u.state.Allowed = rule.OnError == events.OnErrorAllow || u.listing == events.Allowed
-			h.refused = h.refused || !u.state.Allowed && !rule.Shadow
-		case u.failed():
-			u.state.Failed, u.state.OnError = true, rule.OnError
-			fallthrough
-		default:
-			blocked = blocked || !u.state.Allowed && !rule.Shadow
-		}
-	}
-	// A denial outranks a refusal, which outranks an admission.
-	h.refused = h.refused && !blocked
-	h.allowed = !h.refused && !blocked
-	if f.again && slices.ContainsFunc(h.claims, func(c *claim) bool { return c.err != nil }) {
-		h.allowed, h.refused, h.stale = false, false, true
+	h.verdict = fold(h.uses)
+	if again && slices.ContainsFunc(h.claims, func(c *claim) bool { return c.err != nil }) {
+		h.verdict = asBefore
 	}
 }
 
-// weigh sets how one limit stands to a hit of that cost.
+// weigh finds the outcome of one limit for a hit of that cost.
 func (u *use) weigh(cost int64) {
 	c := u.check
-	u.state = LimitState{
-		Name: c.limit.Name, Feature: u.claim.name.counter.Feature, N: c.limit.N, Window: c.limit.Window, Shadow: c.rule.Shadow,
-	}
-	u.unknown = u.failed() && !u.isLocal()
+	u.source = u.sourceNow()
 	switch {
-	case u.recalled != nil:
-		u.count, u.exact, u.fits = u.recalled.count, u.recalled.exact, u.recalled.fits
-	case u.unknown:
-		u.count, u.exact, u.fits = 0, false, cost <= c.ceiling
+	case u.source == ofDenial:
+		u.count, u.exact, u.outcome = u.recalled.count, u.recalled.exact, u.recalled.outcome
+	case u.source == ofNone && cost <= c.ceiling:
+		u.count, u.exact, u.outcome = 0, false, Unknown
+	case u.source == ofNone:
+		u.count, u.exact, u.outcome = 0, false, Full
 	default:
 		u.count, u.exact = c.hi+u.claim.taken, c.lo == c.hi
-		u.fits = u.count+cost <= c.ceiling
+		u.outcome = outcomeOf(u.count, cost, c.ceiling)
 	}
 }
 
@@ -149,7 +129,7 @@ func (f *flush) distrust(h *hit) {
 			f.fail(c, errLate)
 		}
 	}
-	f.evaluate(h)
+	h.evaluate(f.again)
 }
 
 // refuse denies a hit that is on a deny list, without asking for anything. Only the
@@ -158,9 +138,6 @@ func (h *hit) refuse() {
 	denying := h.uses[:0]
 	for _, u := range h.uses {
 		if u.listing == events.Denied && !u.check.rule.Shadow {
-			u.state = LimitState{
-				Name: u.check.limit.Name, Feature: u.claim.name.counter.Feature, N: u.check.limit.N, Window: u.check.limit.Window,
-			}
 			u.reset = Never
 			denying = append(denying, u)
 		}
@@ -178,27 +155,68 @@ func (f *flush) takeBack() {
 			f.surplus = append(f.surplus, c)
 		}
 		// What is read from here on holds what stays.
-		for _, bucket := range c.adds {
-			if value, known := c.known.Get(bucket); known {
-				c.known.Put(bucket, value+c.taken)
+		for i := range c.adds {
+			if value, known := c.known.Get(c.adds[i].Item); known {
+				c.known.Put(c.adds[i].Item, value+c.taken)
 			}
 		}
 	}
-	f.sideBySide(f.surplus, (*flush).takeBackOf)
+	if len(f.surplus) > 0 {
+		f.rollBack()
+	}
 }
 
-// owe has the copies that have missed the adds get what stays of them.
-func (f *flush) owe() {
-	if f.l.copier == nil {
+// rollBack subtracts what the surplus claims have added in vain.
+func (f *flush) rollBack() {
+	// In its own time, whatever became of the caller's.
+	ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
+	defer ctx.over()
+	f.ops, f.sent = f.ops[:0], f.sent[:0]
+	for _, c := range f.surplus {
+		for _, place := range c.places {
+			if place.receipt.None() {
+				continue
+			}
+			c.after.RollBack(c.id, c.adds, place.receipt, c.adding-c.taken)
+			if !place.local {
+				f.ops, f.sent = append(f.ops, &c.after), append(f.sent, c)
+				continue
+			}
+			place.store.Do(ctx, &c.after)
+			f.rolledBack(c)
+		}
+	}
+	if len(f.ops) == 0 {
 		return
 	}
+	f.l.store.Do(ctx, f.ops...)
+	for _, c := range f.sent {
+		f.rolledBack(c)
+	}
+}
+
+func (f *flush) rolledBack(c *claim) {
+	if c.after.Err != nil {
+		f.l.report(c.after.Err)
+		c.stuck = true
+	}
+}
+
+// hint has the replicas that have missed the adds get what stays of them.
+func (f *flush) hint() {
+	if !f.l.replicated {
+		return
+	}
+	f.ops = f.ops[:0]
 	for _, c := range f.claimsOf(adding) {
 		for _, place := range c.places {
-			if c.taken > 0 && place.whole && place.store == f.l.store {
-				f.l.copier.Owe(c.id, c.taken, c.adds, c.expire, place.landed)
+			if c.taken > 0 && place.whole && !place.local {
+				c.after.Hint(c.id, c.adds, place.receipt, c.taken)
+				f.ops = append(f.ops, &c.after)
 			}
 		}
 	}
+	f.l.store.Do(f.ctx, f.ops...)
 }
 
 // touch ends the denials that are remembered of the counters that the flush has added to,
@@ -217,91 +235,25 @@ func (f *flush) touch() {
 	}
 }
 
-func (f *flush) takeBackOf(c *claim) {
-	for _, place := range c.places {
-		if place.landed == 0 {
-			continue
-		}
-		// In its own time, whatever became of the caller's.
-		ctx := &tripContext{caller: f.ctx.caller, deadline: time.Now().Add(f.l.timeout)}
-		if err := place.store.RollBack(ctx, c.id, c.adding-c.taken, c.adds, place.landed); err != nil {
-			f.l.report(err)
-			c.stuck = true
-		}
-		ctx.over()
-	}
-}
-
-// remember keeps the denials for those who come next.
-func (f *flush) remember() {
-	for _, h := range f.hits.handedOut() {
-		if h.path != looking && h.path != adding || h.allowed || h.refused || h.unsettled || h.stale {
-			continue
-		}
-		for _, c := range h.claims {
-			if !c.name.countAll && c.err == nil {
-				f.rememberClaim(h, c)
-			}
-		}
-	}
-}
-
-// rememberClaim keeps how the limits of one of the hit's counters stood, if they
-// denied it.
-func (f *flush) rememberClaim(h *hit, c *claim) {
-	if slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil }) {
-		return // it is in the list
-	}
-	found := &denial{
-		key: h.keyOf(c), stamp: f.stamp, until: c.began.Add(denialLife), stands: c.began.Add(standsLife), touched: c.touched,
-		limits: make([]stood, 0, len(h.uses)),
-	}
-	denies := false
-	for i := range h.uses {
-		u := &h.uses[i]
-		if u.claim != c {
-			continue
-		}
-		s := stood{fits: u.fits, count: u.count, exact: u.exact, reset: u.own}
-		if !u.fits && u.state.Allowed { // let through, so nobody searched
-			s.reset = u.window()
-		}
-		switch {
-		case u.fits:
-		case s.reset == Never:
-			s.holds = math.MaxInt64
-		default:
-			s.holds = f.stamp + int64(s.reset)
-		}
-		found.limits = append(found.limits, s)
-		denies = denies || !u.state.Allowed && u.enforced()
-	}
-	switch {
-	case h.doubtful:
-		found.until, found.stands = f.began, time.Time{} // it makes those who come next look, no more
-	case h.goesBy:
-		f.l.denials.vouch(c.id, found)
-	case h.request.crowd.left:
-		found.stands = found.until
-	}
-	if denies {
-		f.l.denials.remember(c.id, found, f.began)
-	}
-}
-
 // decision makes a decision of the hit's verdict.
 func (f *flush) decision(h *hit) Decision {
-	d := Decision{Allowed: h.allowed, Unavailable: h.refused, At: time.Unix(f.stamp, 0).UTC()}
+	d := Decision{Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.stamp, 0).UTC()}
 	d.Limits = make([]LimitState, len(h.uses))
 	for i := range h.uses {
 		u, s := &h.uses[i], &d.Limits[i]
-		*s = u.state
-		s.Count, s.Exact, s.Reset = u.count, u.exact, u.reset
-		if charged := h.allowed || u.claim.name.countAll && h.path == adding; charged && !f.checkOnly && !u.unknown {
+		limit := &u.check.limit
+		*s = LimitState{
+			Name: limit.Name, Feature: u.claim.name.counter.Feature, N: limit.N, Window: limit.Window,
+			Count: u.count, Exact: u.exact, Reset: u.reset,
+			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
+			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(),
+		}
+		if s.Failed {
+			s.OnError = u.rule.OnError
+		}
+		if charged := d.Allowed || u.claim.name.countAll && h.path == adding; charged && !f.checkOnly && u.source != ofNone {
 			s.Count += h.cost
 		}
-		s.Listing = u.listing
-		s.Unknown = h.path == denied || u.unknown
 		if !s.Unknown {
 			s.Remaining = max(s.N-s.Count, 0)
 		}
@@ -324,12 +276,12 @@ func (u *use) young(stamp int64) bool {
 // it decided on. What was lost was stamped by clocks that may have been ahead by the
 // grace, and may lie as far behind the second of the loss.
 func (f *flush) forgotten(u *use) bool {
-	if f.l.memory == nil || u.isLocal() {
+	if f.l.since == nil || u.sourceNow() == ofLocal {
 		return false
 	}
 	c := u.claim
 	if !c.heard {
-		c.since, c.heard = f.l.memory.Since(c.id), true
+		c.since, c.heard = f.l.since(c.id), true
 	}
 	return c.since != 0 && u.check.span.edge.First <= c.since+f.l.ahead
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // The race detector keeps pools from keeping.
@@ -23,13 +25,12 @@ func metaTripsAllocateNothing(t *testing.T, server string, secret []byte) {
 	fleet, err := NewFleet(t.Context(), Config{Servers: []string{server}, Protocol: Meta, Timeout: 20 * time.Second, KeySecret: secret})
 	require.NoError(t, err)
 	defer fleet.Close()
-	adds, reads, values := []uint64{1, 2, 3, 4}, []uint64{5, 6, 3}, make([]int64, 7)
 	until := time.Now().Add(time.Hour).Unix()
-	expires := []int64{until, until, until, until}
-	ctx := t.Context()
+	op := storetest.Op("a counter of more than thirty-two letters", 1, []uint64{1, 2, 3, 4}, []int64{until, until, until, until}, []uint64{5, 6, 3})
+	ctx, ops := t.Context(), []*store.Op{op}
 	allocs := testing.AllocsPerRun(2000, func() {
-		if _, err := fleet.Trip(ctx, "a counter of more than thirty-two letters", 1, adds, expires, reads, values); err != nil {
-			t.Error(err)
+		if fleet.Do(ctx, ops...); op.Err != nil {
+			t.Error(op.Err)
 		}
 	})
 	require.LessOrEqual(t, allocs, 0.5) // a look at an idle connection now and then

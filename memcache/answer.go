@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/counterd/counterd/store"
 )
 
 const (
@@ -26,8 +28,7 @@ const (
 )
 
 // errNoCount is the fault of a counter with an item that holds no count. Memcached keeps
-// what any client writes: the server is well, and so are its other counters. It wraps
-// strconv.ErrSyntax, by which package hierarchy recognizes it.
+// what any client writes: the server is well, and so are its other counters.
 var errNoCount error = noCount{}
 
 type noCount struct{}
@@ -36,7 +37,7 @@ func (noCount) Error() string {
 	return "an item of the counter holds no count: another client of the server wrote it; reset the counter, or wait until the item expires"
 }
 
-func (noCount) Unwrap() error { return strconv.ErrSyntax }
+func (noCount) Unwrap() error { return store.ErrNoCount }
 
 // lostAnswers is what Memcached says when it runs out of memory in a get. It then
 // has also dropped the answers to earlier commands that it had not sent yet.
@@ -110,7 +111,7 @@ func (c *call) readTagged(b []byte) (used int, err error) {
 	}
 	tag := tagText(c.tag + uint32(c.answered))
 	switch {
-	case c.kind == adding && len(line) > 3 && string(line[:3]) == "VA ":
+	case c.kind == store.Add && len(line) > 3 && string(line[:3]) == "VA ":
 		size, rest := cutSize(line[3:])
 		if size < 1 || size > maxDigits || !isTag(rest, tag) {
 			return 0, nonsense(line)
@@ -120,7 +121,7 @@ func (c *call) readTagged(b []byte) (used int, err error) {
 			return 0, err
 		}
 		value, ok := number(data)
-		if !ok || value < c.by { // Memcached wraps at 2^64
+		if !ok || value < c.values[c.answered] { // Memcached wraps at 2^64
 			c.refuse(errNoCount)
 			return used + n, nil
 		}
@@ -129,7 +130,7 @@ func (c *call) readTagged(b []byte) (used int, err error) {
 			c.landed++
 		}
 		return used + n, nil
-	case c.kind != adding && len(line) > 2 && (string(line[:2]) == "HD" || string(line[:2]) == "NF") && isTag(line[2:], tag):
+	case c.kind != store.Add && len(line) > 2 && (string(line[:2]) == "HD" || string(line[:2]) == "NF") && isTag(line[2:], tag):
 		return used, nil
 	case len(line) > 2 && (string(line[:2]) == "NS" || string(line[:2]) == "EX") && isTag(line[2:], tag):
 		c.refuse(refusal("the server answered " + string(line[:2])))
@@ -197,11 +198,11 @@ func (c *call) readItem(b []byte) (used int, end bool, err error) {
 		}
 		value, ok := number(data)
 		values[next] = value
-		if c.versions != nil {
+		if len(c.versions) > 0 {
 			c.versions[next] = version
 		}
 		switch {
-		case c.versions != nil && version == 0:
+		case len(c.versions) > 0 && version == 0:
 			c.fault = errNoVersions
 		case !ok && c.fault == nil:
 			c.fault = errNoCount
@@ -236,7 +237,7 @@ func (c *call) skipItem(b []byte) (used int, end bool, err error) {
 // cutVersion reads the version of an item, which follows its size where the call asked for
 // versions, and nothing does where it did not.
 func (c *call) cutVersion(rest []byte) (version uint64, ok bool) {
-	if c.versions == nil || len(rest) == 0 {
+	if len(c.versions) == 0 || len(rest) == 0 {
 		return 0, len(rest) == 0
 	}
 	version, err := strconv.ParseUint(string(rest[1:]), 10, 64)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // What the meta path relies on, in the words of a real Memcached.
@@ -71,6 +73,12 @@ func (r recorded) owner(place int) (first, last int) {
 	return from, len(r.answers) - 1
 }
 
+// writeTrip writes the commands of adds and reads into a call.
+func writeTrip(c *call, h counterHash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
+	op := storetest.Op("", by, adds, expires, reads)
+	c.write(h, tag, op.Writes, op.Reads, now)
+}
+
 func newRecorded() (r recorded) {
 	h, other := new(keyer).hash("a"), new(keyer).hash("b")
 	now := time.Now()
@@ -80,11 +88,11 @@ func newRecorded() (r recorded) {
 		for i := range batch {
 			batch[i] = newCall()
 		}
-		batch[0].trip(h, 40, 7, []uint64{1, 2}, []int64{until, until}, []uint64{2, 3, 1, 1}, now)
-		batch[1].trip(other, 42, 1, nil, nil, []uint64{1}, now)
-		batch[2].trip(h, 43, 12345, []uint64{1, 4}, []int64{until, until}, nil, now)
-		batch[3].takeBack(h, 45, 12340, []uint64{1, 9})
-		batch[4].trip(h, 47, 1, nil, nil, []uint64{1, 4, 8}, now)
+		writeTrip(batch[0], h, 40, 7, []uint64{1, 2}, []int64{until, until}, []uint64{2, 3, 1, 1}, now)
+		writeTrip(batch[1], other, 42, 1, nil, nil, []uint64{1}, now)
+		writeTrip(batch[2], h, 43, 12345, []uint64{1, 4}, []int64{until, until}, nil, now)
+		batch[3].write(h, 45, []store.Write{{Kind: store.Subtract, Item: 1, By: 12340}, {Kind: store.Subtract, Item: 9, By: 12340}}, nil, now)
+		writeTrip(batch[4], h, 47, 1, nil, nil, []uint64{1, 4, 8}, now)
 		return batch
 	}
 	r.values = [][]int64{{7, 7, 7, 0, 7, 7}, {0, 0}, {12352, 12345}, {0, 0}, {0, 12, 12345, 0}}
@@ -136,7 +144,7 @@ func TestTheAnswersOfAMemcachedInPieces(t *testing.T) {
 		require.Equal(t, len(batch), whole)
 		for i, c := range batch {
 			require.NoError(t, c.fault)
-			if c.kind == adding || c.reads > 0 {
+			if c.kind == store.Add || c.reads > 0 {
 				require.Equal(t, r.values[i][:len(c.values)-c.reads][:c.landed], c.values[:c.landed])
 				require.Equal(t, r.values[i][len(c.values)-c.reads:], c.values[len(c.values)-c.reads:])
 			}
@@ -156,9 +164,9 @@ func check(t *testing.T, r recorded, stream []byte, from, to, piece int) {
 		if i >= first && i <= last || c.fault != nil {
 			continue
 		}
-		if c.kind == adding || c.reads > 0 {
+		if c.kind == store.Add || c.reads > 0 {
 			adds := c.values[:len(c.values)-c.reads]
-			if c.kind == adding {
+			if c.kind == store.Add {
 				require.Equal(t, r.values[i][:len(adds)], adds, "call %d of %q", i, stream)
 			}
 			require.Equal(t, r.values[i][len(adds):], c.values[len(adds):], "call %d of %q", i, stream)
@@ -225,7 +233,7 @@ func FuzzAnswers(f *testing.F) {
 		batch, answered, fault := feed(r, stream, max(int(piece), 1))
 		first, _ := r.owner(start)
 		for i := range min(first, answered) {
-			if c := batch[i]; c.kind == adding {
+			if c := batch[i]; c.kind == store.Add {
 				require.Equal(t, r.values[i], c.values)
 			}
 		}
@@ -247,7 +255,7 @@ func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
 	h := new(keyer).hash("a")
 	c := &call{}
 	expires := time.Now().Add(time.Hour).Unix()
-	c.trip(h, 0, 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, time.Now())
+	writeTrip(c, h, 0, 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, time.Now())
 	key := string(c.askedKey(0))
 	answer := []byte("VA 2 O000\r\n77\r\nVALUE " + key + " 0 2\r\n77\r\nEND\r\n")
 	leaktest.Check(t)
@@ -277,10 +285,10 @@ func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
 		require.NoError(t, err)
 		answers <- changed
 		values := make([]int64, 3)
-		landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, values)
+		landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, values)
 		require.NotErrorIs(t, err, errNoReply)
 		if err == nil {
-			require.Equal(t, 1, landed)
+			require.Equal(t, 1, landed.On(0))
 			for _, value := range values { // of a number, one digit may have changed
 				require.LessOrEqual(t, value, int64(997))
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,8 +15,11 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // The tests of this file have another client of the Memcached server write what is no count.
@@ -59,7 +61,7 @@ var garbage = map[string]struct {
 
 func requireBad(t *testing.T, err error) {
 	t.Helper()
-	require.ErrorIs(t, err, strconv.ErrSyntax)
+	require.ErrorIs(t, err, store.ErrNoCount)
 	require.ErrorContains(t, err, "an item of the counter holds no count: another client of the server wrote it; reset the counter, or wait until the item expires")
 }
 
@@ -74,7 +76,7 @@ func TestABadItemIsABadCounter(t *testing.T) {
 			add(t, fleet, "bad", 5, 1, 3)
 			before := server.Stats("")
 			for range 5 { // more than open a breaker
-				_, err := fleet.Trip(t.Context(), "bad", 0, nil, nil, []uint64{1, 2, 3}, make([]int64, 3))
+				_, err := storetest.Trip(t.Context(), fleet, "bad", 0, nil, nil, []uint64{1, 2, 3}, make([]int64, 3))
 				requireBad(t, err)
 				good++
 				require.Equal(t, []int64{good}, add(t, fleet, "good", 1, 1), name)
@@ -87,14 +89,14 @@ func TestABadItemIsABadCounter(t *testing.T) {
 					break
 				}
 				storeItem(t, server.Addr, bad, item.flags, item.value) // an add may have wrapped it
-				landed, err := fleet.Trip(t.Context(), "bad", 2, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{1}, make([]int64, 4))
+				landed, err := storetest.Trip(t.Context(), fleet, "bad", 2, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{1}, make([]int64, 4))
 				requireBad(t, err)
-				require.NoError(t, fleet.RollBack(t.Context(), "bad", 2, []uint64{1, 2, 3}, landed))
+				require.NoError(t, storetest.RollBack(t.Context(), fleet, "bad", 2, []uint64{1, 2, 3}, landed))
 				require.Equal(t, []int64{5, 5}, read(t, fleet, "bad", 1, 3), "%s: what had been added is rolled back", name)
 				good++
 				require.Equal(t, []int64{good}, add(t, fleet, "good", 1, 1), name)
 			}
-			require.NoError(t, fleet.Delete(t.Context(), "bad", []uint64{1, 2, 3}))
+			require.NoError(t, storetest.Delete(t.Context(), fleet, "bad", []uint64{1, 2, 3}))
 			require.Equal(t, []int64{0, 0, 0}, read(t, fleet, "bad", 1, 2, 3))
 		}
 		health := fleet.Health()[0]
@@ -112,7 +114,7 @@ func TestATakeBackFromABadItem(t *testing.T) {
 		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
 		landed := landedOf(t, fleet, "bad", 5, 1, 2, 3)
 		storeItem(t, server.Addr, memcache.Keys("bad", []uint64{2})[0], 0, "abc")
-		requireBad(t, fleet.RollBack(t.Context(), "bad", 1, []uint64{1, 2, 3}, landed))
+		requireBad(t, storetest.RollBack(t.Context(), fleet, "bad", 1, []uint64{1, 2, 3}, landed))
 		require.Equal(t, int64(4), read(t, fleet, "bad", 3)[0])
 		require.Zero(t, fleet.Health()[0].Openings)
 	})
@@ -132,12 +134,12 @@ func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 				counter := fmt.Sprint("good ", g)
 				for round := range 100 {
 					if g == 0 {
-						_, err := fleet.Trip(t.Context(), "bad", 0, nil, nil, []uint64{9, 0, 1, 2, 3}, make([]int64, 5))
-						assert.ErrorIs(t, err, strconv.ErrSyntax)
+						_, err := storetest.Trip(t.Context(), fleet, "bad", 0, nil, nil, []uint64{9, 0, 1, 2, 3}, make([]int64, 5))
+						assert.ErrorIs(t, err, store.ErrNoCount)
 						continue
 					}
 					values := make([]int64, 3)
-					_, err := fleet.Trip(t.Context(), counter, 1, []uint64{1}, []int64{later()}, []uint64{1, 2}, values)
+					_, err := storetest.Trip(t.Context(), fleet, counter, 1, []uint64{1}, []int64{later()}, []uint64{1, 2}, values)
 					if !assert.NoError(t, err) || !assert.Equal(t, []int64{int64(round) + 1, int64(round) + 1, 0}, values) {
 						return
 					}
@@ -153,6 +155,7 @@ func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 // others. The counter is listed for repair, which replaces the item.
 func TestABadItemOnOneCopy(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		fleet, servers := copiesOn(t, protocol, 2)
 		keep(t, fleet, "a", 5, 1, 2)
 		order := fleet.Servers("a")
@@ -166,9 +169,9 @@ func TestABadItemOnOneCopy(t *testing.T) {
 			require.Zero(t, health.Openings)
 		}
 		values, versions := make([]int64, 2), make([]uint64, 2)
-		require.NoError(t, fleet.Look(t.Context(), "a", order[0], []uint64{1, 2}, values, versions))
+		require.NoError(t, storetest.Look(t.Context(), fleet, "a", order[0], []uint64{1, 2}, values, versions))
 		require.Zero(t, values[1])
-		raised, err := fleet.Raise(t.Context(), "a", order[0], 2, versions[1], 6, later())
+		raised, err := storetest.Raise(t.Context(), fleet, "a", order[0], 2, versions[1], 6, later())
 		require.NoError(t, err)
 		require.True(t, raised)
 		require.Equal(t, int64(6), holds(t, fleet, "a", order[0], 2)[0])
@@ -176,7 +179,7 @@ func TestABadItemOnOneCopy(t *testing.T) {
 		for _, server := range order { // on both, nothing says what it was
 			storeItem(t, servers[server].Addr, memcache.Keys("a", []uint64{2})[0], 0, "abc")
 		}
-		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1, 2}, make([]int64, 2))
+		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1, 2}, make([]int64, 2))
 		requireBad(t, err)
 	})
 }
@@ -284,7 +287,7 @@ func TestABadItemIsRepaired(t *testing.T) {
 	require.NoError(t, err, "the other copy has it")
 	require.Eventually(t, func() bool {
 		value, version := make([]int64, 1), make([]uint64, 1)
-		err := fleet.Look(t.Context(), counter.ID(), first, []uint64{minute}, value, version)
+		err := storetest.Look(t.Context(), fleet, counter.ID(), first, []uint64{minute}, value, version)
 		return err == nil && value[0] == 7
 	}, 4*patience, 50*time.Millisecond)
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // changes keeps what a fleet tells of its servers.
@@ -73,10 +75,11 @@ func TestAKilledServer(t *testing.T) {
 		assert.False(t, health.Down.IsZero())
 		assert.Equal(t, uint64(1), health.Openings)
 		for range 100 {
-			require.ErrorIs(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1}, 1), memcache.ErrDown)
-			require.ErrorIs(t, fleet.Delete(t.Context(), "a", []uint64{1}), memcache.ErrDown)
-			_, err := fleet.Start(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))()
-			require.ErrorIs(t, err, memcache.ErrDown)
+			require.ErrorIs(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1}, store.Acknowledged(1)), memcache.ErrDown)
+			require.ErrorIs(t, storetest.Delete(t.Context(), fleet, "a", []uint64{1}), memcache.ErrDown)
+			for _, op := range doTogether(t.Context(), fleet, "a", "b") {
+				require.ErrorIs(t, op.Err, memcache.ErrDown)
+			}
 		}
 		server.Restart()
 		assert.Equal(t, []string{"emptied " + server.Addr}, told.await(t, "back "+server.Addr))
@@ -223,7 +226,7 @@ func TestAReturnIsNoticedInTwoSeconds(t *testing.T) {
 				require.NoError(t, err)
 				defer fleet.Close()
 				trip := func() error {
-					_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+					_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 					return err
 				}
 				for outage := time.Second; outage < time.Minute; outage = outage * 27 / 20 {
@@ -258,7 +261,7 @@ func TestAServerThatComesAndGoes(t *testing.T) {
 			// It is there when it is probed, and gone when it is called.
 			server.state.Store(gone)
 			for fleet.Health()[0].Up {
-				fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+				storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 			}
 			server.state.Store(there)
 			began := time.Now()

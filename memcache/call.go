@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
 // call is one exchange on a shared connection: its commands, and what came of
@@ -17,22 +19,20 @@ import (
 type call struct {
 	request  []byte
 	asked    int // where in the request the keys of the get begin, each behind a blank
-	kind     kind
-	by       int64  // what each add adds
+	kind     store.Kind
 	tag      uint32 // of the first tagged command
 	tagged   int    // tagged commands
 	reads    int    // keys of the get
 	deadline int64  // as instant has it
 
 	// What the reader fills in.
-	values   []int64 // what each add made of its bucket, then what each read found
-	answered int     // commands answered: first the tagged ones, then keys of the get
-	landed   int     // adds acknowledged, from the first on
-	fault    error   // the first answer that was an error
-	// versions is as long as the reads where the call asks for the versions of items; else nil.
-	versions []uint64
-	skipping bool // in the body of an item that is too long to hold a count
-	skip     int  // how much of it is still to come
+	values   []int64  // what each write made of its item, before its answer what it adds; then what each read found
+	answered int      // commands answered: first the tagged ones, then keys of the get
+	landed   int      // adds acknowledged, from the first on
+	fault    error    // the first answer that was an error
+	versions []uint64 // as long as the reads if the call asks for the versions of items, else empty
+	skipping bool     // in the body of an item that is too long to hold a count
+	skip     int      // how much of it is still to come
 
 	state   atomic.Int32
 	partly  atomic.Int32 // landed, of a call whose answers came in part
@@ -69,10 +69,10 @@ func (c *call) free() {
 }
 
 // reset makes the call a new one.
-func (c *call) reset(k kind, tag uint32, tagged, reads int) {
+func (c *call) reset(k store.Kind, tag uint32, tagged, reads int) {
 	c.request = c.request[:0]
-	c.kind, c.by, c.tag, c.tagged, c.reads, c.asked = k, 0, tag, tagged, reads, 0
-	c.versions, c.skipping, c.skip = nil, false, 0
+	c.kind, c.tag, c.tagged, c.reads, c.asked = k, tag, tagged, reads, 0
+	c.versions, c.skipping, c.skip = c.versions[:0], false, 0
 	if n := tagged + reads; n <= cap(c.values) {
 		c.values = c.values[:n]
 	} else {
@@ -104,6 +104,16 @@ func (c *call) settle(state int32, verdict error) (first bool) {
 		c.done <- c.index
 	}
 	return first
+}
+
+// takeResults copies what the call has found to the reads.
+func (c *call) takeResults(reads []store.Read) {
+	for i := range reads {
+		reads[i].Value, reads[i].Version = c.values[c.tagged+i], 0
+		if len(c.versions) > 0 {
+			reads[i].Version = c.versions[i]
+		}
+	}
 }
 
 // answerBytes returns about how long the answers may be at most.

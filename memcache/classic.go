@@ -3,54 +3,112 @@ package memcache
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/counterd/counterd/store"
 )
 
 // The classic path: one trip at a time on each connection. gomemcache makes the changes; a
 // lane reads by itself.
 
-func (e *exchange) classicTrip(ctx context.Context, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
-	err = e.classic(ctx, func(l *lane) error {
-		for i, key := range e.hash.keys(adds) {
-			value, err := add(l.client, key, by, expiration(expires[i], e.clock))
-			if err != nil {
-				return err
-			}
-			values[i] = value
-			landed++
+// classicOp makes the round trip on the lane, write by write.
+func (e *exchange) classicOp(l *lane) error {
+	e.landed = 0
+	prefix := e.hash.prefix()
+	for i := range e.writes {
+		key := string(appendKey(make([]byte, 0, keyLetters), &prefix, e.writes[i].Item))
+		if err := e.classicWrite(l.client, key, &e.writes[i]); err != nil {
+			return err
 		}
-		return e.get(l, reads, values[len(adds):], nil)
-	})
-	return landed, err
+		e.landed++
+	}
+	return e.get(l)
 }
 
-func (e *exchange) classicTakeBack(ctx context.Context, by int64, buckets []uint64) error {
-	return e.classic(ctx, func(l *lane) error {
-		for _, key := range e.hash.keys(buckets) {
-			if _, err := l.client.Decrement(key, uint64(by)); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
-				return err
-			}
-		}
+func (e *exchange) classicWrite(client *gomemcache.Client, key string, w *store.Write) (err error) {
+	switch w.Kind {
+	case store.Add:
+		w.Result, err = add(client, key, w.By, expiration(w.Expires, e.clock))
+		return err
+	case store.Subtract:
+		_, err = client.Decrement(key, uint64(w.By))
+	case store.Delete:
+		err = client.Delete(key)
+	default:
+		return e.set(client, key, w)
+	}
+	if errors.Is(err, gomemcache.ErrCacheMiss) {
 		return nil
-	})
+	}
+	return err
 }
 
-func (e *exchange) classicDelete(ctx context.Context, buckets []uint64) error {
-	return e.classic(ctx, func(l *lane) error {
-		for _, key := range e.hash.keys(buckets) {
-			if err := l.client.Delete(key); err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
-				return err
-			}
-		}
+// set writes a count, if the item is not there or if it has the version.
+func (e *exchange) set(client *gomemcache.Client, key string, w *store.Write) (err error) {
+	item := &gomemcache.Item{
+		Key: key, Value: strconv.AppendInt(nil, w.By, 10), Expiration: expiration(w.Expires, e.clock), CasID: w.Version,
+	}
+	if w.Kind == store.Create {
+		err = client.Add(item)
+	} else {
+		err = client.CompareAndSwap(item)
+	}
+	switch {
+	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss):
+		w.Result = 0 // it has changed, or is there
 		return nil
-	})
+	case err == nil:
+		w.Result = 1
+	}
+	return err
 }
 
-func (e *exchange) classic(ctx context.Context, trip func(*lane) error) error {
+// get makes the reads on the lane in one multi-get. An item that is not there is zero. An item
+// that holds no count leaves the others good.
+func (e *exchange) get(l *lane) error {
+	if len(e.op.Reads) == 0 {
+		return nil
+	}
+	c := newCall()
+	c.get(e.hash, e.op.Reads, e.op.Versions)
+	if err := l.get(c); err != nil {
+		return err
+	}
+	c.takeResults(e.op.Reads)
+	fault := c.fault
+	c.free()
+	return fault
+}
+
+// add adds to one bucket and returns what it holds then. A bucket that is not
+// there is created by Memcached's add, which one process wins; who loses
+// increments what the winner made. It may expire in between: then again, until
+// the trip's deadline ends it.
+func add(client *gomemcache.Client, key string, by int64, expiration int32) (int64, error) {
+	for {
+		value, err := client.Increment(key, uint64(by))
+		if err == nil && (value > maxCount || value < uint64(by)) { // Memcached wraps at 2^64
+			return 0, errNoCount
+		}
+		if !errors.Is(err, gomemcache.ErrCacheMiss) {
+			return int64(value), err
+		}
+		err = client.Add(&gomemcache.Item{
+			Key: key, Value: strconv.AppendInt(nil, by, 10), Expiration: expiration,
+		})
+		if !errors.Is(err, gomemcache.ErrNotStored) {
+			return by, err
+		}
+	}
+}
+
+// classic makes the round trip.
+func (e *exchange) classic() error {
 	e.over = 0 // of the meta path, which was tried before
-	return e.server.do(ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, trip)
+	return e.server.do(e.ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, e.classicOp)
 }
 
 // do makes one trip to the server on a connection of its own, within the deadline and,

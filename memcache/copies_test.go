@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
-
-var _ hierarchy.Copier = (*memcache.Fleet)(nil)
 
 // copiesOn starts servers and a fleet with two copies on them.
 func copiesOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Fleet, map[string]*memcachedtest.Server) {
@@ -44,14 +44,14 @@ func keep(t *testing.T, fleet *memcache.Fleet, counter string, by int64, buckets
 	t.Helper()
 	landed := landedOf(t, fleet, counter, by, buckets...)
 	expires := slices.Repeat([]int64{later()}, len(buckets))
-	fleet.Owe(counter, by, buckets, expires, landed)
+	storetest.Hint(fleet, counter, by, buckets, expires, landed)
 }
 
 // holds returns what one server has of a counter.
 func holds(t *testing.T, fleet *memcache.Fleet, counter, server string, buckets ...uint64) []int64 {
 	t.Helper()
 	values, versions := make([]int64, len(buckets)), make([]uint64, len(buckets))
-	require.NoError(t, fleet.Look(t.Context(), counter, server, buckets, values, versions))
+	require.NoError(t, storetest.Look(t.Context(), fleet, counter, server, buckets, values, versions))
 	for i, version := range versions {
 		require.Equal(t, values[i] == 0, version == 0)
 	}
@@ -90,6 +90,7 @@ func TestEveryCopyHasIt(t *testing.T) {
 // is made up for.
 func TestACopyDies(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		fleet, servers := copiesOn(t, protocol, 2)
 		for i := range 20 {
 			keep(t, fleet, fmt.Sprint(i), 5, 1, 2)
@@ -105,7 +106,7 @@ func TestACopyDies(t *testing.T) {
 		owed, to := fleet.Owed()
 		assert.Equal(t, 20, owed, "those of one second are one")
 		assert.Equal(t, 1, to)
-		require.Error(t, fleet.Delete(t.Context(), "0", []uint64{1}), "not every copy has acknowledged it")
+		require.Error(t, storetest.Delete(t.Context(), fleet, "0", []uint64{1}), "not every copy has acknowledged it")
 		dead.Restart()
 		paid(t, fleet)
 		for i := range 20 {
@@ -120,14 +121,15 @@ func TestACopyDies(t *testing.T) {
 // A server stops in its tracks and goes on: it may count twice what it was sent then.
 func TestACopyStalls(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		fleet, servers := copiesOn(t, protocol, 2)
 		keep(t, fleet, "a", 5, 1)
 		on := fleet.Servers("a")
 		stalled := servers[on[1]]
 		stalled.Pause()
 		landed := landedOf(t, fleet, "a", 1, 1)
-		fleet.Owe("a", 1, []uint64{1}, []int64{later()}, landed)
-		require.NoError(t, fleet.RollBack(t.Context(), "a", 0, []uint64{1}, 0))
+		storetest.Hint(fleet, "a", 1, []uint64{1}, []int64{later()}, landed)
+		require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 0, []uint64{1}, store.Acknowledged(0)))
 		stalled.Resume()
 		paid(t, fleet)
 		require.Equal(t, []int64{6}, holds(t, fleet, "a", on[0], 1))
@@ -147,11 +149,11 @@ func TestTakeBackFromTheCopiesThatHaveIt(t *testing.T) {
 	landed := landedOf(t, fleet, "a", 1, 1, 2)
 	servers[on[0]].Restart()
 	require.Eventually(t, func() bool {
-		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		return err == nil && holds(t, fleet, "a", on[0], 1)[0] > 0
 	}, 10*time.Second, 10*time.Millisecond)
 	before := holds(t, fleet, "a", on[0], 1)
-	require.NoError(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1, 2}, landed))
+	require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 2}, landed))
 	assert.Equal(t, before, holds(t, fleet, "a", on[0], 1))
 	assert.Equal(t, []int64{5}, holds(t, fleet, "a", on[1], 2))
 }
@@ -170,7 +172,7 @@ func TestServersChange(t *testing.T) {
 				}
 			}()
 			const counters = 200
-			landed := make([]int, counters)
+			landed := make([]store.Receipt, counters)
 			places := make([][]string, counters)
 			for i := range counters {
 				places[i] = fleet.Servers(fmt.Sprint(i))
@@ -203,7 +205,7 @@ func TestServersChange(t *testing.T) {
 					require.Equal(t, []int64{0}, read(t, fleet, counter, 1))
 				}
 				// It is taken back where it was added, not where the counter is now.
-				require.NoError(t, fleet.RollBack(t.Context(), counter, 1, []uint64{1}, landed[i]))
+				require.NoError(t, storetest.RollBack(t.Context(), fleet, counter, 1, []uint64{1}, landed[i]))
 				for _, name := range places[i] {
 					require.Equal(t, []int64{2}, holds(t, fleet, counter, name, 1))
 				}
@@ -217,7 +219,7 @@ func TestServersChange(t *testing.T) {
 				require.NoError(t, fleet.SetServers(t.Context(), names[2:]))
 				require.NoError(t, fleet.SetServers(t.Context(), names[3:]))
 			}
-			require.ErrorContains(t, fleet.RollBack(t.Context(), "0", 1, []uint64{1}, landed[0]), "changed")
+			require.ErrorContains(t, storetest.RollBack(t.Context(), fleet, "0", 1, []uint64{1}, landed[0]), "changed")
 			closed = true
 			require.NoError(t, fleet.Close())
 			require.ErrorIs(t, fleet.SetServers(t.Context(), names), memcache.ErrClosed)
@@ -270,6 +272,7 @@ func slowly(t *testing.T, server string, by time.Duration) (address string, begi
 // answers are taken note of.
 func TestASlowCopyDoesNotCountTwice(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		const timeout = time.Second
 		quick, behind := memcachedtest.Start(t).Addr, memcachedtest.Start(t).Addr
 		for _, server := range []string{quick, behind} { // to create it takes two round trips on the classic path
@@ -300,6 +303,6 @@ func TestAServerWithoutVersions(t *testing.T) {
 	server := memcachedtest.Start(t, "-C")
 	fleet := openFleet(t, server.Addr)
 	add(t, fleet, "a", 1, 1)
-	err := fleet.Look(t.Context(), "a", server.Addr, []uint64{1}, make([]int64, 1), make([]uint64, 1))
+	err := storetest.Look(t.Context(), fleet, "a", server.Addr, []uint64{1}, make([]int64, 1), make([]uint64, 1))
 	assert.ErrorContains(t, err, "versions")
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestProtocolsHaveNames(t *testing.T) {
@@ -104,19 +106,19 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 			fleet := openFleet(t, server.addr)
 			assert.Equal(t, []int64{3, 3}, add(t, fleet, "a", 3, 1, 2))
 			assert.Equal(t, []int64{3, 0}, read(t, fleet, "a", 1, 3))
-			require.NoError(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1, 3}, 2))
-			require.NoError(t, fleet.Delete(t.Context(), "a", []uint64{2}))
+			require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 3}, store.Acknowledged(2)))
+			require.NoError(t, storetest.Delete(t.Context(), fleet, "a", []uint64{2}))
 			assert.Equal(t, []int64{2, 0, 0}, read(t, fleet, "a", 1, 2, 3))
 
 			// Each of the calls can be the one that finds out.
 			fleet = openFleet(t, server.addr)
-			require.NoError(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1}, 1))
+			require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1}, store.Acknowledged(1)))
 			fleet = openFleet(t, server.addr)
-			require.NoError(t, fleet.Delete(t.Context(), "b", []uint64{1}))
+			require.NoError(t, storetest.Delete(t.Context(), fleet, "b", []uint64{1}))
 
 			forced := openFleetOf(t, memcache.Meta, server.addr)
 			for range 2 {
-				landed, err := forced.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+				landed, err := storetest.Trip(t.Context(), forced, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 				require.ErrorContains(t, err, "does not speak the meta commands")
 				require.ErrorContains(t, err, server.addr)
 				require.Zero(t, landed)
@@ -156,7 +158,7 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 		require.Eventually(t, func() bool {
 			server.cut()
 			time.Sleep(10 * time.Millisecond)
-			fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return server.metas.Load() > 5
 		}, patience, 20*time.Millisecond)
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
@@ -208,15 +210,15 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 				}
 			})
 			fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond})
-			_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 			require.Error(t, err)
 			if answer == "" {
 				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			}
 			silent.Store(false)
 			require.Eventually(t, func() bool {
-				landed, err := fleet.Trip(context.Background(), "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
-				return err == nil && landed == 1
+				landed, err := storetest.Trip(context.Background(), fleet, "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
+				return err == nil && landed.On(0) == 1
 			}, patience, 10*time.Millisecond)
 			require.Zero(t, classics.Load())
 		})

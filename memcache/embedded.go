@@ -3,6 +3,7 @@ package memcache
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"hash/maphash"
 	"math"
 	"math/bits"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
 // DefaultMaxBytes is the memory that an Embedded store takes at the most where
@@ -62,47 +65,69 @@ func NewEmbedded(config EmbeddedConfig) *Embedded {
 	return e
 }
 
-// Trip adds to and reads buckets of one counter: see the Store of package
-// hierarchy. All of it happens at once, and none of it if the context has ended.
-func (e *Embedded) Trip(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
+// Do makes the round trips, one after the other: see package store. All of an op happens at
+// once, and none of it if the context has ended.
+func (e *Embedded) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if op.Err = ctx.Err(); op.Err == nil {
+			op.Err = e.do(op)
+		}
 	}
-	e.trip(id, e.now(), by, adds, expires, reads, values)
+}
+
+// Capabilities returns what the store can do besides round trips.
+func (e *Embedded) Capabilities() store.Capabilities {
+	return store.Capabilities{Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete)}
+}
+
+func (e *Embedded) do(op *store.Op) error {
+	switch kind := op.Kind(); kind {
+	case 0, store.Add:
+		e.add(op)
+	case store.Subtract:
+		e.subtract(op)
+	case store.Hint:
+	case store.Delete:
+		e.delete(op)
+	default:
+		return fmt.Errorf("%w of kind %d in the embedded store", store.ErrUnsupported, kind)
+	}
+	return nil
+}
+
+func (e *Embedded) add(op *store.Op) {
+	op.Receipt = store.Acknowledged(len(op.Writes))
+	e.addAndRead(op, e.now())
 	if e.bytes.Load() > e.maxBytes {
 		e.evict()
 	}
-	return len(adds), nil
 }
 
-// Start makes a Trip: there is nothing to wait for.
-func (e *Embedded) Start(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
-	landed, err := e.Trip(ctx, id, by, adds, expires, reads, values)
-	return func() (int, error) { return landed, err }
-}
-
-func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) {
-	s := e.shard(id)
+func (e *Embedded) addAndRead(op *store.Op, now time.Time) {
+	s := e.shard(op.Counter)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.counters[id]
+	c := s.counters[op.Counter]
 	if c == nil {
-		if len(adds) == 0 {
-			clear(values)
+		if len(op.Writes) == 0 {
+			for i := range op.Reads {
+				op.Reads[i].Value = 0
+			}
 			return
 		}
 		// As it grows the store drops what has expired: two for each that is new.
 		e.bytes.Add(-s.dropExpired(now, 2))
-		c = s.create(id)
+		c = s.create(op.Counter)
 		e.bytes.Add(c.bytes())
 	}
 	s.use(c, now)
-	for i, bucket := range adds {
-		values[i] = c.add(bucket, by, max(expires[i], now.Unix()+1), now)
+	for i := range op.Writes {
+		w := &op.Writes[i]
+		w.Result = c.add(w.Item, w.By, max(w.Expires, now.Unix()+1), now)
 	}
 	s.keepOrder(c)
-	for i, bucket := range reads {
-		values[len(adds)+i] = c.read(bucket, now)
+	for i := range op.Reads {
+		op.Reads[i].Value = c.read(op.Reads[i].Item, now)
 	}
 	if len(c.buckets) >= c.purgeAt {
 		c.purge(now)
@@ -110,41 +135,34 @@ func (e *Embedded) trip(id string, now time.Time, by int64, adds []uint64, expir
 	e.bytes.Add(c.reckon())
 }
 
-// RollBack subtracts from the buckets of the first adds of a trip, as many as landed,
-// where they are there, all at once.
-func (e *Embedded) RollBack(ctx context.Context, id string, by int64, adds []uint64, landed int) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+// subtract rolls back the adds that were acknowledged.
+func (e *Embedded) subtract(op *store.Op) {
 	now := e.now().Unix()
-	s := e.shard(id)
+	s := e.shard(op.Counter)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.counters[id]; c != nil {
-		for _, bucket := range adds[:landed] {
-			if b, found := c.buckets[bucket]; found && b.expires > now {
-				b.value = max(b.value-by, 0)
-				c.buckets[bucket] = b
-			}
+	c := s.counters[op.Counter]
+	if c == nil {
+		return
+	}
+	for _, w := range op.Writes[max(len(op.Writes)-op.Receipt.On(0), 0):] {
+		if b, found := c.buckets[w.Item]; found && b.expires > now {
+			b.value = max(b.value-w.By, 0)
+			c.buckets[w.Item] = b
 		}
 	}
-	return nil
 }
 
-// Delete removes buckets of one counter, all at once.
-func (e *Embedded) Delete(ctx context.Context, id string, buckets []uint64) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s := e.shard(id)
+func (e *Embedded) delete(op *store.Op) {
+	s := e.shard(op.Counter)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.counters[id]
+	c := s.counters[op.Counter]
 	if c == nil {
-		return nil
+		return
 	}
-	for _, bucket := range buckets {
-		delete(c.buckets, bucket)
+	for _, w := range op.Writes {
+		delete(c.buckets, w.Item)
 	}
 	if len(c.buckets) == 0 {
 		e.bytes.Add(-c.bytes())
@@ -152,7 +170,6 @@ func (e *Embedded) Delete(ctx context.Context, id string, buckets []uint64) erro
 	} else {
 		e.bytes.Add(c.reckon())
 	}
-	return nil
 }
 
 // Bytes returns the memory that the store reckons to take, a bound from above.

@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestEmbeddedBucketsExpire(t *testing.T) {
@@ -41,7 +42,7 @@ func TestEmbeddedBucketsKeepTheirExpiry(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		value := make([]int64, 1)
 		trip := func(life time.Duration) int64 {
-			_, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{time.Now().Add(life).Unix()}, nil, value)
+			_, err := storetest.Trip(t.Context(), store, "a", 1, []uint64{1}, []int64{time.Now().Add(life).Unix()}, nil, value)
 			require.NoError(t, err)
 			return value[0]
 		}
@@ -103,7 +104,7 @@ func TestEmbeddedPrefersTheExpired(t *testing.T) {
 		}
 		for second := range 60 {
 			for i := range 1000 {
-				_, err := store.Trip(t.Context(), fmt.Sprint(second, " ", i), 1, []uint64{1}, []int64{time.Now().Unix() + 10}, nil, make([]int64, 1))
+				_, err := storetest.Trip(t.Context(), store, fmt.Sprint(second, " ", i), 1, []uint64{1}, []int64{time.Now().Unix() + 10}, nil, make([]int64, 1))
 				require.NoError(t, err)
 			}
 			time.Sleep(time.Second)
@@ -125,7 +126,7 @@ func TestEmbeddedGivesBackRoom(t *testing.T) {
 		all = append(all, i)
 	}
 	assert.GreaterOrEqual(t, store.Bytes(), int64(200_000*64))
-	require.NoError(t, store.Delete(t.Context(), "a", all[1:]))
+	require.NoError(t, storetest.Delete(t.Context(), store, "a", all[1:]))
 	assert.LessOrEqual(t, store.Bytes(), int64(1000))
 	assert.Less(t, heap()-before-int64(cap(all)*8), int64(1<<20))
 	assert.Equal(t, []int64{1}, read(t, store, "a", 0))
@@ -138,7 +139,7 @@ func TestEmbeddedDropsExpiredCountersAsItIsUsed(t *testing.T) {
 		const n = 5000
 		fill := func(prefix string) {
 			for i := range n {
-				_, err := store.Trip(t.Context(), fmt.Sprint(prefix, i), 1, []uint64{1}, []int64{time.Now().Unix() + 60}, nil, make([]int64, 1))
+				_, err := storetest.Trip(t.Context(), store, fmt.Sprint(prefix, i), 1, []uint64{1}, []int64{time.Now().Unix() + 60}, nil, make([]int64, 1))
 				require.NoError(t, err)
 			}
 		}
@@ -158,7 +159,7 @@ func TestEmbeddedPurgesABusyCounter(t *testing.T) {
 		const life = 600
 		var most int64
 		for second := range uint64(20 * life) {
-			_, err := store.Trip(t.Context(), "a", 1, []uint64{second}, []int64{time.Now().Unix() + life}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), store, "a", 1, []uint64{second}, []int64{time.Now().Unix() + life}, nil, make([]int64, 1))
 			require.NoError(t, err)
 			most = max(most, store.Bytes())
 			time.Sleep(time.Second)
@@ -170,7 +171,7 @@ func TestEmbeddedPurgesABusyCounter(t *testing.T) {
 func TestEmbeddedGivesBackWhatIsDeleted(t *testing.T) {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	add(t, store, "a", 1, 1, 2, 3)
-	require.NoError(t, store.Delete(t.Context(), "a", []uint64{1, 2, 3}))
+	require.NoError(t, storetest.Delete(t.Context(), store, "a", []uint64{1, 2, 3}))
 	assert.Zero(t, store.Bytes())
 }
 
@@ -210,7 +211,7 @@ func TestEmbeddedUnderConcurrency(t *testing.T) {
 				case 0:
 					read(t, store, name, 1, 2)
 				case 1:
-					assert.NoError(t, store.Delete(t.Context(), name, []uint64{1, 2, 3}))
+					assert.NoError(t, storetest.Delete(t.Context(), store, name, []uint64{1, 2, 3}))
 				default:
 					add(t, store, name, 1, uint64(i%3+1))
 				}
@@ -220,7 +221,7 @@ func TestEmbeddedUnderConcurrency(t *testing.T) {
 	running.Wait()
 	assert.LessOrEqual(t, store.Bytes(), int64(40_000))
 	for i := range 100 {
-		require.NoError(t, store.Delete(t.Context(), fmt.Sprint(i), []uint64{1, 2, 3}))
+		require.NoError(t, storetest.Delete(t.Context(), store, fmt.Sprint(i), []uint64{1, 2, 3}))
 	}
 	assert.Zero(t, store.Bytes())
 }
@@ -235,7 +236,7 @@ func TestEmbeddedPurgeKeepsTheLiving(t *testing.T) {
 			if i%10 == 0 {
 				life = 2
 			}
-			_, err := store.Trip(t.Context(), "a", 1, []uint64{i}, []int64{now + life}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), store, "a", 1, []uint64{i}, []int64{now + life}, nil, make([]int64, 1))
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Second)
@@ -257,7 +258,7 @@ func TestEmbeddedKeepsACounterUntilItsLastBucketExpires(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		now := time.Now().Unix()
-		_, err := store.Trip(t.Context(), "old", 1, []uint64{2, 1}, []int64{now + 3600, now + 1}, nil, make([]int64, 2))
+		_, err := storetest.Trip(t.Context(), store, "old", 1, []uint64{2, 1}, []int64{now + 3600, now + 1}, nil, make([]int64, 2))
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		for i := range 10_000 { // passes through every shard
@@ -272,11 +273,11 @@ func TestEmbeddedReckonsABucketThatBeginsAgainOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		for range 100 {
-			_, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{time.Now().Unix() + 1}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), store, "a", 1, []uint64{1}, []int64{time.Now().Unix() + 1}, nil, make([]int64, 1))
 			require.NoError(t, err)
 			time.Sleep(time.Second)
 		}
-		require.NoError(t, store.Delete(t.Context(), "a", []uint64{1}))
+		require.NoError(t, storetest.Delete(t.Context(), store, "a", []uint64{1}))
 		assert.Zero(t, store.Bytes())
 	})
 }

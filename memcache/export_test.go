@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/store"
 )
 
 // Unwatched returns the config of a fleet that looks at no server beside its trips.
@@ -44,10 +45,10 @@ func (f *Fleet) Waiting() (n int) {
 	return n
 }
 
-// StartCopy begins a trip to the fleet's first server as to one of several copies.
-func (f *Fleet) StartCopy(ctx context.Context, counter string, adds []uint64, ended chan<- int) copies.Exchange {
+// StartCopy begins an op to the fleet's first server as to one of several copies.
+func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) copies.Exchange {
 	first := f.set.Servers()[0]
-	return first.Start(ctx, time.Now().Add(f.timeout), f.keyer.counterOf(counter), 1, adds, make([]int64, len(adds)), nil, 0, ended)
+	return first.Start(ctx, time.Now().Add(f.timeout), f.keyer.counterOf(op.Counter), op, 0, ended)
 }
 
 // SetClockForward has the wall clock be ahead, by so many seconds, of what it was when the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/store"
 )
 
 const (
@@ -137,7 +138,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	f.began = f.wallClock().Unix()
 	f.memories.remembered = config.Retention
-	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock})
+	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock, Hash: func(counter string) copies.Hash { return copies.Hash(keyer.hash(counter)) }})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
@@ -229,228 +230,27 @@ func (f *Fleet) Servers(counter string) []string {
 	return names
 }
 
-// Trip adds to and reads buckets of one counter: see the Store of package
-// hierarchy. On the meta path all of it goes out in one write. On the classic path
-// every add waits for the answer to the one before, and all reads are one multi-get.
-func (f *Fleet) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
-	if f.replicas > 1 {
-		return f.start(ctx, false, counter, by, adds, expires, reads, values)()
-	}
-	e, err := f.begin(ctx, counter, errand{Exchange, len(adds), len(reads)})
-	if err != nil {
-		return 0, err
-	}
-	landed, err = e.trip(ctx, by, adds, expires, reads, values)
-	return copies.Alone(landed, e.generation), e.ended(err)
-}
-
-// Start begins a Trip and does not wait for it: wait does. On the meta path many trips of
-// one caller share what is written and read. On the classic path each has a goroutine. The
-// time for it is that of the context; the fleet's timeout only where it has none.
-func (f *Fleet) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
-	if f.replicas > 1 {
-		return f.start(ctx, true, counter, by, adds, expires, reads, values)
-	}
-	e, err := f.begin(ctx, counter, errand{Exchange, len(adds), len(reads)})
-	e.takeAllTime(ctx)
-	switch {
-	case err != nil || len(adds) == 0 && len(reads) == 0:
-		return func() (int, error) { return 0, err }
-	case !e.meta:
-		ended := make(chan struct{})
-		landed := 0
-		go func() {
-			defer close(ended)
-			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
-			e.over = instant(time.Now())
-		}()
-		return func() (int, error) { <-ended; return copies.Alone(landed, e.generation), e.ended(err) }
-	}
-	c := e.metaStart(by, adds, expires, reads)
-	return func() (int, error) {
-		landed, err := e.metaEnd(c, by, adds, values)
-		if e.turnsClassic(err) {
-			landed, err = e.classicTrip(ctx, by, adds, expires, reads, values)
+// doReplicated makes the round trips on all replicas of each counter.
+func (f *Fleet) doReplicated(ctx context.Context, ops []*store.Op) {
+	if f.closed.Load() {
+		for _, op := range ops {
+			op.Err = ErrClosed
 		}
-		return copies.Alone(landed, e.generation), e.ended(err)
+		return
 	}
+	f.set.Do(ctx, ops...)
 }
 
-// start begins a trip to all copies.
-func (f *Fleet) start(ctx context.Context, allTime bool, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
-	e := exchange{now: instant(time.Now())}
-	err := f.limit(ctx, &e)
-	if err != nil || len(adds) == 0 && len(reads) == 0 {
-		return func() (int, error) { return 0, err }
+// Capabilities returns what the fleet can do besides round trips.
+func (f *Fleet) Capabilities() store.Capabilities {
+	return store.Capabilities{
+		Replicas: f.replicas, Since: f.Since,
+		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Create, store.Swap),
 	}
-	if allTime {
-		e.takeAllTime(ctx)
-	}
-	return f.set.Start(ctx, epoch.Add(time.Duration(e.now)), epoch.Add(time.Duration(e.deadline)), f.keyer.counterOf(counter), by, adds, expires, reads, values)
-}
-
-// RollBack subtracts from the buckets of the adds of a trip that landed, where they are
-// there.
-func (f *Fleet) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	if f.replicas > 1 {
-		return f.set.RollBack(ctx, f.keyer.counterOf(counter), by, adds, landed)
-	}
-	if landed == 0 {
-		return nil
-	}
-	hash := f.keyer.hash(counter)
-	// Not where the counter is by now: where it was added to.
-	on, n := f.set.AloneOn(copies.Hash(hash), landed)
-	if on == nil {
-		return errListChanged
-	}
-	return f.takeBack(ctx, on.(*server), hash, by, adds[:n])
-}
-
-// takeBack subtracts from the last of the buckets first: see the Store of package
-// hierarchy.
-func (f *Fleet) takeBack(ctx context.Context, s *server, hash counterHash, by int64, buckets []uint64) error {
-	buckets = slices.Clone(buckets)
-	slices.Reverse(buckets)
-	e, err := f.beginOn(ctx, s, hash, errand{kind: RollBack, adds: len(buckets)})
-	if err != nil {
-		return err
-	}
-	if e.meta {
-		if err := e.metaTakeBack(by, buckets); !e.turnsClassic(err) {
-			return e.ended(err)
-		}
-	}
-	return e.ended(e.classicTakeBack(ctx, by, buckets))
-}
-
-// Delete removes buckets of one counter, in their order, from each server that has a
-// copy. That one of these did not acknowledge it is an error.
-func (f *Fleet) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	return f.set.Delete(ctx, f.keyer.counterOf(counter), buckets)
-}
-
-func (f *Fleet) delete(ctx context.Context, s *server, hash counterHash, buckets []uint64) error {
-	e, err := f.beginOn(ctx, s, hash, errand{kind: Delete, adds: len(buckets)})
-	if err != nil {
-		return err
-	}
-	if e.meta {
-		if err := e.metaDelete(buckets); !e.turnsClassic(err) {
-			return e.ended(err)
-		}
-	}
-	return e.ended(e.classicDelete(ctx, buckets))
 }
 
 // Replicas returns how many copies of a counter the fleet keeps.
 func (f *Fleet) Replicas() int { return f.replicas }
-
-// Owe has those copies get the adds of a trip later that did not acknowledge them: see
-// the Copier of package hierarchy.
-func (f *Fleet) Owe(counter string, by int64, adds []uint64, expires []int64, landed int) {
-	if f.replicas > 1 {
-		f.set.Owe(f.keyer.counterOf(counter), by, adds, expires, landed)
-	}
-}
-
-// exchange is one call to a server: the counter, how the server is spoken to, and until
-// when.
-type exchange struct {
-	errand
-	ctx        context.Context // of the call, for who is told
-	hash       counterHash
-	server     *server
-	generation int // of the list of servers
-	meta       bool
-	auto       bool
-	now        int64 // the instant of its beginning
-	over       int64 // when it had ended; 0: that is found out when it is told
-	deadline   int64 // as an instant
-	timeout    time.Duration
-	clock      time.Time // the fleet's clock at the beginning
-}
-
-// begin finds the first server of the counter and sets the deadline.
-func (f *Fleet) begin(ctx context.Context, counter string, do errand) (exchange, error) {
-	hash := f.keyer.hash(counter)
-	first, generation := f.set.First(copies.Hash(hash))
-	e, err := f.beginOn(ctx, first.(*server), hash, do)
-	e.generation = generation
-	return e, err
-}
-
-// beginOn begins an exchange with the server. One that fails here has ended.
-func (f *Fleet) beginOn(ctx context.Context, s *server, hash counterHash, do errand) (exchange, error) {
-	start := time.Now()
-	e := exchange{errand: do, ctx: ctx, hash: hash, server: s, auto: f.protocol == Auto, now: instant(start), timeout: f.timeout, clock: start}
-	err := f.enter(ctx, &e)
-	if err != nil {
-		e.tell(err)
-	}
-	return e, err
-}
-
-// enter finds out whether the exchange can be made, and how.
-func (f *Fleet) enter(ctx context.Context, e *exchange) error {
-	s := e.server
-	if err := f.limit(ctx, e); err != nil {
-		return s.wrap(err)
-	}
-	if err := s.admit(); err != nil {
-		return err
-	}
-	if f.clock != nil {
-		e.clock = f.clock()
-	}
-	switch {
-	case f.protocol == Classic:
-	case !s.classic(e.now):
-		e.meta = true
-	case f.protocol == Meta:
-		return s.wrap(errClassic)
-	}
-	return nil
-}
-
-// limit sets the deadline: the fleet's timeout, or the context's if that is sooner.
-// Nothing else is asked of the context: a trip that has begun is not cut short, for
-// nothing is left half done that could be finished.
-func (f *Fleet) limit(ctx context.Context, e *exchange) error {
-	if f.closed.Load() {
-		return ErrClosed
-	}
-	e.deadline = e.now + int64(f.timeout)
-	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = min(e.deadline, instant(end))
-	}
-	return ctx.Err()
-}
-
-// takeAllTime gives the exchange all the time of the context. Of many trips that are
-// started at once some wait for long until it is their turn.
-func (e *exchange) takeAllTime(ctx context.Context) {
-	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = instant(end)
-	}
-}
-
-// trip makes a trip.
-func (e *exchange) trip(ctx context.Context, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
-	if e.meta {
-		landed, err = e.metaTrip(by, adds, expires, reads, values)
-		if !e.turnsClassic(err) {
-			return landed, err
-		}
-	}
-	return e.classicTrip(ctx, by, adds, expires, reads, values)
-}
-
-// turnsClassic reports whether the exchange, not begun yet, has to be made the
-// classic way: the server was asked, and does not know the meta commands.
-func (e *exchange) turnsClassic(err error) bool {
-	return e.auto && errors.Is(err, errClassic)
-}
 
 // Ping asks every server whether it is there, side by side and each on a new
 // connection, and returns for each, by its name, nil or why not. What they remember is
@@ -511,21 +311,12 @@ func (s *server) wrap(err error) error {
 	return fmt.Errorf("memcache: server %s: %w", s.name, err)
 }
 
-// Copies returns the names of the servers that have the counter and are up. With Look
-// and Raise each can be compared with the others: see the Repairer of package hierarchy.
-func (f *Fleet) Copies(counter string) []string {
-	var names []string
-	for _, s := range f.set.Of(copies.Hash(f.keyer.hash(counter))) {
-		if s.Up() {
-			names = append(names, s.Name())
-		}
-	}
-	return names
-}
-
 // Differing returns counters whose copies were seen to differ, each once. Gaps returns a
 // number that grows whenever a server may have missed something. Owed returns how many
 // adds have to be made up for, on how many servers.
 func (f *Fleet) Differing() []string       { return f.set.Differing() }
 func (f *Fleet) Gaps() uint64              { return f.set.Gaps() }
 func (f *Fleet) Owed() (adds, servers int) { return f.set.Owed() }
+
+// ServersUp returns the names of the servers that have the counter and are up.
+func (f *Fleet) ServersUp(counter string) []string { return f.set.ServersUp(counter) }

@@ -20,6 +20,8 @@ import (
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func eventCounter(t *testing.T, retention time.Duration) events.Counter {
@@ -152,7 +154,7 @@ func TestATripThatHangsEnds(t *testing.T) {
 		var running sync.WaitGroup
 		for range 8 {
 			running.Go(func() {
-				landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+				landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 				assert.Error(t, err)
 				assert.Zero(t, landed)
 			})
@@ -176,9 +178,9 @@ func TestACancellationDoesNotCutATripShort(t *testing.T) {
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
 	require.NoError(t, err)
 	defer fleet.Close()
-	landed, err := fleet.Trip(ctx, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
+	landed, err := storetest.Trip(ctx, fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
 	require.NoError(t, err)
-	assert.Equal(t, 3, landed)
+	assert.Equal(t, 3, landed.On(0))
 	assert.Equal(t, int32(3), incremented.Load())
 }
 
@@ -194,10 +196,10 @@ func TestATripHasOneDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	adds, expires := make([]uint64, 1000), make([]int64, 1000)
-	landed, err := fleet.Trip(ctx, "a", 1, adds, expires, nil, make([]int64, 1000))
+	landed, err := storetest.Trip(ctx, fleet, "a", 1, adds, expires, nil, make([]int64, 1000))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	assert.Positive(t, landed)
-	assert.Less(t, landed, 11)
+	assert.Positive(t, landed.On(0))
+	assert.Less(t, landed.On(0), 11)
 }
 
 // An add whose answer is lost may have been counted: it is never sent again, and
@@ -213,9 +215,9 @@ func TestALostAnswerIsNotRepeated(t *testing.T) {
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
 	require.NoError(t, err)
 	values := make([]int64, 4)
-	landed, err := fleet.Trip(t.Context(), "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{4}, values)
+	landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{4}, values)
 	require.Error(t, err)
-	assert.Equal(t, 1, landed)
+	assert.Equal(t, 1, landed.On(0))
 	assert.Equal(t, int64(7), values[0])
 	require.NoError(t, fleet.Close())
 	assert.Equal(t, int32(2), commands.Load())
@@ -226,9 +228,9 @@ func TestWrongAnswersAreErrors(t *testing.T) {
 		addr := fakeServer(t, func(string) (string, bool) { return answer, true })
 		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
 		require.NoError(t, err)
-		_, err = fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		_, err = storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		assert.Error(t, err, "%q to an increment", answer)
-		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 		assert.Error(t, err, "%q to a get", answer)
 		require.NoError(t, fleet.Close())
 	}
@@ -250,7 +252,7 @@ func TestWhatIsNoNumberIsAnError(t *testing.T) {
 			require.Equal(t, "STORED\r\n", answer)
 		}
 		set("abc")
-		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 		require.ErrorContains(t, err, "holds no count")
 		set("9  ") // as Memcached leaves it after a decrement from 100
 		require.Equal(t, []int64{9}, read(t, fleet, "a", 1))
@@ -262,7 +264,7 @@ func TestAServerThatComesBack(t *testing.T) {
 		fleet := openConfig(t, config)
 		add(t, fleet, "a", 1, 1)
 		server.Stop()
-		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		require.Error(t, err)
 		for _, err := range fleet.Ping(t.Context()) {
 			require.Error(t, err)
@@ -287,7 +289,7 @@ func TestConnectionsThatWereCutWhileIdle(t *testing.T) {
 			for range 32 {
 				running.Go(func() {
 					for range 10 {
-						_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
+						_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
 						assert.NoError(t, err)
 					}
 				})
@@ -306,7 +308,7 @@ func TestAClosedFleet(t *testing.T) {
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}})
 	require.NoError(t, err)
 	require.NoError(t, fleet.Close())
-	_, err = fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+	_, err = storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 	require.ErrorIs(t, err, memcache.ErrClosed)
 }
 
@@ -320,7 +322,7 @@ func TestConnectionsAreKept(t *testing.T) {
 			for range 64 {
 				running.Go(func() {
 					for range 20 {
-						_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+						_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 						assert.NoError(t, err)
 					}
 				})
@@ -357,7 +359,7 @@ func TestADialThatHangsEnds(t *testing.T) {
 		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 100 * time.Millisecond})
 		require.NoError(t, err)
 		defer fleet.Close()
-		_, err = fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 		require.ErrorContains(t, err, "timeout")
 	})
 }
@@ -369,7 +371,7 @@ func TestFailuresUseUpNoConnections(t *testing.T) {
 	require.NoError(t, err)
 	defer fleet.Close()
 	for range 10 {
-		_, err := fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 		require.ErrorContains(t, err, "the server answered ERROR")
 	}
 }
@@ -385,7 +387,7 @@ func TestConnsBoundsTheConnections(t *testing.T) {
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience, Conns: 2})
 	require.NoError(t, err)
 	trip := func(ctx context.Context) error {
-		_, err := fleet.Trip(ctx, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+		_, err := storetest.Trip(ctx, fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 		return err
 	}
 	var running sync.WaitGroup
@@ -424,7 +426,7 @@ func TestErrorsOfTheClassicPathHaveNoKeys(t *testing.T) {
 		require.NoError(t, err)
 		for _, trip := range [][2][]uint64{{{1}, nil}, {nil, {1}}} {
 			adds, reads := trip[0], trip[1]
-			_, err = fleet.Trip(t.Context(), "a", 1, adds, make([]int64, len(adds)), reads, make([]int64, 1))
+			_, err = storetest.Trip(t.Context(), fleet, "a", 1, adds, make([]int64, len(adds)), reads, make([]int64, 1))
 			require.ErrorContains(t, err, addr)
 			require.NotContains(t, err.Error(), key, answer)
 		}
@@ -440,7 +442,7 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 	require.NoError(t, err)
 	defer fleet.Close()
 	for range 3 {
-		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		require.ErrorContains(t, err, "makes no sense")
 	}
 }
@@ -466,6 +468,7 @@ func TestNegativeSettings(t *testing.T) {
 // for that, which may be longer than the fleet's timeout.
 func TestStartedTripsQueue(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		const trips = 8
 		const delay = 250 * time.Millisecond // all of them take longer than the timeout
 		var addr string
@@ -483,14 +486,14 @@ func TestStartedTripsQueue(t *testing.T) {
 		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Conns: 1, Timeout: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		var waits []func() (int, error)
+		var ops []*store.Op
 		for i := range trips {
-			waits = append(waits, fleet.Start(ctx, fmt.Sprint(i), 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1)))
+			ops = append(ops, storetest.Op(fmt.Sprint(i), 1, []uint64{1}, []int64{later()}, nil))
 		}
-		for _, wait := range waits {
-			landed, err := wait()
-			assert.NoError(t, err)
-			assert.Equal(t, 1, landed)
+		fleet.Do(ctx, ops...)
+		for _, op := range ops {
+			assert.NoError(t, op.Err)
+			assert.Equal(t, 1, op.Receipt.On(0))
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // A server that says that more comes than any bucket has, or that goes on without end,
@@ -40,7 +41,7 @@ func TestHostileAnswersAllocateNothing(t *testing.T) {
 				runtime.ReadMemStats(&before)
 				bounded(t, name, func() {
 					for range 2 {
-						_, err := fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{101}, make([]int64, 1))
+						_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{101}, make([]int64, 1))
 						if name != "what comes after the end" { // the first has its answer, and the next may have another connection
 							assert.Error(t, err)
 						}
@@ -91,9 +92,9 @@ func TestLinesWithoutEndAllocateNothing(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		bounded(t, "a call", func() {
 			for range 3 {
-				_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+				_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 				assert.Error(t, err)
-				assert.Error(t, fleet.Delete(t.Context(), "a", []uint64{1}))
+				assert.Error(t, storetest.Delete(t.Context(), fleet, "a", []uint64{1}))
 				assert.Error(t, fleet.Ping(t.Context())[server])
 			}
 		})

@@ -3,12 +3,10 @@ package memcache
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"hash"
 	"math"
-	"strings"
 	"sync"
 	"time"
 
@@ -128,21 +126,9 @@ func SecretKeys(secret []byte, counter string, buckets []uint64) ([]string, erro
 
 // keys returns the keys of the counter's buckets.
 func (h counterHash) keys(buckets []uint64) []string {
-	var key [keyLetters]byte
-	base64.RawURLEncoding.Encode(key[:hashLetters], h[:])
-	var all strings.Builder
-	all.Grow(keyLetters * len(buckets))
-	for _, bucket := range buckets {
-		for i := keyLetters - 1; i >= hashLetters; i-- {
-			key[i] = base32Letters[bucket&31]
-			bucket >>= 5
-		}
-		all.Write(key[:])
-	}
-	// One string for all of them: each key is a piece of it.
-	keys := make([]string, len(buckets))
-	for i := range keys {
-		keys[i] = all.String()[i*keyLetters : (i+1)*keyLetters]
+	keys, prefix := make([]string, len(buckets)), h.prefix()
+	for i, bucket := range buckets {
+		keys[i] = string(appendKey(make([]byte, 0, keyLetters), &prefix, bucket))
 	}
 	return keys
 }

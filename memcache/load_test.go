@@ -13,6 +13,8 @@ import (
 
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // Many callers on few connections: each gets its own answers, and at the end nothing
@@ -33,13 +35,13 @@ func eachCallerGetsItsOwnAnswers(t *testing.T, server *memcachedtest.Server, dem
 				counter, by := fmt.Sprint(conns, " ", caller), int64(caller+1)
 				values := make([]int64, 5)
 				for n := int64(1); n <= trips; n++ {
-					landed, err := fleet.Trip(t.Context(), counter, by, []uint64{1, 2}, []int64{later(), later()}, []uint64{2, 3, 1}, values)
-					if err != nil || landed != 2 || [5]int64(values) != [5]int64{n * by, n * by, n * by, 0, n * by} {
-						t.Errorf("caller %d, trip %d: %d landed, %v: %v", caller, n, landed, values, err)
+					landed, err := storetest.Trip(t.Context(), fleet, counter, by, []uint64{1, 2}, []int64{later(), later()}, []uint64{2, 3, 1}, values)
+					if err != nil || landed.On(0) != 2 || [5]int64(values) != [5]int64{n * by, n * by, n * by, 0, n * by} {
+						t.Errorf("caller %d, trip %d: %v landed, %v: %v", caller, n, landed, values, err)
 						return
 					}
 					if n%50 == 0 {
-						assert.NoError(t, fleet.RollBack(t.Context(), counter, by, []uint64{1}, 1))
+						assert.NoError(t, storetest.RollBack(t.Context(), fleet, counter, by, []uint64{1}, store.Acknowledged(1)))
 						add(t, fleet, counter, by, 1)
 					}
 				}
@@ -96,8 +98,8 @@ func TestATripBeyondAllBuffers(t *testing.T) {
 				for _, value := range read(t, fleet, counter, buckets...) {
 					assert.Equal(t, int64(5), value)
 				}
-				assert.NoError(t, fleet.RollBack(t.Context(), counter, 2, buckets, len(buckets)))
-				assert.NoError(t, fleet.Delete(t.Context(), counter, buckets[1:]))
+				assert.NoError(t, storetest.RollBack(t.Context(), fleet, counter, 2, buckets, store.Acknowledged(len(buckets))))
+				assert.NoError(t, storetest.Delete(t.Context(), fleet, counter, buckets[1:]))
 				assert.Equal(t, []int64{3, 0, 0}, read(t, fleet, counter, 0, 1, size-1))
 			})
 		}
@@ -153,8 +155,8 @@ func TestAServerThatIsKilledUnderLoad(t *testing.T) {
 				for !over.Load() {
 					fresh := back.Load()
 					sent[caller]++
-					landed, err := fleet.Trip(context.Background(), fmt.Sprint(caller), 1, []uint64{1}, []int64{later()}, []uint64{1}, values)
-					if fresh && landed == 1 {
+					landed, err := storetest.Trip(context.Background(), fleet, fmt.Sprint(caller), 1, []uint64{1}, []int64{later()}, []uint64{1}, values)
+					if fresh && landed.On(0) == 1 {
 						kept[caller].Add(1)
 					}
 					if err != nil {
@@ -172,7 +174,7 @@ func TestAServerThatIsKilledUnderLoad(t *testing.T) {
 			server.Restart()
 		}
 		require.Eventually(t, func() bool { // a probe has found it
-			_, err := fleet.Trip(context.Background(), "back", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			_, err := storetest.Trip(context.Background(), fleet, "back", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return err == nil
 		}, patience, time.Millisecond)
 		back.Store(true)

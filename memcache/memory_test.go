@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // wallAt is a clock that a test sets.
@@ -86,7 +87,7 @@ func TestALossIsKnownBeforeTheFirstTrip(t *testing.T) {
 		wall.second.Store(someSecond + 10*(i+1))
 		server.Stop()
 		server.Restart()
-		_, err := fleet.Trip(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		require.NoError(t, err)
 		require.Equal(t, someSecond+10*(i+1), fleet.Since("a"))
 	}

@@ -1,80 +1,28 @@
 package memcache
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/store"
+)
 
 // The meta path: the commands of a call go out in one write, on a connection that it
 // shares with others.
 
-func (e *exchange) metaTrip(by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (landed int, err error) {
-	if len(adds) == 0 && len(reads) == 0 {
-		return 0, nil
-	}
-	return e.metaEnd(e.metaStart(by, adds, expires, reads), by, adds, values)
+// send sends the commands of the exchange.
+func (e *exchange) send() {
+	e.call = newCall()
+	e.write(e.call)
+	e.hand(e.call)
 }
 
-// metaStart sends the commands of a trip. metaEnd waits for their answers.
-func (e *exchange) metaStart(by int64, adds []uint64, expires []int64, reads []uint64) *call {
-	c := newCall()
-	c.trip(e.hash, e.server.pipes.tag(max(len(adds), 1)), by, adds, expires, reads, e.clock)
-	e.send(c)
-	return c
+func (e *exchange) write(c *call) {
+	c.write(e.hash, e.server.pipes.tag(max(len(e.writes), 1)), e.writes, e.op.Reads, e.clock)
 }
 
-func (e *exchange) metaEnd(c *call, by int64, adds []uint64, values []int64) (landed int, err error) {
-	<-c.own
-	return e.metaOutcome(c, by, adds, values)
-}
-
-// metaOutcome takes in a trip that has ended.
-func (e *exchange) metaOutcome(c *call, by int64, adds []uint64, values []int64) (landed int, err error) {
-	landed, err = e.outcome(c)
-	copy(values[:landed], c.values)
-	if err == nil {
-		copy(values[len(adds):], c.values[c.tagged:])
-		c.free()
-		return landed, nil
-	}
-	if astray := c.astray(adds); len(astray) > 0 {
-		// An add failed and later ones did not. Best effort: what stays counts high,
-		// never low.
-		undo, began := *e, instant(time.Now())
-		undone := undo.metaTakeBack(by, astray)
-		undo.errand, undo.now = errand{kind: RollBack, adds: len(astray)}, began
-		undo.tell(undone)
-	}
-	return landed, err
-}
-
-func (e *exchange) metaTakeBack(by int64, buckets []uint64) error {
-	if len(buckets) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.takeBack(e.hash, e.server.pipes.tag(len(buckets)), by, buckets)
-	return e.finish(c)
-}
-
-func (e *exchange) metaDelete(buckets []uint64) error {
-	if len(buckets) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.delete(e.hash, e.server.pipes.tag(len(buckets)), buckets)
-	return e.finish(c)
-}
-
-// finish sends a call of which only the outcome matters.
-func (e *exchange) finish(c *call) error {
-	e.send(c)
-	_, err := e.await(c)
-	if err == nil {
-		c.free()
-	}
-	return err
-}
-
-// send hands the call to one of the server's connections.
-func (e *exchange) send(c *call) {
+// hand hands the call to one of the server's connections.
+func (e *exchange) hand(c *call) {
 	c.deadline = e.deadline
 	c.timed = e.server.fleet.config.OnRoundTrip != nil
 	if e.deadline <= e.now {
@@ -84,35 +32,58 @@ func (e *exchange) send(c *call) {
 	e.server.pipes.next(e.now).take(c, e.now)
 }
 
-// await waits for the end of the call and returns how many of its adds, from the first
-// on, were acknowledged; the call's values of those are good. With an error the call
-// may still be in the hands of the connection: it is not to be used again.
-func (e *exchange) await(c *call) (landed int, err error) {
-	<-c.own
-	return e.outcome(c)
-}
-
-// outcome is what await returns, of a call that has ended.
-func (e *exchange) outcome(c *call) (landed int, err error) {
+// outcome takes in a call that has ended. With an error the call may still be in the hands of
+// the connection: it is not to be used again.
+func (e *exchange) outcome() error {
+	c := e.call
 	e.over = c.at
-	if c.state.Load() == late {
-		return int(c.partly.Load()), e.server.wrap(c.verdict)
+	err := c.verdict
+	switch {
+	case c.state.Load() == late:
+		e.landed = int(c.partly.Load())
+	default:
+		e.landed = c.landed
+		if err == nil {
+			err = c.fault
+		}
 	}
-	if c.verdict != nil {
-		return c.landed, e.server.wrap(c.verdict)
+	for i := range e.writes[:min(e.landed, len(e.writes))] {
+		e.writes[i].Result = c.values[i]
 	}
-	return c.landed, e.server.wrap(c.fault)
+	if err == nil {
+		c.takeResults(e.op.Reads)
+		c.free()
+		return nil
+	}
+	if astray := c.astray(e.writes); len(astray) > 0 {
+		e.undo(astray)
+	}
+	return e.server.wrap(err)
 }
 
-// astray returns the adds that were acknowledged although one before them failed.
-func (c *call) astray(adds []uint64) (buckets []uint64) {
-	if c.state.Load() == late || c.fault == nil {
+// undo takes back adds that were acknowledged although one before them had failed. Best
+// effort: what stays counts high, never low.
+func (e *exchange) undo(astray []store.Write) {
+	undo := exchange{
+		ctx: e.ctx, op: &store.Op{Writes: astray}, writes: astray, kind: RollBack, hash: e.hash, server: e.server,
+		now: instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
+	}
+	undo.send()
+	<-undo.call.own
+	undo.tell(undo.outcome())
+}
+
+// astray returns the adds that were acknowledged although one before them failed, the last
+// first, each as what rolls it back.
+func (c *call) astray(adds []store.Write) (writes []store.Write) {
+	if c.kind != store.Add || c.state.Load() == late || c.fault == nil {
 		return nil
 	}
 	for i := c.landed; i < min(c.answered, len(adds)); i++ {
 		if c.values[i] != refused {
-			buckets = append(buckets, adds[i])
+			writes = append(writes, store.Write{Kind: store.Subtract, Item: adds[i].Item, By: adds[i].By})
 		}
 	}
-	return buckets
+	slices.Reverse(writes)
+	return writes
 }

@@ -16,10 +16,21 @@ import (
 
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
+// doTogether adds one to an item of each of the counters, all at once.
+func doTogether(ctx context.Context, fleet *memcache.Fleet, counters ...string) (ops []*store.Op) {
+	for _, counter := range counters {
+		ops = append(ops, storetest.Op(counter, 1, []uint64{1}, []int64{later()}, []uint64{2}))
+	}
+	fleet.Do(ctx, ops...)
+	return ops
+}
+
 // tripOf adds one to buckets 1 to adds and reads as many from 101 on.
-func tripOf(ctx context.Context, fleet *memcache.Fleet, adds, reads int) (landed int, values []int64, err error) {
+func tripOf(ctx context.Context, fleet *memcache.Fleet, adds, reads int) (landed store.Receipt, values []int64, err error) {
 	var add, read []uint64
 	var expires []int64
 	for i := range adds {
@@ -29,7 +40,7 @@ func tripOf(ctx context.Context, fleet *memcache.Fleet, adds, reads int) (landed
 		read = append(read, uint64(i+101))
 	}
 	values = make([]int64, adds+reads)
-	landed, err = fleet.Trip(ctx, "a", 1, add, expires, read, values)
+	landed, err = storetest.Trip(ctx, fleet, "a", 1, add, expires, read, values)
 	return landed, values, err
 }
 
@@ -55,13 +66,13 @@ func TestAnAddThatFailsInTheMiddle(t *testing.T) {
 		landed, values, err := tripOf(t.Context(), fleet, 4, 1)
 		require.ErrorContains(t, err, fault)
 		require.ErrorContains(t, err, addr)
-		assert.Equal(t, 1, landed)
+		assert.Equal(t, 1, landed.On(0))
 		assert.Equal(t, int64(7), values[0])
-		assert.Equal(t, memcache.Keys("a", []uint64{3, 4}), backs, fault)
+		assert.Equal(t, memcache.Keys("a", []uint64{4, 3}), backs, fault)
 
 		landed, values, err = tripOf(t.Context(), fleet, 2, 1)
 		require.NoError(t, err)
-		assert.Equal(t, 2, landed)
+		assert.Equal(t, 2, landed.On(0))
 		assert.Equal(t, []int64{7, 7, 7}, values)
 		assert.Zero(t, connections.Load(), "the connection goes on")
 	}
@@ -80,12 +91,12 @@ func TestANonNumericBucketAmongOthers(t *testing.T) {
 	require.NoError(t, err)
 	before := server.Stats("")
 	values := make([]int64, 4)
-	landed, err := fleet.Trip(t.Context(), "a", 2, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{1}, values)
+	landed, err := storetest.Trip(t.Context(), fleet, "a", 2, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{1}, values)
 	require.ErrorContains(t, err, "holds no count")
-	assert.Equal(t, 1, landed)
+	assert.Equal(t, 1, landed.On(0))
 	assert.Equal(t, int64(7), values[0])
 	assert.Equal(t, []int64{7, 5}, read(t, fleet, "a", 1, 3), "the later add was taken back")
-	require.ErrorContains(t, fleet.RollBack(t.Context(), "a", 1, []uint64{1, 2}, 2), "holds no count")
+	require.ErrorContains(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 2}, store.Acknowledged(2)), "holds no count")
 	assert.Equal(t, 1, grown(t, before, server.Stats(""), "total_connections"), "no connection but that of the question")
 }
 
@@ -101,12 +112,12 @@ func TestAMemcachedThatIsFull(t *testing.T) {
 		for i := range buckets {
 			buckets[i] = uint64(round*100 + i)
 		}
-		landed, err := fleet.Trip(t.Context(), "a", 1, buckets, expires, []uint64{0}, values)
+		landed, err := storetest.Trip(t.Context(), fleet, "a", 1, buckets, expires, []uint64{0}, values)
 		if err == nil {
 			continue
 		}
 		require.ErrorContains(t, err, "SERVER_ERROR")
-		for i := range landed {
+		for i := range landed.On(0) {
 			require.Equal(t, int64(1), values[i])
 		}
 		require.Equal(t, []int64{1}, read(t, fleet, "a", 0), "it goes on")
@@ -185,7 +196,7 @@ func TestWhatWasNotSentGoesOnAnotherConnection(t *testing.T) {
 		running.Go(func() {
 			landed, _, err := tripOf(t.Context(), fleet, 1, 0)
 			assert.NoError(t, err)
-			assert.Equal(t, 1, landed)
+			assert.Equal(t, 1, landed.On(0))
 		})
 	}
 	require.Eventually(t, func() bool { return fleet.Waiting() == 6 }, patience, time.Millisecond)
@@ -206,7 +217,7 @@ func TestAnswersThatCameBeforeTheFailure(t *testing.T) {
 	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
 	landed, values, err := tripOf(t.Context(), fleet, 4, 1)
 	require.Error(t, err)
-	assert.Equal(t, 2, landed)
+	assert.Equal(t, 2, landed.On(0))
 	assert.Equal(t, []int64{7, 7}, values[:2])
 	assert.Equal(t, int32(3), commands.Load())
 }
@@ -223,7 +234,7 @@ func TestAnswersThatCameBeforeTheDeadline(t *testing.T) {
 	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: 200 * time.Millisecond})
 	landed, values, err := tripOf(t.Context(), fleet, 4, 1)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	assert.Equal(t, 2, landed)
+	assert.Equal(t, 2, landed.On(0))
 	assert.Equal(t, []int64{7, 7}, values[:2])
 }
 
@@ -369,7 +380,7 @@ func TestACancellationDoesNotCutAMetaTripShort(t *testing.T) {
 	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
 	landed, _, err := tripOf(doneless{ctx}, fleet, 3, 1)
 	require.NoError(t, err)
-	assert.Equal(t, 3, landed)
+	assert.Equal(t, 3, landed.On(0))
 	_, _, err = tripOf(doneless{ctx}, fleet, 3, 1)
 	require.ErrorIs(t, err, context.Canceled)
 }

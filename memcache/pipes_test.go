@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // BenchmarkTrips makes trips of four adds and three reads on 10,000 counters, on
@@ -87,7 +88,7 @@ func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config,
 				until, values := []int64{expires, expires, expires, expires}, make([]int64, 7)
 				for left.Add(-1) >= 0 {
 					counter := counters[next.Add(1)%int64(len(counters))]
-					if _, err := fleet.Trip(context.Background(), counter, 1, adds, until, reads, values); err != nil {
+					if _, err := storetest.Trip(context.Background(), fleet, counter, 1, adds, until, reads, values); err != nil {
 						b.Error(err)
 						return
 					}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // lossy is servers with two copies of each counter, under a clock that a test sets. Only
@@ -236,14 +238,14 @@ func TestABadItemBesideALoss(t *testing.T) {
 	first := l.servers[0].Addr
 	storeItem(t, first, memcache.Keys("a", []uint64{1})[0], 0, "abc")
 	values, versions := make([]int64, 1), make([]uint64, 1)
-	look := func() error { return fleet.Look(t.Context(), "a", first, []uint64{1}, values, versions) }
+	look := func() error { return storetest.Look(t.Context(), fleet, "a", first, []uint64{1}, values, versions) }
 	require.NoError(t, look())
 	require.Zero(t, values[0])
 	require.NotZero(t, versions[0])
 	l.lose(10, some(fleet), 1)
-	require.ErrorIs(t, look(), strconv.ErrSyntax)
-	_, err := fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-	require.ErrorIs(t, err, strconv.ErrSyntax)
+	require.ErrorIs(t, look(), store.ErrNoCount)
+	_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+	require.ErrorIs(t, err, store.ErrNoCount)
 	require.Equal(t, []int64{0, 0}, l.repaired(fleet))
 	require.NoError(t, look())
 }

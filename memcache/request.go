@@ -2,17 +2,11 @@ package memcache
 
 import (
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"time"
-)
 
-// kind is what the tagged commands of a call do.
-type kind uint8
-
-const (
-	adding   kind = iota // ma, answered with the value
-	taking               // ma MD, which creates nothing
-	deleting             // md
+	"github.com/counterd/counterd/store"
 )
 
 // Every meta command carries a tag, which its answer repeats. Answers come in the
@@ -55,32 +49,24 @@ func appendKey(b []byte, prefix *keyPrefix, bucket uint64) []byte {
 		base32Letters[bucket>>15&31], base32Letters[bucket>>10&31], base32Letters[bucket>>5&31], base32Letters[bucket&31])
 }
 
-// trip writes the commands of a trip into the call: an ma for each add, and one
+// write writes the commands of an op into the call: a tagged one for each write, and one
 // get of all reads.
 //
 // It never asks for silence (the flag q): Memcached answers a quiet ma that
 // creates its item all the same.
-func (c *call) trip(h counterHash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
+func (c *call) write(h counterHash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
 	prefix := h.prefix()
-	if len(adds) > 0 {
-		c.reset(adding, tag, len(adds), len(reads))
-		c.by = by
+	if len(writes) > 0 {
+		c.reset(writes[0].Kind, tag, len(writes), len(reads))
 	} else {
-		c.reset(deleting, tag, 1, len(reads))
+		c.reset(store.Delete, tag, 1, len(reads))
 		c.request = appendTag(append(c.request, "md "+absentKey...), tag)
 		c.request = append(c.request, "\r\n"...)
 	}
 	b := c.request
-	for i, bucket := range adds {
-		b = append(b, "ma "...)
-		b = appendKey(b, &prefix, bucket)
-		b = append(b, " N"...)
-		b = strconv.AppendInt(b, int64(expiration(expires[i], now)), 10)
-		b = append(b, " J"...)
-		b = strconv.AppendUint(b, uint64(by), 10)
-		b = append(b, " D"...)
-		b = strconv.AppendUint(b, uint64(by), 10)
-		b = append(b, " v"...)
+	for i := range writes {
+		c.values[i] = writes[i].By
+		b = appendWrite(b, &prefix, &writes[i], now)
 		b = appendTag(b, tag+uint32(i))
 		b = append(b, "\r\n"...)
 	}
@@ -90,57 +76,45 @@ func (c *call) trip(h counterHash, tag uint32, by int64, adds []uint64, expires 
 	}
 }
 
+func appendWrite(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []byte {
+	switch w.Kind {
+	case store.Add:
+		b = appendKey(append(b, "ma "...), prefix, w.Item)
+		b = append(b, " N"...)
+		b = strconv.AppendInt(b, int64(expiration(w.Expires, now)), 10)
+		b = append(b, " J"...)
+		b = strconv.AppendUint(b, uint64(w.By), 10)
+		b = append(b, " D"...)
+		b = strconv.AppendUint(b, uint64(w.By), 10)
+		return append(b, " v"...)
+	case store.Subtract:
+		b = appendKey(append(b, "ma "...), prefix, w.Item)
+		b = append(b, " MD D"...)
+		return strconv.AppendUint(b, uint64(w.By), 10)
+	}
+	return appendKey(append(b, "md "...), prefix, w.Item) // store.Delete
+}
+
 // get writes one get of all reads into the call, and nothing else: for a connection that it
-// has to itself. Where versions is not nil the call asks for the items' versions too, and
-// sets them there.
-func (c *call) get(h counterHash, reads, versions []uint64) {
-	c.reset(deleting, 0, 0, len(reads))
+// has to itself. It may ask for the items' versions, too.
+func (c *call) get(h counterHash, reads []store.Read, versions bool) {
+	c.reset(store.Delete, 0, 0, len(reads))
 	prefix, verb := h.prefix(), "get"
-	if versions != nil {
-		clear(versions)
-		c.versions, verb = versions, "gets"
+	if versions {
+		c.versions, verb = slices.Grow(c.versions, len(reads))[:len(reads)], "gets"
+		clear(c.versions)
 	}
 	c.appendGet(verb, &prefix, reads)
 }
 
-func (c *call) appendGet(verb string, prefix *keyPrefix, reads []uint64) {
+func (c *call) appendGet(verb string, prefix *keyPrefix, reads []store.Read) {
 	b := append(c.request, verb...)
 	c.asked = len(b)
-	for _, bucket := range reads {
+	for i := range reads {
 		b = append(b, ' ')
-		b = appendKey(b, prefix, bucket)
+		b = appendKey(b, prefix, reads[i].Item)
 	}
 	c.request = append(b, "\r\n"...)
-}
-
-// takeBack writes the commands that subtract from buckets where they are there.
-func (c *call) takeBack(h counterHash, tag uint32, by int64, buckets []uint64) {
-	c.reset(taking, tag, len(buckets), 0)
-	prefix := h.prefix()
-	b := c.request
-	for i, bucket := range buckets {
-		b = append(b, "ma "...)
-		b = appendKey(b, &prefix, bucket)
-		b = append(b, " MD D"...)
-		b = strconv.AppendUint(b, uint64(by), 10)
-		b = appendTag(b, tag+uint32(i))
-		b = append(b, "\r\n"...)
-	}
-	c.request = b
-}
-
-// delete writes the commands that remove buckets.
-func (c *call) delete(h counterHash, tag uint32, buckets []uint64) {
-	c.reset(deleting, tag, len(buckets), 0)
-	prefix := h.prefix()
-	b := c.request
-	for i, bucket := range buckets {
-		b = append(b, "md "...)
-		b = appendKey(b, &prefix, bucket)
-		b = appendTag(b, tag+uint32(i))
-		b = append(b, "\r\n"...)
-	}
-	c.request = b
 }
 
 // askedKey returns the key of the i-th read, from the request itself.

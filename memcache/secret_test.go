@@ -14,6 +14,8 @@ import (
 
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 var (
@@ -122,8 +124,8 @@ func TestSecretsCountApart(t *testing.T) {
 		assert.Equal(t, mine.Servers(counter), same.Servers(counter))
 		assert.Equal(t, []int64{0}, read(t, other, counter, 1))
 		assert.Equal(t, []int64{0}, read(t, none, counter, 1))
-		require.NoError(t, same.RollBack(t.Context(), counter, 2, []uint64{1}, 1))
-		require.NoError(t, other.Delete(t.Context(), counter, []uint64{1}))
+		require.NoError(t, storetest.RollBack(t.Context(), same, counter, 2, []uint64{1}, store.Acknowledged(1)))
+		require.NoError(t, storetest.Delete(t.Context(), other, counter, []uint64{1}))
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 const secret = "open:sesame"
@@ -211,7 +212,7 @@ func TestRenewedCredentials(t *testing.T) {
 		}, patience, time.Millisecond)
 		require.NoError(t, os.WriteFile(file, []byte("counterd:new\n"), 0o600))
 		require.Eventually(t, func() bool {
-			_, err := fleet.Trip(t.Context(), "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return err == nil
 		}, patience, time.Millisecond)
 		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1))

@@ -19,19 +19,17 @@ import (
 
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Both are what the engine asks for.
-var (
-	_ hierarchy.Starter = (*memcache.Fleet)(nil)
-	_ hierarchy.Starter = (*memcache.Embedded)(nil)
-	// Its copies can be mended.
-	_ hierarchy.Mendable = (*memcache.Fleet)(nil)
-)
+// A repairer of package hierarchy can repair the replicas of a fleet.
+var _ hierarchy.Replicas = (*memcache.Fleet)(nil)
 
 // patience is the timeout of trips where it is not what is tested.
 const patience = 20 * time.Second
@@ -56,7 +54,7 @@ func openCopies(tb testing.TB, replicas int, protocol memcache.Protocol, servers
 }
 
 // onEveryStore is the battery's list of stores.
-func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) {
+func onEveryStore(t *testing.T, test func(t *testing.T, kept store.Store)) {
 	t.Run("embedded", func(t *testing.T) {
 		test(t, memcache.NewEmbedded(memcache.EmbeddedConfig{}))
 	})
@@ -90,8 +88,8 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 	t.Run("more copies than servers", func(t *testing.T) {
 		test(t, openCopies(t, 3, memcache.Meta, memcachedtest.StartMany(t, 1)...))
 	})
-	t.Run("two copies, started", func(t *testing.T) {
-		test(t, startedStore{openCopies(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
+	t.Run("two copies, together", func(t *testing.T) {
+		test(t, togetherStore{openCopies(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
 	})
 	t.Run("key secret", func(t *testing.T) {
 		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 3), KeySecret: aSecret}))
@@ -109,55 +107,63 @@ func onEveryStore(t *testing.T, test func(t *testing.T, store hierarchy.Store)) 
 			})
 		}
 	}
-	t.Run("embedded, started", func(t *testing.T) {
-		test(t, startedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})})
+	t.Run("embedded, together", func(t *testing.T) {
+		test(t, togetherStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})})
 	})
-	t.Run("meta, started", func(t *testing.T) {
-		test(t, startedStore{openFleetOf(t, memcache.Meta, memcachedtest.Start(t).Addr)})
+	t.Run("meta, together", func(t *testing.T) {
+		test(t, togetherStore{openFleetOf(t, memcache.Meta, memcachedtest.Start(t).Addr)})
 	})
-	t.Run("classic, started", func(t *testing.T) {
-		test(t, startedStore{openFleetOf(t, memcache.Classic, memcachedtest.Start(t).Addr)})
+	t.Run("classic, together", func(t *testing.T) {
+		test(t, togetherStore{openFleetOf(t, memcache.Classic, memcachedtest.Start(t).Addr)})
 	})
 }
 
-// startedStore makes its trips by starting them.
-type startedStore struct{ hierarchy.Starter }
+// togetherStore makes each round trip together with another one.
+type togetherStore struct{ store.Store }
 
-func (s startedStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	return s.Start(ctx, counter, by, adds, expires, reads, values)()
+func (s togetherStore) Do(ctx context.Context, ops ...*store.Op) {
+	s.Store.Do(ctx, append(ops, &store.Op{Counter: "company", Reads: []store.Read{{Item: 1}}})...)
 }
 
 // One caller may have many trips under way, more than there are connections.
 func TestManyTripsOfOneCaller(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
-		starter := store.(hierarchy.Starter)
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
 		const trips, rounds = 300, 3
-		var values [trips][2]int64
 		for round := range int64(rounds) {
-			waits := make([]func() (int, error), trips)
-			for i := range trips {
-				counter := fmt.Sprintf("counter %d", i)
-				waits[i] = starter.Start(t.Context(), counter, int64(i), []uint64{1}, []int64{later()}, []uint64{2}, values[i][:])
+			ops := make([]*store.Op, trips)
+			for i := range ops {
+				ops[i] = storetest.Op(fmt.Sprintf("counter %d", i), int64(i), []uint64{1}, []int64{later()}, []uint64{2})
 			}
-			for i, wait := range waits {
-				landed, err := wait()
-				require.NoError(t, err)
-				require.NotZero(t, landed)
-				require.Equal(t, [2]int64{int64(i) * (round + 1), 0}, values[i])
+			kept.Do(t.Context(), ops...)
+			for i, op := range ops {
+				require.NoError(t, op.Err)
+				require.False(t, op.Receipt.None())
+				require.Equal(t, int64(i)*(round+1), op.Writes[0].Result)
+				require.Zero(t, op.Reads[0].Value)
+			}
+			for _, op := range ops {
+				op.RollBack(op.Counter, op.Writes, op.Receipt, 0)
+			}
+			kept.Do(t.Context(), ops...)
+			for _, op := range ops {
+				require.NoError(t, op.Err)
 			}
 		}
 	})
 }
 
-// A trip that is started without time fails when it is waited for.
-func TestATripStartedTooLate(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+// Trips that begin without time fail, each of them.
+func TestTripsThatBeginTooLate(t *testing.T) {
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		landed, err := store.(hierarchy.Starter).Start(ctx, "counter", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))()
-		assert.Zero(t, landed)
-		assert.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, []int64{0}, read(t, store, "counter", 1))
+		ops := []*store.Op{storetest.Op("counter", 1, []uint64{1}, []int64{later()}, nil), storetest.Op("other", 1, []uint64{1}, []int64{later()}, nil)}
+		kept.Do(ctx, ops...)
+		for _, op := range ops {
+			assert.True(t, op.Receipt.None())
+			assert.ErrorIs(t, op.Err, context.Canceled)
+			assert.Equal(t, []int64{0}, read(t, kept, op.Counter, 1))
+		}
 	})
 }
 
@@ -172,53 +178,53 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, protocol memcache.Pro
 }
 
 // add adds to buckets and returns what they hold then.
-func add(tb testing.TB, store hierarchy.Store, counter string, by int64, buckets ...uint64) []int64 {
+func add(tb testing.TB, kept store.Store, counter string, by int64, buckets ...uint64) []int64 {
 	tb.Helper()
-	values, _ := addOf(tb, store, counter, by, buckets...)
+	values, _ := addOf(tb, kept, counter, by, buckets...)
 	return values
 }
 
 // landedOf adds to buckets and returns what landed.
-func landedOf(tb testing.TB, store hierarchy.Store, counter string, by int64, buckets ...uint64) int {
+func landedOf(tb testing.TB, kept store.Store, counter string, by int64, buckets ...uint64) store.Receipt {
 	tb.Helper()
-	_, landed := addOf(tb, store, counter, by, buckets...)
+	_, landed := addOf(tb, kept, counter, by, buckets...)
 	return landed
 }
 
-func addOf(tb testing.TB, store hierarchy.Store, counter string, by int64, buckets ...uint64) ([]int64, int) {
+func addOf(tb testing.TB, kept store.Store, counter string, by int64, buckets ...uint64) ([]int64, store.Receipt) {
 	tb.Helper()
 	expires := make([]int64, len(buckets))
 	for i := range expires {
 		expires[i] = later()
 	}
 	values := make([]int64, len(buckets))
-	landed, err := store.Trip(tb.Context(), counter, by, buckets, expires, nil, values)
+	landed, err := storetest.Trip(tb.Context(), kept, counter, by, buckets, expires, nil, values)
 	require.NoError(tb, err)
-	require.NotZero(tb, landed)
+	require.False(tb, landed.None())
 	return values, landed
 }
 
-func read(tb testing.TB, store hierarchy.Store, counter string, buckets ...uint64) []int64 {
+func read(tb testing.TB, kept store.Store, counter string, buckets ...uint64) []int64 {
 	tb.Helper()
 	values := make([]int64, len(buckets))
 	for i := range values {
 		values[i] = -1 // what is not set would show
 	}
-	_, err := store.Trip(tb.Context(), counter, 0, nil, nil, buckets, values)
+	_, err := storetest.Trip(tb.Context(), kept, counter, 0, nil, nil, buckets, values)
 	require.NoError(tb, err)
 	return values
 }
 
 func TestTripsAddAndRead(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
-		assert.Equal(t, []int64{0, 0}, read(t, store, "a", 1, 2), "what is not there is zero")
-		assert.Equal(t, []int64{3, 3}, add(t, store, "a", 3, 1, 2))
-		assert.Equal(t, []int64{5}, add(t, store, "a", 2, 2))
-		assert.Equal(t, []int64{5, 0, 3}, read(t, store, "a", 2, 3, 1))
-		assert.Equal(t, []int64{0}, read(t, store, "b", 1), "counters are apart")
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
+		assert.Equal(t, []int64{0, 0}, read(t, kept, "a", 1, 2), "what is not there is zero")
+		assert.Equal(t, []int64{3, 3}, add(t, kept, "a", 3, 1, 2))
+		assert.Equal(t, []int64{5}, add(t, kept, "a", 2, 2))
+		assert.Equal(t, []int64{5, 0, 3}, read(t, kept, "a", 2, 3, 1))
+		assert.Equal(t, []int64{0}, read(t, kept, "b", 1), "counters are apart")
 
 		values := make([]int64, 3)
-		landed, err := store.Trip(t.Context(), "a", 10, []uint64{1}, []int64{later()}, []uint64{2, 1}, values)
+		landed, err := storetest.Trip(t.Context(), kept, "a", 10, []uint64{1}, []int64{later()}, []uint64{2, 1}, values)
 		require.NoError(t, err)
 		assert.NotZero(t, landed)
 		assert.Equal(t, []int64{13, 5, 13}, values, "the reads see the adds")
@@ -226,81 +232,82 @@ func TestTripsAddAndRead(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
-		add(t, store, "a", 1, 1, 2, 3)
-		add(t, store, "b", 1, 1)
-		require.NoError(t, store.Delete(t.Context(), "a", []uint64{1, 3, 4}))
-		assert.Equal(t, []int64{0, 1, 0, 0}, read(t, store, "a", 1, 2, 3, 4))
-		assert.Equal(t, []int64{1}, read(t, store, "b", 1))
-		require.NoError(t, store.Delete(t.Context(), "never seen", []uint64{1}))
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
+		add(t, kept, "a", 1, 1, 2, 3)
+		add(t, kept, "b", 1, 1)
+		require.NoError(t, storetest.Delete(t.Context(), kept, "a", []uint64{1, 3, 4}))
+		assert.Equal(t, []int64{0, 1, 0, 0}, read(t, kept, "a", 1, 2, 3, 4))
+		assert.Equal(t, []int64{1}, read(t, kept, "b", 1))
+		require.NoError(t, storetest.Delete(t.Context(), kept, "never seen", []uint64{1}))
 	})
 }
 
 func TestTakeBack(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
-		add(t, store, "a", 9, 1, 2)
-		landed := landedOf(t, store, "a", 91, 1, 3)
-		require.NoError(t, store.Delete(t.Context(), "a", []uint64{3}))
-		require.NoError(t, store.RollBack(t.Context(), "a", 91, []uint64{1, 3}, landed))
-		assert.Equal(t, []int64{9, 9, 0}, read(t, store, "a", 1, 2, 3), "nothing is created")
-		landed = landedOf(t, store, "a", 1, 1)
-		require.NoError(t, store.RollBack(t.Context(), "a", 11, []uint64{1}, landed))
-		assert.Equal(t, []int64{0}, read(t, store, "a", 1), "nothing goes below zero")
-		assert.Equal(t, []int64{2}, add(t, store, "a", 2, 3))
-		require.NoError(t, store.RollBack(t.Context(), "a", 1, []uint64{3}, 0))
-		assert.Equal(t, []int64{2}, read(t, store, "a", 3), "nothing landed")
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
+		add(t, kept, "a", 9, 1, 2)
+		landed := landedOf(t, kept, "a", 91, 1, 3)
+		require.NoError(t, storetest.Delete(t.Context(), kept, "a", []uint64{3}))
+		require.NoError(t, storetest.RollBack(t.Context(), kept, "a", 91, []uint64{1, 3}, landed))
+		assert.Equal(t, []int64{9, 9, 0}, read(t, kept, "a", 1, 2, 3), "nothing is created")
+		landed = landedOf(t, kept, "a", 1, 1)
+		require.NoError(t, storetest.RollBack(t.Context(), kept, "a", 11, []uint64{1}, landed))
+		assert.Equal(t, []int64{0}, read(t, kept, "a", 1), "nothing goes below zero")
+		assert.Equal(t, []int64{2}, add(t, kept, "a", 2, 3))
+		require.NoError(t, storetest.RollBack(t.Context(), kept, "a", 1, []uint64{3}, store.Acknowledged(0)))
+		assert.Equal(t, []int64{2}, read(t, kept, "a", 3), "nothing landed")
 	})
 }
 
 func TestManyReadsInOneTrip(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
 		buckets := make([]uint64, 1000)
 		want := make([]int64, len(buckets))
 		for i := range buckets {
 			buckets[i] = uint64(i) << 20
 			if i%7 == 0 {
 				want[i] = int64(i + 1)
-				add(t, store, "a", want[i], buckets[i])
+				add(t, kept, "a", want[i], buckets[i])
 			}
 		}
-		assert.Equal(t, want, read(t, store, "a", buckets...))
+		assert.Equal(t, want, read(t, kept, "a", buckets...))
 	})
 }
 
 func TestLargeNumbers(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
 		const most = 1<<40 - 1
-		add(t, store, "a", 1_000_000, most, 0)
-		for range 11_000 {
-			add(t, store, "a", 1_000_000, most)
+		add(t, kept, "a", 1_000_000, most, 0)
+		for range 11 {
+			add(t, kept, "a", 1_000_000_000, most)
 		}
-		assert.Equal(t, []int64{11_001_000_000, 1_000_000}, read(t, store, "a", most, 0))
+		assert.Equal(t, []int64{11_001_000_000, 1_000_000}, read(t, kept, "a", most, 0))
 	})
 }
 
 // copied reports whether the store keeps several copies.
-func copied(store hierarchy.Store) bool {
-	if started, wrapped := store.(startedStore); wrapped {
-		store = started.Starter
+func copied(kept store.Store) bool {
+	if together, wrapped := kept.(togetherStore); wrapped {
+		kept = together.Store
 	}
-	fleet, ok := store.(*memcache.Fleet)
+	fleet, ok := kept.(*memcache.Fleet)
 	return ok && len(fleet.Servers("a")) > 1
 }
 
 // A bucket that many create at once loses nothing, and gives each a sum of its
 // own; where it has several copies no lower one.
 func TestRacesToCreateABucket(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
-		const goroutines, rounds = 64, 1000
-		var values [rounds][goroutines]int64
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
+		const goroutines = 64
+		rounds := testkit.Fifth(1000)
+		values := make([][goroutines]int64, rounds)
 		var running sync.WaitGroup
 		for g := range goroutines {
 			running.Go(func() {
 				value := make([]int64, 1)
 				for round := range rounds {
-					landed, err := store.Trip(t.Context(), "a", 1, []uint64{uint64(round)}, []int64{later()}, nil, value)
-					if err != nil || landed == 0 {
-						t.Errorf("round %d: %d landed: %v", round, landed, err)
+					landed, err := storetest.Trip(t.Context(), kept, "a", 1, []uint64{uint64(round)}, []int64{later()}, nil, value)
+					if err != nil || landed.None() {
+						t.Errorf("round %d: %v landed: %v", round, landed, err)
 						return
 					}
 					values[round][g] = value[0]
@@ -312,29 +319,29 @@ func TestRacesToCreateABucket(t *testing.T) {
 			slices.Sort(values[round][:])
 			for i, value := range values[round] {
 				own := int64(i) + 1
-				require.True(t, value == own || copied(store) && value > own && value <= goroutines, "round %d: %v", round, values[round])
+				require.True(t, value == own || copied(kept) && value > own && value <= goroutines, "round %d: %v", round, values[round])
 			}
 		}
-		require.Equal(t, []int64{goroutines, goroutines}, read(t, store, "a", 0, rounds-1))
+		require.Equal(t, []int64{goroutines, goroutines}, read(t, kept, "a", 0, uint64(rounds-1)))
 	})
 }
 
 func TestACanceledContextChangesNothing(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		landed, err := store.Trip(canceled, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		landed, err := storetest.Trip(canceled, kept, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Zero(t, landed)
-		require.ErrorIs(t, store.Delete(canceled, "a", []uint64{1}), context.Canceled)
-		require.Equal(t, []int64{0}, read(t, store, "a", 1))
+		require.ErrorIs(t, storetest.Delete(canceled, kept, "a", []uint64{1}), context.Canceled)
+		require.Equal(t, []int64{0}, read(t, kept, "a", 1))
 	})
 }
 
 // A bucket expires between the increment that found it and the one after, again
 // and again: the adds go on and none fails.
 func TestBucketsThatExpireUnderAdds(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store hierarchy.Store) {
+	onEveryStore(t, func(t *testing.T, kept store.Store) {
 		value := make([]int64, 1)
 		var running sync.WaitGroup
 		for range 8 {
@@ -342,7 +349,7 @@ func TestBucketsThatExpireUnderAdds(t *testing.T) {
 				value := make([]int64, 1)
 				for range 2000 {
 					// The least time to live: a second, and often less.
-					if _, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{time.Now().Unix()}, nil, value); err != nil {
+					if _, err := storetest.Trip(t.Context(), kept, "a", 1, []uint64{1}, []int64{time.Now().Unix()}, nil, value); err != nil {
 						t.Error(err)
 						return
 					}
@@ -353,7 +360,7 @@ func TestBucketsThatExpireUnderAdds(t *testing.T) {
 			})
 		}
 		running.Wait()
-		_, err := store.Trip(t.Context(), "a", 1, []uint64{1}, []int64{0}, nil, value)
+		_, err := storetest.Trip(t.Context(), kept, "a", 1, []uint64{1}, []int64{0}, nil, value)
 		require.NoError(t, err)
 		require.Positive(t, value[0])
 	})
@@ -457,7 +464,7 @@ func TestTimesToLive(t *testing.T) {
 		const day = 24 * 60 * 60
 		for i, life := range []int64{1, 2, 60, day, 30*day - 1, 30 * day, 30*day + 1, 31*day + 3, 61 * day} {
 			now := time.Now().Unix()
-			_, err := fleet.Trip(t.Context(), "a", 1, []uint64{uint64(i)}, []int64{now + life}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{uint64(i)}, []int64{now + life}, nil, make([]int64, 1))
 			require.NoError(t, err)
 			left := timeToLive(t, server, memcache.Keys("a", []uint64{uint64(i)})[0])
 			slack := time.Now().Unix() - now + 1
@@ -465,7 +472,7 @@ func TestTimesToLive(t *testing.T) {
 			assert.GreaterOrEqual(t, left, life-slack, "asked for %d", life)
 		}
 		for i, expires := range []int64{0, -1, time.Now().Unix(), time.Now().Unix() - 100} {
-			_, err := fleet.Trip(t.Context(), "b", 1, []uint64{uint64(i)}, []int64{expires}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), fleet, "b", 1, []uint64{uint64(i)}, []int64{expires}, nil, make([]int64, 1))
 			require.NoError(t, err)
 			left := timeToLive(t, server, memcache.Keys("b", []uint64{uint64(i)})[0])
 			assert.LessOrEqual(t, left, int64(2), "what should be gone already lives a second, not for ever")
@@ -527,7 +534,7 @@ func TestTheLastAddIsTakenBackFirst(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, conn.Close())
 			}
-			require.Error(t, fleet.RollBack(t.Context(), name, 5, buckets, landed), "the second is no number")
+			require.Error(t, storetest.RollBack(t.Context(), fleet, name, 5, buckets, landed), "the second is no number")
 			require.Equal(t, []int64{5}, read(t, fleet, name, 1))
 			require.Equal(t, []int64{0}, read(t, fleet, name, 3))
 		})

@@ -91,17 +91,11 @@ func wasRefused(err error) bool {
 	return undialed || isForbidden(err)
 }
 
-// errand is what an exchange is to do.
-type errand struct {
-	kind        RoundTripKind
-	adds, reads int
-}
-
-// tell tells who wants to know that the exchange has ended. An errand with nothing to do
+// tell tells who wants to know that the exchange has ended. An exchange with nothing to do
 // asks no server.
 func (e *exchange) tell(err error) {
 	told := e.server.fleet.config.OnRoundTrip
-	if told == nil || e.adds+e.reads == 0 {
+	if told == nil || len(e.writes)+len(e.op.Reads) == 0 {
 		return
 	}
 	// By the wall clock as it is now, not as it was when the process began: it may have been
@@ -113,7 +107,7 @@ func (e *exchange) tell(err error) {
 		took = e.over - e.now
 	}
 	told(e.ctx, RoundTrip{
-		Server: e.server.name, Kind: e.kind, Adds: e.adds, Reads: e.reads,
+		Server: e.server.name, Kind: e.kind, Adds: len(e.writes), Reads: len(e.op.Reads),
 		Began: now.Add(-time.Duration(ago)), Took: time.Duration(max(took, 0)), Err: err,
 	})
 }

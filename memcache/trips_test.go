@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 type callerKey struct{}
@@ -71,23 +72,24 @@ func TestTripsAreTold(t *testing.T) {
 		require.Equal(t, []string{"exchange of me: 2, 3, ok"}, told.take())
 
 		values := make([]int64, 2)
-		_, err = fleet.Start(ctx, "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, values)()
-		require.NoError(t, err)
-		require.Equal(t, []string{"exchange of me: 1, 1, ok"}, told.take())
+		for _, op := range doTogether(ctx, fleet, "a", "b") {
+			require.NoError(t, op.Err)
+		}
+		require.Equal(t, []string{"exchange of me: 1, 1, ok", "exchange of me: 1, 1, ok"}, told.take())
 
-		require.NoError(t, fleet.RollBack(ctx, "a", 1, []uint64{1, 2}, landed))
-		require.NoError(t, fleet.Delete(ctx, "a", []uint64{1, 2, 3}))
+		require.NoError(t, storetest.RollBack(ctx, fleet, "a", 1, []uint64{1, 2}, landed))
+		require.NoError(t, storetest.Delete(ctx, fleet, "a", []uint64{1, 2, 3}))
 		require.Equal(t, []string{"roll_back of me: 2, 0, ok", "delete of me: 3, 0, ok"}, told.take())
 
-		require.NoError(t, fleet.Look(ctx, "a", server.Addr, []uint64{1, 2}, values, make([]uint64, 2)))
+		require.NoError(t, storetest.Look(ctx, fleet, "a", server.Addr, []uint64{1, 2}, values, make([]uint64, 2)))
 		for _, want := range []bool{true, false} { // the second time it is there
-			raised, err := fleet.Raise(ctx, "a", server.Addr, 1, 0, 5, later())
+			raised, err := storetest.Raise(ctx, fleet, "a", server.Addr, 1, 0, 5, later())
 			require.NoError(t, err)
 			require.Equal(t, want, raised)
 		}
 		require.Equal(t, []string{"repair_read of me: 0, 2, ok", "repair_write of me: 1, 0, ok", "repair_write of me: 1, 0, ok"}, told.take())
 
-		_, err = fleet.Trip(ctx, "a", 1, nil, nil, nil, nil)
+		_, err = storetest.Trip(ctx, fleet, "a", 1, nil, nil, nil, nil)
 		require.NoError(t, err)
 		require.Empty(t, told.take(), "nobody was asked")
 		require.NoError(t, fleet.Close())
@@ -112,9 +114,10 @@ func TestFailedTripsAreTold(t *testing.T) {
 		}
 		_, _, err := tripOf(t.Context(), fleet, 2, 1)
 		require.ErrorIs(t, err, memcache.ErrDown)
-		_, err = fleet.Start(t.Context(), "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))()
-		require.ErrorIs(t, err, memcache.ErrDown)
-		want = append(want, "exchange of <nil>: 2, 1, down", "exchange of <nil>: 1, 0, down")
+		for _, op := range doTogether(t.Context(), fleet, "a", "b") {
+			require.ErrorIs(t, op.Err, memcache.ErrDown)
+		}
+		want = append(want, "exchange of <nil>: 2, 1, down", "exchange of <nil>: 1, 1, down", "exchange of <nil>: 1, 1, down")
 		require.Equal(t, want, told.take())
 	})
 }
@@ -132,7 +135,7 @@ func TestTheTripOfEachCopyIsTold(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, servers, told.servers())
 			require.Equal(t, []string{"exchange of me: 2, 3, ok", "exchange of me: 2, 3, ok"}, told.take())
-			require.NoError(t, fleet.RollBack(ctx, "a", 1, []uint64{1, 2}, landed))
+			require.NoError(t, storetest.RollBack(ctx, fleet, "a", 1, []uint64{1, 2}, landed))
 			require.Equal(t, servers, told.servers())
 			require.Equal(t, []string{"roll_back of me: 2, 0, ok", "roll_back of me: 2, 0, ok"}, told.take())
 		}
@@ -193,13 +196,14 @@ func TestATripEndsWithItsAnswer(t *testing.T) {
 		servers := memcachedtest.StartMany(t, 2)
 		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, OnRoundTrip: told.tripped})
 		ended := make(chan int, 1)
-		copied := fleet.StartCopy(t.Context(), "a", []uint64{1}, ended)
+		op := storetest.Op("a", 1, []uint64{1}, []int64{later()}, nil)
+		copied := fleet.StartCopy(t.Context(), op, ended)
 		<-ended
 		answered := time.Now()
 		for !time.Now().After(answered) {
 		}
-		_, err := copied.End(make([]int64, 1))
-		require.NoError(t, err)
+		copied.End(op)
+		require.NoError(t, op.Err)
 		trip := told.trips[0]
 		assert.False(t, trip.Began.Add(trip.Took).After(answered))
 	})

@@ -2,7 +2,8 @@
 // its functions to memcache.Config.Tripped and hierarchy.LimiterConfig.Together. The spans
 // of requests and decisions are made by package api.
 //
-// Only the API of OpenTelemetry is used, not its SDK: where spans go is up to the program.
+// Only the API of OpenTelemetry is used, not its SDK: where spans go is up to the program. The root
+// package does all of this by WithTracer: import this one beside packages hierarchy and memcache.
 package tracing
 
 import (

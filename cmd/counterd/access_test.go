@@ -20,6 +20,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -196,7 +197,7 @@ func TestTokensAreRotatedUnderLoad(t *testing.T) {
 	}
 }
 
-// Addresses that others reach are served where somebody has said who may call.
+// An address that other machines reach is served only if a setting limits the callers.
 func TestSecureByDefault(t *testing.T) {
 	tls := []string{"-tls-cert", "c", "-tls-key", "k"}
 	for _, good := range [][]string{
@@ -229,10 +230,13 @@ func TestAccessFromTheEnvironment(t *testing.T) {
 	}
 	s, err := parseServe(nil, io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, access{tokens: "t", cert: "c", key: "k", clientCA: "a", admin: "127.0.0.1:1", drainDelay: 3 * time.Second}, s.access)
+	want := settings.Default()
+	want.Tokens, want.TLSCert, want.TLSKey, want.TLSClientCA = "t", "c", "k", "a"
+	want.Admin, want.DrainDelay = "127.0.0.1:1", 3*time.Second
+	assert.Equal(t, want, s.Settings)
 }
 
-// The log says where secrets lie or go open, and where everybody may call.
+// The log names secrets that others can read, and addresses that are open to all callers.
 func TestWhatLiesOpenIsWarnedOf(t *testing.T) {
 	tokens := secretFile(t, "ops all "+opsToken)
 	require.NoError(t, os.Chmod(tokens, 0o644))
@@ -240,10 +244,10 @@ func TestWhatLiesOpenIsWarnedOf(t *testing.T) {
 	assert.Regexp(t, `level=WARN msg="a file with a secret[^\n]*file=`+tokens, p.log.String())
 	assert.Regexp(t, `level=WARN msg="tokens go unencrypted[^\n]* address=0.0.0.0:0`, p.log.String())
 	assert.NotRegexp(t, `tokens go unencrypted[^\n]* address=127`, p.log.String())
-	assert.NotContains(t, p.log.String(), "everybody")
+	assert.NotContains(t, p.log.String(), "open to all callers")
 
 	p = startProcess(t, "-listen", "0.0.0.0:0", "-tokens", "none")
-	assert.Regexp(t, `level=WARN msg="everybody who reaches this address may call[^\n]* address=0.0.0.0:0`, p.log.String())
+	assert.Regexp(t, `level=WARN msg="this address is open to all callers[^\n]* address=0.0.0.0:0`, p.log.String())
 	assert.NotContains(t, p.log.String(), "unencrypted")
 
 	authority := memcachedtest.NewAuthority(t)

@@ -5,9 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +20,6 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -105,8 +102,8 @@ func copyOver(t *testing.T, from, to string) {
 
 var visitor = events.Features{"ip": "203.0.113.9"}
 
-// TLS is served as it should be: to those who trust its authority, 1.2 and later, HTTP/2
-// where they know it; and nothing without.
+// TLS is served to clients that trust its authority, in versions from 1.2, with HTTP/2 where a
+// client knows it; and no request without TLS.
 func TestTLSIsServed(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	files := newPair(t, authority.Issue(t))
@@ -140,9 +137,8 @@ func TestTLSIsServed(t *testing.T) {
 	assert.NotRegexp(t, `TLS handshake error[^\n]*127\.0\.0\.1`, p.log.String(), "who it was may be a feature")
 }
 
-// Who comes without a certificate of the authority, or with one that is no good, does not
-// get as far as a request. Once the authority is another one, nor do those who had one
-// of the first, whatever they remember of it.
+// A client without a certificate of the authority in force makes no request: neither with none,
+// nor with one of another authority, nor with one of the authority before.
 func TestClientsHaveToShowCertificates(t *testing.T) {
 	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
 	clientCA := filepath.Join(t.TempDir(), "ca.pem")
@@ -173,7 +169,7 @@ func TestClientsHaveToShowCertificates(t *testing.T) {
 	_, err = p.secure(t, good).Increment(t.Context(), "url_shorten", visitor, 1, time.Time{})
 	require.NoError(t, err)
 
-	// Those who probe and scrape have none.
+	// Probes and scrapers have none.
 	probe := http.Client{Transport: &http.Transport{TLSClientConfig: authority.Client()}}
 	defer probe.CloseIdleConnections()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
@@ -247,69 +243,6 @@ func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
 	stopped.Store(true)
 	load.Wait()
 	assert.NotContains(t, p.log.String(), "PRIVATE")
-}
-
-// What H3 shows: how often files were faulty, and until when the certificate is good.
-func TestTheDoorTellsOfItsFiles(t *testing.T) {
-	authority := memcachedtest.NewAuthority(t)
-	id := authority.Issue(t)
-	files := newPair(t, id)
-	tokens := secretFile(t, "ops all "+opsToken)
-	log := &lockedBuffer{}
-	d, err := openDoor(access{tokens: tokens, cert: files.cert, key: files.key}, newLog("text", log))
-	require.NoError(t, err)
-	defer d.Close()
-	expires, lifetime, ok := d.certificateExpiry()
-	assert.True(t, ok)
-	assert.Equal(t, id.Leaf.NotAfter, expires)
-	assert.Equal(t, id.Leaf.NotAfter.Sub(id.Leaf.NotBefore), lifetime)
-	assert.Zero(t, d.tokenReloadFailures()+d.tlsReloadFailures())
-	replace(t, tokens, "ops")
-	replace(t, files.key, "no key")
-	require.Eventually(t, func() bool { return d.tokenReloadFailures() == 1 && d.tlsReloadFailures() == 1 }, 30*time.Second, time.Millisecond, "%s", log)
-	assert.Equal(t, 1, d.tokens.inForce.Load().Len())
-
-	open, err := openDoor(access{tokens: noTokens}, newLog("text", log))
-	require.NoError(t, err)
-	defer open.Close()
-	_, _, ok = open.certificateExpiry()
-	assert.False(t, ok)
-	assert.Zero(t, open.tokenReloadFailures()+open.tlsReloadFailures())
-}
-
-// Of each file that is followed, and of no other, it is told whether what stands in it was
-// refused, for as long as it stands there.
-func TestFilesThatAreRefused(t *testing.T) {
-	authority := memcachedtest.NewAuthority(t)
-	files := newPair(t, authority.Issue(t))
-	const good = "ops all " + opsToken
-	tokens := secretFile(t, good)
-	log := &lockedBuffer{}
-	d, err := openDoor(access{tokens: tokens, cert: files.cert, key: files.key}, newLog("text", log))
-	require.NoError(t, err)
-	defer d.Close()
-	m := metrics.New()
-	watchFiles(m, newRulesFile(slog.New(slog.DiscardHandler)), d)
-	eventually := func(tls, tokens int) {
-		t.Helper()
-		want := fmt.Sprintf("# TYPE counterd_file_reload_failing gauge\ncounterd_file_reload_failing{file=\"tls\"} %d\ncounterd_file_reload_failing{file=\"tokens\"} %d\n# ", tls, tokens)
-		require.Eventually(t, func() bool {
-			answer := httptest.NewRecorder()
-			m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-			return strings.Contains(answer.Body.String(), want)
-		}, soon, time.Millisecond, "%s", log)
-	}
-	eventually(0, 0)
-	replace(t, tokens, "ops")
-	eventually(0, 1)
-	replace(t, files.key, "no key")
-	eventually(1, 1)
-	replace(t, tokens, good)
-	eventually(1, 0)
-	next := authority.Issue(t)
-	files.writeKey(t, next)
-	files.writeCert(t, next)
-	eventually(0, 0)
 }
 
 // One connection over HTTP/2 brings no more requests at a time than -max-connections would.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"regexp"
@@ -17,7 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/internal/serving"
+	"github.com/counterd/counterd/internal/settings"
 )
 
 // metric returns the value of the line of /metrics with that name and those labels.
@@ -49,9 +51,10 @@ func (p *process) keep(t *testing.T) net.Conn {
 	return conn
 }
 
-// Thousands of idle connections are in nobody's way, and leave nothing behind.
+// Thousands of idle connections hold up no request, and leave nothing behind.
 func TestThousandsOfIdleConnections(t *testing.T) {
-	connections := min(2000, maxFiles()-500)
+	many := settings.Settings{MaxConnections: math.MaxInt, Log: slog.New(slog.DiscardHandler)}
+	connections := min(2000, serving.Connections(many, 0)-400)
 	require.Greater(t, connections, 400, "this test opens many files: raise the limit")
 	p := startProcess(t)
 	c := p.client(t)
@@ -92,17 +95,4 @@ func TestMaxConnections(t *testing.T) {
 	assert.Zero(t, p.metric(t, "counterd_connections_refused_total"))
 	assert.Zero(t, p.metric(t, `counterd_pending{of="hits"}`))
 	assert.Zero(t, p.metric(t, `counterd_overload_total{of="counts"}`))
-}
-
-// No more connections are taken than the system has files for, and the log says so.
-func TestConnectionsAreAsManyAsFiles(t *testing.T) {
-	var log lockedBuffer
-	to := slog.New(slog.NewTextHandler(&log, nil))
-	assert.Equal(t, 17, maxConnections(17, store{}, to))
-	assert.Empty(t, log.String())
-	most := maxConnections(maxFiles(), store{}, to)
-	assert.Less(t, most, maxFiles())
-	assert.Contains(t, log.String(), "fewer connections")
-	two := store{health: func() []memcache.ServerHealth { return make([]memcache.ServerHealth, 2) }}
-	assert.Less(t, maxConnections(maxFiles(), two, to), most)
 }

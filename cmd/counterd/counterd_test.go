@@ -27,6 +27,7 @@ import (
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
@@ -199,7 +200,7 @@ func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 	assert.Contains(t, p.log.String(), "msg=stopped")
 }
 
-// With copies a mender works beside the requests, and ends before the store does.
+// With replicas a repairer works beside the requests, and ends before the store does.
 func TestAProcessWithCopiesEndsWell(t *testing.T) {
 	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 3), ","), "-replicas", "2")
 	c, who := p.client(t), events.Features{"ip": "203.0.113.9"}
@@ -237,20 +238,21 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, "json", s.log)
-	assert.Equal(t, serverList{"127.0.0.1:1", "/run/x.sock"}, s.memcached.named)
-	assert.Equal(t, 60*time.Millisecond, s.timeout, "a flag goes before the environment")
-	assert.Equal(t, "127.0.0.1:8080", s.listen)
-	assert.Equal(t, memcache.Classic, s.protocol)
-	assert.Equal(t, 17, s.pending)
-	assert.Equal(t, connections.DefaultMax, s.conns)
+	assert.Equal(t, []string{"127.0.0.1:1", "/run/x.sock"}, s.Memcached)
+	assert.Equal(t, 60*time.Millisecond, s.Timeout, "a flag goes before the environment")
+	assert.Equal(t, "127.0.0.1:8080", s.Listen)
+	assert.Equal(t, memcache.Classic, s.Protocol)
+	assert.Equal(t, 17, s.MaxPending)
+	assert.Equal(t, connections.DefaultMax, s.MaxConnections)
 	t.Setenv("COUNTERD_MEMCACHED_FILE", "servers")
 	_, err = parseServe(nil, io.Discard)
 	require.ErrorIs(t, err, errUsage, "one place is enough")
 	t.Setenv("COUNTERD_MEMCACHED", "")
 	s, err = parseServe([]string{"-protocol", "meta"}, io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, memcache.Meta, s.protocol)
-	assert.Equal(t, fleetServers{file: "servers"}, s.memcached)
+	assert.Equal(t, memcache.Meta, s.Protocol)
+	assert.Equal(t, "servers", s.MemcachedFile)
+	assert.Empty(t, s.Memcached)
 }
 
 func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
@@ -358,12 +360,12 @@ func TestASocketIsNamedByItsPath(t *testing.T) {
 		assert.NoError(t, new(serverList).Set(good), good)
 	}
 	for _, good := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:http", ":0"} {
-		assert.NoError(t, checkListen(good), good)
+		assert.NoError(t, settings.CheckListen(good), good)
 	}
 }
 
 func TestVersion(t *testing.T) {
-	t.Setenv("COUNTERD_VERSION", "1.2.3") // of whoever deploys it
+	t.Setenv("COUNTERD_VERSION", "1.2.3") // of the deployment
 	for _, arg := range []string{"-version", "--version", "version"} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, exitOK, runFor(t, []string{arg}, &stdout, &stderr))

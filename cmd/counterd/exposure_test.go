@@ -13,10 +13,10 @@ import (
 func TestNothingIsExposedByDefault(t *testing.T) {
 	s, err := parseServe(nil, nil)
 	require.NoError(t, err)
-	host, _, err := net.SplitHostPort(s.listen)
+	host, _, err := net.SplitHostPort(s.Listen)
 	require.NoError(t, err)
-	assert.True(t, net.ParseIP(host).IsLoopback(), s.listen)
-	assert.True(t, s.memcached.none())
+	assert.True(t, net.ParseIP(host).IsLoopback(), s.Listen)
+	assert.True(t, s.Embedded())
 
 	p := startProcess(t)
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/vars", "/debug"} {

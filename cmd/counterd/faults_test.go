@@ -22,7 +22,7 @@ type fault struct {
 	copies  int    // on as many servers
 	direct  bool   // there is no proxy
 	small   bool   // the servers have room for little
-	undo    bool   // adds arrive, and the taking back of them does not in time
+	undo    bool   // adds arrive, and their rollback does not in time
 	strike  func(s *site)
 	again   func(s *site) // instead: now and then, until both was seen, what was decided and what was not
 	lift    func(s *site)
@@ -134,7 +134,7 @@ func faults() []fault {
 	}
 }
 
-// flood fills the servers until counters that nobody has used meanwhile are evicted.
+// flood fills the servers until counters that are not used meanwhile are evicted.
 func flood(s *site) {
 	round := 0
 	require.Eventually(s.t, func() bool {
@@ -175,7 +175,7 @@ func (f fault) meet(t *testing.T) string {
 	during := s.tallies()
 	f.lift(s)
 	outage := s.awaitStore()
-	assert.Less(t, outage, maxOutage+siteSlack)
+	assert.Less(t, outage, maxOutage+s.slack())
 	back := s.tallies()
 	for _, seen := range s.load(5) {
 		assert.Equal(t, onStore, seen.hits|seen.increments, "after the fault")
@@ -230,7 +230,7 @@ func (f fault) under(s *site) []seen {
 	}
 }
 
-// compare holds what is counted against what was told.
+// compare holds what is counted against the answers.
 func (f fault) compare(s *site, name counterName, before, during, back oracle.Tally) {
 	told := s.tallies()[name]
 	least, most := told.Acknowledged, told.Acknowledged+told.Unknown

@@ -1,26 +1,22 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"strings"
-	"time"
 
 	"github.com/peterbourgon/ff/v3"
 
-	"github.com/counterd/counterd/api/connections"
-	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/durationflag"
+	"github.com/counterd/counterd/internal/otlp"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
 )
 
-// errUsage is what a wrong flag or argument wraps.
+// errUsage is the cause of the error of a wrong flag or argument.
 var errUsage = errors.New("usage")
 
 // usageError is one line about a wrong flag or argument.
@@ -30,52 +26,26 @@ func (e usageError) Error() string { return string(e) }
 
 func (e usageError) Unwrap() error { return errUsage }
 
-// maxGrace bounds the grace: with a longer one every bucket lives longer.
-const maxGrace = time.Minute
-
-// settings are what the flags say.
-type settings struct {
-	listen    string
-	rules     string
-	memcached fleetServers
-	security  security
-	access    access
-	keySecret keySecret
-	protocol  memcache.Protocol
-	replicas  int
-	timeout   time.Duration
-	grace     time.Duration
-	pending   int
-	conns     int
-	log       string
-	tracing   tracing
+// oneLine returns the text of an error in one line, with settings named as flags.
+func oneLine(err error) string {
+	return strings.ReplaceAll(settings.Spell(err, settings.FlagName), "\n", "; ")
 }
 
-// checkListen finds what is not written as an address to serve on.
-func checkListen(address string) error {
-	_, port, err := net.SplitHostPort(address)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%q is not host:port, nor :port for all addresses", address)
-	case !validPort(port):
-		return fmt.Errorf("%q has no valid port", address)
-	}
-	return nil
+// serveFlags are the flags of the server: the settings of the root package, and those of the
+// process alone.
+type serveFlags struct {
+	settings.Settings
+	rules string // a file; empty: the example
+	log   string // a format
 }
 
-// validPort takes numbers, and the names that the system has for them.
-func validPort(port string) bool {
-	_, err := net.LookupPort("tcp", port)
-	return port != "" && err == nil
-}
-
-const serveUsage = `counterd serves exact counters over HTTP.
+const serveUsage = `counterd is a distributed rate limiter and event counter with exact sliding windows.
 
 Usage:
   counterd [flags]                                       serve
-  counterd validate FILE                                 check a rules file, and say what each event costs
+  counterd validate FILE                                 check a rules file, and print what each event costs
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
-  counterd probe [URL]                                   ask a counterd how it is, for health checks
+  counterd probe [URL]                                   ask a counterd for its health
   counterd -version                                      print the version
   counterd help [keys|validate|probe]                    print this, or the help of a command
 
@@ -94,63 +64,97 @@ Examples:
   counterd -memcached cache.example:11211 -key-secret /run/secrets/keys
 `
 
-// parseServe reads the flags of the server and checks them.
-func parseServe(args []string, stdout io.Writer) (settings, error) {
-	var s settings
-	flags := newFlags("counterd", stdout, serveUsage, serveExamples)
-	flags.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to serve on")
+// register defines the flags of the server. Defaults are those of the settings.
+func (s *serveFlags) register(flags flagSet) {
+	s.Settings = settings.Default()
+	s.log = "text"
+	flags.StringVar(&s.Listen, "listen", s.Listen, "`address` to serve on")
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
-	s.memcached.register(flags, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint tells; none: the embedded store")
-	s.security.addFlags(flags)
-	s.access.addFlags(flags)
-	s.keySecret.addFlag(flags)
-	flags.TextVar(&s.protocol, "protocol", memcache.Auto, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
-	flags.IntVar(&s.replicas, "replicas", 1, fmt.Sprintf("`copies` of each counter, on different servers: 1 to %d", memcache.MaxReplicas))
-	flags.DurationVar(&s.timeout, "timeout", memcache.DefaultTimeout, "longest wait for the store, at most half the grace")
-	flags.DurationVar(&s.grace, "grace", hierarchy.DefaultGrace, "allowance for clock skew and late trips")
-	flags.IntVar(&s.pending, "max-pending", hierarchy.DefaultMaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
-	flags.IntVar(&s.conns, "max-connections", connections.DefaultMax, "`number` of clients' connections; for one more one without a request that was let in is closed, else an idle one, else it is a 503")
-	s.tracing.addFlags(flags)
-	flags.StringVar(&s.log, "log", "text", "`format` of the log on standard error: text or json")
+	registerServers(flags, &s.Settings, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint lists; none: the embedded store")
+	registerTLS(flags, &s.Settings)
+	flags.StringVar(&s.MemcachedAuth, "memcached-auth", "", "`file` whose first line, user:password, logs in to the servers")
+	flags.StringVar(&s.Tokens, "tokens", "", "`file` of the tokens that let callers in, reloaded when it changes and on SIGHUP; none: all callers are let in, with any Host")
+	flags.StringVar(&s.TLSCert, "tls-cert", "", "`file` of the certificate to serve TLS with, and its intermediates, PEM; reloaded when it changes")
+	flags.StringVar(&s.TLSKey, "tls-key", "", "`file` of its private key, PEM")
+	flags.StringVar(&s.TLSClientCA, "tls-client-ca", "", "`file` of the authorities, PEM, of which clients have to show a certificate")
+	flags.StringVar(&s.Admin, "admin", "", "`address` to serve metrics, profiles, healthz and readyz on: metrics are only there then")
+	flags.DurationVar(&s.DrainDelay, "drain-delay", 0, "how long requests are served on after SIGTERM, while readyz sends callers elsewhere")
+	registerKeySecret(flags, &s.Settings)
+	flags.TextVar(&s.Protocol, "protocol", s.Protocol, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
+	flags.IntVar(&s.Replicas, "replicas", s.Replicas, fmt.Sprintf("`number` of servers that keep each counter: 1 to %d", memcache.MaxReplicas))
+	flags.DurationVar(&s.Timeout, "timeout", s.Timeout, "longest wait for the store, at most half the grace")
+	flags.DurationVar(&s.Grace, "grace", s.Grace, "allowance for clock skew and late round trips")
+	flags.IntVar(&s.MaxPending, "max-pending", s.MaxPending, "`number` of hits, and of other calls, that may wait for the store; one more is decided by its on_error, or a 503")
+	flags.IntVar(&s.MaxConnections, "max-connections", s.MaxConnections, "`number` of clients' connections; for one more one without an accepted request is closed, else an idle one, else it is a 503")
+	flags.StringVar(&s.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector, as in http://127.0.0.1:4318, that gets a trace of each request; none: that of OTEL_EXPORTER_OTLP_ENDPOINT")
+	flags.BoolVar(&s.AccessLog, "access-log", false, "log each request, without features, paths and addresses")
+	flags.StringVar(&s.log, "log", s.log, "`format` of the log on standard error: text or json")
+}
+
+func registerServers(flags flagSet, s *settings.Settings, usage string) {
+	flags.Var((*serverList)(&s.Memcached), "memcached", usage)
+	flags.Func("memcached-file", "`file` of servers instead, one a line, followed when it changes and on SIGHUP", func(path string) error {
+		if path == "" {
+			return errors.New("no file is named")
+		}
+		s.MemcachedFile = path
+		return nil
+	})
+}
+
+func registerTLS(flags flagSet, s *settings.Settings) {
+	flags.BoolVar(&s.MemcachedTLS, "memcached-tls", false, "connect to the servers, and to the endpoint of aws:, with TLS; to sockets without")
+	flags.StringVar(&s.MemcachedCA, "memcached-ca", "", "`file` of the authorities that issue the servers' certificates, PEM; none: the system's")
+	flags.StringVar(&s.MemcachedCert, "memcached-cert", "", "`file` of the certificate to show to the servers, PEM")
+	flags.StringVar(&s.MemcachedKey, "memcached-key", "", "`file` of its private key, PEM")
+	flags.StringVar(&s.MemcachedServerName, "memcached-server-name", "", "`name` that all servers' certificates are for; none: each for its host")
+}
+
+func registerKeySecret(flags flagSet, s *settings.Settings) {
+	flags.StringVar(&s.KeySecret, "key-secret", "", "`file` whose first line, 16 characters or more, is the secret of all keys in the servers: without it no reader there finds out whom a counter is of; "+
+		"the same for all processes; read at the start only, and another one begins all counters anew")
+}
+
+// serverList is a flag of comma-separated servers, or of one source of them.
+type serverList []string
+
+func (l *serverList) String() string { return strings.Join(*l, ",") }
+
+// Set checks the spelling of servers. Whether their names resolve is not checked.
+func (l *serverList) Set(text string) (err error) {
+	*l, err = settings.ParseServers(strings.Split(text, ","))
+	return err
+}
+
+// parseServe reads the flags of the server and checks them.
+func parseServe(args []string, stdout io.Writer) (serveFlags, error) {
+	var s serveFlags
+	flags := newFlags("counterd", stdout, serveUsage, serveExamples)
+	s.register(flags)
 	if err := parse(flags, args); err != nil {
 		return s, err
 	}
 	if flags.NArg() > 0 {
 		return s, usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
 	}
-	if err := s.memcached.check(); err != nil {
-		return s, err
-	}
-	if err := checkListen(s.listen); err != nil {
-		return s, usageError("-listen: " + err.Error())
-	}
-	switch {
-	case s.replicas < 1 || s.replicas > memcache.MaxReplicas:
-		return s, usageError(fmt.Sprintf("-replicas: %d is not between 1 and %d", s.replicas, memcache.MaxReplicas))
-	case s.memcached.fewerThan(s.replicas):
-		return s, usageError(fmt.Sprintf("-replicas: %d copies need as many servers: -memcached names %d", s.replicas, len(s.memcached.named)))
-	case s.grace < time.Second || s.grace > maxGrace:
-		return s, usageError(fmt.Sprintf("-grace: %s is not between 1s and %s", s.grace, maxGrace))
-	case s.timeout < time.Millisecond || s.timeout > s.grace/2:
-		return s, usageError(fmt.Sprintf("-timeout: %s is not between 1ms and half the grace, %s", s.timeout, s.grace/2))
-	case s.pending < 1:
-		return s, usageError(fmt.Sprintf("-max-pending: %d is not at least 1", s.pending))
-	case s.conns < 1:
-		return s, usageError(fmt.Sprintf("-max-connections: %d is not at least 1", s.conns))
-	case s.log != "text" && s.log != "json":
+	if s.log != "text" && s.log != "json" {
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
 	}
-	if err := s.tracing.check(); err != nil {
-		return s, err
+	if err := s.Validate(); err != nil {
+		return s, usageError(oneLine(err))
 	}
-	if err := s.access.check(s.listen); err != nil {
-		return s, err
+	if s.OTLPEndpoint == "" {
+		url, err := otlp.Endpoint("") // of the environment
+		if err != nil {
+			return s, usageError(err.Error())
+		}
+		s.TracesURL = url
 	}
-	return s, cmp.Or(s.keySecret.check(s.memcached), s.security.check(s.memcached))
+	return s, nil
 }
 
-// flagSet is a set of flags with its help. What is wrong with arguments is said
-// in one line, without the help.
+// flagSet is a set of flags with its help. A wrong argument is an error of one line, without the
+// help.
 type flagSet struct {
 	*flag.FlagSet
 	help func()
@@ -182,7 +186,7 @@ func envName(flagName string) string {
 	return envPrefix + "_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
-// parse reads arguments, and the environment for what they leave out.
+// parse reads arguments, and the environment for flags that they leave out.
 func parse(flags flagSet, args []string) error {
 	restore := durationflag.Explain(flags.FlagSet)
 	err := ff.Parse(flags.FlagSet, args, ff.WithEnvVarPrefix(envPrefix))
@@ -196,14 +200,6 @@ func parse(flags flagSet, args []string) error {
 	}
 	text := strings.TrimPrefix(err.Error(), "error parsing commandline arguments: ")
 	return usageError(strings.ReplaceAll(text, "\n", " "))
-}
-
-// readRules returns the rules of the file, or the example where none is named.
-func readRules(path string) (*events.Rules, error) {
-	if path == "" {
-		return events.Example(), nil
-	}
-	return events.ReadRules(path)
 }
 
 func newLog(format string, to io.Writer) *slog.Logger {

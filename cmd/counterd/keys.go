@@ -11,6 +11,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/backend"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -44,72 +46,55 @@ func (l *featureList) Set(s string) error {
 func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var name, rulesFile string
 	var list featureList
-	var servers fleetServers
-	var secret keySecret
-	var tls security
+	s := settings.Default()
 	flags := newFlags("counterd keys", stdout, keysUsage, keysExamples)
 	flags.StringVar(&name, "event", "", "`name` of the event")
 	flags.Var(&list, "feature", "`kind:value`; several name the combined counter")
 	flags.StringVar(&rulesFile, "rules", "", "rules `file`; none: one example event, url_shorten")
-	servers.register(flags, "`servers` as counterd has them, to say which holds the counter")
-	tls.addTLSFlags(flags) // a cluster's endpoint may want it
-	secret.addFlag(flags)
-	replicas := flags.Int("replicas", 1, "`copies` as counterd has them, to say which servers those are on")
+	registerServers(flags, &s, "`servers` as counterd has them, to print which holds the counter")
+	registerTLS(flags, &s) // a cluster's endpoint may want it
+	registerKeySecret(flags, &s)
+	flags.IntVar(&s.Replicas, "replicas", s.Replicas, "`number` as counterd has it, to print all servers of the counter")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
 	}
-	if err := cmp.Or(servers.check(), tls.check(servers)); err != nil {
-		return err
+	if err := s.ValidateKeys(); err != nil {
+		return usageError(oneLine(err))
 	}
-	if *replicas < 1 || *replicas > memcache.MaxReplicas {
-		return usageError(fmt.Sprintf("-replicas: %d is not between 1 and %d", *replicas, memcache.MaxReplicas))
-	}
-	rules, err := readRules(rulesFile)
+	counter, err := findCounter(rulesFile, name, list)
 	if err != nil {
 		return err
+	}
+	servers, secret, err := backend.ServersOf(ctx, s, counter.ID())
+	if err != nil {
+		return err
+	}
+	return printKeys(stdout, counter, secret, cmp.Or(strings.Join(servers, ","), "-"), time.Now())
+}
+
+// findCounter returns the counter that the flags name.
+func findCounter(rulesFile, name string, list []string) (counter events.Counter, err error) {
+	rules := events.Example()
+	if rulesFile != "" {
+		if rules, err = events.ReadRules(rulesFile); err != nil {
+			return counter, err
+		}
 	}
 	event, err := rules.Event(name)
 	if err != nil {
-		return usageError(fmt.Sprintf("-event: no event %q in the rules", name))
+		return counter, usageError(fmt.Sprintf("-event: the rules have no event %q", name))
 	}
 	features, err := events.ParseFeatures(list)
 	if err != nil {
-		return usageError("-feature: " + oneLine(err))
+		return counter, usageError("-feature: " + oneLine(err))
 	}
-	counter, err := event.Counter(features)
-	if err != nil {
-		return usageError("-feature: " + oneLine(err))
+	if counter, err = event.Counter(features); err != nil {
+		return counter, usageError("-feature: " + oneLine(err))
 	}
-	config := memcache.Config{Replicas: *replicas}
-	if config.KeySecret, err = secret.read(); err != nil {
-		return err
-	}
-	server, err := serversOf(ctx, servers, tls, config, counter)
-	if err != nil {
-		return err
-	}
-	return printKeys(stdout, counter, config.KeySecret, server, time.Now())
-}
-
-// serversOf returns the names of the servers that hold the counter, the first of its order
-// first, where there is a fleet.
-func serversOf(ctx context.Context, servers fleetServers, security security, config memcache.Config, counter events.Counter) (string, error) {
-	if servers.none() {
-		return "-", nil
-	}
-	found, _, err := servers.find(ctx, security, func(error) {})
-	if err != nil {
-		return "", err
-	}
-	config.Servers = found
-	fleet, err := memcache.NewFleet(ctx, config)
-	if err != nil {
-		return "", err
-	}
-	return strings.Join(fleet.Servers(counter.ID()), ","), fleet.Close()
+	return counter, nil
 }
 
 func printKeys(to io.Writer, counter events.Counter, secret []byte, server string, now time.Time) error {

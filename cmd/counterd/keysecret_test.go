@@ -61,7 +61,7 @@ func TestKeySecret(t *testing.T) {
 	for _, args := range [][]string{nil, {"-key-secret", secretFile(t, "another secret of keys\n")}} {
 		other := start(args...)
 		assert.Zero(t, counted(other))
-		for _, noticed := range []*process{other, p, q} { // those that were there before, too
+		for _, noticed := range []*process{other, p, q} { // the earlier ones, too
 			says(t, noticed.log, "level=WARN", "has another key secret", "server="+first.Addr)
 			says(t, noticed.log, "level=WARN", "has another key secret", "server="+second.Addr)
 			series, _ := scrape(t, noticed)
@@ -95,7 +95,7 @@ func TestKeySecretsThatCannotBe(t *testing.T) {
 	t.Setenv("COUNTERD_KEY_SECRET", short)
 	s, err := parseServe([]string{"-memcached", "127.0.0.1:1"}, nil)
 	require.NoError(t, err)
-	assert.Equal(t, short, s.keySecret.file)
+	assert.Equal(t, short, s.KeySecret)
 }
 
 // A secret that every user can read is warned of.

@@ -32,7 +32,7 @@ func TestProcessesShareTheLimits(t *testing.T) {
 }
 
 // Without a store the example's rules admit, within the timeout, and the log says
-// so without a word about who was let in.
+// so without a word about the features that were let in.
 func TestHitsWithoutAStore(t *testing.T) {
 	p := startProcess(t, "-memcached", "127.0.0.1:1")
 	for range 3 {

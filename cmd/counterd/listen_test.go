@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -15,10 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
-	"github.com/counterd/counterd/service"
 )
 
 // With an address for operators, metrics and profiles are there, with their token, and
@@ -62,39 +56,8 @@ func TestWithoutAnAddressForOperators(t *testing.T) {
 	}
 }
 
-// newPlace serves a handler until the test ends.
-func newPlace(t *testing.T, h http.Handler) *place {
-	t.Helper()
-	leaktest.Check(t)
-	p, err := openPlace("127.0.0.1:0", 10, nil, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	p.server.Handler = h
-	return p
-}
-
-// A profile takes longer than the time for a request and its answer.
-func TestLongProfiles(t *testing.T) {
-	p := newPlace(t, nil)
-	p.server.Handler = api.NewAdminHandler(api.Config{Profiles: profiles()})
-	const longest = 300 * time.Millisecond
-	p.server.ReadTimeout, p.server.WriteTimeout = longest, longest
-	served := make(chan error, 1)
-	go func() { served <- p.serve() }()
-	defer func() {
-		require.NoError(t, p.server.Close())
-		require.ErrorIs(t, <-served, http.ErrServerClosed)
-	}()
-	url := "http://" + p.listener.Addr().String()
-	for _, path := range []string{"/debug/pprof/trace?seconds=1.5", "/debug/pprof/profile?seconds=2"} {
-		began := time.Now()
-		status, _ := ask(t, "GET", url+path, "", "")
-		assert.Equal(t, 200, status, path)
-		assert.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond, "%s is whole", path)
-	}
-}
-
-// After the signal, readyz says on both addresses that nobody should come any more, and
-// those who do are served for the delay.
+// After the signal, readyz sends callers elsewhere on both addresses, and requests are
+// served for the delay.
 func TestTheDrainDelay(t *testing.T) {
 	p := startProcess(t, "-drain-delay", "10m", "-admin", "127.0.0.1:0")
 	admin := p.admin(t)
@@ -122,8 +85,8 @@ func TestTheDrainDelay(t *testing.T) {
 	assert.Contains(t, p.log.String(), "msg=stopped")
 }
 
-// Who has a connection when the end begins is told to make another one elsewhere, and has
-// nothing cut off: over HTTP/1.1 by Connection: close, over HTTP/2 by what means the same.
+// A client with a connection learns at the end to connect elsewhere, and no request of it is cut
+// off: over HTTP/1.1 by Connection: close, over HTTP/2 by what means the same.
 func TestTheDrainDelayClosesConnections(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)
@@ -162,54 +125,4 @@ func TestTheDrainDelayClosesConnections(t *testing.T) {
 			require.Error(t, p.Wait())
 		})
 	}
-}
-
-// Operators see the end: their address is served until the last request of a client has
-// been answered.
-func TestOperatorsSeeTheEnd(t *testing.T) {
-	arrived, release := make(chan struct{}), make(chan struct{})
-	p := places{
-		clients: newPlace(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			close(arrived)
-			<-release
-			io.WriteString(w, "done")
-		})),
-		admin: newPlace(t, nil),
-	}
-	var draining atomic.Bool
-	p.admin.server.Handler = api.NewAdminHandler(api.Config{Health: service.Health{Drain: draining.Load}})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.serveUntil(ctx, 0, &draining, slog.New(slog.DiscardHandler)) }()
-	answers := make(chan string, 1)
-	go func() {
-		_, text := ask(t, "GET", "http://"+p.clients.listener.Addr().String(), "", "")
-		answers <- text
-	}()
-	<-arrived
-	stop()
-	admin := "http://" + p.admin.listener.Addr().String()
-	require.Eventually(t, draining.Load, 20*time.Second, time.Millisecond)
-	require.Equal(t, 503, status(t, admin+"/readyz"))
-	require.Equal(t, 200, status(t, admin+"/healthz"))
-	close(release)
-	assert.Equal(t, "done", <-answers)
-	require.NoError(t, <-ended)
-	_, err := http.Get(admin + "/healthz")
-	require.Error(t, err)
-}
-
-// Where one of the addresses fails, the process ends, and the other one with it.
-func TestAnAddressThatFails(t *testing.T) {
-	p := places{clients: newPlace(t, http.NotFoundHandler()), admin: newPlace(t, http.NotFoundHandler())}
-	var draining atomic.Bool
-	ended := make(chan error, 1)
-	go func() { ended <- p.serveUntil(t.Context(), 0, &draining, slog.New(slog.DiscardHandler)) }()
-	require.Equal(t, 404, status(t, "http://"+p.clients.listener.Addr().String()))
-	require.NoError(t, p.admin.listener.Close())
-	err := <-ended
-	require.Error(t, err)
-	assert.True(t, strings.Contains(err.Error(), "closed"), "%v", err)
-	_, err = http.Get("http://" + p.clients.listener.Addr().String())
-	require.Error(t, err)
 }

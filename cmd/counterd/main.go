@@ -1,7 +1,7 @@
-// Command counterd serves exact counters over HTTP.
+// Command counterd is a distributed rate limiter and event counter with exact sliding windows,
+// over HTTP.
 //
-// This package only wires: flags to a store, the store to counters, the counters
-// to a server. See counterd -h.
+// This package is flags, environment and signals over the root package. See counterd -h.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/settings"
 )
 
 // Exit statuses.
@@ -49,8 +50,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			command, rest = validate, args[1:]
 		case "probe":
 			command, rest = probe, args[1:]
-		// Not a flag among the others: those come from the environment too, where
-		// COUNTERD_VERSION is somebody else's word.
+		// Not a flag among the others: flags come from the environment, too, where deployments
+		// use COUNTERD_VERSION for a version of their own.
 		case "-version", "--version", "version":
 			command, rest = version, args[1:]
 		}
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	text := oneLine(err)
 	// The faults of a rules file have a line each.
 	if _, ok := errors.AsType[events.Faults](err); ok {
-		text = err.Error()
+		text = settings.Spell(err, settings.FlagName)
 	}
 	fmt.Fprintf(stderr, "counterd: %s\n", text)
 	return exitFailed

@@ -17,6 +17,9 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/backend"
+	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 	"github.com/counterd/counterd/service"
@@ -43,24 +46,27 @@ type flooded struct {
 	limiter *hierarchy.Limiter
 }
 
-func newFlooded(t *testing.T, rules string, s settings) flooded {
+func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	parsed, err := events.ParseRules([]byte(rules))
 	require.NoError(t, err)
-	s.timeout, s.grace = 10*time.Second, 20*time.Second // the machine may be busy
-	opened := store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes}), close: func() error { return nil }}
-	if !s.memcached.none() {
-		opened, err = openStore(t.Context(), s, func() time.Duration { return time.Hour }, nil, log)
+	s := settings.Default()
+	s.Log, s.Memcached = log, servers
+	s.Timeout, s.Grace = 10*time.Second, 20*time.Second // the machine may be busy
+	var store hierarchy.Store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes})
+	if len(servers) > 0 {
+		opened, err := backend.Open(t.Context(), s, backend.Config{Retention: func() time.Duration { return time.Hour }})
 		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, opened.Close()) })
+		store = opened.Store
 	}
-	t.Cleanup(func() { require.NoError(t, opened.close()) })
 	cache := hierarchy.NewBucketCache(0)
-	limiter, err := newLimiter(s, opened, cache, nil, nil, log)
+	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Local: backend.NewEmbedded(log), Grace: s.Grace, Timeout: s.Timeout, Cache: cache})
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return parsed },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: opened, Grace: s.grace, Cache: cache}),
+		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.Grace, Cache: cache}),
 		Limiter:  limiter,
 	})
 	require.NoError(t, err)
@@ -88,26 +94,27 @@ func (f flooded) batch(t *testing.T, addresses []string) string {
 // each of which is admitted once, and half of them denied then.
 func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 	const most = 1000
+	features := testkit.Fifth(300_000)
 	for _, test := range []struct {
 		name  string
 		bound int64 // of what the heap grows by
-		s     func(t *testing.T) settings
+		s     func(t *testing.T) []string
 	}{
-		{"embedded", floodedBytes + 48<<20, func(*testing.T) settings { return settings{} }},
-		{"memcached", 48 << 20, func(t *testing.T) settings {
-			return settings{memcached: fleetServers{named: serverList{memcachedtest.Start(t, "-m", "256").Addr}}}
+		{"embedded", floodedBytes + 48<<20, func(*testing.T) []string { return nil }},
+		{"memcached", 48 << 20, func(t *testing.T) []string {
+			return []string{memcachedtest.Start(t, "-m", "256").Addr}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := test.s(t)
 			before := heap()
-			f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}", s)
+			f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}", s...)
 			for _, form := range []func(int) string{
 				func(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255) },
 				func(i int) string { return fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff) },
 			} {
 				addresses := make([]string, most)
-				for from := 0; from < floodFeatures/2; from += most {
+				for from := 0; from < features/2; from += most {
 					for i := range addresses {
 						addresses[i] = form(from + i)
 					}
@@ -118,17 +125,17 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 				}
 			}
 			grown := heap() - before
-			t.Logf("%d features: the heap has grown by %d MiB", floodFeatures, grown>>20)
+			t.Logf("%d features: the heap has grown by %d MiB", features, grown>>20)
 			assert.Less(t, grown, test.bound)
 			runtime.KeepAlive(f)
 		})
 	}
 }
 
-// Addresses of one network are one counter: who has a /64, or whatever the rule says, has
-// no more than who has one address, and a flood from a /48 is at most 65,536 counters.
+// Addresses of one network are one counter: the owner of a /64, or of the prefix of the rule, has
+// no more than the owner of one address, and a flood from a /48 is at most 65,536 counters.
 func TestAFloodFromOneNetwork(t *testing.T) {
-	const addresses = 1_000_000
+	addresses := testkit.Fifth(1_000_000)
 	for _, test := range []struct {
 		rule     string
 		format   string // of an address, by a number of 20 bits
@@ -152,7 +159,7 @@ func TestAFloodFromOneNetwork(t *testing.T) {
 	}
 
 	// And the limit is that of the network.
-	f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 5/d}]}}", settings{})
+	f := newFlooded(t, "events: {e: {limits: [{per: ip, rate: 5/d}]}}")
 	admitted := 0
 	for batch := range 20 {
 		list := make([]string, 1000)

@@ -101,7 +101,7 @@ func TestProbeOfACertificateForAName(t *testing.T) {
 	assert.Equal(t, exitFailed, exit)
 }
 
-// What a probe says is read by many: a password that stands in the URL is not in it.
+// Many read the output of a probe: a password in the URL is not in it.
 func TestProbeSaysNoPassword(t *testing.T) {
 	const password = "hunter2"
 	refusing := httptest.NewServer(http.NotFoundHandler())

@@ -148,7 +148,7 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	do(404, "GET", "/zebra", "")
 	do(405, "BREW", "/v1/batch", "")
 
-	// Too much waits for a server that stands still.
+	// Too much waits for a server that is paused.
 	server.Pause()
 	var waiting sync.WaitGroup
 	waiting.Go(func() { hit(200, "shut", "user:ada-2") })
@@ -268,10 +268,10 @@ counterd_store_round_trips_total{kind="roll_back",outcome="ok",server="SERVER"} 
 counterd_store_round_trips_total{kind="exchange",outcome="down",server="SERVER"} %v
 counterd_store_round_trips_total{kind="exchange",outcome="ok",server="SERVER"} %v
 `,
-		18+looked-missed,     // each hit, check and count wants one, but those that a denial is recalled for
+		18+looked-missed,     // each hit, check and count wants one, except hits with a cached denial
 		23+looked, 22+looked, // two hits of the batch are one
 		scrapes, scrapes, //
-		16+dead,              // hits that reached the server, the increment, and those that did not
+		16+dead,              // hits that reached the server, the increment, and the hits that did not
 		7+missed+looked+dead, // two checks and the count read the hour that goes on, a reset four
 		20+looked+dead,       //
 		8-dead,               // seven hits and a check when the server was gone

@@ -24,6 +24,7 @@ import (
 
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/markedtest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -174,7 +175,7 @@ func (s *stranger) mutters(address string) {
 	conn.Close()
 }
 
-// parrot answers whatever it is told with that, until the test ends.
+// parrot answers each command with its text, until the test ends.
 func parrot(t *testing.T) string {
 	t.Helper()
 	leaktest.Check(t)
@@ -218,11 +219,15 @@ func parrot(t *testing.T) string {
 
 // Whatever clients do, and whatever becomes of the store and the rules: no feature's
 // value, client's address, query or word of theirs is in what a process says, at
-// /metrics or at /readyz. What is told to a client of its own request is another matter.
+// /metrics or at /readyz. The answer to a client about its own request is another matter.
 func TestNothingSaysWhoWasCounted(t *testing.T) {
 	leaktest.Parallel(t)
 	for format, failures := range map[string]string{"text": "failures=%d ", "json": `"failures":%d,`} {
 		t.Run(format, func(t *testing.T) {
+			if format == "text" {
+				testkit.Long(t)
+			}
+			t.Parallel()
 			var marks markedtest.Marks
 			s := newStranger(t, &marks)
 			rules := filepath.Join(t.TempDir(), "rules.yaml")

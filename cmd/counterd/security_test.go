@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
-// A server that demands all there is: who has it counts there, who lacks one of it is
-// told which, and the password is nowhere in the log.
+// A server that demands all there is: a process with all of it counts there, one that lacks a
+// part logs which, and the password is nowhere in the log.
 func TestAServerThatDemands(t *testing.T) {
 	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)
@@ -87,5 +88,8 @@ func TestSecurityFromTheEnvironment(t *testing.T) {
 	t.Setenv("COUNTERD_MEMCACHED_AUTH", "/auth")
 	s, err := parseServe(nil, nil)
 	require.NoError(t, err)
-	assert.Equal(t, security{tls: true, ca: "/ca", cert: "/cert", key: "/key", serverName: "b.example", auth: "/auth"}, s.security)
+	want := settings.Default()
+	want.Memcached, want.MemcachedTLS, want.MemcachedServerName = []string{"a.example:1"}, true, "b.example"
+	want.MemcachedCA, want.MemcachedCert, want.MemcachedKey, want.MemcachedAuth = "/ca", "/cert", "/key", "/auth"
+	assert.Equal(t, want, s.Settings)
 }

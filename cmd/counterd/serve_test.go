@@ -1,14 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
-	"log/slog"
-	"net"
-	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/client"
-	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache/memcachedtest"
@@ -58,47 +50,6 @@ func TestShutdownUnderLoadLosesNothing(t *testing.T) {
 	assert.LessOrEqual(t, count.Count, acknowledged.Load()+unknown.Load())
 }
 
-// The answer to a request that was in flight when the signal came ends its
-// connection.
-func TestShutdownClosesKeptConnections(t *testing.T) {
-	leaktest.Check(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	arrived, release := make(chan struct{}), make(chan struct{})
-	p := places{clients: &place{listener: connections.NewListener(listener, 0)}}
-	p.clients.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		close(arrived)
-		<-release
-		io.WriteString(w, "done")
-	})}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	log := &lockedBuffer{}
-	var draining atomic.Bool
-	go func() { ended <- p.serveUntil(ctx, 0, &draining, slog.New(slog.NewTextHandler(log, nil))) }()
-	answers := make(chan *http.Response, 1)
-	go func() {
-		response, err := http.Get("http://" + listener.Addr().String())
-		if assert.NoError(t, err) {
-			response.Body.Close()
-		}
-		answers <- response
-	}()
-	<-arrived
-	stop()
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		if err == nil {
-			conn.Close()
-		}
-		return err != nil
-	}, 10*time.Second, time.Millisecond)
-	close(release)
-	assert.True(t, (<-answers).Close, "Connection: close")
-	require.NoError(t, <-ended)
-	assert.True(t, draining.Load())
-}
-
 func TestTheGraceIsPassedOn(t *testing.T) {
 	ahead := func(args ...string) error {
 		_, err := startProcess(t, args...).client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Now().Add(8*time.Second))
@@ -133,24 +84,4 @@ func TestTheTimeoutIsPassedOn(t *testing.T) {
 	assert.Equal(t, "allow", d.Limits[0].OnError)
 	assert.GreaterOrEqual(t, time.Since(began), timeout)
 	assert.Less(t, time.Since(began), 5*time.Second)
-}
-
-// An embedded store that forgets for want of memory says so, and how much.
-func TestEvictionsAreLogged(t *testing.T) {
-	var log bytes.Buffer
-	store, err := openStore(t.Context(), settings{}, nil, nil, slog.New(slog.NewTextHandler(&log, nil)))
-	require.NoError(t, err)
-	fill := func(n int) {
-		name := strings.Repeat("x", 1<<20) // few of these take much memory
-		for i := range n {
-			_, err := store.Trip(t.Context(), fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
-			require.NoError(t, err)
-		}
-	}
-	fill(100)
-	assert.NotContains(t, log.String(), "full")
-	fill(400)
-	assert.Contains(t, log.String(), "level=WARN")
-	assert.Regexp(t, `evicted=[1-9]`, log.String())
-	assert.LessOrEqual(t, strings.Count(log.String(), "full"), 10, "once a second")
 }

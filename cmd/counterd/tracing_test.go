@@ -349,7 +349,7 @@ events:
 	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", `{"features": {"ip": "secret-203.0.113."}}`)
 	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", `{"secret": "203.0.113.`, "X-Request-Id", "a secret")
 	p.stop(t)
-	// Those who are refused for want of a token choose their words, too.
+	// Callers without a valid token choose their words, too.
 	guarded := startProcess(t, "-rules", rules, "-otlp-endpoint", c.URL, "-access-log", "-tokens", secretFile(t, "edge rules the-secret-of-the-edge\n"))
 	for _, token := range []string{"", "Bearer secret-unknown-token", "Bearer the-secret-of-the-edge", "Basic secret"} {
 		for _, method := range []string{"SECRET", "GET", "POST", "DELETE"} {
@@ -404,7 +404,7 @@ func TestMetricsTellOfSpans(t *testing.T) {
 	assert.NotContains(t, text, "trace_spans", "where nothing is traced")
 }
 
-// A collector that is away, or does not answer, is not noticed by those who hit.
+// A collector that is away, or does not answer, delays no hit.
 func TestWithoutACollector(t *testing.T) {
 	leaktest.Check(t)
 	held := make(chan struct{})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/oracle"
 )
 
@@ -29,13 +30,16 @@ type traffic struct {
 // trafficCallers is how many callers there are at each process, of each kind.
 const trafficCallers = 3
 
+// trafficPause is how long each waits between two calls: some thousand a second in all. Without
+// it the callers take the processors that the repair needs.
+const trafficPause = 5 * time.Millisecond
+
 // trafficTimeout is longer than the moments for which a busy machine stands still. A copy
 // that came back empty must not be alone because the other one had no turn.
 const trafficTimeout = 5 * time.Second
 
-// mendingTimeout is shorter: the mender waits for several times as long until what it
-// looks at is quiet.
-const mendingTimeout = 2 * time.Second
+// repairTimeout is shorter: the repairer waits for several times as long until a bucket is quiet.
+const repairTimeout = 2 * time.Second
 
 func (s *site) startTraffic(users int) *traffic {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -49,6 +53,10 @@ func (s *site) startTraffic(users int) *traffic {
 				t.callers.Go(func() {
 					for i := caller; ctx.Err() == nil; i++ {
 						t.call(process, event, t.users[i*7%len(t.users)])
+						select {
+						case <-time.After(trafficPause):
+						case <-ctx.Done():
+						}
 					}
 				})
 			}
@@ -106,7 +114,7 @@ func (t *traffic) nothingLost() {
 	t.site.holdLimits()
 }
 
-// end ends the traffic, and fails the test if counts are not what was told.
+// end ends the traffic, and fails the test if counts differ from the answers.
 func (t *traffic) end() {
 	t.site.t.Helper()
 	t.stop()
@@ -148,13 +156,14 @@ func TestAnyOfThreeServersMayDie(t *testing.T) {
 }
 
 // Three servers, two copies: any one is killed under load, comes back empty and is
-// mended; then another one; then a fourth is added.
+// repaired; then another one; then a fourth is added.
 func TestServersDieOneAfterTheOther(t *testing.T) {
+	testkit.Long(t) // two repairs of half a minute each
 	leaktest.Check(t)
 	for first := range 3 {
 		t.Run(fmt.Sprint("server ", first), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: mendingTimeout, listed: true})
+			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: repairTimeout, listed: true})
 			traffic := s.startTraffic(24)
 			traffic.more(500)
 			for _, victim := range []int{first, (first + 1) % 3} {

@@ -11,10 +11,10 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 )
 
-const validateUsage = `counterd validate checks a rules file and says what the counters of each event
+const validateUsage = `counterd validate checks a rules file and prints what the counters of each event
 cost: the levels that every event is added to, the most buckets that a count of
 the longest window reads, and the most memory that one counter takes in Memcached.
-It warns of what is valid and hardly meant, such as a limit that never decides.
+It warns of probable mistakes, such as a limit that never decides.
 
 Usage:
   counterd validate FILE
@@ -47,7 +47,7 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	return nil
 }
 
-// printCosts says what the counters of each event cost.
+// printCosts prints what the counters of each event cost.
 func printCosts(w io.Writer, rules *events.Rules) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "EVENT\tPER\tRETENTION\tLEVELS\tMOST READS\tMOST BYTES A COUNTER")
@@ -62,14 +62,14 @@ func printCosts(w io.Writer, rules *events.Rules) error {
 	return table.Flush()
 }
 
-// combination is what one counter of an event is counted by.
+// combination is the kinds that a counter of an event is per.
 type combination struct {
 	name      string
 	precision events.Precision
 }
 
-// combinations returns those that the event's rules name, once each; without
-// rules, any feature.
+// combinations returns the combinations that the event's rules name, once each; without rules,
+// one for any feature.
 func combinations(event *events.Event) []combination {
 	var all []combination
 	seen := map[string]bool{}
@@ -87,9 +87,4 @@ func combinations(event *events.Event) []combination {
 		all = append(all, combination{name: "(each feature)"})
 	}
 	return all
-}
-
-// oneLine writes joined errors in one line.
-func oneLine(err error) string {
-	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }

@@ -168,7 +168,7 @@ func TestCounterdStartsWithWhatItIsTold(t *testing.T) {
 			require.NotEmpty(t, p.admin)
 			p.end(t)
 			assert.Contains(t, p.log.String(), "replicas=2")
-			assert.NotContains(t, p.log.String(), "everybody who reaches", "who may call is said")
+			assert.NotContains(t, p.log.String(), "open to all callers", "access is set")
 		})
 	}
 }

@@ -203,11 +203,15 @@ func start(t *testing.T, command *exec.Cmd) *process {
 	return p
 }
 
-// duration returns a constant of cmd/counterd: how long the end of a process may take.
+// duration returns a constant of counterd: how long the end of a process may take.
 func duration(t *testing.T, name string) time.Duration {
 	t.Helper()
-	files, err := filepath.Glob(project + "/cmd/counterd/*.go")
-	require.NoError(t, err)
+	var files []string
+	for _, folder := range []string{"", "internal/serving/", "internal/backend/"} {
+		found, err := filepath.Glob(project + "/" + folder + "*.go")
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
 	constant := regexp.MustCompile(`(?m)^(?:const )?\s*` + name + ` *= (?:(\d+) \* )?time\.Second`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -225,5 +229,5 @@ func duration(t *testing.T, name string) time.Duration {
 // longestEnd is how long a process takes to end, at most, beside its drain delay.
 func longestEnd(t *testing.T) time.Duration {
 	t.Helper()
-	return duration(t, "drainTimeout") + duration(t, "adminDrain") + duration(t, "payTimeout") + duration(t, "flushTimeout")
+	return duration(t, "drainTimeout") + duration(t, "adminDrain") + duration(t, "replayTimeout") + duration(t, "exportTimeout")
 }

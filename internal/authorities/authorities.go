@@ -1,5 +1,4 @@
-// Package authorities reads files of certificate authorities, for whoever says by a flag whom
-// to trust.
+// Package authorities reads files of certificate authorities, for settings of the peers to trust.
 package authorities
 
 import (

@@ -31,9 +31,9 @@ type Watch struct {
 	failed  string // why the file could not be watched when last tried
 }
 
-// New watches what is at the path, whether or not it is there yet. Where it cannot be
-// watched it is looked at now and then, and report is told why, from the goroutine of
-// the Watch.
+// New watches what is at the path, whether or not it is there yet. If it cannot be
+// watched it is read now and then, and report gets the reason, from the goroutine of the
+// Watch.
 func New(path string, report func(error)) *Watch {
 	w := &Watch{path: path, report: report, changes: make(chan struct{}, 1), done: make(chan struct{})}
 	if absolute, err := filepath.Abs(path); err == nil {
@@ -67,7 +67,7 @@ func (w *Watch) run(ctx context.Context) {
 	}
 	glances := time.NewTicker(Glance)
 	defer glances.Stop()
-	// It may have changed since whoever watches it has read it.
+	// It may have changed since the caller has read it.
 	w.look()
 	for {
 		select {
@@ -95,7 +95,7 @@ func (w *Watch) look() {
 func (w *Watch) tell() {
 	select {
 	case w.changes <- struct{}{}:
-	default: // it has been told already
+	default: // a change is pending already
 	}
 }
 

@@ -39,8 +39,7 @@ func lead(t *testing.T, link, to string) {
 	require.NoError(t, os.Rename(link+"~", link))
 }
 
-// unglancing watches without the glances, so that what is told was told by the
-// system.
+// unglancing watches without the glances, so that each change comes from the system.
 func unglancing(t *testing.T, path string) *Watch {
 	t.Helper()
 	w := &Watch{path: path, report: func(err error) { assert.NoError(t, err) }, changes: make(chan struct{}, 1)}
@@ -125,7 +124,7 @@ func TestAFolderThatIsSwapped(t *testing.T) {
 	assert.Equal(t, []string{filepath.Join(dir, "v2")}, w.watcher.WatchList(), "from then on the new folder is watched")
 }
 
-// What nobody has received yet is told once.
+// Changes that are not received yet are one.
 func TestChangesGather(t *testing.T) {
 	w := unglancing(t, filepath.Join(t.TempDir(), "f"))
 	w.look()

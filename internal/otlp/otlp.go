@@ -71,8 +71,7 @@ func parseEndpoint(prefix, endpoint string) (*url.URL, error) {
 type Config struct {
 	Endpoint string // of Endpoint
 	Version  string // of this program
-	// Report is told of spans that could not be sent, and of what is wrong with the
-	// environment. nil: nobody is.
+	// Report gets the failures to send spans, and the faults of the environment. nil: no call.
 	Report func(error)
 }
 
@@ -104,7 +103,7 @@ func Open(ctx context.Context, config Config) (*Exporter, error) {
 	// The SDK knows no other way to tell what goes wrong behind it. It would else write to
 	// standard error by itself.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { report(bounded(err)) }))
-	otel.SetLogger(logr.New(discreet{report}))
+	otel.SetLogger(logr.New(redacted{report}))
 	of, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName(serviceName), semconv.ServiceVersion(config.Version)),
 		resource.WithTelemetrySDK(),
@@ -166,7 +165,7 @@ func (s *sender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	return s.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// maxText is how much of an error is told: a collector may answer with a page.
+// maxText bounds the text of an error: a collector may answer with a page.
 const maxText = 300
 
 // bounded returns the error, without the rest of a long text.

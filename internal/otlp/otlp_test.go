@@ -58,8 +58,8 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// A collector that does not answer holds nobody up: not who makes spans, however many, and
-// not for longer than it is given who ends. Nothing goes on then.
+// A collector that does not answer holds up neither the making of spans, however many, nor Close
+// for longer than its context. No goroutine is left then.
 func TestACollectorThatDoesNotAnswer(t *testing.T) {
 	leaktest.Check(t)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
@@ -93,7 +93,7 @@ func TestACollectorThatDoesNotAnswer(t *testing.T) {
 	span() // after the end it goes nowhere
 }
 
-// All spans are sent, dropped for want of room or dropped with a batch that failed, and each
+// All spans are sent, dropped by a full queue or dropped with a batch that failed, and each
 // is counted once, whatever the SDK does with them.
 func TestEachSpanIsCountedOnce(t *testing.T) {
 	leaktest.Check(t)
@@ -154,7 +154,7 @@ func TestABatchThatIsTakenInPart(t *testing.T) {
 	assert.Equal(t, otlp.Spans{ExportFailed: 2}, e.Spans())
 }
 
-// What the collector answers with is told, but not all of it.
+// The answer of the collector is reported, but not all of it.
 func TestWhatGoesWrongIsTold(t *testing.T) {
 	leaktest.Check(t)
 	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -173,8 +173,8 @@ func TestWhatGoesWrongIsTold(t *testing.T) {
 	assert.Less(t, len(text), 400)
 }
 
-// Of an environment that is malformed, which may be a key, nothing is told but that it is:
-// to who is told all else, and not to standard error.
+// Of a malformed environment, which may hold a key, Report gets that it is malformed and nothing
+// else, and standard error gets nothing.
 func TestTheEnvironmentIsNotRepeated(t *testing.T) {
 	leaktest.Check(t)
 	var told []string

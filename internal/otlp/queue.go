@@ -10,7 +10,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Spans is what became of the spans that were made to be sent. Those that wait are not
+// Spans is what became of the spans that were made to be sent. Spans that wait are not
 // among them yet.
 type Spans struct {
 	Sent         int64 // the collector took them
@@ -18,7 +18,7 @@ type Spans struct {
 	ExportFailed int64 // dropped with the batch that they were in, of which all or a part was not taken
 }
 
-// tally counts spans, those that wait too.
+// tally counts spans, the waiting ones too.
 type tally struct{ waiting, sent, full, failed atomic.Int64 }
 
 func (t *tally) spans() Spans {
@@ -45,17 +45,17 @@ func maxWaiting() int64 {
 }
 
 // queue is the SDK's batch processor behind a bound that is no larger than its own: the SDK
-// does not tell what it drops for want of room, so it is not brought to drop anything.
+// does not report what it drops when it is full, so it never gets full.
 type queue struct {
 	sdktrace.SpanProcessor
 	*tally
 	most int64
 }
 
-// OnEnd has the span be sent, where there is room for it.
+// OnEnd queues the span to be sent, if there is room for it.
 func (q queue) OnEnd(span sdktrace.ReadOnlySpan) {
 	if !span.SpanContext().IsSampled() {
-		return // nobody is to get it
+		return // it is not sent
 	}
 	if q.waiting.Add(1) > q.most {
 		q.waiting.Add(-1)

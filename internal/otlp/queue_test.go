@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A span that is recorded and not sampled is not sent by the SDK: it takes nobody's room, and
+// A span that is recorded and not sampled is not sent by the SDK: it takes no room, and
 // is not lost.
 func TestSpansThatAreNotSampledTakeNoRoom(t *testing.T) {
 	counts := &tally{}

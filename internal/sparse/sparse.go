@@ -13,7 +13,7 @@ import (
 const (
 	// interval is the shortest time between two lines on one cause.
 	interval = time.Second
-	// maxCauses bounds the causes that are told apart.
+	// maxCauses bounds the causes that are kept apart.
 	maxCauses = 64
 	// others is the cause of what comes beyond that.
 	others = ""

@@ -46,7 +46,7 @@ func TestOneLineASecondForEachCause(t *testing.T) {
 	})
 }
 
-// A log that is blocked holds up the one caller who writes into it.
+// A log that is blocked holds up only the caller that writes into it.
 func TestABlockedLogHoldsUpOneCaller(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var lines Lines

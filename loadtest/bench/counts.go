@@ -111,7 +111,7 @@ func count(event string) func(context.Context, *stage, row) (*subject, error) {
 				if fleet, err = s.fleet(ctx, standing); err != nil {
 					return err
 				}
-				store.Starter = fleet
+				store.Store = fleet
 				counters = hierarchy.NewCounters(hierarchy.Config{Store: &store, Clock: standing})
 				next.Store(0)
 				return nil
@@ -175,7 +175,7 @@ func prepareRepeated(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err := m.Fill(ctx, keysAround(counter)); err != nil {
 		return nil, err
 	}
-	store := &counted.Store{Starter: fleet}
+	store := &counted.Store{Store: fleet}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
 	return &subject{
 		counted: &store.Counts, memcached: m, inProcess: true,

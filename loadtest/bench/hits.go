@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 func hitRows() []row {
@@ -64,15 +65,15 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 
 // newHittingOn prepares hits on a store. Its steps hit at random, far from any limit,
 // until something else is set.
-func newHittingOn(s *stage, r row, store hierarchy.Starter, rates, retention string) (*hitting, *subject, error) {
-	h := &hitting{row: r, store: &counted.Store{Starter: store}, clock: s.now, patience: s.config.sizes.patience,
+func newHittingOn(s *stage, r row, kept store.Store, rates, retention string) (*hitting, *subject, error) {
+	h := &hitting{row: r, store: &counted.Store{Store: kept}, clock: s.now, patience: s.config.sizes.patience,
 		features: s.hitters, admitted: make([]atomic.Int64, s.config.sizes.people)}
 	var err error
 	if h.event, err = eventOf(eventName(r), rates, retention); err != nil {
 		return nil, nil, err
 	}
 	// What looks at the counters before and after is not counted.
-	h.counters = hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: h.clock})
+	h.counters = hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: h.clock})
 	if err := h.forget(); err != nil {
 		return nil, nil, err
 	}

@@ -9,32 +9,37 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // badStore fails, or forgets what was added, where it is told to.
 type badStore struct {
-	hierarchy.Starter
+	store.Store
 	fails, forgets bool
 }
 
-func (s *badStore) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	if s.fails {
-		return 0, errors.New("down")
-	}
-	landed, err := s.Starter.Trip(ctx, counter, by, adds, expires, reads, values)
-	if s.forgets && err == nil {
-		err = s.RollBack(ctx, counter, by, adds, landed)
-	}
-	return landed, err
+func (s *badStore) Do(ctx context.Context, ops ...*store.Op) {
+	store.SideBySide(ops, func(op *store.Op) {
+		if op.Err = errors.New("down"); s.fails && storetest.IsTrip(op) {
+			return
+		}
+		s.Store.Do(ctx, op)
+		if s.forgets && op.Err == nil && op.Kind() == store.Add {
+			var undo store.Op
+			undo.RollBack(op.Counter, op.Writes, op.Receipt, op.Writes[0].By)
+			s.Store.Do(ctx, &undo)
+			op.Err = undo.Err
+		}
+	})
 }
 
 // What is not the work that a row is meant to do fails it.
 func TestHitsThatAreNotWhatTheyShouldBe(t *testing.T) {
 	s := newStage(Config{sizes: sizes{people: 4, patience: 5 * time.Second}})
 	hits := func(rates string) (*hitting, *subject, *badStore) {
-		store := &badStore{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
+		store := &badStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
 		h, subject, err := newHittingOn(s, row{id: "X1", callers: 1}, store, rates, "24h")
 		require.NoError(t, err)
 		return h, subject, store

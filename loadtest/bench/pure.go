@@ -33,7 +33,7 @@ func prepareCover(context.Context, *stage, row) (*subject, error) {
 }
 
 func prepareIncrement(_ context.Context, s *stage, r row) (*subject, error) {
-	store := &counted.Store{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
+	store := &counted.Store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
 	list, err := countersOf(eventName(r), s.config.sizes.people)
 	if err != nil {

@@ -10,9 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // A reference reads once for each decision, and writes once for each admission, each in a
@@ -136,15 +137,14 @@ func TestBucketsAreThereUntilTheyExpire(t *testing.T) {
 	now := int64(1000)
 	for range 2000 {
 		now += rng.Int64N(5)
-		var added []uint64
-		var ends []int64
+		var added []store.Write
 		for level, length := range []int64{1, 60, 3600} {
 			number := uint64(level)<<32 | uint64(now/length)
 			end := (now/length+1)*length + 600 + length
-			added, ends = append(added, number), append(ends, end)
+			added = append(added, store.Write{Item: number, Expires: end})
 			expires[number] = end
 		}
-		b.add(added, ends)
+		b.add(added)
 		now += rng.Int64N(3)
 		want := 0
 		for _, end := range expires {
@@ -158,23 +158,22 @@ func TestBucketsAreThereUntilTheyExpire(t *testing.T) {
 
 // A store that does not count a trip would be seen by one that does.
 func TestObservedStore(t *testing.T) {
-	o := &observed{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{}), counters: map[string]*buckets{}}
+	o := &observed{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), counters: map[string]*buckets{}}
 	values := make([]int64, 3)
 	expires := time.Now().Unix() + 100
-	landed, err := o.Trip(t.Context(), "c", 1, []uint64{1, 2}, []int64{expires, expires}, []uint64{3}, values)
+	landed, err := storetest.Trip(t.Context(), o, "c", 1, []uint64{1, 2}, []int64{expires, expires}, []uint64{3}, values)
 	require.NoError(t, err)
 	assert.Equal(t, asked{trips: 1, reads: 1, writes: 2}, o.asked)
-	require.NoError(t, o.RollBack(t.Context(), "c", 1, []uint64{1, 2}, landed))
+	require.NoError(t, storetest.RollBack(t.Context(), o, "c", 1, []uint64{1, 2}, landed))
 	assert.Equal(t, asked{trips: 2, reads: 1, writes: 4}, o.asked)
-	_, err = o.Start(t.Context(), "c", 0, nil, nil, []uint64{1, 2, 3}, values)()
+	_, err = storetest.Trip(t.Context(), o, "c", 0, nil, nil, []uint64{1, 2, 3}, values)
 	require.NoError(t, err)
 	assert.Equal(t, asked{trips: 3, reads: 4, writes: 4}, o.asked)
 	assert.Equal(t, []int64{0, 0, 0}, values)
-	var _ hierarchy.Starter = o
 
 	// A deadline that has passed is of no matter: nothing waits.
 	past, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer cancel()
-	_, err = o.Trip(past, "c", 0, nil, nil, []uint64{1}, values[:1])
+	_, err = storetest.Trip(past, o, "c", 0, nil, nil, []uint64{1}, values[:1])
 	require.NoError(t, err)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 // hierarchical is counterd's engine on its embedded store, at the traffic's own times.
@@ -35,8 +36,8 @@ func newHierarchical(l events.Limit, kind string, precision events.Precision) (*
 }
 
 // on has it decide on a store.
-func (h *hierarchical) on(store hierarchy.Starter) (err error) {
-	h.store = &observed{Starter: store, counters: map[string]*buckets{}}
+func (h *hierarchical) on(kept store.Store) (err error) {
+	h.store = &observed{Store: kept, counters: map[string]*buckets{}}
 	h.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: h.store, Clock: h.clock.now})
 	return err
 }
@@ -86,38 +87,37 @@ func (h *hierarchical) items(feature string) (n, value int) {
 
 func (h *hierarchical) asked() asked { return h.store.asked }
 
-// observed counts what the engine asks of its store, and knows which buckets there are. It
-// has the methods of a hierarchy.Starter and no others. The embedded store waits for nobody,
-// so a deadline passes only where this process was held up: there is none, and decisions
-// depend on the traffic alone.
+// observed counts what the engine asks of its store, and knows which buckets there are. The
+// embedded store waits for nobody, so a deadline passes only where this process was held up:
+// there is none, and decisions depend on the traffic alone.
 type observed struct {
-	hierarchy.Starter
+	store.Store
 	asked    asked
 	counters map[string]*buckets
 }
 
-func (o *observed) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	o.asked.trips++
-	o.asked.writes += int64(len(adds))
-	o.asked.reads += int64(len(reads))
-	if len(adds) > 0 {
-		if o.counters[counter] == nil {
-			o.counters[counter] = &buckets{}
-		}
-		o.counters[counter].add(adds, expires)
+func (o *observed) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		o.observe(op)
 	}
-	return o.Starter.Trip(context.WithoutCancel(ctx), counter, by, adds, expires, reads, values)
+	o.Store.Do(context.WithoutCancel(ctx), ops...)
 }
 
-func (o *observed) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) func() (int, error) {
-	landed, err := o.Trip(ctx, counter, by, adds, expires, reads, values)
-	return func() (int, error) { return landed, err }
-}
-
-func (o *observed) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
+func (o *observed) observe(op *store.Op) {
 	o.asked.trips++
-	o.asked.writes += int64(landed)
-	return o.Starter.RollBack(context.WithoutCancel(ctx), counter, by, adds, landed)
+	o.asked.reads += int64(len(op.Reads))
+	if op.Kind() == store.Subtract {
+		o.asked.writes += int64(op.Receipt.On(0))
+		return
+	}
+	o.asked.writes += int64(len(op.Writes))
+	if op.Kind() != store.Add {
+		return
+	}
+	if o.counters[op.Counter] == nil {
+		o.counters[op.Counter] = &buckets{}
+	}
+	o.counters[op.Counter].add(op.Writes)
 }
 
 // buckets are those of one counter. Time does not go back, so of each level an add is to
@@ -129,11 +129,11 @@ type buckets struct {
 	}
 }
 
-func (b *buckets) add(added []uint64, expires []int64) {
-	for level, bucket := range added {
+func (b *buckets) add(adds []store.Write) {
+	for level, w := range adds {
 		l := &b.levels[level]
-		if len(l.expires) == 0 || l.newest != bucket {
-			l.newest, l.expires = bucket, append(l.expires, expires[level])
+		if len(l.expires) == 0 || l.newest != w.Item {
+			l.newest, l.expires = w.Item, append(l.expires, w.Expires)
 		}
 	}
 }

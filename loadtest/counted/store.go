@@ -5,7 +5,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/store"
 )
 
 // Counts are what was asked of a store.
@@ -13,41 +13,24 @@ type Counts struct {
 	Trips, Adds, Reads atomic.Int64
 }
 
-// Store counts what is asked of the store behind it. A take-back is a trip
-// too; what it subtracts is neither added nor read. It has the methods of a Starter and
-// no others: should the engine come to look for more in a store, they belong here too,
-// or what is measured is not what runs.
+// Store counts what is asked of the store behind it, whatever comes of it. A rollback and a
+// reset are trips too; what they write is neither added nor read.
 type Store struct {
-	hierarchy.Starter
+	store.Store
 	Counts Counts
 }
 
-// Trip counts a trip, whatever comes of it.
-func (s *Store) Trip(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	s.count(adds, reads)
-	return s.Starter.Trip(ctx, counter, by, adds, expires, reads, values)
-}
-
-// Start counts a trip.
-func (s *Store) Start(ctx context.Context, counter string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) func() (int, error) {
-	s.count(adds, reads)
-	return s.Starter.Start(ctx, counter, by, adds, expires, reads, values)
-}
-
-func (s *Store) count(adds, reads []uint64) {
-	s.Counts.Trips.Add(1)
-	s.Counts.Adds.Add(int64(len(adds)))
-	s.Counts.Reads.Add(int64(len(reads)))
-}
-
-// RollBack counts a trip.
-func (s *Store) RollBack(ctx context.Context, counter string, by int64, adds []uint64, landed int) error {
-	s.Counts.Trips.Add(1)
-	return s.Starter.RollBack(ctx, counter, by, adds, landed)
-}
-
-// Delete counts a trip.
-func (s *Store) Delete(ctx context.Context, counter string, buckets []uint64) error {
-	s.Counts.Trips.Add(1)
-	return s.Starter.Delete(ctx, counter, buckets)
+// Do counts the round trips.
+func (s *Store) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		if op.Kind() == store.Hint {
+			continue
+		}
+		s.Counts.Trips.Add(1)
+		s.Counts.Reads.Add(int64(len(op.Reads)))
+		if op.Kind() == store.Add {
+			s.Counts.Adds.Add(int64(len(op.Writes)))
+		}
+	}
+	s.Store.Do(ctx, ops...)
 }

@@ -10,23 +10,25 @@ import (
 
 	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestStore(t *testing.T) {
-	s := &counted.Store{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+	s := &counted.Store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 	expires := time.Now().Add(time.Hour).Unix()
 	values := make([]int64, 5)
-	landed, err := s.Trip(t.Context(), "c", 2, []uint64{1, 2}, []int64{expires, expires}, []uint64{1, 2, 3}, values)
+	landed, err := storetest.Trip(t.Context(), s, "c", 2, []uint64{1, 2}, []int64{expires, expires}, []uint64{1, 2, 3}, values)
 	require.NoError(t, err)
-	assert.Equal(t, 2, landed)
+	assert.Equal(t, 2, landed.On(0))
 	assert.Equal(t, []int64{2, 2, 2, 2, 0}, values, "it changes nothing")
-	landed, err = s.Start(t.Context(), "d", 1, nil, nil, []uint64{4}, values[:1])()
+	landed, err = storetest.Trip(t.Context(), s, "d", 1, nil, nil, []uint64{4}, values[:1])
 	require.NoError(t, err)
-	assert.Zero(t, landed)
-	require.NoError(t, s.RollBack(t.Context(), "c", 2, []uint64{1}, 1))
-	require.NoError(t, s.Delete(t.Context(), "c", []uint64{1, 2}))
+	assert.True(t, landed.None())
+	require.NoError(t, storetest.RollBack(t.Context(), s, "c", 2, []uint64{1}, store.Acknowledged(1)))
+	require.NoError(t, storetest.Delete(t.Context(), s, "c", []uint64{1, 2}))
 	assert.EqualValues(t, 4, s.Counts.Trips.Load())
 	assert.EqualValues(t, 2, s.Counts.Adds.Load())
 	assert.EqualValues(t, 4, s.Counts.Reads.Load())

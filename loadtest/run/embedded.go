@@ -61,7 +61,7 @@ func NewEmbedded(ctx context.Context, config EmbeddedConfig) (*Embedded, error) 
 
 func (e *Embedded) open(ctx context.Context) (hierarchy.Store, error) {
 	if len(e.config.Servers) == 0 {
-		store := &counted.Store{Starter: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+		store := &counted.Store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 		e.counts = &store.Counts
 		return store, nil
 	}

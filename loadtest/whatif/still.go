@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 // clock stands at a second of the log until it is set to another.
@@ -21,14 +22,6 @@ const timeout = time.Nanosecond
 // also where the clock is not, and a machine that is busy must not change a decision.
 type patientStore struct{ *memcache.Embedded }
 
-func (s patientStore) Trip(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (int, error) {
-	return s.Embedded.Trip(context.Background(), id, by, adds, expires, reads, values)
-}
-
-func (s patientStore) Start(ctx context.Context, id string, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
-	return s.Embedded.Start(context.Background(), id, by, adds, expires, reads, values)
-}
-
-func (s patientStore) RollBack(ctx context.Context, id string, by int64, adds []uint64, landed int) error {
-	return s.Embedded.RollBack(context.Background(), id, by, adds, landed)
+func (s patientStore) Do(ctx context.Context, ops ...*store.Op) {
+	s.Embedded.Do(context.WithoutCancel(ctx), ops...)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/page"
@@ -113,7 +114,7 @@ func theRules() map[string]ruled {
 func TestOnTheRealLog(t *testing.T) {
 	text := accesslogtest.RealText(t)
 	for name, rules := range theRules() {
-		if !thorough && name != "per method, path and both" {
+		if !testkit.Thorough() && name != "per method, path and both" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

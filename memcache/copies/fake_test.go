@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,8 +90,12 @@ func (f *fakeServer) callsOf(kind string) (calls []fakeCall) {
 	return calls
 }
 
-func (f *fakeServer) note(kind string, c Counter, by int64, buckets []uint64) {
-	f.calls = append(f.calls, fakeCall{kind, c.Hash, by, append([]uint64(nil), buckets...)})
+func (f *fakeServer) note(kind string, c Counter, writes []store.Write) {
+	call := fakeCall{kind: kind, hash: c.Hash}
+	for _, w := range writes {
+		call.by, call.buckets = w.By, append(call.buckets, w.Item)
+	}
+	f.calls = append(f.calls, call)
 }
 
 func (f *fakeServer) add(h Hash, bucket uint64, by int64) int64 {
@@ -99,66 +106,70 @@ func (f *fakeServer) add(h Hash, bucket uint64, by int64) int64 {
 	return f.items[h][bucket]
 }
 
-func (f *fakeServer) Start(_ context.Context, deadline time.Time, c Counter, by int64, adds []uint64, _ []int64, reads []uint64, index int, ended chan<- int) Exchange {
+func (f *fakeServer) Start(_ context.Context, deadline time.Time, c Counter, op *store.Op, index int, ended chan<- int) Exchange {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kind := "trip"
 	if c.Name == "" {
 		kind = "payment"
 	}
-	f.note(kind, c, by, adds)
+	f.note(kind, c, op.Writes)
 	x := &fakeExchange{index: index, ended: ended}
+	own := store.Op{Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
 	act := func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		landed, values := 0, make([]int64, 0, len(adds)+len(reads))
-		for _, bucket := range adds {
-			if landed+1 == f.failing {
-				x.settle(landed, nil, errFake)
+		for i := range own.Writes {
+			w := &own.Writes[i]
+			if w.Kind != store.Add {
+				panic("a trip is of adds")
+			}
+			if i+1 == f.failing {
+				own.Receipt, own.Err = store.Acknowledged(i), errFake
+				x.settle(own)
 				return
 			}
-			values = append(values, f.add(c.Hash, bucket, by))
-			landed++
+			w.Result = f.add(c.Hash, w.Item, w.By)
 		}
-		for _, bucket := range reads {
-			values = append(values, f.items[c.Hash][bucket])
+		for i := range own.Reads {
+			own.Reads[i].Value = f.items[c.Hash][own.Reads[i].Item]
 		}
 		if f.unheard {
 			return
 		}
-		x.settle(landed, values, nil)
+		own.Receipt = store.Acknowledged(len(own.Writes))
+		x.settle(own)
 	}
-	adds, reads = append([]uint64(nil), adds...), append([]uint64(nil), reads...)
-	x.late = time.AfterFunc(time.Until(deadline), func() { x.settle(0, nil, context.DeadlineExceeded) })
+	x.late = time.AfterFunc(time.Until(deadline), func() { x.settle(store.Op{Err: context.DeadlineExceeded}) })
 	if !f.stalled {
 		x.act = time.AfterFunc(f.delay, act)
 	}
 	return x
 }
 
-func (f *fakeServer) call(kind string, c Counter, by int64, buckets []uint64, do func(bucket uint64)) error {
+func (f *fakeServer) Do(_ context.Context, c Counter, op *store.Op) {
 	f.mu.Lock()
 	delay := f.delay
 	f.mu.Unlock()
 	time.Sleep(delay)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.note(kind, c, by, buckets)
+	kind := "delete"
+	if op.Kind() == store.Subtract {
+		kind = "back"
+	}
+	f.note(kind, c, op.Writes)
 	if f.failing > 0 {
-		return errFake
+		op.Err = errFake
+		return
 	}
-	for _, bucket := range buckets {
-		do(bucket)
+	for _, w := range op.Writes {
+		if w.Kind == store.Subtract {
+			f.items[c.Hash][w.Item] -= w.By
+		} else {
+			delete(f.items[c.Hash], w.Item)
+		}
 	}
-	return nil
-}
-
-func (f *fakeServer) RollBack(_ context.Context, c Counter, by int64, buckets []uint64) error {
-	return f.call("back", c, by, buckets, func(bucket uint64) { f.items[c.Hash][bucket] -= by })
-}
-
-func (f *fakeServer) Delete(_ context.Context, c Counter, buckets []uint64) error {
-	return f.call("delete", c, 0, buckets, func(bucket uint64) { delete(f.items[c.Hash], bucket) })
 }
 
 // fakeExchange sends its token once, whoever ends it.
@@ -167,22 +178,20 @@ type fakeExchange struct {
 	ended     chan<- int
 	late, act *time.Timer
 
-	mu     sync.Mutex
-	over   bool
-	landed int
-	values []int64
-	err    error
+	mu   sync.Mutex
+	over bool
+	came store.Op
 }
 
 var errGivenUp = errors.New("given up")
 
-func (x *fakeExchange) settle(landed int, values []int64, err error) {
+func (x *fakeExchange) settle(came store.Op) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.over {
 		return
 	}
-	x.over, x.landed, x.values, x.err = true, landed, values, err
+	x.over, x.came = true, came
 	select {
 	case x.ended <- x.index:
 	default:
@@ -190,16 +199,17 @@ func (x *fakeExchange) settle(landed int, values []int64, err error) {
 	}
 }
 
-func (x *fakeExchange) GiveUp() { x.settle(0, nil, errGivenUp) }
+func (x *fakeExchange) GiveUp() { x.settle(store.Op{Err: errGivenUp}) }
 
-func (x *fakeExchange) End(values []int64) (int, error) {
+func (x *fakeExchange) End(op *store.Op) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.over {
 		panic("it has not ended")
 	}
-	copy(values, x.values)
-	return x.landed, x.err
+	copy(op.Writes, x.came.Writes)
+	copy(op.Reads, x.came.Reads)
+	op.Receipt, op.Err = x.came.Receipt, x.came.Err
 }
 
 // inBubble runs a test with a set on so many servers, in a bubble.
@@ -209,6 +219,7 @@ func inBubble(t *testing.T, config Config, servers int, test func(t *testing.T, 
 		if config.Timeout == 0 {
 			config.Timeout = 100 * time.Millisecond
 		}
+		config.Hash = hashOfName
 		s := New(config)
 		defer s.Close()
 		fakes, list := newFakes(servers)
@@ -227,6 +238,15 @@ func counter(i int) Counter {
 	return Counter{fmt.Sprint("counter ", i), h}
 }
 
+// hashOfName returns the hash of the counter of that name.
+func hashOfName(name string) Hash {
+	var i int
+	if _, err := fmt.Sscanf(name, "counter %d", &i); err != nil {
+		panic(err)
+	}
+	return counter(i).Hash
+}
+
 // on returns the servers of a counter, in its order.
 func on(s *Set, c Counter) (fakes []*fakeServer) {
 	for _, server := range s.Of(c.Hash) {
@@ -237,7 +257,7 @@ func on(s *Set, c Counter) (fakes []*fakeServer) {
 
 // outcome is what came of a trip.
 type outcome struct {
-	landed int
+	landed store.Receipt
 	values []int64
 	err    error
 	took   time.Duration
@@ -253,14 +273,35 @@ func expiresIn(d time.Duration) []int64 {
 	return []int64{at, at, at, at}
 }
 
-// hit makes a trip of 100 ms at the most, and owes what was missed.
+// hit makes a trip, and owes what was missed.
 func hit(s *Set, c Counter, by int64) (o outcome) {
 	began := time.Now()
 	o.values = make([]int64, len(someAdds)+len(someReads))
-	o.landed, o.err = s.Start(context.Background(), began, began.Add(100*time.Millisecond), c, by, someAdds, expiresIn(time.Hour), someReads, o.values)()
+	o.landed, o.err = storetest.Trip(context.Background(), s, c.Name, by, someAdds, expiresIn(time.Hour), someReads, o.values)
 	o.took = time.Since(began)
 	if o.err == nil {
-		s.Owe(c, by, someAdds, expiresIn(time.Hour), o.landed)
+		owe(s, c, by, someAdds, expiresIn(time.Hour), o.landed)
 	}
 	return o
+}
+
+// addsOf returns adds to the items.
+func addsOf(by int64, items []uint64) []store.Write {
+	return storetest.Op("", by, items, make([]int64, len(items)), nil).Writes
+}
+
+// owe has the copies that have missed adds get them later.
+func owe(s *Set, c Counter, by int64, adds []uint64, expires []int64, landed store.Receipt) {
+	storetest.Hint(s, c.Name, by, adds, expires, landed)
+}
+
+func rollBack(ctx context.Context, s *Set, c Counter, by int64, adds []uint64, landed store.Receipt) error {
+	return storetest.RollBack(ctx, s, c.Name, by, adds, landed)
+}
+
+// receiptOf returns the receipt of the list in use for what the copies acknowledged.
+func receiptOf(s *Set, acknowledged ...uint32) store.Receipt {
+	r := store.Receipt{List: s.topology.Load().version}
+	copy(r.Acknowledged[:], acknowledged)
+	return r
 }

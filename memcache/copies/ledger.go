@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/counterd/counterd/store"
 )
 
 const (
@@ -43,10 +44,8 @@ type ledger struct {
 
 // debt is an add to the buckets of a counter. What has the same buckets is one debt.
 type debt struct {
-	by      int64
-	buckets []uint64
-	expires []int64
-	due     time.Time // until then the answer may come after all
+	adds []store.Write
+	due  time.Time // until then the answer may come after all
 }
 
 func newLedger(set *Set, most int) *ledger {
@@ -57,20 +56,24 @@ func newLedger(set *Set, most int) *ledger {
 
 // owe notes a debt, and sees to it that it is made up for. Where there are too many it
 // is dropped, and known to be. It does not keep the slices.
-func (l *ledger) owe(server Server, h Hash, by int64, buckets []uint64, expires []int64) {
+func (l *ledger) owe(server Server, h Hash, adds []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed, !l.set.topology.Load().has(server):
 		return // nobody will ever pay
-	case l.merge(server, h, by, buckets, expires):
+	case l.merge(server, h, adds):
 		return
 	case l.n >= l.most:
 		l.set.Gap()
 		return
 	}
 	l.n++
-	l.put(server, h, append(l.owed[server][h], debt{by, slices.Clone(buckets), slices.Clone(expires), l.nextDue()}))
+	adds = slices.Clone(adds)
+	for i := range adds {
+		adds[i].Kind = store.Add
+	}
+	l.put(server, h, append(l.owed[server][h], debt{adds, l.nextDue()}))
 	if !l.paying {
 		l.paying = true
 		l.others.Go(l.pay)
@@ -93,11 +96,11 @@ func (l *ledger) put(server Server, h Hash, debts []debt) {
 // waited for has answered by then, and Credit has taken note.
 func (l *ledger) nextDue() time.Time { return time.Now().Add(2 * l.set.timeout) }
 
-// find returns the debt with these buckets; nil where there is none. That of this very
+// find returns the debt to the items of these adds; nil where there is none. That of this very
 // second is the last one.
-func find(debts []debt, buckets []uint64) *debt {
+func find(debts []debt, adds []store.Write) *debt {
 	for i := len(debts) - 1; i >= 0; i-- {
-		if slices.Equal(debts[i].buckets, buckets) {
+		if slices.EqualFunc(debts[i].adds, adds, func(a, b store.Write) bool { return a.Item == b.Item }) {
 			return &debts[i]
 		}
 	}
@@ -105,41 +108,46 @@ func find(debts []debt, buckets []uint64) *debt {
 }
 
 // merge makes one debt of two with the same buckets, if there is such a one.
-func (l *ledger) merge(server Server, h Hash, by int64, buckets []uint64, expires []int64) bool {
-	d := find(l.owed[server][h], buckets)
+func (l *ledger) merge(server Server, h Hash, adds []store.Write) bool {
+	d := find(l.owed[server][h], adds)
 	if d == nil {
 		return false
 	}
-	d.by += by
-	for k, at := range expires {
-		d.expires[k] = max(d.expires[k], at)
+	for i := range d.adds {
+		d.adds[i].By += adds[i].By
+		d.adds[i].Expires = max(d.adds[i].Expires, adds[i].Expires)
 	}
 	d.due = l.nextDue()
 	return true
 }
 
 // credit takes from a debt what was acknowledged after all.
-func (l *ledger) credit(server Server, h Hash, by int64, buckets []uint64) {
+func (l *ledger) credit(server Server, h Hash, adds []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	debts := l.owed[server][h]
-	d := find(debts, buckets)
+	d := find(debts, adds)
 	if d == nil {
 		return
 	}
-	if d.by -= by; d.by <= 0 {
-		l.put(server, h, slices.DeleteFunc(debts, func(d debt) bool { return d.by <= 0 }))
+	for i := range d.adds {
+		d.adds[i].By -= adds[i].By
+	}
+	if d.adds[0].By <= 0 { // the adds of a debt are equal
+		l.put(server, h, slices.DeleteFunc(debts, func(d debt) bool { return d.adds[0].By <= 0 }))
 		l.n--
 	}
 }
 
 // forgive drops debts to buckets of the counter, which are deleted. One that is just
 // being made up for is not tried again.
-func (l *ledger) forgive(h Hash, buckets []uint64) {
+func (l *ledger) forgive(h Hash, deletes []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	deleted := func(d debt) bool {
-		return slices.ContainsFunc(d.buckets, func(b uint64) bool { return slices.Contains(buckets, b) })
+		return slices.ContainsFunc(d.adds, func(add store.Write) bool {
+			return slices.ContainsFunc(deletes, func(w store.Write) bool { return w.Item == add.Item })
+		})
 	}
 	for server, owed := range l.owed {
 		before := len(owed[h])
@@ -264,19 +272,20 @@ func (l *ledger) payBatch(server Server, batch []payment, pace *rate.Limiter) (a
 	}
 	ended := make(chan int, len(batch))
 	deadline := time.Now().Add(l.set.timeout)
-	exchanges := make([]Exchange, len(batch))
+	exchanges, ops := make([]Exchange, len(batch)), make([]store.Op, len(batch))
 	for i, p := range batch {
-		exchanges[i] = server.Start(l.ctx, deadline, Counter{Hash: p.hash}, p.by, p.buckets, p.expires, nil, i, ended)
+		ops[i].Writes = slices.Clone(p.adds)
+		exchanges[i] = server.Start(l.ctx, deadline, Counter{Hash: p.hash}, &ops[i], i, ended)
 	}
 	landed := make([]int, len(batch))
 	for range batch {
 		i := <-ended
-		var err error
-		landed[i], err = exchanges[i].End(make([]int64, len(batch[i].buckets)))
+		exchanges[i].End(&ops[i])
+		landed[i] = ops[i].Receipt.On(0)
 		// One bucket that holds no count must not delay what is owed to others. The trip that
 		// found it has listed the counter as differing.
-		if err == nil || errors.Is(err, strconv.ErrSyntax) {
-			landed[i] = len(batch[i].buckets)
+		if err := ops[i].Err; err == nil || errors.Is(err, store.ErrNoCount) {
+			landed[i] = len(ops[i].Writes)
 		}
 	}
 	return l.settle(server, landed)
@@ -300,7 +309,7 @@ func (l *ledger) take(server Server) []payment {
 		for len(debts) > 0 && len(l.batch) < paysAtOnce && !debts[0].due.After(now) {
 			d := debts[0]
 			debts = debts[1:]
-			if slices.Max(d.expires) > second {
+			if slices.ContainsFunc(d.adds, func(add store.Write) bool { return add.Expires > second }) {
 				l.batch = append(l.batch, payment{hash: h, debt: d})
 			} else {
 				l.n--
@@ -323,13 +332,13 @@ func (l *ledger) settle(server Server, landed []int) (all bool) {
 	all = true
 	known := l.set.topology.Load().has(server)
 	for i, p := range slices.Backward(l.batch) {
-		p.buckets, p.expires = p.buckets[landed[i]:], p.expires[landed[i]:]
-		if len(p.buckets) == 0 {
+		p.adds = p.adds[landed[i]:]
+		if len(p.adds) == 0 {
 			l.n--
 			continue
 		}
 		all = false
-		if p.forgiven || !known || l.merge(server, p.hash, p.by, p.buckets, p.expires) {
+		if p.forgiven || !known || l.merge(server, p.hash, p.adds) {
 			l.n--
 			continue
 		}

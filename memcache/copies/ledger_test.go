@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // owing has a counter with one copy that is down and owed so many hits.
@@ -37,8 +38,8 @@ func TestDebtsAreMerged(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
 		down := owing(t, s, c, 7)
-		s.Owe(c, 5, []uint64{12, 22, 33, 44}, expiresIn(time.Hour), s.topology.Load().pack([]int{0, 4}))
-		s.Owe(c, 5, someAdds, expiresIn(time.Hour), s.topology.Load().pack([]int{0, 4}))
+		owe(s, c, 5, []uint64{12, 22, 33, 44}, expiresIn(time.Hour), receiptOf(s, 0, 4))
+		owe(s, c, 5, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
 		requireOwed(t, s, 2)
 		backUp(down)
 		time.Sleep(2*s.timeout + payEvery)
@@ -74,8 +75,8 @@ func TestDebtsThatHaveExpiredAreDropped(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		down := owing(t, s, counter(1), 3)
 		time.Sleep(59 * time.Minute)
-		none := s.topology.Load().pack([]int{0, 4})
-		s.Owe(counter(1), 1, []uint64{77}, []int64{time.Now().Add(time.Hour).Unix()}, none)
+		none := receiptOf(s, 0, 4)
+		owe(s, counter(1), 1, []uint64{77}, []int64{time.Now().Add(time.Hour).Unix()}, none)
 		time.Sleep(2 * time.Minute)
 		backUp(down)
 		time.Sleep(2*s.timeout + payEvery)
@@ -134,9 +135,9 @@ func TestDebtsAreForgiven(t *testing.T) {
 		c := counter(1)
 		owing(t, s, c, 3)
 		require.NoError(t, hit(s, counter(2), 1).err)
-		s.debts.forgive(c.Hash, []uint64{99})
+		s.debts.forgive(c.Hash, addsOf(1, []uint64{99}))
 		before, _ := s.Owed()
-		require.NoError(t, s.Delete(t.Context(), c, someAdds[1:2]))
+		require.NoError(t, storetest.Delete(t.Context(), s, c.Name, someAdds[1:2]))
 		requireOwed(t, s, before-1)
 
 		down := owing(t, s, c, 3)
@@ -144,7 +145,7 @@ func TestDebtsAreForgiven(t *testing.T) {
 		time.Sleep(2*s.timeout + payEvery)
 		synctest.Wait()
 		require.NotEmpty(t, down.callsOf("payment"))
-		s.debts.forgive(c.Hash, someAdds)
+		s.debts.forgive(c.Hash, addsOf(1, someAdds))
 		down.set(func(f *fakeServer) { f.stalled = false })
 		time.Sleep(time.Second)
 		requireOwed(t, s, 0)
@@ -168,7 +169,7 @@ func TestDebtsAreForgottenWithTheirServer(t *testing.T) {
 		s.Use(left)
 		assert.Equal(t, uint64(2), s.Gaps())
 		requireOwed(t, s, 0)
-		s.Owe(c, 1, someAdds, expiresIn(time.Hour), o.landed)
+		owe(s, c, 1, someAdds, expiresIn(time.Hour), o.landed)
 		requireOwed(t, s, 0)
 		backUp(down)
 		time.Sleep(time.Minute)
@@ -223,7 +224,7 @@ func TestManyDebts(t *testing.T) {
 // Close waits for what is being paid, till its timeout, and nothing is paid or owed after it.
 func TestCloseJoinsThePayments(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := New(Config{Replicas: 2, Timeout: 100 * time.Millisecond})
+		s := New(Config{Hash: hashOfName, Replicas: 2, Timeout: 100 * time.Millisecond})
 		_, list := newFakes(2)
 		s.Use(list)
 		down := owing(t, s, counter(1), 3)
@@ -238,7 +239,7 @@ func TestCloseJoinsThePayments(t *testing.T) {
 		}
 		closing.Wait()
 		assert.Equal(t, 100*time.Millisecond, time.Since(began))
-		s.Owe(counter(2), 1, someAdds, expiresIn(time.Hour), s.topology.Load().pack([]int{0, 4}))
+		owe(s, counter(2), 1, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
 		time.Sleep(time.Minute)
 		assert.Len(t, down.callsOf("payment"), 1)
 	})
@@ -249,16 +250,16 @@ func TestLateAnswersAreCredited(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
 		down := owing(t, s, c, 3)
-		s.Credit(down, c.Hash, 2, someAdds)
+		s.Credit(down, c.Hash, addsOf(2, someAdds))
 		requireOwed(t, s, 1)
-		s.Credit(down, c.Hash, 5, someAdds[2:])
+		s.Credit(down, c.Hash, addsOf(5, someAdds[2:]))
 		requireOwed(t, s, 1)
 		backUp(down)
 		time.Sleep(2*s.timeout + payEvery)
 		requireOwed(t, s, 0)
 		assert.Equal(t, int64(1), down.value(c.Hash, 44))
 		down = owing(t, s, c, 3)
-		s.Credit(down, c.Hash, 3, someAdds)
+		s.Credit(down, c.Hash, addsOf(3, someAdds))
 		requireOwed(t, s, 0)
 		time.Sleep(payEvery)
 		synctest.Wait()

@@ -7,9 +7,9 @@ import (
 
 // topology is a list of servers, and where each counter is among them.
 type topology struct {
-	generation int // counts the lists
-	replicas   int // copies of a counter, as many as there are servers for
-	members    []member
+	version  uint32 // counts the lists
+	replicas int    // copies of a counter, as many as there are servers for
+	members  []member
 }
 
 type member struct {
@@ -17,8 +17,8 @@ type member struct {
 	seed uint64
 }
 
-func newTopology(generation, replicas int, servers []Server) *topology {
-	t := &topology{generation: generation, replicas: min(replicas, len(servers))}
+func newTopology(version uint32, replicas int, servers []Server) *topology {
+	t := &topology{version: version, replicas: min(replicas, len(servers))}
 	for _, s := range servers {
 		t.members = append(t.members, member{s, seedOf(s.Name())})
 	}

@@ -3,6 +3,8 @@ package copies
 import (
 	"context"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
 // HashBytes is the length of a Hash.
@@ -27,22 +29,19 @@ type Server interface {
 	// Whole reports whether it has forgotten nothing, as far as is known. One that came
 	// back empty does not decide alone while one that has not can be asked.
 	Whole() bool
-	// Start begins a trip, as the Store of package hierarchy makes them, that ends by
-	// the deadline, and does not wait for it. It keeps none of the slices. When the trip
-	// has ended, index is sent to ended, once, which has room for it.
-	Start(ctx context.Context, deadline time.Time, counter Counter, by int64, adds []uint64, expires []int64, reads []uint64, index int, ended chan<- int) Exchange
-	// RollBack subtracts from buckets where they are there, and Delete removes them, in
-	// their order.
-	RollBack(ctx context.Context, counter Counter, by int64, buckets []uint64) error
-	Delete(ctx context.Context, counter Counter, buckets []uint64) error
+	// Start begins a round trip of adds and reads, which ends by the deadline, and returns at
+	// once. The op is the caller's again until End. When the round trip has ended, the server
+	// sends index to ended, once, which has room for it.
+	Start(ctx context.Context, deadline time.Time, counter Counter, op *store.Op, index int, ended chan<- int) Exchange
+	// Do makes the round trip of any other op: the writes of the op in their order.
+	Do(ctx context.Context, counter Counter, op *store.Op)
 }
 
-// Exchange is a trip to one server that is under way. It has one owner.
+// Exchange is a round trip to one server that is under way. It has one owner.
 type Exchange interface {
 	// GiveUp has it end now, if it has not.
 	GiveUp()
-	// End returns what came of it, once it has ended, and is its end: how many adds,
-	// from the first on, were acknowledged, and, without an error, the values. An error
-	// that wraps strconv.ErrSyntax is of an item of the counter that holds no count.
-	End(values []int64) (landed int, err error)
+	// End fills in what came of it, once it has ended, into an op like that of Start: the
+	// receipt is that of a store with one server. It is the end of the exchange.
+	End(op *store.Op)
 }

@@ -3,18 +3,16 @@ package copies
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
-	"strconv"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
-// trip is one trip to all copies of a counter.
+// trip is one round trip of adds and reads to all copies of a counter.
 type trip struct {
 	set      *Set
 	topology *topology
 	counter  Counter
-	adds     int
 	began    time.Time
 	deadline time.Time
 	list     [MaxReplicas]Server
@@ -25,47 +23,41 @@ type trip struct {
 	timer    *time.Timer
 }
 
-// part is the trip to one copy.
+// part is the round trip to one copy.
 type part struct {
 	exchange Exchange // nil: it was not asked
-	values   []int64
-	landed   int
+	op       store.Op
 	over     bool
-	err      error
 }
 
 func newTrip() *trip { return &trip{ended: make(chan int, MaxReplicas)} }
 
-// Start begins a trip to all copies that are up, which ends by the deadline, and does not
-// wait for it: wait does. It has to be called, once; values are the trip's until it has
-// returned.
-func (s *Set) Start(ctx context.Context, began, deadline time.Time, c Counter, by int64, adds []uint64, expires []int64, reads []uint64, values []int64) (wait func() (landed int, err error)) {
-	if len(adds) > maxAdds {
-		return func() (int, error) { return 0, fmt.Errorf("%w: %d of %d", errTooMany, len(adds), maxAdds) }
-	}
+// Start begins a round trip of adds and reads to all copies that are up, which ends by the
+// deadline, and does not wait for it: wait does. It has to be called, once.
+func (s *Set) Start(ctx context.Context, began, deadline time.Time, c Counter, op *store.Op) (wait func()) {
 	t := s.trips.Get().(*trip)
-	t.set, t.topology, t.counter, t.adds, t.began, t.deadline = s, s.topology.Load(), c, len(adds), began, deadline
+	t.set, t.topology, t.counter, t.began, t.deadline = s, s.topology.Load(), c, began, deadline
 	t.copies = t.topology.of(c.Hash, &t.list)
 	for i, server := range t.copies {
-		p := &t.parts[i]
-		p.values = slices.Grow(p.values[:0], len(values))[:len(values)]
 		if !server.Up() {
 			continue
 		}
+		p := &t.parts[i]
+		p.op = store.Op{Counter: op.Counter, Writes: append(p.op.Writes[:0], op.Writes...), Reads: append(p.op.Reads[:0], op.Reads...)}
 		t.underway++
-		p.exchange = server.Start(ctx, deadline, c, by, adds, expires, reads, i, t.ended)
+		p.exchange = server.Start(ctx, deadline, c, &p.op, i, t.ended)
 	}
-	return func() (int, error) {
+	return func() {
 		defer t.free()
 		t.wait()
-		return t.merge(values)
+		t.merge(op)
 	}
 }
 
 func (t *trip) free() {
 	for i := range t.copies {
 		p := &t.parts[i]
-		*p = part{values: p.values}
+		*p = part{op: store.Op{Writes: p.op.Writes[:0], Reads: p.op.Reads[:0]}}
 	}
 	t.list, t.copies, t.topology, t.counter = [MaxReplicas]Server{}, nil, nil, Counter{}
 	set := t.set
@@ -84,7 +76,7 @@ func (t *trip) wait() {
 			p := &t.parts[i]
 			t.underway--
 			p.over = true
-			p.landed, p.err = p.exchange.End(p.values)
+			p.exchange.End(&p.op)
 			if t.underway > 0 && impatient == nil && t.isEnough() {
 				impatient = t.patience()
 			}
@@ -111,7 +103,7 @@ func (t *trip) isEnough() bool {
 		case p.exchange == nil:
 		case !p.over:
 			better = better || t.copies[i].Whole()
-		case p.err == nil:
+		case p.op.Err == nil:
 			if t.copies[i].Whole() {
 				return true
 			}
@@ -135,42 +127,62 @@ func (t *trip) patience() <-chan time.Time {
 // merge makes one outcome of those of the parts: of each value the largest. Copies that
 // have forgotten what they had are not enough where another was asked in vain: then it
 // fails, until that one is known to be down.
-func (t *trip) merge(values []int64) (landed int, err error) {
-	var counts [MaxReplicas]int
+func (t *trip) merge(op *store.Op) {
 	var faults []error
 	whole, differ, bad := 0, false, false
 	knowing, missed := false, false // one that has forgotten nothing has answered, or has not
+	op.Receipt = store.Receipt{List: t.topology.version}
 	for i := range t.copies {
 		p := &t.parts[i]
-		counts[i] = p.landed
+		op.Receipt.Acknowledged[i] = p.op.Receipt.Acknowledged[0]
 		switch {
 		case p.exchange == nil:
-		case p.err != nil:
-			faults = append(faults, p.err)
+		case p.op.Err != nil:
+			faults = append(faults, p.op.Err)
 			missed = missed || t.copies[i].Whole()
-			bad = bad || errors.Is(p.err, strconv.ErrSyntax)
+			bad = bad || errors.Is(p.op.Err, store.ErrNoCount)
 		case whole == 0:
 			whole++
 			knowing = t.copies[i].Whole()
-			copy(values, p.values)
+			p.copyTo(op)
 		default:
 			whole++
 			knowing = knowing || t.copies[i].Whole()
-			for k, value := range p.values {
-				differ = differ || k >= t.adds && value != values[k]
-				values[k] = max(values[k], value)
-			}
+			differ = p.raise(op) || differ
 		}
 	}
 	if differ || bad && whole > 0 {
 		t.set.differs(t.counter)
 	}
-	landed = t.topology.pack(counts[:len(t.copies)])
 	switch {
 	case whole > 0 && (knowing || !missed):
-		return landed, nil
+		op.Err = nil
 	case len(faults) == 0:
-		return 0, errDown
+		op.Receipt, op.Err = store.Receipt{}, errDown
+	default:
+		op.Err = errors.Join(faults...)
 	}
-	return landed, errors.Join(faults...)
+}
+
+// copyTo makes the results of the part those of the op.
+func (p *part) copyTo(op *store.Op) {
+	for i := range op.Writes {
+		op.Writes[i].Result = p.op.Writes[i].Result
+	}
+	for i := range op.Reads {
+		op.Reads[i].Value = p.op.Reads[i].Value
+	}
+}
+
+// raise makes the results of the op those of the part where these are larger. It reports
+// whether reads differ.
+func (p *part) raise(op *store.Op) (differ bool) {
+	for i := range op.Writes {
+		op.Writes[i].Result = max(op.Writes[i].Result, p.op.Writes[i].Result)
+	}
+	for i := range op.Reads {
+		differ = differ || op.Reads[i].Value != p.op.Reads[i].Value
+		op.Reads[i].Value = max(op.Reads[i].Value, p.op.Reads[i].Value)
+	}
+	return differ
 }

@@ -3,6 +3,7 @@ package copies
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // A trip goes to all copies, and of each value the largest counts.
@@ -26,7 +28,7 @@ func TestTheLargestValueCounts(t *testing.T) {
 		require.NoError(t, o.err)
 		assert.Equal(t, []int64{7, 9, 2, 2, 3, 9}, o.values)
 		for i, server := range copies {
-			assert.Equal(t, len(someAdds), landedOn(o.landed, i))
+			assert.Equal(t, len(someAdds), o.landed.On(i))
 			assert.Equal(t, []fakeCall{{"trip", c.Hash, 2, someAdds}}, server.callsOf("trip"))
 		}
 		assert.Equal(t, []string{c.Name}, s.Differing())
@@ -47,13 +49,13 @@ func TestACopyThatFailsMidway(t *testing.T) {
 		o := hit(s, c, 1)
 		require.NoError(t, o.err)
 		assert.Equal(t, []int64{1, 1, 1, 1, 0, 0}, o.values, "of the one that made the trip")
-		assert.Equal(t, 2, landedOn(o.landed, 0))
-		assert.Equal(t, 4, landedOn(o.landed, 1))
+		assert.Equal(t, 2, o.landed.On(0))
+		assert.Equal(t, 4, o.landed.On(1))
 		assert.Empty(t, s.Differing(), "nothing was compared")
 		copies[0].set(func(f *fakeServer) { f.failing = 0 })
-		require.NoError(t, s.RollBack(t.Context(), c, 1, someAdds, o.landed))
-		assert.Equal(t, someAdds[:2], copies[0].callsOf("back")[0].buckets)
-		assert.Equal(t, someAdds, copies[1].callsOf("back")[0].buckets)
+		require.NoError(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed))
+		assert.Equal(t, []uint64{22, 11}, copies[0].callsOf("back")[0].buckets)
+		assert.Equal(t, []uint64{44, 33, 22, 11}, copies[1].callsOf("back")[0].buckets)
 		assert.Equal(t, int64(100), copies[0].value(c.Hash, 11))
 		owed, servers := s.Owed()
 		assert.Equal(t, [2]int{1, 1}, [2]int{owed, servers})
@@ -69,15 +71,15 @@ func TestAllCopiesFail(t *testing.T) {
 		copies[0].failing, copies[1].failing = 1, 4
 		o := hit(s, c, 1)
 		require.ErrorIs(t, o.err, errFake)
-		assert.Equal(t, [2]int{0, 3}, [2]int{landedOn(o.landed, 0), landedOn(o.landed, 1)})
+		assert.Equal(t, [2]int{0, 3}, [2]int{o.landed.On(0), o.landed.On(1)})
 		for _, f := range fakes {
 			f.set(func(f *fakeServer) { f.down = true })
 		}
 		o = hit(s, c, 1)
 		require.ErrorIs(t, o.err, errDown)
 		assert.Zero(t, o.took, "nobody was asked")
-		assert.Zero(t, o.landed)
-		assert.NoError(t, s.RollBack(t.Context(), c, 1, someAdds, o.landed))
+		assert.True(t, o.landed.None())
+		assert.NoError(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed))
 		assert.Empty(t, copies[0].callsOf("back"))
 	})
 }
@@ -92,7 +94,7 @@ func TestACopyThatIsDown(t *testing.T) {
 		require.NoError(t, o.err)
 		assert.Zero(t, o.took)
 		assert.Empty(t, copies[0].callsOf("trip"))
-		assert.Equal(t, [2]int{0, 4}, [2]int{landedOn(o.landed, 0), landedOn(o.landed, 1)})
+		assert.Equal(t, [2]int{0, 4}, [2]int{o.landed.On(0), o.landed.On(1)})
 		time.Sleep(time.Minute)
 		assert.Empty(t, copies[0].callsOf("payment"), "it is still down")
 		copies[0].set(func(f *fakeServer) { f.down = false })
@@ -130,11 +132,11 @@ func TestPatienceWithACopy(t *testing.T) {
 					}
 					began := time.Now()
 					values := make([]int64, len(someAdds))
-					landed, err := s.Start(t.Context(), began, began.Add(100*time.Millisecond), c, 1, someAdds, expiresIn(time.Hour), nil, values)()
+					landed, err := storetest.Trip(t.Context(), s, c.Name, 1, someAdds, expiresIn(time.Hour), nil, values)
 					took := time.Since(began)
 					answers := 0
 					for i := range test.delays {
-						if landedOn(landed, i) > 0 {
+						if landed.On(i) > 0 {
 							answers++
 						}
 					}
@@ -159,7 +161,7 @@ func TestPatienceWithACopy(t *testing.T) {
 // no token of a trip is left to the next one.
 func TestPatienceEndsAsCopiesAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := New(Config{Replicas: 3, Timeout: 100 * time.Millisecond})
+		s := New(Config{Hash: hashOfName, Replicas: 3, Timeout: 100 * time.Millisecond})
 		defer s.Close()
 		fakes, list := newFakes(3)
 		s.Use(list)
@@ -181,13 +183,32 @@ func TestPatienceEndsAsCopiesAnswer(t *testing.T) {
 	})
 }
 
-// A trip with more adds than can be told is refused before anything is sent.
-func TestTooManyAdds(t *testing.T) {
-	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
-		adds := make([]uint64, maxAdds+1)
-		_, err := s.Start(t.Context(), time.Now(), time.Now().Add(time.Second), counter(1), 1, adds, make([]int64, len(adds)), nil, make([]int64, len(adds)))()
-		require.ErrorIs(t, err, errTooMany)
-		assert.Empty(t, fakes[0].calls)
+// A trip may have any number of adds: what of them each copy acknowledged is known, and rolled
+// back.
+func TestManyAdds(t *testing.T) {
+	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
+		c := counter(1)
+		copies := on(s, c)
+		adds := make([]uint64, 1000)
+		for i := range adds {
+			adds[i] = uint64(i)
+		}
+		copies[1].failing = 999
+		landed, err := storetest.Trip(t.Context(), s, c.Name, 1, adds, make([]int64, len(adds)), nil, make([]int64, len(adds)))
+		require.NoError(t, err)
+		assert.Equal(t, receiptOf(s, 1000, 998), landed)
+		copies[1].set(func(f *fakeServer) { f.failing = 0 })
+		require.NoError(t, rollBack(t.Context(), s, c, 1, adds, landed))
+		for i, n := range []int{1000, 998} {
+			backs := copies[i].callsOf("back")[0].buckets
+			slices.Reverse(backs)
+			assert.Equal(t, adds[:n], backs)
+		}
+		for _, f := range copies {
+			for _, bucket := range adds {
+				assert.Zero(t, f.value(c.Hash, bucket))
+			}
+		}
 	})
 }
 
@@ -221,13 +242,13 @@ func TestDeleteIsOfEveryCopy(t *testing.T) {
 	inBubble(t, Config{Replicas: 3}, 3, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		c := counter(1)
 		hit(s, c, 1)
-		require.NoError(t, s.Delete(t.Context(), c, someAdds))
+		require.NoError(t, storetest.Delete(t.Context(), s, c.Name, someAdds))
 		for _, f := range fakes {
 			assert.Zero(t, f.value(c.Hash, 11))
 		}
 		fakes[1].failing = 1
-		assert.ErrorIs(t, s.Delete(t.Context(), c, someAdds), errFake)
-		assert.ErrorIs(t, s.RollBack(t.Context(), c, 1, someAdds, s.topology.Load().pack([]int{1, 1, 1})), errFake)
+		assert.ErrorIs(t, storetest.Delete(t.Context(), s, c.Name, someAdds), errFake)
+		assert.ErrorIs(t, rollBack(t.Context(), s, c, 1, someAdds, receiptOf(s, 1, 1, 1)), errFake)
 	})
 }
 
@@ -235,7 +256,7 @@ func TestDeleteIsOfEveryCopy(t *testing.T) {
 // was added, so that nothing is left of it on any server that was ever in the list.
 func TestTheListChangesUnderLoad(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := New(Config{Replicas: 2, Timeout: 100 * time.Millisecond})
+		s := New(Config{Hash: hashOfName, Replicas: 2, Timeout: 100 * time.Millisecond})
 		defer s.Close()
 		fakes, list := newFakes(6)
 		s.Use(list[:4])
@@ -251,7 +272,7 @@ func TestTheListChangesUnderLoad(t *testing.T) {
 				for ; ctx.Err() == nil; hits[i]++ {
 					o := hit(s, counter(i), 1)
 					assert.NoError(t, o.err)
-					assert.NoError(t, s.RollBack(context.Background(), counter(i), 1, someAdds, o.landed))
+					assert.NoError(t, rollBack(context.Background(), s, counter(i), 1, someAdds, o.landed))
 				}
 			})
 		}
@@ -282,8 +303,8 @@ func TestTakeBackOfAForgottenList(t *testing.T) {
 		for range formerLists + 1 {
 			s.Use([]Server{fakes[0], fakes[1], fakes[2]})
 		}
-		assert.ErrorIs(t, s.RollBack(t.Context(), c, 1, someAdds, o.landed), errForgot)
-		s.Owe(c, 1, someAdds, expiresIn(time.Hour), o.landed)
+		assert.ErrorIs(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed), errForgot)
+		owe(s, c, 1, someAdds, expiresIn(time.Hour), o.landed)
 		owed, _ := s.Owed()
 		assert.Equal(t, 2, owed, "rather twice than not at all")
 	})
@@ -302,12 +323,12 @@ func TestAnEmptiedCopyDoesNotDecideAlone(t *testing.T) {
 		o := hit(s, c, 1)
 		require.NoError(t, o.err)
 		assert.Equal(t, 90*time.Millisecond, o.took, "it is waited for")
-		assert.Equal(t, 4, landedOn(o.landed, 1))
+		assert.Equal(t, 4, o.landed.On(1))
 
 		whole.set(func(f *fakeServer) { f.stalled = true })
 		o = hit(s, c, 1)
 		require.Error(t, o.err)
-		assert.Equal(t, 4, landedOn(o.landed, 0), "to be taken back")
+		assert.Equal(t, 4, o.landed.On(0), "to be taken back")
 		assert.Equal(t, 100*time.Millisecond, o.took)
 
 		whole.set(func(f *fakeServer) { f.down = true })

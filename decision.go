@@ -1,0 +1,91 @@
+package counterd
+
+import (
+	"math"
+	"time"
+
+	"github.com/counterd/counterd/hierarchy"
+)
+
+// Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value
+// of kind ip is an address.
+type Features map[string]string
+
+// Never is the wait for room that never comes: the cost is above the limit, or a deny list has
+// the feature.
+const Never time.Duration = math.MaxInt64
+
+// Hit is an event to decide in a batch.
+type Hit struct {
+	Event    string
+	Features Features
+	Cost     int64 // 1 to 1,000,000; 0: 1
+}
+
+// Result is the outcome of one hit of a batch: a decision, or an error.
+type Result struct {
+	Decision Decision
+	Err      error
+}
+
+// Decision is the outcome of a hit or a check.
+type Decision struct {
+	Allowed bool
+	// Unavailable is set if no limit denies the hit, but the store did not answer in time and
+	// a rule has on_error: deny.
+	Unavailable bool
+	At          time.Time     // the second in which it was decided, UTC
+	RetryAfter  time.Duration // until all limits have room, if nothing else comes; 0: now; or Never
+	Limits      []LimitState  // of all rules that apply, in the order of the rules
+}
+
+// LimitState is the state of one limit after a decision.
+type LimitState struct {
+	Name      string
+	Feature   string // of the counter, as in ip:192.0.2.1; empty: the event as a whole
+	Limit     int64
+	Window    time.Duration
+	Count     int64         // in the window, with the cost of an admitted hit
+	Remaining int64         // Limit less Count, not below 0
+	Reset     time.Duration // until this limit has room; 0: now; or Never
+	Allowed   bool          // whether this limit admits the hit
+	Exact     bool          // false: Count is an upper bound
+	Shadow    bool          // a denial is reported, not enforced
+	Over      bool          // Count is above Limit, as the throttle or an allow list lets it be
+	// Incomplete is set if the counter has not been kept for a whole window, or the store lost a
+	// part of it: the limit may admit too much.
+	Incomplete bool
+	// OnError is what the rule decided instead where the store did not answer in time: allow,
+	// deny or local. Empty: the store answered.
+	OnError string
+}
+
+func waitOf(w hierarchy.Wait) time.Duration {
+	if w == hierarchy.Never {
+		return Never
+	}
+	return time.Duration(w) * time.Second
+}
+
+func decisionOf(d hierarchy.Decision) Decision {
+	decision := Decision{
+		Allowed: d.Allowed, Unavailable: d.Unavailable, At: d.At, RetryAfter: waitOf(d.RetryAfter),
+		Limits: make([]LimitState, len(d.Limits)),
+	}
+	for i := range d.Limits {
+		decision.Limits[i] = stateOf(&d.Limits[i])
+	}
+	return decision
+}
+
+func stateOf(l *hierarchy.LimitState) LimitState {
+	state := LimitState{
+		Name: l.Name, Feature: l.Feature.String(), Limit: l.N, Window: l.Window,
+		Count: l.Count, Remaining: l.Remaining, Reset: waitOf(l.Reset), Allowed: l.Allowed,
+		Exact: l.Exact, Shadow: l.Shadow, Over: l.Over, Incomplete: l.Incomplete,
+	}
+	if l.Failed {
+		state.OnError = l.OnError.String()
+	}
+	return state
+}

@@ -1,0 +1,130 @@
+package counterd
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/internal/serving"
+	"github.com/counterd/counterd/service"
+)
+
+// Handler returns the whole HTTP interface, as docs/http.md describes it, metrics included. With
+// WithTokens it lets callers in by their tokens. Without, every caller that reaches it
+// is let in, so the program decides which do.
+func (l *Limiter) Handler() http.Handler { return l.handler }
+
+// apiConfig returns what handlers work with, without a gate.
+func apiConfig(l *Limiter) api.Config {
+	return api.Config{
+		Service:   l.service,
+		Health:    service.Health{Servers: l.backend.States(), Drain: l.access.Draining},
+		Metrics:   l.metrics.Handler(),
+		OnRequest: l.metrics.OnRequest,
+		Log:       l.settings.Log,
+		AccessLog: l.settings.AccessLog,
+		Tracer:    l.spans.tracer,
+	}
+}
+
+// Serve serves the HTTP interface as the command does, on the address of WithListen, until the
+// context ends or the limiter is closed; then it finishes the requests in flight. A limiter
+// serves once.
+func (l *Limiter) Serve(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	if err := l.life.enter(); err != nil {
+		return err
+	}
+	defer l.life.leave()
+	if l.served.Swap(true) {
+		return errorf(ErrInvalid, "Serve was called before: a limiter serves once")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.life.ctx, cancel)()
+	most := serving.Connections(l.settings, len(l.backend.Health()))
+	listeners, err := serving.Listen(l.settings, l.access, most)
+	if err != nil {
+		return err
+	}
+	l.metrics.Watch(metrics.Process{Connections: listeners.Clients()})
+	listeners.Handle(apiConfig(l), most)
+	return listeners.Serve(ctx, len(l.rules.Rules().Events))
+}
+
+// MiddlewareOption is a setting of a middleware.
+type MiddlewareOption func(*api.MiddlewareConfig)
+
+// FeatureFrom says where requests carry the features of a kind, instead of what the rules say.
+// An empty value is none: limits per that kind do not apply to the request. An error whose cause
+// is ErrInvalid is answered 400, any other 500.
+func FeatureFrom(kind string, value func(*http.Request) (string, error)) MiddlewareOption {
+	return func(c *api.MiddlewareConfig) {
+		if c.From == nil {
+			c.From = map[string]api.Extractor{}
+		}
+		c.From[kind] = value
+	}
+}
+
+// CostOf says what a request costs, 1 to 1,000,000. Default: 1.
+func CostOf(cost func(*http.Request) int64) MiddlewareOption {
+	return func(c *api.MiddlewareConfig) { c.Cost = cost }
+}
+
+// OnDenied answers requests that a limit denies. The headers of the decision are set before.
+// Default: 429 with a problem document.
+func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) MiddlewareOption {
+	return func(c *api.MiddlewareConfig) {
+		if answer != nil {
+			c.OnDenied = func(w http.ResponseWriter, r *http.Request, d hierarchy.Decision) { answer(w, r, decisionOf(d)) }
+		}
+	}
+}
+
+// Middleware returns a middleware for net/http that counts each request as a hit on the event:
+// the next handler serves the allowed ones, and finds the decision by DecisionOf. The
+// features come from where the rules say: by default ip is the peer's address and user the bearer
+// token. A denied request is answered 429, with Retry-After; one without a feature that a limit
+// needs 400; and 503 where the store does not answer and a rule has on_error: deny.
+//
+// An event that the rules do not have, or limits per a kind that no place in a request is named
+// for, are logged at once; requests are answered with an error until SetRules or a reload fits
+// them, and are never served without the limit.
+func (l *Limiter) Middleware(event string, options ...MiddlewareOption) func(http.Handler) http.Handler {
+	config := api.MiddlewareConfig{Service: l.service, Event: event, Log: l.settings.Log}
+	for _, option := range options {
+		if option != nil {
+			option(&config)
+		}
+	}
+	middleware, err := api.NewMiddleware(config)
+	if err == nil {
+		return middleware
+	}
+	l.settings.Log.Error("a middleware does not fit the rules in force: its requests are answered with an error", "event", event, "error", oneLine(err))
+	config.Event, config.EventOf = "", func(*http.Request) string { return event }
+	if middleware, err = api.NewMiddleware(config); err == nil && event != "" {
+		return middleware
+	}
+	return func(http.Handler) http.Handler { return http.HandlerFunc(refuse) }
+}
+
+// refuse answers a request whose middleware is set up wrongly.
+func refuse(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+}
+
+// DecisionOf returns the decision by which a middleware has allowed, or denied, the request of a
+// context. Of several middlewares it is that of the innermost.
+func DecisionOf(ctx context.Context) (Decision, bool) {
+	d, found := api.DecisionOf(ctx)
+	if !found {
+		return Decision{}, false
+	}
+	return decisionOf(d), true
+}

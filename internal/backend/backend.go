@@ -1,0 +1,219 @@
+// Package backend opens the store of a counterd as its settings say: embedded, or a fleet of
+// Memcached servers with the discovery of its servers, its security, its repair, and the log of
+// what becomes of it.
+package backend
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/memcache/discovery"
+)
+
+// Backend is an open store.
+type Backend struct {
+	hierarchy.Store
+	Repairer *hierarchy.Repairer // nil: there are no replicas
+
+	settings settings.Settings
+	fleet    *memcache.Fleet     // nil: the store is embedded
+	follower *discovery.Follower // nil: the servers are those of the start
+}
+
+// Config is what a backend takes from its process.
+type Config struct {
+	// Retention returns how long counters are remembered: as long it matters that a server
+	// has lost some.
+	Retention   func() time.Duration
+	OnRoundTrip func(context.Context, memcache.RoundTrip) // nil: none
+}
+
+// Open opens the store of valid settings. The context bounds the search for the first servers.
+func Open(ctx context.Context, s settings.Settings, config Config) (*Backend, error) {
+	if s.Embedded() {
+		s.Log.Info("embedded store: counts are seen by this process alone and are lost when it stops; Memcached servers share and keep them",
+			"max_bytes", memcache.DefaultMaxBytes)
+		return &Backend{Store: NewEmbedded(s.Log), settings: s}, nil
+	}
+	servers, source, err := find(ctx, s, func(err error) {
+		s.Log.Warn("no memcached server is found yet", "from", s.SourceName(), "error", err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	fleet, err := openFleet(ctx, s, servers, config)
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{Store: fleet, settings: s, fleet: fleet}
+	if _, fixed := source.(discovery.Static); !fixed {
+		b.follow(source, servers)
+	}
+	if s.Replicas > 1 {
+		if b.Repairer, err = newRepairer(s, fleet); err != nil {
+			_ = b.Close() // nothing was counted
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// follow keeps the servers as the source lists them.
+func (b *Backend) follow(source discovery.Source, servers []string) {
+	b.settings.Log.Info("the memcached servers are followed", "from", b.settings.SourceName())
+	warnOfFew(servers, b.settings)
+	b.follower = followServers(source, b.settings.SourceName(), servers, b.setServers, b.settings.Log)
+}
+
+func (b *Backend) setServers(ctx context.Context, servers []string) error {
+	if err := b.fleet.SetServers(ctx, servers); err != nil {
+		return err
+	}
+	warnOfFew(servers, b.settings)
+	warnOfOpenPassword(b.settings, servers)
+	return nil
+}
+
+// Ask has the source of the servers asked at once. It does not wait.
+func (b *Backend) Ask() {
+	if b.follower != nil {
+		b.follower.Ask()
+	}
+}
+
+// Health returns how the servers are; none for the embedded store. It makes no round trip.
+func (b *Backend) Health() []memcache.ServerHealth {
+	if b.fleet == nil {
+		return nil
+	}
+	return b.fleet.Health()
+}
+
+// HasServers reports whether the store is a fleet of servers.
+func (b *Backend) HasServers() bool { return b.fleet != nil }
+
+// Close waits for the operations under way and closes the store.
+func (b *Backend) Close() error {
+	b.Repairer.Close()
+	if b.follower != nil {
+		b.follower.Close()
+	}
+	if b.fleet == nil {
+		return nil
+	}
+	replayHints(b.fleet, b.settings.Log)
+	return b.fleet.Close()
+}
+
+// replayTimeout is how long a process that stops goes on to replay hints.
+const replayTimeout = 3 * time.Second
+
+// replayHints waits until replicas have got the adds of this process that they missed: no other
+// process has hints of those.
+func replayHints(fleet *memcache.Fleet, log *slog.Logger) {
+	adds, servers := fleet.Owed()
+	for end := time.Now().Add(replayTimeout); adds > 0 && time.Now().Before(end); adds, servers = fleet.Owed() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if adds > 0 {
+		log.Warn("replicas that are away lack adds of this process, until counters are used again and repaired", "adds", adds, "servers", servers)
+	}
+}
+
+// warnOfFew logs that there are fewer servers than replicas.
+func warnOfFew(servers []string, s settings.Settings) {
+	if len(servers) < s.Replicas {
+		s.Log.Warn("there are fewer memcached servers than replicas", "servers", len(servers), "replicas", s.Replicas)
+	}
+}
+
+// openFleet returns the fleet of the servers that were found.
+func openFleet(ctx context.Context, s settings.Settings, servers []string, c Config) (*memcache.Fleet, error) {
+	config := memcache.Config{
+		Servers: servers, Replicas: s.Replicas, Timeout: s.Timeout, Protocol: s.Protocol,
+		OnProtocol: func(server string, speaks memcache.Protocol) {
+			s.Log.Info("the protocol of a memcached server is known", "server", server, "speaks", speaks.String())
+		},
+		OnServerChange: logChanges(s.Log, s.Replicas),
+		// Clocks may be behind and ahead by the grace: windows reach as much further back.
+		Retention:   func() time.Duration { return c.Retention() + 2*s.Grace },
+		OnRoundTrip: c.OnRoundTrip,
+	}
+	if err := checkSecrets(s); err != nil {
+		return nil, err
+	}
+	secure(s, &config)
+	for _, file := range []string{s.MemcachedKey, s.MemcachedAuth, s.KeySecret} {
+		settings.WarnOfMode(s.Log, file)
+	}
+	warnOfOpenPassword(s, servers)
+	var err error
+	if config.KeySecret, err = ReadKeySecret(s); err != nil {
+		return nil, err
+	}
+	fleet, err := memcache.NewFleet(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	for server, err := range fleet.Ping(ctx) {
+		if err != nil {
+			s.Log.Warn("a memcached server cannot be reached", "server", server, "error", err)
+		}
+	}
+	s.Log.Info("memcached store", "servers", strings.Join(servers, ","), "replicas", s.Replicas, "protocol", s.Protocol.String(), "tls", s.MemcachedTLS, "key_secret", s.KeySecret != "", "timeout", s.Timeout)
+	return fleet, nil
+}
+
+// newRepairer returns the repairer of the fleet's replicas. Failures are logged at most once a
+// second for each cause.
+func newRepairer(s settings.Settings, fleet *memcache.Fleet) (*hierarchy.Repairer, error) {
+	var failures sparse.Lines
+	return hierarchy.NewRepairer(hierarchy.RepairerConfig{
+		Store: fleet,
+		Grace: s.Grace,
+		OnRepaired: func(gaps uint64) {
+			fleet.Mended(gaps)
+			warnOfLosses(fleet.Health(), s.Log)
+		},
+		OnError: func(err error) {
+			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+				s.Log.Warn("the replicas of a counter are repaired later", "error", err, "suppressed", suppressed)
+			})
+		},
+		OnPassStart: func(counters int) {
+			s.Log.Info("a server may have missed something: the replicas of all counters are compared", "counters", counters)
+		},
+		OnPassEnd: func(pass hierarchy.RepairPass) {
+			s.Log.Info("the replicas of all counters were compared",
+				"counters", pass.Counters, "raised", pass.Raised, "left", pass.Failed, "took", pass.Took.Round(time.Millisecond))
+		},
+	})
+}
+
+// warnOfLosses names the servers that a repair has not made whole again.
+func warnOfLosses(servers []memcache.ServerHealth, log *slog.Logger) {
+	for _, h := range servers {
+		if h.Since != 0 && !h.Evicting {
+			log.Warn("a memcached server may still lack counts after the repair: this process did not know all counters when they were lost, or too many servers lost theirs at once; limits are incomplete until their windows have passed",
+				"server", h.Name, "since", timeOf(h.Since))
+		}
+	}
+}
+
+// NewEmbedded returns a store in this process. It logs at most once a second that counters were
+// evicted because memory is full.
+func NewEmbedded(log *slog.Logger) *memcache.Embedded {
+	var evictions sparse.Lines
+	return memcache.NewEmbedded(memcache.EmbeddedConfig{OnEvict: func(evicted int64) {
+		evictions.Do("", func(int64) {
+			log.Warn("the embedded store is full: the least recently used counters are evicted, and begin again from zero",
+				"evicted", evicted, "max_bytes", memcache.DefaultMaxBytes)
+		})
+	}})
+}

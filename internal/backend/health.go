@@ -1,0 +1,62 @@
+package backend
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
+)
+
+// logChanges returns a hook that logs what becomes of the servers: each kind of change of each
+// server at most once a second.
+func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.ServerHealth) {
+	var lines sparse.Lines
+	down, emptied := "on_error decides its counters until it is back", "its counters begin again from zero"
+	if replicas > 1 {
+		down, emptied = "its counters are decided on their other replicas until it is back", "its counters are copied to it from their other replicas"
+	}
+	return func(change memcache.Change, h memcache.ServerHealth) {
+		lines.Do(change.String()+" "+h.Name, func(suppressed int64) {
+			log := log.With("server", h.Name, "suppressed", suppressed)
+			switch change {
+			case memcache.Down:
+				log.Warn("a memcached server is down: "+down, "error", h.Err)
+			case memcache.Back:
+				log.Info("a memcached server is back")
+			case memcache.Emptied:
+				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", timeOf(h.Since))
+			case memcache.Mended:
+				log.Info("what a memcached server had lost was copied to it from the other servers, as far as this process knows")
+			case memcache.Evicting:
+				log.Warn("a memcached server is full: it evicts counters that have not expired, and counts on it may be too low",
+					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
+			case memcache.OtherSecret:
+				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart")
+			}
+		})
+	}
+}
+
+// timeOf returns the time of a Unix second; the zero time for 0.
+func timeOf(second int64) time.Time {
+	if second == 0 {
+		return time.Time{}
+	}
+	return time.Unix(second, 0).UTC()
+}
+
+// States returns a function that returns how the servers are, for readyz; nil for the embedded
+// store, which is always ready.
+func (b *Backend) States() func() []service.ServerState {
+	if b.fleet == nil {
+		return nil
+	}
+	return func() (states []service.ServerState) {
+		for _, h := range b.fleet.Health() {
+			states = append(states, service.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
+		}
+		return states
+	}
+}

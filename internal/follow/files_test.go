@@ -1,0 +1,69 @@
+package follow
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/leaktest"
+)
+
+// Of two files that go together each state that is good is taken, also one that was there
+// before, and no other; Ask has them judged again, whatever they hold.
+func TestFilesThatGoTogether(t *testing.T) {
+	leaktest.Check(t)
+	one, two := secretFile(t, "a"), secretFile(t, "a")
+	taken := make(chan string, 10)
+	log := &lockedBuffer{}
+	f, err := Open("letters", []string{one, two}, func(contents [][]byte) ([]any, error) {
+		if string(contents[0]) != string(contents[1]) {
+			return nil, errors.New("they differ")
+		}
+		taken <- string(contents[0])
+		return []any{"letter", string(contents[0])}, nil
+	}, slog.New(slog.NewTextHandler(log, nil)))
+	require.NoError(t, err)
+	defer f.Close()
+	next := func(want string) {
+		t.Helper()
+		select {
+		case letter := <-taken:
+			require.Equal(t, want, letter)
+		case <-time.After(soon):
+			require.Fail(t, "not taken", "%s: %s", want, log)
+		}
+	}
+	logged := func(times int, text string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return strings.Count(log.String(), text) == times }, soon, time.Millisecond, "%s: %s", text, log)
+	}
+	next("a")
+	assert.False(t, f.refused.Load())
+	for i, letter := range []string{"b", "a", "c"} {
+		replace(t, one, letter)
+		logged(i+1, "letters not reloaded, those in force stay")
+		assert.True(t, f.refused.Load(), "until they suit each other")
+		replace(t, two, letter)
+		next(letter)
+		require.Eventually(t, func() bool { return !f.refused.Load() }, soon, time.Millisecond)
+	}
+	assert.EqualValues(t, 3, f.failures.Load())
+	require.NoError(t, os.Remove(two))
+	logged(4, "letters not reloaded, those in force stay")
+	f.Ask()
+	logged(5, "letters not reloaded, those in force stay")
+	assert.True(t, f.refused.Load())
+	replace(t, two, "c")
+	logged(1, "the files hold the letters in force")
+	assert.False(t, f.refused.Load(), "what is in force stands in the files again")
+	f.Ask()
+	logged(2, "the files hold the letters in force")
+	assert.EqualValues(t, 5, f.failures.Load())
+	assert.Empty(t, taken)
+}

@@ -1,0 +1,140 @@
+// Package serving serves a counterd on its addresses: listeners with bounded connections, TLS,
+// access control by files that are followed, and an orderly end.
+package serving
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/counterd/counterd/internal/follow"
+	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/service"
+)
+
+// Access is access control: it lets callers in as the files in force say.
+type Access struct {
+	tokens       *tokensFile   // nil: no token is wanted
+	certificates *certificates // nil: there is no TLS
+	refusals     service.Refusals
+	draining     atomic.Bool // the process is about to end
+}
+
+// OpenAccess reads the files of access control, and follows them until Close.
+func OpenAccess(s settings.Settings) (a *Access, err error) {
+	a = &Access{}
+	if err := settings.CheckKey("tls-key", s.TLSKey); err != nil {
+		return nil, err
+	}
+	if s.HasTokens() {
+		if err := settings.CheckSecret("tokens", s.Tokens); err != nil {
+			return nil, err
+		}
+		if a.tokens, err = openTokens(s.Tokens, s.Log); err != nil {
+			return nil, err
+		}
+	}
+	if s.TLSCert != "" {
+		if a.certificates, err = openCertificates(s); err != nil {
+			a.Close()
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// Close ends the following of the files. What is in force stays.
+func (a *Access) Close() {
+	if a.tokens != nil {
+		a.tokens.Close()
+	}
+	if a.certificates != nil {
+		a.certificates.Close()
+	}
+}
+
+// Ask has the files read again. It does not wait.
+func (a *Access) Ask() {
+	if a.tokens != nil {
+		a.tokens.Ask()
+	}
+	if a.certificates != nil {
+		a.certificates.Ask()
+	}
+}
+
+// Gate returns a gate that admits callers by the tokens in force, and so many requests at a time.
+func (a *Access) Gate(most int) *service.Gate {
+	config := service.GateConfig{Refusals: &a.refusals, MaxRequests: most}
+	if a.tokens != nil {
+		config.Tokens = a.tokens.inForce.Load
+	}
+	return service.NewGate(config)
+}
+
+// Draining reports whether the process is about to end.
+func (a *Access) Draining() bool { return a.draining.Load() }
+
+// warn logs where secrets lie or go open, and which addresses are open to all callers.
+func warn(s settings.Settings) {
+	if s.HasTokens() {
+		settings.WarnOfMode(s.Log, s.Tokens)
+	}
+	settings.WarnOfMode(s.Log, s.TLSKey)
+	for _, address := range []string{s.Listen, s.Admin} {
+		switch {
+		case address == "" || settings.OnLoopback(address):
+		case s.HasTokens() && s.TLSCert == "":
+			s.Log.Warn("tokens go unencrypted: TLS is not set", "address", address)
+		case s.Tokens == settings.OpenToAll && (s.TLSClientCA == "" || address == s.Admin):
+			s.Log.Warn("this address is open to all callers: no tokens are set", "address", address)
+		}
+	}
+}
+
+// tokenFailures returns how many versions of the file of tokens were refused.
+func (a *Access) tokenFailures() int64 {
+	if a.tokens == nil {
+		return 0
+	}
+	return a.tokens.Failures()
+}
+
+// tlsFailures returns how many versions of the certificate's files were refused.
+func (a *Access) tlsFailures() int64 {
+	if a.certificates == nil {
+		return 0
+	}
+	return a.certificates.Failures()
+}
+
+// expiry returns when the certificate in force expires, and its lifetime; zero without one.
+func (a *Access) expiry() (expires time.Time, lifetime time.Duration) {
+	if a.certificates == nil {
+		return time.Unix(0, 0), 0
+	}
+	inForce := a.certificates.inForce.Load()
+	return inForce.expires, inForce.lifetime
+}
+
+// tokensFile holds the tokens in force.
+type tokensFile struct {
+	*follow.Files
+	inForce atomic.Pointer[service.Tokens]
+}
+
+func openTokens(path string, log *slog.Logger) (t *tokensFile, err error) {
+	t = &tokensFile{}
+	t.Files, err = follow.Open("tokens", []string{path}, func(contents [][]byte) ([]any, error) {
+		tokens, err := service.ParseTokens(contents[0])
+		if err != nil {
+			return nil, err
+		}
+		t.inForce.Store(tokens)
+		return []any{"tokens", tokens.Len()}, nil
+	}, log)
+	if err != nil {
+		return nil, &settings.Fault{Setting: "tokens", Cause: err}
+	}
+	return t, nil
+}

@@ -1,0 +1,44 @@
+package serving
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// Metrics show how often files were faulty, and when the certificate expires.
+func TestAccessControlReportsItsFiles(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	id := authority.Issue(t)
+	tokens := secretFile(t, "ops all ops-token-of-the-test")
+	log := &lockedBuffer{}
+	s := settings.Default()
+	s.Log = slog.New(slog.NewTextHandler(log, nil))
+	s.Tokens, s.TLSCert, s.TLSKey = tokens, id.CertFile, id.KeyFile
+	d, err := OpenAccess(s)
+	require.NoError(t, err)
+	defer d.Close()
+	expires, lifetime := d.expiry()
+	assert.Equal(t, id.Leaf.NotAfter, expires)
+	assert.Equal(t, id.Leaf.NotAfter.Sub(id.Leaf.NotBefore), lifetime)
+	assert.Zero(t, d.tokenFailures()+d.tlsFailures())
+	replace(t, tokens, "ops")
+	replace(t, id.KeyFile, "no key")
+	require.Eventually(t, func() bool { return d.tokenFailures() == 1 && d.tlsFailures() == 1 }, 30*time.Second, time.Millisecond, "%s", log)
+	assert.Equal(t, 1, d.tokens.inForce.Load().Len())
+
+	s.Tokens, s.TLSCert, s.TLSKey = settings.OpenToAll, "", ""
+	opened, err := OpenAccess(s)
+	require.NoError(t, err)
+	defer opened.Close()
+	expires, lifetime = opened.expiry()
+	assert.Zero(t, expires.Unix())
+	assert.Zero(t, lifetime)
+	assert.Zero(t, opened.tokenFailures()+opened.tlsFailures())
+}

@@ -1,0 +1,24 @@
+package serving
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/counterd/counterd/internal/settings"
+)
+
+// No more connections are taken than the system has files for, and the log says so.
+func TestConnectionsAreAsManyAsFiles(t *testing.T) {
+	var log lockedBuffer
+	set := func(most int) settings.Settings {
+		return settings.Settings{MaxConnections: most, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	}
+	assert.Equal(t, 17, Connections(set(17), 0))
+	assert.Empty(t, log.String())
+	most := Connections(set(maxFiles()), 0)
+	assert.Less(t, most, maxFiles())
+	assert.Contains(t, log.String(), "fewer connections")
+	assert.Less(t, Connections(set(maxFiles()), 2), most)
+}

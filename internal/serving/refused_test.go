@@ -1,0 +1,59 @@
+package serving
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+// Metrics show each followed file, and no other, as refused while it holds a version that was
+// refused.
+func TestFilesThatAreRefused(t *testing.T) {
+	authority := memcachedtest.NewAuthority(t)
+	id := authority.Issue(t)
+	const good = "ops all ops-token-of-the-test"
+	tokens := secretFile(t, good)
+	log := &lockedBuffer{}
+	s := settings.Default()
+	s.Log = slog.New(slog.NewTextHandler(log, nil))
+	s.Tokens, s.TLSCert, s.TLSKey = tokens, id.CertFile, id.KeyFile
+	a, err := OpenAccess(s)
+	require.NoError(t, err)
+	defer a.Close()
+	m := metrics.New()
+	a.WatchFiles(m, nil)
+	eventually := func(tls, tokens int) {
+		t.Helper()
+		want := fmt.Sprintf("# TYPE counterd_file_reload_failing gauge\ncounterd_file_reload_failing{file=\"tls\"} %d\ncounterd_file_reload_failing{file=\"tokens\"} %d\n# ", tls, tokens)
+		require.Eventually(t, func() bool {
+			answer := httptest.NewRecorder()
+			m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			return strings.Contains(answer.Body.String(), want)
+		}, soon, time.Millisecond, "%s", log)
+	}
+	eventually(0, 0)
+	replace(t, tokens, "ops")
+	eventually(0, 1)
+	replace(t, id.KeyFile, "no key")
+	eventually(1, 1)
+	replace(t, tokens, good)
+	eventually(1, 0)
+	next := authority.Issue(t)
+	for from, to := range map[string]string{next.KeyFile: id.KeyFile, next.CertFile: id.CertFile} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		replace(t, to, string(text))
+	}
+	eventually(0, 0)
+}

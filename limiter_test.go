@@ -1,0 +1,500 @@
+package counterd_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/memcache/memcachedtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	ctx     = context.Background()
+	visitor = counterd.Features{"ip": "192.0.2.1"}
+)
+
+const someRules = `events:
+  login:
+    limits:
+      - {per: ip, rate: 3/d}
+      - {per: [email, ip], rate: 100/d}
+  signup:
+  export:
+    limits: [{per: [], rate: 10/d}]
+`
+
+func parse(t *testing.T, text string) counterd.Rules {
+	t.Helper()
+	rules, err := counterd.ParseRules([]byte(text))
+	require.NoError(t, err)
+	return rules
+}
+
+// start returns a limiter that is closed with the test.
+func start(t *testing.T, rules counterd.Rules, options ...counterd.Option) *counterd.Limiter {
+	t.Helper()
+	options = append([]counterd.Option{counterd.WithLog(slog.New(slog.DiscardHandler))}, options...)
+	limiter, err := counterd.New(rules, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, limiter.Close()) })
+	return limiter
+}
+
+// onEach runs a test with the embedded store, on Memcached, and on Memcached with replicas.
+func onEach(t *testing.T, test func(t *testing.T, options ...counterd.Option)) {
+	patient := []counterd.Option{counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)} // the machine may be busy
+	t.Run("embedded", func(t *testing.T) { test(t, patient...) })
+	t.Run("memcached", func(t *testing.T) {
+		leaktest.Check(t)
+		test(t, append(patient, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...))...)
+	})
+	t.Run("replicas", func(t *testing.T) {
+		leaktest.Check(t)
+		test(t, append(patient, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...), counterd.WithReplicas(2))...)
+	})
+}
+
+func TestHitsAreLimited(t *testing.T) {
+	onEach(t, func(t *testing.T, options ...counterd.Option) {
+		limiter := start(t, parse(t, someRules), options...)
+		checked, err := limiter.Check(ctx, "login", visitor)
+		require.NoError(t, err)
+		assert.True(t, checked.Allowed)
+		for i := range int64(3) {
+			d, err := limiter.Hit(ctx, "login", visitor)
+			require.NoError(t, err)
+			require.Len(t, d.Limits, 1)
+			assert.True(t, d.Allowed)
+			assert.Zero(t, d.RetryAfter)
+			state := d.Limits[0]
+			assert.Equal(t, i+1, state.Count)
+			assert.Equal(t, 2-i, state.Remaining)
+			assert.Equal(t, "ip-3-per-24h", state.Name)
+			assert.Equal(t, "ip:192.0.2.1", state.Feature)
+			assert.Equal(t, int64(3), state.Limit)
+			assert.Equal(t, 24*time.Hour, state.Window)
+			assert.True(t, state.Exact)
+			assert.Empty(t, state.OnError)
+		}
+		d, err := limiter.Hit(ctx, "login", visitor)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Greater(t, d.RetryAfter, 23*time.Hour)
+		assert.LessOrEqual(t, d.RetryAfter, 24*time.Hour)
+		checked, err = limiter.CheckN(ctx, "login", visitor, 3)
+		require.NoError(t, err)
+		assert.False(t, checked.Allowed)
+
+		d, err = limiter.HitN(ctx, "login", counterd.Features{"ip": "192.0.2.2", "email": "a@example.com"}, 2)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		require.Len(t, d.Limits, 2)
+		assert.Equal(t, int64(2), d.Limits[0].Count)
+		d, err = limiter.HitN(ctx, "login", visitor, 4)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed)
+		assert.Equal(t, counterd.Never, d.RetryAfter, "the cost is above the limit")
+		d, err = limiter.Hit(ctx, "export", nil)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Empty(t, d.Limits[0].Feature)
+	})
+}
+
+func TestBatches(t *testing.T) {
+	onEach(t, func(t *testing.T, options ...counterd.Option) {
+		limiter := start(t, parse(t, someRules), options...)
+		results, err := limiter.Hits(ctx, []counterd.Hit{
+			{Event: "login", Features: visitor},
+			{Event: "logon", Features: visitor},
+			{Event: "login", Features: visitor, Cost: 3},
+			{Event: "login", Features: counterd.Features{"ipp": "192.0.2.1"}},
+			{Event: "login", Features: visitor, Cost: 2},
+			{Event: "login", Features: visitor, Cost: -1},
+		})
+		require.NoError(t, err)
+		require.Len(t, results, 6)
+		for i, allowed := range map[int]bool{0: true, 2: false, 4: true} {
+			require.NoError(t, results[i].Err)
+			assert.Equal(t, allowed, results[i].Decision.Allowed, "%d", i)
+		}
+		require.ErrorIs(t, results[1].Err, counterd.ErrUnknownEvent)
+		require.ErrorIs(t, results[3].Err, counterd.ErrInvalid)
+		require.ErrorIs(t, results[5].Err, counterd.ErrOutOfRange)
+		results, err = limiter.Hits(ctx, nil)
+		require.NoError(t, err)
+		assert.Empty(t, results)
+		_, err = limiter.Hits(ctx, make([]counterd.Hit, 1001))
+		require.ErrorIs(t, err, counterd.ErrOutOfRange)
+	})
+}
+
+func TestEventsAreCounted(t *testing.T) {
+	onEach(t, func(t *testing.T, options ...counterd.Option) {
+		limiter := start(t, parse(t, someRules), options...)
+		earlier := time.Now().Add(-3 * time.Hour)
+		require.NoError(t, limiter.Increment(ctx, "signup", visitor, 5, earlier))
+		require.NoError(t, limiter.Increment(ctx, "signup", visitor, 1, time.Time{}))
+		for window, want := range map[time.Duration]int64{time.Hour: 1, 24 * time.Hour: 6} {
+			count, err := limiter.Count(ctx, "signup", visitor, window)
+			require.NoError(t, err)
+			assert.Equal(t, want, count, "%s", window)
+		}
+		count, err := limiter.CountAt(ctx, "signup", visitor, time.Minute, earlier)
+		require.NoError(t, err)
+		assert.Equal(t, int64(5), count)
+		history, err := limiter.History(ctx, "signup", visitor, counterd.Hour, earlier, time.Time{})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, len(history), 4)
+		assert.Equal(t, counterd.Bucket{Start: earlier.UTC().Truncate(time.Hour), Count: 5}, history[0])
+		require.NoError(t, limiter.Reset(ctx, "signup", visitor))
+		count, err = limiter.Count(ctx, "signup", visitor, 24*time.Hour)
+		require.NoError(t, err)
+		assert.Zero(t, count)
+	})
+}
+
+// However many hits come at once, in two limiters on one store, as many are allowed as the limit
+// has room for.
+func TestConcurrentHits(t *testing.T) {
+	onEach(t, func(t *testing.T, options ...counterd.Option) {
+		rules := parse(t, "events: {e: {limits: [{per: ip, rate: 50/d}]}}")
+		limiters := []*counterd.Limiter{start(t, rules, options...)}
+		if len(options) > 2 { // the store is shared
+			limiters = append(limiters, start(t, rules, options...))
+		}
+		var allowed atomic.Int64
+		var running sync.WaitGroup
+		for i := range 8 {
+			running.Go(func() {
+				for range 20 {
+					d, err := limiters[i%len(limiters)].Hit(ctx, "e", visitor)
+					if assert.NoError(t, err) && d.Allowed {
+						allowed.Add(1)
+					}
+					_, err = limiters[i%len(limiters)].Count(ctx, "e", visitor, time.Hour)
+					assert.NoError(t, err)
+				}
+			})
+		}
+		running.Go(func() {
+			for range 10 {
+				assert.NoError(t, limiters[0].SetRules(rules))
+			}
+		})
+		running.Wait()
+		assert.Equal(t, int64(50), allowed.Load())
+	})
+}
+
+// Wrong calls are errors that say what to do, and never panics.
+func TestFaultsOfCalls(t *testing.T) {
+	limiter := start(t, parse(t, someRules))
+	call := func(event string, features counterd.Features) error {
+		_, err := limiter.Hit(ctx, event, features)
+		return err
+	}
+	cost := func(cost int64) error {
+		_, err := limiter.HitN(ctx, "login", visitor, cost)
+		return err
+	}
+	count := func(window time.Duration) error {
+		_, err := limiter.Count(ctx, "login", visitor, window)
+		return err
+	}
+	history := func(level counterd.Level) error {
+		_, err := limiter.History(ctx, "login", visitor, level, time.Time{}, time.Time{})
+		return err
+	}
+	for name, fault := range map[string]struct {
+		err   error
+		cause error
+		says  string
+	}{
+		"event that is close":   {call("logni", visitor), counterd.ErrUnknownEvent, `no event "logni": did you mean "login"?`},
+		"event that is far":     {call("something-else", visitor), counterd.ErrUnknownEvent, "there is export, login, signup"},
+		"empty event":           {call("", visitor), counterd.ErrUnknownEvent, "there is export, login, signup"},
+		"feature that is close": {call("login", counterd.Features{"ip": "192.0.2.1", "emial": "x"}), counterd.ErrInvalid, `no limit of login is per "emial": did you mean "email"?`},
+		"missing feature":       {call("login", counterd.Features{"email": "secret"}), counterd.ErrInvalid, "ip"},
+		"no features":           {call("login", nil), counterd.ErrInvalid, "ip"},
+		"event without limits":  {call("signup", visitor), counterd.ErrInvalid, "signup has no limits"},
+		"value":                 {call("login", counterd.Features{"ip": "secret"}), counterd.ErrInvalid, "not an IP address"},
+		"cost of 0":             {cost(0), counterd.ErrOutOfRange, "cost"},
+		"negative cost":         {cost(-1), counterd.ErrOutOfRange, "cost"},
+		"cost above the most":   {cost(1_000_001), counterd.ErrOutOfRange, "cost"},
+		"window of 0":           {count(0), counterd.ErrOutOfRange, "window"},
+		"window above the most": {count(100 * 24 * time.Hour), counterd.ErrOutOfRange, "window"},
+		"increment of 0":        {limiter.Increment(ctx, "login", visitor, 0, time.Time{}), counterd.ErrOutOfRange, "by"},
+		"increment to come":     {limiter.Increment(ctx, "login", visitor, 1, time.Now().Add(time.Hour)), counterd.ErrOutOfRange, "at"},
+		"level":                 {history("fortnight"), counterd.ErrOutOfRange, `no level "fortnight"`},
+		"reset of no counter":   {limiter.Reset(ctx, "login", nil), counterd.ErrInvalid, ""},
+		"no rules":              {limiter.SetRules(counterd.Rules{}), counterd.ErrInvalid, "ParseRules"},
+		"rules of nothing":      {limiter.SetRules(counterd.RulesOf(nil)), counterd.ErrInvalid, "ParseRules"},
+	} {
+		require.Error(t, fault.err, name)
+		assert.ErrorIs(t, fault.err, fault.cause, name)
+		assert.ErrorContains(t, fault.err, fault.says, name)
+		assert.NotContains(t, fault.err.Error(), "secret", name)
+	}
+	var none context.Context
+	for name, err := range map[string]error{
+		"hit":       second(limiter.Hit(none, "login", visitor)),
+		"hitN":      second(limiter.HitN(none, "login", visitor, 1)),
+		"check":     second(limiter.Check(none, "login", visitor)),
+		"hits":      second(limiter.Hits(none, nil)),
+		"count":     second(limiter.Count(none, "login", visitor, time.Hour)),
+		"increment": limiter.Increment(none, "login", visitor, 1, time.Time{}),
+		"history":   second(limiter.History(none, "login", visitor, counterd.Day, time.Time{}, time.Time{})),
+		"reset":     limiter.Reset(none, "login", visitor),
+		"serve":     limiter.Serve(none),
+	} {
+		require.ErrorIs(t, err, counterd.ErrInvalid, name)
+		assert.ErrorContains(t, err, "the context is nil: use context.Background", name)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, second(limiter.Hit(ended, "login", visitor)), context.Canceled)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// New reports all faults together.
+func TestFaultsOfOptions(t *testing.T) {
+	var none context.Context
+	good := parse(t, someRules)
+	for name, fault := range map[string]struct {
+		rules   counterd.Rules
+		options []counterd.Option
+		says    []string
+	}{
+		"no rules":         {counterd.Rules{}, nil, []string{"counterd: there are no rules"}},
+		"nil option":       {good, []counterd.Option{nil}, []string{"an option is nil"}},
+		"nil log, context": {good, []counterd.Option{counterd.WithLog(nil), counterd.WithContext(none)}, []string{"WithLog: the logger is nil", "WithContext: the context is nil"}},
+		"no servers":       {good, []counterd.Option{counterd.WithMemcached()}, []string{"WithMemcached: no server is named"}},
+		"empty server":     {good, []counterd.Option{counterd.WithMemcached("")}, []string{"WithMemcached: no server is named"}},
+		"server":           {good, []counterd.Option{counterd.WithMemcached("localhost")}, []string{"WithMemcached: "}},
+		"timeout":          {good, []counterd.Option{counterd.WithTimeout(2 * time.Second)}, []string{"WithTimeout: 2s is not between 1ms and half the grace, 1s: set a longer WithGrace"}},
+		"open address":     {good, []counterd.Option{counterd.WithListen(":8080")}, []string{"WithListen: :8080 is reachable from other machines: set WithTokens"}},
+		"many": {counterd.Rules{}, []counterd.Option{
+			counterd.WithReplicas(9), counterd.WithGrace(time.Hour), counterd.WithProtocol("binary"), counterd.WithMaxPending(0), counterd.WithMaxConnections(-1),
+			counterd.WithMemcachedCA("ca"), counterd.WithKeySecret("file"), counterd.WithTLSCert("cert"), counterd.WithTLSClientCA("ca"),
+			counterd.WithOTLPEndpoint("collector"), counterd.WithDrainDelay(-1), counterd.WithAdmin("x"), counterd.WithMemcachedFile(""),
+		}, []string{"no rules", "WithReplicas: 9", "WithGrace: 1h", "WithProtocol: ", "WithMaxPending: 0", "WithMaxConnections: -1", "WithMemcachedCA: set WithMemcachedTLS",
+			"WithKeySecret: no server", "WithTLSCert: name its private key by WithTLSKey", "WithOTLPEndpoint: ", "WithDrainDelay: -1ns", "WithAdmin: ", "WithMemcachedFile: "}},
+	} {
+		limiter, err := counterd.New(fault.rules, fault.options...)
+		require.Error(t, err, name)
+		assert.Nil(t, limiter, name)
+		require.ErrorIs(t, err, counterd.ErrInvalid, name)
+		for _, says := range fault.says {
+			assert.ErrorContains(t, err, says, name)
+		}
+		assert.NotContains(t, err.Error(), "{", name)
+	}
+	_, err := counterd.New(good, counterd.WithMemcached("127.0.0.1:1"), counterd.WithKeySecret("/nowhere/secret.txt"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.ErrorContains(t, err, "counterd: WithKeySecret: /nowhere/secret.txt cannot be opened")
+	_, err = counterd.New(good, counterd.WithTokens("/nowhere/tokens.txt"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestFaultsOfRules(t *testing.T) {
+	_, err := counterd.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/mm}, {per: IP, rate: 1/m}]}}"))
+	require.ErrorIs(t, err, counterd.ErrInvalid)
+	faults, ok := errors.AsType[events.Faults](err)
+	require.True(t, ok)
+	assert.Len(t, faults, 2)
+	_, err = counterd.ReadRules(filepath.Join(t.TempDir(), "missing.yaml"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A store that does not answer is no error: the rules say what is decided without it.
+func TestStoreThatIsDown(t *testing.T) {
+	rules := parse(t, "events: {lenient: {limits: [{per: ip, rate: 1/d}]}, strict: {limits: [{per: ip, rate: 1/d, on_error: deny}]}}")
+	limiter := start(t, rules, counterd.WithMemcached("127.0.0.1:1"))
+	d, err := limiter.Hit(ctx, "lenient", visitor)
+	require.NoError(t, err)
+	assert.True(t, d.Allowed)
+	assert.Equal(t, "allow", d.Limits[0].OnError)
+	d, err = limiter.Hit(ctx, "strict", visitor)
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	assert.True(t, d.Unavailable)
+	require.ErrorIs(t, second(limiter.Count(ctx, "lenient", visitor, time.Hour)), counterd.ErrStore)
+}
+
+// Rules change under way, by the program or by their file.
+func TestRulesChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(path+"~", []byte(text), 0o600))
+		require.NoError(t, os.Rename(path+"~", path))
+	}
+	write("events: {e: {limits: [{per: ip, rate: 1/d}]}}")
+	rules, err := counterd.ReadRules(path)
+	require.NoError(t, err)
+	asks := make(chan os.Signal, 1)
+	limiter := start(t, rules, counterd.WithReload(asks))
+	limit := func() int64 {
+		d, err := limiter.Check(ctx, "e", visitor)
+		require.NoError(t, err)
+		return d.Limits[0].Limit
+	}
+	assert.Equal(t, int64(1), limit())
+	require.NoError(t, limiter.SetRules(parse(t, "events: {e: {limits: [{per: ip, rate: 2/d}]}}")))
+	assert.Equal(t, int64(2), limit())
+	write("events: {e: {limits: [{per: ip, rate: 3/d}]}}")
+	asks <- syscall.SIGHUP
+	require.Eventually(t, func() bool { return limit() == 3 }, 30*time.Second, time.Millisecond)
+}
+
+// Close joins all goroutines, ends Serve, and may be called again, by many at once.
+func TestClose(t *testing.T) {
+	onEach(t, func(t *testing.T, options ...counterd.Option) {
+		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+		path := filepath.Join(t.TempDir(), "rules.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(someRules), 0o600))
+		rules, err := counterd.ReadRules(path)
+		require.NoError(t, err)
+		log := &lines{}
+		limiter, err := counterd.New(rules, append(options, counterd.WithReload(make(chan os.Signal)), counterd.WithListen("127.0.0.1:0"), counterd.WithLog(slog.New(slog.NewTextHandler(log, nil))))...)
+		require.NoError(t, err)
+		served := make(chan error, 1)
+		go func() { served <- limiter.Serve(ctx) }()
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "msg=serving") }, 30*time.Second, time.Millisecond)
+		require.ErrorContains(t, limiter.Serve(ctx), "serves once")
+		require.NoError(t, second(limiter.Hit(ctx, "login", visitor)))
+		var closing sync.WaitGroup
+		for range 3 {
+			closing.Go(func() { assert.NoError(t, limiter.Close()) })
+		}
+		closing.Wait()
+		require.NoError(t, <-served)
+		require.NoError(t, limiter.Close())
+		for name, err := range map[string]error{
+			"hit":       second(limiter.Hit(ctx, "login", visitor)),
+			"hits":      second(limiter.Hits(ctx, []counterd.Hit{{Event: "login", Features: visitor}})),
+			"count":     second(limiter.Count(ctx, "login", visitor, time.Hour)),
+			"increment": limiter.Increment(ctx, "login", visitor, 1, time.Time{}),
+			"serve":     limiter.Serve(ctx),
+		} {
+			assert.ErrorIs(t, err, counterd.ErrClosed, name)
+		}
+	})
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func serveOnce(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestMiddleware(t *testing.T) {
+	log := &lines{}
+	limiter := start(t, parse(t, "events: {login: {limits: [{per: ip, rate: 2/d}, {per: team, rate: 5/d}]}}"), counterd.WithLog(slog.New(slog.NewTextHandler(log, nil))))
+	team := counterd.FeatureFrom("team", func(r *http.Request) (string, error) { return r.Header.Get("Team"), nil })
+	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, found := counterd.DecisionOf(r.Context())
+		assert.True(t, found)
+		assert.True(t, d.Allowed)
+	})
+	handler := limiter.Middleware("login", team, nil)(next)
+	assert.Equal(t, 200, serveOnce(handler, httptest.NewRequest("GET", "/", nil)).Code)
+	assert.Equal(t, 200, serveOnce(handler, httptest.NewRequest("GET", "/", nil)).Code)
+	denied := serveOnce(handler, httptest.NewRequest("GET", "/", nil))
+	assert.Equal(t, 429, denied.Code)
+	assert.NotEmpty(t, denied.Header().Get("Retry-After"))
+	assert.NotContains(t, log.String(), "level=ERROR")
+
+	costly := limiter.Middleware("login", team, counterd.CostOf(func(*http.Request) int64 { return 6 }), counterd.OnDenied(func(w http.ResponseWriter, _ *http.Request, d counterd.Decision) {
+		assert.Equal(t, counterd.Never, d.RetryAfter)
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	assert.Equal(t, http.StatusTeapot, serveOnce(costly(next), httptest.NewRequest("GET", "/", nil)).Code)
+
+	_, found := counterd.DecisionOf(ctx)
+	assert.False(t, found)
+}
+
+// A middleware that does not fit the rules is logged at once. It serves nothing without a limit,
+// and serves again when the rules fit.
+func TestMiddlewareThatDoesNotFit(t *testing.T) {
+	log := &lines{}
+	limiter := start(t, parse(t, someRules), counterd.WithLog(slog.New(slog.NewTextHandler(log, nil))))
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	unknown := limiter.Middleware("logn")(next)
+	assert.Contains(t, log.String(), `level=ERROR msg="a middleware does not fit the rules in force`)
+	request := httptest.NewRequest("GET", "/", nil)
+	assert.Equal(t, 500, serveOnce(unknown, request).Code)
+	for _, wrong := range []func(http.Handler) http.Handler{limiter.Middleware(""), limiter.Middleware("export", counterd.FeatureFrom("ip", nil)), limiter.Middleware("export", counterd.FeatureFrom("No Kind", nil))} {
+		assert.Equal(t, 500, serveOnce(wrong(next), request).Code)
+	}
+	require.NoError(t, limiter.SetRules(parse(t, "events: {logn: {limits: [{per: ip, rate: 1/d}]}}")))
+	assert.Equal(t, 200, serveOnce(unknown, request).Code)
+	assert.Equal(t, 429, serveOnce(unknown, request).Code)
+}
+
+func TestHandler(t *testing.T) {
+	onEach(t, func(t *testing.T, options ...counterd.Option) {
+		handler := start(t, parse(t, someRules), options...).Handler()
+		for path, want := range map[string]int{"/": 200, "/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/events": 200, "/v1/events/other": 404, "/debug/pprof/": 404} {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Host = "counterd.example"
+			assert.Equal(t, want, serveOnce(handler, r).Code, path)
+		}
+		hit := httptest.NewRequest("POST", "/v1/events/login/hit", strings.NewReader(`{"features": {"ip": "192.0.2.1"}}`))
+		hit.Header.Set("Content-Type", "application/json")
+		assert.Equal(t, 200, serveOnce(handler, hit).Code)
+		metrics := serveOnce(handler, httptest.NewRequest("GET", "/metrics", nil)).Body.String()
+		assert.Contains(t, metrics, `counterd_decisions_total{call="hit",event="login",verdict="allowed"} 1`)
+	})
+}
+
+// With tokens the handler lets in callers by theirs.
+func TestHandlerWithTokens(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte("edge decide a-token-of-the-edge\n"), 0o600))
+	handler := start(t, parse(t, someRules), counterd.WithTokens(tokens)).Handler()
+	for token, want := range map[string]int{"": 401, "another-token-of-others": 401, "a-token-of-the-edge": 200} {
+		r := httptest.NewRequest("GET", "/v1/events/login/check?feature=ip:192.0.2.1", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		assert.Equal(t, want, serveOnce(handler, r).Code, token)
+	}
+}

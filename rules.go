@@ -1,0 +1,36 @@
+package counterd
+
+import (
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/follow"
+)
+
+// Rules are the events that a Limiter knows, and the limits of each. Rules come from ReadRules,
+// ParseRules or RulesOf; the zero Rules are none, and an error wherever they are used.
+type Rules struct {
+	parsed *events.Rules
+	file   follow.RulesFile
+}
+
+// ReadRules reads a rules file: YAML, as docs/rules.md describes it. The error lists all its
+// faults, each with its line. With [WithReload] a Limiter follows the file.
+func ReadRules(path string) (Rules, error) {
+	parsed, file, err := follow.ReadRules(path)
+	if err != nil {
+		return Rules{}, err
+	}
+	return Rules{parsed, file}, nil
+}
+
+// ParseRules reads the text of a rules file. The error lists all its faults, each with its line.
+func ParseRules(text []byte) (Rules, error) {
+	parsed, err := events.ParseRules(text)
+	if err != nil {
+		return Rules{}, err
+	}
+	return Rules{parsed: parsed}, nil
+}
+
+// RulesOf takes rules that a program made of the types of package events. Nothing may change in
+// them afterwards.
+func RulesOf(parsed *events.Rules) Rules { return Rules{parsed: parsed} }
