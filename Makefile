@@ -132,7 +132,7 @@ bench: build
 	bin/loadtest bench $(BENCH)
 
 soak: build
-	bin/loadtest soak -duration $(SOAKTIME)
+	bin/loadtest verify -soak $(SOAKTIME)
 
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./memcache ./api

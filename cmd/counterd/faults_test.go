@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 )
 
 // traffic are callers that hit and count at all processes of a site until it ends, on

@@ -312,7 +312,7 @@ func TestOnLogsByChance(t *testing.T) {
 	}
 }
 
-// Who comes every second is not denied by 60/m beside 1/s.
+// A feature with a hit every second is not denied by 60/m beside 1/s.
 func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 	var text strings.Builder
 	for i := range 200 {
@@ -324,7 +324,7 @@ func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 }
 
 // What the engine says of the suggested rules: the share is kept, no limit could be one
-// less, and those that are left out would change nothing.
+// less, and the limits that are left out would change nothing.
 func TestTheEngineAgrees(t *testing.T) {
 	if !testkit.Thorough() {
 		t.Skip("make test-all runs it, without the race detector")
