@@ -1,4 +1,6 @@
-package api
+// Package connections bounds the connections of an HTTP server, so that clients keep theirs
+// whatever strangers open. Package api has the server that goes with it.
+package connections
 
 import (
 	"cmp"
@@ -17,11 +19,8 @@ import (
 )
 
 const (
-	// DefaultMaxConnections bounds the connections of a Listener where nothing else is
-	// set.
-	DefaultMaxConnections = 10_000
-	// strangerTimeout bounds how long a stranger may take for an answer.
-	strangerTimeout = 5 * time.Second
+	// DefaultMax bounds the connections of a Listener where nothing else is set.
+	DefaultMax = 10_000
 	// refusalTimeout bounds the wait for a client that is refused. What is said to it
 	// fits into the buffer of any new connection.
 	refusalTimeout = 100 * time.Millisecond
@@ -40,36 +39,36 @@ const (
 // Listener accepts a bounded number of connections at a time. For one more it closes
 // another one:
 //
-//   - first a stranger's, a connection on which no request was let in yet: of the address
+//   - first a stranger's, a connection on which no request was admitted yet: of the address
 //     that holds the most of them, the one that has been quiet for longest;
 //   - then an idle one, the one that has been idle for longest.
 //
 // Where there is neither, the Listener answers the new connection with a 503 and closes it: a
-// queue would hide from its client that another process may have time. A Listener goes with a
-// server of NewServer, which reports the states of connections, and a handler of NewHandler or
-// NewAdminHandler, which reports the requests that were let in.
+// queue would hide from its client that another process may have time. A server
+// reports the states of its connections by OnState and Context, and its handler the requests
+// that were admitted, by Admit.
 type Listener struct {
 	net.Listener
-	// TLS says that connections begin with a handshake: those that are refused could not
-	// read what is said to them. Set it before the first is accepted.
+	// TLS says that connections begin with a handshake: a client that is refused could not
+	// read an answer. Set it before the first is accepted.
 	TLS     bool
 	most    int
 	refused atomic.Int64
 	partial atomic.Int64 // bytes that count towards maxPartial
 
 	mu        sync.Mutex
-	open      map[*connection]struct{}
+	open      map[*Connection]struct{}
 	strangers map[netip.Prefix]*list.List // strangers' connections by address, quiet for longest first
 	answering list.List                   // those of them over HTTP/2 with requests, in the order in which they came
 	idle      list.List                   // clients' idle connections, idle for longest first
 	clock     uint64                      // orders connections by when they became quiet
 }
 
-// NewListener bounds the connections of the listener; 0: DefaultMaxConnections.
+// NewListener bounds the connections of the listener; 0: DefaultMax.
 func NewListener(l net.Listener, most int) *Listener {
 	return &Listener{
-		Listener: l, most: cmp.Or(most, DefaultMaxConnections),
-		open: map[*connection]struct{}{}, strangers: map[netip.Prefix]*list.List{},
+		Listener: l, most: cmp.Or(most, DefaultMax),
+		open: map[*Connection]struct{}{}, strangers: map[netip.Prefix]*list.List{},
 	}
 }
 
@@ -110,7 +109,7 @@ func (l *Listener) admit(conn net.Conn) net.Conn {
 	if len(l.open) >= l.most && !l.evictStranger() && !l.evictIdle() {
 		return nil
 	}
-	c := &connection{Conn: conn, listener: l, address: networkOf(conn)}
+	c := &Connection{Conn: conn, listener: l, address: networkOf(conn)}
 	l.open[c] = struct{}{}
 	c.rest()
 	return c
@@ -141,7 +140,7 @@ func (l *Listener) evictIdle() bool {
 }
 
 // oldest returns the connection that has been longest in a list, which is not empty.
-func oldest(of *list.List) *connection { return of.Front().Value.(*connection) }
+func oldest(of *list.List) *Connection { return of.Front().Value.(*Connection) }
 
 // evictHeaviest closes the connection that holds the most bytes of unfinished headers.
 func (l *Listener) evictHeaviest() {
@@ -150,7 +149,7 @@ func (l *Listener) evictHeaviest() {
 	if l.partial.Load() <= maxPartial {
 		return
 	}
-	var heaviest *connection
+	var heaviest *Connection
 	for c := range l.open {
 		if heaviest == nil || c.partial.Load() > heaviest.partial.Load() {
 			heaviest = c
@@ -183,8 +182,7 @@ func networkOf(conn net.Conn) netip.Prefix {
 // refusal is what is said on a connection that is refused.
 const (
 	refusalBody = `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"There are too many connections."}` + "\n"
-	refusalHead = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + wire.TypeProblem + "\r\nCache-Control: no-store\r\nRetry-After: " +
-		retryOverload + "\r\nConnection: close\r\n"
+	refusalHead = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + wire.TypeProblem + "\r\nCache-Control: no-store\r\nRetry-After: 1\r\nConnection: close\r\n"
 )
 
 // refuse says no and closes. Whether the client hears it, or a reset, is up to the
@@ -196,12 +194,12 @@ func refuse(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// connection is one of a Listener. It is a stranger's, until a request on it is let in.
-type connection struct {
+// Connection is one of a Listener. It is a stranger's, until a request on it is admitted.
+type Connection struct {
 	net.Conn
 	listener *Listener
 	address  netip.Prefix
-	known    atomic.Bool  // a request was let in: the connection is a client's
+	known    atomic.Bool  // a request was admitted: the connection is a client's
 	busy     atomic.Bool  // the headers of a request have been read, and it is not answered yet
 	two      atomic.Bool  // over HTTP/2, where a busy connection goes on reading headers
 	partial  atomic.Int64 // bytes that were read of headers, since the last answer
@@ -220,7 +218,7 @@ type spot struct {
 }
 
 // set moves the connection to the end of the list.
-func (s *spot) set(in *list.List, c *connection) {
+func (s *spot) set(in *list.List, c *Connection) {
 	s.clear()
 	s.in, s.place = in, in.PushBack(c)
 }
@@ -233,7 +231,7 @@ func (s *spot) clear() {
 }
 
 // Read reads, and bounds what all connections together hold of headers.
-func (c *connection) Read(p []byte) (int, error) {
+func (c *Connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n <= 0 || c.busy.Load() && (c.known.Load() || !c.two.Load()) {
 		return n, err
@@ -250,7 +248,7 @@ func (c *connection) Read(p []byte) (int, error) {
 }
 
 // beyondFree returns how many of the bytes count towards maxPartial.
-func (c *connection) beyondFree(bytes int64) int64 {
+func (c *Connection) beyondFree(bytes int64) int64 {
 	if c.two.Load() {
 		return max(bytes-freePartial2, 0)
 	}
@@ -258,11 +256,11 @@ func (c *connection) beyondFree(bytes int64) int64 {
 }
 
 // parsed gives back what the connection held of maxPartial.
-func (c *connection) parsed() { c.listener.partial.Add(-c.beyondFree(c.partial.Swap(0))) }
+func (c *Connection) parsed() { c.listener.partial.Add(-c.beyondFree(c.partial.Swap(0))) }
 
 // rest makes the connection evictable, as one that has become quiet, with the listener's mu
 // held.
-func (c *connection) rest() {
+func (c *Connection) rest() {
 	l := c.listener
 	if _, open := l.open[c]; !open {
 		return
@@ -282,7 +280,7 @@ func (c *connection) rest() {
 }
 
 // keep makes the connection not evictable, with the listener's mu held.
-func (c *connection) keep() {
+func (c *Connection) keep() {
 	c.evictable.clear()
 	if of := c.listener.strangers[c.address]; of != nil && of.Len() == 0 {
 		delete(c.listener.strangers, c.address)
@@ -290,13 +288,13 @@ func (c *connection) keep() {
 }
 
 // evict closes the connection, with the listener's mu held. Its server closes it again.
-func (c *connection) evict() {
+func (c *Connection) evict() {
 	c.remove()
 	_ = c.Conn.Close()
 }
 
 // remove takes the connection out of the listener, with the listener's mu held.
-func (c *connection) remove() {
+func (c *Connection) remove() {
 	c.keep()
 	c.answering.clear()
 	delete(c.listener.open, c)
@@ -304,7 +302,7 @@ func (c *connection) remove() {
 	c.parsed()
 }
 
-func (c *connection) Close() error {
+func (c *Connection) Close() error {
 	c.listener.mu.Lock()
 	c.remove()
 	c.listener.mu.Unlock()
@@ -313,7 +311,7 @@ func (c *connection) Close() error {
 
 // CloseWrite ends what is sent. net/http does so before it waits a while for a client that
 // may not have read its refusal: the client need not wait, too.
-func (c *connection) CloseWrite() error {
+func (c *Connection) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
@@ -321,7 +319,7 @@ func (c *connection) CloseWrite() error {
 }
 
 // waits notes that all requests of the connection are answered.
-func (c *connection) waits() {
+func (c *Connection) waits() {
 	c.parsed()
 	c.busy.Store(false)
 	c.listener.mu.Lock()
@@ -331,7 +329,7 @@ func (c *connection) waits() {
 }
 
 // works notes that the headers of a request have been read; two: over HTTP/2.
-func (c *connection) works(two bool) {
+func (c *Connection) works(two bool) {
 	known := c.known.Load()
 	if known || !two || !c.two.Load() { // what came before HTTP/2 was the handshake
 		c.parsed()
@@ -354,8 +352,9 @@ func (c *connection) works(two bool) {
 	}
 }
 
-// letIn makes the connection a client's: one of its requests was let in.
-func (c *connection) letIn() {
+// Admit makes the connection a client's: one of its requests was admitted. A nil Connection
+// is no Listener's, and stays as it is.
+func (c *Connection) Admit() {
 	if c == nil || c.known.Load() {
 		return
 	}
@@ -370,34 +369,35 @@ func (c *connection) letIn() {
 	}
 }
 
-// isStranger reports whether none of the connection's requests was let in yet.
-func (c *connection) isStranger() bool { return c != nil && !c.known.Load() }
+// IsStranger reports whether none of the connection's requests was admitted yet.
+func (c *Connection) IsStranger() bool { return c != nil && !c.known.Load() }
 
 type connectionKey struct{}
 
-// withConnection makes the connection known to the handlers of its requests.
-func withConnection(ctx context.Context, conn net.Conn) context.Context {
+// Context makes the connection known to the handlers of its requests. It is the ConnContext of
+// a server.
+func Context(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, acceptedFrom(conn))
 }
 
-// connectionOf returns the connection that a request came over; nil: no Listener accepted it.
-func connectionOf(r *http.Request) *connection {
-	c, _ := r.Context().Value(connectionKey{}).(*connection)
+// Of returns the connection that a request came over; nil: no Listener accepted it.
+func Of(r *http.Request) *Connection {
+	c, _ := r.Context().Value(connectionKey{}).(*Connection)
 	return c
 }
 
 // acceptedFrom returns the connection of a Listener that a server's connection is, or nil.
-func acceptedFrom(conn net.Conn) *connection {
+func acceptedFrom(conn net.Conn) *Connection {
 	if over, ok := conn.(*tls.Conn); ok {
 		conn = over.NetConn()
 	}
-	c, _ := conn.(*connection)
+	c, _ := conn.(*Connection)
 	return c
 }
 
-// noteState notes which connections have requests: those that are new have none, nor have
-// those whose last request is answered.
-func noteState(conn net.Conn, state http.ConnState) {
+// OnState notes which connections have requests: a new one has none, nor has one whose last
+// request is answered. It is the ConnState of a server.
+func OnState(conn net.Conn, state http.ConnState) {
 	c := acceptedFrom(conn)
 	switch {
 	case c == nil:
