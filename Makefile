@@ -1,5 +1,7 @@
 # make run         serve on 127.0.0.1:8080 with the embedded store
-# make test        all that a fresh machine needs, then every check and test
+# make test        minutes: every package's tests, and the linters; needs memcached, and installs it
+# make test-all    half an hour: all that make test leaves out, with the programs that takes
+# make figures     the size of the code base, and the files that a hit runs through
 # make bench       the figures of docs/performance.md, in three to four minutes
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
 # make lint        what is in deploy, held to the product and to the tools of its readers
@@ -15,7 +17,7 @@ BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
 .NOTPARALLEL:
-.PHONY: run build test deps check unit lint fuzz bench soak microbench
+.PHONY: run build test test-all deps deps-all check unit figures race seeds modules lint fuzz bench soak microbench
 
 run:
 	go run ./cmd/counterd
@@ -24,26 +26,36 @@ build:
 	go build -trimpath -o bin/ ./cmd/counterd ./loadtest
 	cp LICENSE NOTICE THIRD_PARTY_LICENSES bin/
 
-test: deps check unit lint fuzz
+# Both together are what CI runs.
+test: deps check unit
+test-all: deps-all modules race seeds lint fuzz
 
-# The tests start servers of their own, and proxies in front of them; here the
-# programs only have to be there.
+# need PROGRAM: installed with the package manager of this system, where it is missing.
+define NEED
+need() { \
+	command -v $$1 >/dev/null && return; \
+	if command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$1; \
+	elif command -v dnf >/dev/null; then dnf install -y -q $$1; \
+	elif command -v apk >/dev/null; then apk add --quiet $$1; \
+	elif command -v brew >/dev/null; then brew install $$1; \
+	fi; \
+	command -v $$1 >/dev/null || { echo "the tests need $$1: please install it" >&2; exit 1; }; \
+}; PATH="$$PATH:/usr/sbin"
+endef
+
+# The tests start servers of their own: here the program only has to be there.
 deps:
-	@PATH="$$PATH:/usr/sbin"; for program in memcached nginx caddy curl; do \
-		command -v $$program >/dev/null && continue; \
-		if command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$program; \
-		elif command -v dnf >/dev/null; then dnf install -y -q $$program; \
-		elif command -v apk >/dev/null; then apk add --quiet $$program; \
-		elif command -v brew >/dev/null; then brew install $$program; \
-		fi; \
-		command -v $$program >/dev/null || { echo "the tests need $$program: please install it" >&2; exit 1; }; \
-	done
+	@$(NEED); need memcached
+	go mod download
+
+# And proxies in front of them, a browser, and the tools that read what is in deploy.
+deps-all: deps
+	@$(NEED); for program in nginx caddy curl openssl; do need $$program; done
 	@$(CHROMIUM) || $(INSTALL_CHROMIUM) || { echo "the tests need chromium, and a font such as Liberation Sans: please install them" >&2; exit 1; }
 	@$(PROMTOOL) || $(UNPACK_PROMTOOL) || { echo "the tests need promtool, of Prometheus: please install it, or put it into bin" >&2; exit 1; }
 	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends systemd; }
 	@test "$$(uname)" != Linux || test -x /bin/kill || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends procps; } # the unit names it
 	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { echo "the tests need systemd-analyze, of systemd: please install it" >&2; exit 1; }
-	go mod download
 
 # Chromium looks at the pages that loadtest writes. Its texts have no width without a font.
 CHROMIUM := command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || test -d /Applications/Chromium.app || test -d "/Applications/Google Chrome.app"
@@ -71,27 +83,35 @@ check:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w $$unformatted"; exit 1; }
 	go vet ./...
 	go tool staticcheck ./...
+
+# Simulations go through a share of their seeds, and what needs more than memcached is left
+# out: go test ./... alone does the same. internal/testkit decides it.
+unit:
+	go test -shuffle=on -timeout 20m ./...
+
+modules:
 	go mod tidy -diff
 	go mod verify
-	staticcheck=$$(go tool -n staticcheck) && cd deploy/lint && go vet ./... && $$staticcheck ./...
 
-# The simulations go through their thousands of seeds, and their half minutes, only
-# without the race detector; with it, through a tenth. A hundred thousand features are hit
-# without it, too, a Memcached is filled with a million counters, and the real log is held to
-# second implementations in all ways.
-SIMULATIONS = ^(TestNoWindow|TestSimulation|TestNoStarvation|TestBurstsWithCopies|TestMendedCopies|TestMendingSimulation)
+# With the race detector, which divides the seeds by ten.
+race:
+	COUNTERD_TEST=all go test -race -shuffle=on -timeout 40m ./...
 
-unit:
-	go test -race -shuffle=on -timeout 40m ./...
-	go test -timeout 10m -run '$(SIMULATIONS)|^TestDecisionsEqual|^TestRetryAfter' ./hierarchy
-	go test -run '^TestTheSeriesStayTheSame' ./internal/metrics
-	go test -run '^TestAMillionCounters' ./loadtest/plan
-	go test -run '^TestOnTheRealLog|^TestOnLogsByChance|^TestTheEngineAgrees' ./loadtest/whatif ./loadtest/suggest
+# What the race detector makes too slow: the tests that ask internal/testkit how much to do, such
+# as the simulations, with all of it.
+seeds:
+	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
+		tests=$$(awk '/^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name)} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
+		echo "$$folder $$tests"; \
+		COUNTERD_TEST=all go test -timeout 20m -run "^($$tests)\$$" $$folder; \
+	done
+SCALED = testkit\.(Seeds|Fifth|Thorough)\(
 
 # What is in deploy, held to the product and to the tools of its readers. It starts what the
 # Dockerfile makes, so it needs Linux; as root also in a root filesystem of its own. What it
 # reads is outside of its module, where the cache of go test does not look.
 lint:
+	staticcheck=$$(go tool -n staticcheck) && cd deploy/lint && go vet ./... && $$staticcheck ./...
 	@test "$$(uname)" != Linux && echo "deploy is not linted: that needs Linux" || { cd deploy/lint && go test -count=1 -timeout 10m ./...; }
 
 # Each fuzzer for some thousand inputs, one after the other. A number, not a time:
@@ -105,11 +125,14 @@ fuzz:
 		done; \
 	done
 
+figures:
+	go run ./internal/house -hit
+
 bench: build
 	bin/loadtest bench $(BENCH)
 
 soak: build
-	bin/loadtest soak -duration $(SOAKTIME)
+	bin/loadtest verify -soak $(SOAKTIME)
 
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./memcache ./api

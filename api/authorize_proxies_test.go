@@ -28,6 +28,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -207,18 +208,6 @@ func answers(addr string, ended <-chan struct{}) bool {
 	return false
 }
 
-// program returns the path of a program that a test cannot do without.
-func program(t *testing.T, name, hint string) string {
-	t.Helper()
-	for _, file := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
-		if path, err := exec.LookPath(file); err == nil {
-			return path
-		}
-	}
-	t.Fatalf("this test needs %s: %s", name, hint)
-	return ""
-}
-
 // caller makes requests from one address of the loopback.
 type caller struct {
 	t      *testing.T
@@ -334,7 +323,7 @@ func testProxy(t *testing.T, b *backstage, proxy string, has traits) {
 // runNginx runs nginx with that site in front of what is behind.
 func runNginx(t *testing.T, b *backstage, site string) (proxy string) {
 	t.Helper()
-	nginx := program(t, "nginx", "apt-get install nginx-light (with the module auth_request)")
+	nginx := testkit.Program(t, "apt-get install nginx-light (with the module auth_request)", "nginx")
 	return runProxy(t, func(dir, port string) *exec.Cmd {
 		write(t, dir, "site.conf", b.place(t, site, "listen 80;", "listen 127.0.0.1:"+port+";\n    deny 127.0.0.6;"))
 		write(t, dir, "nginx.conf", `
@@ -360,7 +349,7 @@ http {
 // runCaddy runs Caddy with that site in front of what is behind.
 func runCaddy(t *testing.T, b *backstage, site string) (proxy string) {
 	t.Helper()
-	caddy := program(t, "caddy", "apt-get install caddy")
+	caddy := testkit.Program(t, "apt-get install caddy", "caddy")
 	return runProxy(t, func(dir, port string) *exec.Cmd {
 		write(t, dir, "site.caddy", b.place(t, site, ":80 {", "http://:"+port+" {\n\tbind 127.0.0.1"))
 		write(t, dir, "Caddyfile", "{\n\tadmin off\n}\nimport site.caddy\n")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // console matches the blocks of the README that show commands with their output.
@@ -92,6 +94,7 @@ var serves = regexp.MustCompile(`(?m)^go run ./cmd/counterd (.*)\n`)
 // its address.
 func serve(t *testing.T, command, dir string) string {
 	t.Helper()
+	testkit.Tool(t, "apt-get install curl", "curl") // which the README calls it with
 	match := serves.FindStringSubmatch(command)
 	require.NotNil(t, match, "the command does not serve: %s", command)
 	args := strings.Fields(match[1])
@@ -152,6 +155,7 @@ func TestTheReadmeIsTrue(t *testing.T) {
 func TestTheReadmeServesOverTLS(t *testing.T) {
 	block := blockBehind(t, "This certificate signs itself", "sh")
 	folder := t.TempDir()
+	testkit.Tool(t, "apt-get install openssl", "openssl")
 	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))
 	steps.Dir = folder
 	output, err := steps.CombinedOutput()

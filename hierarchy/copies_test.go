@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache/copies"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
@@ -23,7 +24,7 @@ var withCopies = sabotage{copies: func(*simCopies) {}}
 // befalls the others; and when these are well again and have been paid what they were
 // owed, it may die.
 func TestNoWindowHoldsMoreWithCopies(t *testing.T) {
-	total := simulateAll(t, copiedSeeds, withCopies)
+	total := simulateAll(t, testkit.Seeds(4000), withCopies)
 	t.Logf("%d seeds in which the copy that all reach died, %d in which a hit missed a copy", total.handed, total.missed)
 	require.Greater(t, total.handed, total.seeds/4)
 	require.Less(t, total.missed, total.seeds/10, "they prove nothing")
@@ -78,7 +79,7 @@ func TestSimulationFindsSabotageOfCopies(t *testing.T) {
 // The order in which a debt is paid is not what the promise rests on: a copy counts again
 // when all of it is. (A mender makes use of it.)
 func TestDebtsMayBePaidInAnyOrder(t *testing.T) {
-	o := simulate(t, 0, copiedSeeds/8, sabotage{copies: func(c *simCopies) {
+	o := simulate(t, 0, testkit.Seeds(500), sabotage{copies: func(c *simCopies) {
 		c.handover = true
 		c.wrapServer = func(l *simLink) copies.Server { return &coarsePayment{coarseServer{l}} }
 	}}, true)
@@ -311,7 +312,7 @@ func (c *simCopies) evict() {
 
 // With copies, too, all follows from the seed.
 func TestSimulationWithCopiesRepeats(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range testkit.Seeds(200) {
 		one, two := simulateOne(t, seed, withCopies), simulateOne(t, seed, withCopies)
 		if one.reloaded == one.event {
 			require.Equal(t, one.trace, two.trace, seed)

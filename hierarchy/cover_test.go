@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 func TestTheNotesExample(t *testing.T) {
@@ -156,7 +157,7 @@ func TestRankLevels(t *testing.T) {
 func TestNoBucketExpiresWhileACoverNeedsIt(t *testing.T) {
 	const grace = 2 * time.Second
 	rng := rand.New(rand.NewPCG(3, 4))
-	for range 50_000 {
+	for range testkit.Times(50_000) {
 		retention := time.Duration(1+rng.Int64N(30*86400)) * time.Second
 		coarsest := RankLevel(retention)
 		finest := Level(rng.IntN(int(coarsest) + 1))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -93,7 +94,7 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 	denied, recalled, together := 0, int64(0), 0
 	for _, limits := range append([]string{"[{per: ip, rate: [5/3s, 9/20s]}, {per: user, rate: 7/5s}]"}, drawnRules...) {
 		event := parsed(t, limits)
-		for range 15 {
+		for range testkit.Times(15) {
 			store := newSoloStore(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			counters := NewCounters(Config{Store: store, Clock: clock.Now, Cache: l.cache})
@@ -148,9 +149,9 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 		}
 	}
 	t.Logf("%d denied, %d of them in batches, %d from memory", denied, together, recalled)
-	require.Greater(t, denied, 2000)
-	require.Greater(t, together, 1000)
-	require.Greater(t, recalled, int64(200))
+	require.Greater(t, denied, testkit.Times(2000))
+	require.Greater(t, together, testkit.Times(1000))
+	require.Greater(t, recalled, int64(testkit.Times(200)))
 }
 
 // A denial of the store, or of the memory, is what it is, whatever fails later for others

@@ -17,6 +17,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -220,7 +221,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 	decisions, admitted := 0, 0
 	for _, limits := range drawnRules {
 		event := parsed(t, limits)
-		for range 30 {
+		for range testkit.Times(30) {
 			store := newSoloStore(clock.Now)
 			var fleet []*Limiter // of clocks that differ a little
 			for i := range 3 {
@@ -304,7 +305,7 @@ func TestFarFromItsLimitsAHitReadsLittle(t *testing.T) {
 	event := parsed(t, "[{per: ip, rate: [100/s, 100/m, 100/h, 100/d]}]")
 	rng := rand.New(rand.NewPCG(1, 2))
 	twice := 0
-	for range 2000 {
+	for range testkit.Times(2000) {
 		clock := &manualClock{time.Unix(1_773_500_000+rng.Int64N(10*86400), 0)}
 		store := newSoloStore(clock.Now)
 		l := newTestLimiter(t, store, clock.Now)
@@ -337,7 +338,7 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 	denials, never := 0, 0
 	for _, limits := range slices.Concat(drawnRules, countingRules) {
 		event := parsed(t, limits)
-		for range 30 {
+		for range testkit.Times(30) {
 			store := newSoloStore(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			ahead := newTestLimiter(t, store, func() time.Time { return clock.now.Add(500 * time.Millisecond) })
@@ -376,8 +377,8 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 		}
 	}
 	t.Logf("%d denials, and %d for ever", denials, never)
-	require.Greater(t, denials, 1000)
-	require.Greater(t, never, 100)
+	require.Greater(t, denials, testkit.Times(1000))
+	require.Greater(t, never, testkit.Times(100))
 }
 
 // requireAt fails unless the hit, and a check of it, is admitted that long after
@@ -403,8 +404,9 @@ func TestNoStarvation(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
 			t.Parallel()
-			const fits = 5 * simulatedSeconds
-			admitted := starve(t, processes, simulatedSeconds*time.Second, 3*time.Millisecond, false)
+			seconds := testkit.Fifth(30)
+			fits := 5 * seconds
+			admitted := starve(t, processes, time.Duration(seconds)*time.Second, 3*time.Millisecond, false)
 			t.Logf("%d processes: %d of %d admitted", processes, admitted, fits)
 			assert.GreaterOrEqual(t, admitted, int64(fits*95/100))
 			assert.LessOrEqual(t, admitted, int64(fits))

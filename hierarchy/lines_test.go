@@ -18,6 +18,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -30,7 +31,7 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 	admitted, denied, mixed := 0, 0, 0
 	for _, limits := range drawnRules {
 		event := parsed(t, limits)
-		for range 25 {
+		for range testkit.Times(25) {
 			store := newSoloStore(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			for range 12 {
@@ -64,7 +65,7 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 		}
 	}
 	t.Logf("%d admitted, %d denied, %d lists with both", admitted, denied, mixed)
-	require.Greater(t, mixed, 500)
+	require.Greater(t, mixed, testkit.Times(500))
 }
 
 // standing returns all buckets that hold something.

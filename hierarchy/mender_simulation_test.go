@@ -16,6 +16,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/store"
 )
 
@@ -620,7 +621,7 @@ func simulateMending(t *testing.T, first, n uint64, broken brokenMending, stop b
 // less than was acknowledged once it is said to be mended.
 func TestMendedCopiesHoldAll(t *testing.T) {
 	var total mendOutcome
-	inParts(t, 400, func(t *testing.T, first, n uint64) mendOutcome {
+	inParts(t, testkit.Seeds(400), func(t *testing.T, first, n uint64) mendOutcome {
 		o := simulateMending(t, first, n, brokenMending{}, false)
 		assert.Zero(t, o.low, o.first)
 		return o

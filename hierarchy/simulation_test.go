@@ -21,6 +21,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/store"
 )
 
@@ -890,12 +891,12 @@ func simulateAll(t *testing.T, seeds uint64, broken sabotage) (total outcome) {
 // No window ever holds more than its limit, however the commands of hits
 // interleave.
 func TestNoWindowHoldsMore(t *testing.T) {
-	simulateAll(t, simulatedSeeds, sabotage{})
+	simulateAll(t, testkit.Seeds(8000), sabotage{})
 }
 
 // What the scheduler does follows from the seed.
 func TestSimulationRepeats(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range testkit.Seeds(300) {
 		one, two := simulateOne(t, seed, sabotage{}), simulateOne(t, seed, sabotage{})
 		if one.reloaded != one.event {
 			continue // two claims on one counter may wait with the same command: no order tells them apart

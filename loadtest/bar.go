@@ -12,9 +12,6 @@ import (
 // bar shows how far a run is, on a terminal only.
 type bar struct {
 	out     io.Writer // nil: nowhere
-	stage   string
-	steps   int
-	told    bool // how long the stage takes; else the bar foretells it
 	current *progressbar.ProgressBar
 }
 
@@ -33,20 +30,14 @@ func isTerminal(stream any) bool {
 // Start begins a stage. No Add is under way then.
 func (b *bar) Start(stage string, steps int) {
 	b.finish()
-	b.stage, b.steps, b.told = stage, steps, false
-	b.draw()
-}
-
-func (b *bar) draw() {
 	if b.out == nil {
 		return
 	}
-	b.current = progressbar.NewOptions(b.steps,
+	b.current = progressbar.NewOptions(steps,
 		progressbar.OptionSetWriter(b.out),
-		progressbar.OptionSetDescription(b.stage),
+		progressbar.OptionSetDescription(stage),
 		progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(),
-		progressbar.OptionSetPredictTime(!b.told),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 	)
@@ -58,19 +49,6 @@ func (b *bar) Add(steps int) {
 		// A bar that cannot be drawn is no reason to stop.
 		_ = b.current.Add(steps)
 	}
-}
-
-// Left says how long the stage still takes. No Add is under way when a stage is first told.
-func (b *bar) Left(left time.Duration) {
-	if b.current == nil {
-		return
-	}
-	if !b.told {
-		b.told = true
-		b.finish()
-		b.draw()
-	}
-	b.current.Describe(b.stage + ", " + left.Round(time.Second).String() + " left")
 }
 
 func (b *bar) finish() {

@@ -12,41 +12,16 @@ import (
 	"github.com/counterd/counterd/loadtest/bench"
 )
 
-const benchUsage = `loadtest bench measures counterd against what a plain program would do instead.
+const benchUsage = `loadtest bench measures counterd against a plain program.
 
 Usage: loadtest bench [flags]
 
-It prints a table of rates, ratios and costs, %s with the defaults. What
-is compared takes turns: in each round every row runs for a short slice, and the
-ratio of two rows is that of their slices of one round. Shown is the median of the
-rounds, and in brackets the least and the greatest. Each slice has a run-in of an
-eighth of its length that is not measured.
-
-It starts Memcached (two threads, TCP), counterd and a server that does nothing as
-processes of its own, on free ports of loopback, and ends them. An error, an
-unexpected answer, a hit that was decided without the store, or a counter that does
-not hold what was added to it ends the run, with exit status 1.
-
-The plain program (A1, A2) adds with gomemcache to the buckets of the second, the
-minute and the hour, and makes those that are not there, and reads the 142 buckets of
-the last day in one GetMulti; its keys are named as counterd names them. It decides
-nothing. The plain server (do-nothing) is gorilla/mux and encoding/json: it decodes
-the same body, sets the same headers and encodes the same answer, and counts nothing.
-
-The rows in this process hit 10,000 counters at random, unless they say otherwise, and
-have a timeout of a second. A slice begins, as every second does, with buckets of the
-second that nobody has made yet: the shorter it is, the more of its hits make one.
-
-Over HTTP the client is a loop of this process that writes prepared bytes to one
-connection and reads the answer, and looks into it, with as little of HTTP/1.1 as that
-takes: no net/http, for what the client takes the server does not get. What it costs
-stands in the column "CPU client". In the open model requests arrive evenly, at half
-of the rate that counterd reached with 64 connections, and the time of an answer begins
-when its request was due. Those rows have three times as many slices, since one stall
-of the machine makes the p99 of a slice.
-
-Calls of the system and CPU times of processes are known on Linux only; elsewhere
-there are dashes.
+It prints rates, ratios and costs, %s with the defaults: the median of the
+rounds, the least and the greatest. In each round every row runs for a short slice; a ratio is
+that of two slices of one round. It starts Memcached, counterd and a do-nothing server as
+processes of its own. Each row verifies its work: an error, an unexpected answer, a hit
+decided without the store, or a wrong counter ends the run. docs/performance.md explains the
+rows and the columns. CPU times and calls of processes are known on Linux only.
 
 Flags:
 
@@ -57,17 +32,14 @@ Rows:
 Examples:
 
   loadtest bench
-  loadtest bench -rows 'A3|B2'            those, and what they are compared with
+  loadtest bench -rows 'A3|B2'            those, and the rows that they are compared with
   loadtest bench -rounds 20 -duration 2s -rows '^B' -json
 
-Interrupted, it prints the rows that have had a round by then.
-
-Exit status: 0 measured, whether or not a target is met; 1 it could not be; 2 wrong
-usage; 130 interrupted.
+Exit status: 0 measured, whether or not targets are met; 1 not measured; 2 wrong usage;
+130 interrupted: it prints the rows of the finished rounds.
 `
 
-// doNothing is the command, of no use to anybody else, that loadtest bench runs to
-// have a server to compare with.
+// doNothing is the command that serves bench.ServeNothing for loadtest bench.
 const doNothing = "do-nothing"
 
 // benchFlags are the arguments of loadtest bench.
@@ -105,7 +77,7 @@ func (f *benchFlags) parse(set *flag.FlagSet, args []string) error {
 	if err != nil {
 		return err
 	}
-	f.config.Nothing = []string{self, doNothing}
+	f.config.DoNothing = []string{self, doNothing}
 	if f.config.Counterd == "" {
 		if f.config.Counterd, err = besideThis("counterd"); err != nil {
 			return err
@@ -125,13 +97,7 @@ func runBench(ctx context.Context, args []string, std streams) int {
 	flags.config.Progress = bar
 	report, err := bench.Run(ctx, flags.config)
 	bar.finish()
-	if err == nil {
-		err = writeResult(std.out, report, flags.json)
-	}
-	if err != nil {
-		return std.failed(ctx, err)
-	}
-	return std.ended(ctx, true)
+	return std.result(ctx, report, flags.json, err, err == nil)
 }
 
 func benchHelp(set *flag.FlagSet) string {
@@ -143,7 +109,7 @@ func benchHelp(set *flag.FlagSet) string {
 	return fmt.Sprintf(benchUsage, "in about "+length.Round(10*time.Second).String(), defaultsOf(set), rows.String())
 }
 
-// runNothing serves what does nothing, on the address given.
+// runNothing serves the do-nothing handler on an address.
 func runNothing(ctx context.Context, args []string, std streams) int {
 	if len(args) != 1 {
 		std.complain("%s takes the address to serve on", doNothing)

@@ -12,6 +12,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/compare"
+	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -44,10 +45,6 @@ what that way has admitted; a denial, if the hit would have fitted. All see whol
 as logs have them and counterd stamps them. With -exactly all but counterd see the
 nanosecond, and it is what they and counterd are judged by.
 
-With -memory it is measured instead what each keeps of users who have used up the limit,
-their hits spread over its window: in a program's heap, and in a real Memcached. It takes
-some 60 KB of memory a user at 500/h.
-
 The traffic takes about 50 bytes a hit, and what the ways keep of it.
 
 %s
@@ -59,7 +56,6 @@ Examples:
   loadtest compare
   loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
   loadtest compare -limit 20/2h -json access.log
-  loadtest compare -memory -users 20000
 
 Exit status: 0 compared; 1 it could not be, or counterd was wrong; 2 wrong usage;
 130 interrupted, and nothing is said.
@@ -72,16 +68,13 @@ type compareFlags struct {
 	limit, costs string
 	exactly      bool
 	processes    int
-	memory       bool
-	users        int
-	memcached    string
 	json         bool
 }
 
 func (f *compareFlags) set() *flag.FlagSet {
 	set := newFlags("compare")
 	f.log.add(set)
-	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+zipfLimit+" for what is drawn and -memory, "+logLimit+" for a log)")
+	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+zipfLimit+" for what is drawn, "+logLimit+" for a log)")
 	set.IntVar(&f.zipf.Features, "crowd", compare.DefaultFeatures, "`number` of features that hits are drawn from")
 	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
 	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
@@ -90,9 +83,6 @@ func (f *compareFlags) set() *flag.FlagSet {
 	set.Uint64Var(&f.zipf.Seed, "seed", 1, "`number` that what is drawn depends on")
 	set.BoolVar(&f.exactly, "exactly", false, "have all but counterd see nanoseconds, and judge by them")
 	set.IntVar(&f.processes, "processes", compare.DefaultProcesses, "`number` of processes that read and write at once in the last row")
-	set.BoolVar(&f.memory, "memory", false, "measure memory instead")
-	set.IntVar(&f.users, "users", compare.DefaultUsers, "`number` of users whose memory is measured")
-	set.StringVar(&f.memcached, "memcached-binary", "memcached", "the `program` memcached, for -memory")
 	set.BoolVar(&f.json, "json", false, "print the result as JSON")
 	return set
 }
@@ -105,9 +95,6 @@ func (f *compareFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := f.log.parse(set); err != nil {
 		return err
 	}
-	if f.memory && !f.log.source.implied {
-		return errors.New("-memory takes no FILE")
-	}
 	if len(f.log.source.mapping) > 1 {
 		return errors.New("-features names one kind here")
 	}
@@ -115,20 +102,12 @@ func (f *compareFlags) parse(set *flag.FlagSet, args []string) error {
 	set.Visit(func(given *flag.Flag) {
 		switch given.Name {
 		case "crowd", "zipf", "rate", "duration", "costs", "seed":
-			if f.memory || !f.log.source.implied {
+			if !f.log.source.implied {
 				idle = append(idle, "-"+given.Name+" is for what is drawn")
-			}
-		case "exactly", "processes":
-			if f.memory {
-				idle = append(idle, "-"+given.Name+" is not for -memory")
 			}
 		case "format", "regexp", "features", "time-field", "time-layout":
 			if f.log.source.implied {
 				idle = append(idle, "-"+given.Name+" is for a FILE")
-			}
-		case "users", "memcached-binary":
-			if !f.memory {
-				idle = append(idle, "-"+given.Name+" is for -memory")
 			}
 		}
 	})
@@ -158,10 +137,6 @@ func (f *compareFlags) check() error {
 			return fmt.Errorf("-limit: %w", err)
 		}
 	}
-	if f.memory {
-		config, err := f.memoryConfig(nil)
-		return errors.Join(err, config.Check())
-	}
 	if !f.log.source.implied {
 		return nil
 	}
@@ -171,11 +146,6 @@ func (f *compareFlags) check() error {
 // limitOr returns the limit, or the usual one where none is given.
 func (f *compareFlags) limitOr(usual string) (events.Limit, error) {
 	return events.ParseRate(cmp.Or(f.limit, usual))
-}
-
-func (f *compareFlags) memoryConfig(progress compare.Progress) (compare.MemoryConfig, error) {
-	limit, err := f.limitOr(zipfLimit)
-	return compare.MemoryConfig{Users: f.users, Limit: limit, Memcached: f.memcached, Progress: progress}, err
 }
 
 func runCompare(ctx context.Context, args []string, std streams) int {
@@ -201,23 +171,15 @@ func runCompare(ctx context.Context, args []string, std streams) int {
 }
 
 // run compares what the flags ask for, and reports whether counterd was right.
-func (f *compareFlags) run(ctx context.Context, std streams, progress compare.Progress) (found result, right bool, err error) {
-	if f.memory {
-		config, err := f.memoryConfig(progress)
-		if err != nil {
-			return nil, false, err
-		}
-		found, err := compare.MeasureMemory(ctx, config)
-		return found, true, err
-	}
+func (f *compareFlags) run(ctx context.Context, std streams, bar progress.Progress) (found result, right bool, err error) {
 	report := &compare.Report{}
 	if f.log.source.implied {
-		progress.Start("drawing", 0)
+		bar.Start("drawing", 0)
 		drawn, err := f.zipf.Draw(ctx)
 		if err != nil {
 			return nil, false, err
 		}
-		if err := f.add(ctx, report, drawn, zipfLimit, progress); err != nil {
+		if err := f.add(ctx, report, drawn, zipfLimit, bar); err != nil {
 			return nil, false, err
 		}
 	}
@@ -225,17 +187,17 @@ func (f *compareFlags) run(ctx context.Context, std streams, progress compare.Pr
 	if err != nil {
 		return nil, false, err
 	}
-	err = f.add(ctx, report, log, logLimit, progress)
+	err = f.add(ctx, report, log, logLimit, bar)
 	return report, report.OK(), err
 }
 
 // add adds to the report what the traffic makes of the ways of limiting.
-func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compare.Traffic, usual string, progress compare.Progress) error {
+func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compare.Traffic, usual string, bar progress.Progress) error {
 	limit, err := f.limitOr(usual)
 	if err != nil {
 		return err
 	}
-	found, err := compare.Run(ctx, compare.Config{Traffic: t, Limit: limit, Exactly: f.exactly, Processes: f.processes, Progress: progress})
+	found, err := compare.Run(ctx, compare.Config{Traffic: t, Limit: limit, Exactly: f.exactly, Processes: f.processes, Progress: bar})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func TestCompareJSON(t *testing.T) {
 		args = append([]string{"compare", "-json", "-exactly", "-features", "host", "-limit", "1/h", "-processes", "2"}, args...)
 		got := runWith(t, strings.NewReader(log+"nonsense\n"), args...)
 		require.Equal(t, exitOK, got.status, got.err)
-		assert.Equal(t, "loadtest: 1 malformed lines: 6 (no host and blank in front)\n", got.err)
+		assert.Equal(t, "loadtest: 1 malformed lines: 6 (it is not in the common or combined log format)\n", got.err)
 		var report compare.Report
 		require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 		require.Len(t, report.Comparisons, 1)
@@ -49,26 +49,12 @@ func TestCompareJSON(t *testing.T) {
 	}
 }
 
-func TestCompareMemory(t *testing.T) {
-	got := runWith(t, nil, "compare", "-memory", "-users", "20", "-limit", "5/m", "-json")
-	require.Equal(t, exitOK, got.status, got.err)
-	var report compare.MemoryReport
-	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
-	assert.Equal(t, 20, report.Users)
-	assert.Equal(t, "5/m", report.Limit)
-	assert.Len(t, report.Rows, 7)
-}
-
 func TestCompareUsage(t *testing.T) {
 	for text, args := range map[string][]string{
 		"names one kind":           {"-features", "ip=host,user", "a"},
 		"-format is for a FILE":    {"-format", "json"},
 		"flags stand in front":     {"a", "-json"},
-		"-memory takes no FILE":    {"-memory", "a"},
 		"-rate is for what is":     {"-rate", "1", "a"},
-		"-seed is for what is":     {"-memory", "-seed", "1"},
-		"-exactly is not for":      {"-memory", "-exactly"},
-		"-users is for -memory":    {"-users", "1"},
 		"-processes is at least 1": {"-processes", "0"},
 		"-costs":                   {"-costs", "x"},
 		"-limit":                   {"-limit", "5"},
@@ -76,8 +62,6 @@ func TestCompareUsage(t *testing.T) {
 		"Zipf's law is above 1":    {"-zipf", "1"},
 		"a crowd is of":            {"-crowd", "0"},
 		"a rate and a duration":    {"-duration", "0s"},
-		"the users are":            {"-memory", "-users", "0"},
-		"memcached is needed":      {"-memory", "-memcached-binary", "no-such-program"},
 	} {
 		t.Run(text, func(t *testing.T) {
 			got := runWith(t, strings.NewReader(log), append([]string{"compare"}, args...)...)
@@ -92,5 +76,5 @@ func TestCompareUsage(t *testing.T) {
 	assert.Contains(t, got.err, "nothing.log")
 	got = runWith(t, nil, "compare", "-h")
 	assert.Equal(t, exitOK, got.status)
-	assert.Contains(t, got.out, "loadtest compare -memory -users 20000")
+	assert.Contains(t, got.out, "loadtest compare -limit 100/m")
 }

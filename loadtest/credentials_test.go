@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/child"
-	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -124,7 +124,7 @@ func TestCredentialFlags(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"-embedded and -ca exclude each other":                  {"run", "-embedded", "memory", "-ca", authority.File},
+		"-ca excludes -embedded":                                {"run", "-embedded", "memory", "-ca", authority.File},
 		"-cert is for targets that others have started":         {"verify", "-cert", mine.CertFile},
 		"-key is for a replay through a server":                 {"replay", "-suggest", "-key", mine.KeyFile},
 		"-token-file is for targets that others have started":   {"verify", "-token-file", "x"},

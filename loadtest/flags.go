@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/internal/durationflag"
@@ -72,4 +73,34 @@ func programsThere(err error) error {
 		return fmt.Errorf("%w: make build makes bin/loadtest and bin/counterd beside it, go run makes loadtest alone; -counterd names one elsewhere", err)
 	}
 	return err
+}
+
+// idleFlags returns an error if one of the flags, names with spaces between, was given.
+func idleFlags(set *flag.FlagSet, reason, names string) error {
+	var idle []string
+	set.Visit(func(f *flag.Flag) {
+		if slices.Contains(strings.Fields(names), f.Name) {
+			idle = append(idle, "-"+f.Name+" "+reason)
+		}
+	})
+	if len(idle) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(idle, "; "))
+}
+
+// rule is a rule that arguments may break.
+type rule struct {
+	broken bool
+	text   string
+}
+
+// firstBroken returns the first broken rule as an error.
+func firstBroken(rules ...rule) error {
+	for _, r := range rules {
+		if r.broken {
+			return errors.New(r.text)
+		}
+	}
+	return nil
 }

@@ -21,7 +21,7 @@ const (
 	formatRegexp   = "regexp" // asked for with -regexp
 )
 
-// logFlags are those that say where a log is, how it is read, and who did what is in it.
+// logFlags are those of a log: its files, its format, and its features.
 type logFlags struct {
 	format, expression    string
 	timeField, timeLayout string
@@ -151,8 +151,8 @@ func flagOf(format string) string {
 	return "format"
 }
 
-// plain leaves out the package in front of an error's text, which helps nobody whose flag
-// it is about.
+// plain leaves out the package in front of an error's text, which is of no help beside
+// the name of the flag.
 func plain(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), "accesslog: ", ""))
 }

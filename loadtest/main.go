@@ -43,7 +43,6 @@ func commands() []command {
 		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
 		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", runPlan},
 		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
-		{"soak", "[flags]", "run for long while servers die, hold it against an oracle", runSoak},
 	}
 }
 
@@ -127,6 +126,17 @@ func (s streams) ended(ctx context.Context, right bool) int {
 		return exitInterrupted
 	}
 	return exitOK
+}
+
+// result writes what a command has found, unless it failed, and returns the exit status.
+func (s streams) result(ctx context.Context, found result, asJSON bool, err error, right bool) int {
+	if err == nil {
+		err = writeResult(s.out, found, asJSON)
+	}
+	if err != nil {
+		return s.failed(ctx, err)
+	}
+	return s.ended(ctx, right)
 }
 
 // run returns the exit status.

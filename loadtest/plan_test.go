@@ -47,25 +47,10 @@ func TestPlanFromALog(t *testing.T) {
 	assert.Contains(t, got.err, "nothing.log")
 }
 
-func TestPlanCheck(t *testing.T) {
-	rules := rulesFile(t, planRules)
-	args := []string{"plan", "-rules", rules, "-features-a-day", "2000", "-events-a-day", "20000", "-replicas", "1"}
-	got := runWith(t, nil, append(args, "-check")...)
-	require.Equal(t, exitOK, got.status, got.err+got.out)
-	assert.Contains(t, got.out, "Memcached's CPU time a hit")
-
-	got = runWith(t, nil, append(args, "-calibrate")...)
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.Contains(t, strings.ReplaceAll(got.out, "\n  ", " "), "CPU times of a hit were measured here")
-
-	got = runWith(t, nil, append(args, "-check", "-memcached-binary", "no-such-program")...)
-	assert.Equal(t, exitFailed, got.status)
-}
-
 func TestPlanUsage(t *testing.T) {
 	rules := rulesFile(t, planRules)
 	for want, args := range map[string][]string{
-		"-rules is wanted":            {"-features-a-day", "1", "-events-a-day", "1"},
+		"-rules is needed":            {"-features-a-day", "1", "-events-a-day", "1"},
 		"nothing.yaml":                {"-rules", "nothing.yaml", "-features-a-day", "1", "-events-a-day", "1"},
 		"or a log":                    {"-rules", rules},
 		"-features-a-day":             {"-rules", rules, "-features-a-day", "x", "-events-a-day", "1"},
@@ -74,10 +59,9 @@ func TestPlanUsage(t *testing.T) {
 		"-session-length":             {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-session-length", "x"},
 		"-headroom":                   {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-headroom", "-1"},
 		"-peak is of no use":          {"-rules", rules, "-peak", "2", "-"},
-		"calibrates by itself":        {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-check", "-calibrate"},
-		"hundred hits":                {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-check"},
-		"-check-features":             {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-check-features", "0"},
-		"the rules do not name":       {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-event", "nope"},
+		"-busy":                       {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-busy", "0.5x"},
+		"-busy is above 0":            {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-busy", "0"},
+		"the rules have no event":     {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-event", "nope"},
 		"-features: ":                 {"-rules", rules, "-features", "ip=", "-"},
 		"flag provided but not defin": {"-nope"},
 	} {
@@ -91,7 +75,7 @@ func TestPlanUsage(t *testing.T) {
 	}
 	got := runWith(t, nil, "plan", "-h")
 	assert.Equal(t, exitOK, got.status)
-	for _, text := range []string{"-features-a-day", "Examples:", "-calibrate", "Exit status"} {
+	for _, text := range []string{"-features-a-day", "Examples:", "-busy percentage", "Exit status"} {
 		assert.Contains(t, got.out, text)
 	}
 }

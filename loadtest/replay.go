@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -24,17 +23,9 @@ several windows, as of now and of past moments, and compares each count with an 
 log that it keeps beside. The features must not have been counted before: use a fresh
 server, or -reset. Lines that name none of the features are left out.
 
-Without -speed it goes as fast as it can. Each event has a time of its own: that of the
-log, shifted so that the last one is now. What is then older than the server's retention,
-or less than 10s from being so, is skipped, and said so.
-
-With -speed 1 it goes as the log did, with -speed 60 an hour takes a minute. Each event is
-sent when it is due, whether or not others have been answered, as long as no more than -c
-are under way; what comes late for that is said. A log in whole seconds has its events at
-the beginning of each. Events have no time of their own then: the server counts them as of
-now, and the exact log has each in the second that its answer names, which must be that in
-which it was sent or answered, or one beside. The windows compared are those of the replay,
-not of the log.
+Each event has a time of its own: that of the log, shifted so that the last one is now. What
+is then older than the server's retention, or less than 10s from being so, is skipped, and
+said so.
 
 The log is held in memory, about 100 bytes a line. No increment is sent twice; one whose
 outcome is not known is a failure.
@@ -52,7 +43,6 @@ Examples:
   loadtest replay -url https://counterd.internal:8443 -ca ca.pem -token-file token access.log
   loadtest replay -reset -windows 90s,2h -moments 10 loadtest/testdata/apache_logs.log.gz
   loadtest replay access.log.2.gz access.log.1 access.log
-  loadtest replay -speed 3600 access.log          an hour of it in each second
   loadtest replay -features ip=client.ip,user=user.id -time-field ts events.json
   loadtest replay -suggest -format sshd /var/log/auth.log
   loadtest replay -rules rules.yaml -format sshd -features ip=host,user -year 2025 auth.log.1
@@ -69,7 +59,6 @@ type replayFlags struct {
 	offline             offlineFlags
 	url, event, windows string
 	credentials         credentials
-	speed               float64
 	concurrency         int
 	moments             int
 	timeout             time.Duration
@@ -84,9 +73,7 @@ func (f *replayFlags) set() *flag.FlagSet {
 	set.StringVar(&f.event, "event", "url_shorten", "the `event` to count as")
 	set.StringVar(&f.windows, "windows", "", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)")
 	set.IntVar(&f.moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
-	set.Float64Var(&f.speed, "speed", 0, "send each event when it is due: the log goes by this `factor` faster than it did; 0: as fast as possible")
-	set.IntVar(&f.concurrency, "c", 0, fmt.Sprintf("`number` of requests at once (default %d, with -speed %d)",
-		replay.DefaultConcurrency, replay.DefaultPacedConcurrency))
+	set.IntVar(&f.concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
 	set.BoolVar(&f.reset, "reset", false, "forget the log's features first")
 	f.credentials.add(set)
@@ -105,17 +92,15 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 	if err := f.log.parse(set); err != nil {
 		return replay.Config{}, err
 	}
-	config := replay.Config{Event: f.event, Speed: f.speed, Concurrency: f.concurrency, Moments: f.moments, Reset: f.reset}
+	config := replay.Config{Event: f.event, Concurrency: f.concurrency, Moments: f.moments, Reset: f.reset}
 	if f.moments == 0 {
 		config.Moments = -1
 	}
 	switch {
 	case !events.ValidName(f.event):
 		return config, errors.New("-event is not the name of an event")
-	case f.concurrency < 0 || f.concurrency == 0 && given(set, "c"):
+	case f.concurrency < 1:
 		return config, errors.New("-c is at least 1")
-	case !(f.speed >= 0 && f.speed <= math.MaxFloat64):
-		return config, errors.New("-speed is a number, 0 or more")
 	case f.moments < 0:
 		return config, errors.New("-moments is at least 0")
 	case f.timeout <= 0:
@@ -138,7 +123,7 @@ func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, er
 func (f *replayFlags) client() client.Config {
 	return client.Config{
 		URL: f.url, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout,
-		Conns: max(f.concurrency, replay.DefaultPacedConcurrency),
+		Conns: f.concurrency,
 	}
 }
 
@@ -169,13 +154,6 @@ func runReplay(ctx context.Context, args []string, std streams) int {
 	log, err := flags.log.source.read(ctx, std)
 	if err != nil {
 		return std.failed(ctx, err)
-	}
-	if err := replay.CheckSpeed(flags.speed, log); err != nil {
-		std.failed(ctx, err)
-		return exitUsage
-	}
-	if flags.speed > 0 {
-		std.complain("this takes about %s", replay.Takes(log, flags.speed).Round(time.Second))
 	}
 	bar := newBar(std.err)
 	config.Progress = bar

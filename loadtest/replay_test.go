@@ -13,8 +13,8 @@ import (
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
-// A request that ran out of this side's time is told from one that the server failed, and the
-// error names the flag.
+// A request that exceeds -timeout has an error that names the flag; a request that the server
+// fails has not.
 func TestReplayNamesTheFlagOfTheTime(t *testing.T) {
 	for cause, named := range map[error]bool{
 		fmt.Errorf("%w: DELETE localhost: %w", client.ErrUnavailable, context.DeadlineExceeded): true,

@@ -1,53 +1,55 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/process"
 	load "github.com/counterd/counterd/loadtest/run"
+	"github.com/counterd/counterd/loadtest/share"
+	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-const runUsage = `loadtest run puts load on counterd, and says what became of it.
+const runUsage = `loadtest run loads counterd in the open model, and measures it.
 
 Usage: loadtest run [flags]
 
-Requests arrive when they are due, whatever happens to those before: an open model. The
-latency of each counts from the moment at which it was due, so the wait for a target that
-stalls is in it, and so is the wait for one of the places in flight. "late" is this
-program's own share of it.
+Requests arrive when they are due, whatever becomes of earlier ones, and each latency counts
+from there: waiting for a stalled target, or for a place in flight, is part of it. "late" is
+this program's own share. It calls each -url in turn, or, with -embedded, counterd's handler
+in this process. First it probes the target with a check or a count. What it counts stays
+counted.
 
-It calls each -url in turn, or, with -embedded, decides in this process itself, on its
-memory or straight on Memcached servers, without HTTP. Before any load it asks whether a
-call like those to come can be made. What it counts stays counted.
-
-How many requests come is said by -rate, or by -profile:
+-rate or -profile says how many requests arrive:
 
   ramp:100-2000           from one rate a second to another, over the -duration
   step:100x10s,500x20s    rates, each for a while
   burst:100+2000/10s      a rate, and in the middle of every 10s 2,000 at once
   burst:100+2000@5000/10s the same, these at 5,000 a second
 
-It measures, and leaves the judging to you, unless -max-failures or -max-p99 say what has to
-be kept. Denials are answers; failures are what was not answered, or not as the contract has
-it, 503s, and what was not sent for want of a place in flight.
+Failures are requests without an answer, or with one that the contract does not have, 503s,
+and requests that found no place in flight; denials are answers.
 
-With -find-max it doubles the rate until the p99 exceeds the bound -p99, the rate is not
-reached, or more than 1%% of the requests fail, and then bisects to within 5%%. One trial
-that fails proves nothing: it is repeated until those that fail lead by three, or those that
-pass lead. Both bounds are tried again at the end. After 100 trials it gives up.
+With -find-max it doubles the rate until the p99 exceeds -p99, the rate is not reached, or
+more than 1%% of the requests fail, and then bisects to within 5%%. It repeats failed trials,
+tries both bounds again at the end, and gives up after 100 trials.
 
-Trips and reads of its stores are what the target tells at /metrics, less what it had told
-before; whoever else uses it is in them. CPU time and memory are those of the process that
-listens there, on this machine and on Linux only. With -embedded they are of this process,
-the making of the load included.
-
-Memory is bounded for any length.
+Trips and reads of the stores are those in the target's /metrics, of all its clients. CPU time
+and memory are those of the process that listens there, on this machine and on Linux only; with
+-embedded those of this process, the load generator included.
 
 Flags:
 
@@ -62,97 +64,366 @@ Examples:
   loadtest run -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -token-file token
   loadtest run -find-max -p99 5ms -trial 10s
 
-Exit status: 0 measured, and -max-failures and -max-p99 kept; with -find-max, found; 1 not
-so, no request succeeded, or the target cannot be reached; 2 wrong usage; 130 interrupted,
-and kept until then.
+Exit status: 0 measured, and -max-failures and -max-p99 kept, or, with -find-max, found; 1 not
+so, no request succeeded, or the target is unreachable; 2 wrong usage; 130 interrupted, and
+kept until then.
 `
 
+const (
+	defaultURL   = "http://127.0.0.1:8080"
+	defaultCrowd = 10_000
+)
+
+// texts is a flag that may be repeated.
+type texts []string
+
+func (t *texts) String() string { return strings.Join(*t, ",") }
+
+// Set adds a value.
+func (t *texts) Set(s string) error {
+	*t = append(*t, s)
+	return nil
+}
+
+// runFlags are the arguments of loadtest run.
+type runFlags struct {
+	urls, admin        texts
+	pids               []int
+	credentials        credentials
+	embedded, rules    string
+	timeout            time.Duration
+	event, kind        string
+	crowd              int
+	zipf               float64
+	featuresFile       string
+	mixText, costsText string
+	batch              int
+	window             time.Duration
+	mix                traffic.Mix
+	costs              traffic.Costs
+	rate               float64
+	profileText        string
+	profile            arrival.Profile
+	duration, warmUp   time.Duration
+	inFlight           int
+	findMax            bool
+	p99, trial         time.Duration
+	seed               uint64
+	maxFailures        string
+	bounds             load.Bounds
+	json               bool
+	html               string
+}
+
+func (f *runFlags) set() *flag.FlagSet {
+	set := newFlags("run")
+	set.Var(&f.urls, "url", "a server's `URL`; several are called in turn (default "+defaultURL+")")
+	set.Var(&f.admin, "admin", "`URL` of /metrics if it is not the server's; one for each server")
+	set.Func("pid", "`number` of the server's process, if it is not to be found by its port; one for each server", func(s string) error {
+		number, err := strconv.Atoi(s)
+		if err != nil || number < 1 {
+			return errors.New("it is a number above 0")
+		}
+		f.pids = append(f.pids, number)
+		return nil
+	})
+	f.credentials.add(set)
+	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
+	set.StringVar(&f.embedded, "embedded", "", "no network: `memory`, or Memcached servers as host:port,...")
+	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
+	set.StringVar(&f.event, "event", "url_shorten", "the `event`")
+	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
+	set.IntVar(&f.crowd, "crowd", defaultCrowd, "`number` of different features of each kind")
+	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default evenly)")
+	set.StringVar(&f.featuresFile, "features-file", "", "`file` with one feature a line to draw from, instead of -crowd and -zipf")
+	set.StringVar(&f.mixText, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
+	set.StringVar(&f.costsText, "costs", "1", "`weights` of costs, as in 1=90,5=10")
+	set.IntVar(&f.batch, "batch", 100, "`number` of hits of a batch")
+	set.DurationVar(&f.window, "window", 0, "`length` of the window of counts (default the event's retention)")
+	set.Float64Var(&f.rate, "rate", load.DefaultStart, "arrivals a second, a `number`; with -find-max of the first trial")
+	set.StringVar(&f.profileText, "profile", "", "how requests arrive, a `profile`, instead of -rate")
+	set.DurationVar(&f.duration, "duration", load.DefaultDuration, "`length` of the run (default of steps their own)")
+	set.DurationVar(&f.warmUp, "warm-up", 0, "`length` of a load ahead of it, at the first rate, unmeasured")
+	set.IntVar(&f.inFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
+	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
+	set.DurationVar(&f.p99, "p99", 0, "with -find-max, the longest p99, a `time`")
+	set.DurationVar(&f.trial, "trial", load.DefaultTrial, "with -find-max, the `length` of a trial")
+	set.StringVar(&f.maxFailures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
+	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
+	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
+	set.BoolVar(&f.json, "json", false, "print the result as JSON")
+	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")
+	return set
+}
+
+func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
+	if err := cmp.Or(parseFlags(set, args), noArguments(set), f.exclude(set)); err != nil {
+		return err
+	}
+	if len(f.urls) == 0 {
+		f.urls = texts{defaultURL}
+	}
+	f.seed = cmp.Or(f.seed, rand.Uint64())
+	if err := cmp.Or(f.credentials.parse(slices.Concat(f.urls, f.admin)...), f.parseTraffic(), f.parseProfile(given(set, "duration"))); err != nil {
+		return err
+	}
+	if f.maxFailures != "" {
+		part, err := share.Parse(f.maxFailures)
+		if err != nil {
+			return fmt.Errorf("-max-failures: %w", err)
+		}
+		f.bounds.Failures = cmp.Or(part, load.NoFailures)
+	}
+	return firstBroken(
+		rule{f.bounds.P99 < 0, "-max-p99 is above 0, or 0 for none"},
+		rule{f.warmUp < 0, "-warm-up is not negative"},
+		rule{f.timeout <= 0, "-timeout is above 0"},
+		rule{f.inFlight < 1 || f.inFlight > load.MaxInFlight, fmt.Sprintf("-max-in-flight is 1 to %d", load.MaxInFlight)},
+		rule{f.findMax && f.trial < load.MinDuration, fmt.Sprintf("-trial is at least %s", load.MinDuration)},
+		rule{f.findMax && f.rate < 1, "-rate is at least 1 with -find-max"},
+	)
+}
+
+// exclude finds flags that have no meaning beside others.
+func (f *runFlags) exclude(set *flag.FlagSet) error {
+	for name, others := range map[string]string{
+		"embedded":      "url admin pid " + strings.Join(credentialFlags(), " "),
+		"features-file": "crowd zipf", "profile": "rate", "find-max": "profile duration max-failures max-p99",
+	} {
+		if err := idleFlags(set, "excludes -"+name, others); err != nil && given(set, name) {
+			return err
+		}
+	}
+	for needed, others := range map[string]string{"embedded": "rules", "find-max": "p99 trial"} {
+		if err := idleFlags(set, "goes with -"+needed, others); err != nil && !given(set, needed) {
+			return err
+		}
+	}
+	return firstBroken(rule{f.findMax && f.p99 <= 0, "-find-max needs -p99, above 0"})
+}
+
+// parseTraffic reads the flags of the calls.
+func (f *runFlags) parseTraffic() (err error) {
+	kinds := strings.Split(f.kind, ",")
+	if err := firstBroken(
+		rule{!events.ValidName(f.event), "-event is not the name of an event"},
+		rule{len(slices.Compact(slices.Sorted(slices.Values(kinds)))) < len(kinds), "-kind has one twice"},
+		rule{f.featuresFile != "" && len(kinds) > 1, "-features-file is of one -kind"},
+		rule{f.batch < 1 || f.batch > traffic.MaxBatch, fmt.Sprintf("-batch is 1 to %d", traffic.MaxBatch)},
+		rule{f.window < 0 || f.window > events.MaxWindow || f.window%time.Second != 0,
+			fmt.Sprintf("-window is whole seconds, 1s to %s", events.FormatDuration(events.MaxWindow))},
+	); err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		if err := traffic.CheckCrowd(kind, f.crowd, f.zipf); err != nil {
+			return fmt.Errorf("-kind, -crowd or -zipf: %w", err)
+		}
+	}
+	if f.mix, err = traffic.ParseMix(f.mixText); err != nil {
+		return fmt.Errorf("-mix: %w", err)
+	}
+	if f.costs, err = traffic.ParseCosts(f.costsText); err != nil {
+		return fmt.Errorf("-costs: %w", err)
+	}
+	return nil
+}
+
+// parseProfile reads the flags of the arrivals.
+func (f *runFlags) parseProfile(lengthGiven bool) (err error) {
+	if f.profileText != "" {
+		if f.profile, err = arrival.Parse(f.profileText, f.duration); err != nil {
+			return fmt.Errorf("-profile: %w", err)
+		}
+	} else if f.profile = arrival.Constant(f.rate); !(f.rate > 0 && f.rate <= arrival.MaxRate) {
+		return fmt.Errorf("-rate is above 0, and at the most %d", arrival.MaxRate)
+	}
+	if steps, are := f.profile.(arrival.Steps); are && !lengthGiven {
+		f.duration = max(steps.Length(), load.MinDuration)
+	}
+	return firstBroken(
+		rule{f.duration < load.MinDuration, fmt.Sprintf("-duration is at least %s", load.MinDuration)},
+		rule{!f.findMax && arrival.Count(f.profile, f.duration) == 0, "-duration is over before a request arrives"},
+	)
+}
+
+// takes describes the length of the run.
+func (f *runFlags) takes() string {
+	if f.findMax {
+		return fmt.Sprintf("about 20 to 40 trials of %s, 100 at the most", f.trial)
+	}
+	return (f.warmUp + f.duration).String()
+}
+
+// says describes the calls.
+func (f *runFlags) says() string {
+	crowd := fmt.Sprintf("%d %s", f.crowd, f.kind)
+	switch {
+	case f.featuresFile != "":
+		crowd = f.kind + " of " + f.featuresFile
+	case f.zipf > 0:
+		crowd += fmt.Sprintf(" by Zipf's law, %v", f.zipf)
+	}
+	text := fmt.Sprintf("%s: %s; %s", f.event, f.mixText, crowd)
+	if f.costsText != "1" {
+		text += "; costs " + f.costsText
+	}
+	if f.mix[traffic.Batch] > 0 {
+		text += fmt.Sprintf("; batches of %d", f.batch)
+	}
+	return fmt.Sprintf("%s; seed %d", text, f.seed)
+}
+
+// target is a target that knows an event's retention.
+type target interface {
+	load.Target
+	Remembered(ctx context.Context, event string) (time.Duration, error)
+}
+
+// target returns the target, or how the flags are wrong.
+func (f *runFlags) target(ctx context.Context) (to target, usage, err error) {
+	if f.embedded == "" {
+		to, err := load.NewHTTP(load.HTTPConfig{
+			URLs: f.urls, Admin: f.admin, PIDs: f.pids, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout, Conns: f.inFlight,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("-url or -admin: %w", err), nil
+		}
+		return to, nil, nil
+	}
+	config := load.EmbeddedConfig{Rules: events.Example(), Pending: max(f.inFlight, load.DefaultInFlight)}
+	if f.rules != "" {
+		if config.Rules, err = events.ReadRules(f.rules); err != nil {
+			return nil, nil, fmt.Errorf("-rules: %w", err)
+		}
+	}
+	if _, err := config.Rules.Event(f.event); err != nil {
+		return nil, nil, fmt.Errorf("-event: %w", err)
+	}
+	if f.embedded != "memory" {
+		config.Servers = strings.Split(f.embedded, ",")
+	}
+	embedded, err := load.NewEmbedded(ctx, config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("-embedded: %w", err)
+	}
+	return embedded, nil, nil
+}
+
+// source returns the calls.
+func (f *runFlags) source(ctx context.Context, to target) (*traffic.Source, error) {
+	remembered, err := to.Remembered(ctx, f.event)
+	if err != nil {
+		return nil, err
+	}
+	random := rand.New(rand.NewPCG(f.seed, 0))
+	crowd, err := f.newCrowd(random)
+	if err != nil {
+		return nil, err
+	}
+	return traffic.New(traffic.Config{
+		Event: f.event, Crowd: crowd, Mix: f.mix, Costs: f.costs, BatchSize: f.batch, Window: cmp.Or(f.window, remembered), Rand: random,
+	})
+}
+
+// newCrowd returns the features of the calls.
+func (f *runFlags) newCrowd(random *rand.Rand) (traffic.Crowd, error) {
+	if f.featuresFile != "" {
+		file, err := os.Open(f.featuresFile)
+		if err != nil {
+			return nil, fmt.Errorf("-features-file: %w", err)
+		}
+		defer file.Close()
+		crowd, err := traffic.ReadCrowd(file, f.kind, random)
+		if err != nil {
+			return nil, fmt.Errorf("-features-file: %w", err)
+		}
+		return crowd, nil
+	}
+	var crowds []traffic.Crowd
+	for kind := range strings.SplitSeq(f.kind, ",") {
+		if f.zipf > 0 {
+			crowds = append(crowds, traffic.NewZipf(kind, f.crowd, f.zipf, random))
+		} else {
+			crowds = append(crowds, traffic.NewUniform(kind, f.crowd, random))
+		}
+	}
+	if len(crowds) == 1 {
+		return crowds[0], nil
+	}
+	return traffic.Together(crowds...), nil
+}
+
 func runRun(ctx context.Context, args []string, std streams) int {
-	flags := newRunFlags()
+	flags := &runFlags{}
 	set := flags.set()
 	if err := flags.parse(set, args); err != nil {
 		return std.refused(set, func() string { return fmt.Sprintf(runUsage, defaultsOf(set)) }, err)
 	}
-	target, err := flags.target(ctx)
-	if errors.Is(err, errRunUsage) {
-		return std.refused(set, nil, err)
-	}
-	if err != nil {
+	to, usage, err := flags.target(ctx)
+	switch {
+	case usage != nil:
+		return std.refused(set, nil, usage)
+	case err != nil:
 		return std.failed(ctx, err)
 	}
-	status := flags.run(ctx, target, std)
-	if err := target.Close(); err != nil {
+	status := flags.run(ctx, to, std)
+	if err := to.Close(); err != nil {
 		std.complain("%v", err)
 		return exitFailed
 	}
 	return status
 }
 
-// runResult is a report of a run, or of a search.
+// run loads the target and writes the result.
+func (f *runFlags) run(ctx context.Context, to target, std streams) int {
+	source, err := f.source(ctx, to)
+	if err == nil && f.html != "" {
+		err = writable(f.html)
+	}
+	if err != nil {
+		return std.failed(ctx, f.credentials.advised(err))
+	}
+	std.complain("this takes %s; -seed %d", f.takes(), f.seed)
+	bar := newBar(std.err)
+	config := load.Config{
+		Target: to, Source: source, Profile: f.profile, Duration: f.duration, WarmUp: f.warmUp, InFlight: f.inFlight,
+		Drain: f.timeout, Traffic: f.says(), Progress: bar, Pause: process.Sleep, Machine: process.Machine,
+	}
+	found, right, err := f.measure(ctx, config, std)
+	bar.finish()
+	if err == nil && f.html != "" {
+		err = f.writeHTML(found)
+	}
+	return std.result(ctx, found, f.json, f.credentials.advised(err), right)
+}
+
+// runResult is the report of a run, or of a search.
 type runResult interface {
 	result
 	WriteHTML(io.Writer) error
 }
 
-// run loads the target and writes what was measured.
-func (f *runFlags) run(ctx context.Context, target load.Target, std streams) int {
-	source, err := f.source(ctx, target)
-	if err != nil {
-		return std.failed(ctx, f.credentials.advised(err))
-	}
-	if err := f.checkHTML(); err != nil {
-		return std.failed(ctx, err)
-	}
-	std.complain("this takes %s; -seed %d", f.takes(), f.seed)
-	bar := newBar(std.err)
-	config := load.Config{
-		Target: target, Source: source, Profile: f.profile, Duration: f.duration, WarmUp: f.warmUp, InFlight: f.inFlight,
-		Drain: f.timeout, Traffic: f.says(), Progress: bar, Pause: process.Sleep, Machine: process.Machine,
-	}
-	if bar.out == nil {
-		config.Progress = nil
-	}
-	found, good, broken, err := f.measure(ctx, config)
-	bar.finish()
-	if err == nil {
-		err = writeResult(std.out, found, f.json)
-	}
-	if err == nil && f.html != "" {
-		err = f.writeHTML(found)
-	}
-	if err != nil {
-		return std.failed(ctx, f.credentials.advised(err))
-	}
-	for _, bound := range broken {
-		std.complain("%s", bound)
-	}
-	return std.ended(ctx, good && len(broken) == 0)
-}
-
-// measure runs, or searches, and reports whether something was found, and which bounds were
-// not kept.
-func (f *runFlags) measure(ctx context.Context, config load.Config) (found runResult, good bool, broken []string, err error) {
+// measure runs, or searches, complains of broken bounds, and reports whether none is.
+func (f *runFlags) measure(ctx context.Context, config load.Config, std streams) (runResult, bool, error) {
 	if f.findMax {
 		knee, err := load.FindMax(ctx, config, load.Search{P99: f.p99, Trial: f.trial, Start: f.rate})
-		if err != nil {
-			return nil, false, nil, err
-		}
-		return knee, knee.Found() || knee.Interrupted, nil, nil
+		return knee, err == nil && (knee.Found() || knee.Interrupted), err
 	}
 	report, err := load.Run(ctx, config)
 	if err != nil {
-		return nil, false, nil, err
+		return nil, false, err
 	}
-	return report, true, f.bounds.Broken(report), nil
+	broken := f.bounds.Broken(report)
+	for _, bound := range broken {
+		std.complain("%s", bound)
+	}
+	return report, len(broken) == 0, nil
 }
 
-// checkHTML makes sure ahead of the run that the page can be written. One that is there stays
-// until there is another.
-func (f *runFlags) checkHTML() error {
-	if f.html == "" {
-		return nil
-	}
-	file, err := os.OpenFile(f.html, os.O_WRONLY|os.O_CREATE, 0o666)
+// writable makes sure that a file can be written later. Its text stays until then.
+func writable(name string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return fmt.Errorf("-html: %w", err)
 	}
@@ -165,39 +436,4 @@ func (f *runFlags) writeHTML(found runResult) error {
 		return fmt.Errorf("-html: %w", err)
 	}
 	return errors.Join(found.WriteHTML(file), file.Close())
-}
-
-// set returns the flags.
-func (f *runFlags) set() *flag.FlagSet {
-	set := newFlags("run")
-	set.Var(&f.urls, "url", "a server's `URL`; several are called in turn (default "+defaultURL+")")
-	set.Var(&f.admin, "admin", "`URL` at which /metrics is, where that is not the server's; one for each server")
-	set.Var(&f.pids, "pid", "`number` of the server's process, where it is not to be found by its port; one for each server")
-	f.credentials.add(set)
-	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one call over HTTP, and for those that wait for a place in flight at the end")
-	set.StringVar(&f.embedded, "embedded", "", "no HTTP: `memory`, or Memcached servers as host:port,...")
-	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
-	set.StringVar(&f.event, "event", "url_shorten", "the `event`")
-	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
-	set.IntVar(&f.crowd, "crowd", defaultCrowd, "`number` of different features of each kind")
-	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default each as often as any other)")
-	set.StringVar(&f.featuresFile, "features-file", "", "`file` with one feature a line to draw from, instead of -crowd and -zipf")
-	set.StringVar(&f.mixText, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
-	set.StringVar(&f.costsText, "costs", "1", "`weights` of costs, as in 1=90,5=10")
-	set.IntVar(&f.batch, "batch", 100, "`number` of hits of a batch")
-	set.DurationVar(&f.window, "window", 0, "the window that is counted, a `length` (default what the event is remembered for)")
-	set.Float64Var(&f.rate, "rate", load.DefaultStart, "arrivals a second, a `number`; with -find-max of the first trial")
-	set.StringVar(&f.profileText, "profile", "", "how requests arrive, a `profile`, instead of -rate")
-	set.DurationVar(&f.duration, "duration", load.DefaultDuration, "how `long`; of steps, by default as long as they are")
-	set.DurationVar(&f.warmUp, "warm-up", 0, "how `long` to load it first, at the rate of the beginning, unmeasured")
-	set.IntVar(&f.inFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
-	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
-	set.DurationVar(&f.p99, "p99", 0, "with -find-max, the longest p99, a `time`")
-	set.DurationVar(&f.trial, "trial", load.DefaultTrial, "with -find-max, how `long` each rate is tried")
-	set.StringVar(&f.maxFailures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
-	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
-	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
-	set.BoolVar(&f.json, "json", false, "print the result as JSON")
-	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")
-	return set
 }

@@ -23,11 +23,11 @@ against the log, and against the rules that the targets say they have:
 
   windows      by the second in which each decision says it was stamped, no window of
                any limit held more than it admits
-  denials      nobody was denied who fitted: one who calls alone gets exactly N
+  denials      no hit that fitted was denied: a user with one caller gets exactly N
   counts       of any window, now and of past moments, at every level, equal the log
                within what was under way or of unknown outcome, also after late increments
                and resets
-  retry_after  who comes when it is over is admitted, who comes before is denied; for
+  retry_after  a hit after it is admitted, a hit before it is denied; for
                features that many call for it lies between what the log leaves open
   headers      say what the body says, and the status too
   bodies       agree with themselves and with the rules
@@ -36,19 +36,31 @@ against the log, and against the rules that the targets say they have:
 Rules of every kind are held: by the minute, for the whole event, count: all, elastic.
 What they do not let be held is printed as not held, with the reason.
 
-What nobody promises (docs/failure.md) is not held against the targets, but counted
+What is not promised (docs/failure.md) is not held against the targets, but counted
 and printed as excused. A violation is printed with the events of its window. Where no
 hit was decided at all nothing was verified, and that is said.
 
 Without -url it starts what it needs, on free ports of loopback, and ends it: Memcached
 servers and processes of counterd with rules of its own, or with those of -rules; with
 -chaos it kills (kill -9) the servers and starts them again, empty, one at a time.
+
+-soak 10m is a long run with 32 clients, two processes, three servers that it kills, and two
+copies of each counter, unless flags say otherwise. When the log is full it is judged, and
+a new one begins. Beside all answers it holds
+
+  processes    no call takes longer than the timeout and a second; goroutines end with
+               the load; the live heap of the last third of the time is at most a quarter
+               and 8 MiB above that of the first
+
+One slow call is repeated before it counts: clients call for up to half a minute more, up
+to twice, and it is wrong if most of these loads have one. Where other programs took much
+of the machine's CPU time the report has a note.
 With -url it adds to the event's counters, of features that it makes up, and resets some
 of these: their names are of this run alone. That of the whole event may be others', too.
 The clocks of the targets and of this machine must agree within -skew.
 
 The log is held in memory, about %d bytes an event and %d more for each limit, of
-%d events at the most; then the run ends early, and says so.
+%d events at the most; then the run ends early, and says so, unless it is a soak.
 
 Flags:
 
@@ -58,6 +70,7 @@ Examples:
   loadtest verify
   loadtest verify -store embedded -duration 10s
   loadtest verify -servers 3 -replicas 2 -chaos -duration 2m
+  loadtest verify -soak 8h -clients 128 -json
   loadtest verify -protocol classic -processes 3
   loadtest verify -url http://10.0.0.1:8080 -url http://10.0.0.2:8080 -event url_shorten -rate 500
   loadtest verify -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -event url_shorten
@@ -74,6 +87,7 @@ type verifyFlags struct {
 	urls        texts
 	credentials credentials
 	rules       string
+	soak        time.Duration
 	json        bool
 }
 
@@ -83,6 +97,7 @@ func (f *verifyFlags) set() *flag.FlagSet {
 	f.credentials.add(set)
 	set.StringVar(&c.Event, "event", "", "the `event` to call for (default verify, of the rules made up here)")
 	set.DurationVar(&c.Duration, "duration", verify.DefaultDuration, "how `long` clients call")
+	set.DurationVar(&f.soak, "soak", 0, "how `long` to soak: -duration, -chaos, and more")
 	set.IntVar(&c.Clients, "clients", verify.DefaultClients, "`number` of clients at once; a quarter as many beside them call each for a feature of its own")
 	set.IntVar(&c.Features, "features", verify.DefaultFeatures, "`number` of features that all clients call for")
 	set.Float64Var(&c.Rate, "rate", 0, "`calls` of the clients a second, a quarter as many of those beside them; 0: each when its call before was answered")
@@ -115,6 +130,9 @@ func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
 	if err := f.onlyWhere(set, len(f.urls) > 0); err != nil {
 		return err
 	}
+	if err := f.preset(set); err != nil {
+		return err
+	}
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
@@ -141,7 +159,29 @@ func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
 	return programsThere(c.Check())
 }
 
-// onlyWhere refuses the flags that would do nothing, and those that would divide by it.
+// preset sets what -soak stands for.
+func (f *verifyFlags) preset(set *flag.FlagSet) error {
+	if !given(set, "soak") {
+		return nil
+	}
+	for _, name := range []string{"duration", "chaos", "store"} {
+		if given(set, name) {
+			return fmt.Errorf("-soak and -%s exclude each other", name)
+		}
+	}
+	c := &f.config
+	c.Soak, c.Duration, c.Own.Chaos = true, f.soak, len(f.urls) == 0
+	for name, value := range map[string]string{"clients": "32", "servers": "3", "replicas": "2"} {
+		if !given(set, name) {
+			if err := set.Lookup(name).Value.Set(value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// onlyWhere refuses the flags without an effect, and zeros where a number is needed.
 func (f *verifyFlags) onlyWhere(set *flag.FlagSet, others bool) (err error) {
 	set.Visit(func(given *flag.Flag) {
 		if !others && slices.Contains(credentialFlags(), given.Name) {
@@ -157,7 +197,7 @@ func (f *verifyFlags) onlyWhere(set *flag.FlagSet, others bool) (err error) {
 			}
 		}
 		switch given.Name {
-		case "duration", "clients", "features", "max-events", "processes", "servers", "replicas", "timeout":
+		case "duration", "soak", "clients", "features", "max-events", "processes", "servers", "replicas", "timeout":
 			if zero {
 				err = fmt.Errorf("-%s is more than 0", given.Name)
 			}

@@ -111,7 +111,7 @@ func (f *offlineFlags) suit(set *flag.FlagSet) error {
 		}{
 			{"deny write ipv6-prefix", f.suggest, "is for -suggest"},
 			{"html cost top memory", f.on(), "is for -rules and -suggest"},
-			{"url windows moments speed c timeout reset " + strings.Join(credentialFlags(), " "), !f.on(), "is for a replay through a server, without -rules and -suggest"},
+			{"url windows moments c timeout reset " + strings.Join(credentialFlags(), " "), !f.on(), "is for a replay through a server, without -rules and -suggest"},
 		} {
 			if !kin.wanted && slices.Contains(strings.Fields(kin.names), flag.Name) {
 				strangers = append(strangers, fmt.Sprintf("-%s %s", flag.Name, kin.reason))

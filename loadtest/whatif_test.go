@@ -35,7 +35,6 @@ func TestOfflineUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		"one of them at a time":                                         {"-rules", one, "-suggest"},
 		"-url is for a replay through a server":                         {"-rules", one, "-url", "http://127.0.0.1:1"},
-		"-speed is for a replay through a server":                       {"-suggest", "-speed", "1"},
 		"-c is for a replay through a server":                           {"-suggest", "-c", "1"},
 		"-reset is for a replay through a server":                       {"-suggest", "-reset"},
 		"-deny is for -suggest":                                         {"-rules", one, "-deny", "1"},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 	"github.com/counterd/counterd/store"
@@ -154,6 +155,7 @@ func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 // others. The counter is listed for repair, which replaces the item.
 func TestABadItemOnOneCopy(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		fleet, servers := copiesOn(t, protocol, 2)
 		keep(t, fleet, "a", 5, 1, 2)
 		order := fleet.Servers("a")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 	"github.com/counterd/counterd/store"
@@ -89,6 +90,7 @@ func TestEveryCopyHasIt(t *testing.T) {
 // is made up for.
 func TestACopyDies(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		fleet, servers := copiesOn(t, protocol, 2)
 		for i := range 20 {
 			keep(t, fleet, fmt.Sprint(i), 5, 1, 2)
@@ -119,6 +121,7 @@ func TestACopyDies(t *testing.T) {
 // A server stops in its tracks and goes on: it may count twice what it was sent then.
 func TestACopyStalls(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		fleet, servers := copiesOn(t, protocol, 2)
 		keep(t, fleet, "a", 5, 1)
 		on := fleet.Servers("a")
@@ -269,6 +272,7 @@ func slowly(t *testing.T, server string, by time.Duration) (address string, begi
 // answers are taken note of.
 func TestASlowCopyDoesNotCountTwice(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		const timeout = time.Second
 		quick, behind := memcachedtest.Start(t).Addr, memcachedtest.Start(t).Addr
 		for _, server := range []string{quick, behind} { // to create it takes two round trips on the classic path

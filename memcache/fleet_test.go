@@ -468,6 +468,7 @@ func TestNegativeSettings(t *testing.T) {
 // for that, which may be longer than the fleet's timeout.
 func TestStartedTripsQueue(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		const trips = 8
 		const delay = 250 * time.Millisecond // all of them take longer than the timeout
 		var addr string

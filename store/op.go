@@ -8,7 +8,7 @@ import "slices"
 type Op struct {
 	// Counter is the counter's ID, a string of arbitrary bytes.
 	Counter string
-	// Server names the one server to ask, of those that keep the counter. Empty: all of them.
+	// Server names the one server to ask, of the replicas of the counter. Empty: all of them.
 	Server string
 	Writes []Write
 	Reads  []Read

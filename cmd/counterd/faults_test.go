@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -175,7 +175,7 @@ func (f fault) meet(t *testing.T) string {
 	during := s.tallies()
 	f.lift(s)
 	outage := s.awaitStore()
-	assert.Less(t, outage, maxOutage+siteSlack)
+	assert.Less(t, outage, maxOutage+s.slack())
 	back := s.tallies()
 	for _, seen := range s.load(5) {
 		assert.Equal(t, onStore, seen.hits|seen.increments, "after the fault")

@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 	"github.com/counterd/counterd/service"
@@ -93,6 +94,7 @@ func (f flooded) batch(t *testing.T, addresses []string) string {
 // each of which is admitted once, and half of them denied then.
 func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 	const most = 1000
+	features := testkit.Fifth(300_000)
 	for _, test := range []struct {
 		name  string
 		bound int64 // of what the heap grows by
@@ -112,7 +114,7 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 				func(i int) string { return fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff) },
 			} {
 				addresses := make([]string, most)
-				for from := 0; from < floodFeatures/2; from += most {
+				for from := 0; from < features/2; from += most {
 					for i := range addresses {
 						addresses[i] = form(from + i)
 					}
@@ -123,7 +125,7 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 				}
 			}
 			grown := heap() - before
-			t.Logf("%d features: the heap has grown by %d MiB", floodFeatures, grown>>20)
+			t.Logf("%d features: the heap has grown by %d MiB", features, grown>>20)
 			assert.Less(t, grown, test.bound)
 			runtime.KeepAlive(f)
 		})
@@ -133,7 +135,7 @@ func TestAFloodOfFeaturesTakesBoundedMemory(t *testing.T) {
 // Addresses of one network are one counter: the owner of a /64, or of the prefix of the rule, has
 // no more than the owner of one address, and a flood from a /48 is at most 65,536 counters.
 func TestAFloodFromOneNetwork(t *testing.T) {
-	const addresses = 1_000_000
+	addresses := testkit.Fifth(1_000_000)
 	for _, test := range []struct {
 		rule     string
 		format   string // of an address, by a number of 20 bits

@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -171,6 +172,9 @@ func TestTwoLossesRepairedOneAfterTheOther(t *testing.T) {
 	leaktest.Check(t) // of all its parts together
 	for name, every := range map[string]time.Duration{"a new user in 2.5 s": 2500 * time.Millisecond, "many a second": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
+			if every > time.Second {
+				testkit.Long(t)
+			}
 			t.Parallel()
 			r := newRolling(t, every)
 			r.use("known", 20)
@@ -211,6 +215,7 @@ func TestARollingRestartBeginsWithCounterd(t *testing.T) {
 
 // The same where the processes are restarted between the two losses.
 func TestCounterdIsRestartedBetweenTwoLosses(t *testing.T) {
+	testkit.Long(t)
 	r := newRolling(t, 50*time.Millisecond)
 	r.use("known", 40)
 	r.lose(0)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/markedtest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
@@ -223,6 +224,10 @@ func TestNothingSaysWhoWasCounted(t *testing.T) {
 	leaktest.Parallel(t)
 	for format, failures := range map[string]string{"text": "failures=%d ", "json": `"failures":%d,`} {
 		t.Run(format, func(t *testing.T) {
+			if format == "text" {
+				testkit.Long(t)
+			}
+			t.Parallel()
 			var marks markedtest.Marks
 			s := newStranger(t, &marks)
 			rules := filepath.Join(t.TempDir(), "rules.yaml")

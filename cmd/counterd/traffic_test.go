@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/loadtest/oracle"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 )
 
 // traffic are callers that hit and count at all processes of a site until it ends, on
@@ -29,7 +30,11 @@ type traffic struct {
 // trafficCallers is how many callers there are at each process, of each kind.
 const trafficCallers = 3
 
-// trafficTimeout is longer than the moments for which a busy machine pauses. A copy
+// trafficPause is how long each waits between two calls: some thousand a second in all. Without
+// it the callers take the processors that the repair needs.
+const trafficPause = 5 * time.Millisecond
+
+// trafficTimeout is longer than the moments for which a busy machine stands still. A copy
 // that came back empty must not be alone because the other one had no turn.
 const trafficTimeout = 5 * time.Second
 
@@ -48,6 +53,10 @@ func (s *site) startTraffic(users int) *traffic {
 				t.callers.Go(func() {
 					for i := caller; ctx.Err() == nil; i++ {
 						t.call(process, event, t.users[i*7%len(t.users)])
+						select {
+						case <-time.After(trafficPause):
+						case <-ctx.Done():
+						}
 					}
 				})
 			}
@@ -149,6 +158,7 @@ func TestAnyOfThreeServersMayDie(t *testing.T) {
 // Three servers, two copies: any one is killed under load, comes back empty and is
 // repaired; then another one; then a fourth is added.
 func TestServersDieOneAfterTheOther(t *testing.T) {
+	testkit.Long(t) // two repairs of half a minute each
 	leaktest.Check(t)
 	for first := range 3 {
 		t.Run(fmt.Sprint("server ", first), func(t *testing.T) {

@@ -20,12 +20,12 @@ func TestEvictionsAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	s := settings.Default()
 	s.Log = slog.New(slog.NewTextHandler(&log, nil))
-	store, err := Open(t.Context(), s, Config{})
+	backend, err := Open(t.Context(), s, Config{})
 	require.NoError(t, err)
 	fill := func(n int) {
 		name := strings.Repeat("x", 1<<20) // few of these take much memory
 		for i := range n {
-			_, err := storetest.Trip(t.Context(), store, fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
+			_, err := storetest.Trip(t.Context(), backend, fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
 			require.NoError(t, err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // finds the same races on one, for it looks at what happens before what, not at when.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	if raceDetector {
+	if RaceDetector {
 		oneProcessor.hold()
 		defer oneProcessor.leave()
 	}

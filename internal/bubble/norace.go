@@ -2,4 +2,5 @@
 
 package bubble
 
-const raceDetector = false
+// RaceDetector reports what the tests run under.
+const RaceDetector = false

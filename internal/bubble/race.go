@@ -2,4 +2,5 @@
 
 package bubble
 
-const raceDetector = true
+// RaceDetector reports what the tests run under.
+const RaceDetector = true

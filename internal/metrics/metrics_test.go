@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -319,11 +320,12 @@ func TestTheSeriesStayTheSame(t *testing.T) {
 	all(0)
 	before := w.series()
 	require.Greater(t, len(before), 100)
-	for i := 1; i <= manyFeatures; i++ {
+	features := int(testkit.Seeds(100_000))
+	for i := 1; i <= features; i++ {
 		all(i)
 	}
 	assert.Equal(t, before, w.series())
-	assert.Contains(t, w.scrape("decisions"), fmt.Sprintf(`counterd_decisions_total{call="hit",event="a",verdict="allowed"} %d`, manyFeatures+1))
+	assert.Contains(t, w.scrape("decisions"), fmt.Sprintf(`counterd_decisions_total{call="hit",event="a",verdict="allowed"} %d`, features+1))
 	assert.Empty(t, w.scrape("zebra"))
 	assert.Empty(t, w.scrape("ZEBRA"))
 	assert.Empty(t, w.scrape("10.0."))

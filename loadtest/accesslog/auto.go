@@ -9,20 +9,8 @@ import (
 // auto goes by the beginning of each line.
 type auto struct {
 	json          Format
-	common, vhost oneOfAuto
-}
-
-// oneOfAuto is a format, or what it lacks.
-type oneOfAuto struct {
-	format Format
-	lack   error // a field that is asked for
-}
-
-func (f oneOfAuto) Parse(line string) (Record, error) {
-	if f.lack != nil {
-		return Record{}, malformed(0, "it is no JSON object, and "+strings.TrimPrefix(f.lack.Error(), "accesslog: "))
-	}
-	return f.format.Parse(line)
+	common, vhost Format
+	lack          error // the field that the two lack; nil: one of them has all
 }
 
 // NewAuto returns a format that goes by the beginning of each line: with a { it is JSON,
@@ -35,25 +23,31 @@ func NewAuto(config JSONConfig) (Format, error) {
 		return nil, err
 	}
 	f := &auto{json: json}
-	f.common.format, f.common.lack = NewCommon(config.Fields...)
-	f.vhost.format, f.vhost.lack = NewVhostCombined(config.Fields...)
+	if f.vhost, err = NewVhostCombined(config.Fields...); err != nil {
+		f.vhost = nil
+	}
+	if f.common, err = NewCommon(config.Fields...); err != nil {
+		f.common = nil
+		if f.vhost == nil {
+			f.lack = err
+		}
+	}
 	return f, nil
 }
 
 func (f *auto) Parse(line string) (Record, error) {
-	record, err := f.parse(line)
-	if err != nil && beginsWithTime(line) {
-		err = malformed(depthTime, "it begins with a time, as in a syslog: -format sshd reads failed logins of OpenSSH, -regexp any other line")
-	}
-	return record, err
-}
-
-func (f *auto) parse(line string) (Record, error) {
 	switch {
 	case strings.HasPrefix(strings.TrimLeft(line, " \t"), "{"):
 		return f.json.Parse(line)
-	case beginsWithVhost(line):
-		return f.vhost.Parse(line)
+	case beginsWithTime(line):
+		return Record{}, malformed("it begins with a time, as in a syslog: -format sshd reads failed logins of OpenSSH, -regexp any other line")
+	case f.lack != nil:
+		return Record{}, malformed("it is no JSON object, and " + strings.TrimPrefix(f.lack.Error(), "accesslog: "))
+	case f.common == nil || f.vhost != nil && !beginsWithAddress(line):
+		record, err := f.vhost.Parse(line)
+		if f.common == nil || err != f.vhost.(*byExpression).mismatch {
+			return record, err
+		}
 	}
 	return f.common.Parse(line)
 }
@@ -70,21 +64,19 @@ func beginsWithTime(line string) bool {
 	return err == nil
 }
 
-// beginsWithVhost reports whether the line begins with a host and a port, and not with an
-// address, which may have colons, too.
-func beginsWithVhost(line string) bool {
+// beginsWithAddress reports whether the first word is an address, which may end as a port does.
+func beginsWithAddress(line string) bool {
 	first, _, _ := strings.Cut(line, " ")
 	_, err := netip.ParseAddr(first)
-	_, _, found := cutVhost(line)
-	return found && err != nil
+	return err == nil
 }
 
 func (f *auto) String() string {
 	var names []string
-	for _, one := range []oneOfAuto{f.common, f.vhost} {
-		if one.lack == nil {
-			names = append(names, one.format.String())
+	for _, one := range []Format{f.common, f.vhost, f.json} {
+		if one != nil {
+			names = append(names, one.String())
 		}
 	}
-	return strings.Join(append(names, f.json.String()), ", or ")
+	return strings.Join(names, ", or ")
 }

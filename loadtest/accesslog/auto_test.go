@@ -23,7 +23,7 @@ func TestAuto(t *testing.T) {
 	}
 	assert.Equal(t, "the common or combined log format, or the vhost_combined log format, or JSON lines with the time in time or timestamp or @timestamp or ts, as auto", format.String())
 
-	// A syslog is told from a broken line of an access log.
+	// A line of a syslog has an error of its own.
 	for _, line := range []string{
 		"Dec  1 06:55:48 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2",
 		"2026-12-10T06:55:48.123456+01:00 bastion CRON[8]: pam_unix(cron:session): session closed",

@@ -6,6 +6,6 @@
 // [NewCommon], [NewJSON], [NewRegexp] and [NewAuto] make formats. [Read] yields a record
 // for each line and goes on behind lines that are malformed.
 //
-// Most callers want [ReadLog], which takes of each line who did something, and when, as a
+// Most callers want [ReadLog], which takes the features and the time of each line, as a
 // [Mapping] of fields to kinds of features says.
 package accesslog

@@ -34,7 +34,7 @@ this is no entry
 	}
 	// Output:
 	// 1 192.0.2.1 1431857103 200
-	// 2 accesslog: malformed line: no user behind the ident
+	// 2 accesslog: malformed line: it is not in the common or combined log format
 	// 3 192.0.2.7 1431857143 404
 	// 4 192.0.2.1 1431857159 200
 }

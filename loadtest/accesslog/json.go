@@ -2,10 +2,10 @@ package accesslog
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -26,7 +26,6 @@ type jsonLines struct {
 	times  []string
 	layout Layout
 	names  []string
-	paths  []string // times and names
 }
 
 // NewJSON returns the format of JSON lines, an object each. A field is named by its way,
@@ -38,111 +37,79 @@ func NewJSON(config JSONConfig) (Format, error) {
 	if config.Time != "" {
 		times = []string{config.Time}
 	}
-	paths := slices.Concat(times, config.Fields)
-	for _, path := range paths {
+	for _, path := range slices.Concat(times, config.Fields) {
 		if path == "" || slices.Contains(strings.Split(path, "."), "") {
 			return nil, fmt.Errorf("accesslog: %q is not the name of a field", path)
 		}
 	}
-	return &jsonLines{times, config.Layout, config.Fields, paths}, nil
+	return &jsonLines{times, config.Layout, config.Fields}, nil
 }
 
 func (f *jsonLines) String() string {
 	return "JSON lines with the time in " + strings.Join(f.times, " or ") + ", as " + f.layout.String()
 }
 
-func (f *jsonLines) Parse(line string) (Record, error) {
-	in := jsontext.NewDecoder(strings.NewReader(line))
-	found := make([]*string, len(f.paths))
-	if in.PeekKind() != '{' {
-		return Record{}, malformed(0, "it is not a JSON object")
+func (f *jsonLines) Parse(line string) (record Record, err error) {
+	object := map[string]jsontext.Value{}
+	if !strings.HasPrefix(strings.TrimLeft(line, " \t\r"), "{") || json.Unmarshal([]byte(line), &object) != nil {
+		return Record{}, malformed("it is not a JSON object")
 	}
-	if err := f.object(in, "", found); err != nil {
-		return Record{}, err
-	}
-	if _, err := in.ReadToken(); err != io.EOF {
-		return Record{}, malformed(1, "there is more behind the JSON object")
-	}
-	i := slices.IndexFunc(found[:len(f.times)], func(value *string) bool { return value != nil })
-	if i < 0 {
-		return Record{}, malformed(3, "no time in "+strings.Join(f.times, " or "))
-	}
-	at, err := f.layout.Parse(*found[i])
-	if err != nil {
-		return Record{}, err
-	}
-	values := make([]string, len(f.names))
-	for i, value := range found[len(f.times):] {
-		if value != nil {
-			values[i] = *value
-		}
-	}
-	return Record{at, f.names, values}, nil
-}
-
-// object reads an object to its end. What it finds of the paths it puts into their places.
-func (f *jsonLines) object(in *jsontext.Decoder, prefix string, found []*string) error {
-	if _, err := in.ReadToken(); err != nil {
-		return notJSON()
-	}
-	for in.PeekKind() == '"' {
-		name, err := in.ReadToken()
+	record.names = f.names
+	for _, path := range f.names {
+		value, _, err := field(object, path)
 		if err != nil {
-			return notJSON()
+			return Record{}, err
 		}
-		path := prefix + name.String()
-		switch {
-		case slices.Contains(f.paths, path):
-			err = f.value(in, path, found)
-		case in.PeekKind() == '{' && f.leadsOn(path):
-			err = f.object(in, path+".", found)
-		default:
-			if in.SkipValue() != nil {
-				err = notJSON()
-			}
-		}
+		record.values = append(record.values, value)
+	}
+	moment, found := "", false
+	for _, path := range f.times {
+		value, has, err := field(object, path)
 		if err != nil {
-			return err
+			return Record{}, err
+		}
+		if has && !found {
+			moment, found = value, true
 		}
 	}
-	if _, err := in.ReadToken(); err != nil {
-		return notJSON()
+	if !found {
+		return Record{}, malformed("no time in " + strings.Join(f.times, " or "))
 	}
-	return nil
+	record.Time, err = f.layout.Parse(moment)
+	return record, err
 }
 
-// leadsOn reports whether a field is wanted behind the path.
-func (f *jsonLines) leadsOn(path string) bool {
-	return slices.ContainsFunc(f.paths, func(wanted string) bool {
-		rest, found := strings.CutPrefix(wanted, path)
-		return found && strings.HasPrefix(rest, ".")
-	})
+// field returns the value of the field that a path leads to, and reports whether there is one.
+func field(object map[string]jsontext.Value, path string) (text string, found bool, err error) {
+	values := valuesAt(nil, object, path)
+	switch {
+	case len(values) == 0:
+		return "", false, nil
+	case len(values) > 1:
+		return "", false, malformed("the field " + path + " is there twice")
+	case values[0].Kind() == '{' || values[0].Kind() == '[':
+		return "", false, malformed("the field " + path + " is an object or a list")
+	case values[0].Kind() != '"':
+		return string(values[0]), true, nil
+	}
+	unquoted, err := jsontext.AppendUnquote(nil, values[0])
+	return string(unquoted), true, err
 }
 
-// value reads the value of a field.
-func (f *jsonLines) value(in *jsontext.Decoder, path string, found []*string) error {
-	kind := in.PeekKind()
-	if kind == '{' || kind == '[' {
-		return malformed(2, "the field "+path+" is an object or a list")
+// valuesAt adds the values that a path leads to, but null.
+func valuesAt(values []jsontext.Value, object map[string]jsontext.Value, path string) []jsontext.Value {
+	if value, has := object[path]; has && value.Kind() != 'n' {
+		values = append(values, value)
 	}
-	token, err := in.ReadToken()
-	if err != nil {
-		return notJSON()
-	}
-	if kind == 'n' {
-		return nil
-	}
-	text := token.String()
-	for i, wanted := range f.paths {
-		if wanted != path {
+	for i, c := range path {
+		if c != '.' {
 			continue
 		}
-		if found[i] != nil {
-			return malformed(2, "the field "+path+" is there twice")
+		value := object[path[:i]]
+		var inner map[string]jsontext.Value
+		if len(value) > 0 && value.Kind() == '{' && json.Unmarshal(value, &inner) == nil {
+			values = valuesAt(values, inner, path[i+1:])
 		}
-		found[i] = &text
 	}
-	return nil
+	return values
 }
-
-func notJSON() error { return malformed(1, "it is not valid JSON") }

@@ -146,7 +146,7 @@ func slowField(line, path string) (string, error) {
 	return text, json.Unmarshal(values[0], &text)
 }
 
-// Any line is read as somebody else reads it who decodes all of it.
+// Any line is read as a second implementation reads it.
 func FuzzJSON(f *testing.F) {
 	f.Add(`{"time": "2015-05-17T10:05:03Z", "a": {"b": "x"}, "a.b": null}`)
 	f.Add(`{"time": 5, "a": "y", "a.b": 1e5}`)

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// TimeLayout is how a log in the common or the combined format writes times.
+const TimeLayout = "02/Jan/2006:15:04:05 -0700"
+
 // Layout is how a log writes times. The zero Layout takes what most do: RFC 3339, the
 // common log format's, syslog's, and seconds since 1970, also with a fraction, and milliseconds,
 // microseconds and nanoseconds, told apart by their size.
@@ -73,7 +76,17 @@ func (l Layout) Parse(text string) (time.Time, error) {
 func parseAs(layout, text, name string) (time.Time, error) {
 	t, err := time.ParseInLocation(layout, text, time.UTC)
 	if err != nil {
-		return time.Time{}, malformed(depthTime, "the time is not like "+name)
+		return time.Time{}, malformed("the time is not like " + name)
+	}
+	return t, nil
+}
+
+// parseTime takes exactly what TimeLayout writes: time.Parse by itself would
+// also take fractions of a second, an hour of one digit and a lower-case month.
+func parseTime(s string) (time.Time, error) {
+	t, err := time.ParseInLocation(TimeLayout, s, time.UTC)
+	if local := len(TimeLayout) - len(" -0700"); err != nil || len(s) != len(TimeLayout) || t.Format(TimeLayout)[:local] != s[:local] {
+		return time.Time{}, malformed("the time is not like " + TimeLayout)
 	}
 	return t, nil
 }
@@ -126,7 +139,7 @@ func unitOf(number string) (time.Duration, error) {
 	case digits == 19:
 		return time.Nanosecond, nil
 	}
-	return 0, malformed(depthTime, "the time is a number of no known unit")
+	return 0, malformed("the time is a number of no known unit")
 }
 
 // parseUnix reads a decimal number of units since 1970, exactly: a fraction is cut off
@@ -135,7 +148,7 @@ func parseUnix(text string, unit time.Duration) (time.Time, error) {
 	whole, fraction, point := strings.Cut(text, ".")
 	units, err := strconv.ParseUint(whole, 10, 63)
 	if err != nil || point && (fraction == "" || strings.Trim(fraction, "0123456789") != "") {
-		return time.Time{}, malformed(depthTime, "the time is not a number of seconds, or of their parts, since 1970")
+		return time.Time{}, malformed("the time is not a number of seconds, or of their parts, since 1970")
 	}
 	perSecond := int64(time.Second / unit)
 	seconds, nanos := int64(units)/perSecond, int64(units)%perSecond*int64(unit)
@@ -144,7 +157,7 @@ func parseUnix(text string, unit time.Duration) (time.Time, error) {
 		fraction = fraction[1:]
 	}
 	if seconds > maxSecond {
-		return time.Time{}, malformed(depthTime, "the time is behind the year 9999")
+		return time.Time{}, malformed("the time is behind the year 9999")
 	}
 	return time.Unix(seconds, nanos).UTC(), nil
 }

@@ -19,14 +19,14 @@ import (
 const (
 	// maxPlaces is how many malformed lines are named by their number.
 	maxPlaces = 10
-	// maxFaults is how many kinds of faults are told apart.
+	// maxFaults is how many kinds of faults are kept apart.
 	maxFaults = 20
 )
 
 // ErrFormat is returned where no line at all is in the format.
 var ErrFormat = errors.New("accesslog: no line is in the format")
 
-// Log is a log in memory, reduced to who did something, and when: 16 bytes a line, and
+// Log is a log in memory, reduced to features and times: 16 bytes a line, and
 // each actor once.
 type Log struct {
 	Lines     int
@@ -35,8 +35,7 @@ type Log struct {
 	Places    []Place // of the first of them
 	Faults    []Fault // of the filtered and the malformed lines, by kind, the most frequent first
 
-	// Actors are who did something, each once, as the log has them, or nobody at all:
-	// without features. They are not to be changed.
+	// Actors are the sets of features, each once, as the log has them; one may be empty. They are not to be changed.
 	Actors []events.Features
 	Events []Event // in the order of time; those of one moment in that of the log
 }
@@ -67,7 +66,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%d malformed: %s", f.Lines, f.Reason)
 }
 
-// Place is where a line stands.
+// Place is the place of a line.
 type Place struct {
 	File string `json:"file,omitempty"` // "" where there is but one
 	Line int    `json:"line"`           // the first one is 1
@@ -135,7 +134,7 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	return log, nil
 }
 
-// All returns who did something, and when, in the order of time.
+// All returns the times and the features of all lines, in the order of time.
 func (l *Log) All() iter.Seq2[time.Time, events.Features] {
 	return func(yield func(time.Time, events.Features) bool) {
 		for _, e := range l.Events {
@@ -152,11 +151,7 @@ type loading struct {
 	known   map[string]uint32 // actors, by their values
 	log     *Log
 	file    string
-	years   years // of the input
 	space   []byte
-
-	furthest *fault // of all lines the one with the greatest depth, the first of these
-	at       Place  // its line
 }
 
 func (l *loading) read(ctx context.Context, format Format, input Input) error {
@@ -165,8 +160,7 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 		return err
 	}
 	defer in.Close()
-	l.years = years{}
-	line := 0
+	line, first := 0, len(l.log.Events)
 	for record, err := range Read(in, format) {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -182,7 +176,7 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 			return fmt.Errorf("%s: %w", input.Name, err)
 		}
 	}
-	if err := l.years.date(l.log.Events, input.Year, written, time.Local); err != nil {
+	if err := date(l.log.Events[first:], input.Year, written, time.Local); err != nil {
 		return fmt.Errorf("%s: %w", input.Name, err)
 	}
 	return nil
@@ -203,9 +197,6 @@ func (l *loading) add(record Record) error {
 		actor = uint32(len(l.log.Actors))
 		l.log.Actors = append(l.log.Actors, features)
 		l.known[string(key)] = actor
-	}
-	if record.Time.Location() == undated {
-		l.years.add(record.Time, len(l.log.Events))
 	}
 	l.log.Events = append(l.log.Events, Event{record.Time.UnixMicro(), actor})
 	return nil
@@ -230,9 +221,6 @@ func (l *loading) without(at Place, f *fault) {
 	} else if l.log.Malformed++; len(l.log.Places) < maxPlaces {
 		l.log.Places = append(l.log.Places, at)
 	}
-	if l.furthest == nil || f.depth > l.furthest.depth {
-		l.furthest, l.at = f, at
-	}
 	reason := f.reason
 	same := func(known Fault) bool { return known.Reason == reason && known.Filtered == isFiltered }
 	i := slices.IndexFunc(l.log.Faults, same)
@@ -256,5 +244,5 @@ func (l *loading) wrong() string {
 	for _, f := range l.log.Faults {
 		kinds = append(kinds, f.String())
 	}
-	return fmt.Sprintf("line %s came furthest: %s; of %d lines %s", l.at, l.furthest.reason, l.log.Lines, strings.Join(kinds, "; "))
+	return fmt.Sprintf("of %d lines %s", l.log.Lines, strings.Join(kinds, "; "))
 }

@@ -15,8 +15,8 @@ type Mapping []Kind
 // Kind is a kind of features, and the field that holds them.
 type Kind struct{ Kind, Field string }
 
-// DefaultMapping is that of the common and the combined format: who is at a line's
-// beginning is an address.
+// DefaultMapping is that of the common and the combined format: a line begins
+// with an address.
 func DefaultMapping() Mapping { return Mapping{{events.KindIP, "host"}} }
 
 // ParseMapping reads a mapping written kind=field,kind=field; a kind by itself is that of
@@ -66,7 +66,7 @@ func (m Mapping) Fields() []string {
 	return fields
 }
 
-// Features returns who a record is of, as the log has it: a field that is empty or "-" is
+// Features returns the features of a record, as the log has them: a field that is empty or "-" is
 // no feature, and there may be none. An error is of a value that its kind does not take,
 // as an address that is a name; it wraps ErrMalformed.
 func (m Mapping) Features(r Record) (events.Features, error) {
@@ -77,10 +77,10 @@ func (m Mapping) Features(r Record) (events.Features, error) {
 		}
 	}
 	if err := features.Validate(); err != nil {
-		return nil, malformed(depthFeatures, err.Error())
+		return nil, malformed(err.Error())
 	}
 	if strings.Contains(features[events.KindIP], "/") {
-		return nil, malformed(depthFeatures, "it is a network, not an address")
+		return nil, malformed("it is a network, not an address")
 	}
 	return features, nil
 }

@@ -86,7 +86,7 @@ func readLine(in *bufio.Reader) (string, error) {
 		}
 		text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
 		if tooLong || len(text) > MaxLine {
-			return "", malformed(0, fmt.Sprintf("it is longer than %d bytes", MaxLine))
+			return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
 		}
 		return text, nil
 	}

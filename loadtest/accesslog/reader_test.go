@@ -121,7 +121,7 @@ func (lines) Parse(line string) (Record, error) {
 }
 func (lines) String() string { return "any line" }
 
-// The lines are those that one gets who splits the whole text, however it comes.
+// The lines are those of the whole text when it is split, however it comes.
 func FuzzRead(f *testing.F) {
 	f.Add("a\nb\r\n\r\nc\r", false, false)
 	f.Add("\n\n", true, true)

@@ -17,22 +17,15 @@ var (
 type fault struct {
 	kind   error // ErrMalformed or ErrFiltered
 	reason string
-	depth  int // number of parts of the line that were read before the fault
 }
 
 func (f *fault) Error() string { return f.kind.Error() + ": " + f.reason }
 
 func (f *fault) Unwrap() error { return f.kind }
 
-// Depths that all formats share. The parts in front of the time are fewer.
-const (
-	depthTime     = 4
-	depthFeatures = 100 // all parts were read
-)
+func malformed(reason string) *fault { return &fault{ErrMalformed, reason} }
 
-func malformed(depth int, reason string) error { return &fault{ErrMalformed, reason, depth} }
-
-func filtered(reason string) error { return &fault{ErrFiltered, reason, 0} }
+func filtered(reason string) *fault { return &fault{ErrFiltered, reason} }
 
 // Format makes records of lines. It is safe for concurrent use.
 type Format interface {

@@ -1,3 +1,12 @@
+// Package arrival is the open model: requests arrive when they are due, whatever becomes of
+// earlier ones.
+//
+// A [Profile] says when each is due, by arithmetic alone. [Open] starts each at its moment,
+// if there is a place in flight, and says when it was due: the wait for a stalled target is
+// part of the latency. A clock that starts when a request is sent would leave it out
+// ("coordinated omission").
+//
+// Most callers want [Parse] or [Constant], and then [Open.Run].
 package arrival
 
 import (
@@ -7,41 +16,38 @@ import (
 	"time"
 )
 
-// Arrival is a request that is sent now.
+// Arrival is a request to send now.
 type Arrival struct {
 	N      int64     // its number, from 0 on
-	Due    time.Time // latencies are counted from here
-	Waited bool      // when it was due as many were in flight as may be
+	Due    time.Time // latencies count from here
+	Waited bool      // for a place in flight
 }
 
-// Open has requests arrive. All but Drain and Pause is needed.
+// Open has requests arrive. Drain and Pause are optional.
 type Open struct {
-	Due      func(i int64) time.Duration // when the i-th is due, after the beginning
-	Arrivals int64                       // how many there are
-	InFlight int                         // the most that are sent and not answered
+	Due      func(i int64) time.Duration // when the i-th is due, since the beginning
+	Arrivals int64                       // their number
+	InFlight int                         // requests without an answer, at most
 	// Do sends a request and waits for its answer. Several goroutines call it at once, each
 	// with a number of its own below InFlight.
-	Do func(worker int, a Arrival)
-	// Drain is for how long after the last arrival those that wait are still sent; 0: all of
-	// them are, however long that takes.
-	Drain time.Duration
+	Do    func(worker int, a Arrival)
+	Drain time.Duration       // the longest wait for a place after the last arrival; 0: any
 	Pause func(time.Duration) // sleeps; nil: time.Sleep
 }
 
-// Tally is what became of the arrivals.
+// Tally is the result of the arrivals.
 type Tally struct {
-	Arrived int64 // fewer than there are only if the context ended
-	// From UnsentFrom on, before UnsentTo, they waited in vain.
-	UnsentFrom, UnsentTo int64
+	Arrived              int64         // all, unless the context ended
+	UnsentFrom, UnsentTo int64         // the requests from one number to before the other waited in vain
 	Began                time.Time     // the moment 0
-	Stopped              time.Duration // from then to the last arrival, or the end of the context
-	Elapsed              time.Duration // from then to the last answer
+	Stopped              time.Duration // the last arrival, or the end of the context
+	Elapsed              time.Duration // the last answer
 }
 
-// Run returns when all who were sent are answered. When the context ends nobody arrives any
-// more, and nobody is sent; Do has to end by itself.
+// Run returns when all sent requests are answered. When the context ends no further request
+// arrives or is sent; Do has to end by itself.
 func (o Open) Run(ctx context.Context) Tally {
-	q := &queue{ctx: ctx, run: o.Do, due: o.Due, most: o.InFlight, began: time.Now()}
+	q := &queue{Open: o, ctx: ctx, began: time.Now()}
 	arrived := int64(0)
 	for ; arrived < o.Arrivals && o.await(ctx, q.dueAt(arrived)); arrived++ {
 		q.arrive(arrived)
@@ -57,15 +63,12 @@ func (o Open) Run(ctx context.Context) Tally {
 	return Tally{arrived, q.unsentFrom, q.unsentTo, q.began, stopped, time.Since(q.began)}
 }
 
-// nap is the longest that Pause is asked for: it cannot be interrupted.
-const nap = 5 * time.Millisecond
-
 // await waits for a moment, and reports whether the context still goes on.
 func (o Open) await(ctx context.Context, moment time.Time) bool {
+	const nap = 5 * time.Millisecond // the longest uninterruptible Pause
 	ahead := time.Until(moment)
 	if ahead > 0 {
-		// Those who were just told to send would wait behind this goroutine's sleep.
-		runtime.Gosched()
+		runtime.Gosched() // workers that were just woken up would wait behind this sleep
 		ahead = time.Until(moment)
 	}
 	if ahead > 2*nap {
@@ -87,28 +90,24 @@ func (o Open) await(ctx context.Context, moment time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// queue gives arrivals to workers: to one that is idle, else to a new one, else to the
-// first that gets free. Those that wait are in their order, and numbers follow one
-// another: two numbers are all of them.
+// queue gives arrivals to an idle worker, else to a new one, else to the first that gets idle.
+// Waiting requests are in their order, without gaps: two numbers describe them.
 type queue struct {
-	ctx     context.Context // nobody is sent any more when it has ended
-	run     func(worker int, a Arrival)
-	due     func(i int64) time.Duration
-	most    int
+	Open
+	ctx     context.Context
 	began   time.Time
 	working sync.WaitGroup
 
-	mu         sync.Mutex
-	workers    int
-	idle       []chan int64
-	head, tail int64 // who waits: head to tail-1
-	finished   bool  // nobody arrives any more
-	closed     bool  // nobody is sent any more
-
-	unsentFrom, unsentTo int64 // who waited when it closed
+	mu                   sync.Mutex
+	workers              int
+	idle                 []chan int64
+	head, tail           int64 // waiting: head to tail-1
+	finished             bool  // no further arrivals
+	closed               bool  // no further sending
+	unsentFrom, unsentTo int64 // waiting at the closing, and later arrivals
 }
 
-func (q *queue) dueAt(i int64) time.Time { return q.began.Add(q.due(i)) }
+func (q *queue) dueAt(i int64) time.Time { return q.began.Add(q.Due(i)) }
 
 // arrive has a request sent, or wait.
 func (q *queue) arrive(i int64) {
@@ -120,14 +119,13 @@ func (q *queue) arrive(i int64) {
 			q.unsentFrom = i
 		}
 		q.unsentTo = i + 1
-	case last >= 0:
-		// The one that was used last has a connection that is still warm.
+	case last >= 0: // the last one's connection is the warmest
 		q.idle[last] <- i
 		q.idle = q.idle[:last]
-	case q.workers < q.most:
-		number, told := q.workers, make(chan int64, 1)
+	case q.workers < q.InFlight:
+		number, next := q.workers, make(chan int64, 1)
 		q.workers++
-		q.working.Go(func() { q.work(number, told, i) })
+		q.working.Go(func() { q.work(number, next, i) })
 	case q.head == q.tail:
 		q.head, q.tail = i, i+1
 	default:
@@ -135,15 +133,15 @@ func (q *queue) arrive(i int64) {
 	}
 }
 
-// work sends one request after the other, as long as there are any.
-func (q *queue) work(number int, told chan int64, i int64) {
-	for waited, more := false, true; more; i, waited, more = q.next(told) {
-		q.run(number, Arrival{N: i, Due: q.dueAt(i), Waited: waited})
+// work sends one request after the other.
+func (q *queue) work(number int, next chan int64, i int64) {
+	for waited, more := false, true; more; i, waited, more = q.next(next) {
+		q.Do(number, Arrival{N: i, Due: q.dueAt(i), Waited: waited})
 	}
 }
 
 // next returns the next request for a worker.
-func (q *queue) next(told chan int64) (i int64, waited, more bool) {
+func (q *queue) next(next chan int64) (i int64, waited, more bool) {
 	q.mu.Lock()
 	if q.ctx.Err() != nil {
 		q.closeLocked()
@@ -157,24 +155,24 @@ func (q *queue) next(told chan int64) (i int64, waited, more bool) {
 		q.mu.Unlock()
 		return 0, false, false
 	}
-	q.idle = append(q.idle, told)
+	q.idle = append(q.idle, next)
 	q.mu.Unlock()
-	i, more = <-told
+	i, more = <-next
 	return i, false, more
 }
 
-// finish lets the workers end when nobody waits any more.
+// finish ends the workers once no request waits.
 func (q *queue) finish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.finished = true
-	for _, told := range q.idle {
-		close(told)
+	for _, next := range q.idle {
+		close(next)
 	}
 	q.idle = nil
 }
 
-// close lets nobody be sent any more.
+// close stops the sending.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,10 +180,8 @@ func (q *queue) close() {
 }
 
 func (q *queue) closeLocked() {
-	if q.closed {
-		return
+	if !q.closed {
+		q.closed = true
+		q.unsentFrom, q.unsentTo, q.head = q.head, q.tail, q.tail
 	}
-	q.closed = true
-	q.unsentFrom, q.unsentTo = q.head, q.tail
-	q.head = q.tail
 }

@@ -55,7 +55,7 @@ func TestArrivalsDoNotWaitForAnswers(t *testing.T) {
 }
 
 // A target that stalls for a second, with one connection to it, at ten requests a second:
-// those that come due meanwhile have waited, whenever they were sent.
+// requests that come due meanwhile have waited, whenever they were sent.
 func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var seen log
@@ -110,7 +110,7 @@ func TestArrivalsEndWithTheContext(t *testing.T) {
 	})
 }
 
-// Who waits is sent, but not for ever.
+// A waiting request is sent, but not for ever.
 func TestDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var seen log

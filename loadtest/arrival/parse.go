@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// ErrProfile is what is wrong with a profile.
+// ErrProfile is wrapped by errors of Parse.
 var ErrProfile = errors.New("no profile of arrivals")
 
-// Forms are how a profile is written.
+// Forms are examples of profiles.
 const Forms = "1000, ramp:100-2000, step:100x10s,500x20s or burst:100+2000/10s"
 
 // Parse reads a profile as its String writes it:
@@ -24,106 +24,74 @@ const Forms = "1000, ramp:100-2000, step:100x10s,500x20s or burst:100+2000/10s"
 //
 // over is the length of the run.
 func Parse(s string, over time.Duration) (Profile, error) {
+	var p parser
+	var profile Profile
 	name, rest, named := strings.Cut(s, ":")
-	if !named {
-		rate, err := parseRate(s)
-		if err == nil && rate == 0 {
-			err = fmt.Errorf("%w: a rate is above 0", ErrProfile)
-		}
-		return Constant(rate), err
+	switch {
+	case !named:
+		rate := p.rate(s)
+		p.require(rate > 0, "a rate is above 0")
+		profile = Constant(rate)
+	case name == "ramp":
+		from, to, _ := strings.Cut(rest, "-")
+		ramp := Ramp{p.rate(from), p.rate(to), over}
+		p.require(ramp.From+ramp.To > 0 && over > 0, "a ramp goes from 0 or to 0, and takes its time")
+		profile = ramp
+	case name == "step":
+		profile = p.steps(rest)
+	case name == "burst":
+		profile = p.burst(rest)
+	default:
+		p.require(false, "it is written like "+Forms)
 	}
-	switch name {
-	case "ramp":
-		return parseRamp(rest, over)
-	case "step":
-		return parseSteps(rest)
-	case "burst":
-		return parseBurst(rest)
-	}
-	return nil, fmt.Errorf("%w: it is written like %s", ErrProfile, Forms)
+	return profile, p.err
 }
 
-func parseRamp(s string, over time.Duration) (Profile, error) {
-	from, to, _ := strings.Cut(s, "-")
-	first, err := parseRate(from)
-	if err != nil {
-		return nil, err
+// parser keeps the first error.
+type parser struct{ err error }
+
+func (p *parser) require(right bool, text string) {
+	if !right && p.err == nil {
+		p.err = fmt.Errorf("%w: %s", ErrProfile, text)
 	}
-	last, err := parseRate(to)
-	if err != nil {
-		return nil, err
-	}
-	if first+last == 0 || over <= 0 {
-		return nil, fmt.Errorf("%w: a ramp goes from 0 or to 0, and takes its time", ErrProfile)
-	}
-	return Ramp{first, last, over}, nil
 }
 
-func parseSteps(s string) (Profile, error) {
-	var steps Steps
+func (p *parser) steps(s string) (steps Steps) {
 	var sum float64
 	for part := range strings.SplitSeq(s, ",") {
 		number, length, _ := strings.Cut(part, "x")
-		rate, err := parseRate(number)
-		if err != nil {
-			return nil, err
-		}
-		long, err := parseLength(length)
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, Step{rate, long})
-		sum += rate
+		steps = append(steps, Step{p.rate(number), p.length(length)})
+		sum += steps[len(steps)-1].Rate
 	}
-	if sum == 0 {
-		return nil, fmt.Errorf("%w: one step at least has a rate above 0", ErrProfile)
-	}
-	return steps, nil
+	p.require(sum > 0, "one step at least has a rate above 0")
+	return steps
 }
 
-func parseBurst(s string) (Profile, error) {
-	var b Burst
+func (p *parser) burst(s string) Burst {
 	base, rest, _ := strings.Cut(s, "+")
 	burst, period, _ := strings.Cut(rest, "/")
 	size, speed, fast := strings.Cut(burst, "@")
-	var err error
-	if b.Base, err = parseRate(base); err != nil {
-		return nil, err
-	}
-	if b.Size, err = strconv.ParseInt(size, 10, 64); err != nil || b.Size < 1 {
-		return nil, fmt.Errorf("%w: the size of a burst is a number above 0, not %q", ErrProfile, size)
-	}
+	n, err := strconv.ParseInt(size, 10, 64)
+	p.require(err == nil && n > 0, fmt.Sprintf("the size of a burst is a number above 0, not %q", size))
+	b := Burst{Base: p.rate(base), Size: n, Every: p.length(period)}
 	if fast {
-		if b.Speed, err = parseRate(speed); err != nil {
-			return nil, err
-		}
+		b.Speed = p.rate(speed)
+		p.require(float64(n) <= b.Speed*b.Every.Seconds(), "a burst takes longer than its period")
 	}
-	if b.Every, err = parseLength(period); err != nil {
-		return nil, err
-	}
-	switch {
-	case b.Rate(0) > MaxRate:
-		return nil, fmt.Errorf("%w: there are at the most %d arrivals a second", ErrProfile, MaxRate)
-	case fast && float64(b.Size) > b.Speed*b.Every.Seconds():
-		return nil, fmt.Errorf("%w: a burst takes longer than its period", ErrProfile)
-	}
-	return b, nil
+	p.require(p.err != nil || b.Rate(0) <= MaxRate, fmt.Sprintf("there are at the most %d arrivals a second", MaxRate))
+	return b
 }
 
-func parseRate(s string) (float64, error) {
+func (p *parser) rate(s string) float64 {
 	rate, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(rate >= 0 && rate <= MaxRate) {
-		return 0, fmt.Errorf("%w: a rate is 0 to %d a second, not %q; it is written like %s", ErrProfile, MaxRate, s, Forms)
-	}
-	return rate, nil
+	p.require(err == nil && rate >= 0 && rate <= MaxRate, fmt.Sprintf("a rate is 0 to %d a second, not %q; it is written like %s", MaxRate, s, Forms))
+	return rate
 }
 
-func parseLength(s string) (time.Duration, error) {
+func (p *parser) length(s string) time.Duration {
 	length, err := time.ParseDuration(s)
-	if err != nil || length < time.Millisecond {
-		return 0, fmt.Errorf("%w: a length is 1ms or more, not %q; it is written like %s", ErrProfile, s, Forms)
-	}
-	return length, nil
+	p.require(err == nil && length >= time.Millisecond, fmt.Sprintf("a length is 1ms or more, not %q; it is written like %s", s, Forms))
+	return length
 }
 
 func text(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) }

@@ -1,3 +1,13 @@
+// Package bench measures counterd against a plain program: the engine embedded in a program,
+// the server over HTTP, and counting.
+//
+// Rows that are compared take turns: in each round every row runs for a short slice, one
+// after the other, and a ratio is that of two slices of one round. The report shows the
+// median of the rounds, the least and the greatest. Ratios are repeatable on a machine whose
+// speed changes from minute to minute; the rates of a single row are not.
+//
+// Memcached, counterd and the do-nothing server are child processes on loopback, which tells
+// their costs apart.
 package bench
 
 import (
@@ -5,67 +15,49 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
-// Defaults of a Config.
+// Defaults and bounds of a Config.
 const (
 	DefaultRounds   = 5
 	DefaultDuration = 700 * time.Millisecond
+	maxRounds       = 100
+	maxDuration     = time.Minute
 )
 
-// Bounds of a Config: a run ends in a time that somebody waits for.
-const (
-	maxRounds   = 100
-	maxDuration = time.Minute
-)
-
-// Config says what is measured, and with which programs.
+// Config says what to measure, and with which programs.
 type Config struct {
-	Rounds   int            // how often each row has its turn
-	Duration time.Duration  // of one turn
-	Rows     *regexp.Regexp // the rows wanted, by identity and name; nil: all
-	// Memcached and Counterd are the binaries. Counterd is needed for rows over
-	// HTTP only.
-	Memcached, Counterd string
-	// Nothing is the command that runs ServeNothing, without its address.
-	Nothing  []string
-	Progress Progress // nil: none
+	Rounds              int
+	Duration            time.Duration     // of a slice
+	Rows                *regexp.Regexp    // matches identity and name; nil: all
+	Memcached, Counterd string            // programs; Counterd is for rows over HTTP
+	DoNothing           []string          // the command that runs ServeNothing, without its address
+	Progress            progress.Progress // nil: none
 
-	// sizes are smaller in tests.
-	sizes sizes
+	sizes sizes // smaller in tests
 }
 
-// sizes are how many counters the rows have, and how long they wait.
+// sizes are numbers of counters, and the longest wait for the store in one decision.
 type sizes struct {
-	people  int // addresses that hit
-	fresh   int // of the row of new counters, in all rounds
-	full    int // counters of gomemcache with all their 142 buckets
-	counted int // counters that are counted
-	// patience is the longest wait for the store in one decision.
-	patience time.Duration
+	addresses int // that hit
+	fresh     int // of the row of new counters, in all rounds
+	full      int // of gomemcache with all their 142 buckets
+	counted   int // of the rows that count
+	timeout   time.Duration
 }
 
-// theSizes are those that the names of the rows tell. The patience is the most that
-// the default grace allows: a busy machine is no failure of the store.
-var theSizes = sizes{people: 10_000, fresh: 1_000_000, full: 2000, counted: 8000, patience: hierarchy.DefaultGrace / 2}
+// defaultSizes are those in the names of the rows. The timeout is the longest that the
+// default grace allows: a busy machine is no failure of the store.
+var defaultSizes = sizes{addresses: 10_000, fresh: 1_000_000, full: 2000, counted: 8000, timeout: hierarchy.DefaultGrace / 2}
 
-// Progress is told how far a run is. Its methods are called one at a time.
-type Progress interface {
-	Start(stage string, steps int)
-	Add(steps int)
-}
-
-type noProgress struct{}
-
-func (noProgress) Start(string, int) {}
-func (noProgress) Add(int)           {}
-
-// Check returns what is wrong with the config, all of it.
+// Check returns all faults of the config, joined.
 func (c Config) Check() error {
-	rows := choose(allRows(), c.wants)
+	rows := c.chosen()
 	var faults []error
 	if c.Rounds < 1 || c.Rounds > maxRounds {
 		faults = append(faults, fmt.Errorf("the rounds are 1 to %d", maxRounds))
@@ -74,24 +66,28 @@ func (c Config) Check() error {
 		faults = append(faults, fmt.Errorf("the duration is 1ms to %s", maxDuration))
 	}
 	if len(rows) == 0 {
-		return errors.Join(append(faults, fmt.Errorf("no row matches %s, a regular expression, as A3|B2", c.Rows))...)
+		faults = append(faults, fmt.Errorf("no row matches %s, a regular expression, as A3|B2", c.Rows))
 	}
-	needs := map[string]bool{}
-	for _, r := range rows {
-		needs[r.stage] = true
+	if _, err := exec.LookPath(c.Memcached); err != nil {
+		faults = append(faults, fmt.Errorf("memcached is needed: %w", err))
 	}
-	if needs[stageHits] || needs[stageHTTP] || needs[stageCounts] {
-		if _, err := exec.LookPath(c.Memcached); err != nil {
-			faults = append(faults, fmt.Errorf("memcached is needed: %w", err))
-		}
-	}
-	if needs[stageHTTP] {
+	if slices.ContainsFunc(rows, func(r row) bool { return r.stage == stageHTTP }) {
 		if _, err := exec.LookPath(c.Counterd); err != nil {
 			faults = append(faults, fmt.Errorf("counterd is needed for the rows over HTTP: %w", err))
 		}
-		if len(c.Nothing) == 0 {
-			faults = append(faults, errors.New("the command of the server that does nothing is needed for the rows over HTTP"))
+		if len(c.DoNothing) == 0 {
+			faults = append(faults, errors.New("the do-nothing server is needed for the rows over HTTP"))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// Estimate returns about how long a run takes.
+func (c Config) Estimate() time.Duration {
+	const between = 60 * time.Millisecond
+	slices := 0
+	for _, r := range c.chosen() {
+		slices += r.turns()
+	}
+	return time.Duration(slices*c.Rounds) * (c.Duration + c.Duration/runInPart + between)
 }

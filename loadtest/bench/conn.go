@@ -10,13 +10,12 @@ import (
 	"strconv"
 )
 
-// conn is a connection of a client that knows as much of HTTP/1.1 as it takes to
-// send requests which are ready as bytes and to read their answers: on a machine
-// that client and server share, what the client takes the server does not get.
+// conn is a client's connection with just enough of HTTP/1.1 to send prepared requests and
+// to read their answers: client and server share the machine.
 type conn struct {
 	net.Conn
 	in   *bufio.Reader
-	body []byte // of the last answer
+	body bytes.Buffer // of the last answer
 }
 
 func dial(addr string) (*conn, error) {
@@ -24,7 +23,7 @@ func dial(addr string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Thousands of connections are closed in a run: none is to linger.
+	// A run closes thousands of connections, which must not linger.
 	if err := c.(*net.TCPConn).SetLinger(0); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -36,8 +35,7 @@ func request(path, body string) []byte {
 	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
 }
 
-// exchange sends a request and reads the answer, whose body is good until the next
-// exchange.
+// exchange sends a request and reads the answer. The body is valid until the next exchange.
 func (c *conn) exchange(request []byte) (status int, body []byte, err error) {
 	if _, err := c.Write(request); err != nil {
 		return 0, nil, err
@@ -46,24 +44,24 @@ func (c *conn) exchange(request []byte) (status int, body []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	const version = "HTTP/1.1 "
-	if !bytes.HasPrefix(line, []byte(version)) || len(line) < len(version)+3 {
+	code, found := bytes.CutPrefix(line, []byte("HTTP/1.1 "))
+	if !found || len(code) < 3 {
 		return 0, nil, fmt.Errorf("an answer begins %q", line)
 	}
-	if status, err = strconv.Atoi(string(line[len(version) : len(version)+3])); err != nil {
+	if status, err = strconv.Atoi(string(code[:3])); err != nil {
 		return 0, nil, err
 	}
 	length, err := c.headers()
 	if err != nil {
 		return 0, nil, err
 	}
-	c.body = c.body[:0]
-	if length >= 0 {
-		err = c.read(length)
+	c.body.Reset()
+	if length == chunked {
+		err = c.chunks()
 	} else {
-		err = c.readChunks()
+		_, err = io.CopyN(&c.body, c.in, int64(length))
 	}
-	return status, c.body, err
+	return status, c.body.Bytes(), err
 }
 
 // line returns the next line, without its end.
@@ -75,23 +73,26 @@ func (c *conn) line() ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte("\r\n")), err
 }
 
-// chunked is the length of a body that comes in chunks.
-const chunked = -1
+// Lengths of a body that its headers do not state.
+const (
+	chunked = -1
+	unknown = -2
+)
 
 // headers reads the headers and returns the length of the body.
-func (c *conn) headers() (length int, err error) {
-	const unknown = -2
-	length = unknown
+func (c *conn) headers() (int, error) {
+	length := unknown
 	for {
 		line, err := c.line()
 		if err != nil {
 			return 0, err
 		}
-		if len(line) == 0 {
-			break
-		}
 		name, value, _ := bytes.Cut(line, []byte(": "))
 		switch {
+		case len(line) == 0 && length == unknown:
+			return 0, errors.New("an answer does not state its length")
+		case len(line) == 0:
+			return length, nil
 		case bytes.EqualFold(name, []byte("Content-Length")):
 			if length, err = strconv.Atoi(string(value)); err != nil || length < 0 {
 				return 0, fmt.Errorf("a body's length is %q", value)
@@ -102,25 +103,10 @@ func (c *conn) headers() (length int, err error) {
 			return 0, errors.New("the server does not keep the connection")
 		}
 	}
-	if length == unknown {
-		return 0, errors.New("an answer does not say how long it is")
-	}
-	return length, nil
 }
 
-// read adds so many bytes to the body.
-func (c *conn) read(n int) error {
-	have := len(c.body)
-	if cap(c.body) < have+n {
-		c.body = append(make([]byte, 0, 2*(have+n)), c.body...)
-	}
-	c.body = c.body[:have+n]
-	_, err := io.ReadFull(c.in, c.body[have:])
-	return err
-}
-
-// readChunks reads a body in chunks.
-func (c *conn) readChunks() error {
+// chunks reads a body in chunks.
+func (c *conn) chunks() error {
 	for {
 		line, err := c.line()
 		if err != nil {
@@ -130,11 +116,11 @@ func (c *conn) readChunks() error {
 		if err != nil {
 			return fmt.Errorf("a chunk begins %q", line)
 		}
-		if err := c.read(int(size)); err != nil {
+		if _, err := io.CopyN(&c.body, c.in, int64(size)); err != nil {
 			return err
 		}
 		if line, err = c.line(); err != nil || len(line) > 0 {
-			return errors.Join(errors.New("a chunk does not end where it says"), err)
+			return errors.Join(errors.New("a chunk is longer than its size"), err)
 		}
 		if size == 0 {
 			return nil

@@ -50,9 +50,9 @@ var nothingLimits = []struct {
 	{"ip-1000000-per-24h", "24h", 1_000_000, 86400},
 }
 
-// NewNothing returns a handler that answers hits as counterd answers one far from
-// its four limits, and counts nothing: gorilla/mux and encoding/json, written as a
-// Go programmer writes it who does not look for speed and does not waste it.
+// NewNothing returns a handler that answers hits as counterd answers a hit far from its four
+// limits, and counts nothing: plain Go with gorilla/mux and encoding/json, neither tuned nor
+// wasteful.
 func NewNothing() http.Handler {
 	router := mux.NewRouter()
 	router.HandleFunc("/v1/events/{event}/hit", hitNothing).Methods(http.MethodPost)
@@ -87,7 +87,7 @@ func hitNothing(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "application/json")
 	header.Set("RateLimit-Policy", policies.String())
 	header.Set("RateLimit", states.String())
-	// A client that has left is the only one that misses this.
+	// It fails only if the client has left.
 	_ = json.NewEncoder(w).Encode(answer)
 }
 

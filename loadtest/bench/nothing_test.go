@@ -23,7 +23,7 @@ import (
 // The handler that does nothing says what counterd says, in other numbers: else the
 // two could not be compared.
 func TestNothingAnswersAsCounterdDoes(t *testing.T) {
-	rules, err := events.ParseRules([]byte(rulesOf("e", webRates, "24h")))
+	rules, err := events.ParseRules([]byte("events:\n" + rulesOf("e", webRates, "24h")))
 	require.NoError(t, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second, Timeout: 20 * time.Second})

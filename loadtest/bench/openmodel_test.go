@@ -13,7 +13,7 @@ import (
 )
 
 // A server that stalls for a second, with one connection to it, at ten requests a
-// second: those that come due meanwhile have waited, whenever they were sent.
+// second: requests that come due meanwhile have waited, whenever they were sent.
 func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := 0
@@ -37,7 +37,7 @@ func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
 	})
 }
 
-// Who waits holds up nobody for whom there is a connection.
+// A waiting request does not delay requests with a connection.
 func TestArrivalsDoNotWaitForAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slow := func() (int, error) {

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 func TestSpread(t *testing.T) {
@@ -39,9 +37,12 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestUsageIsADifference(t *testing.T) {
-	before := usage{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, memcached.Stats{CPU: 1, Bytes: 2, Gets: 3, Adds: 4, Evictions: 5, Items: 6}}
-	took := usage{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, memcached.Stats{CPU: 10, Bytes: 20, Gets: 30, Adds: 40, Evictions: 50, Items: 60}}
-	assert.Equal(t, took, before.plus(took).minus(before))
-	assert.Equal(t, 9.0, took.each(took.adds))
-	assert.Equal(t, 5.0, usage{ops: 10, elapsed: 2 * time.Second}.rate())
+	before := usage{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}
+	took := usage{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 130, 140}
+	after := before
+	after.add(took, 1)
+	after.add(before, -1)
+	assert.Equal(t, took, after)
+	assert.Equal(t, 9.0, took.each(adds))
+	assert.Equal(t, 5.0, (&usage{ops: 10, elapsedTime: int64(2 * time.Second)}).rate())
 }

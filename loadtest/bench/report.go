@@ -1,11 +1,17 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
+	"time"
 
 	"github.com/counterd/counterd/loadtest/columns"
 )
@@ -15,16 +21,26 @@ type Report struct {
 	Machine  Machine  `json:"machine"`
 	Rounds   int      `json:"rounds"`
 	Duration string   `json:"duration"` // of a slice
-	Seconds  float64  `json:"seconds"`  // that the run took
+	Seconds  float64  `json:"seconds"`  // of the run
 	Wanted   int      `json:"wanted"`   // rows
 	Rows     []Row    `json:"rows"`
 	Targets  []Target `json:"targets"`
-	// Interrupted is set where the run was: rows may be missing, and have had fewer rounds.
+	// Interrupted runs have fewer rows, and fewer rounds of the last ones.
 	Interrupted bool `json:"interrupted,omitzero"`
 }
 
-// Row is what was measured of one row. Figures are for one operation, which is a hit
-// or a count, in a batch too; nil where there is no such figure.
+// Machine is what the figures were measured on.
+type Machine struct {
+	CPU        string `json:"cpu"`
+	Cores      int    `json:"cores"`
+	GoMaxProcs int    `json:"gomaxprocs"`
+	System     string `json:"system"`
+	Go         string `json:"go"`
+	Memcached  string `json:"memcached"`
+}
+
+// Row is what was measured of one row. Figures are of one operation, which is a hit or a
+// count, in a batch, too; nil: there is none.
 type Row struct {
 	ID         string   `json:"id"`
 	Name       string   `json:"name"`
@@ -35,11 +51,11 @@ type Row struct {
 	Trips      *float64 `json:"trips,omitempty"`
 	Adds       *float64 `json:"adds,omitempty"`  // buckets added to
 	Reads      *float64 `json:"reads,omitempty"` // buckets read
-	// Calls are the reads and writes of the system by the process that speaks with
-	// Memcached: the server where there is one, else the program itself.
+	// Calls are reads and writes of the system by Memcached's client: the server, or, without
+	// one, this program.
 	Calls        *float64 `json:"calls,omitempty"`
-	Bytes        *float64 `json:"bytes,omitempty"`         // between that process and Memcached, both ways
-	ClientCPU    *float64 `json:"client_cpu_us,omitempty"` // CPU times are in microseconds
+	Bytes        *float64 `json:"bytes,omitempty"`         // to and from Memcached
+	ClientCPU    *float64 `json:"client_cpu_us,omitempty"` // microseconds
 	ServerCPU    *float64 `json:"server_cpu_us,omitempty"`
 	MemcachedCPU *float64 `json:"memcached_cpu_us,omitempty"`
 	Allocs       *float64 `json:"allocs,omitempty"`
@@ -53,36 +69,139 @@ type Ratio struct {
 	Spread
 }
 
+// Latency is the latency in the open model, in milliseconds: percentiles of each slice.
+type Latency struct {
+	Rate     float64 `json:"rate"`     // arrivals a second
+	Requests int     `json:"requests"` // in all slices
+	P50      Spread  `json:"p50"`
+	P99      Spread  `json:"p99"`
+	P999     Spread  `json:"p99_9"`
+	LateP99  Spread  `json:"late_p99"` // of the part until the request was sent
+}
+
+// Spread is a median, with the least and the greatest figure.
+type Spread struct {
+	Median float64 `json:"median"`
+	Least  float64 `json:"least"`
+	Most   float64 `json:"most"`
+}
+
+// spreadOf returns the spread of one figure or more. The median of an even number is the mean
+// of the middle two.
+func spreadOf(figures []float64) Spread {
+	sorted := slices.Sorted(slices.Values(figures))
+	n := len(sorted)
+	return Spread{(sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]}
+}
+
+// ratios returns the spread of ratios of figures of the same round.
+func ratios(of, to []float64) Spread {
+	list := make([]float64, len(of))
+	for i := range list {
+		list[i] = of[i] / to[i]
+	}
+	return spreadOf(list)
+}
+
+// percentile returns the nearest-rank percentile of sorted times; part is above 0, to 1.
+func percentile(sorted []time.Duration, part float64) time.Duration {
+	// A hair less: 0.99*100 is not 99.
+	rank := int(math.Ceil(part*float64(len(sorted)) - 1e-9))
+	return sorted[max(rank, 1)-1]
+}
+
+// percentiles returns a percentile of each list, in milliseconds.
+func percentiles(turns []arrivals, part float64, listOf func(arrivals) []time.Duration) []float64 {
+	var out []float64
+	for _, a := range turns {
+		out = append(out, float64(percentile(slices.Sorted(slices.Values(listOf(a))), part).Nanoseconds())/1e6)
+	}
+	return out
+}
+
+func latenciesOf(a arrivals) []time.Duration { return a.latencies }
+func latenessOf(a arrivals) []time.Duration  { return a.late }
+
+func p99s(turns []arrivals) []float64 { return percentiles(turns, 0.99, latenciesOf) }
+
+// latencyOf returns the latency in slices of that rate.
+func latencyOf(rate float64, turns []arrivals) Latency {
+	l := Latency{
+		Rate: rate, P50: spreadOf(percentiles(turns, 0.5, latenciesOf)), P99: spreadOf(p99s(turns)),
+		P999: spreadOf(percentiles(turns, 0.999, latenciesOf)), LateP99: spreadOf(percentiles(turns, 0.99, latenessOf)),
+	}
+	for _, a := range turns {
+		l.Requests += len(a.latencies)
+	}
+	return l
+}
+
+func machineOf(ctx context.Context, config Config) Machine {
+	m := Machine{
+		CPU: "unknown processor", Cores: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version(),
+		System: runtime.GOOS + "/" + runtime.GOARCH, Memcached: "memcached of unknown version",
+	}
+	text, _ := os.ReadFile("/proc/cpuinfo") // of Linux
+	if _, rest, found := strings.Cut(string(text), "model name\t: "); found {
+		m.CPU, _, _ = strings.Cut(rest, "\n")
+	}
+	if out, err := exec.CommandContext(ctx, config.Memcached, "-V").Output(); err == nil {
+		m.Memcached = strings.TrimSpace(string(out))
+	}
+	return m
+}
+
+// String returns the machine on one line.
+func (m Machine) String() string {
+	return fmt.Sprintf("%s, %d cores, GOMAXPROCS %d, %s, %s, %s with %d threads, all on loopback",
+		m.CPU, m.Cores, m.GoMaxProcs, m.System, m.Go, m.Memcached, memcachedThreads)
+}
+
 // row returns the row of that identity, or nil.
 func (r *Report) row(id string) *Row {
-	for i := range r.Rows {
-		if r.Rows[i].ID == id {
-			return &r.Rows[i]
-		}
+	if i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.ID == id }); i >= 0 {
+		return &r.Rows[i]
 	}
 	return nil
 }
 
-// WriteText writes the report as Markdown that can be read as it is.
+// late reports whether requests were sent so late that the latencies say little. The row of
+// the do-nothing server, which is compared with none, decides: the requests of a slow server
+// wait for a free connection.
+func (r *Report) late() bool {
+	return slices.ContainsFunc(r.Rows, func(row Row) bool {
+		return row.Latency != nil && len(row.Ratios) == 0 && row.Latency.LateP99.Median > row.Latency.P99.Median/2
+	})
+}
+
+// WriteText writes the report as Markdown.
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%d rounds of %s, %.0f s in all. Ratios and rates: median (least–greatest) of the rounds.\n\n", r.Machine, r.Rounds, r.Duration, r.Seconds)
 	if r.Interrupted {
 		fmt.Fprintf(&b, "Interrupted: there are %d of %d rows, and the last of them have had fewer rounds.\n\n", len(r.Rows), r.Wanted)
 	}
-	b.WriteString("Figures are for one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as\nMemcached tells. Calls: reads and writes of the system by the server, where there is none by the program. Bytes: to and from\nMemcached. CPU: µs.\n\n")
+	b.WriteString("Figures are of one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as\nMemcached counts them. Calls: reads and writes of the system by the server, or without one by the program. Bytes: to and from\nMemcached. CPU: µs.\n\n")
 	rows := [][]string{{"", "", "a second", "ratio", "trips", "adds", "reads", "calls", "bytes", "CPU client", "server", "memcached", "allocs"}}
+	latencies := [][]string{{"", "", "arrivals a second", "requests", "p50", "p99", "p99.9", "late p99", "ratio of the p99"}}
 	for _, row := range r.Rows {
-		rows = append(rows, []string{
-			row.ID, row.Name, row.PerSecond.rate(), row.ratios(), figure(row.Trips), figure(row.Adds), figure(row.Reads), figure(row.Calls),
-			figure(row.Bytes), figure(row.ClientCPU), figure(row.ServerCPU), figure(row.MemcachedCPU), figure(row.Allocs),
-		})
+		cells := []string{row.ID, row.Name, row.PerSecond.text(columns.Rounded), row.ratios("operations/s")}
+		for _, f := range []*float64{row.Trips, row.Adds, row.Reads, row.Calls, row.Bytes, row.ClientCPU, row.ServerCPU, row.MemcachedCPU, row.Allocs} {
+			cells = append(cells, figure(f))
+		}
+		rows = append(rows, cells)
+		if l := row.Latency; l != nil {
+			latencies = append(latencies, []string{
+				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.text(digits), l.P99.text(digits), l.P999.text(digits),
+				l.LateP99.text(digits), row.ratios("p99"),
+			})
+		}
 	}
 	writeTable(&b, rows, 2)
-	if late := r.latencies(); len(late) > 1 {
-		b.WriteString("\nThe open model: requests arrive evenly, and an answer's time, in ms, begins when its request was due. Late: until it was sent.\n\n")
-		writeTable(&b, late, 2)
-		if r.busy() {
+	if len(latencies) > 1 {
+		b.WriteString("\nThe open model: requests arrive evenly, and a latency, in ms, counts from the moment at which the request was due. Late: until it was sent.\n\n")
+		writeTable(&b, latencies, 2)
+		if r.late() {
 			b.WriteString("\nMost of a p99 is this program's own lateness: the machine is too busy for it to say much of the servers.\n")
 		}
 	}
@@ -98,61 +217,30 @@ func (r *Report) WriteText(out io.Writer) error {
 	return err
 }
 
-// latencies returns the table of the open model.
-func (r *Report) latencies() [][]string {
-	rows := [][]string{{"", "", "arrivals a second", "requests", "p50", "p99", "p99.9", "late p99", "ratio of the p99"}}
-	for _, row := range r.Rows {
-		if l := row.Latency; l != nil {
-			rows = append(rows, []string{
-				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.spread(), l.P99.spread(), l.P999.spread(),
-				l.LateP99.spread(), row.ratiosOf("p99"),
-			})
-		}
-	}
-	return rows
-}
-
-// busy reports whether requests were sent so late that the latencies say little. It
-// goes by the row that is compared with no other, of the server that does nothing: one
-// that is slow has requests wait for a free connection, which is its own fault.
-func (r *Report) busy() bool {
-	for _, row := range r.Rows {
-		if l := row.Latency; l != nil && len(row.Ratios) == 0 && l.LateP99.Median > l.P99.Median/2 {
-			return true
-		}
-	}
-	return false
-}
-
-func (r Row) ratios() string { return r.ratiosOf("operations/s") }
-
-func (r Row) ratiosOf(what string) string {
+// ratios returns the row's ratios of that figure.
+func (r Row) ratios(of string) string {
 	var list []string
 	for _, ratio := range r.Ratios {
-		if ratio.Of == what {
+		if ratio.Of == of {
 			list = append(list, fmt.Sprintf("%s %s", ratio.Spread, ratio.Against))
 		}
 	}
 	if len(list) == 0 {
-		return dash
+		return "–"
 	}
 	return strings.Join(list, ", ")
 }
 
-// dash stands where there is no figure.
-const dash = "–"
+func (s Spread) text(number func(float64) string) string {
+	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.Least), number(s.Most))
+}
 
 // String returns the spread of a ratio.
 func (s Spread) String() string {
 	return fmt.Sprintf("%s× (%s–%s)", digits(s.Median), digits(s.Least), digits(s.Most))
 }
 
-// rate returns the spread of a rate.
-func (s Spread) rate() string {
-	return fmt.Sprintf("%s (%s–%s)", thousands(s.Median), thousands(s.Least), thousands(s.Most))
-}
-
-// digits writes a figure with as many digits as it is good for.
+// digits writes a figure with its significant digits.
 func digits(f float64) string {
 	switch {
 	case f < 10:
@@ -164,56 +252,112 @@ func digits(f float64) string {
 }
 
 func figure(f *float64) string {
-	if f == nil {
-		return dash
-	}
 	switch {
-	case *f < 0.05:
-		return fmt.Sprintf("%.2f", *f)
-	case *f < 100:
+	case f == nil:
+		return "–"
+	case *f >= 0.05 && *f < 10:
 		return fmt.Sprintf("%.1f", *f)
 	}
-	return fmt.Sprintf("%.0f", *f)
+	return digits(*f)
 }
 
-// spread returns the spread of a figure without a unit.
-func (s Spread) spread() string {
-	return fmt.Sprintf("%s (%s–%s)", digits(s.Median), digits(s.Least), digits(s.Most))
-}
-
-// writeTable writes a table in Markdown, its columns in line: the first ones to the
-// left, the others, which are figures, to the right.
+// writeTable writes a table in Markdown, figures right of the first columns.
 func writeTable(b *strings.Builder, rows [][]string, left int) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	line := func(row []string) {
-		for i, cell := range row {
-			blank := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i < left {
-				fmt.Fprintf(b, "| %s%s ", cell, blank)
-			} else {
-				fmt.Fprintf(b, "| %s%s ", blank, cell)
-			}
-		}
-		b.WriteString("|\n")
-	}
+	table := tabwriter.NewWriter(b, 0, 0, 1, ' ', 0)
+	line := func(cells []string) { fmt.Fprintln(table, "| "+strings.Join(cells, "\t| ")+"\t|") }
 	line(rows[0])
-	for i := range widths {
-		if i < left {
-			fmt.Fprintf(b, "| %s ", strings.Repeat("-", max(widths[i], 1)))
-		} else {
-			fmt.Fprintf(b, "| %s: ", strings.Repeat("-", max(widths[i]-1, 1)))
+	rule := make([]string, len(rows[0]))
+	for i := range rule {
+		rule[i] = "---"
+		if i >= left {
+			rule[i] = "---:"
 		}
 	}
-	b.WriteString("|\n")
+	line(rule)
 	for _, row := range rows[1:] {
 		line(row)
 	}
+	table.Flush()
 }
 
-// thousands writes a whole figure in groups of three.
-func thousands(f float64) string { return columns.Grouped(int64(math.RoundToEven(f))) }
+// Target is an aim for a figure, and whether the figure meets it.
+type Target struct {
+	Text     string `json:"text"`
+	Wanted   string `json:"wanted"`
+	Measured string `json:"measured"`
+	Verdict  string `json:"verdict"` // met, not met, or too busy to say: the machine was
+}
+
+// target bounds a ratio to a row, from below unless most is set, or a figure, from above.
+type target struct {
+	text, row, against string
+	figure             func(*Row) *float64
+	bound              float64
+	most               bool
+}
+
+var targets = []target{
+	// All 142 exist, as in the row that the target was set by.
+	{text: "Hit with 16 callers against gomemcache, all 142 there", row: "A3", against: "A1", bound: 10},
+	{text: "Memcached's CPU time of a hit, µs", row: "A3", figure: func(r *Row) *float64 { return r.MemcachedCPU }, bound: 14, most: true},
+	{text: "allocations of a hit", row: "A3", figure: func(r *Row) *float64 { return r.Allocs }, bound: 3, most: true},
+	{text: "one hot counter and 64 callers against 10,000 and 16", row: "A6", against: "A3", bound: 5},
+	{text: "one hot counter and 64 callers against 10,000 and 64", row: "A6", against: "A5", bound: 5},
+	{text: "hit over HTTP against a handler that does nothing", row: "B2", against: "B1", bound: 0.6},
+	{text: "denied flood over HTTP against the same", row: "B3", against: "B1", bound: 0.9},
+	{text: "hits in batches of 100 against single ones", row: "B4", against: "B2", bound: 8},
+	{text: "the same, each batch on one counter", row: "B14", against: "B2", bound: 8},
+	{text: "p99 of a hit against the handler's", row: "B13", against: "B12", bound: 3, most: true},
+	{text: "count of a day against GetMulti, 1 goroutine", row: "C2", against: "C1", bound: 2},
+	{text: "count of a day against GetMulti, 16 goroutines", row: "C8", against: "C7", bound: 2},
+	{text: "the same count repeated against GetMulti, 1 goroutine", row: "C4", against: "C3", bound: 10},
+	{text: "the same count repeated against GetMulti, 16 goroutines", row: "C10", against: "C9", bound: 10},
+}
+
+// targetsOf holds the report's rows against their targets.
+func targetsOf(r *Report) []Target {
+	var list []Target
+	for _, t := range targets {
+		row := r.row(t.row)
+		if row == nil {
+			continue
+		}
+		value, text := t.measured(row)
+		if text == "" {
+			continue
+		}
+		out := Target{Text: t.text, Measured: text, Verdict: "not met", Wanted: fmt.Sprintf("at least %g", t.bound)}
+		if t.most {
+			out.Wanted = fmt.Sprintf("at most %g", t.bound)
+		}
+		if t.against != "" {
+			out.Wanted += "×"
+		}
+		switch {
+		case row.Latency != nil && r.late():
+			out.Verdict = "too busy to say"
+		case t.most && value <= t.bound, !t.most && value >= t.bound:
+			out.Verdict = "met"
+		}
+		list = append(list, out)
+	}
+	return list
+}
+
+// measured returns the row's figure, and its text; "": the row has none.
+func (t target) measured(row *Row) (float64, string) {
+	if t.figure != nil {
+		value := t.figure(row)
+		if value == nil {
+			return 0, ""
+		}
+		rounded := math.Round(*value*10) / 10 // the runtime's few allocations are not the hit's
+		return rounded, fmt.Sprintf("%.1f", rounded)
+	}
+	for _, ratio := range row.Ratios {
+		if ratio.Against == t.against {
+			return ratio.Median, ratio.Spread.String()
+		}
+	}
+	return 0, ""
+}

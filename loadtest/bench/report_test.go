@@ -31,37 +31,37 @@ func TestReport(t *testing.T) {
 	assert.Equal(t, `cpu, 2 cores, GOMAXPROCS 2, linux/amd64, go1.26, memcached 1.6.18 with 2 threads, all on loopback
 3 rounds of 1s, 12 s in all. Ratios and rates: median (least–greatest) of the rounds.
 
-Figures are for one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as
-Memcached tells. Calls: reads and writes of the system by the server, where there is none by the program. Bytes: to and from
+Figures are of one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as
+Memcached counts them. Calls: reads and writes of the system by the server, or without one by the program. Bytes: to and from
 Memcached. CPU: µs.
 
-|     |         |                  a second |                                      ratio | trips | adds | reads | calls | bytes | CPU client | server | memcached | allocs |
-| --- | ------- | ------------------------: | -----------------------------------------: | ----: | ---: | ----: | ----: | ----: | ---------: | -----: | --------: | -----: |
-| A1  | plain   | 1,234,567 (999–2,000,000) |                                          – |   4.0 |    – |   142 |     – |     – |          – |      – |       120 |   0.00 |
-| A3  | hit, µs |                   5 (4–6) | 12.3× (10.00–123) A1, 0.50× (0.40–0.60) A2 |     – |    – |     – |     – |     – |          – |      – |      14.0 |    3.1 |
-| B12 | nothing |                   0 (0–0) |                                          – |     – |    – |     – |     – |     – |          – |      – |         – |      – |
-| B13 | hit     |                   0 (0–0) |                                          – |     – |    – |     – |     – |     – |          – |      – |         – |      – |
+|     |         | a second                  | ratio                                      | trips | adds | reads | calls | bytes | CPU client | server | memcached | allocs |
+| --- | ---     | ---:                      | ---:                                       | ---:  | ---: | ---:  | ---:  | ---:  | ---:       | ---:   | ---:      | ---:   |
+| A1  | plain   | 1,234,567 (999–2,000,000) | –                                          | 4.0   | –    | 142   | –     | –     | –          | –      | 120       | 0.00   |
+| A3  | hit, µs | 5 (4–6)                   | 12.3× (10.00–123) A1, 0.50× (0.40–0.60) A2 | –     | –    | –     | –     | –     | –          | –      | 14.0      | 3.1    |
+| B12 | nothing | 0 (0–0)                   | –                                          | –     | –    | –     | –     | –     | –          | –      | –         | –      |
+| B13 | hit     | 0 (0–0)                   | –                                          | –     | –    | –     | –     | –     | –          | –      | –         | –      |
 
-The open model: requests arrive evenly, and an answer's time, in ms, begins when its request was due. Late: until it was sent.
+The open model: requests arrive evenly, and a latency, in ms, counts from the moment at which the request was due. Late: until it was sent.
 
-|     |         | arrivals a second | requests |              p50 |              p99 |            p99.9 |         late p99 |      ratio of the p99 |
-| --- | ------- | ----------------: | -------: | ---------------: | ---------------: | ---------------: | ---------------: | --------------------: |
-| B12 | nothing |              4000 |      100 | 0.20 (0.10–0.30) | 1.00 (0.90–2.00) | 0.00 (0.00–0.00) | 0.40 (0.30–1.00) |                     – |
-| B13 | hit     |              4000 |      100 | 0.00 (0.00–0.00) | 3.00 (2.00–20.0) | 0.00 (0.00–0.00) | 1.00 (0.50–9.00) | 3.01× (2.00–10.0) B12 |
+|     |         | arrivals a second | requests | p50              | p99              | p99.9            | late p99         | ratio of the p99      |
+| --- | ---     | ---:              | ---:     | ---:             | ---:             | ---:             | ---:             | ---:                  |
+| B12 | nothing | 4000              | 100      | 0.20 (0.10–0.30) | 1.00 (0.90–2.00) | 0.00 (0.00–0.00) | 0.40 (0.30–1.00) | –                     |
+| B13 | hit     | 4000              | 100      | 0.00 (0.00–0.00) | 3.00 (2.00–20.0) | 0.00 (0.00–0.00) | 1.00 (0.50–9.00) | 3.01× (2.00–10.0) B12 |
 
 Targets:
 
 | target                                                |              | measured          |         |
-| ----------------------------------------------------- | ------------ | ----------------- | ------- |
+| ---                                                   | ---          | ---               | ---     |
 | Hit with 16 callers against gomemcache, all 142 there | at least 10× | 12.3× (10.00–123) | met     |
 | Memcached's CPU time of a hit, µs                     | at most 14   | 14.0              | met     |
 | allocations of a hit                                  | at most 3    | 3.1               | not met |
 | p99 of a hit against the handler's                    | at most 3×   | 3.01× (2.00–10.0) | not met |
 `, out.String())
 
-	// Who is slow makes requests late, and the machine is not to blame.
+	// Requests to a slow server are late, and the machine is not to blame.
 	r.Rows[3].Latency.LateP99.Median = 2.9
-	assert.False(t, r.busy())
+	assert.False(t, r.late())
 	r.Rows[2].Latency.LateP99.Median = 0.6
 	r.Targets = targetsOf(r)
 	out.Reset()

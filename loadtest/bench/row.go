@@ -4,63 +4,77 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/loadtest/memcached"
 )
 
-// Stages: rows of one stage share its processes, and take turns.
+// Stages: the rows of a stage share its processes, and take turns.
 const (
 	stageHits   = "hits"
 	stageHTTP   = "http"
 	stageCounts = "counts"
-	stagePure   = "pure"
 )
 
-// row is one line of the table: what is done, by how many at once, and with which
-// rows it is compared.
+// openTurns is the number of turns of a row in the open model for one of other rows: a single
+// stall of the machine makes the p99 of a slice.
+const openTurns = 3
+
+// row is a line of the table.
 type row struct {
 	id, name string
 	stage    string
 	callers  int
-	against  []string
-	// halfOf is set for a row in the open model: requests arrive evenly, at half the
-	// rate that the row of that identity reached.
+	against  []string // the rows that it is compared with
+	// halfOf is set in the open model: requests arrive evenly, at half the rate of that row.
 	halfOf  string
-	rates   string // of the limits of a row over HTTP; none: far ones
+	rates   string // of the limits, over HTTP; "": far ones
 	prepare func(context.Context, *stage, row) (*subject, error)
 }
 
 // subject is what a row measures, ready to run.
 type subject struct {
-	// before is called ahead of each slice and after behind it, whatever became of it;
-	// nil: nothing is to be done.
-	before, after func() error
-	// steps returns what each of the callers does again and again. It is called once
-	// for a slice, after before.
-	steps func() ([]step, error)
-	// What the cost is read from; nil: there is no such thing.
+	before, after func() error  // of each slice; nil: nothing to do
+	steps         func() []step // of the callers, in a slice
+	// Sources of the costs; nil: none.
 	counted   *counted.Counts
 	memcached *memcached.Server
 	server    *child.Child
-	// inProcess is set where the work itself is done in this process, so that its
-	// allocations are those of the work.
-	inProcess bool
-	// verify is called after the last slice, and finds work that was not done.
-	verify func(context.Context) error
+	verify    func(context.Context) error // after the last slice; nil: nothing to verify
 }
 
-// step does one piece of work and returns how many operations that was.
+// step does a piece of work and returns its number of operations.
 type step func() (int, error)
 
-// errSpent ends a slice early: there are no more of what it needs fresh ones of.
+// errSpent ends a slice early: no fresh counters are left.
 var errSpent = errors.New("bench: spent")
 
-// allRows returns every row, those that are compared next to one another.
-func allRows() []row {
-	return slices.Concat(hitRows(), httpRows(), countRows(), pureRows())
+// eventName returns the row's own event: rows share no counter.
+func (r row) eventName() string { return "bench_" + strings.ToLower(r.id) }
+
+// turns returns the row's slices of a round.
+func (r row) turns() int {
+	if r.halfOf != "" {
+		return openTurns
+	}
+	return 1
 }
+
+// each returns a step for each caller.
+func (r row) each(newStep func() step) func() []step {
+	return func() []step {
+		steps := make([]step, r.callers)
+		for i := range steps {
+			steps[i] = newStep()
+		}
+		return steps
+	}
+}
+
+// allRows returns every row, compared rows next to one another.
+func allRows() []row { return slices.Concat(hitRows(), httpRows(), countRows()) }
 
 // RowName is the identity and the name of a row.
 type RowName struct{ ID, Name string }
@@ -74,30 +88,20 @@ func Rows() []RowName {
 	return names
 }
 
-// choose returns the rows that the config wants, and those that they are compared
-// with, in the order of the table.
-func choose(rows []row, wanted func(row) bool) []row {
-	chosen := map[string]bool{}
-	var add func(row)
-	add = func(r row) {
-		if chosen[r.id] {
-			return
+// chosen returns the matching rows and the rows that they need, in the order of the table.
+func (c Config) chosen() []row {
+	rows := allRows()
+	needed := map[string]bool{}
+	for _, r := range slices.Backward(rows) { // a row needs earlier ones only
+		if c.Rows == nil || c.Rows.MatchString(r.id+" "+r.name) {
+			needed[r.id] = true
 		}
-		chosen[r.id] = true
-		for _, other := range rows {
-			if slices.Contains(r.against, other.id) || r.halfOf == other.id {
-				add(other)
+		if needed[r.id] {
+			needed[r.halfOf] = true
+			for _, other := range r.against {
+				needed[other] = true
 			}
 		}
 	}
-	for _, r := range rows {
-		if wanted(r) {
-			add(r)
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !chosen[r.id] })
-}
-
-func (c Config) wants(r row) bool {
-	return c.Rows == nil || c.Rows.MatchString(r.id+" "+r.name)
+	return slices.DeleteFunc(rows, func(r row) bool { return !needed[r.id] })
 }

@@ -43,12 +43,12 @@ func TestRowsAndTargetsFit(t *testing.T) {
 
 func TestChosenRowsBringThoseTheyAreComparedWith(t *testing.T) {
 	choice := func(pattern string) []string {
-		return ids(choose(allRows(), Config{Rows: regexp.MustCompile(pattern)}.wants))
+		return ids(Config{Rows: regexp.MustCompile(pattern)}.chosen())
 	}
 	assert.Equal(t, []string{"A1"}, choice("^A1 "))
 	assert.Equal(t, []string{"A1", "A2", "A3"}, choice("^A3 "))
 	assert.Equal(t, []string{"A1", "A2", "A3", "A5", "A6"}, choice("one counter$|^A6$")[:5])
 	assert.Equal(t, []string{"B1", "B2", "B12", "B13"}, choice("^B13 "))
 	assert.Empty(t, choice("no such row"))
-	assert.Len(t, choose(allRows(), Config{}.wants), len(allRows()))
+	assert.Len(t, Config{}.chosen(), len(allRows()))
 }

@@ -3,64 +3,54 @@ package bench
 import (
 	"context"
 	"errors"
+	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/process"
 )
 
-// drive has all callers work, each at its step again and again, until the time is
-// over, one of them fails or has spent what it needs, or the context ends. It calls
-// begin when all are ready, and returns how many operations were done, in which
-// time; the last ones are finished, and each caller makes one step at least, however
-// short the time.
+// drive has all callers repeat their steps until the time is over, a caller fails or has
+// spent its fresh counters, or the context ends. It calls begin when all are ready, and
+// returns the number of operations and their time. Each caller makes one step at least, and
+// finishes its last one.
 func drive(ctx context.Context, steps []step, length time.Duration, begin func() error) (ops int64, elapsed time.Duration, err error) {
 	var (
-		running sync.WaitGroup
-		ready   sync.WaitGroup
-		total   atomic.Int64
-		over    atomic.Bool
-		void    atomic.Bool // nothing is to be done
-		start   = make(chan struct{})
-		stopped = make(chan error, len(steps))
+		running, ready sync.WaitGroup
+		total          atomic.Int64
+		over           atomic.Bool
+		start          = make(chan struct{})
+		faults         = make([]error, len(steps))
 	)
 	ready.Add(len(steps))
-	for _, do := range steps {
+	for i, do := range steps {
 		running.Go(func() {
 			done := 0
 			ready.Done()
 			<-start
-			for again := !void.Load(); again; again = !over.Load() {
-				n, err := do()
+			for again := err == nil; again; again = !over.Load() {
+				n, fault := do()
 				done += n
-				if err != nil {
-					stopped <- err
-					break
+				if fault != nil {
+					faults[i] = fault
+					over.Store(true)
 				}
 			}
 			total.Add(int64(done))
 		})
 	}
 	ready.Wait()
-	if err = begin(); err != nil {
-		void.Store(true)
-	}
-	timer := time.NewTimer(length)
-	defer timer.Stop()
+	err = begin()
+	defer context.AfterFunc(ctx, func() { over.Store(true) })()
+	defer time.AfterFunc(length, func() { over.Store(true) }).Stop()
 	began := time.Now()
 	close(start)
-	if err == nil {
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		case first := <-stopped:
-			stopped <- first
-		}
-	}
-	over.Store(true)
 	running.Wait()
 	elapsed = time.Since(began)
-	close(stopped)
-	for fault := range stopped {
+	for _, fault := range faults {
 		if err == nil && !errors.Is(fault, errSpent) {
 			err = fault
 		}
@@ -69,4 +59,103 @@ func drive(ctx context.Context, steps []step, length time.Duration, begin func()
 		err = ctx.Err()
 	}
 	return total.Load(), elapsed, err
+}
+
+// arrivals are requests that arrived evenly, one by one.
+type arrivals struct {
+	latencies []time.Duration // from the moment at which each was due to its answer
+	late      []time.Duration // from the moment at which each was due until it was sent
+	elapsed   time.Duration
+}
+
+// open lets n requests arrive at a rate, whatever becomes of earlier ones. A request that
+// finds all callers busy waits, and the wait is part of its latency.
+func open(ctx context.Context, steps []step, rate float64, n int, pause func(time.Duration)) (arrivals, error) {
+	a := arrivals{latencies: make([]time.Duration, n), late: make([]time.Duration, n)}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.elapsed = arrival.Open{
+		Due: arrival.Constant(rate).Due, Arrivals: int64(n), InFlight: len(steps), Pause: pause,
+		Do: func(caller int, one arrival.Arrival) {
+			a.late[one.N] = time.Since(one.Due)
+			if _, err := steps[caller](); err != nil {
+				cancel(err)
+				return
+			}
+			a.latencies[one.N] = time.Since(one.Due)
+		},
+	}.Run(ctx).Elapsed
+	return a, context.Cause(ctx)
+}
+
+// usage is the cost of some work: a difference of two readings, each since the beginning of
+// the processes. Times are in nanoseconds.
+type usage [usageFigures]int64
+
+const (
+	ops = iota
+	elapsedTime
+	clientCPU
+	clientMallocs
+	clientCalls // reads and writes of the system by this process
+	serverCPU
+	serverCalls
+	trips // as the engine asks for them
+	adds
+	reads
+	memcachedCPU // and as Memcached counts them
+	memcachedBytes
+	memcachedAdds
+	memcachedGets
+	usageFigures
+)
+
+func (u *usage) add(v usage, times int64) {
+	for i := range u {
+		u[i] += times * v[i]
+	}
+}
+
+// each returns a figure for each operation.
+func (u *usage) each(figure int) float64 { return float64(u[figure]) / float64(u[ops]) }
+
+// rate returns the operations of a second.
+func (u *usage) rate() float64 { return float64(u[ops]) / time.Duration(u[elapsedTime]).Seconds() }
+
+// readSelf reads the figures of this process, which change with every reading: next to the
+// slice.
+func (u *usage) readSelf() error {
+	calls, err := process.Calls(os.Getpid())
+	if err != nil {
+		return err
+	}
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	cpu, err := process.CPU(os.Getpid())
+	u[clientCalls], u[clientMallocs], u[clientCPU] = calls, int64(memory.Mallocs), int64(cpu)
+	return err
+}
+
+// readOthers reads the figures of other processes, and of the store.
+func (u *usage) readOthers(s *subject) error {
+	if s.counted != nil {
+		u[trips], u[adds], u[reads] = s.counted.Trips.Load(), s.counted.Adds.Load(), s.counted.Reads.Load()
+	}
+	if s.memcached != nil {
+		stats, err := s.memcached.Stats()
+		if err != nil {
+			return err
+		}
+		u[memcachedCPU], u[memcachedBytes], u[memcachedAdds], u[memcachedGets] = int64(stats.CPU), stats.Bytes, stats.Adds, stats.Gets
+	}
+	if s.server == nil {
+		return nil
+	}
+	calls, err := process.Calls(s.server.PID())
+	if err != nil {
+		return err
+	}
+	cpu, err := process.CPU(s.server.PID())
+	u[serverCalls], u[serverCPU] = calls, int64(cpu)
+	return err
 }

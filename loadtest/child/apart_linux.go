@@ -7,11 +7,9 @@ import (
 	"syscall"
 )
 
-// apart keeps a child from the signals of the terminal, which are for this process
-// to handle, and ends it should this process be killed.
-//
-// A child that is not to be root is made to be nobody before it runs: should it do so
-// itself, the system would forget to end it.
+// apart keeps a child from the terminal's signals, which this process handles, and ends the
+// child if this process is killed. A child that refuses to run as root becomes nobody before
+// it runs: if it changed its user itself, the kernel would not end it.
 func apart(nobody bool) (*syscall.SysProcAttr, error) {
 	attributes := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if !nobody || os.Getuid() != 0 {

@@ -1,11 +1,12 @@
-// Package child starts the programs that a load test needs as processes of its own, each
-// on a free port of loopback, and ends them.
+// Package child starts programs for a load test as processes of its own, each on a free port
+// of loopback, and ends them.
 package child
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,13 +18,13 @@ import (
 )
 
 const (
-	StartTimeout = 10 * time.Second // until a child answers
-	stopTimeout  = 5 * time.Second  // until one ends that was asked to
+	StartTimeout = 10 * time.Second // until a child is ready
+	stopTimeout  = 5 * time.Second  // until a child has ended by itself
 	startTries   = 5                // each on another port
-	logTail      = 4 << 10          // bytes of a child's log that are kept
+	logTail      = 4 << 10          // bytes of a child's log
 )
 
-// Child is a process that this one has started.
+// Child is a child process.
 type Child struct {
 	name  string
 	Addr  string // where it listens
@@ -32,48 +33,63 @@ type Child struct {
 	ended chan struct{}
 }
 
-// Program is what a child runs.
+// Program is a program to run as a child.
 type Program struct {
 	Path   string
-	Args   func(addr string) []string // that tell it where to listen
-	Ready  func(addr string) error    // nil once it does what it is for
-	Nobody bool                       // it is not to be root
+	Args   func(addr string) []string // for an address to listen at
+	Ready  func(addr string) error    // nil once it is ready
+	Nobody bool                       // it refuses to run as root
 }
 
-// Start starts a program that listens on a free port of loopback, and waits
-// until it is ready.
+// Memcached is a Memcached server with further flags.
+func Memcached(path string, flags ...string) Program {
+	return Program{
+		Path: path,
+		Args: func(addr string) []string {
+			host, port, _ := net.SplitHostPort(addr)
+			return append([]string{"-l", host, "-p", port, "-U", "0"}, flags...)
+		},
+		Ready: func(addr string) error {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		},
+		Nobody: true,
+	}
+}
+
+// Start starts a program on a free port of loopback, and waits until it is ready.
 func Start(ctx context.Context, p Program) (*Child, error) {
 	for try := 1; ; try++ {
 		addr, err := loopback.FreeAddr()
 		if err != nil {
 			return nil, err
 		}
-		c, err := StartAt(ctx, p, addr)
-		// Somebody else may have taken the port in between.
+		c, err := StartAt(ctx, p, addr) // fails if another process has taken the port
 		if err == nil || try == startTries || ctx.Err() != nil {
 			return c, err
 		}
 	}
 }
 
-// StartAt starts it at an address where nobody listens, and waits until it is ready.
+// StartAt starts a program at a free address, and waits until it is ready.
 func StartAt(ctx context.Context, p Program, addr string) (*Child, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err // nobody waits for it
+		return nil, err
 	}
 	attributes, err := apart(p.Nobody)
 	if err != nil {
 		return nil, err
 	}
-	c := &Child{name: p.Path, Addr: addr, ended: make(chan struct{})}
-	c.cmd = exec.Command(p.Path, p.Args(addr)...)
-	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
-	c.cmd.SysProcAttr = attributes
+	c := &Child{name: p.Path, Addr: addr, cmd: exec.Command(p.Path, p.Args(addr)...), ended: make(chan struct{})}
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.SysProcAttr = &c.log, &c.log, attributes
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
-		_ = c.cmd.Wait() // how it ended nobody asks; that it did shows
+		_ = c.cmd.Wait() // Alive reports how it ended
 		close(c.ended)
 	}()
 	if err := c.await(ctx, p.Ready); err != nil {
@@ -84,8 +100,7 @@ func StartAt(ctx context.Context, p Program, addr string) (*Child, error) {
 
 // await waits until the child is ready.
 func (c *Child) await(ctx context.Context, ready func(addr string) error) error {
-	deadline := time.After(StartTimeout)
-	for {
+	for deadline := time.After(StartTimeout); ; {
 		err := ready(c.Addr)
 		if err == nil {
 			return c.Alive()
@@ -102,46 +117,51 @@ func (c *Child) await(ctx context.Context, ready func(addr string) error) error 
 	}
 }
 
-// Alive returns an error if the child has ended.
-func (c *Child) Alive() error {
+// hasEnded reports whether the child has ended.
+func (c *Child) hasEnded() bool {
 	select {
 	case <-c.ended:
-		return fmt.Errorf("%s has ended: %s; its log ends: %s", c.name, c.cmd.ProcessState, c.log.String())
+		return true
 	default:
-		return nil
+		return false
 	}
+}
+
+// Alive returns an error if the child has ended.
+func (c *Child) Alive() error {
+	if c.hasEnded() {
+		return fmt.Errorf("%s has ended: %s; its log ends: %s", c.name, c.cmd.ProcessState, c.log.String())
+	}
+	return nil
 }
 
 // PID returns the number of the process.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// Stop asks the child to end, and kills it if it does not. It may be called again.
+// Stop lets the child end, or kills it after a while. It may be called again.
 func (c *Child) Stop() error {
-	select {
-	case <-c.ended:
+	if c.hasEnded() {
 		return nil
-	default:
 	}
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		// Where there are no signals it is killed at once.
-		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Process.Kill() // on a system without signals
 	}
 	select {
 	case <-c.ended:
 		return nil
 	case <-time.After(stopTimeout):
+		c.Kill()
+		return fmt.Errorf("%s did not end within %s", c.name, stopTimeout)
 	}
-	c.Kill()
-	return fmt.Errorf("%s did not end within %s", c.name, stopTimeout)
 }
 
-// Kill ends a child that has nothing to finish.
+// Kill ends the child at once.
 func (c *Child) Kill() {
-	_ = c.cmd.Process.Kill() // it may have ended by itself
+	_ = c.cmd.Process.Kill() // fails if it has ended
 	<-c.ended
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of a log.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -3,6 +3,7 @@
 package columns
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -42,3 +43,6 @@ func Grouped(n int64) string {
 	}
 	return digits
 }
+
+// Rounded writes a figure as a whole number, grouped.
+func Rounded(f float64) string { return Grouped(int64(math.RoundToEven(f))) }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// clock stands where it was set. A fleet's goroutines look at it, too.
+// clock is what it was set to. A fleet's goroutines look at it, too.
 type clock struct{ nanoseconds atomic.Int64 }
 
 func (c *clock) set(nanoseconds int64) { c.nanoseconds.Store(nanoseconds) }

@@ -17,8 +17,8 @@
 //     window, and its cost, are N at most.
 //   - The worst window is the one that held most of what was admitted, in parts of N.
 //
-// Of hits at the same time those that come first are ahead. A log that keeps to the limit
-// is wrong in neither sense, and so is whoever decides as it does.
+// Hits at the same time keep their order. A log that keeps to the limit
+// is wrong in neither sense, and so is every way that decides as it does.
 //
 // # Which time
 //
@@ -35,7 +35,7 @@
 // counted where the state is kept: a trip that reads it, and, for a hit that is admitted,
 // one that writes it, and another process must not have written in between: that is theirs
 // to see to. Of counterd they are what the engine asks of its store, where processes may
-// meet: each bucket added to, or taken back from, is a write, each one read is a read.
+// meet: each bucket added to, or rolled back, is a write, each one read is a read.
 //
 // Bytes are those of the chunks that Memcached would keep the state in: each state one item,
 // under a key as long as counterd's; of counterd each bucket is one. Of each feature the

@@ -88,8 +88,8 @@ func (h *hierarchical) items(feature string) (n, value int) {
 func (h *hierarchical) asked() asked { return h.store.asked }
 
 // observed counts what the engine asks of its store, and knows which buckets there are. The
-// embedded store waits for nobody, so a deadline passes only where this process was held up:
-// there is none, and decisions depend on the traffic alone.
+// embedded store does not wait, so a deadline passes only where this process was held up: there
+// is none, and decisions depend on the traffic alone.
 type observed struct {
 	store.Store
 	asked    asked

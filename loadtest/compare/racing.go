@@ -4,8 +4,8 @@ import "context"
 
 // racing is a log that several processes read, decide on, and write afterwards, with
 // nothing to keep them from doing so at the same time: of each feature as many hits are
-// under way at once as there are processes, as long as they come in the same second. Who
-// reads then does not see what those have admitted that are not over yet.
+// under way at once as there are processes, as long as they come in the same second. A
+// hit does not see what the others under way have admitted.
 type racing struct {
 	limit
 	cells[racingState]

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // Config says what is compared. Traffic and Limit are needed.
@@ -22,18 +23,11 @@ type Config struct {
 	// Processes is how many of them, 1 or more, decide at once where nothing keeps them
 	// from it; 0: DefaultProcesses.
 	Processes int
-	Progress  Progress // nil: nobody is told; Add is called from several goroutines
+	Progress  progress.Progress
 }
 
 // DefaultProcesses is how many processes decide at once.
 const DefaultProcesses = 16
-
-// Progress is told how far a run is.
-type Progress interface {
-	// Start begins a stage that has so many steps, and ends the one before it.
-	Start(stage string, steps int)
-	Add(steps int)
-}
 
 // Check finds what is wrong with the config.
 func (c Config) Check() error {
@@ -50,7 +44,7 @@ type contender struct {
 	make func() (algorithm, error)
 }
 
-// contenders returns who takes part, ours first.
+// contenders returns the ways that take part, counterd first.
 func (c Config) contenders() (list []contender) {
 	for _, precision := range precisionsOf(c.Limit) {
 		list = append(list, contender{nameOf(precision), func() (algorithm, error) {
@@ -63,7 +57,7 @@ func (c Config) contenders() (list []contender) {
 	return list
 }
 
-// precisionsOf returns those that a rule with that limit may have, but for the hour's.
+// precisionsOf returns the precisions of a rule with that limit, but for the hour's.
 func precisionsOf(l events.Limit) []events.Precision {
 	if l.Window < time.Minute {
 		return []events.Precision{events.Second}
@@ -82,7 +76,7 @@ func nameOf(precision events.Precision) string {
 // reference is an implementation for comparison.
 type reference struct {
 	name  string
-	sound bool // for several processes, if each writes only what nobody has written since
+	sound bool // for several processes, if each writes only over what it has read
 	make  func(limit) algorithm
 }
 
@@ -110,9 +104,8 @@ func Run(ctx context.Context, c Config) (*Comparison, error) {
 		found.Resolution = nanoseconds
 	}
 	all := c.contenders()
-	if c.Progress != nil {
-		c.Progress.Start("deciding", len(all)*len(c.Traffic.hits))
-	}
+	c.Progress = progress.Or(c.Progress)
+	c.Progress.Start("deciding", len(all)*len(c.Traffic.hits))
 	found.Rows = make([]Row, len(all))
 	// They have nothing in common but the traffic, which none of them changes.
 	group, ctx := errgroup.WithContext(ctx)
@@ -145,9 +138,7 @@ func (c Config) try(ctx context.Context, who contender) (Row, error) {
 			if err := ctx.Err(); err != nil {
 				return Row{}, err
 			}
-			if c.Progress != nil {
-				c.Progress.Add(min(stride, len(c.Traffic.hits)-i))
-			}
+			c.Progress.Add(min(stride, len(c.Traffic.hits)-i))
 		}
 		now, feature := h.at, c.Traffic.features[h.feature]
 		if !c.Exactly {

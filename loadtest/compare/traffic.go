@@ -44,7 +44,7 @@ func (t *Traffic) Features() int { return len(t.features) }
 
 // Zipf says which hits are drawn. All are needed but Costs.
 type Zipf struct {
-	Features int           // of the crowd
+	Features int           // to draw from
 	S        float64       // of Zipf's law, above 1
 	Rate     float64       // hits a second, that come independently of one another
 	Duration time.Duration // of the traffic, in its own time

@@ -114,9 +114,9 @@ func (f *Fleet) Restart(ctx context.Context, i int) error {
 	return err
 }
 
-// AwaitMended waits until every process has noticed that a server had come back empty,
+// AwaitRepaired waits until every process has noticed that a server had come back empty,
 // and then until none says any more that one has lost something.
-func (f *Fleet) AwaitMended(ctx context.Context) error {
+func (f *Fleet) AwaitRepaired(ctx context.Context) error {
 	// All at once: while one has not noticed yet, another may be done with it.
 	noticed := make([]bool, len(f.Processes))
 	err := Until(ctx, time.Minute, func() error {

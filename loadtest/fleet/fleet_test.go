@@ -39,7 +39,7 @@ func TestAServerComesBack(t *testing.T) {
 	require.NoError(t, f.Ready())
 	f.Servers[1].Kill()
 	require.NoError(t, f.Restart(t.Context(), 1))
-	require.NoError(t, f.AwaitMended(t.Context()))
+	require.NoError(t, f.AwaitRepaired(t.Context()))
 	require.NoError(t, f.Whole(f.Processes[0].Addr))
 	f.Processes[1].Kill()
 	assert.ErrorContains(t, f.Alive(), "has ended")
@@ -63,7 +63,7 @@ func TestOneIsMendedBeforeTheOtherNotices(t *testing.T) {
 		process(func() bool { return asked.Add(1) == 3 }),
 		process(func() bool { return asked.Load() == 1 }),
 	}}
-	require.NoError(t, f.AwaitMended(t.Context()))
+	require.NoError(t, f.AwaitRepaired(t.Context()))
 }
 
 func TestWhatDoesNotStart(t *testing.T) {

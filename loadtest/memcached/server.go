@@ -1,3 +1,4 @@
+// Package memcached starts a Memcached server for a load test, and reads its statistics.
 package memcached
 
 import (
@@ -18,17 +19,16 @@ const (
 	fillTimeout = 10 * time.Minute // gigabytes take minutes
 )
 
-// Server is a Memcached server of our own, with a connection for its stats. It
-// is not safe for concurrent use.
+// Server is a Memcached child process, with a connection for its stats. It is not safe for
+// concurrent use.
 type Server struct {
 	*child.Child
 	conn net.Conn
 	in   *bufio.Reader
-	own  int64 // bytes that asking for stats took so far
+	own  int64 // bytes of reading the stats so far
 }
 
-// Start starts a server with those flags beside where it listens, and waits until it is
-// ready. Close ends it.
+// Start starts a server with further flags, and waits until it is ready. Close ends it.
 func Start(ctx context.Context, binary string, flags ...string) (*Server, error) {
 	c, err := child.Start(ctx, child.Memcached(binary, flags...))
 	if err != nil {
@@ -44,50 +44,25 @@ func Start(ctx context.Context, binary string, flags ...string) (*Server, error)
 
 // Close ends the server.
 func (s *Server) Close() error {
-	s.Kill() // asked to end it would take a second
+	s.Kill() // Stop would take a second
 	return s.conn.Close()
 }
 
-// Stats returns what the server has done so far. The bytes are without those of this and
-// all earlier questions.
+// Stats returns the server's statistics, without the bytes of reading them.
 func (s *Server) Stats() (Stats, error) {
-	found, asked, err := s.ask("stats")
+	const command = "stats\r\n"
+	lines, answered, err := s.exchange(command)
 	if err != nil {
-		return Stats{}, err
+		return Stats{}, errors.Join(fmt.Errorf("memcached's stats: %w", err), s.Alive())
 	}
-	stats, err := parseStats(found)
+	stats, err := parseStats(lines)
+	asked := s.own + int64(len(command)) // an answer's own bytes are in the next one
 	stats.Bytes -= asked
+	s.own = asked + answered
 	return stats, err
 }
 
-// Memory returns what the server's items take.
-func (s *Server) Memory() (Memory, error) {
-	general, _, err := s.ask("stats")
-	if err != nil {
-		return Memory{}, err
-	}
-	slabs, _, err := s.ask("stats slabs")
-	if err != nil {
-		return Memory{}, err
-	}
-	return parseMemory(general, slabs)
-}
-
-// ask sends a command that is answered with figures, and returns those, and what all
-// questions so far took, without this answer: it is not among the bytes that it tells.
-func (s *Server) ask(command string) (found figures, asked int64, err error) {
-	command += "\r\n"
-	lines, answered, err := s.exchange(command)
-	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("memcached's stats: %w", err), s.Alive())
-	}
-	asked = s.own + int64(len(command))
-	s.own = asked + answered
-	return parseFigures(lines), asked, nil
-}
-
-// exchange sends a command that is answered with lines up to END, and returns those and
-// the length of the answer.
+// exchange sends a command, and returns the lines of its answer up to END, and their length.
 func (s *Server) exchange(command string) (lines []string, answered int64, err error) {
 	if err := s.conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
 		return nil, 0, err
@@ -109,14 +84,9 @@ func (s *Server) exchange(command string) (lines []string, answered int64, err e
 	}
 }
 
-// Fill makes an item that holds 1 of each key, without expiry.
+// Fill makes an item of each key that holds 1, without expiry. Millions take seconds, since
+// none is answered; the stats tell whether all were made.
 func (s *Server) Fill(ctx context.Context, keys iter.Seq[string]) error {
-	return s.FillWith(ctx, keys, []byte("1"))
-}
-
-// FillWith makes an item with that value of each key, without expiry. Millions of them
-// take seconds, since none is answered; that they are there is seen from the stats.
-func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []byte) error {
 	before, err := s.Stats()
 	if err != nil {
 		return err
@@ -132,18 +102,18 @@ func (s *Server) FillWith(ctx context.Context, keys iter.Seq[string], value []by
 		return err
 	}
 	out := bufio.NewWriterSize(conn, 1<<16)
-	sent, rest := int64(0), fmt.Sprintf(" 0 0 %d noreply\r\n%s\r\n", len(value), value)
+	sent := int64(0)
 	for key := range keys {
 		out.WriteString("set ")
 		out.WriteString(key)
-		out.WriteString(rest)
+		out.WriteString(" 0 0 1 noreply\r\n1\r\n")
 		sent++
 	}
 	out.WriteString("version\r\n")
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("filling memcached: %w", err)
 	}
-	// The answer to the last command says that all before it are done.
+	// Its answer follows all sets.
 	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
 		return fmt.Errorf("filling memcached: %w", err)
 	}

@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,34 +18,16 @@ var statLines = []string{
 	"STAT evictions 1", "STAT curr_items 4", "STAT cmd_touch 99", "STAT bytes 244", "STAT hash_bytes 524288",
 }
 
-var slabLines = []string{
-	"STAT 1:chunk_size 96", "STAT 1:used_chunks 3", "STAT 20:chunk_size 4544", "STAT 20:used_chunks 1",
-	"STAT active_slabs 2", "STAT total_malloced 2097152",
-}
-
 func TestParseStats(t *testing.T) {
-	s, err := parseStats(parseFigures(statLines))
+	s, err := parseStats(statLines)
 	require.NoError(t, err)
 	assert.InDelta(t, 1750001*time.Microsecond, s.CPU, 2)
 	s.CPU = 0
 	assert.Equal(t, Stats{Bytes: 3000, Gets: 42, Adds: 11, Evictions: 1, Items: 4}, s)
 
-	_, err = parseStats(parseFigures(statLines[:5]))
-	assert.ErrorContains(t, err, "bytes_written")
+	_, err = parseStats(statLines[:5])
+	assert.ErrorContains(t, err, "no figure")
 	_, err = parseStats(nil)
-	assert.Error(t, err)
-}
-
-func TestParseMemory(t *testing.T) {
-	m, err := parseMemory(parseFigures(statLines), parseFigures(slabLines))
-	require.NoError(t, err)
-	assert.Equal(t, Memory{Items: 4, ItemBytes: 244, ChunkBytes: 3*96 + 4544, SlabBytes: 2 << 20, HashBytes: 512 << 10}, m)
-
-	_, err = parseMemory(parseFigures(statLines), parseFigures(slabLines[:4]))
-	assert.ErrorContains(t, err, "total_malloced")
-	_, err = parseMemory(parseFigures(statLines), parseFigures(slabLines[1:]))
-	assert.ErrorContains(t, err, "1:chunk_size")
-	_, err = parseMemory(nil, parseFigures(slabLines))
 	assert.Error(t, err)
 }
 
@@ -57,8 +38,6 @@ func TestStatsOfARealServer(t *testing.T) {
 	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
 	defer func() { require.NoError(t, m.Close()) }()
 	read := func() Stats {
-		_, err := m.Memory()
-		require.NoError(t, err)
 		s, err := m.Stats()
 		require.NoError(t, err)
 		return s
@@ -95,36 +74,4 @@ func TestStatsOfARealServer(t *testing.T) {
 	assert.EqualValues(t, 3, read().Items)
 	err = m.Fill(t.Context(), func(yield func(string) bool) { yield("a") })
 	assert.ErrorContains(t, err, "of 1 items 0 were made", "it is there already")
-}
-
-// What a real server says of its memory is what was put into it: items of known keys and
-// values, with Memcached's header of 48 bytes, and 8 more for the number that tells its
-// versions apart, in chunks of the sizes that the classes have.
-func TestMemoryOfARealServer(t *testing.T) {
-	m, err := Start(t.Context(), "memcached", "-m", "64")
-	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
-	defer func() { require.NoError(t, m.Close()) }()
-	empty, err := m.Memory()
-	require.NoError(t, err)
-	assert.Zero(t, empty.Items)
-	assert.Zero(t, empty.ChunkBytes)
-	assert.Positive(t, empty.HashBytes)
-
-	const items, value = 20_000, 1000
-	keys := func(yield func(string) bool) {
-		for i := range items {
-			if !yield(fmt.Sprintf("key-%06d", i)) {
-				return
-			}
-		}
-	}
-	require.NoError(t, m.FillWith(t.Context(), keys, make([]byte, value)))
-	full, err := m.Memory()
-	require.NoError(t, err)
-	own := int64(48 + 8 + len("key-000000") + 1 + value + len("\r\n"))
-	assert.EqualValues(t, items, full.Items)
-	assert.Equal(t, items*own, full.ItemBytes)
-	assert.Equal(t, int64(1184*items), full.ChunkBytes, "1,184 is the size of the class that holds them")
-	assert.GreaterOrEqual(t, full.SlabBytes, full.ChunkBytes)
-	assert.Less(t, full.SlabBytes, full.ChunkBytes*11/10)
 }

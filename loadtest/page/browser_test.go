@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,23 +29,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/page"
 )
 
 // browser returns the program of a Chromium.
 func browser(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{
+	return testkit.Program(t, "apt-get install --no-install-recommends chromium fonts-liberation",
 		"chromium", "chromium-browser", "google-chrome",
 		"/Applications/Chromium.app/Contents/MacOS/Chromium",
-		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-	} {
-		if program, err := exec.LookPath(name); err == nil {
-			return program
-		}
-	}
-	require.Fail(t, "this test needs Chromium: apt-get install --no-install-recommends chromium fonts-liberation")
-	return ""
+		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
 }
 
 // startBrowser starts a Chromium, which ends with the test, and its profile with it.

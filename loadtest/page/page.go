@@ -1,3 +1,12 @@
+// Package page writes one HTML file with text, tables and plots.
+//
+// The file is complete: it has no script, font or image, makes no request, and has a policy
+// that forbids them. It suits light and dark screens, phones, paper and screen readers.
+// Every string is text, whatever it contains.
+//
+// A value that is not finite, or on a logarithmic axis not positive, is a gap in its line.
+// A line of more than [MaxPoints] points is thinned, with its peaks: it takes about 60 kB of
+// the file at most.
 package page
 
 import (
@@ -18,17 +27,16 @@ type Page struct {
 	Sections        []Section
 }
 
-// Section has what is not empty of it, in this order. An empty line in the text begins a
-// new paragraph; other ends of lines are kept. Code, such as a file, is shown as it is, in
-// letters of one width.
+// Section shows its parts in this order, without the empty ones. An empty line in the text
+// begins a paragraph, and other line ends are kept. Code is shown in a monospaced font.
 type Section struct {
 	Title, Text, Code string
 	Table             *Table
 	Plot              *Plot
 }
 
-// Table has its first column on the left, and the rest, figures, on the right. What a row
-// has too little is empty. A head of empty names is not shown.
+// Table has its first column on the left, and the others, figures, on the right. Short rows
+// are filled with empty cells. A head of empty names is not shown.
 type Table struct {
 	Head []string
 	Rows [][]string
@@ -40,7 +48,7 @@ var source string
 //go:embed page.css
 var style string
 
-// Write writes the whole page, or nothing where it cannot be made.
+// Write writes the whole page.
 func (p Page) Write(w io.Writer) error {
 	parsed, err := template.New("page").Parse(source)
 	if err != nil {
@@ -48,42 +56,30 @@ func (p Page) Write(w io.Writer) error {
 	}
 	hash := sha256.Sum256([]byte(style))
 	var out bytes.Buffer
-	err = parsed.Execute(&out, sheetPage{
-		Title:    p.Title,
-		Subtitle: p.Subtitle,
-		Style:    template.CSS(style),
-		Policy:   "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; base-uri 'none'; form-action 'none'",
-		Sections: sectionsOf(p.Sections),
+	err = parsed.Execute(&out, map[string]any{
+		"Title": p.Title, "Subtitle": p.Subtitle, "Style": template.CSS(style), "Sections": sectionsOf(p.Sections),
+		"Policy": "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; base-uri 'none'; form-action 'none'",
 	})
-	if err != nil {
-		return fmt.Errorf("page: %w", err)
+	if err == nil {
+		_, err = out.WriteTo(w)
 	}
-	if _, err := out.WriteTo(w); err != nil {
+	if err != nil {
 		return fmt.Errorf("page: %w", err)
 	}
 	return nil
 }
 
-// sheetPage is the page as the template takes it.
-type sheetPage struct {
-	Title, Subtitle string
-	Policy          string
-	Style           template.CSS // that of this package
-	Sections        []sheetSection
+// templateSection is a section as the template takes it.
+type templateSection struct {
+	ID, Title, Code string
+	Paragraphs      []string
+	Table           *Table
+	Figure          *figure
 }
 
-type sheetSection struct {
-	ID, Title  string
-	Code       string
-	Paragraphs []string
-	Table      *Table
-	Figure     *figure
-}
-
-func sectionsOf(sections []Section) []sheetSection {
-	var list []sheetSection
+func sectionsOf(sections []Section) (list []templateSection) {
 	for i, s := range sections {
-		made := sheetSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Code: s.Code, Table: s.Table.filled()}
+		made := templateSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Code: s.Code, Table: s.Table.filled()}
 		for paragraph := range strings.SplitSeq(strings.ReplaceAll(s.Text, "\r\n", "\n"), "\n\n") {
 			if paragraph = strings.Trim(paragraph, "\n"); paragraph != "" {
 				made.Paragraphs = append(made.Paragraphs, paragraph)
@@ -97,7 +93,7 @@ func sectionsOf(sections []Section) []sheetSection {
 	return list
 }
 
-// filled returns the table with rows as long as the head.
+// filled returns the table with rows at least as long as the head.
 func (t *Table) filled() *Table {
 	if t == nil {
 		return nil

@@ -3,24 +3,26 @@ package page
 import (
 	"math"
 	"slices"
-
-	"gonum.org/v1/plot"
 )
 
-// scale is an axis that knows its values.
+// scale is an axis with its range.
 type scale struct {
 	Axis
 	low, high float64
 }
 
-// largest is beyond every figure of a load test; the differences of what is within it do
-// not overflow.
-const largest = 1e300
+// mark is a tick of an axis.
+type mark struct {
+	value float64
+	label string
+}
 
-// verticalMarks is how many texts there are beside a plot, at most about.
-const verticalMarks = 5
+const (
+	largest       = 1e300 // differences of figures within it do not overflow
+	verticalMarks = 5     // texts beside a plot, about
+)
 
-// scaleOf returns the scale on which all points of the lines have a place.
+// scaleOf returns the scale of all points of the lines.
 func (a Axis) scaleOf(vertical bool, lines []Line) scale {
 	a.Log = a.Log || a.Unit == Nines
 	s := scale{Axis: a, low: math.Inf(1), high: math.Inf(-1)}
@@ -48,22 +50,20 @@ func (a Axis) scaleOf(vertical bool, lines []Line) scale {
 	return s
 }
 
-func (s scale) normalizer() plot.Normalizer {
+// place returns where a value is between the ends of the axis, 0 and 1.
+func (s scale) place(v float64) float64 {
 	if s.Log {
-		return plot.LogScale{}
+		return (math.Log(v) - math.Log(s.low)) / (math.Log(s.high) - math.Log(s.low))
 	}
-	return plot.LinearScale{}
+	return (v - s.low) / (s.high - s.low)
 }
 
-// place is where a value is between the ends of the axis, 0 and 1.
-func (s scale) place(v float64) float64 { return s.normalizer().Normalize(s.low, s.high, v) }
-
-// has is whether a value has a place.
+// has reports whether a value has a place.
 func (s scale) has(v float64) bool {
 	return math.Abs(v) <= largest && (!s.Log || v >= 1/largest)
 }
 
-// roundLog goes to the next 1, 2 or 5.
+// roundLog extends the range to the next 1, 2 or 5.
 func (s *scale) roundLog() {
 	low, high := 0.0, math.Inf(1)
 	for _, v := range oneTwoFive(s.low, s.high) {
@@ -80,7 +80,7 @@ func (s *scale) roundLog() {
 	s.low, s.high = min(low, s.low), max(high, s.high)
 }
 
-// oneTwoFive are the 1, 2 and 5 times powers of ten from at most low to at least high.
+// oneTwoFive returns the 1, 2 and 5 times powers of ten around a range.
 func oneTwoFive(low, high float64) (list []float64) {
 	from, to := int(math.Floor(math.Log10(low)))-1, int(math.Ceil(math.Log10(high)))+1
 	for power := from; power <= to; power++ {
@@ -91,8 +91,7 @@ func oneTwoFive(low, high float64) (list []float64) {
 	return list
 }
 
-// roundLinear goes to the next mark where it is vertical. Values that are nearly one get
-// room around them.
+// roundLinear extends a vertical range to the next mark, and a very small one by some room.
 func (s *scale) roundLinear(vertical bool) {
 	atZero := vertical && s.Unit != Moment && s.low >= 0
 	if atZero {
@@ -111,7 +110,7 @@ func (s *scale) roundLinear(vertical bool) {
 	}
 }
 
-// step is the distance between marks, of which there are at most count.
+// step returns the distance between marks, at most count.
 func (s scale) step(count int) float64 {
 	wanted := (s.high - s.low) / float64(count)
 	if s.Unit == Seconds || s.Unit == Moment {
@@ -127,7 +126,7 @@ func (s scale) step(count int) float64 {
 	return niceStep(wanted)
 }
 
-// niceStep is the smallest 1, 2 or 5 times a power of ten that is not below what is wanted.
+// niceStep returns the least 1, 2 or 5 times a power of ten that is not below.
 func niceStep(wanted float64) float64 {
 	power := math.Pow10(int(math.Floor(math.Log10(wanted))))
 	for _, digit := range []float64{1, 2, 5} {
@@ -138,34 +137,29 @@ func niceStep(wanted float64) float64 {
 	return 10 * power
 }
 
-// marks are the ticks of the axis: at most about count of them have a text.
-func (s scale) marks(count int) []plot.Tick {
+// marks returns the ticks of the axis, about count.
+func (s scale) marks(count int) (list []mark) {
 	if s.Log {
 		return s.logMarks(count)
 	}
 	step := s.step(count)
-	var list []plot.Tick
 	for i := math.Ceil(s.low/step - 1e-9); i*step <= s.high+step*1e-9 && len(list) <= 2*count; i++ {
 		v := min(max(i*step, s.low), s.high)
-		list = append(list, plot.Tick{Value: v, Label: s.label(v, step)})
+		list = append(list, mark{v, s.label(v, step)})
 	}
 	return list
 }
 
-// logMarks are at the powers of ten, or at each so-and-so-manieth of them; where there are
-// few, also at 2 and 5.
-func (s scale) logMarks(count int) []plot.Tick {
-	within := func(v float64) bool { return v >= s.low*(1-1e-9) && v <= s.high*(1+1e-9) }
-	all := slices.DeleteFunc(oneTwoFive(s.low, s.high), func(v float64) bool { return !within(v) })
-	decades := math.Log10(s.high / s.low)
-	stride := int(max(1, math.Ceil(decades/float64(count))))
-	var list []plot.Tick
+// logMarks are at every power of ten, or at every second, third and so on; also at 2 and 5 if
+// they are few.
+func (s scale) logMarks(count int) (list []mark) {
+	all := slices.DeleteFunc(oneTwoFive(s.low, s.high), func(v float64) bool { return v < s.low*(1-1e-9) || v > s.high*(1+1e-9) })
+	stride := int(max(1, math.Ceil(math.Log10(s.high/s.low)/float64(count))))
 	for _, v := range all {
 		power := math.Log10(v)
-		isPower := math.Abs(power-math.Round(power)) < 1e-9
-		switch {
-		case len(all) <= count && s.Unit != Nines, isPower && int(math.Round(power))%stride == 0:
-			list = append(list, plot.Tick{Value: min(max(v, s.low), s.high), Label: s.label(v, 0)})
+		whole := math.Round(power)
+		if len(all) <= count && s.Unit != Nines || math.Abs(power-whole) < 1e-9 && int(whole)%stride == 0 {
+			list = append(list, mark{min(max(v, s.low), s.high), s.label(v, 0)})
 		}
 	}
 	return list

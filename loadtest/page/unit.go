@@ -6,10 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/columns"
 )
 
-// Unit is what the values of an axis are counted in. Any other one than these is put
-// behind the number.
+// Unit is the unit of an axis. Any other text than these follows the number.
 type Unit string
 
 const (
@@ -19,14 +20,13 @@ const (
 	Bytes        Unit = "B"
 	Percent      Unit = "%"
 	PerSecond    Unit = "/s"
-	// Moment is Unix time in seconds, shown in UTC.
-	Moment Unit = "moment"
-	// Nines shows quantiles with as much room for the last thousandth as for the last
-	// tenth: the value of a quantile q is 1/(1-q), and the axis is logarithmic.
+	Moment       Unit = "moment" // Unix time in seconds, shown in UTC
+	// Nines shows a quantile q as the value 1/(1-q), on a logarithmic axis: the last
+	// thousandth has as much room as the last tenth.
 	Nines Unit = "nines"
 )
 
-// text writes a value so that it can be read.
+// text writes a value with its unit.
 func (u Unit) text(v float64) string {
 	switch u {
 	case Plain:
@@ -37,10 +37,8 @@ func (u Unit) text(v float64) string {
 		return duration(v / 1000)
 	case Bytes:
 		return prefixed(v, "B")
-	case Percent:
-		return number(v) + "%"
-	case PerSecond:
-		return number(v) + "/s"
+	case Percent, PerSecond:
+		return number(v) + string(u)
 	case Moment:
 		return moment(v).Format("2006-01-02 15:04:05")
 	case Nines:
@@ -49,40 +47,29 @@ func (u Unit) text(v float64) string {
 	return number(v) + " " + string(u)
 }
 
-// number has commas between thousands, and a prefix from a million on.
+// number writes commas between thousands, and a prefix from a million on.
 func number(v float64) string {
-	if math.Abs(v) >= 1e6 {
+	switch size := math.Abs(v); {
+	case size >= 1e6:
 		return prefixed(v, "")
+	case size >= 1e3:
+		return columns.Rounded(v)
 	}
-	text := digits(v)
-	if strings.Contains(text, "e") {
-		return text
-	}
-	sign := ""
-	if strings.HasPrefix(text, "-") {
-		sign, text = "-", text[1:]
-	}
-	whole, rest, _ := strings.Cut(text, ".")
-	if len(whole) > 3 {
-		whole = whole[:len(whole)-3] + "," + whole[len(whole)-3:]
-	}
-	if rest != "" {
-		rest = "." + rest
-	}
-	return sign + whole + rest
+	return digits(v)
 }
 
-// digits are four that count, without zeros at the end.
+// digits writes four significant digits, without zeros at the end.
 func digits(v float64) string {
-	if size := math.Abs(v); size >= 1e7 || size < 1e-4 && size > 0 {
+	size := math.Abs(v)
+	if size >= 1e7 || size < 1e-4 && size > 0 {
 		return strconv.FormatFloat(v, 'g', 4, 64)
 	}
 	places := 0
 	if v != 0 {
-		places = max(0, 3-int(math.Floor(math.Log10(math.Abs(v)))))
+		places = max(0, 3-int(math.Floor(math.Log10(size))))
 	}
 	text := strconv.FormatFloat(v, 'f', places, 64)
-	if strings.Contains(text, ".") {
+	if places > 0 {
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
 	return text
@@ -90,11 +77,10 @@ func digits(v float64) string {
 
 func prefixed(v float64, unit string) string {
 	prefixes := []string{"", "k", "M", "G", "T", "P", "E"}
-	i := 0
-	for math.Abs(v) >= 1000 && i < len(prefixes)-1 {
-		v, i = v/1000, i+1
+	for math.Abs(v) >= 1000 && len(prefixes) > 1 {
+		v, prefixes = v/1000, prefixes[1:]
 	}
-	return strings.TrimSpace(digits(v) + " " + prefixes[i] + unit)
+	return strings.TrimSpace(digits(v) + " " + prefixes[0] + unit)
 }
 
 func duration(seconds float64) string {
@@ -116,17 +102,17 @@ func duration(seconds float64) string {
 	return number(seconds) + " s"
 }
 
+// nines writes the quantile of which v is 1/(1-q).
 func nines(v float64) string {
 	if v < 1 || v > 1e12 {
 		return digits(v)
 	}
-	// What is left is short, and written exactly; a quotient such as 99.9 may not be.
-	left := 100 / v
+	left := 100 / v // exact, unlike the quotient
 	places := max(0, int(math.Ceil(-math.Log10(left)-1e-9)))
 	return fmt.Sprintf("%.*f%%", places, 100-left)
 }
 
-// moment keeps to the years that have four digits.
+// moment returns a time in a year of four digits.
 func moment(v float64) time.Time {
 	const last = 253402300799
 	return time.Unix(int64(min(max(v, 0), last)), 0).UTC()

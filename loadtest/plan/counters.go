@@ -9,40 +9,36 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 )
 
-// counters are those of one event that are counted by the same kinds, and share all that
-// shapes them.
+// counters are the counters of an event per the same kinds.
 type counters struct {
-	event   *events.Event
-	kinds   []string // nil: each feature, of an event without limits
-	counts  bool     // nothing is decided, only counted
-	per     string
-	limits  []string // as rates
-	windows []time.Duration
-	counter events.Counter // one of them, without its feature
-	// The levels that are written.
+	kinds            []string
+	each             bool // per each feature, of an event without limits
+	per              string
+	limits           []string // as rates
+	windows          []time.Duration
+	counter          events.Counter // one of them, without its feature
 	finest, coarsest hierarchy.Level
-	shut             bool // a limit of 0 denies every hit, before it is added
+	shut             bool // a limit of 0 denies every hit before its add
 }
-
-// What stands for kinds where there are none to name.
-const (
-	perWhole = "(all)"
-	perEach  = "(each feature)"
-)
 
 func perOf(kinds []string) string {
 	if len(kinds) == 0 {
-		return perWhole
+		return "(all)"
 	}
 	return strings.Join(kinds, "+")
 }
 
-// countersOf returns the counters that an event's rules name, in their order; without
-// rules one for each feature.
+// countersOf returns the counters of an event's rules in their order; without rules one for
+// each feature.
 func countersOf(event *events.Event) []counters {
+	made := func(c counters, precision events.Precision) counters {
+		c.counter = events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: precision}
+		footprint := hierarchy.FootprintOf(c.counter, 0)
+		c.finest, c.coarsest, c.shut = footprint.Finest, footprint.Coarsest, shut(event)
+		return c
+	}
 	if len(event.Rules) == 0 {
-		all := counters{event: event, counts: true, per: perEach, counter: events.Counter{Event: event.Name, Retention: event.Remembered()}}
-		return []counters{all.withLevels()}
+		return []counters{made(counters{each: true, per: "(each feature)"}, events.Second)}
 	}
 	var all []counters
 	for i := range event.Rules {
@@ -50,25 +46,17 @@ func countersOf(event *events.Event) []counters {
 		at := slices.IndexFunc(all, func(c counters) bool { return slices.Equal(c.kinds, rule.Per) })
 		if at < 0 {
 			at = len(all)
-			fresh := counters{event: event, kinds: slices.Clone(rule.Per), per: perOf(rule.Per),
-				counter: events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: rule.Precision}}
-			all = append(all, fresh.withLevels())
+			all = append(all, made(counters{kinds: rule.Per, per: perOf(rule.Per)}, rule.Precision))
 		}
-		c := &all[at]
 		for _, limit := range rule.Limits {
-			c.limits = append(c.limits, events.FormatRate(limit))
-			c.windows = append(c.windows, limit.Window)
-		}
-	}
-	if shut(event) {
-		for i := range all {
-			all[i].shut = true
+			all[at].limits = append(all[at].limits, events.FormatRate(limit))
+			all[at].windows = append(all[at].windows, limit.Window)
 		}
 	}
 	return all
 }
 
-// shut reports whether every hit on the event is denied before it is added to anything.
+// shut reports whether the event's limits deny every hit before its add.
 func shut(event *events.Event) bool {
 	denies := false
 	for _, rule := range event.Rules {
@@ -85,18 +73,63 @@ func shut(event *events.Event) bool {
 	return denies
 }
 
-// whole reports whether there is one counter for the whole event.
-func (c counters) whole() bool { return !c.counts && len(c.kinds) == 0 }
+// whole reports whether one counter holds the whole event.
+func (c counters) whole() bool { return !c.each && len(c.kinds) == 0 }
 
-// withLevels finds out the levels: once, for what they cost at the most is searched for in
-// every second of a day.
-func (c counters) withLevels() counters {
-	cost := hierarchy.FootprintOf(c.counter, 0)
-	c.finest, c.coarsest = cost.Finest, cost.Coarsest
-	return c
-}
-
-// life returns for how long a bucket of the level is there whose first second had an event.
+// life returns the lifetime of a bucket with an event in its first second.
 func (c counters) life(l hierarchy.Level, grace time.Duration) time.Duration {
 	return time.Duration(hierarchy.BucketAt(l, 0).Expires(c.counter.Retention, grace)) * time.Second
+}
+
+// demand is what the traffic does to counters of one kind, replicas not counted.
+type demand struct {
+	features   float64 // of a day
+	hits, peak float64 // a second, on average and at the peak
+	// The parts of the hits that read closed buckets: other hits find them in the cache of
+	// their process, which is good for a second.
+	reread, peakReread float64
+	live               float64 // counters with a bucket, at most
+	levels             [hierarchy.Levels]levelDemand
+}
+
+type levelDemand struct {
+	items  float64 // at most
+	made   float64 // by a hit
+	aDay   float64 // of a feature
+	value  float64 // of an item, on average
+	beside float64 // the probability that the bucket before the hit's own exists
+}
+
+// modelled returns the demand of traffic on counters.
+func (c Config) modelled(counters counters, t Traffic) demand {
+	d := demand{features: t.Features, hits: t.Events / daySeconds, live: 1}
+	d.peak = d.hits * t.Peak
+	perSecond := t.perFeature() / daySeconds / float64(c.Processes)
+	d.reread, d.peakReread = 1/(1+perSecond), 1/(1+perSecond*t.Peak)
+	if counters.shut {
+		d.live = 0
+		return d
+	}
+	for l := counters.finest; l <= counters.coarsest; l++ {
+		span, length := c.span(counters, l), float64(l.Seconds())
+		items, day := t.buckets(length, span), daySeconds/length*t.active(length, 1)
+		d.levels[l] = levelDemand{items: items, made: day / t.Events, aDay: day / t.Features, value: t.events(span) / items}
+		if span > length { // the first bucket has none before it
+			d.levels[l].beside = t.active(length, 1) / t.Features
+		}
+	}
+	if !counters.whole() {
+		// As if every day had other features: the greater number.
+		d.live = t.buckets(daySeconds, c.span(counters, counters.coarsest))
+	}
+	return d
+}
+
+// span returns for how many seconds the buckets of a level have been gathering.
+func (c Config) span(counters counters, l hierarchy.Level) float64 {
+	span := counters.life(l, c.Grace)
+	if c.filled > 0 {
+		span = min(span, c.filled)
+	}
+	return span.Seconds()
 }

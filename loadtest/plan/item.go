@@ -8,49 +8,33 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// How Memcached 1.6 keeps an item: a header, the number that tells its versions apart
-// (there unless it was started with -C), the key and a zero byte, then the value and the
-// end of its line. Client flags take no room where they are 0, as they are here.
+// The layout of Memcached 1.6. An item has a header, a version (unless -C), the key and a
+// zero byte, the value and the end of its line; client flags of 0 take no room. Its chunk is
+// of the smallest class with room for it: by default (-n 48, -f 1.25) of 96 or 120 bytes. The
+// hash table, beside -m, has 8 bytes a place, 2^16 places at first, and doubles at one and a
+// half items a place.
 const (
-	itemHeader  = 48
-	itemVersion = 8
-	keyEnd      = 1
-	valueEnd    = 2
-)
-
-// An item lies in a chunk, of the smallest class that has room for it. With the flags that
-// Memcached has unless told otherwise the first two classes are of these bytes (-n 48,
-// -f 1.25); a page holds as many chunks as go into it, and is of one class for good.
-const (
-	smallChunk = 96
-	nextChunk  = 120
-	pageBytes  = 1 << 20
-)
-
-// The table by which Memcached finds items has 8 bytes for each of its places, 2^16 at
-// first and twice as many whenever there are half as many items again as places. It is not
-// taken of -m. While it doubles, the old one is there too.
-const (
+	itemOverhead = 48 + 8 + 1 + 2
+	smallChunk   = 96
+	nextChunk    = 120
+	pageBytes    = 1 << 20
 	hashPlace    = 8
-	hashMinPower = 16
+	hashPlaces   = 1 << 16
 	hashFilled   = 1.5
 )
 
-// keyBytes is how long the keys of buckets are: all are as long as any.
+// keyBytes is the length of every bucket's key.
 var keyBytes = len(memcache.Keys("", []uint64{0})[0])
 
-// digits returns how long a number is.
+// digits returns the length of a number.
 func digits(n float64) float64 { return math.Floor(math.Log10(max(n, 1))) + 1 }
 
-// itemBytes returns what Memcached counts for an item that holds such a number.
-func itemBytes(value float64) float64 {
-	return itemHeader + itemVersion + float64(keyBytes) + keyEnd + digits(value) + valueEnd
-}
+// itemBytes returns what Memcached counts for an item with that number.
+func itemBytes(value float64) float64 { return itemOverhead + float64(keyBytes) + digits(value) }
 
-// chunks are the sizes of the two smallest classes.
 var chunks = [...]float64{smallChunk, nextChunk}
 
-// classOf returns the class of an item of so many bytes, in chunks.
+// classOf returns the class of an item, an index of chunks.
 func classOf(bytes float64) int {
 	if bytes <= smallChunk {
 		return 0
@@ -66,46 +50,29 @@ func pages(items, chunk float64) float64 {
 // held are items by their class.
 type held [len(chunks)]float64
 
-// all returns how many they are.
-func (h held) all() (sum float64) {
-	for _, items := range h {
-		sum += items
-	}
-	return sum
-}
+func (h held) all() float64 { return h[0] + h[1] }
 
-// each returns what one of so many servers has of them.
+// each returns the items of one of so many servers.
 func (h held) each(servers int) held {
-	for class := range h {
-		h[class] /= float64(servers)
-	}
-	return h
+	return held{h[0] / float64(servers), h[1] / float64(servers)}
 }
 
-// slabBytes returns the bytes of their pages, on one server that has all of them. The few
-// items that counterd keeps for itself fit in among them.
-func (h held) slabBytes() (sum float64) {
-	for class, items := range h {
-		sum += pages(items, chunks[class])
-	}
-	return sum
-}
+// slabBytes returns the bytes of their pages on one server.
+func (h held) slabBytes() float64 { return pages(h[0], chunks[0]) + pages(h[1], chunks[1]) }
 
-// hashBytes returns the bytes of the table for so many items.
+// hashBytes returns the bytes of the hash table for so many items.
 func hashBytes(items float64) float64 {
-	places := math.Exp2(hashMinPower)
+	places := float64(hashPlaces)
 	for items > hashFilled*places {
 		places *= 2
 	}
 	return places * hashPlace
 }
 
-// What a trip sends and gets, in bytes, by the meta protocol: an ma for each add, and one
-// get for all reads.
+// A round trip of the meta protocol has an ma for each add, and one get for all reads.
 func wireBytesOfAdd(life time.Duration, value float64) float64 {
 	request := fmt.Sprintf("ma  N%d J1 D1 v Oabc\r\n", int64(life/time.Second))
-	answer := "VA 1 Oabc\r\n\r\n"
-	return float64(len(request)+keyBytes+len(answer)) + digits(value)
+	return float64(len(request)+keyBytes+len("VA 1 Oabc\r\n\r\n")) + digits(value)
 }
 
 func wireBytesOfReads(reads, found, value float64) float64 {

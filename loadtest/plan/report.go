@@ -1,14 +1,13 @@
 package plan
 
-// Report is what the traffic needs. All figures but those of one feature and of one server
-// are of all servers together, with all copies.
+// Report is what the traffic needs. Figures are of all servers with all replicas, unless they
+// are of one feature or of one server.
 type Report struct {
-	Replicas int     `json:"replicas"`
-	Events   []Event `json:"events"`
-	Total    Figures `json:"total"`
-	Servers  Servers `json:"servers"`
-	Log      *Log    `json:"log,omitzero"` // what was measured, of a plan from a log
-	// Assumptions are what the figures rest on, each a sentence.
+	Replicas    int      `json:"replicas"`
+	Events      []Event  `json:"events"`
+	Total       Figures  `json:"total"`
+	Servers     Servers  `json:"servers"`
+	Log         *Log     `json:"log,omitzero"` // of a plan from a log
 	Assumptions []string `json:"assumptions"`
 }
 
@@ -19,34 +18,31 @@ type Event struct {
 	Total    Figures   `json:"total"`
 }
 
-// Counter is the part of the counters of one kind, that the rules per it share.
+// Counter is the part of the counters per the same kinds.
 type Counter struct {
-	Per       string   `json:"per"`
-	Limits    []string `json:"limits"`
-	Retention string   `json:"retention"`
-	// FeaturesADay are those with an event, on the average of the days.
-	FeaturesADay float64 `json:"features_a_day"`
-	Levels       []Level `json:"levels"`
-	Total        Figures `json:"total"`
-	// Shut is set where a limit of 0 denies every hit.
-	Shut bool `json:"shut,omitempty"`
+	Per          string   `json:"per"`
+	Limits       []string `json:"limits"`
+	Retention    string   `json:"retention"`
+	FeaturesADay float64  `json:"features_a_day"`
+	Levels       []Level  `json:"levels"`
+	Total        Figures  `json:"total"`
+	Shut         bool     `json:"shut,omitempty"` // a limit of 0 denies every hit
 }
 
 // Level is the buckets of a level.
 type Level struct {
-	Level string `json:"level"`
-	Lives string `json:"lives"` // from its first second on
-	// ADay is how many of them a feature's day has.
-	ADay  float64 `json:"buckets_a_feature_a_day"`
-	Items float64 `json:"items"` // at the peak
+	Level string  `json:"level"`
+	Lives string  `json:"lives"`                   // from the bucket's first second on
+	ADay  float64 `json:"buckets_a_feature_a_day"` // on average
+	Items float64 `json:"items"`                   // at the peak
 }
 
-// Figures are what something takes.
+// Figures are memory and rates.
 type Figures struct {
-	Counters  float64 `json:"counters"`   // that have an item, copies not counted
+	Counters  float64 `json:"counters"`   // with an item, replicas not counted
 	Items     float64 `json:"items"`      // at the peak
 	ItemBytes float64 `json:"item_bytes"` // their own
-	SlabBytes float64 `json:"slab_bytes"` // of the pages that they lie in
+	SlabBytes float64 `json:"slab_bytes"` // of their pages
 	Average   Rates   `json:"average"`
 	Peak      Rates   `json:"peak"`
 }
@@ -81,26 +77,21 @@ func (r *Rates) add(s Rates) {
 	r.CounterdCPU += s.CounterdCPU
 }
 
-// Servers are how many Memcached servers it takes, and what for.
+// Servers is the number of Memcached servers, and what requires it.
 type Servers struct {
-	Needed int    `json:"needed"`
-	Reason string `json:"reason"`
-
-	ByMemory int `json:"by_memory"` // to hold all items
-	ByCPU    int `json:"by_cpu"`    // to be no busier than they may be at the peak
-	ByLoss   int `json:"by_loss"`   // to do both when one is gone and taken out of the list
-
-	// Megabytes are what to start each with: -m.
-	Megabytes int64 `json:"memcached_m"`
-	// Of one server, when one of them is gone.
+	Needed    int    `json:"needed"`
+	Reason    string `json:"reason"`
+	ByMemory  int    `json:"by_memory"`
+	ByCPU     int    `json:"by_cpu"`
+	ByLoss    int    `json:"by_loss"`     // for both after the loss of one
+	Megabytes int64  `json:"memcached_m"` // -m of each
+	// Of one server, after the loss of another.
 	Items       float64 `json:"items_each"`
 	SlabBytes   float64 `json:"slab_bytes_each"`
 	HashBytes   float64 `json:"hash_bytes_each"`
 	MemoryBytes float64 `json:"memory_bytes_each"`
 	PeakCPU     float64 `json:"peak_cpu_seconds_each"`
 	PeakWire    float64 `json:"peak_wire_bytes_each"`
-
-	// CounterdCores are what all processes of counterd take at the peak, at that share of
-	// their time.
+	// CounterdCores are those of all processes of counterd, busy at the peak as Memcached's.
 	CounterdCores float64 `json:"counterd_cores"`
 }

@@ -4,22 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/counterd/counterd/loadtest/share"
 )
 
 const (
-	// baseMemory is what Memcached takes beside its items and their table: itself, its
-	// threads, and buffers of connections, of which a process of counterd has two.
+	// baseMemory is Memcached's memory beside its items and their table: threads, and buffers
+	// of connections.
 	baseMemory = 64 << 20
-	// minMemory leaves room for the smallest -m that makes sense.
-	minMemory   = 256 << 20
-	megabyte    = 1 << 20
-	minMegabyte = 64
-	megabytes   = 64 // -m is a multiple of this many
-	maxServers  = 10_000
+	minMemory  = 256 << 20
+	megabyte   = 1 << 20
+	megabytes  = 64 // -m is a multiple of it
+	maxServers = 10_000
 )
 
-// share is what one of several servers has.
-type share struct {
+// serverLoad is the load of one of several servers.
+type serverLoad struct {
 	held           held
 	slabs, hash    float64
 	megabytes      int64
@@ -27,41 +27,32 @@ type share struct {
 	cpu, wireBytes float64 // a second, at the peak, of the busiest
 }
 
-// shareOf returns the share of each of so many servers.
-func (p *planning) shareOf(servers int) share {
-	var s share
-	s.held = p.items.each(servers)
-	s.slabs = s.held.slabBytes()
-	s.hash = hashBytes(s.held.all())
-	s.megabytes = max(int64(math.Ceil(s.slabs*(1+p.config.Server.Headroom)/megabyte/megabytes))*megabytes, minMegabyte)
-	// While the table doubles, the one of half its size is there too.
+func (p *planning) loadOf(servers int) serverLoad {
+	s := serverLoad{held: p.items.each(servers)}
+	s.slabs, s.hash = s.held.slabBytes(), hashBytes(s.held.all())
+	s.megabytes = max(int64(math.Ceil(s.slabs*(1+part(p.config.Server.Headroom))/megabyte/megabytes))*megabytes, megabytes)
+	// A table that doubles coexists with the one of half its size.
 	s.memory = float64(s.megabytes)*megabyte + 1.5*s.hash + baseMemory
-	// What is of whole events is on as many servers as there are copies: the busiest has
-	// one of each.
-	peak, copies := p.report.Total.Peak, float64(p.config.Replicas)
+	// Counters of whole events are on as many servers as there are replicas; the busiest
+	// server has one of each.
 	even := 1 / float64(servers)
-	hot := 1/copies - even
-	s.cpu = peak.MemcachedCPU*even + p.hotCPU()*max(hot, 0)
-	s.wireBytes = peak.WireBytes*even + p.hot.WireBytes*max(hot, 0)
+	hot := max(1/float64(p.config.Replicas)-even, 0)
+	peak, hotCPU := p.report.Total.Peak, p.hot.MemcachedCPU
+	if p.config.Costs.Memcached != 0 && peak.Trips > 0 {
+		hotCPU = peak.MemcachedCPU * p.hot.Trips / peak.Trips
+	}
+	s.cpu = peak.MemcachedCPU*even + hotCPU*hot
+	s.wireBytes = peak.WireBytes*even + p.hot.WireBytes*hot
 	return s
 }
 
-// hotCPU returns what of Memcached's CPU time at the peak is of whole events.
-func (p *planning) hotCPU() float64 {
-	if p.config.Costs.MemcachedHit == 0 || p.report.Total.Peak.Trips == 0 {
-		return p.hot.MemcachedCPU
-	}
-	return p.report.Total.Peak.MemcachedCPU * p.hot.Trips / p.report.Total.Peak.Trips
-}
+func part(s share.Share) float64 { return float64(s) / float64(share.Whole) }
 
-// mayTake is the CPU time that a server may take each second.
-func (s Server) mayTake() float64 { return s.Cores * s.Busy }
-
-// servers finds the fewest that will do.
+// servers finds the least number of servers.
 func (p *planning) servers() (Servers, error) {
-	least := func(fits func(share) bool) int {
+	least := func(fits func(serverLoad) bool) int {
 		for n := p.config.Replicas; n <= maxServers; n++ {
-			if fits(p.shareOf(n)) {
+			if fits(p.loadOf(n)) {
 				return n
 			}
 		}
@@ -69,40 +60,38 @@ func (p *planning) servers() (Servers, error) {
 	}
 	server := p.config.Server
 	s := Servers{
-		ByMemory: least(func(s share) bool { return s.memory <= float64(server.Memory) }),
-		ByCPU:    least(func(s share) bool { return s.cpu <= server.mayTake() }),
+		ByMemory: least(func(s serverLoad) bool { return s.memory <= float64(server.Memory) }),
+		ByCPU:    least(func(s serverLoad) bool { return s.cpu <= server.Cores*part(server.Busy) }),
 	}
 	switch {
 	case s.ByMemory == 0:
 		return s, fmt.Errorf("%d servers of %s do not hold the items", maxServers, bytesText(float64(server.Memory)))
 	case s.ByCPU == 0:
-		return s, errors.New("no number of servers does it: a counter of a whole event is on one server for each copy, and takes more of it than there is; give the servers more cores")
+		return s, errors.New("no number of servers is enough: a counter of a whole event is on one server per replica, and takes more CPU time than it has; give the servers more cores")
 	}
 	rest := max(s.ByMemory, s.ByCPU)
 	s.ByLoss = rest + 1
 	s.Needed = s.ByLoss
 	s.Reason = p.reason(s, rest)
-	each := p.shareOf(rest)
+	each := p.loadOf(rest)
 	s.Megabytes, s.Items, s.SlabBytes, s.HashBytes = each.megabytes, each.held.all(), each.slabs, each.hash
 	s.MemoryBytes, s.PeakCPU, s.PeakWire = each.memory, each.cpu, each.wireBytes
-	s.CounterdCores = p.report.Total.Peak.CounterdCPU / server.Busy
+	s.CounterdCores = p.report.Total.Peak.CounterdCPU / part(server.Busy)
 	return s, nil
 }
 
-// reason says why it takes so many.
 func (p *planning) reason(s Servers, rest int) string {
-	var why string
+	replicas := p.config.Replicas
+	why := "hold the items and have the CPU time"
 	switch {
-	case s.ByMemory > s.ByCPU && s.ByMemory > p.config.Replicas:
+	case rest == replicas && rest == 1:
+		return "one is enough, and the other counts on, from zero, after its loss"
+	case rest == replicas:
+		return fmt.Sprintf("%d replicas need %d servers, and one more after a loss", rest, rest)
+	case s.ByMemory > s.ByCPU:
 		why = "hold the items"
-	case s.ByCPU > s.ByMemory && s.ByCPU > p.config.Replicas:
+	case s.ByCPU > s.ByMemory:
 		why = "have the CPU time"
-	case rest > p.config.Replicas:
-		why = "hold the items and have the CPU time"
-	case p.config.Replicas == 1:
-		return "one does it all, and when it is gone another has to be there to count on, from zero"
-	default:
-		return fmt.Sprintf("%d copies want %d servers, and one more when one of them is gone and taken out of the list", rest, rest)
 	}
-	return fmt.Sprintf("%d %s, and have to when one is gone and taken out of the list", rest, why)
+	return fmt.Sprintf("%d %s, also after a loss", rest, why)
 }

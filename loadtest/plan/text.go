@@ -7,112 +7,143 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/columns"
 )
 
-// WriteText writes the report for people.
+// WriteText writes the report as a text.
 func (r *Report) WriteText(out io.Writer) error {
-	var text strings.Builder
+	var b strings.Builder
 	if l := r.Log; l != nil {
-		fmt.Fprintf(&text, "measured: %s hits, and %s that no rule applies to, %s on a deny list\n\n",
+		fmt.Fprintf(&b, "measured: %s hits; %s that no rule applies to, %s on a deny list\n\n",
 			amount(float64(l.Hits)), amount(float64(l.Skipped)), amount(float64(l.Denied)))
 	}
 	for _, e := range r.Events {
-		e.write(&text)
+		fmt.Fprintf(&b, "%s: %s hits/s, %s at the peak\n\n", e.Name, amount(e.Total.Average.Hits), amount(e.Total.Peak.Hits))
+		for _, c := range e.Counters {
+			c.write(&b)
+		}
 	}
-	r.writeTotal(&text)
-	r.writeServers(&text)
-	text.WriteString("Assumed:\n")
+	t, s := r.Total, r.Servers
+	fmt.Fprintf(&b, "In all, with %s of each counter:\n\n", plural(r.Replicas, "replica"))
+	writeTable(&b, 0, [][]string{
+		{"counters", amount(t.Counters), "have an item, at most"},
+		{"items", amount(t.Items), "at the peak"},
+		{"item bytes", bytesText(t.ItemBytes), "as Memcached's stats count them"},
+		{"memory of items", bytesText(t.SlabBytes), "in pages, of -m"},
+	})
+	b.WriteString("\n")
+	rows := [][]string{{"a second", "average", "peak", ""}}
+	for _, row := range []struct {
+		name string
+		text func(float64) string
+		of   func(Rates) float64
+	}{
+		{"hits", amount, func(r Rates) float64 { return r.Hits }},
+		{"trips", amount, func(r Rates) float64 { return r.Trips }},
+		{"adds", amount, func(r Rates) float64 { return r.Adds }},
+		{"reads", amount, func(r Rates) float64 { return r.Reads }},
+		{"bytes to and from Memcached", bytesText, func(r Rates) float64 { return r.WireBytes }},
+		{"CPU time of Memcached", cpuText, func(r Rates) float64 { return r.MemcachedCPU }},
+		{"CPU time of counterd", cpuText, func(r Rates) float64 { return r.CounterdCPU }},
+	} {
+		rows = append(rows, []string{row.name, row.text(row.of(t.Average)), row.text(row.of(t.Peak)), ""})
+	}
+	writeTable(&b, tabwriter.AlignRight, rows)
+	fmt.Fprintf(&b, "\nMemcached servers: %d, each with memcached -m %d\n\n", s.Needed, s.Megabytes)
+	writeTable(&b, 0, [][]string{
+		{"by memory", strconv.Itoa(s.ByMemory)}, {"by CPU time", strconv.Itoa(s.ByCPU)}, {"to survive a loss", strconv.Itoa(s.ByLoss), s.Reason},
+	})
+	fmt.Fprintf(&b, `
+After a loss each of the others has %s items, %s of them in pages, a table of %s,
+and takes %s of memory; at the peak %s of CPU time and %s each second.
+counterd takes %.1f cores at the peak, in two processes at least, to survive a loss.
+
+Assumed:
+`, amount(s.Items), bytesText(s.SlabBytes), bytesText(s.HashBytes), bytesText(s.MemoryBytes), cpuText(s.PeakCPU), bytesText(s.PeakWire), s.CounterdCores)
 	for _, a := range r.Assumptions {
-		text.WriteString(wrap("- "+a, "  "))
+		b.WriteString(wrap("- "+a, "  "))
 	}
-	_, err := io.WriteString(out, text.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func (e Event) write(text *strings.Builder) {
-	fmt.Fprintf(text, "%s: %s hits/s, %s at the peak\n\n", e.Name, amount(e.Total.Average.Hits), amount(e.Total.Peak.Hits))
-	for _, c := range e.Counters {
-		c.write(text)
-	}
-}
-
-func (c Counter) write(text *strings.Builder) {
-	fmt.Fprintf(text, "per %s", c.Per)
+func (c Counter) write(b *strings.Builder) {
+	fmt.Fprintf(b, "per %s", c.Per)
 	if len(c.Limits) > 0 {
-		fmt.Fprintf(text, " (%s)", strings.Join(c.Limits, " "))
+		fmt.Fprintf(b, " (%s)", strings.Join(c.Limits, " "))
 	}
-	fmt.Fprintf(text, ", remembered for %s: %s a day\n", c.Retention, amount(c.FeaturesADay))
+	fmt.Fprintf(b, ", retention %s: %s a day\n", c.Retention, amount(c.FeaturesADay))
 	if c.Shut {
-		text.WriteString("  a limit of 0 denies every hit: nothing is added\n\n")
+		b.WriteString("  a limit of 0 denies every hit: nothing is added\n\n")
 		return
 	}
-	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(table, "buckets\tlive\ta feature a day\titems at the peak\t\n")
+	rows := [][]string{{"buckets", "live", "a feature a day", "items at the peak", ""}}
 	for _, l := range c.Levels {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t\n", l.Level, l.Lives, amount(l.ADay), amount(l.Items))
+		rows = append(rows, []string{l.Level, l.Lives, amount(l.ADay), amount(l.Items), ""})
 	}
-	table.Flush()
+	writeTable(b, tabwriter.AlignRight, rows)
 	f := c.Total
-	fmt.Fprintf(text, "  %s counters, %s items, %s in pages; at the peak %s trips/s, %s adds/s, %s reads/s\n\n", amount(f.Counters),
+	fmt.Fprintf(b, "  %s counters, %s items, %s in pages; at the peak %s trips/s, %s adds/s, %s reads/s\n\n", amount(f.Counters),
 		amount(f.Items), bytesText(f.SlabBytes), amount(f.Peak.Trips), amount(f.Peak.Adds), amount(f.Peak.Reads))
 }
 
-func (r *Report) writeTotal(text *strings.Builder) {
-	fmt.Fprintf(text, "In all, %s:\n\n", copiesText(r.Replicas))
-	t := r.Total
-	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "counters\t%s\thave an item, at the most\n", amount(t.Counters))
-	fmt.Fprintf(table, "items\t%s\tat the peak\n", amount(t.Items))
-	fmt.Fprintf(table, "item bytes\t%s\twhat Memcached's stats call bytes\n", bytesText(t.ItemBytes))
-	fmt.Fprintf(table, "memory of items\t%s\tin pages, of -m\n", bytesText(t.SlabBytes))
-	table.Flush()
-	text.WriteString("\n")
-	table = tabwriter.NewWriter(text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(table, "a second\taverage\tpeak\t\n")
-	for _, row := range []struct {
-		name string
-		of   func(Rates) string
-	}{
-		{"hits", func(r Rates) string { return amount(r.Hits) }},
-		{"trips", func(r Rates) string { return amount(r.Trips) }},
-		{"adds", func(r Rates) string { return amount(r.Adds) }},
-		{"reads", func(r Rates) string { return amount(r.Reads) }},
-		{"bytes to and from Memcached", func(r Rates) string { return bytesText(r.WireBytes) }},
-		{"CPU time of Memcached", func(r Rates) string { return cpuText(r.MemcachedCPU) }},
-		{"CPU time of counterd", func(r Rates) string { return cpuText(r.CounterdCPU) }},
-	} {
-		fmt.Fprintf(table, "%s\t%s\t%s\t\n", row.name, row.of(t.Average), row.of(t.Peak))
+func writeTable(b *strings.Builder, flags uint, rows [][]string) {
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', flags)
+	for _, row := range rows {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
 	table.Flush()
-	text.WriteString("\n")
 }
 
-func (r *Report) writeServers(text *strings.Builder) {
-	s := r.Servers
-	fmt.Fprintf(text, "Memcached servers: %d, each with memcached -m %d\n\n", s.Needed, s.Megabytes)
-	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "by memory\t%d\n", s.ByMemory)
-	fmt.Fprintf(table, "by CPU time\t%d\n", s.ByCPU)
-	fmt.Fprintf(table, "to survive a loss\t%d\t%s\n", s.ByLoss, s.Reason)
-	table.Flush()
-	fmt.Fprintf(text, `
-With one gone each of the others has %s items, %s of them in pages, and a table of
-%s, and takes %s of memory; at the peak %s of CPU time and %s each second.
-counterd takes %.1f cores at the peak, in two processes at least, that one may be gone.
-
-`, amount(s.Items), bytesText(s.SlabBytes), bytesText(s.HashBytes), bytesText(s.MemoryBytes), cpuText(s.PeakCPU), bytesText(s.PeakWire), s.CounterdCores)
-}
-
-func copiesText(n int) string {
-	if n == 1 {
-		return "with one copy of each counter"
+// assumptions returns what a plan from numbers rests on.
+func (c Config) assumptions() []string {
+	spread := "A feature's events lie anywhere in its day, each for itself, which makes the most items; sessions (-session-events, -session-length) make fewer."
+	if c.Sessions.Events > 1 {
+		spread = fmt.Sprintf("A feature's events come in sessions of %g, spread over %s, anywhere in its day.", c.Sessions.Events, events.FormatDuration(c.Sessions.Length.Round(time.Second)))
 	}
-	return fmt.Sprintf("with %d copies of each counter", n)
+	return append([]string{
+		"Every day is like every other; its features are those of the day before, or new ones.",
+		"All features have equally many events, which makes the most items.",
+		spread,
+		fmt.Sprintf("The peak is %g times the average, and lasts until the day's events have come; items are counted at its end.", c.Peak),
+		"A hit has a feature of each kind of the event's rules. Kinds together without a number are as many as the most numerous kind.",
+	}, c.commonAssumptions()...)
 }
 
-// amount writes a number with three places that mean something, or in whole with commas.
+// assumptionsOfLog returns what a plan from a log rests on.
+func (c Config) assumptionsOfLog(log Log, longest time.Duration) []string {
+	length := time.Duration(log.seconds()) * time.Second
+	list := []string{fmt.Sprintf("The traffic is the log's, from %s for %s. Items are the most of any second; the peak is the minute from %s.",
+		log.First.Format(time.RFC3339), length, log.PeakAt.Format(time.RFC3339))}
+	if length < longest {
+		list = append(list, fmt.Sprintf("Buckets live for up to %s, longer than the log: in the end there are more items than it shows.", longest))
+	}
+	return append(list, c.commonAssumptions()...)
+}
+
+func (c Config) commonAssumptions() []string {
+	list := []string{
+		"Hits are far from their limits. Near one a counter costs a trip more, once a second in each process; a denial about six, and no items.",
+		fmt.Sprintf("Hits come one by one, to %d processes; hits of a batch, and simultaneous hits on a counter, share trips.", c.Processes),
+	}
+	if c.Costs == (Costs{}) {
+		list = append(list, "CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13); -memcached-cpu-per-hit and -counterd-cpu-per-hit set them.")
+	}
+	return append(list, fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %s%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %s%% of %g cores busy at the peak.",
+		c.Server.Headroom, bytesText(baseMemory), c.Server.Busy, c.Server.Cores))
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// amount writes a number with three significant digits, or whole with commas.
 func amount(n float64) string {
 	if n < 999.5 {
 		return strconv.FormatFloat(n, 'g', 3, 64)
@@ -120,7 +151,7 @@ func amount(n float64) string {
 	return columns.Grouped(int64(math.RoundToEven(n)))
 }
 
-// bytesText writes bytes in the unit that suits them.
+// bytesText writes bytes in their unit.
 func bytesText(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	for len(units) > 1 && n >= 1024 {
@@ -129,7 +160,7 @@ func bytesText(n float64) string {
 	return strconv.FormatFloat(n, 'g', max(3, len(strconv.Itoa(int(n)))), 64) + " " + units[0]
 }
 
-// cpuText writes a CPU time of a second, in seconds or in parts of one.
+// cpuText writes the CPU time of a second.
 func cpuText(seconds float64) string {
 	switch {
 	case seconds < 0.001:
@@ -140,23 +171,21 @@ func cpuText(seconds float64) string {
 	return fmt.Sprintf("%.3g s", seconds)
 }
 
-// wrap breaks a line between words; those that follow begin with the indent.
+// wrap breaks a line between words, and indents what follows.
 func wrap(line, indent string) string {
 	const width = 96
-	var text strings.Builder
+	var b strings.Builder
 	length := 0
 	for i, word := range strings.Fields(line) {
-		switch {
-		case i == 0:
-		case length+1+len(word) > width:
-			text.WriteString("\n" + indent)
+		if i > 0 && length+1+len(word) > width {
+			b.WriteString("\n" + indent)
 			length = len(indent)
-		default:
-			text.WriteString(" ")
+		} else if i > 0 {
+			b.WriteString(" ")
 			length++
 		}
-		text.WriteString(word)
+		b.WriteString(word)
 		length += len(word)
 	}
-	return text.String() + "\n"
+	return b.String() + "\n"
 }

@@ -133,7 +133,7 @@ func TestListening(t *testing.T) {
 	assert.Equal(t, os.Getpid(), pid)
 	require.NoError(t, listener.Close())
 	_, err = process.Listening("localhost:" + port)
-	require.ErrorContains(t, err, "nobody listens")
+	require.ErrorContains(t, err, "no process listens")
 	for addr, want := range map[string]string{
 		"192.0.2.1:80":  "not on this machine",
 		"localhost":     "missing port",

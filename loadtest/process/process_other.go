@@ -7,29 +7,19 @@ import (
 	"time"
 )
 
-// Known says whether this system tells what a process takes. Elsewhere figures are 0, and
-// processes are not found.
+// Known reports whether this system knows the usage of processes.
 const Known = false
 
-// CPU returns 0: it is not known.
-func CPU(int) (time.Duration, error) { return 0, nil }
+// The functions return 0: the figures are unknown here.
 
-// Calls returns 0: they are not known.
-func Calls(int) (int64, error) { return 0, nil }
-
-// Memory returns 0: it is not known.
+func CPU(int) (time.Duration, error)          { return 0, nil }
+func Calls(int) (int64, error)                { return 0, nil }
 func Memory(int) (now, most int64, err error) { return 0, 0, nil }
+func Machine() (Times, error)                 { return Times{}, nil }
+func Ended() (time.Duration, error)           { return 0, nil }
+func Sleep(d time.Duration)                   { time.Sleep(d) }
 
-// Machine returns none: they are not known.
-func Machine() (Times, error) { return Times{}, nil }
-
-// Ended returns 0: it is not known.
-func Ended() (time.Duration, error) { return 0, nil }
-
-// Listening finds nobody.
+// Listening finds no process.
 func Listening(string) (pid int, err error) {
-	return 0, errors.New("who listens where is known on Linux only")
+	return 0, errors.New("the process that listens is known on Linux only")
 }
-
-// Sleep sleeps for that time.
-func Sleep(d time.Duration) { time.Sleep(d) }

@@ -32,7 +32,7 @@ const (
 // that of the last event, and as of so many past moments, spread evenly as far
 // back as the retention lets the window begin. A window that would begin at the
 // edge of the retention, or behind it, is asked for as of now, once. What slides
-// out of the retention first stands first.
+// out of the retention first comes first.
 //
 // The past moments are moved so that by turns there is an event in the second
 // behind the window, in its first, in the one before it, and in its last: a

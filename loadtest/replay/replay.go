@@ -15,13 +15,12 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 const (
 	// DefaultConcurrency is how many requests are under way at once.
 	DefaultConcurrency = 16
-	// DefaultPacedConcurrency is how many are, at most, where there is a speed.
-	DefaultPacedConcurrency = 256
 	// DefaultMoments is how many past moments the windows are asked for as of.
 	DefaultMoments = 3
 	// DefaultSettle is how long a server may go on remembering what it read before
@@ -46,8 +45,6 @@ var (
 	// ErrWindow is returned for a window that is longer than the retention, or not
 	// in whole seconds.
 	ErrWindow = errors.New("replay: wrong window")
-	// ErrSpeed is returned for a speed at which the log cannot be replayed.
-	ErrSpeed = errors.New("replay: wrong speed")
 	// ErrContract is returned where the server's answer breaks the contract in a way
 	// that leaves nothing to compare.
 	ErrContract = errors.New("replay: the server does not keep the contract")
@@ -55,26 +52,10 @@ var (
 	ErrGaveUp = errors.New("replay: gave up")
 )
 
-// DefaultWindows are those that are compared where none are given.
+// DefaultWindows are compared where none are given.
 func DefaultWindows() []time.Duration {
 	return []time.Duration{time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour}
 }
-
-// Progress is told how far a run is. Add is called from several goroutines.
-type Progress interface {
-	// Start begins a stage that has so many steps, and ends the one before it.
-	Start(stage string, steps int)
-	Add(steps int)
-	// Left says, about once a second, how long the stage still takes, where that is known.
-	// No step is added during the first call of a stage.
-	Left(time.Duration)
-}
-
-type noProgress struct{}
-
-func (noProgress) Start(string, int)  {}
-func (noProgress) Add(int)            {}
-func (noProgress) Left(time.Duration) {}
 
 // Config sets up a run. Client and Event are needed.
 type Config struct {
@@ -82,17 +63,12 @@ type Config struct {
 	Event  string
 	// Windows are compared, each once; nil: those of DefaultWindows that the server remembers
 	// long enough.
-	Windows []time.Duration
-	Moments int // past moments; 0: DefaultMoments, negative: none
-	// Speed is by how many times the log goes faster than it did. Each event is sent when it
-	// is due, without a time of its own: it is counted as of now, and the exact log has it in
-	// the second that the answer names. 0: as fast as possible, each event with its time,
-	// moved so that the last one is now.
-	Speed       float64
-	Concurrency int           // requests under way at once; 0: DefaultConcurrency, or DefaultPacedConcurrency
+	Windows     []time.Duration
+	Moments     int           // past moments; 0: DefaultMoments, negative: none
+	Concurrency int           // requests under way at once; 0: DefaultConcurrency
 	Reset       bool          // forget the log's counters first
 	Settle      time.Duration // wait before counting; 0: DefaultSettle
-	Progress    Progress      // nil: none
+	Progress    progress.Progress
 	// Clock is this machine's, which may be apart from the server's by a second;
 	// nil: time.Now.
 	Clock func() time.Time
@@ -100,14 +76,9 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Moments = max(0, cmp.Or(c.Moments, DefaultMoments))
-	if c.Concurrency == 0 && c.Speed != 0 {
-		c.Concurrency = DefaultPacedConcurrency
-	}
 	c.Concurrency = max(1, cmp.Or(c.Concurrency, DefaultConcurrency))
 	c.Settle = cmp.Or(c.Settle, DefaultSettle)
-	if c.Progress == nil {
-		c.Progress = noProgress{}
-	}
+	c.Progress = progress.Or(c.Progress)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -122,11 +93,10 @@ type run struct {
 	windows   []int64
 	end       int64             // the second of the last event
 	later     int64             // by how many seconds the events come later than in the log
-	events    []accesslog.Event // those that are sent, in the log's own time
+	events    []accesslog.Event // to be sent, in the log's own time
 	roster    *roster
 	seconds   []int64 // those of the events that were counted, in order
 	oracle    *oracle
-	nextLook  time.Time // when to say again how long it takes
 
 	mu       sync.Mutex
 	result   *Result
@@ -135,20 +105,17 @@ type run struct {
 
 // Run replays the log. Each increment is sent once and never again, the oldest
 // first; one whose outcome is not known is Failed in the result, and its counters
-// are not compared. Without a speed, an event that slides out of the retention before it is sent
-// is Skipped.
+// are not compared. An event that slides out of the retention before it is sent is
+// Skipped.
 //
 // With an error, the result says how far the run came; it is never nil. Errors
 // of the client are wrapped, and so is the context's when it ends.
 func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error) {
 	r := &run{Config: config.withDefaults(), log: log, result: &Result{
 		Event: config.Event, Lines: log.Lines, Filtered: log.Filtered, Malformed: log.Malformed,
-		Speed: config.Speed, MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
+		MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}
-	if err := CheckSpeed(config.Speed, log); err != nil {
-		return r.result, err
-	}
 	for _, stage := range []func(context.Context) error{
 		r.askRules, r.shift, r.empty, r.increment, r.settle, r.count,
 	} {
@@ -207,7 +174,7 @@ func (r *run) fitWindows(retention time.Duration) error {
 }
 
 // shift moves the events so that the last one is now, and leaves out what is then too old,
-// and what is of nobody. Where there is a speed they move by themselves.
+// and the lines without features.
 func (r *run) shift(context.Context) error {
 	r.end = r.now()
 	if n := len(r.log.Events); n > 0 {
@@ -218,8 +185,8 @@ func (r *run) shift(context.Context) error {
 	for _, e := range r.log.Events {
 		switch features := r.log.Actors[e.Actor]; {
 		case len(features) == 0:
-			r.result.Nobody++
-		case r.Speed == 0 && r.second(e) < first:
+			r.result.Featureless++
+		case r.second(e) < first:
 			r.result.Skipped++
 		default:
 			if err := r.roster.add(e.Actor, features); err != nil {
@@ -230,12 +197,12 @@ func (r *run) shift(context.Context) error {
 	}
 	if len(r.events) == 0 {
 		return fmt.Errorf("%w: of %d lines %d are malformed, %d without any of the features, %d too old",
-			ErrNoEvents, r.log.Lines, r.log.Malformed, r.result.Nobody, r.result.Skipped)
+			ErrNoEvents, r.log.Lines, r.log.Malformed, r.result.Featureless, r.result.Skipped)
 	}
 	return nil
 }
 
-// second returns the one in which the event is to be counted, where there is no speed.
+// second returns the one in which the event is to be counted.
 func (r *run) second(e accesslog.Event) int64 { return e.Second() + r.later }
 
 // empty resets the counters if it shall, and makes sure that they hold nothing.
@@ -343,7 +310,7 @@ func (r *run) compare(ctx context.Context, q question, a asker) error {
 	difference := Difference{
 		Feature: counter.feature, Window: events.FormatDuration(window), At: moment(q.at),
 		From: got.From, To: got.To, Got: got.Count,
-		Expected: r.oracle.sum(a.counter, got.From.Unix(), got.To.Unix()),
+		Expected: r.oracle.logs[a.counter].Sum(got.From.Unix(), got.To.Unix()),
 	}
 	switch {
 	case got.Event != r.Event || got.Feature != difference.Feature || got.Window != difference.Window:

@@ -19,8 +19,8 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/accesslog"
-	"github.com/counterd/counterd/loadtest/fakeserver"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
@@ -267,7 +267,7 @@ func TestRunNothingToCount(t *testing.T) {
 		require.ErrorIs(t, err, replay.ErrNoEvents, name)
 		assert.ErrorContains(t, err, fmt.Sprintf("of %d lines %d are malformed, %d without", log.Lines, log.Malformed, len(log.Events)))
 		assert.Equal(t, log.Malformed, result.Malformed, name)
-		assert.Equal(t, len(log.Events), result.Nobody, name)
+		assert.Equal(t, len(log.Events), result.Featureless, name)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestRunSeveralKinds(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, result.OK(), "%v", result.FirstDifferences)
 	assert.Equal(t, 5, result.Events)
-	assert.Equal(t, 1, result.Nobody)
+	assert.Equal(t, 1, result.Featureless)
 	// 2 addresses, 2 users, 1 organisation, 3 pairs.
 	assert.Equal(t, 8, result.Counters)
 	// One address more is asked for, by itself and with its user.
@@ -418,7 +418,7 @@ func TestRunSeveralKinds(t *testing.T) {
 	_, err = replay.Run(t.Context(), configFor(t, server), log)
 	require.ErrorIs(t, err, replay.ErrContract)
 
-	// Of an increment whose outcome nobody knows no counter is compared.
+	// The counters of an increment of unknown outcome are not compared.
 	server = several()
 	server.Status = func(n int) int {
 		if n == 2 {
@@ -597,17 +597,10 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// progress calls functions, those that are there.
+// progress calls its functions, but nil ones.
 type progress struct {
 	start func(stage string)
 	add   func()
-	left  func(time.Duration)
-}
-
-func (p progress) Left(d time.Duration) {
-	if p.left != nil {
-		p.left(d)
-	}
 }
 
 func (p progress) Start(stage string, _ int) {
@@ -640,4 +633,17 @@ func TestRunTellsProgress(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"resetting", "checking", "incrementing", "counting"}, stages)
 	assert.Equal(t, map[string]int{"resetting": 3, "checking": 3, "incrementing": 8, "counting": 51}, steps)
+}
+
+// inProcess is a server that is reached without a network, which does not know fake time.
+type inProcess struct{ server http.Handler }
+
+func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	served := r.WithContext(r.Context())
+	if served.Body == nil { // a server always has one
+		served.Body = http.NoBody
+	}
+	recorder := httptest.NewRecorder()
+	p.server.ServeHTTP(recorder, served)
+	return recorder.Result(), nil
 }

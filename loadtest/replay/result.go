@@ -10,25 +10,22 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
-// Result is what a run did and found. Lines are Events, Skipped, Failed, Nobody,
+// Result is what a run did and found. Lines are Events, Skipped, Failed, Featureless,
 // Filtered and Malformed together, once all is sent.
 type Result struct {
 	Event          string            `json:"event"`
 	Retention      string            `json:"retention"` // as the server has it
 	Lines          int               `json:"lines"`
-	Events         int               `json:"events"`    // counted by the server
-	Skipped        int               `json:"skipped"`   // older than the retention, or less than 10s from being so
-	Failed         int               `json:"failed"`    // increments of unknown outcome, not repeated
-	Nobody         int               `json:"nobody"`    // lines without any of the features
-	Filtered       int               `json:"filtered"`  // lines that the format leaves out
-	Malformed      int               `json:"malformed"` // lines that cannot be read
+	Events         int               `json:"events"`      // counted by the server
+	Skipped        int               `json:"skipped"`     // older than the retention, or less than 10s from being so
+	Failed         int               `json:"failed"`      // increments of unknown outcome, not repeated
+	Featureless    int               `json:"featureless"` // lines without any of the features
+	Filtered       int               `json:"filtered"`    // lines that the format leaves out
+	Malformed      int               `json:"malformed"`   // lines that cannot be read
 	MalformedLines []accesslog.Place `json:"malformed_lines"`
 
 	Counters         int          `json:"counters"`          // that hold events
 	Unsure           int          `json:"unsure"`            // counters with a failed increment; they are not compared
-	Speed            float64      `json:"speed"`             // by how many times faster than the log; 0: as fast as possible
-	Late             int          `json:"late"`              // events sent more than 100 ms after they were due
-	Latest           float64      `json:"latest_seconds"`    // how long after, at most
 	Seconds          float64      `json:"seconds"`           // that the increments took
 	EventsPerSecond  float64      `json:"events_per_second"` // 0: too fast to tell
 	CountsPerSecond  float64      `json:"counts_per_second"`
@@ -60,7 +57,7 @@ func (r *Result) OK() bool {
 	return r.Differences == 0 && r.Failed == 0 && r.FailedCounts == 0
 }
 
-// WriteText writes the result for people to read.
+// WriteText writes the result as text.
 func (r *Result) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name string, value any, remark string) {
@@ -75,21 +72,15 @@ func (r *Result) WriteText(out io.Writer) error {
 		line("filtered", r.Filtered, "lines that -regexp or -format leaves out")
 	}
 	line("malformed", r.Malformed, "")
-	if r.Nobody > 0 {
-		line("nobody", r.Nobody, "lines without any of the features")
+	if r.Featureless > 0 {
+		line("featureless", r.Featureless, "lines without any of the features")
 	}
-	if r.Speed == 0 {
-		line("skipped", r.Skipped, "older than the "+r.Retention+" that the server remembers, or about to be")
-	}
+	line("skipped", r.Skipped, "older than the "+r.Retention+" that the server remembers, or about to be")
 	if r.Failed > 0 {
 		line("failed", r.Failed, "increments of unknown outcome, not repeated")
 	}
 	line("events", r.Events, "")
 	line("events/s", rate(r.EventsPerSecond), "")
-	if r.Speed > 0 {
-		line("speed", r.Speed, "times the log's own")
-		line("late", r.Late, r.lateness())
-	}
 	line("counters", r.Counters, "")
 	if r.Unsure > 0 {
 		line("unsure", r.Unsure, "counters with a failed increment, not compared")
@@ -116,14 +107,6 @@ func (r *Result) WriteText(out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// lateness says how late events were, where some were.
-func (r *Result) lateness() string {
-	if r.Late == 0 {
-		return ""
-	}
-	return fmt.Sprintf("sent more than %s after they were due, up to %.3gs", tolerance, r.Latest)
 }
 
 func rate(perSecond float64) string {

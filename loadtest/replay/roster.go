@@ -34,7 +34,7 @@ type asker struct {
 	counter  uint32
 }
 
-// actor is by which askers somebody is counted, and in which counters.
+// actor has the askers and the counters of one of the log's actors.
 type actor struct{ askers, counters []uint32 }
 
 func newRoster(event events.Event) *roster {

@@ -108,21 +108,3 @@ func TestServerCountsTheRealLogByKinds(t *testing.T) {
 	assert.EqualValues(t, 1332*3, result.Comparisons)
 	assert.True(t, result.OK(), "%v", result.FirstDifferences)
 }
-
-// In the log's own rhythm, its three days and a half in three seconds: nothing is left out,
-// and each event is where the server says that it has counted it.
-func TestServerCountsTheRealLogAsItComes(t *testing.T) {
-	log := readRealLog(t)
-	config := configWithin(t, realServer(t, events.Event{Name: "e"}, time.Now))
-	config.Clock, config.Speed = time.Now, 100_000
-	config.Settle = 0 // the buckets that are read first are still open
-	config.Windows, config.Moments = []time.Duration{time.Second, 24 * time.Hour}, 1
-	result, err := replay.Run(t.Context(), config, log)
-	require.NoError(t, err)
-	assert.Equal(t, 10_000, result.Events)
-	assert.Zero(t, result.Skipped)
-	assert.Equal(t, 1753, result.Counters)
-	assert.NotZero(t, result.Comparisons)
-	assert.GreaterOrEqual(t, result.Seconds, replay.Takes(log, 100_000).Seconds())
-	assert.True(t, result.OK(), "%v", result.FirstDifferences)
-}

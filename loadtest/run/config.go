@@ -1,3 +1,11 @@
+// Package run loads a target in the open model: requests arrive when they are due, whatever
+// becomes of earlier ones, and each latency counts from there.
+//
+// Most callers want [Run] with a target of [NewHTTP] or [NewEmbedded], or [FindMax], which
+// looks for the highest rate that the target sustains.
+//
+// Memory is bounded for any length of a run: waiting requests are two numbers, latencies are
+// histograms, and the timeline merges its slots as it grows.
 package run
 
 import (
@@ -7,7 +15,10 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/process"
+	"github.com/counterd/counterd/loadtest/progress"
+	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -20,32 +31,22 @@ const (
 	MinDuration     = 10 * time.Millisecond
 )
 
-// Config says what load is put on which target. Target, Source and Profile are needed.
+// Config says which load goes to which target. Target, Source and Profile are needed.
 type Config struct {
 	Target   Target
 	Source   *traffic.Source
 	Profile  arrival.Profile
-	Duration time.Duration // 0: DefaultDuration
-	WarmUp   time.Duration // ahead of that, at the rate of its beginning, and not measured
-	InFlight int           // the most requests that are sent and not answered; 0: DefaultInFlight
-	// Drain is for how long after the end those that wait for a place in flight are still
-	// sent; 0: DefaultDrain.
-	Drain    time.Duration
-	Traffic  string // what the report says of the source
-	Progress Progress
-	// Pause sleeps for times too short for time.Sleep; nil: time.Sleep does that too.
-	Pause func(time.Duration)
-	// Machine tells the machine's CPU times; nil: they are not known.
-	Machine func() (process.Times, error)
+	Duration time.Duration                 // 0: DefaultDuration
+	WarmUp   time.Duration                 // ahead of it, at the first rate, unmeasured
+	InFlight int                           // requests without an answer, at most; 0: DefaultInFlight
+	Drain    time.Duration                 // the longest wait for a place in flight after the end; 0: DefaultDrain
+	Traffic  string                        // describes the source in the report
+	Progress progress.Progress             // nil: none
+	Pause    func(time.Duration)           // sleeps, also for less than a millisecond; nil: time.Sleep
+	Machine  func() (process.Times, error) // reads the machine's CPU times; nil: they are unknown
 }
 
-// Progress is told how far a run is.
-type Progress interface {
-	Start(stage string, steps int)
-	Add(steps int)
-}
-
-// Check finds what is wrong with the config.
+// Check returns all faults of the config, joined.
 func (c Config) Check() error {
 	var faults []error
 	if c.Target == nil || c.Source == nil || c.Profile == nil {
@@ -68,4 +69,34 @@ func (c Config) withDefaults() Config {
 	c.InFlight = cmp.Or(c.InFlight, DefaultInFlight)
 	c.Drain = cmp.Or(c.Drain, DefaultDrain)
 	return c
+}
+
+// NoFailures are Bounds.Failures that allow none.
+const NoFailures share.Share = -1
+
+// Bounds are what a run has to keep to succeed.
+type Bounds struct {
+	Failures share.Share   // of the requests, also unsent ones; 0: all but one
+	P99      time.Duration // of the latency; 0: any
+}
+
+// Broken describes the broken bounds. A run without a success measured nothing and breaks
+// them. After an interrupt, requests that it broke off or kept waiting have not failed.
+func (b Bounds) Broken(r *Report) (list []string) {
+	failed, allowed := r.Failed, max(b.Failures, 0)
+	if !r.Interrupted {
+		failed += r.Unsent
+	}
+	switch {
+	case r.Interrupted && r.Answered == 0:
+	case r.Answered <= r.Failed:
+		list = append(list, "no request succeeded")
+	case b.Failures != 0 && failed*int64(share.Whole) > int64(allowed)*r.Arrived:
+		list = append(list, fmt.Sprintf("%s of %s requests failed, %.3g%%, and %s%% may", columns.Grouped(failed), columns.Grouped(r.Arrived),
+			100*float64(failed)/float64(r.Arrived), allowed))
+	}
+	if most := milliseconds(b.P99); b.P99 > 0 && r.Latency.P99 > most {
+		list = append(list, fmt.Sprintf("the p99 is %s ms, and may be %s ms", digits(r.Latency.P99), digits(most)))
+	}
+	return list
 }

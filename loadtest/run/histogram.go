@@ -6,22 +6,22 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Bounds of what histograms tell apart. What is longer is counted as the longest.
+// Bounds of histograms. Longer times are counted as the longest.
 const (
 	shortest      = 100 * time.Nanosecond
 	longest       = 2 * time.Hour
 	longestMoment = 100 * 24 * time.Hour // since the beginning of a run
 )
 
-// histogram is how latencies are distributed.
+// histogram is a distribution of latencies.
 type histogram struct {
 	counts  *hdrhistogram.Histogram
 	longest time.Duration
 	max     time.Duration // exactly
 }
 
-// newHistogram returns an empty one. Latencies are told apart to so many digits: 3 of them
-// take 230 kB, 2 of them 28. The moments of a run, to 4 digits, take 4 MB.
+// newHistogram returns one of so many significant digits: 3 take 230 kB, 2 take 28. The
+// moments of a run, to 4 digits, take 4 MB.
 func newHistogram(digits int) *histogram { return newHistogramTo(longest, digits) }
 
 func newHistogramTo(longest time.Duration, digits int) *histogram {
@@ -32,18 +32,17 @@ func (h *histogram) record(latency time.Duration) {
 	latency = max(latency, 0)
 	h.max = max(h.max, latency)
 	if err := h.counts.RecordValue(int64(min(latency, h.longest))); err != nil {
-		panic(err) // it is within the bounds
+		panic(err) // never: it is within the bounds
 	}
 }
 
-// add adds what the other one holds.
+// add adds another one.
 func (h *histogram) add(other *histogram) {
 	h.counts.Merge(other.counts)
 	h.max = max(h.max, other.max)
 }
 
-// Latency is how long answers took, in milliseconds. A percentile is right to a thousandth
-// of itself, the greatest exactly.
+// Latency is a distribution in milliseconds. Percentiles are exact to a thousandth.
 type Latency struct {
 	Requests int64   `json:"requests"`
 	P50      float64 `json:"p50"`
@@ -60,7 +59,6 @@ func (h *histogram) latency() Latency {
 	}
 }
 
-// percentile returns what so many percent of the latencies do not exceed.
 func (h *histogram) percentile(percent float64) float64 { return milliseconds(h.at(percent)) }
 
 func (h *histogram) at(percent float64) time.Duration {
@@ -69,14 +67,14 @@ func (h *histogram) at(percent float64) time.Duration {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
-// Quantile is a point of a distribution: the part of the requests that took so many
-// milliseconds at the most.
+// Quantile is a point of a distribution: a part of the requests, and their longest latency in
+// milliseconds.
 type Quantile struct {
 	Part    float64 `json:"part"`
 	Latency float64 `json:"latency"`
 }
 
-// distribution returns points that lie the closer the nearer they come to 1.
+// distribution returns points, closer to one another towards 1.
 func (h *histogram) distribution() []Quantile {
 	if h.counts.TotalCount() == 0 {
 		return nil

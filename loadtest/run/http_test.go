@@ -263,11 +263,11 @@ process_start_time_seconds %[4]g
 		plain.ServeHTTP(w, r)
 	})
 	report = measure(run.HTTPConfig{URLs: []string{serve(t, hidden)}})
-	assert.Contains(t, report.StoreNote, "404 Not Found; -admin says where it is")
+	assert.Contains(t, report.StoreNote, "404 Not Found; -admin names its address")
 	for want, server := range map[string]http.HandlerFunc{
 		"answered with 404":           http.NotFound,
-		"Forbidden; it wants a token": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
-		"is not what Prometheus rea":  func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"Forbidden; it needs a token": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"Prometheus could not rea":    func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
 		"no trips: its store has no ": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "counterd_build_info 1") },
 	} {
 		report = measure(run.HTTPConfig{URLs: urls[:1], Admin: []string{serve(t, server)}})

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/process"
 )
 
@@ -19,20 +22,18 @@ const (
 )
 
 const (
-	// reachedPart is how much of a rate has to be reached, and failedPart how much of the
-	// requests may fail.
-	reachedPart = 0.97
-	failedPart  = 0.01
+	reachedPart = 0.97 // of a rate, at least
+	failedPart  = 0.01 // of the requests, at most
 )
 
-// Search says what to look for: the highest rate at which a target still answers well.
+// Search looks for the highest rate that a target sustains.
 type Search struct {
-	P99   time.Duration // what the p99 must not exceed; needed
+	P99   time.Duration // bound of the p99; needed
 	Trial time.Duration // length of a trial; 0: DefaultTrial
 	Start float64       // rate of the first trial; 0: DefaultStart
 }
 
-// Check finds what is wrong with the search.
+// Check returns all faults of the search, joined.
 func (s Search) Check() error {
 	var faults []error
 	if s.P99 <= 0 {
@@ -47,28 +48,27 @@ func (s Search) Check() error {
 	return errors.Join(faults...)
 }
 
-// Reasons why a rate is too high.
+// Reasons of failed trials.
 const (
-	ReasonP99    = "p99"    // it exceeds the bound
-	ReasonRate   = "rate"   // it was not reached
+	ReasonP99    = "p99"    // beyond the bound
+	ReasonRate   = "rate"   // not reached
 	ReasonFailed = "failed" // too many requests failed
 )
 
-// Trial is one rate that was tried.
+// Trial is a trial of one rate.
 type Trial struct {
-	Rate    float64 `json:"rate"` // asked
-	Reached float64 `json:"rate_reached"`
-	P50     float64 `json:"p50"`
-	P99     float64 `json:"p99"`
-	LateP99 float64 `json:"late_p99"`
-	Failed  int64   `json:"failed"`
-	TooHigh string  `json:"too_high,omitzero"` // why the trial failed: p99, rate or failed; empty: it passed
-	// Busy is set where most of the p99 is the generator's own lateness.
-	Busy    bool           `json:"busy,omitzero"`
-	Machine *process.Share `json:"machine,omitempty"` // nil: not known
+	Rate    float64        `json:"rate"` // asked
+	Reached float64        `json:"rate_reached"`
+	P50     float64        `json:"p50"`
+	P99     float64        `json:"p99"`
+	LateP99 float64        `json:"late_p99"`
+	Failed  int64          `json:"failed"`
+	TooHigh string         `json:"too_high,omitzero"` // the reason; "": it passed
+	Busy    bool           `json:"busy,omitzero"`     // most of the p99 is the generator's own lateness
+	Machine *process.Share `json:"machine,omitempty"` // nil: unknown
 }
 
-// Tried is what the trials of one rate came to.
+// Tried sums up the trials of one rate.
 type Tried struct {
 	Rate    float64 `json:"rate"`
 	Trials  int     `json:"trials"`
@@ -76,7 +76,7 @@ type Tried struct {
 	TooHigh bool    `json:"too_high"`
 }
 
-// Knee is what a search has found.
+// Knee is the result of a search.
 type Knee struct {
 	Targets     []string `json:"targets"`
 	Traffic     string   `json:"traffic"`
@@ -84,20 +84,18 @@ type Knee struct {
 	Seconds     float64  `json:"trial_seconds"`
 	Trials      []Trial  `json:"trials"`   // in their order
 	Rates       []Tried  `json:"rates"`    // from the lowest on
-	Rate        float64  `json:"rate"`     // the highest that was borne; 0: none was
-	TooHigh     float64  `json:"too_high"` // the lowest that was not; 0: there was none
+	Rate        float64  `json:"rate"`     // the highest that was borne; 0: none
+	TooHigh     float64  `json:"too_high"` // the lowest that was not; 0: none
 	Interrupted bool     `json:"interrupted,omitzero"`
-	Unsettled   bool     `json:"unsettled,omitzero"` // the trials disagreed too often to find it
+	Unsettled   bool     `json:"unsettled,omitzero"` // the trials disagreed too often
 	At          *Report  `json:"at,omitempty"`       // the last trial at Rate that passed
 }
 
-// Found reports whether there is a knee between two rates.
+// Found reports whether the knee was found.
 func (k *Knee) Found() bool { return k.Rate > 0 && k.TooHigh > 0 && !k.Interrupted && !k.Unsettled }
 
-// FindMax looks for the highest rate that the target bears: it doubles the rate until the
-// p99 exceeds the bound, the rate is not reached, or requests fail, and then bisects. A trial
-// that fails is repeated before its rate is believed too high. When the context ends it
-// says how far it came.
+// FindMax looks for the highest rate that the target sustains: it doubles the rate until
+// trials fail, and then bisects. It repeats failed trials.
 func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 	config.Profile = arrival.Constant(cmp.Or(search.Start, DefaultStart))
 	if err := errors.Join(config.Check(), search.Check()); err != nil {
@@ -148,7 +146,7 @@ func (k *Knee) sumUp() {
 	}
 }
 
-// trial returns what became of a trial.
+// trial returns a trial's result.
 func (k *Knee) trial(rate float64, r *Report) Trial {
 	t := Trial{
 		Rate: rate, Reached: r.RateReached, P50: r.Latency.P50, P99: r.Latency.P99, LateP99: r.Late.P99, Failed: r.Failed + r.Unsent, Busy: r.busy(), Machine: r.Machine,
@@ -162,4 +160,105 @@ func (k *Knee) trial(rate float64, r *Report) Trial {
 		t.TooHigh = ReasonRate
 	}
 	return t
+}
+
+// WriteText writes the search as a text.
+func (k *Knee) WriteText(out io.Writer) error {
+	var b strings.Builder
+	b.WriteString(textOf(k.facts()) + "\n")
+	columns.Write(&b, 1, k.trialTable())
+	b.WriteByte('\n')
+	columns.Write(&b, 1, k.rateTable())
+	fmt.Fprintf(&b, "\n%s\n", strings.Join(k.verdicts(), "\n"))
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (k *Knee) facts() []fact {
+	return []fact{
+		{"target", strings.Join(k.Targets, ", ")},
+		{"traffic", k.Traffic},
+		{"bound", fmt.Sprintf("p99 of %s ms, in trials of %s", digits(k.Bound), seconds(k.Seconds))},
+	}
+}
+
+// reasons are the reasons in words.
+var reasons = map[string]string{"": "passed", ReasonP99: "p99 too long", ReasonRate: "not reached", ReasonFailed: "failures"}
+
+func (k *Knee) trialTable() [][]string {
+	rows := [][]string{{"trial", "rate", "reached", "p50, ms", "p99, ms", "late p99, ms", "failed", "verdict"}}
+	for i, t := range k.Trials {
+		rows = append(rows, []string{
+			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), digits(t.P50), digits(t.P99), digits(t.LateP99), columns.Grouped(t.Failed), t.verdict(),
+		})
+	}
+	return rows
+}
+
+func (t Trial) verdict() string {
+	if t.TooHigh == ReasonP99 && t.Busy {
+		return reasons[t.TooHigh] + ", by lateness"
+	}
+	return reasons[t.TooHigh]
+}
+
+func (k *Knee) rateTable() [][]string {
+	rows := [][]string{{"rate", "trials", "failed", "verdict"}}
+	for _, r := range k.Rates {
+		verdict := "borne"
+		switch {
+		case r.TooHigh:
+			verdict = "too high"
+		case r.Rate > k.Rate:
+			verdict = "not known"
+		}
+		rows = append(rows, []string{rateText(r.Rate), fmt.Sprint(r.Trials), fmt.Sprint(r.Failed), verdict})
+	}
+	return rows
+}
+
+// verdicts are the result, and doubts.
+func (k *Knee) verdicts() []string {
+	lines := []string{k.verdict()}
+	borne, unsteady, late, failed, busy := 0, 0, 0, 0, 0
+	for _, r := range k.Rates {
+		if r.Rate <= k.Rate {
+			borne, unsteady = borne+r.Trials, unsteady+r.Failed
+		}
+	}
+	for _, t := range k.Trials {
+		if t.Rate == k.TooHigh && t.TooHigh != "" {
+			failed++
+			if t.TooHigh == ReasonP99 && t.Busy {
+				late++
+			}
+		}
+		if t.Machine.Busy() {
+			busy++
+		}
+	}
+	if unsteady > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %d trials at rates that are borne failed: the machine or the target is unsteady. Longer trials (-trial) are steadier.", unsteady, borne))
+	}
+	if failed > 0 && late == failed {
+		lines = append(lines, "Most of the p99 that is too long is this program's own lateness: it may be this machine, not the target, that bears no more.")
+	}
+	if busy > 0 {
+		lines = append(lines, fmt.Sprintf("In %d of %d trials this machine was busy: %s. Repeat the search on a quiet machine.", busy, len(k.Trials), process.BusyMeans))
+	}
+	return lines
+}
+
+func (k *Knee) verdict() string {
+	switch {
+	case k.Interrupted:
+		return "Interrupted: the knee was not found."
+	case k.Unsettled:
+		return fmt.Sprintf("Not found in %d trials: those of the same rate disagree too often. Take longer trials (-trial), or a longer bound (-p99).", len(k.Trials))
+	case k.Rate == 0:
+		return fmt.Sprintf("Not even %s/s are borne.", rateText(k.TooHigh))
+	case k.TooHigh == 0:
+		return fmt.Sprintf("All rates up to %s/s are borne.", rateText(k.Rate))
+	}
+	return fmt.Sprintf("The knee is at %s/s: %s/s are too many.", rateText(k.Rate), rateText(k.TooHigh))
 }

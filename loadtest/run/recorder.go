@@ -13,31 +13,31 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-// maxNames bounds the names of statuses and limits: a target may make them up.
-const maxNames = 1000
+// maxNames bounds the names of statuses and limits, which a target may invent; further ones
+// are counted as otherNames.
+const (
+	maxNames   = 1000
+	otherNames = "other"
+)
 
-// otherNames is what those beyond are counted as.
-const otherNames = "other"
-
-// recorder keeps what is seen of a run.
+// recorder records a run.
 type recorder struct {
-	mu       sync.Mutex
-	all      *histogram
-	kinds    map[traffic.Kind]*histogram
-	late     *histogram // until they were sent that found a place in flight
-	waited   *histogram // until they were sent that did not
-	statuses map[string]int64
-	failed   int64
-	broken   int64 // in flight when the run was interrupted
-	answered int64 // of all, whatever the answer
-	// Of those that were no failures: when they came, and the least latency.
-	came      *histogram
-	fastest   time.Duration
+	mu        sync.Mutex
+	all       *histogram
+	kinds     map[traffic.Kind]*histogram
+	late      *histogram // until sent, with a place in flight
+	waited    *histogram // until sent, after a wait for one
+	statuses  map[string]int64
+	failed    int64
+	broken    int64 // in flight at an interrupt
+	answered  int64
+	came      *histogram    // when successes came
+	fastest   time.Duration // of the successes
 	hits      Hits
 	limits    map[string]*Limit
 	timeline  *timeline
-	calls     int64 // hits, those of batches by themselves, checks, increments and counts
-	otherThan bool  // there were others than hits among them
+	calls     int64 // also each hit of a batch
+	otherThan bool  // some calls were no hits
 }
 
 func newRecorder() *recorder {
@@ -48,7 +48,7 @@ func newRecorder() *recorder {
 	}
 }
 
-// sample is what was seen of one request. Moments are lengths of time since the beginning.
+// sample is one request. Moments are times since the beginning.
 type sample struct {
 	kind            traffic.Kind
 	hits            int  // of a batch
@@ -64,7 +64,7 @@ func (r *recorder) record(s sample) {
 	r.count(s)
 }
 
-// time notes how long a request took.
+// time records the latency of a request.
 func (r *recorder) time(s sample) {
 	latency := s.done - s.due
 	r.all.record(latency)
@@ -80,14 +80,10 @@ func (r *recorder) time(s sample) {
 	r.timeline.at(s.due).latency.record(latency)
 }
 
-// count counts an answer by what it says.
+// count counts an answer.
 func (r *recorder) count(s sample) {
 	r.answered++
-	name := s.answer.Status
-	if _, known := r.statuses[name]; !known && len(r.statuses) >= maxNames {
-		name = otherNames
-	}
-	r.statuses[name]++
+	r.statuses[known(r.statuses, s.answer.Status)]++
 	then := r.timeline.at(s.done)
 	if s.answer.Failed {
 		r.failed++
@@ -102,6 +98,14 @@ func (r *recorder) count(s sample) {
 	for _, d := range s.answer.Decided {
 		r.decided(d)
 	}
+}
+
+// known returns the name, or otherNames if the map is full.
+func known[V any](names map[string]V, name string) string {
+	if _, known := names[name]; !known && len(names) >= maxNames {
+		return otherNames
+	}
+	return name
 }
 
 func (r *recorder) decided(d Decided) {
@@ -119,8 +123,11 @@ func (r *recorder) decided(d Decided) {
 		r.hits.OnError++
 	}
 	for _, said := range d.Limits {
-		limit := r.limit(said.Limit)
-		switch said.Verdict {
+		name := known(r.limits, said.Limit)
+		if r.limits[name] == nil {
+			r.limits[name] = &Limit{Name: name}
+		}
+		switch limit := r.limits[name]; said.Verdict {
 		case Admitted:
 			limit.Admitted++
 		case ShadowDenied:
@@ -131,17 +138,7 @@ func (r *recorder) decided(d Decided) {
 	}
 }
 
-func (r *recorder) limit(name string) *Limit {
-	if r.limits[name] == nil && len(r.limits) >= maxNames {
-		name = otherNames
-	}
-	if r.limits[name] == nil {
-		r.limits[name] = &Limit{Name: name}
-	}
-	return r.limits[name]
-}
-
-// unsent notes a request that waited in vain until the run was over.
+// unsent records a request that waited in vain until the end.
 func (r *recorder) unsent(due, end time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,9 +147,8 @@ func (r *recorder) unsent(due, end time.Duration) {
 	r.timeline.at(due).latency.record(end - due)
 }
 
-// breakOff notes a request of which nobody knows how it would have been answered. It has
-// taken as long as until now: to leave out what hangs would make a target that does look
-// fast.
+// breakOff records a request that an interrupt broke off, with its latency until now: a target
+// that hangs must not look fast.
 func (r *recorder) breakOff(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,16 +156,15 @@ func (r *recorder) breakOff(s sample) {
 	r.broken++
 }
 
-// soFar returns how many were answered.
+// soFar returns the number of answers.
 func (r *recorder) soFar() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.answered
 }
 
-// behind returns by how much the target was behind in the end: how much later 99% of the
-// answers were there than if each had taken as long as the fastest. That all take their time
-// is no backlog, and nor is it that a few take long.
+// behind returns the target's backlog at the end: how much later 99% of the answers came than
+// if each had been as fast as the fastest.
 func (r *recorder) behind(p arrival.Profile, arrived int64) time.Duration {
 	const percent = 99
 	if r.came.counts.TotalCount() == 0 {
@@ -180,8 +175,7 @@ func (r *recorder) behind(p arrival.Profile, arrived int64) time.Duration {
 }
 
 // sortedLimits returns the limits by name.
-func (r *recorder) sortedLimits() []Limit {
-	var list []Limit
+func (r *recorder) sortedLimits() (list []Limit) {
 	for _, name := range slices.Sorted(maps.Keys(r.limits)) {
 		list = append(list, *r.limits[name])
 	}
@@ -189,8 +183,7 @@ func (r *recorder) sortedLimits() []Limit {
 }
 
 // sortedStatuses returns the statuses, the most frequent first.
-func (r *recorder) sortedStatuses() []Status {
-	var list []Status
+func (r *recorder) sortedStatuses() (list []Status) {
 	for name, n := range r.statuses {
 		list = append(list, Status{name, n})
 	}

@@ -10,31 +10,30 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-// Report is what was measured.
+// Report is the result of a run.
 type Report struct {
 	Targets     []string `json:"targets"`
 	Traffic     string   `json:"traffic"`
 	Profile     string   `json:"profile"`
-	Seconds     float64  `json:"seconds"` // that requests arrived
+	Seconds     float64  `json:"seconds"` // of arrivals
 	Interrupted bool     `json:"interrupted,omitzero"`
 
 	RateAsked float64 `json:"rate_asked"` // arrivals a second
-	// RateReached is the answers a second, without failures: over the time in which requests
-	// arrived, and that by which 99% of the answers were behind.
+	// RateReached is the successes a second, over the time of the arrivals and the backlog of
+	// 99% of the answers.
 	RateReached float64 `json:"rate_reached"`
 	Arrived     int64   `json:"arrived"`    // requests that came due
-	Answered    int64   `json:"answered"`   // well or not
-	Failed      int64   `json:"failed"`     // of these, those that were not answered, or not as the contract has it
-	Unsent      int64   `json:"unsent"`     // waited for a place in flight until the end and were not sent
-	BrokenOff   int64   `json:"broken_off"` // were in flight when the run was interrupted
+	Answered    int64   `json:"answered"`   // also with a failure
+	Failed      int64   `json:"failed"`     // without an answer of the contract
+	Unsent      int64   `json:"unsent"`     // without a place in flight until the end
+	BrokenOff   int64   `json:"broken_off"` // in flight at an interrupt
 
-	// Latencies count from the moment at which a request was due. Those of the unsent are in
-	// Latency and in Waited, as long as they had waited at the end, and of those broken off
-	// as long as they had been on their way.
+	// Latencies count from the moment at which a request was due, until the end for unsent ones
+	// and until the interrupt for broken-off ones.
 	Latency  Latency            `json:"latency"`
 	Kinds    map[string]Latency `json:"kinds"`
-	Late     Latency            `json:"late"`   // the generator's own share: until a request was sent for which there was a place in flight
-	Waited   Latency            `json:"waited"` // those for which there was none: until there was
+	Late     Latency            `json:"late"`   // the generator's own share: until sent, with a place in flight
+	Waited   Latency            `json:"waited"` // until sent, after a wait for a place in flight
 	InFlight int                `json:"in_flight"`
 
 	Statuses []Status `json:"statuses"`
@@ -42,32 +41,32 @@ type Report struct {
 	Limits   []Limit  `json:"limits"`
 
 	Store         *Store         `json:"store,omitempty"`
-	StoreNote     string         `json:"store_note,omitempty"` // why there is no Store
+	StoreNote     string         `json:"store_note,omitempty"` // why Store is nil
 	Processes     []Usage        `json:"processes,omitempty"`
-	ProcessesNote string         `json:"processes_note,omitempty"` // why there are none, or not all
+	ProcessesNote string         `json:"processes_note,omitempty"` // why some are missing
 	GeneratorCPU  float64        `json:"generator_cpu_seconds"`
-	Machine       *process.Share `json:"machine,omitempty"` // this one; nil: not known
+	Machine       *process.Share `json:"machine,omitempty"` // of the generator; nil: unknown
 
 	Timeline     []Slot     `json:"timeline"`
 	Distribution []Quantile `json:"distribution"`
 }
 
-// Status is a status, or what went wrong, and how often it came.
+// Status is a status, or what went wrong.
 type Status struct {
 	Name     string `json:"name"`
 	Requests int64  `json:"requests"`
 }
 
-// Hits are hits by what became of them, those of batches by themselves.
+// Hits are hits by their verdict, also each of a batch.
 type Hits struct {
 	Admitted    int64 `json:"admitted"`
 	Denied      int64 `json:"denied"`
-	Unavailable int64 `json:"unavailable"` // could not be decided
-	Faults      int64 `json:"faults"`      // of batches: were at fault
-	OnError     int64 `json:"on_error"`    // of the others, those that were decided, wholly or in part, without the store
+	Unavailable int64 `json:"unavailable"` // not decided
+	Faults      int64 `json:"faults"`      // of batches
+	OnError     int64 `json:"on_error"`    // of the others: decided in part without the store
 }
 
-// Limit is what a limit said of hits.
+// Limit is the verdicts of a limit.
 type Limit struct {
 	Name         string `json:"name"`
 	Admitted     int64  `json:"admitted"`
@@ -75,17 +74,17 @@ type Limit struct {
 	ShadowDenied int64  `json:"shadow_denied,omitzero"`
 }
 
-// Store is what the target asked of its stores.
+// Store is the work of the target's stores.
 type Store struct {
-	Trips int64   `json:"trips"` // exchanges with a server
+	Trips int64   `json:"trips"` // round trips
 	Reads int64   `json:"reads"` // buckets read
 	Calls int64   `json:"calls"`
-	Per   string  `json:"per"` // what a call is: hit, or call where there were others too
+	Per   string  `json:"per"` // hit, or call if there were others
 	Trip  float64 `json:"trips_per_call"`
 	Read  float64 `json:"reads_per_call"`
 }
 
-// Usage is what a process of the target took.
+// Usage is the usage of a process of the target.
 type Usage struct {
 	PID          int     `json:"pid"`
 	CPUSeconds   float64 `json:"cpu_seconds"`
@@ -115,7 +114,7 @@ func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Du
 	return report
 }
 
-// cost fills in what lies between two readings.
+// cost adds the difference of two readings.
 func (r *Report) cost(before, after Reading, of *recorder, elapsed time.Duration) {
 	r.StoreNote, r.ProcessesNote = after.StoreNote, after.ProcessesNote
 	if before.StoreNote != "" {
@@ -129,7 +128,7 @@ func (r *Report) cost(before, after Reading, of *recorder, elapsed time.Duration
 		r.Store.Trip = float64(r.Store.Trips) / float64(of.calls)
 		r.Store.Read = float64(r.Store.Reads) / float64(of.calls)
 		if r.Store.Trips < 0 || r.Store.Reads < 0 || before.restarted(after) {
-			r.Store, r.StoreNote = nil, "the target began to count anew: it was restarted"
+			r.Store, r.StoreNote = nil, "the target was restarted"
 		}
 	}
 	for _, end := range after.Processes {
@@ -144,8 +143,8 @@ func (r *Report) cost(before, after Reading, of *recorder, elapsed time.Duration
 	}
 }
 
-// known returns the CPU time of this program and of the target's processes, which it may be
-// one of.
+// known returns the CPU time of this program and of the target's processes, of which it may
+// be one.
 func (r *Report) known() time.Duration {
 	seconds := r.GeneratorCPU
 	for _, p := range r.Processes {

@@ -13,11 +13,11 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-// ErrUnreachable is what an error wraps that was there before any load was.
+// ErrUnreachable wraps errors before any load.
 var ErrUnreachable = errors.New("run: the target cannot be loaded")
 
-// Run loads the target. When the context ends it ends too, and the report is of what was
-// measured until then; an error is one of the config, or wraps ErrUnreachable.
+// Run loads the target until the end of the context, at most. An error is a fault of the
+// config, or wraps ErrUnreachable.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := config.Check(); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (r *runner) next() traffic.Call {
 	return r.Source.Next()
 }
 
-// probe finds out whether the target can be loaded, before it is.
+// probe makes sure that the target can be loaded.
 func (r *runner) probe(ctx context.Context) error {
 	if err := r.Target.Probe(ctx, r.next()); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -50,7 +50,7 @@ func (r *runner) probe(ctx context.Context) error {
 	return nil
 }
 
-// warmUp loads the target for a while at the rate of the beginning.
+// warmUp loads the target at the first rate, unmeasured.
 func (r *runner) warmUp(ctx context.Context) {
 	if r.WarmUp == 0 {
 		return
@@ -62,7 +62,7 @@ func (r *runner) warmUp(ctx context.Context) {
 	r.load(ctx, "warming up", arrival.Constant(rate), r.WarmUp, newRecorder())
 }
 
-// load puts load on the target for a while.
+// load loads the target for a while.
 func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, length time.Duration, to *recorder) arrival.Tally {
 	n := arrival.Count(p, length)
 	defer r.follow(stage, n, to)()
@@ -87,7 +87,7 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 	}.Run(ctx)
 }
 
-// measure puts load on the target for a while, and reports of it.
+// measure loads the target for a while, and returns the report.
 func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, length time.Duration) *Report {
 	to := newRecorder()
 	before, ownBefore, machineBefore := r.read(ctx), ownCPU(), r.machine()
@@ -118,43 +118,40 @@ func (r *runner) machine() process.Times {
 	}
 	times, err := r.Machine()
 	if err != nil {
-		return process.Times{} // a system without /proc/stat: the report has no machine
+		return process.Times{} // without /proc/stat the report has no machine
 	}
 	return times
 }
 
-// readTimeout bounds a look at what a target has taken.
+// readTimeout bounds the reading of a target.
 const readTimeout = 5 * time.Second
 
-// read asks what the target has done and taken, also after the end of the context.
+// read reads the target, also after the end of the context.
 func (r *runner) read(ctx context.Context) Reading {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	return r.Target.Read(ctx)
 }
 
-// ownCPU returns the CPU time of this process; 0 where it is not known.
+// ownCPU returns the CPU time of this process; 0: unknown.
 func ownCPU() time.Duration {
 	own, err := process.CPU(os.Getpid())
 	if err != nil {
-		return 0 // it is there, so its time is
+		return 0 // never: this process exists
 	}
 	return own
 }
 
-// followEvery is how often the progress is told.
-const followEvery = 250 * time.Millisecond
-
-// follow tells the progress of a stage until the function that it returns is called.
+// follow shows the progress of a stage until end is called.
 func (r *runner) follow(stage string, n int64, to *recorder) (end func()) {
 	if r.Progress == nil {
 		return func() {}
 	}
 	r.Progress.Start(stage, int(n))
 	stop := make(chan struct{})
-	var told sync.WaitGroup
-	told.Go(func() {
-		tick := time.NewTicker(followEvery)
+	var following sync.WaitGroup
+	following.Go(func() {
+		tick := time.NewTicker(250 * time.Millisecond)
 		defer tick.Stop()
 		var before int64
 		for {
@@ -170,6 +167,6 @@ func (r *runner) follow(stage string, n int64, to *recorder) (end func()) {
 	})
 	return func() {
 		close(stop)
-		told.Wait()
+		following.Wait()
 	}
 }

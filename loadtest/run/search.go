@@ -3,32 +3,25 @@ package run
 import "github.com/counterd/counterd/loadtest/arrival"
 
 const (
-	// precise is how near the bounds of the knee come to each other, as a part of the lower.
-	precise = 0.05
-	// lowest is the least rate that is tried.
-	lowest = 1
-	// failedLead is by how many trials those that fail lead those that pass before a rate is
-	// believed too high. The first lead of those that pass is believed at once: noise makes
-	// latencies longer, hardly ever shorter.
-	failedLead = 3
-	// judgedBy is how many trials one judgment takes at most. It is odd: one side leads.
-	judgedBy = 9
-	// maxTrials bounds the trials of a search.
-	maxTrials = 100
+	precise    = 0.05 // distance of the bounds of the knee, as a part of the lower
+	lowest     = 1    // rate
+	failedLead = 3    // of failed trials: the rate is too high
+	judgedBy   = 9    // trials of one rate at most, an odd number
+	maxTrials  = 100
 )
 
 // search looks for the knee among rates whose trials fail at random, too. It judges a rate by
-// several trials, doubles and bisects, and judges both bounds anew when they are near each
-// other: a busy spell of the machine fails trials in a row, and is over by then. A bound that
-// does not hold moves to the other side, and the search goes on from there.
+// several trials, doubles and bisects, and judges both bounds again at the end, since a busy
+// spell of the machine fails trials in a row. A refuted bound moves to the other side.
 //
-// A trial of a borne rate that fails with a probability p makes the rate look too high with a
-// probability of 0.1% (p = 0.1), 1.2% (0.2) or 5.4% (0.3), and the same once more at the bounds.
+// The first lead of passed trials decides: noise makes latencies longer, hardly ever shorter.
+// A borne rate whose trials fail with a probability p looks too high with a probability of
+// 0.1% (p = 0.1), 1.2% (0.2) or 5.4% (0.3), and the same once more at the bounds.
 type search struct {
-	borne, tooHigh []float64 // of both the last one is the bound; all that are borne are lower
+	borne, tooHigh []float64 // the last one of each is the bound
 	confirmed      map[float64]bool
 	rate           float64 // on trial; 0: the search is over
-	passed, failed int     // trials of the judgment that is under way
+	passed, failed int     // trials of the present rate
 	trials         int     // in all
 }
 
@@ -36,7 +29,7 @@ func newSearch(start float64) *search {
 	return &search{confirmed: map[float64]bool{}, rate: start}
 }
 
-// bound returns the last of a list; 0: there is none.
+// bound returns the last rate; 0: none.
 func bound(rates []float64) float64 {
 	if len(rates) == 0 {
 		return 0
@@ -44,7 +37,7 @@ func bound(rates []float64) float64 {
 	return rates[len(rates)-1]
 }
 
-// tried takes a trial of the rate that was on trial, and decides on the next one.
+// tried takes a trial of the present rate, and chooses the next one.
 func (s *search) tried(failed bool) {
 	s.trials++
 	if failed {
@@ -63,7 +56,7 @@ func (s *search) tried(failed bool) {
 	}
 }
 
-// judged takes what is so of the rate that was on trial.
+// judged takes the judgment on the present rate.
 func (s *search) judged(tooHigh bool) {
 	of, other := &s.borne, &s.tooHigh
 	if tooHigh {
@@ -83,7 +76,7 @@ func (s *search) judged(tooHigh bool) {
 	s.rate = s.next()
 }
 
-// next returns the rate to judge next; 0: both bounds are known, and were judged twice.
+// next returns the rate to judge next; 0: both bounds are confirmed.
 func (s *search) next() float64 {
 	low, high := bound(s.borne), bound(s.tooHigh)
 	switch {
@@ -101,5 +94,5 @@ func (s *search) next() float64 {
 	return 0
 }
 
-// settled reports whether the search came to its end by itself.
+// settled reports whether the search has found its end.
 func (s *search) settled() bool { return s.rate == 0 && s.next() == 0 }

@@ -30,19 +30,17 @@ events:
       - {per: ip, rate: [7/d, 1000/h]}
 `
 
-func eventOf(t *testing.T, text string) *events.Event {
+func rulesOf(t *testing.T, text string) *events.Rules {
 	t.Helper()
 	parsed, err := events.ParseRules([]byte(text))
 	require.NoError(t, err)
-	event, err := parsed.Event("e")
-	require.NoError(t, err)
-	return event
+	return parsed
 }
 
 func embedded(t *testing.T, config run.EmbeddedConfig) *run.Embedded {
 	t.Helper()
-	if config.Event == nil {
-		config.Event = eventOf(t, rules)
+	if config.Rules == nil {
+		config.Rules = rulesOf(t, rules)
 	}
 	config.Timeout = 30 * time.Second // a busy machine is no failure of the store
 	target, err := run.NewEmbedded(t.Context(), config)
@@ -90,7 +88,7 @@ func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 			})
 			require.NoError(t, err)
 			assert.Equal(t, run.Hits{Admitted: 7 * addresses, Denied: calls - 7*addresses}, report.Hits)
-			assert.ElementsMatch(t, []run.Status{{Name: "ok", Requests: 7 * addresses}, {Name: "denied", Requests: calls - 7*addresses}}, report.Statuses)
+			assert.ElementsMatch(t, []run.Status{{Name: "200", Requests: 7 * addresses}, {Name: "429", Requests: calls - 7*addresses}}, report.Statuses)
 			require.Len(t, report.Limits, 2)
 			assert.Equal(t, "ip-1000-per-1h", report.Limits[0].Name)
 			assert.Zero(t, report.Limits[0].Denied)
@@ -113,7 +111,7 @@ func TestTripsOfTheStore(t *testing.T) {
 	server := memcachedtest.Start(t)
 	for name, config := range map[string]run.EmbeddedConfig{"memory": {}, "servers": {Servers: []string{server.Addr}}} {
 		t.Run(name, func(t *testing.T) {
-			config.Event = eventOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d}]}}")
+			config.Rules = rulesOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d}]}}")
 			target := embedded(t, config)
 			const calls = 50
 			// In flight is one at a time, so none goes with another.
@@ -158,7 +156,7 @@ func TestEmbeddedTargetsThatCannotBeLoaded(t *testing.T) {
 	require.ErrorIs(t, err, run.ErrUnreachable)
 	require.ErrorContains(t, err, server.Addr)
 
-	perUser := embedded(t, run.EmbeddedConfig{Event: eventOf(t, "events: {e: {limits: [{per: user, rate: 1/d}]}}")})
+	perUser := embedded(t, run.EmbeddedConfig{Rules: rulesOf(t, "events: {e: {limits: [{per: user, rate: 1/d}]}}")})
 	for _, kind := range []traffic.Kind{traffic.Hit, traffic.Check, traffic.Batch} {
 		_, err = run.Run(t.Context(), run.Config{Target: perUser, Source: of(t, 1, traffic.Mix{kind: 1}, 1), Profile: arrival.Constant(1)})
 		require.ErrorIs(t, err, run.ErrUnreachable)
@@ -166,7 +164,7 @@ func TestEmbeddedTargetsThatCannotBeLoaded(t *testing.T) {
 	}
 	_, err = run.NewEmbedded(t.Context(), run.EmbeddedConfig{})
 	require.Error(t, err)
-	_, err = run.NewEmbedded(t.Context(), run.EmbeddedConfig{Event: &events.Event{Name: "e"}, Servers: []string{"no port"}})
+	_, err = run.NewEmbedded(t.Context(), run.EmbeddedConfig{Rules: rulesOf(t, rules), Servers: []string{"no port"}})
 	assert.Error(t, err)
 }
 
@@ -176,7 +174,7 @@ func TestAStoreThatGoesAway(t *testing.T) {
 	for rule, unavailable := range map[string]bool{"deny": true, "allow": false} {
 		server := memcachedtest.Start(t)
 		target := embedded(t, run.EmbeddedConfig{
-			Event: eventOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d, on_error: "+rule+"}]}}"), Servers: []string{server.Addr},
+			Rules: rulesOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d, on_error: "+rule+"}]}}"), Servers: []string{server.Addr},
 		})
 		stopping := &stopAt{Target: target, n: 50, stop: server.Stop}
 		report, err := run.Run(t.Context(), run.Config{Target: stopping, Source: of(t, 1000, nil, 1), Profile: arrival.Constant(100), Duration: time.Second, InFlight: 1, Drain: time.Minute})

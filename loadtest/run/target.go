@@ -9,70 +9,67 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-// Target is what is loaded.
+// Target is what a run loads.
 type Target interface {
-	// Names are where it is.
 	Names() []string
 	// Probe returns why calls like that one cannot be made, and adds nothing.
 	Probe(ctx context.Context, call traffic.Call) error
 	// Do makes the n-th call. Many goroutines call it at once.
 	Do(ctx context.Context, n int64, call traffic.Call) Answer
-	// Read tells what the target has done and taken since its beginning.
+	// Read returns the work and the usage of the target since its beginning.
 	Read(ctx context.Context) Reading
 	Close() error
 }
 
-// Answer is what a call was answered with.
+// Answer is the answer to a call.
 type Answer struct {
 	Status  string // its code, or what went wrong, from a small set
-	Failed  bool   // it is not an answer that the contract has for a call that can be made
+	Failed  bool   // the contract does not have it for a valid call
 	Decided []Decided
 }
 
-// Verdict is what was said of a hit.
+// Verdict is a verdict on a hit.
 type Verdict uint8
 
 // The verdicts.
 const (
 	Admitted Verdict = iota
 	Denied
-	ShadowDenied // of a limit: its no is not enforced
-	Unavailable  // of a hit: it could not be decided
-	Fault        // of a hit in a batch: it was at fault
+	ShadowDenied // of a limit, and not enforced
+	Unavailable  // of a hit: not decided
+	Fault        // of a hit in a batch: at fault
 )
 
-// Decided is a hit that was decided.
+// Decided is a decided hit.
 type Decided struct {
 	Verdict Verdict
 	OnError bool // wholly or in part without the store
 	Limits  []Said
 }
 
-// Said is what a limit said of a hit.
+// Said is a limit's verdict on a hit.
 type Said struct {
 	Limit   string
 	Verdict Verdict
 }
 
-// Reading is what a target has done and taken since its beginning. What is not known has a
-// note that says why.
+// Reading is the work and the usage of a target since its beginning. Notes say why something
+// is unknown.
 type Reading struct {
-	Trips, Reads  int64 // of its stores: exchanges with servers, and buckets read
+	Trips, Reads  int64 // of its stores: round trips, and buckets read
 	StoreNote     string
-	Began         []float64 // when each server that tells of them did, in seconds since 1970, if it says so
+	Began         []float64 // the beginnings of servers that tell it, in seconds since 1970
 	Processes     []Taken
 	ProcessesNote string
 }
 
-// restarted reports whether a server has begun anew since. The sum of what all have counted
-// may hide that: others have counted, or it has itself, beyond where it was.
+// restarted reports whether a server has restarted since, which sums may hide.
 func (r Reading) restarted(after Reading) bool {
-	// A server reckons when it began from the clock, which is set now and then.
-	const slack = 2
+	const slack = 2 // a server computes its beginning from the clock, which is adjusted
 	return !slices.EqualFunc(r.Began, after.Began, func(one, other float64) bool { return math.Abs(one-other) <= slack })
 }
 
-// Taken is what a process has taken.
+// Taken is the usage of a process.
 type Taken struct {
 	PID       int
 	CPU       time.Duration

@@ -10,184 +10,140 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
+// fact is a line of a text.
+type fact struct{ name, text string }
+
+func textOf(facts []fact) string {
+	var b strings.Builder
+	for _, f := range facts {
+		fmt.Fprintf(&b, "%-10s %s\n", f.name, f.text)
+	}
+	return b.String()
+}
+
 // WriteText writes the report as a text.
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
-	r.writeHead(&b)
-	columns.Write(&b, 1, append([][]string{latencyHead}, r.latencyRows()...))
-	b.WriteByte('\n')
+	b.WriteString(textOf(r.facts()) + "\n")
+	columns.Write(&b, 1, r.latencyTable())
 	if len(r.Limits) > 0 {
-		columns.Write(&b, 1, append([][]string{limitHead}, r.limitRows()...))
 		b.WriteByte('\n')
+		columns.Write(&b, 1, r.limitTable())
 	}
-	writeFacts(&b, r.costs())
+	b.WriteString("\n" + textOf(r.costs()))
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// fact is a line of a text: what, and how much.
-type fact struct{ name, text string }
-
-func writeFacts(b *strings.Builder, facts []fact) {
-	for _, f := range facts {
-		fmt.Fprintf(b, "%-10s %s\n", f.name, f.text)
+// counts writes the positive ones of several numbers, after a first text.
+func counts(text string, of ...any) string {
+	for i := 0; i < len(of); i += 2 {
+		if n := of[i].(int64); n > 0 {
+			text += fmt.Sprintf(", %s %s", columns.Grouped(n), of[i+1])
+		}
 	}
+	return text
 }
 
-func (r *Report) writeHead(b *strings.Builder) {
-	writeFacts(b, r.facts())
-	b.WriteByte('\n')
-}
-
-// facts are what the report says ahead of its tables.
+// facts are the lines ahead of the tables.
 func (r *Report) facts() []fact {
 	rate := fmt.Sprintf("%s/s asked for %s, %s/s reached", rateText(r.RateAsked), seconds(r.Seconds), rateText(r.RateReached))
 	if r.Interrupted {
 		rate += "; interrupted"
+	}
+	var answers []string
+	for _, s := range r.Statuses {
+		answers = append(answers, fmt.Sprintf("%s × %s", columns.Grouped(s.Requests), s.Name))
+	}
+	if len(answers) == 0 {
+		answers = []string{"none"}
 	}
 	facts := []fact{
 		{"target", strings.Join(r.Targets, ", ")},
 		{"traffic", r.Traffic},
 		{"arrivals", r.Profile},
 		{"rate", rate},
-		{"requests", r.requests()},
-		{"answers", r.statuses()},
+		{"requests", counts(fmt.Sprintf("%s came due, %s answered", columns.Grouped(r.Arrived), columns.Grouped(r.Answered-r.Failed)),
+			r.Failed, "failed", r.Unsent, "not sent: no place in flight until the end", r.BrokenOff, "in flight when it was interrupted")},
+		{"answers", strings.Join(answers, ", ")},
 	}
-	if hits := r.Hits; hits != (Hits{}) {
-		facts = append(facts, fact{"hits", hits.String()})
+	if h := r.Hits; h != (Hits{}) {
+		facts = append(facts, fact{"hits", counts(fmt.Sprintf("%s admitted, %s denied", columns.Grouped(h.Admitted), columns.Grouped(h.Denied)),
+			h.Unavailable, "could not be decided", h.Faults, "at fault", h.OnError, "of these decided without the store")})
 	}
-	return append(facts, fact{"in flight", r.waits()})
+	waited := "none"
+	if r.Waited.Requests > 0 {
+		waited = columns.Grouped(r.Waited.Requests)
+	}
+	return append(facts, fact{"in flight", fmt.Sprintf("%s waited for one of %s places", waited, columns.Grouped(int64(r.InFlight)))})
 }
 
-func (r *Report) requests() string {
-	parts := []string{fmt.Sprintf("%s came due, %s answered", columns.Grouped(r.Arrived), columns.Grouped(r.Answered-r.Failed))}
-	for _, one := range []struct {
-		n    int64
-		what string
-	}{
-		{r.Failed, "failed"},
-		{r.Unsent, "not sent: no place in flight until the end"},
-		{r.BrokenOff, "in flight when it was interrupted"},
-	} {
-		if one.n > 0 {
-			parts = append(parts, columns.Grouped(one.n)+" "+one.what)
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-func (r *Report) statuses() string {
-	var parts []string
-	for _, s := range r.Statuses {
-		parts = append(parts, fmt.Sprintf("%s × %s", columns.Grouped(s.Requests), s.Name))
-	}
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, ", ")
-}
-
-// String returns the hits in words.
-func (h Hits) String() string {
-	text := fmt.Sprintf("%s admitted, %s denied", columns.Grouped(h.Admitted), columns.Grouped(h.Denied))
-	for _, one := range []struct {
-		n    int64
-		what string
-	}{
-		{h.Unavailable, "could not be decided"},
-		{h.Faults, "at fault"},
-		{h.OnError, "of these decided without the store"},
-	} {
-		if one.n > 0 {
-			text += fmt.Sprintf(", %s %s", columns.Grouped(one.n), one.what)
-		}
-	}
-	return text
-}
-
-func (r *Report) waits() string {
-	if r.Waited.Requests == 0 {
-		return fmt.Sprintf("none waited for one of %s places", columns.Grouped(int64(r.InFlight)))
-	}
-	return fmt.Sprintf("%s waited for one of %s places", columns.Grouped(r.Waited.Requests), columns.Grouped(int64(r.InFlight)))
-}
-
-var latencyHead = []string{"latency, ms", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "max"}
-
-// latencyRows returns the lines of the latencies: of all, of each kind where there are
-// several, and of what went before the sending.
-func (r *Report) latencyRows() [][]string {
-	rows := [][]string{r.Latency.row("all")}
-	if len(r.Kinds) > 1 {
-		for _, kind := range traffic.Kinds() {
-			if l, there := r.Kinds[kind.String()]; there {
-				rows = append(rows, l.row(kind.String()))
+// latencyTable has the latencies of all requests, of each of several kinds, and until they
+// were sent.
+func (r *Report) latencyTable() [][]string {
+	rows := [][]string{{"latency, ms", "requests", "p50", "p90", "p99", "p99.9", "p99.99", "max"}}
+	add := func(name string, l Latency) {
+		row := []string{name, columns.Grouped(l.Requests)}
+		for _, ms := range []float64{l.P50, l.P90, l.P99, l.P999, l.P9999, l.Max} {
+			if l.Requests == 0 {
+				row = append(row, "–")
+			} else {
+				row = append(row, digits(ms))
 			}
 		}
+		rows = append(rows, row)
 	}
-	rows = append(rows, r.Late.row("late"))
+	add("all", r.Latency)
+	for _, kind := range traffic.Kinds() {
+		if l, found := r.Kinds[kind.String()]; found && len(r.Kinds) > 1 {
+			add(kind.String(), l)
+		}
+	}
+	add("late", r.Late)
 	if r.Waited.Requests > 0 {
-		rows = append(rows, r.Waited.row("waited"))
+		add("waited", r.Waited)
 	}
 	return rows
 }
 
-func (l Latency) row(name string) []string {
-	if l.Requests == 0 {
-		return []string{name, "0", dash, dash, dash, dash, dash, dash}
-	}
-	return []string{name, columns.Grouped(l.Requests), digits(l.P50), digits(l.P90), digits(l.P99), digits(l.P999), digits(l.P9999), digits(l.Max)}
-}
-
-var limitHead = []string{"limit", "admitted", "denied", "shadow denied"}
-
-func (r *Report) limitRows() (rows [][]string) {
+func (r *Report) limitTable() [][]string {
+	rows := [][]string{{"limit", "admitted", "denied", "shadow denied"}}
 	for _, l := range r.Limits {
 		rows = append(rows, []string{l.Name, columns.Grouped(l.Admitted), columns.Grouped(l.Denied), columns.Grouped(l.ShadowDenied)})
 	}
 	return rows
 }
 
-// costs are what the report says behind its tables.
+// costs are the lines behind the tables.
 func (r *Report) costs() (facts []fact) {
-	if r.Store != nil {
-		facts = append(facts, fact{"store", fmt.Sprintf("%s trips and %s reads a %s (%s and %s in all)",
-			digits(r.Store.Trip), digits(r.Store.Read), r.Store.Per, columns.Grouped(r.Store.Trips), columns.Grouped(r.Store.Reads))})
-	} else if r.StoreNote != "" {
-		facts = append(facts, fact{"store", "not known: " + r.StoreNote})
+	add := func(known bool, name, format string, args ...any) {
+		if known {
+			facts = append(facts, fact{name, fmt.Sprintf(format, args...)})
+		}
 	}
+	if s := r.Store; s != nil {
+		add(true, "store", "%s trips and %s reads a %s (%s and %s in all)", digits(s.Trip), digits(s.Read), s.Per, columns.Grouped(s.Trips), columns.Grouped(s.Reads))
+	}
+	add(r.Store == nil && r.StoreNote != "", "store", "not known: %s", r.StoreNote)
 	for _, p := range r.Processes {
-		facts = append(facts, fact{"process", fmt.Sprintf("%d: %s s of CPU time, %s of a core, %s µs a call; %s MiB of memory, %s at the most",
-			p.PID, digits(p.CPUSeconds), percent(p.Cores), digits(p.Microseconds), mebibytes(p.Memory), mebibytes(p.MostMemory))})
+		add(true, "process", "%d: %s s of CPU time, %.0f%% of a core, %s µs a call; %.1f MiB of memory, %.1f at the most",
+			p.PID, digits(p.CPUSeconds), p.Cores*100, digits(p.Microseconds), float64(p.Memory)/(1<<20), float64(p.MostMemory)/(1<<20))
 	}
-	if r.ProcessesNote != "" {
-		facts = append(facts, fact{"process", "not known: " + r.ProcessesNote})
-	}
-	if r.GeneratorCPU > 0 {
-		facts = append(facts, fact{"generator", fmt.Sprintf("%s s of CPU time", digits(r.GeneratorCPU))})
-	}
-	if r.Machine != nil {
-		facts = append(facts, fact{"machine", r.Machine.String()})
-	}
-	if r.Machine.Busy() {
-		facts = append(facts, fact{"note", "this machine was busy: " + process.BusyMeans + "; repeat it on a quiet machine before believing a bad figure"})
-	}
-	if r.busy() {
-		facts = append(facts, fact{"note", "most of the p99 is this program's own lateness: this machine is too busy for it to say much of the target"})
-	}
+	add(r.ProcessesNote != "", "process", "not known: %s", r.ProcessesNote)
+	add(r.GeneratorCPU > 0, "generator", "%s s of CPU time", digits(r.GeneratorCPU))
+	add(r.Machine != nil, "machine", "%s", r.Machine)
+	add(r.Machine.Busy(), "note", "this machine was busy: %s; repeat it on a quiet machine before believing a bad figure", process.BusyMeans)
+	add(r.busy(), "note", "most of the p99 is this program's own lateness: this machine is too busy for it to say much of the target")
 	return facts
 }
 
-// busy reports whether the latencies say more of the generator than of the target. Where more
-// than a hundredth waited for a place in flight, it is they who make the p99.
+// busy reports whether the latencies say more of the generator than of the target. If more
+// than a hundredth waited for a place in flight, their waits make the p99.
 func (r *Report) busy() bool {
 	return r.Late.Requests > 0 && r.Late.P99 > r.Latency.P99/2 && r.Waited.Requests <= r.Latency.Requests/100
 }
 
-// dash stands where there is no figure.
-const dash = "–"
-
-// digits writes a figure with as many digits as it is good for.
+// digits writes a figure with its significant digits.
 func digits(f float64) string {
 	switch {
 	case f < 10:
@@ -206,7 +162,3 @@ func rateText(f float64) string {
 }
 
 func seconds(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + "s" }
-
-func percent(part float64) string { return fmt.Sprintf("%.0f%%", part*100) }
-
-func mebibytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<20)) }

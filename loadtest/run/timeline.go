@@ -7,13 +7,11 @@ import (
 )
 
 const (
-	// slotLength is that of a slot at first.
-	slotLength = time.Second
-	// maxSlots bounds the timeline, at 28 kB a slot: beyond it two become one.
-	maxSlots = 512
+	slotLength = time.Second // at first
+	maxSlots   = 512         // of 28 kB; a longer timeline merges each two
 )
 
-// timeline is what happened when.
+// timeline is a run over time.
 type timeline struct {
 	length time.Duration // of a slot
 	slots  []slot
@@ -21,8 +19,8 @@ type timeline struct {
 
 // slot is a piece of the timeline.
 type slot struct {
-	latency  *histogram // of those that were due in it
-	answered int64      // in it
+	latency  *histogram // of the requests due in it
+	answered int64      // well, in it
 	failed   int64
 }
 
@@ -40,7 +38,7 @@ func (t *timeline) at(moment time.Duration) *slot {
 	return &t.slots[i]
 }
 
-// halve makes one slot of each two.
+// halve merges each two slots.
 func (t *timeline) halve() {
 	t.length *= 2
 	var merged []slot
@@ -54,7 +52,7 @@ func (t *timeline) halve() {
 	t.slots = merged
 }
 
-// add makes one slot of two that follow each other.
+// add merges the next slot.
 func (s *slot) add(next slot) {
 	s.latency.add(next.latency)
 	s.answered += next.answered
@@ -68,13 +66,12 @@ type Slot struct {
 	Asked   float64 `json:"asked"`   // arrivals a second
 	Reached float64 `json:"reached"` // answers a second, without failures
 	Failed  int64   `json:"failed"`  // failures
-	Latency Latency `json:"latency"` // of those that were due in it, to two digits
+	Latency Latency `json:"latency"` // of the requests due in it, to two digits
 }
 
-// report returns the slots of a run that lasted as long as span, and whose last answer came
-// when elapsed was over. The last one is cut off where all ends. Where less than half of a slot
-// is left of it, it is a part of the one before: the last answers, divided by a millisecond,
-// are no rate.
+// report returns the slots of a run with arrivals during span and the last answer at elapsed.
+// A last slot shorter than half of one merges with the one before: a few answers of a
+// millisecond are no rate.
 func (t *timeline) report(p arrival.Profile, span, elapsed time.Duration) []Slot {
 	end, merged := max(span, elapsed), false
 	if last := len(t.slots) - 1; last > 0 && end-time.Duration(last)*t.length < t.length/2 {

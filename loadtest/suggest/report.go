@@ -87,7 +87,7 @@ func (w *Window) leftOut() string {
 	return fmt.Sprintf("%d in any %s: %s", w.Chosen, w.Window, w.LeftOut)
 }
 
-// WriteText writes the report for people to read, without the rules file.
+// WriteText writes the report as text, without the rules file.
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d lines, from %s to %s\n", oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))

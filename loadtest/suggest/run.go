@@ -7,6 +7,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -26,7 +27,7 @@ var (
 type Config struct {
 	Log   *accesslog.Log
 	Name  string   // of the log, for the comments of the rules file
-	Kinds []string // of features, each once, in the order in which they are to be told
+	Kinds []string // of features, each once, in the order of the report
 	// CostKind is the kind of an actor's features that is no feature, but what its hits
 	// cost; a hit without it, or of "", costs 1.
 	CostKind   string
@@ -35,7 +36,7 @@ type Config struct {
 	Deny       share.Share // of the features of a kind, at the most
 	Top        int         // most denied features to name; 0: whatif.DefaultTop
 	MaxBytes   int64       // of the counters; 0: whatif.DefaultMaxBytes
-	Progress   whatif.Progress
+	Progress   progress.Progress
 }
 
 // Run suggests limits, and tries them. Errors wrap those of this package and of package
@@ -55,7 +56,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		c, err := newCrowd(config.Log, kind, config.CostKind, config.IPv6Prefix)
+		c, err := newPopulation(config.Log, kind, config.CostKind, config.IPv6Prefix)
 		if err != nil {
 			return nil, err
 		}
@@ -104,8 +105,8 @@ func (config Config) whatIf(ctx context.Context, file string) (*whatif.Report, e
 	})
 }
 
-// newKind describes a crowd, and the limits for it. The log is of so many seconds.
-func newKind(kind string, c *crowd, deny share.Share, seconds int64) Kind {
+// newKind describes a population, and the limits for it. The log is of so many seconds.
+func newKind(kind string, c *population, deny share.Share, seconds int64) Kind {
 	k := Kind{Kind: kind, Features: c.features, Hits: c.hits, Missing: c.missing}
 	usable := 0
 	for usable < len(windows()) && windows()[usable].seconds <= seconds {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/suggest"
@@ -275,7 +276,7 @@ func asJSON(t *testing.T, v any) string {
 func TestOnTheRealLog(t *testing.T) {
 	text := accesslogtest.RealText(t)
 	for _, deny := range []string{"0", "0.1", "0.5", "1", "5", "33.3333"} {
-		if !thorough && deny != "1" {
+		if !testkit.Thorough() && deny != "1" {
 			continue
 		}
 		t.Run(deny, func(t *testing.T) {
@@ -290,7 +291,7 @@ func TestOnTheRealLog(t *testing.T) {
 }
 
 func TestOnLogsByChance(t *testing.T) {
-	for seed := range uint64(seeds) {
+	for seed := range testkit.Seeds(300) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		var text strings.Builder
 		begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC)
@@ -311,7 +312,7 @@ func TestOnLogsByChance(t *testing.T) {
 	}
 }
 
-// Who comes every second is not denied by 60/m beside 1/s.
+// A feature with a hit every second is not denied by 60/m beside 1/s.
 func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 	var text strings.Builder
 	for i := range 200 {
@@ -323,10 +324,10 @@ func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 }
 
 // What the engine says of the suggested rules: the share is kept, no limit could be one
-// less, and those that are left out would change nothing.
+// less, and the limits that are left out would change nothing.
 func TestTheEngineAgrees(t *testing.T) {
-	if !thorough {
-		t.Skip("make test runs it without the race detector")
+	if !testkit.Thorough() {
+		t.Skip("make test-all runs it, without the race detector")
 	}
 	text := accesslogtest.RealText(t)
 	log := accesslogtest.Read(t, text, "ip=host")

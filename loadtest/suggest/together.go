@@ -6,9 +6,9 @@ import (
 	"sort"
 )
 
-// together are limits for those windows of a crowd that its log is long enough for.
+// together are limits for those windows of a population that its log is long enough for.
 type together struct {
-	crowd  *crowd
+	crowd  *population
 	usable int // windows, the shortest ones
 	limits []int64
 }
@@ -17,7 +17,7 @@ type together struct {
 // it exceeds one of them. The share that each window by itself may deny is the same for
 // all, and as large as it can be. Then each limit, the longest window's first, is made as
 // small as the others leave it. So none of them can be smaller.
-func choose(c *crowd, usable, deny int) together {
+func choose(c *population, usable, deny int) together {
 	t := together{crowd: c, usable: usable}
 	sorted := make([][]int64, usable)
 	for w := range usable {

@@ -10,18 +10,3 @@ type window struct {
 	seconds int64
 	unit    string // of a rate
 }
-
-// largest returns the largest sum in any window of so many seconds one after the other.
-// The seconds ascend, and the sums of costs never get out of an int64.
-func largest(seconds, costs []int64, length int64) int64 {
-	most, sum, first := int64(0), int64(0), 0
-	for last, second := range seconds {
-		sum += costs[last]
-		for seconds[first] <= second-length {
-			sum -= costs[first]
-			first++
-		}
-		most = max(most, sum)
-	}
-	return most
-}

@@ -13,13 +13,13 @@ import (
 // MaxCrowd is the largest crowd of a number: as many as there are addresses in 10.0.0.0/8.
 const MaxCrowd = 1 << 24
 
-// Crowd is those who call. It is drawn from by one goroutine.
+// Crowd is a set of features. One goroutine draws from it.
 type Crowd interface {
 	// Draw returns the features of one of them, in a map of its own.
 	Draw() events.Features
 }
 
-// crowd is n of a kind, of whom pick chooses one.
+// crowd is n of a kind, and pick chooses one.
 type crowd struct {
 	kind  string
 	value func(i uint64) string
@@ -28,12 +28,12 @@ type crowd struct {
 
 func (c crowd) Draw() events.Features { return events.Features{c.kind: c.value(c.pick())} }
 
-// NewUniform returns a crowd of n, 1 to MaxCrowd, of whom each calls as often as any other.
+// NewUniform returns a crowd of n, 1 to MaxCrowd, each as often as any other.
 func NewUniform(kind string, n int, rng *rand.Rand) Crowd {
 	return crowd{kind, valuesOf(kind), func() uint64 { return rng.Uint64N(uint64(n)) }}
 }
 
-// NewZipf returns a crowd of n, 1 to MaxCrowd, of whom the k-th calls in proportion to
+// NewZipf returns a crowd of n, 1 to MaxCrowd, the k-th in proportion to
 // 1/k^s, s above 1.
 func NewZipf(kind string, n int, s float64, rng *rand.Rand) Crowd {
 	return crowd{kind, valuesOf(kind), rand.NewZipf(rng, s, 1, uint64(n)-1).Uint64}

@@ -124,7 +124,7 @@ func (c *contract) retryAfter(d wire.Decision) *int64 {
 	return longest
 }
 
-// denialFaults holds what stands beside the decision in the answer to a denied hit.
+// denialFaults holds the rest of the answer to a denied hit.
 func denialFaults(header http.Header, denial wire.Denial) (f faults) {
 	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
 	f.add(media != wire.TypeProblem, "a denial of type %s is no problem document", media)
@@ -140,7 +140,7 @@ func denialFaults(header http.Header, denial wire.Denial) (f faults) {
 	return f
 }
 
-// known reports whether somebody could say how the limit stands.
+// known reports whether the answer has the state of the limit.
 func known(s wire.LimitState) bool { return s.OnError == "" || s.IsExact() || s.Count != 0 }
 
 func equal(a, b *int64) bool {

@@ -30,7 +30,7 @@ const (
 // It is safe for concurrent use.
 type caller struct {
 	contract *contract
-	people   *people
+	users    *users
 	log      *log
 	findings *findings
 	targets  []*url.URL
@@ -44,6 +44,7 @@ type caller struct {
 	bodies   atomic.Int64
 	families atomic.Pointer[families]
 	resets   atomic.Int64
+	slowest  atomic.Int64 // nanoseconds of a call
 	// The token does not let this caller reset counters.
 	mayNotReset atomic.Bool
 }
@@ -54,7 +55,7 @@ type answer struct {
 	status         int
 	header         http.Header
 	body           []byte
-	request        string // for people, in short
+	request        string // in short, for the report
 }
 
 func (c *caller) now() int64 { return nanoseconds(time.Since(c.began)) }
@@ -95,6 +96,10 @@ func (c *caller) exchange(ctx context.Context, target int, method, path string, 
 		a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	}
 	a.answered = c.now()
+	took := a.answered - a.sent
+	for slowest := c.slowest.Load(); took > slowest && !c.slowest.CompareAndSwap(slowest, took); {
+		slowest = c.slowest.Load()
+	}
 	return a, err
 }
 
@@ -103,7 +108,7 @@ func (c *caller) path(route string) string { return "v1/events/" + c.contract.ev
 // hit makes one hit and returns what became of it.
 func (c *caller) hit(ctx context.Context, client, target int, who int32, cost int64) entry {
 	c.calls[hit].Add(1)
-	person := c.people.who(who)
+	person := c.users.who(who)
 	a, err := c.exchange(ctx, target, http.MethodPost, c.path("hit"), nil, wire.Hit{Features: person.features, Cost: &cost})
 	e := entry{who: who, cost: int32(cost), client: uint16(client), target: uint16(target), kind: hit}
 	if err != nil {
@@ -134,7 +139,7 @@ func (c *caller) batch(ctx context.Context, client, target int, whos []int32, co
 	c.calls[batch].Add(1)
 	var in wire.Batch
 	for i, who := range whos {
-		in.Hits = append(in.Hits, wire.BatchHit{Event: c.contract.event, Features: c.people.who(who).features, Cost: &costs[i]})
+		in.Hits = append(in.Hits, wire.BatchHit{Event: c.contract.event, Features: c.users.who(who).features, Cost: &costs[i]})
 		list = append(list, entry{who: who, cost: int32(costs[i]), client: uint16(client), target: uint16(target), kind: batch})
 	}
 	a, err := c.exchange(ctx, target, http.MethodPost, "v1/batch", nil, in)
@@ -169,7 +174,7 @@ func (c *caller) batch(ctx context.Context, client, target int, whos []int32, co
 // check asks how a hit would stand.
 func (c *caller) check(ctx context.Context, client, target int, who int32, cost int64) entry {
 	c.calls[check].Add(1)
-	query := featureQuery(c.people.who(who).features)
+	query := featureQuery(c.users.who(who).features)
 	query.Set("cost", fmt.Sprint(cost))
 	a, err := c.exchange(ctx, target, http.MethodGet, c.path("check"), query, nil)
 	e := entry{who: who, cost: int32(cost), client: uint16(client), target: uint16(target), kind: check}
@@ -189,7 +194,7 @@ func (c *caller) check(ctx context.Context, client, target int, who int32, cost 
 
 // increment adds without deciding, now or in a second of the past; 0: now.
 func (c *caller) increment(ctx context.Context, client, target int, who int32, by, at int64) entry {
-	of, in := increment, wire.Increment{Features: c.people.who(who).features, By: &by}
+	of, in := increment, wire.Increment{Features: c.users.who(who).features, By: &by}
 	if at != 0 {
 		of, in.At = late, wire.Moment{Time: time.Unix(at, 0).UTC()}
 	}
@@ -210,7 +215,7 @@ func (c *caller) increment(ctx context.Context, client, target int, who int32, b
 	f.add(done.Event != c.contract.event || done.By != by, "the answer to an increment by %d is by %d", by, done.By)
 	f.add(at != 0 && done.At.Unix() != at, "the answer to an increment at %d is at %d", at, done.At.Unix())
 	for _, l := range c.contract.limits {
-		name := c.people.nameOf(c.people.who(who), l)
+		name := c.users.nameOf(c.users.who(who), l)
 		f.add(name != "" && !slices.Contains(done.Counters, name), "an increment is not counted by %s", name)
 	}
 	c.blame(CheckBodies, e, a, f)
@@ -226,7 +231,7 @@ func (c *caller) increment(ctx context.Context, client, target int, who int32, b
 // reset forgets a counter. It reports whether it may be.
 func (c *caller) reset(ctx context.Context, client, target int, id int32) bool {
 	c.resets.Add(1)
-	a, err := c.exchange(ctx, target, http.MethodDelete, c.path("counters"), featureQuery(c.people.counterOf(id).features), nil)
+	a, err := c.exchange(ctx, target, http.MethodDelete, c.path("counters"), featureQuery(c.users.counterOf(id).features), nil)
 	r := reset{sent: a.sent, answered: a.answered, counter: id, client: uint16(client), target: uint16(target)}
 	switch {
 	case err != nil:
@@ -325,10 +330,10 @@ func (c *caller) isDecision(status int, d wire.Decision) bool {
 func (c *caller) decided(e entry, a answer, status int, d wire.Decision) entry {
 	e.sent, e.answered, e.stamp = a.sent, a.answered, d.At.Unix()
 	e.retryAfter = int32(value(d.RetryAfter))
-	person := c.people.who(e.who)
+	person := c.users.who(e.who)
 	features := make([]string, len(c.contract.limits))
 	for i, l := range c.contract.limits {
-		features[i] = c.people.nameOf(person, l)
+		features[i] = c.users.nameOf(person, l)
 	}
 	f := c.contract.decisionFaults(features, int64(e.cost), d, e.kind != check)
 	counts := make([]int64, 0, len(d.Limits))
@@ -399,7 +404,7 @@ func (c *caller) asked(from, to, window, at int64, a answer, step int64) (first,
 
 func (c *caller) wall(at int64) time.Time { return c.began.Add(time.Duration(at)).UTC() }
 
-// lost notes a call without an answer: nobody knows what became of it.
+// lost notes a call without an answer: its outcome is unknown.
 func (c *caller) lost(e entry, a answer) entry {
 	e.sent, e.answered, e.outcome = a.sent, a.answered, unknown
 	c.log.note(e, nil)
@@ -458,7 +463,7 @@ func compact(body []byte) []byte {
 	return v
 }
 
-// event is an entry for people.
+// event is an entry as the report has it.
 func (c *caller) event(e entry, counts []int64) Event {
 	out := Event{
 		Sent: c.wall(e.sent), Answered: c.wall(e.answered), Client: int(e.client), Target: c.targets[e.target].Host,
@@ -470,7 +475,7 @@ func (c *caller) event(e entry, counts []int64) Event {
 	return out
 }
 
-// answer is what an entry was told, for people.
+// answer is the answer to an entry, in words.
 func (e entry) answer(counts []int64) string {
 	text := [...]string{"admitted", "denied", "unknown", "refused"}[e.outcome]
 	switch {

@@ -60,13 +60,13 @@ func (k *killer) kill(ctx context.Context) error {
 	}
 	l.back, l.away = k.now(), false
 	if k.copies > 1 {
-		if err := k.fleet.AwaitMended(ctx); err != nil {
+		if err := k.fleet.AwaitRepaired(ctx); err != nil {
 			return fmt.Errorf("after server %d was killed: %w", victim, err)
 		}
 		// What was under way when it came back has had its time.
 		fleet.Sleep(ctx, 2*k.timeout)
 	}
-	l.mended = k.now()
+	l.repaired = k.now()
 	return nil
 }
 

@@ -4,7 +4,12 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 const (
@@ -16,24 +21,30 @@ const (
 	day = 86400
 )
 
-// closing asks for the counts and the histories of counters when nobody calls any more, up to
-// the end of the context.
+// closing asks for the counts and the histories of counters when all clients have stopped, up
+// to the end of the context.
 func (r *run) closing(ctx context.Context) {
-	rng := rand.New(rand.NewPCG(r.config.Seed, 1<<40))
-	counters := r.people.allCounters()
+	counters := r.users.allCounters()
 	r.pasts = r.latest()
-	order := rng.Perm(len(counters))
+	order := rand.New(rand.NewPCG(r.config.Seed, 1<<40)).Perm(len(counters))
 	order = order[:min(len(order), maxCounters)]
-	r.config.progress().Start("counting", len(order))
+	bar := progress.Or(r.config.Progress)
+	bar.Start("counting", len(order))
+	var closed atomic.Int64
+	var group errgroup.Group
+	group.SetLimit(r.config.clients())
 	for n, id := range order {
-		if ctx.Err() != nil {
-			return
-		}
-		if r.closeOne(ctx, n, int32(id), counters[id], rng) {
-			r.report.CountersClosed++
-		}
-		r.config.progress().Add(1)
+		group.Go(func() error {
+			rng := rand.New(rand.NewPCG(r.config.Seed, 1<<40|uint64(id)+1))
+			if ctx.Err() == nil && r.closeOne(ctx, n, int32(id), counters[id], rng) {
+				closed.Add(1)
+			}
+			bar.Add(1)
+			return nil
+		})
 	}
+	_ = group.Wait() // it has no errors: a count without an answer is noted
+	r.report.CountersClosed += int(closed.Load())
 }
 
 // closeOne counts every window of one counter's limits, and more, as of now and of past
@@ -83,7 +94,7 @@ func (r *run) latest() map[int32]int64 {
 	pasts := map[int32]int64{}
 	for _, e := range r.log.entries {
 		if e.kind == late && e.stamp != 0 {
-			for _, id := range r.people.who(e.who).counters {
+			for _, id := range r.users.who(e.who).counters {
 				pasts[id] = e.stamp
 			}
 		}

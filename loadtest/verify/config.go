@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // Defaults of a Config.
@@ -23,6 +24,8 @@ const (
 	DefaultProcesses = 2
 	DefaultServers   = 2
 	DefaultEvent     = "verify" // of OwnRules
+	// MinSoak leaves time for a server to be killed and to come back.
+	MinSoak = 5 * time.Second
 	// DefaultTimeout is what counterd has, OwnTimeout what processes of our own are started
 	// with: on a busy machine it is not the store that is slow.
 	DefaultTimeout = 100 * time.Millisecond
@@ -48,7 +51,7 @@ events:
       - {per: ip, rate: 30/6s, shadow: true, on_error: deny}
 `
 
-// Config says whom to call, how, and for how long.
+// Config names the targets, the load, and its duration.
 type Config struct {
 	URLs  []string               // the targets'; none: Own is started
 	Token func() (string, error) // nil: none is sent
@@ -62,11 +65,16 @@ type Config struct {
 	Rate      float64       // calls of the Clients a second, a quarter as many of those beside them; 0: each when its call before was answered
 	MaxEvents int           // that the log may hold; 0: DefaultMaxEvents
 	Skew      time.Duration // by which the targets' clocks may differ from this one's; 0: DefaultSkew
-	// Timeout is that of the targets: what took longer may not have been taken back. 0:
+	// Timeout is that of the targets: what took longer may not have been rolled back. 0:
 	// DefaultTimeout, and OwnTimeout for Own.
-	Timeout  time.Duration
-	Seed     uint64
-	Progress Progress // nil: nobody is told
+	Timeout time.Duration
+	Seed    uint64
+	// Soak goes on with a new log when one is full, and holds the processes of Own to their
+	// goroutines, memory and response times, too. It takes at least MinSoak.
+	Soak     bool
+	Progress progress.Progress
+
+	maxSlack time.Duration // that a busy machine may add to an answer; 0: maxSlack
 
 	transport http.RoundTripper // tests' own; nil: one that the TLS applies to
 }
@@ -84,17 +92,6 @@ type Own struct {
 	Chaos     bool   // its servers are killed, and started again, empty
 }
 
-// Progress is told how far a run is.
-type Progress interface {
-	Start(stage string, steps int)
-	Add(steps int)
-}
-
-type silent struct{}
-
-func (silent) Start(string, int) {}
-func (silent) Add(int)           {}
-
 // Check finds all that is wrong with the config.
 func (c Config) Check() error {
 	var faults []error
@@ -104,6 +101,7 @@ func (c Config) Check() error {
 		}
 	}
 	fault(c.Duration < 0, "-duration is more than 0, not %s", c.Duration)
+	fault(c.Soak && c.duration() < MinSoak, "-soak is at least %s, not %s", MinSoak, c.Duration)
 	fault(c.Clients < 0 || c.Clients > 10_000, "-clients is 1 to 10000, not %d", c.Clients)
 	fault(c.Features < 0 || c.Features > 1_000_000, "-features is 1 to 1000000, not %d", c.Features)
 	fault(c.Rate < 0, "-rate is at least 0, not %g", c.Rate)
@@ -117,6 +115,7 @@ func (c Config) Check() error {
 			"-url is written like http://127.0.0.1:8080")
 	}
 	if len(c.URLs) > 0 {
+		fault(c.Soak, "-soak watches processes that were started here: not with -url")
 		fault(c.Own.Chaos, "-chaos kills servers that were started here: not with -url")
 		return errors.Join(faults...)
 	}
@@ -181,6 +180,7 @@ func (c Config) duration() time.Duration { return cmp.Or(c.Duration, DefaultDura
 func (c Config) clients() int            { return cmp.Or(c.Clients, DefaultClients) }
 func (c Config) features() int           { return cmp.Or(c.Features, DefaultFeatures) }
 func (c Config) maxEvents() int          { return cmp.Or(c.MaxEvents, DefaultMaxEvents) }
+func (c Config) slack() time.Duration    { return cmp.Or(c.maxSlack, maxSlack) }
 func (c Config) skew() time.Duration     { return cmp.Or(c.Skew, DefaultSkew) }
 
 func (c Config) timeout() time.Duration {
@@ -188,11 +188,4 @@ func (c Config) timeout() time.Duration {
 		return cmp.Or(c.Timeout, OwnTimeout)
 	}
 	return cmp.Or(c.Timeout, DefaultTimeout)
-}
-
-func (c Config) progress() Progress {
-	if c.Progress == nil {
-		return silent{}
-	}
-	return c.Progress
 }

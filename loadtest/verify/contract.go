@@ -13,7 +13,7 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// ErrRules is returned for an event whose rules cannot be held to anything.
+// ErrRules is returned for an event without limits, or with rules unknown here.
 var ErrRules = errors.New("verify: this event cannot be verified")
 
 // maxLimits is how many limits an event may have: there is a bit for each in an entry of
@@ -118,7 +118,7 @@ func (c *contract) enforced(l limit) bool { return !c.ruleOf(l).shadow }
 // is bounded by those of the whole event.
 func (c *contract) bounded(l limit) bool { return c.enforced(l) && !c.ruleOf(l).elastic }
 
-// whole reports whether a limit is of a rule for the whole event, whose counter everybody adds
+// whole reports whether a limit is of a rule for the whole event, whose counter all hits add
 // to.
 func (c *contract) whole(l limit) bool { return len(c.ruleOf(l).per) == 0 }
 
@@ -154,3 +154,40 @@ func (c *contract) same(other *contract) bool {
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// countsDenied reports whether one of those rules counts denied hits, too.
+func (c *contract) countsDenied(rules []int) bool {
+	return slices.ContainsFunc(rules, func(r int) bool { return c.rules[r].countAll })
+}
+
+// deniedByWhole reports whether a limit of the whole event denies.
+func (c *contract) deniedByWhole(e entry) bool {
+	for i, l := range c.limits {
+		if e.denies&(1<<i) != 0 && c.enforced(l) && c.whole(l) {
+			return true
+		}
+	}
+	return false
+}
+
+// breaks reports whether a denial breaks the promise of one before: by a limit of this user
+// alone, and that does not stretch as far as the whole event lets it.
+func (c *contract) breaks(e entry) bool {
+	for i, l := range c.limits {
+		r, bit := c.ruleOf(l), uint64(1)<<i
+		if e.denies&bit != 0 && c.enforced(l) && !c.whole(l) && !r.elastic {
+			return true
+		}
+	}
+	return false
+}
+
+// full names the limits that deny.
+func (c *contract) full(d forecast) (text string) {
+	for i, s := range d.Limits {
+		if l := c.limits[i]; !s.Allowed && c.enforced(l) {
+			text += fmt.Sprintf("%s has %d of %d; ", s.Name, s.Count, l.ceiling)
+		}
+	}
+	return text
+}

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// patience is how many calls are made at the most for a quiet feature.
-	patience = 120
-	// burstEvery is the time between two crowds.
+	// maxQuiet is how many calls are made at the most for a quiet feature.
+	maxQuiet = 120
+	// burstEvery is the time between two bursts.
 	burstEvery = 700 * time.Millisecond
-	// maxCrowd bounds a crowd.
-	maxCrowd = 48
+	// maxBurst bounds a burst.
+	maxBurst = 48
 )
 
 // driver has clients call until the context ends or the log is full.
@@ -23,6 +23,7 @@ type driver struct {
 	caller *caller
 	config Config
 	began  time.Time
+	length time.Duration
 
 	running sync.WaitGroup
 }
@@ -44,13 +45,13 @@ func (d *driver) start(ctx, whole context.Context) {
 	}
 	client := d.config.clients() + d.config.quietClients()
 	rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
-	d.running.Go(func() { d.crowds(ctx, whole, client, rng) })
+	d.running.Go(func() { d.bursts(ctx, whole, client, rng) })
 }
 
 // over reports whether no more calls are to be made.
 func (d *driver) over(ctx context.Context) bool { return ctx.Err() != nil || d.caller.log.isFull() }
 
-// busy calls for those that all clients call for.
+// busy calls for the features of all clients.
 func (d *driver) busy(ctx, whole context.Context, client int, rng *rand.Rand) {
 	turns := d.turns(ctx, rng)
 	for !d.over(ctx) {
@@ -89,7 +90,7 @@ func (t *turns) await(ctx context.Context) {
 // one makes one call of the mix.
 func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
 	target := rng.IntN(len(d.caller.targets))
-	who := d.somebody(rng)
+	who := d.busyUser(rng)
 	switch n := rng.IntN(100); {
 	case rng.IntN(400) == 0:
 		d.reset(ctx, client, target, who, rng)
@@ -100,7 +101,7 @@ func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
 	case n < 91:
 		whos, costs := make([]int32, 2+rng.IntN(6)), []int64(nil)
 		for i := range whos {
-			whos[i] = d.somebody(rng)
+			whos[i] = d.busyUser(rng)
 			costs = append(costs, costOf(rng))
 		}
 		d.caller.batch(ctx, client, target, whos, costs)
@@ -113,8 +114,8 @@ func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
 	}
 }
 
-// somebody is one of the busy, one of the first few in half of the calls.
-func (d *driver) somebody(rng *rand.Rand) int32 {
+// busyUser draws a busy user, in half of the calls one of the first few.
+func (d *driver) busyUser(rng *rand.Rand) int32 {
 	n := d.config.features()
 	if rng.IntN(2) == 0 {
 		n = max(1, n/8)
@@ -125,14 +126,14 @@ func (d *driver) somebody(rng *rand.Rand) int32 {
 // costOf is 1 in most calls.
 func costOf(rng *rand.Rand) int64 { return int64(max(1, rng.IntN(8)-4)) }
 
-// look counts one of somebody's counters, over the window of one of its limits.
+// look counts one of a user's counters, over the window of one of its limits.
 func (d *driver) look(ctx context.Context, client, target int, who int32, rng *rand.Rand) {
 	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
-	id := d.caller.people.who(who).counters[l.rule]
-	d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, d.caller.contract.retention), 0)
+	id := d.caller.users.who(who).counters[l.rule]
+	d.caller.count(ctx, client, target, id, d.caller.users.counterOf(id), min(l.length, d.caller.contract.retention), 0)
 }
 
-// late adds to the past of somebody, where that is remembered for long enough, and counts the
+// late adds to the past of a user, where that is remembered for long enough, and counts the
 // window of a limit then.
 func (d *driver) late(ctx context.Context, client, target int, who int32, rng *rand.Rand) entry {
 	l, longest := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))], d.caller.contract.retention/2
@@ -141,21 +142,21 @@ func (d *driver) late(ctx context.Context, client, target int, who int32, rng *r
 	}
 	at := time.Now().Unix() - 1 - rng.Int64N(min(l.length+5, longest-margin))
 	e := d.caller.increment(ctx, client, target, who, costOf(rng), at)
-	id := d.caller.people.who(who).counters[l.rule]
+	id := d.caller.users.who(who).counters[l.rule]
 	if e.outcome == admitted {
-		d.caller.count(ctx, client, target, id, d.caller.people.counterOf(id), min(l.length, longest), at)
+		d.caller.count(ctx, client, target, id, d.caller.users.counterOf(id), min(l.length, longest), at)
 	}
 	return e
 }
 
-// reset forgets one of somebody's counters, but for that of the whole event. It reports whether
+// reset forgets one of a user's counters, but for that of the whole event. It reports whether
 // there was one.
 func (d *driver) reset(ctx context.Context, client, target int, who int32, rng *rand.Rand) bool {
 	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
 	if d.caller.contract.whole(l) || d.caller.mayNotReset.Load() {
 		return false
 	}
-	return d.caller.reset(ctx, client, target, d.caller.people.who(who).counters[l.rule])
+	return d.caller.reset(ctx, client, target, d.caller.users.who(who).counters[l.rule])
 }
 
 // changed is a target that has changed something of the past. The others may not know of it yet.
@@ -180,14 +181,14 @@ func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
 	targets := len(d.caller.targets)
 	turns := d.turns(ctx, rng)
 	for !d.over(ctx) {
-		who := d.caller.people.fresh(quiet)
+		who := d.caller.users.fresh(quiet)
 		if rng.IntN(3) == 0 {
 			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2), 0)
 			turns.await(ctx)
 		}
 		var past changed
 		// Some are called for so shortly that others begin at all times.
-		for calls := rng.IntN(patience); calls < patience && !d.over(ctx); calls++ {
+		for calls := rng.IntN(maxQuiet); calls < maxQuiet && !d.over(ctx); calls++ {
 			turns.await(ctx)
 			target, cost := rng.IntN(targets), costOf(rng)
 			if time.Now().Before(past.until) {
@@ -225,7 +226,7 @@ func (d *driver) waitFor(ctx, whole context.Context, client int, who int32, told
 	}
 	wait := time.Duration(told.retryAfter) * time.Second
 	due := d.began.Add(time.Duration(told.answered)).Add(wait)
-	if due.Sub(d.began) > d.config.duration() {
+	if due.Sub(d.began) > d.length {
 		return false
 	}
 	if !d.caller.contract.countsAll() { // else what comes too early makes the wait longer
@@ -244,16 +245,16 @@ func (d *driver) waitFor(ctx, whole context.Context, client int, who int32, told
 	return true
 }
 
-// crowds has many clients hit one feature at the same moment, again and again another one.
-func (d *driver) crowds(ctx, whole context.Context, client int, rng *rand.Rand) {
-	size := maxCrowd
+// bursts has many clients hit one feature at the same moment, again and again another one.
+func (d *driver) bursts(ctx, whole context.Context, client int, rng *rand.Rand) {
+	size := maxBurst
 	for _, l := range d.caller.contract.limits {
 		if l.n > 0 {
-			size = min(size, int(min(l.n*3+8, maxCrowd)))
+			size = min(size, int(min(l.n*3+8, maxBurst)))
 		}
 	}
 	for !d.over(ctx) {
-		who := d.caller.people.fresh(crowd)
+		who := d.caller.users.fresh(burst)
 		start := make(chan struct{})
 		var all sync.WaitGroup
 		for i := range size {

@@ -32,14 +32,14 @@ func (s stalled) RoundTrip(r *http.Request) (*http.Response, error) {
 // driverOf drives clients against a target that answers so.
 func driverOf(t *testing.T, config Config, target http.RoundTripper) *driver {
 	t.Helper()
-	tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+	j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
 	return &driver{config: config, began: time.Now(), caller: &caller{
-		contract: tr.contract, people: tr.people, log: tr.log, findings: tr.findings, began: time.Now(),
+		contract: j.contract, users: j.users, log: j.log, findings: j.findings, began: time.Now(),
 		targets: []*url.URL{{Scheme: "http", Host: "target"}}, http: &http.Client{Transport: target},
 	}}
 }
 
-// The end of the run lets calls under way end; one who ends it before does not wait for them.
+// The end of the run lets calls under way end; an interrupt does not wait for them.
 func TestHowCallsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		interrupted bool
@@ -72,15 +72,15 @@ func TestOutlasting(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		ctx, end := context.WithCancel(t.Context())
-		later, cut := outlasting(ctx, mercy)
-		cutEarly, cutNow := outlasting(ctx, mercy)
+		later, cut := outlasting(ctx, interruptGrace)
+		cutEarly, cutNow := outlasting(ctx, interruptGrace)
 		defer cut()
 		end()
 		cutNow()
 		require.Error(t, cutEarly.Err())
 		assert.NoError(t, later.Err())
 		<-later.Done()
-		assert.Equal(t, mercy, time.Since(began))
+		assert.Equal(t, interruptGrace, time.Since(began))
 	})
 }
 
@@ -97,22 +97,22 @@ func TestAKillIsInterrupted(t *testing.T) {
 	require.Len(t, k.losses, 1)
 	l := k.losses[0]
 	assert.True(t, l.away)
-	assert.Zero(t, l.mended)
+	assert.Zero(t, l.repaired)
 	assert.GreaterOrEqual(t, l.back, l.killed)
 
 	require.NoError(t, servers.Restart(t.Context(), 0))
 	require.NoError(t, k.kill(t.Context()))
 	l = k.losses[1]
 	assert.False(t, l.away)
-	assert.GreaterOrEqual(t, l.mended, l.back)
+	assert.GreaterOrEqual(t, l.repaired, l.back)
 }
 
 func TestKillsInWords(t *testing.T) {
 	killed := time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
 	for want, k := range map[string]Kill{
-		"server 2 at 12:30:33.000, not back yet":                                 {Server: 2, Killed: killed},
-		"server 2 at 12:30:33.000, back at 12:30:34.000, not mended yet":         {Server: 2, Killed: killed, Back: killed.Add(time.Second)},
-		"server 2 at 12:30:33.000, back at 12:30:34.000, mended at 12:30:35.000": {Server: 2, Killed: killed, Back: killed.Add(time.Second), Mended: killed.Add(2 * time.Second)},
+		"server 2 at 12:30:33.000, not back yet":                                   {Server: 2, Killed: killed},
+		"server 2 at 12:30:33.000, back at 12:30:34.000, not repaired yet":         {Server: 2, Killed: killed, Back: killed.Add(time.Second)},
+		"server 2 at 12:30:33.000, back at 12:30:34.000, repaired at 12:30:35.000": {Server: 2, Killed: killed, Back: killed.Add(time.Second), Repaired: killed.Add(2 * time.Second)},
 	} {
 		assert.Equal(t, want, k.String())
 	}
@@ -135,7 +135,7 @@ func TestTheRateHoldsForAll(t *testing.T) {
 		d := driverOf(t, config, refusing{calls})
 		d.start(ctx, t.Context())
 		d.running.Wait()
-		crowds := (10_000/int(burstEvery/time.Millisecond) + 1) * min(maxCrowd, 2*3+8)
-		assert.InDelta(t, 40*10*5/4+crowds, len(calls), 40, "%d are of crowds", crowds)
+		bursts := (10_000/int(burstEvery/time.Millisecond) + 1) * min(maxBurst, 2*3+8)
+		assert.InDelta(t, 40*10*5/4+bursts, len(calls), 40, "%d are of bursts", bursts)
 	})
 }

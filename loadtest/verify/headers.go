@@ -14,7 +14,7 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// The headers that tell how a hit stands.
+// The headers with the state of the limits.
 const (
 	policyHeader = "Ratelimit-Policy"
 	stateHeader  = "Ratelimit"

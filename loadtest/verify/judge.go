@@ -1,16 +1,11 @@
 package verify
 
 import (
-	"cmp"
-	"fmt"
-	"math"
 	"slices"
 	"time"
-
-	"github.com/counterd/counterd/loadtest/oracle"
 )
 
-// Excused is what was seen and is not held against the targets, since nobody promises it.
+// Excused counts what the targets do not promise, and what is not held against them.
 type Excused struct {
 	OnError        int64 `json:"on_error"`        // hits admitted without asking a store: they are in no window
 	Windows        int64 `json:"windows"`         // that held more than their limit, after a loss that was said
@@ -20,9 +15,9 @@ type Excused struct {
 	AfterResets    int64 `json:"after_resets"`    // windows that held more than their limit, by no more than was under way at a reset
 	Late           int64 `json:"late"`            // denials beside a late increment, which say to come again as they would have before it
 	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
-	Crowded        int64 `json:"crowded"`         // denials for the sake of hits that were denied themselves
+	Overshoot      int64 `json:"overshoot"`       // denials for the sake of hits that were denied themselves
 	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same target denied the same, in the same second, before another admitted something
-	Unpredicted    int64 `json:"unpredicted"`     // features whose decisions were no longer known, after a loss or an unknown outcome
+	Unpredicted    int64 `json:"unpredicted"`     // features without predictions after a loss or an unknown outcome
 	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
 	Refused        int64 `json:"refused"`         // calls of which nothing was done
 }
@@ -40,20 +35,20 @@ type Checked struct {
 	Early       int64 `json:"early"`       // and before it was
 }
 
-// trial is what is needed to judge a log.
-type trial struct {
+// judge is what is needed to judge a log.
+type judge struct {
 	contract *contract
-	people   *people
+	users    *users
 	log      *log
 	findings *findings
-	event    func(i int32) Event // an entry for people
+	event    func(i int32) Event // an entry as the report has it
 	lookOf   func(k look) Event
 	began    time.Time
-	losses   []loss
-	timeout  int64 // nanoseconds: a denied hit that took longer may not have been taken back
+	losses   losses
+	timeout  int64 // nanoseconds: a denied hit that took longer may not have been rolled back
 
-	ours     bool // losses are those that are known
-	alone    bool // nobody else calls
+	ours     bool // all losses are known
+	alone    bool // no other client calls
 	copies   int
 	lines    bool // the hits of one counter stand in one line: what fits is admitted
 	excused  Excused
@@ -67,63 +62,63 @@ type trial struct {
 }
 
 // judge holds the whole log to the contract.
-func (t *trial) judge() {
-	t.counters = t.people.allCounters()
-	t.of, t.rules, t.hurt = make([][]int32, len(t.counters)), make([][]int, len(t.counters)), make([]bool, len(t.counters))
-	t.sortResets()
-	t.reasons = make([]bool, len(t.log.entries))
-	for i := range t.log.entries {
-		t.sort(int32(i))
+func (j *judge) judge() {
+	j.counters = j.users.allCounters()
+	j.of, j.rules, j.hurt = make([][]int32, len(j.counters)), make([][]int, len(j.counters)), make([]bool, len(j.counters))
+	j.sortResets()
+	j.reasons = make([]bool, len(j.log.entries))
+	for i := range j.log.entries {
+		j.sort(int32(i))
 	}
-	looks := make([][]look, len(t.counters))
-	for _, k := range t.log.looks {
+	looks := make([][]look, len(j.counters))
+	for _, k := range j.log.looks {
 		looks[k.counter] = append(looks[k.counter], k)
 	}
-	for id := range t.counters {
-		c := t.ledger(id)
-		for _, i := range t.limitsOf(id) {
-			t.windows(c, i)
-			t.denials(c, i)
-			t.standing(c, i)
-			t.waits(c, i)
+	for id := range j.counters {
+		x := counterCheck{j, j.logOf(id)}
+		for _, i := range j.limitsOf(id) {
+			x.windows(i)
+			x.denials(i)
+			x.standing(i)
+			x.waits(i)
 		}
-		t.looks(c, looks[id])
+		x.looks(looks[id])
 	}
-	t.tooLong()
-	t.predict()
+	j.tooLong()
+	j.predict()
 }
 
 // sort puts an entry to its counters.
-func (t *trial) sort(i int32) {
-	e := &t.log.entries[i]
+func (j *judge) sort(i int32) {
+	e := &j.log.entries[i]
 	switch {
 	case e.outcome == unknown:
-		t.excused.UnknownOutcome++
+		j.excused.UnknownOutcome++
 	case e.outcome == refused:
-		t.excused.Refused++
+		j.excused.Refused++
 	case e.outcome == admitted && e.onError != 0 && e.kind != check:
-		t.excused.OnError++
+		j.excused.OnError++
 	}
-	who := t.people.who(e.who)
+	who := j.users.who(e.who)
 	for r, id := range who.counters {
-		if !slices.Contains(t.rules[id], r) {
-			t.rules[id] = append(t.rules[id], r)
+		if !slices.Contains(j.rules[id], r) {
+			j.rules[id] = append(j.rules[id], r)
 		}
 		if slices.Contains(who.counters[:r], id) {
 			continue // another rule with the same counter
 		}
-		t.of[id] = append(t.of[id], i)
+		j.of[id] = append(j.of[id], i)
 	}
-	for l := range t.contract.limits {
+	for l := range j.contract.limits {
 		if e.incomplete&(1<<l) != 0 {
-			t.hurt[who.counters[t.contract.limits[l].rule]] = true
+			j.hurt[who.counters[j.contract.limits[l].rule]] = true
 		}
 	}
 }
 
-func (t *trial) limitsOf(id int) (list []int) {
-	for i, l := range t.contract.limits {
-		if slices.Contains(t.rules[id], l.rule) {
+func (j *judge) limitsOf(id int) (list []int) {
+	for i, l := range j.contract.limits {
+		if slices.Contains(j.rules[id], l.rule) {
 			list = append(list, i)
 		}
 	}
@@ -132,266 +127,17 @@ func (t *trial) limitsOf(id int) (list []int) {
 
 // losable reports whether counts may be gone: where counters have one copy and servers may
 // die. What is said to be incomplete is excused then, and only then.
-func (t *trial) losable() bool { return !t.ours || len(t.losses) > 0 && t.copies == 1 }
+func (j *judge) losable() bool { return !j.ours || len(j.losses) > 0 && j.copies == 1 }
 
-// disturbed reports whether a server was away, or not mended, at some time between those.
-func (t *trial) disturbed(from, to int64) bool {
-	return slices.ContainsFunc(t.losses, func(l loss) bool { return l.killed <= to && (l.mended == 0 || from <= l.mended) })
-}
+func (j *judge) second(at int64) int64 { return j.began.Add(time.Duration(at)).Unix() }
 
-// windows finds those of a limit that held more than it admits, by stamps.
-func (t *trial) windows(c *ledger, at int) {
-	l := t.contract.limits[at]
-	if !t.contract.bounded(l) {
-		return
-	}
-	segments := make([][]int32, len(c.resets)+1)
-	for _, i := range c.entries {
-		e := t.log.entries[i]
-		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 {
-			continue
-		}
-		n, whole := c.segment(e)
-		if !whole {
-			t.excused.AtResets++
-			continue
-		}
-		segments[n] = append(segments[n], i)
-	}
-	for _, entries := range segments {
-		if t.overfullOf(c, at, entries) {
-			return // the others are mostly the same hits
-		}
-	}
-}
+// feature returns how answers spell the feature of a counter.
+func (j *judge) feature(id int) *string { return &j.counters[id].name }
 
-// overfullOf finds the windows of those hits, which no reset has parted, that held more than a
-// limit admits. It reports whether there is one that is not excused.
-func (t *trial) overfullOf(c *ledger, at int, entries []int32) bool {
-	l := t.contract.limits[at]
-	var all, strict []oracle.Added
-	var strictAt []int32
-	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(t.log.entries[a].stamp, t.log.entries[b].stamp) })
-	for _, i := range entries {
-		e := t.log.entries[i]
-		added := oracle.Added{Second: e.stamp, By: int64(e.cost)}
-		all = append(all, added)
-		if !t.losable() || !t.excuses(e, at) {
-			strict, strictAt = append(strict, added), append(strictAt, i)
-		}
-	}
-	t.checked.Windows += int64(len(all))
-	limit := oracle.Limit{N: l.ceiling, Window: time.Duration(l.length) * time.Second, Step: t.contract.ruleOf(l).step}
-	for w := range oracle.Overfull(strict, limit) {
-		if w.Sum > l.ceiling+c.robbed(t.log.entries[strictAt[w.First]].sent) {
-			t.overfull(c, l, w, strictAt)
-			return true
-		}
-		t.excused.AfterResets++
-	}
-	for w := range oracle.Overfull(all, limit) {
-		if t.ours && w.Sum > l.ceiling*(1+t.lossesWithin(w.From, w.To))+c.robbed(t.log.entries[entries[w.First]].sent) {
-			t.overfull(c, l, w, entries)
-			return true
-		}
-		t.excused.Windows++
-		t.excused.MostBeyond = max(t.excused.MostBeyond, w.Sum-l.ceiling)
-	}
-	return false
-}
-
-// noticing is how long after its return a process may not know that a server has lost what
-// it had, where it does not speak the meta commands: a second from its next connection.
-const noticing = 4 * time.Second
-
-// excuses reports whether an entry was decided while it was said, or not known yet, that a
-// limit's counter had lost something.
-func (t *trial) excuses(e entry, at int) bool {
-	return e.incomplete&(1<<at) != 0 || t.unsettled(e)
-}
-
-// unsettled reports whether a server was away during a call, or had just come back.
-func (t *trial) unsettled(e entry) bool {
-	return slices.ContainsFunc(t.losses, func(l loss) bool {
-		return l.killed <= e.answered && e.sent <= l.back+nanoseconds(noticing)
-	})
-}
-
-// lossesWithin returns how often counts may have begun again within a window.
-func (t *trial) lossesWithin(from, to int64) (n int64) {
-	for _, l := range t.losses {
-		if t.second(l.killed) <= to+grace && t.second(l.back) >= from-grace {
-			n++
-		}
-	}
-	return n
-}
-
-func (t *trial) second(at int64) int64 { return t.began.Add(time.Duration(at)).Unix() }
-
-func (t *trial) overfull(c *ledger, l limit, w oracle.Window, at []int32) {
-	v := Violation{
-		Check: CheckWindows, Counter: t.name(c.id), Limit: l.name,
-		Text: fmt.Sprintf("%s: %d admitted in the %s of %s, and %s admits %d", t.name(c.id), w.Sum, l.window, w, l.name, l.ceiling),
-	}
-	for _, i := range at[w.First:w.Last] {
-		v.Events = append(v.Events, t.event(i))
-	}
-	t.findings.add(v)
-}
-
-func (t *trial) name(id int) string {
-	if t.counters[id].whole {
+// name returns the counter's name in a sentence.
+func (j *judge) name(id int) string {
+	if j.counters[id].whole {
 		return "the whole event"
 	}
-	return t.counters[id].name
-}
-
-// denials finds those that no limit had a reason for: with all that may have been counted
-// before the answer, there was room.
-func (t *trial) denials(c *ledger, at int) {
-	l := t.contract.limits[at]
-	if c.shared {
-		return
-	}
-	var asked []int32
-	var questions []question
-	var times []int64
-	for _, i := range c.entries {
-		e := t.log.entries[i]
-		if e.outcome != denied || e.denies&^e.onError&(1<<at) == 0 || int64(e.cost) > l.ceiling {
-			continue
-		}
-		from, to := t.contract.windowAt(l, e.stamp)
-		asked = append(asked, i)
-		questions, times = append(questions, question{e.answered, from, to}), append(times, e.sent)
-	}
-	t.checked.Denials += int64(len(asked))
-	most, crowds := c.most(questions, times), c.inTheWay(t, asked)
-	for k, i := range asked {
-		e := t.log.entries[i]
-		room := l.ceiling - int64(e.cost)
-		if c.all && e.kind != check {
-			most[k] -= int64(e.cost) // its own
-		}
-		if most[k] > room {
-			continue
-		}
-		role := t.people.who(e.who).role
-		if most[k]+crowds[k] > room && !(t.lines && role == crowd) {
-			t.excused.Crowded++
-			continue
-		}
-		t.unjust(c, l, i, most[k])
-	}
-}
-
-// remembered is how long a denial is.
-const remembered = time.Second
-
-func (t *trial) unjust(c *ledger, l limit, i int32, most int64) {
-	e := t.log.entries[i]
-	v := Violation{
-		Check: CheckDenials, Counter: t.name(c.id), Limit: l.name,
-		Text: fmt.Sprintf("%s: a cost of %d is denied, and at most %d of %d were counted in the %s before", t.name(c.id), e.cost, most, l.ceiling, l.window),
-	}
-	if t.findings.passes(v) {
-		return
-	}
-	for _, k := range c.entries {
-		o := t.log.entries[k]
-		if o.sent < e.answered && o.stamp > e.stamp-l.length && o.stamp <= e.stamp+grace && (o.outcome != denied || c.all) && o.kind != check || k == i {
-			v.Events = append(v.Events, t.event(k))
-		}
-	}
-	t.findings.add(v)
-}
-
-// standing holds what admitted hits were told of their windows to the log: it is no less
-// than what had been acknowledged before.
-func (t *trial) standing(c *ledger, at int) {
-	l := t.contract.limits[at]
-	var asked []int32
-	var questions []question
-	var times []int64
-	for _, i := range c.entries {
-		e := t.log.entries[i]
-		if e.kind > batch || e.outcome != admitted || e.onError&(1<<at) != 0 || t.losable() && t.excuses(e, at) {
-			continue
-		}
-		asked = append(asked, i)
-		from, to := outward(e.stamp-l.length+1, e.stamp, t.contract.ruleOf(l).step)
-		questions, times = append(questions, question{e.sent, from, to}), append(times, e.answered)
-	}
-	t.checked.Counts += int64(len(asked))
-	for k, least := range t.least(c, questions, times) {
-		e, i := t.log.entries[asked[k]], asked[k]
-		if got := t.log.countsOf(i)[at]; got < least+int64(e.cost) {
-			t.findings.add(Violation{
-				Check: CheckCounts, Counter: t.name(c.id), Limit: l.name, Events: []Event{t.event(i)},
-				Text: fmt.Sprintf("%s: a hit is told of %d in %s, and with it there are at least %d in the log", t.name(c.id), got, l.window, least+int64(e.cost)),
-			})
-		}
-	}
-}
-
-// looks holds counts and histories to the log.
-func (t *trial) looks(c *ledger, looks []look) {
-	before, after := make([]question, len(looks)), make([]question, len(looks))
-	sent, answered := make([]int64, len(looks)), make([]int64, len(looks))
-	for i, k := range looks {
-		sent[i], answered[i] = k.sent, k.answered
-		before[i] = question{k.sent, k.from, k.to}
-		after[i] = question{k.answered, k.from, k.to}
-	}
-	t.checked.Counts += int64(len(looks))
-	least, most := t.least(c, before, answered), c.most(after, sent)
-	underWay := c.underWay(before, after)
-	told, begun := sumsOf(c.acknowledged(false), before), sumsOf(c.acknowledged(true), after)
-	for i, k := range looks {
-		most := most[i] + underWay[i]
-		if c.shared {
-			most = math.MaxInt64
-		}
-		switch {
-		case k.count < least[i] && !t.ours && t.hurt[c.id]:
-			t.excused.LowCounts++
-		case k.count < least[i] || k.count > most:
-			t.miscounted(c, k, least[i], most)
-		case len(c.resets) > 0: // what has become of what was told of is of the reset
-		case k.count < told[i]:
-			t.excused.LowCounts++
-		case k.count > begun[i] && underWay[i] == 0:
-			t.excused.HighCounts++
-		}
-	}
-}
-
-func (t *trial) miscounted(c *ledger, k look, least, most int64) {
-	what := "a count"
-	if k.bucket {
-		what = "a bucket of the history"
-	}
-	want := fmt.Sprint(least)
-	if most != least {
-		want = fmt.Sprintf("%d to %d", least, most)
-	}
-	v := Violation{
-		Check: CheckCounts, Counter: t.name(c.id), Events: []Event{t.lookOf(k)},
-		Text: fmt.Sprintf("%s: %s of %s to %s is %d, and by the log it is %s", t.name(c.id), what,
-			time.Unix(k.from, 0).UTC().Format(time.DateTime), time.Unix(k.to, 0).UTC().Format(time.DateTime), k.count, want),
-	}
-	if t.findings.passes(v) {
-		return
-	}
-	for _, i := range c.entries {
-		e := t.log.entries[i]
-		unplaced := e.stamp == 0 && t.second(e.sent) <= k.to && t.second(e.answered) >= k.from
-		underWay := e.sent < k.answered && e.answered > k.sent
-		placed := (e.outcome != denied || c.all) && e.stamp >= k.from && e.stamp <= k.to
-		if e.kind != check && (unplaced || underWay || placed) {
-			v.Events = append(v.Events, t.event(i))
-		}
-	}
-	t.findings.add(v)
+	return j.counters[id].name
 }

@@ -36,8 +36,8 @@ func TestSumsOf(t *testing.T) {
 	}
 }
 
-// How high the tide stood is what is found by looking at every moment.
-func TestTheTide(t *testing.T) {
+// How much was in flight is what is found by looking at every moment.
+func TestInFlight(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 500 {
 		var begun, ended []point
@@ -46,7 +46,7 @@ func TestTheTide(t *testing.T) {
 			by := 1 + rng.Int64N(3)
 			begun, ended = append(begun, point{at, 0, by}), append(ended, point{at + 1 + rng.Int64N(10), 0, by})
 		}
-		tide := newTide(begun, ended)
+		flight := newInFlight(begun, ended)
 		for range 20 {
 			from := rng.Int64N(50)
 			to := from + rng.Int64N(8)
@@ -60,17 +60,17 @@ func TestTheTide(t *testing.T) {
 				}
 				want = max(want, height)
 			}
-			got := tide.most(from, to)
+			got := flight.most(from, to)
 			require.GreaterOrEqual(t, got, want, "%d to %d: %v %v", from, to, begun, ended)
-			require.LessOrEqual(t, got, tide.most(from-1, to+1))
+			require.LessOrEqual(t, got, flight.most(from-1, to+1))
 		}
 	}
 }
 
 const second0 = 1_000_000
 
-// trialOf is a trial of an event with one limit per user, and of somebody.
-func trialOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *trial {
+// judgeOf is a judge of an event with one limit per user, and of one user.
+func judgeOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *judge {
 	t.Helper()
 	rule := wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard"}
 	for _, f := range change {
@@ -78,19 +78,19 @@ func trialOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *tria
 	}
 	c, err := newContract(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{rule}})
 	require.NoError(t, err)
-	tr := &trial{
-		contract: c, people: newPeople(c, 1), log: newLog(c, 1000), findings: newFindings(), began: time.Unix(second0, 0),
+	j := &judge{
+		contract: c, users: newUsers(c, 1), log: newLog(c, 1000), findings: newFindings(), began: time.Unix(second0, 0),
 		timeout: nanoseconds(time.Second), ours: true, alone: true, copies: 1,
 	}
-	tr.event = func(i int32) Event { return Event{Cost: int64(tr.log.entries[i].cost)} }
-	tr.lookOf = func(look) Event { return Event{} }
-	return tr
+	j.event = func(i int32) Event { return Event{Cost: int64(j.log.entries[i].cost)} }
+	j.lookOf = func(look) Event { return Event{} }
+	return j
 }
 
 // at notes a hit that is stamped so many seconds after the beginning, and takes a tenth of one.
-func (t *trial) at(second int64, o outcome, count int64, change ...func(e *entry)) {
+func (j *judge) at(second int64, o outcome, count int64, change ...func(e *entry)) {
 	e := entry{
-		sent: second*1e9 + int64(len(t.log.entries)), stamp: second0 + second, cost: 1, outcome: o, kind: hit,
+		sent: second*1e9 + int64(len(j.log.entries)), stamp: second0 + second, cost: 1, outcome: o, kind: hit,
 	}
 	e.answered = e.sent + 1e8
 	if o == denied {
@@ -99,46 +99,46 @@ func (t *trial) at(second int64, o outcome, count int64, change ...func(e *entry
 	for _, f := range change {
 		f(&e)
 	}
-	t.log.note(e, []int64{count})
+	j.log.note(e, []int64{count})
 }
 
 func incomplete(e *entry) { e.incomplete = 1 }
 func onError(e *entry)    { e.onError = 1 }
 
-// Which windows are wrong, and which are excused, depends on who promises what.
+// Which windows are wrong, and which are excused, depends on the promises of the targets.
 func TestWindowsThatAreExcused(t *testing.T) {
-	kill := []loss{{killed: 1.5e9, back: 1.6e9, mended: 1.7e9}}
+	kill := []loss{{killed: 1.5e9, back: 1.6e9, repaired: 1.7e9}}
 	for name, c := range map[string]struct {
-		change  func(tr *trial)
+		change  func(j *judge)
 		last    []func(e *entry)
 		wrong   int
 		excused int64
 	}{
 		"nobody said anything":                 {wrong: 1},
 		"it is said, and nothing was killed":   {last: []func(e *entry){incomplete}, wrong: 1},
-		"it is said, by others' servers":       {change: func(tr *trial) { tr.ours = false }, last: []func(e *entry){incomplete}, excused: 1},
-		"it is not said, by others' servers":   {change: func(tr *trial) { tr.ours = false }, wrong: 1},
-		"it is said, after a kill":             {change: func(tr *trial) { tr.losses = kill }, last: []func(e *entry){incomplete}, excused: 1},
-		"it is said, and there are two copies": {change: func(tr *trial) { tr.losses, tr.copies = kill, 2 }, last: []func(e *entry){incomplete}, wrong: 1},
+		"it is said, by others' servers":       {change: func(j *judge) { j.ours = false }, last: []func(e *entry){incomplete}, excused: 1},
+		"it is not said, by others' servers":   {change: func(j *judge) { j.ours = false }, wrong: 1},
+		"it is said, after a kill":             {change: func(j *judge) { j.losses = kill }, last: []func(e *entry){incomplete}, excused: 1},
+		"it is said, and there are two copies": {change: func(j *judge) { j.losses, j.copies = kill, 2 }, last: []func(e *entry){incomplete}, wrong: 1},
 		"no store was asked":                   {last: []func(e *entry){onError}},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
 		if c.change != nil {
-			c.change(tr)
+			c.change(j)
 		}
-		tr.at(0, admitted, 1)
-		tr.at(0, admitted, 2)
-		tr.at(20, admitted, 3, c.last...)
-		tr.judge()
-		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
-		assert.Equal(t, c.excused, tr.excused.Windows, name)
+		j.at(0, admitted, 1)
+		j.at(0, admitted, 2)
+		j.at(20, admitted, 3, c.last...)
+		j.judge()
+		assert.Equal(t, c.wrong, j.findings.total[CheckWindows], name)
+		assert.Equal(t, c.excused, j.excused.Windows, name)
 	}
 }
 
 // A precision of minutes counts the whole minute in which a window begins: it may not hold
 // more than its limit.
 func TestWindowsOfMinutes(t *testing.T) {
-	const minute = second0/60*60 + 60 - second0 // the first that begins after the trial
+	const minute = second0/60*60 + 60 - second0 // the first that begins after the log
 	for name, c := range map[string]struct {
 		last  int64
 		wrong int
@@ -147,12 +147,12 @@ func TestWindowsOfMinutes(t *testing.T) {
 		"in the minute in which it begins":       {minute + 60 + 58, 1},
 		"the window begins with the next minute": {minute + 60 + 59, 0},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "60s"}, func(r *wire.Rule) { r.Precision = "minute" })
-		tr.at(minute, admitted, 1)
-		tr.at(minute+1, admitted, 2)
-		tr.at(c.last, admitted, 3)
-		tr.judge()
-		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "60s"}, func(r *wire.Rule) { r.Precision = "minute" })
+		j.at(minute, admitted, 1)
+		j.at(minute+1, admitted, 2)
+		j.at(c.last, admitted, 3)
+		j.judge()
+		assert.Equal(t, c.wrong, j.findings.total[CheckWindows], name)
 	}
 }
 
@@ -160,16 +160,16 @@ func TestWindowsOfMinutes(t *testing.T) {
 // said.
 func TestOneLossExcusesOnce(t *testing.T) {
 	for n, wrong := range map[int]int{4: 0, 5: 1} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
-		tr.losses = []loss{{killed: 1.5e9, back: 1.6e9, mended: 1.7e9}}
-		tr.at(0, admitted, 1)
-		tr.at(0, admitted, 2)
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		j.losses = []loss{{killed: 1.5e9, back: 1.6e9, repaired: 1.7e9}}
+		j.at(0, admitted, 1)
+		j.at(0, admitted, 2)
 		for i := range n - 2 {
-			tr.at(20, admitted, int64(i+1), incomplete)
+			j.at(20, admitted, int64(i+1), incomplete)
 		}
-		tr.judge()
-		assert.Equal(t, wrong, tr.findings.total[CheckWindows], n)
-		for _, v := range tr.findings.all() {
+		j.judge()
+		assert.Equal(t, wrong, j.findings.total[CheckWindows], n)
+		for _, v := range j.findings.all() {
 			assert.Len(t, v.Events, n)
 		}
 	}
@@ -177,23 +177,23 @@ func TestOneLossExcusesOnce(t *testing.T) {
 
 func TestDenialsWithoutReason(t *testing.T) {
 	for name, c := range map[string]struct {
-		before func(tr *trial)
+		before func(j *judge)
 		wrong  int
 	}{
-		"full":                       {func(tr *trial) { tr.at(0, admitted, 1); tr.at(0, admitted, 2) }, 0},
-		"full, and long ago":         {func(tr *trial) { tr.at(-40, admitted, 1); tr.at(-40, admitted, 2) }, 1},
-		"one has room":               {func(tr *trial) { tr.at(0, admitted, 1) }, 1},
-		"one may have been counted":  {func(tr *trial) { tr.at(0, admitted, 1); tr.at(0, unknown, 0) }, 0},
-		"one was refused":            {func(tr *trial) { tr.at(0, admitted, 1); tr.at(0, refused, 0) }, 1},
-		"one was denied, in its way": {func(tr *trial) { tr.at(0, admitted, 1); tr.at(2, denied, 1) }, 0},
-		"one was denied, before":     {func(tr *trial) { tr.at(-5, admitted, 1); tr.at(0, denied, 1) }, 2},
-		"an increment":               {func(tr *trial) { tr.at(0, admitted, 1, func(e *entry) { e.kind, e.cost = increment, 9 }) }, 0},
+		"full":                       {func(j *judge) { j.at(0, admitted, 1); j.at(0, admitted, 2) }, 0},
+		"full, and long ago":         {func(j *judge) { j.at(-40, admitted, 1); j.at(-40, admitted, 2) }, 1},
+		"one has room":               {func(j *judge) { j.at(0, admitted, 1) }, 1},
+		"one may have been counted":  {func(j *judge) { j.at(0, admitted, 1); j.at(0, unknown, 0) }, 0},
+		"one was refused":            {func(j *judge) { j.at(0, admitted, 1); j.at(0, refused, 0) }, 1},
+		"one was denied, in its way": {func(j *judge) { j.at(0, admitted, 1); j.at(2, denied, 1) }, 0},
+		"one was denied, before":     {func(j *judge) { j.at(-5, admitted, 1); j.at(0, denied, 1) }, 2},
+		"an increment":               {func(j *judge) { j.at(0, admitted, 1, func(e *entry) { e.kind, e.cost = increment, 9 }) }, 0},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
-		c.before(tr)
-		tr.at(2, denied, 2)
-		tr.judge()
-		assert.Equal(t, c.wrong, tr.findings.total[CheckDenials], name)
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		c.before(j)
+		j.at(2, denied, 2)
+		j.judge()
+		assert.Equal(t, c.wrong, j.findings.total[CheckDenials], name)
 	}
 }
 
@@ -201,53 +201,53 @@ func TestDenialsWithoutReason(t *testing.T) {
 // gather the events of each would take the square of the log's length.
 func TestManyViolations(t *testing.T) {
 	const many = 400
-	tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
-	gathered, event := 0, tr.event
-	tr.event = func(i int32) Event {
+	j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+	gathered, event := 0, j.event
+	j.event = func(i int32) Event {
 		gathered++
 		return event(i)
 	}
 	for range many {
-		tr.at(0, admitted, 1)
+		j.at(0, admitted, 1)
 	}
 	for i := range int64(many) {
-		tr.at(100+2*i, denied, 0)
-		tr.log.look(look{sent: 110e9, answered: 110.1e9, from: second0, to: second0 + 20, count: 9})
+		j.at(100+2*i, denied, 0)
+		j.log.look(look{sent: 110e9, answered: 110.1e9, from: second0, to: second0 + 20, count: 9})
 	}
-	tr.judge()
-	assert.Equal(t, many, tr.findings.total[CheckDenials])
-	assert.Equal(t, many, tr.findings.total[CheckCounts])
-	assert.Len(t, tr.findings.kept[CheckCounts], maxKept)
+	j.judge()
+	assert.Equal(t, many, j.findings.total[CheckDenials])
+	assert.Equal(t, many, j.findings.total[CheckCounts])
+	assert.Len(t, j.findings.kept[CheckCounts], maxKept)
 	assert.Less(t, gathered, (maxKept+1)*3*many)
 }
 
 func TestCountsAndTheLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		count  int64
-		change func(tr *trial)
+		change func(j *judge)
 		wrong  int
 	}{
 		"exact":                  {3, nil, 0},
 		"one too few":            {2, nil, 1},
 		"one too many":           {4, nil, 1},
-		"one may be counted":     {4, func(tr *trial) { tr.at(1, unknown, 0, func(e *entry) { e.stamp = 0 }) }, 0},
-		"one was lost":           {2, func(tr *trial) { tr.losses = []loss{{killed: 5e9, back: 6e9, mended: 7e9}} }, 0},
-		"one lost, with a copy":  {2, func(tr *trial) { tr.losses, tr.copies = []loss{{killed: 5e9, back: 6e9, mended: 7e9}}, 2 }, 1},
-		"paid twice":             {6, func(tr *trial) { tr.losses, tr.copies = []loss{{killed: 0, back: 1, mended: 7e9}}, 2 }, 0},
-		"paid three times":       {7, func(tr *trial) { tr.losses, tr.copies = []loss{{killed: 0, back: 1, mended: 7e9}}, 2 }, 1},
-		"a denial is no count":   {4, func(tr *trial) { tr.at(1, denied, 3, onError) }, 0},
-		"a slow one may be left": {4, func(tr *trial) { tr.at(1, denied, 3, func(e *entry) { e.answered += 2e9 }) }, 0},
+		"one may be counted":     {4, func(j *judge) { j.at(1, unknown, 0, func(e *entry) { e.stamp = 0 }) }, 0},
+		"one was lost":           {2, func(j *judge) { j.losses = []loss{{killed: 5e9, back: 6e9, repaired: 7e9}} }, 0},
+		"one lost, with a copy":  {2, func(j *judge) { j.losses, j.copies = []loss{{killed: 5e9, back: 6e9, repaired: 7e9}}, 2 }, 1},
+		"paid twice":             {6, func(j *judge) { j.losses, j.copies = []loss{{killed: 0, back: 1, repaired: 7e9}}, 2 }, 0},
+		"paid three times":       {7, func(j *judge) { j.losses, j.copies = []loss{{killed: 0, back: 1, repaired: 7e9}}, 2 }, 1},
+		"a denial is no count":   {4, func(j *judge) { j.at(1, denied, 3, onError) }, 0},
+		"a slow one may be left": {4, func(j *judge) { j.at(1, denied, 3, func(e *entry) { e.answered += 2e9 }) }, 0},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
 		for i := range int64(3) {
-			tr.at(0, admitted, i+1)
+			j.at(0, admitted, i+1)
 		}
 		if c.change != nil {
-			c.change(tr)
+			c.change(j)
 		}
-		tr.log.look(look{sent: 20e9, answered: 20.1e9, from: second0 - 5, to: second0 + 20, count: c.count})
-		tr.judge()
-		assert.Equal(t, c.wrong, tr.findings.total[CheckCounts], name)
+		j.log.look(look{sent: 20e9, answered: 20.1e9, from: second0 - 5, to: second0 + 20, count: c.count})
+		j.judge()
+		assert.Equal(t, c.wrong, j.findings.total[CheckCounts], name)
 	}
 }
 
@@ -258,41 +258,41 @@ func TestCountsAfterAReset(t *testing.T) {
 	increment := func(e *entry) { e.kind = increment }
 	for name, c := range map[string]struct {
 		count int64
-		after func(tr *trial)
+		after func(j *judge)
 		wrong int
 	}{
 		"nothing":                         {0, nil, 0},
 		"what was":                        {3, nil, 1},
-		"it was not acknowledged":         {3, func(tr *trial) { tr.log.resets[0].done = false }, 0},
-		"and may have been":               {0, func(tr *trial) { tr.log.resets[0].done = false }, 0},
-		"it has just been":                {3, func(tr *trial) { tr.log.resets[0].answered = 19e9 }, 0},
-		"a copy may have missed some":     {3, func(tr *trial) { tr.copies = 2; tr.at(1, admitted, 4, func(e *entry) { e.answered += 6e8 }) }, 0},
-		"what came after":                 {1, func(tr *trial) { tr.at(7, admitted, 1) }, 0},
-		"without what came after":         {0, func(tr *trial) { tr.at(7, admitted, 1) }, 1},
-		"what was under way":              {1, func(tr *trial) { tr.at(5, admitted, 1, during) }, 0},
-		"without it":                      {0, func(tr *trial) { tr.at(5, admitted, 1, during) }, 0},
-		"a denied one has taken it along": {1, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 0},
-		"or nothing":                      {2, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 0},
-		"and not both":                    {0, func(tr *trial) { tr.at(5, denied, 3, during); tr.at(7, admitted, 1); tr.at(8, admitted, 2) }, 1},
-		"late, into what was forgotten": {1, func(tr *trial) {
-			tr.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
+		"it was not acknowledged":         {3, func(j *judge) { j.log.resets[0].done = false }, 0},
+		"and may have been":               {0, func(j *judge) { j.log.resets[0].done = false }, 0},
+		"it has just been":                {3, func(j *judge) { j.log.resets[0].answered = 19e9 }, 0},
+		"a copy may have missed some":     {3, func(j *judge) { j.copies = 2; j.at(1, admitted, 4, func(e *entry) { e.answered += 6e8 }) }, 0},
+		"what came after":                 {1, func(j *judge) { j.at(7, admitted, 1) }, 0},
+		"without what came after":         {0, func(j *judge) { j.at(7, admitted, 1) }, 1},
+		"what was under way":              {1, func(j *judge) { j.at(5, admitted, 1, during) }, 0},
+		"without it":                      {0, func(j *judge) { j.at(5, admitted, 1, during) }, 0},
+		"a denied one has taken it along": {1, func(j *judge) { j.at(5, denied, 3, during); j.at(7, admitted, 1); j.at(8, admitted, 2) }, 0},
+		"or nothing":                      {2, func(j *judge) { j.at(5, denied, 3, during); j.at(7, admitted, 1); j.at(8, admitted, 2) }, 0},
+		"and not both":                    {0, func(j *judge) { j.at(5, denied, 3, during); j.at(7, admitted, 1); j.at(8, admitted, 2) }, 1},
+		"late, into what was forgotten": {1, func(j *judge) {
+			j.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
 		}, 0},
-		"and lost there": {0, func(tr *trial) {
-			tr.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
+		"and lost there": {0, func(j *judge) {
+			j.at(1, admitted, 0, increment, func(e *entry) { e.kind, e.sent, e.answered = late, 7e9, 7.1e9 })
 		}, 1},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
 		for i := range int64(3) {
-			tr.at(0, admitted, i+1)
+			j.at(0, admitted, i+1)
 		}
-		tr.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
+		j.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
 		if c.after != nil {
-			c.after(tr)
+			c.after(j)
 		}
-		tr.log.look(look{sent: 20e9, answered: 20.1e9, from: second0 - 5, to: second0 + 20, count: c.count})
-		tr.judge()
+		j.log.look(look{sent: 20e9, answered: 20.1e9, from: second0 - 5, to: second0 + 20, count: c.count})
+		j.judge()
 		got := 0
-		for _, v := range tr.findings.all() {
+		for _, v := range j.findings.all() {
 			if strings.Contains(v.Text, "a count of") {
 				got++
 			}
@@ -306,37 +306,37 @@ func TestWindowsAfterAReset(t *testing.T) {
 	during := func(e *entry) { e.sent, e.answered = 4.9e9, 5.3e9 }
 	midway := func(e *entry) { e.sent = 5.05e9 }
 	for name, c := range map[string]struct {
-		after               func(tr *trial)
+		after               func(j *judge)
 		wrong               int
 		atReset, afterReset int64
 	}{
-		"as many again":         {func(tr *trial) { tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 0, 0},
-		"more than that":        {func(tr *trial) { tr.at(7, admitted, 1); tr.at(7, admitted, 2); tr.at(7, admitted, 3) }, 1, 0, 0},
-		"one was under way":     {func(tr *trial) { tr.at(5, admitted, 1, during); tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 1, 0},
-		"one came while it was": {func(tr *trial) { tr.at(5, admitted, 1, midway); tr.at(7, admitted, 1); tr.at(7, admitted, 2) }, 0, 1, 0},
-		"one was being denied": {func(tr *trial) {
-			tr.at(5, denied, 2, during)
-			tr.at(7, admitted, 1)
-			tr.at(7, admitted, 2)
-			tr.at(7, admitted, 2)
+		"as many again":         {func(j *judge) { j.at(7, admitted, 1); j.at(7, admitted, 2) }, 0, 0, 0},
+		"more than that":        {func(j *judge) { j.at(7, admitted, 1); j.at(7, admitted, 2); j.at(7, admitted, 3) }, 1, 0, 0},
+		"one was under way":     {func(j *judge) { j.at(5, admitted, 1, during); j.at(7, admitted, 1); j.at(7, admitted, 2) }, 0, 1, 0},
+		"one came while it was": {func(j *judge) { j.at(5, admitted, 1, midway); j.at(7, admitted, 1); j.at(7, admitted, 2) }, 0, 1, 0},
+		"one was being denied": {func(j *judge) {
+			j.at(5, denied, 2, during)
+			j.at(7, admitted, 1)
+			j.at(7, admitted, 2)
+			j.at(7, admitted, 2)
 		}, 0, 0, 1},
-		"and one more than these": {func(tr *trial) {
-			tr.at(5, denied, 2, during)
-			tr.at(7, admitted, 1)
-			tr.at(7, admitted, 2)
-			tr.at(7, admitted, 2)
-			tr.at(7, admitted, 2)
+		"and one more than these": {func(j *judge) {
+			j.at(5, denied, 2, during)
+			j.at(7, admitted, 1)
+			j.at(7, admitted, 2)
+			j.at(7, admitted, 2)
+			j.at(7, admitted, 2)
 		}, 1, 0, 0},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
-		tr.at(0, admitted, 1)
-		tr.at(0, admitted, 2)
-		tr.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
-		c.after(tr)
-		tr.judge()
-		assert.Equal(t, c.wrong, tr.findings.total[CheckWindows], name)
-		assert.Equal(t, c.atReset, tr.excused.AtResets, name)
-		assert.Equal(t, c.afterReset, tr.excused.AfterResets, name)
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		j.at(0, admitted, 1)
+		j.at(0, admitted, 2)
+		j.log.reset(reset{sent: 5e9, answered: 5.1e9, done: true})
+		c.after(j)
+		j.judge()
+		assert.Equal(t, c.wrong, j.findings.total[CheckWindows], name)
+		assert.Equal(t, c.atReset, j.excused.AtResets, name)
+		assert.Equal(t, c.afterReset, j.excused.AfterResets, name)
 	}
 }
 
@@ -344,7 +344,7 @@ func TestWindowsAfterAReset(t *testing.T) {
 // targets that may not see them yet.
 func TestPredictionsOfThePast(t *testing.T) {
 	for name, c := range map[string]struct {
-		change      func(tr *trial, who int32)
+		change      func(j *judge, who int32)
 		sent        int64
 		target      uint16
 		outcome     outcome
@@ -359,33 +359,33 @@ func TestPredictionsOfThePast(t *testing.T) {
 		"there is none":                     {forget, 1.2e9, 0, denied, 1, 0},
 		"another target may not know yet":   {forget, 1.5e9, 1, denied, 0, 1},
 		"and knows":                         {forget, 2.2e9, 1, denied, 1, 0},
-		"a reset that nobody has confirmed": {func(tr *trial, who int32) { forget(tr, who); tr.log.resets[0].done = false }, 1.2e9, 0, denied, 0, 1},
+		"a reset that nobody has confirmed": {func(j *judge, who int32) { forget(j, who); j.log.resets[0].done = false }, 1.2e9, 0, denied, 0, 1},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
-		who := tr.people.fresh(quiet)
-		tr.at(0, admitted, 1, func(e *entry) { e.who = who })
-		c.change(tr, who)
-		tr.at(2, c.outcome, 2, func(e *entry) {
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		who := j.users.fresh(quiet)
+		j.at(0, admitted, 1, func(e *entry) { e.who = who })
+		c.change(j, who)
+		j.at(2, c.outcome, 2, func(e *entry) {
 			e.who, e.target, e.sent, e.answered, e.cost, e.retryAfter = who, c.target, c.sent, c.sent+1e8, 2, 28
 		})
-		tr.counters = tr.people.allCounters()
-		tr.sortResets()
-		tr.predict()
-		verdicts := tr.findings.total[CheckWindows] + tr.findings.total[CheckDenials]
+		j.counters = j.users.allCounters()
+		j.sortResets()
+		j.predict()
+		verdicts := j.findings.total[CheckWindows] + j.findings.total[CheckDenials]
 		assert.Equal(t, c.wrong, verdicts, name)
-		assert.Equal(t, c.unpredicted, tr.excused.Unpredicted, name)
+		assert.Equal(t, c.unpredicted, j.excused.Unpredicted, name)
 	}
 }
 
-// addLate fills the limit of one who has been admitted once.
-func addLate(tr *trial, who int32) {
-	tr.at(-5, admitted, 0, func(e *entry) { e.who, e.kind, e.sent, e.answered = who, late, 1e9, 1.1e9 })
+// addLate fills the limit of a user with one admitted hit.
+func addLate(j *judge, who int32) {
+	j.at(-5, admitted, 0, func(e *entry) { e.who, e.kind, e.sent, e.answered = who, late, 1e9, 1.1e9 })
 }
 
 // forget has been admitted once more before it is.
-func forget(tr *trial, who int32) {
-	tr.at(0, admitted, 2, func(e *entry) { e.who = who })
-	tr.log.reset(reset{sent: 1e9, answered: 1.1e9, counter: tr.people.who(who).counters[0], done: true})
+func forget(j *judge, who int32) {
+	j.at(0, admitted, 2, func(e *entry) { e.who = who })
+	j.log.reset(reset{sent: 1e9, answered: 1.1e9, counter: j.users.who(who).counters[0], done: true})
 }
 
 // A model that sums all events says no and when exactly where a second one, which tries each
@@ -436,7 +436,7 @@ func TestDenialsThatRepeat(t *testing.T) {
 	tooMuch := func(e *entry) { e.cost, e.retryAfter = 3, never }
 	for name, c := range map[string]struct {
 		first kind
-		by    uint16 // who admits in between
+		by    uint16 // the target that admits in between
 		last  int64
 		wrong int
 	}{
@@ -447,12 +447,12 @@ func TestDenialsThatRepeat(t *testing.T) {
 		"as it was before its own admitted": {first: hit, by: 0, last: 0, wrong: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := trialOf(t, limit)
-			who := tr.people.fresh(quiet)
-			tr.counters = tr.people.allCounters()
-			tr.sortResets()
+			j := judgeOf(t, limit)
+			who := j.users.fresh(quiet)
+			j.counters = j.users.allCounters()
+			j.sortResets()
 			call := func(k kind, o outcome, count int64, change ...func(e *entry)) {
-				tr.at(0, o, count, append(change, func(e *entry) {
+				j.at(0, o, count, append(change, func(e *entry) {
 					e.who, e.kind = who, k
 					if k == batch {
 						e.sent, e.answered = 0, 1e8 // one call
@@ -462,14 +462,14 @@ func TestDenialsThatRepeat(t *testing.T) {
 			call(c.first, denied, 0, tooMuch)
 			call(c.first, admitted, 1, func(e *entry) { e.target = c.by })
 			call(hit, denied, c.last, tooMuch)
-			tr.predict()
-			require.Len(t, tr.findings.all(), c.wrong)
-			assert.Equal(t, c.wrong == 0 && c.last == 0, tr.excused.Repeated == 1)
+			j.predict()
+			require.Len(t, j.findings.all(), c.wrong)
+			assert.Equal(t, c.wrong == 0 && c.last == 0, j.excused.Repeated == 1)
 		})
 	}
 }
 
-// Who is told when to come again is admitted then, if nothing else came, but for the whole
+// A hit that comes after its retry_after is admitted, if nothing else came, but for the whole
 // event: that is of others, too.
 func TestPromisesThatAreNotKept(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -481,18 +481,18 @@ func TestPromisesThatAreNotKept(t *testing.T) {
 		"when it is over": {[]string{"user"}, 4, 1},
 		"by others":       {nil, 4, 0},
 	} {
-		tr := trialOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"}, func(r *wire.Rule) { r.Per = c.per })
-		who := tr.people.fresh(quiet)
-		tr.counters = tr.people.allCounters()
-		tr.sortResets()
+		j := judgeOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"}, func(r *wire.Rule) { r.Per = c.per })
+		who := j.users.fresh(quiet)
+		j.counters = j.users.allCounters()
+		j.sortResets()
 		his := func(e *entry) { e.who = who }
-		tr.at(0, admitted, 1, his)
-		tr.at(0, admitted, 2, his)
-		tr.at(1, denied, 2, his, func(e *entry) { e.retryAfter = 2 })
-		tr.at(c.again, denied, 2, his)
-		tr.predict()
+		j.at(0, admitted, 1, his)
+		j.at(0, admitted, 2, his)
+		j.at(1, denied, 2, his, func(e *entry) { e.retryAfter = 2 })
+		j.at(c.again, denied, 2, his)
+		j.predict()
 		got := 0
-		for _, v := range tr.findings.all() {
+		for _, v := range j.findings.all() {
 			if v.sort == "promise" {
 				got++
 			}

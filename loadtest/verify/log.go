@@ -26,7 +26,7 @@ type outcome uint8
 const (
 	admitted outcome = iota // or acknowledged
 	denied
-	unknown // nobody knows whether it was counted
+	unknown // it may have been counted
 	refused // nothing was done
 )
 
@@ -36,9 +36,9 @@ type entry struct {
 	sent, answered int64
 	stamp          int64  // Unix seconds; 0: not told
 	denies         uint64 // the limits that deny, by their bits
-	incomplete     uint64 // those that say so
-	onError        uint64 // those whose counters could not be asked
-	inexact        uint64 // those whose count is an upper bound
+	incomplete     uint64 // limits with an incomplete state
+	onError        uint64 // those decided by on_error
+	inexact        uint64 // those with an upper bound for a count
 	who            int32
 	cost           int32
 	retryAfter     int32 // seconds; never: -1
@@ -60,7 +60,7 @@ type look struct {
 	count          int64
 }
 
-// log is all that clients were told. It takes entries up to a bound.
+// log holds all answers. It takes entries up to a bound.
 type log struct {
 	width int // limits of a decision
 	bound int
@@ -118,13 +118,13 @@ func (l *log) bytes() int64 {
 	return int64(cap(l.entries))*EntryBytes + int64(cap(l.counts))*8 + int64(cap(l.looks))*64
 }
 
-// loss is a server that was killed, and came back empty. Times are those of entries.
-type loss struct {
-	server int
-	killed int64
-	back   int64 // it answers again
-	away   bool  // it does not: back is until when that was waited for
-	mended int64 // what it had is copied back, and what was under way has ended; 0: never
-}
-
 func nanoseconds(d time.Duration) int64 { return int64(d) }
+
+// together returns how many of the first entries are of one call: of a batch all its hits.
+func (l *log) together(entries []int32) int {
+	first, n := l.entries[entries[0]], 1
+	for first.kind == batch && n < len(entries) && l.entries[entries[n]].kind == batch && l.entries[entries[n]].sent == first.sent {
+		n++
+	}
+	return n
+}

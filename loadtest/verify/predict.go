@@ -10,155 +10,20 @@ import (
 	"github.com/counterd/counterd/api/wire"
 )
 
-// model knows every decision of a feature that is called by one caller at a time: it keeps
-// each event and sums them all, slow and obviously right.
-type model struct {
-	contract *contract
-	events   []added
-	since    map[int]int // from which of them on a rule's counter holds them; there: it was reset
-}
-
-// added is what an event adds; one that was denied adds to the counters that count all.
-type added struct {
-	second, by int64
-	denied     bool
-}
-
-// sum is what a limit's window holds that ends with that second, and what lies ahead.
-func (m *model) sum(l limit, second int64) (sum int64) {
-	from, to := m.contract.windowAt(l, second)
-	all := m.contract.ruleOf(l).countAll
-	for _, e := range m.events[m.since[l.rule]:] {
-		if from <= e.second && e.second <= to && (all || !e.denied) {
-			sum += e.by
-		}
-	}
-	return sum
-}
-
-// reset is in how many seconds a cost fits; nil: never.
-func (m *model) reset(l limit, second, cost int64) *int64 {
-	if cost > l.ceiling {
-		return nil
-	}
-	best := int64(0)
-	if m.sum(l, second)+cost <= l.ceiling {
-		return &best
-	}
-	best = math.MaxInt64
-	for _, e := range m.events { // there is more room only when one of them leaves
-		_, last := outward(0, e.second, m.contract.ruleOf(l).step)
-		if wait := last + l.length - second; wait > 0 && wait < best && m.sum(l, second+wait)+cost <= l.ceiling {
-			best = wait
-		}
-	}
-	return &best
-}
-
-// asked is a hit, and what it was told of the limits of the whole event: these are of all
-// callers, and held to the whole log elsewhere.
-type asked struct {
-	second, cost int64
-	kind         kind
-	behind       bool   // it has been denied, and stands behind all that came with it
-	denies       uint64 // by bits
-	counts       []int64
-}
-
-func (t *trial) asked(i int32) asked {
-	e := t.log.entries[i]
-	return asked{second: e.stamp, cost: int64(e.cost), kind: e.kind, denies: e.denies, counts: t.log.countsOf(i)}
-}
-
-// forecast is what a hit has to be told.
-type forecast struct {
-	wire.Decision
-	open bool // how long the whole event denies is a part of retry_after, and not known
-}
-
-// decide returns the decision that a hit gets, and counts it.
-func (m *model) decide(a asked) forecast {
-	d := forecast{Decision: wire.Decision{Allowed: true, RetryAfter: new(int64)}}
-	roomy := true // the whole event has room
-	for i, l := range m.contract.limits {
-		s := wire.LimitState{Name: l.name}
-		if m.contract.whole(l) {
-			s.Count, s.Allowed = a.counts[i], a.denies&(1<<i) == 0
-			roomy = roomy && s.Allowed
-		} else {
-			s.Count = m.sum(l, a.second)
-			if a.behind && m.contract.ruleOf(l).countAll {
-				s.Count -= a.cost // it is there already
-			}
-			s.Allowed = s.Count+a.cost <= l.ceiling
-		}
-		d.Limits = append(d.Limits, s)
-	}
-	for i, l := range m.contract.limits {
-		s := &d.Limits[i]
-		s.Allowed = s.Allowed || m.contract.ruleOf(l).elastic && roomy
-		d.Allowed = d.Allowed && (s.Allowed || !m.contract.enforced(l))
-	}
-	if a.kind != check && !a.behind {
-		m.events = append(m.events, added{a.second, a.cost, !d.Allowed})
-	}
-	for i, l := range m.contract.limits {
-		if charged := d.Allowed || m.contract.ruleOf(l).countAll; charged && a.kind != check && !m.contract.whole(l) {
-			d.Limits[i].Count += a.cost
-		}
-	}
-	m.wait(&d, a)
-	return d
-}
-
-// wait sets when each limit has room, and all of them, as far as that is known. What a hit
-// that was denied has added is in its own way.
-func (m *model) wait(d *forecast, a asked) {
-	stretches, never := false, false // the whole event does not deny for ever
-	for i, l := range m.contract.limits {
-		if m.contract.whole(l) && !d.Limits[i].Allowed {
-			stretches, never = true, never || a.cost > l.ceiling
-		}
-	}
-	for i, l := range m.contract.limits {
-		s := &d.Limits[i]
-		known := !m.contract.whole(l) || a.cost > l.ceiling
-		if m.contract.ruleOf(l).elastic && stretches && !never {
-			known = false // it has room as soon as the whole event has, if that is earlier
-		}
-		s.Reset = new(int64)
-		// It counts what another limit has denied, and may have no room for it a second time.
-		counts := !d.Allowed && a.kind != check && m.contract.ruleOf(l).countAll && m.contract.enforced(l)
-		switch {
-		case s.Allowed && (!counts || known && s.Count+a.cost <= l.ceiling):
-		case known:
-			s.Reset = m.reset(l, a.second, a.cost)
-		default:
-			d.open = d.open || m.contract.enforced(l)
-		}
-	}
-	d.RetryAfter = m.contract.retryAfter(d.Decision)
-}
-
-// forget has a rule's counter begin again.
-func (m *model) forget(rule int) { m.since[rule] = len(m.events) }
-
-func (m *model) add(second, by int64) { m.events = append(m.events, added{second, by, false}) }
-
 // promise is that a cost is not denied when some time has passed, if nothing else comes.
 type promise struct {
-	told   int32 // the entry that was told so
+	told   int32 // the entry with the promise
 	due    int64
 	cost   int32
 	target uint16
 }
 
-// predict holds each decision of those who are called by one caller at a time to the model.
-func (t *trial) predict() {
+// predict holds each decision of users with one caller at a time to the model.
+func (j *judge) predict() {
 	of := map[int32][]int32{}
 	var order []int32
-	for i, e := range t.log.entries {
-		if t.people.who(e.who).role == quiet {
+	for i, e := range j.log.entries {
+		if j.users.who(e.who).role == quiet {
 			if of[e.who] == nil {
 				order = append(order, e.who)
 			}
@@ -166,53 +31,77 @@ func (t *trial) predict() {
 		}
 	}
 	for _, who := range order {
-		t.predictOne(of[who])
+		newPredictor(j, of[who]).run()
 	}
 }
 
-// predictOne holds the decisions of one feature to the model, until they are not known any
-// more.
-func (t *trial) predictOne(entries []int32) {
-	m := &model{contract: t.contract, since: map[int]int{}}
-	resets := t.resetsOf(t.log.entries[entries[0]].who)
-	var last change
-	var p []promise
-	var told []denial
-	began := t.log.entries[entries[0]].sent
-	for n := 0; n < len(entries); {
-		i := entries[n]
-		e := t.log.entries[i]
-		for ; len(resets) > 0 && resets[0].sent < e.sent; resets = resets[1:] {
-			r := resets[0]
-			if !r.done || t.owes(entries[:n], r.answered) {
-				t.excused.Unpredicted++
-				return
-			}
-			m.forgetCounter(t.people.who(e.who), r.counter)
-			last, told = change{r.target, r.answered}, notOf(r.target, told)
+// predictor holds the decisions of one user to the model.
+type predictor struct {
+	*judge
+	model    *model
+	entries  []int32 // of the user
+	resets   []reset // of its counters, in the order of time
+	last     change
+	promises []promise
+	told     []denial // that may be given again
+}
+
+func newPredictor(j *judge, entries []int32) *predictor {
+	who := j.log.entries[entries[0]].who
+	p := &predictor{judge: j, model: &model{contract: j.contract, since: map[int]int{}}, entries: entries}
+	counters := j.users.who(who).counters
+	for k, id := range counters {
+		if !slices.Contains(counters[:k], id) {
+			p.resets = append(p.resets, j.resets[id]...)
 		}
-		if last.hiddenFrom(e) || e.outcome == unknown || e.onError != 0 || t.copies == 1 && t.disturbed(began, e.answered) {
-			t.excused.Unpredicted++
+	}
+	slices.SortFunc(p.resets, func(a, b reset) int { return cmp.Compare(a.sent, b.sent) })
+	return p
+}
+
+// run holds the decisions to the model, until they are not known any more.
+func (p *predictor) run() {
+	for n := 0; n < len(p.entries); {
+		e := p.log.entries[p.entries[n]]
+		if !p.knows(e, n) {
+			p.excused.Unpredicted++
 			return
 		}
-		together := t.together(entries[n:])
+		together := p.log.together(p.entries[n:])
 		n += together
 		switch {
 		case e.outcome == refused:
 			continue
 		case e.kind == increment || e.kind == late:
-			m.add(e.stamp, int64(e.cost))
+			p.model.add(e.stamp, int64(e.cost))
 			if e.kind == late {
-				last = change{e.target, e.answered}
+				p.last = change{e.target, e.answered}
 			}
-			p, told = nil, notOf(e.target, told)
+			p.promises, p.told = nil, notOf(e.target, p.told)
 			continue
 		}
-		if !t.predictCall(m, &p, &told, entries[:n], together) {
+		if !p.call(p.entries[:n], together) {
 			return // what follows from it is no news
 		}
 	}
 }
+
+// knows reports whether the answer to the n-th entry is known beforehand. It has the model forget
+// what was reset before it.
+func (p *predictor) knows(e entry, n int) bool {
+	for ; len(p.resets) > 0 && p.resets[0].sent < e.sent; p.resets = p.resets[1:] {
+		r := p.resets[0]
+		if !r.done || p.pending(p.entries[:n], r.answered) {
+			return false
+		}
+		p.model.forgetCounter(p.users.who(e.who), r.counter)
+		p.last, p.told = change{r.target, r.answered}, notOf(r.target, p.told)
+	}
+	return !p.last.hiddenFrom(e) && e.outcome != unknown && e.onError == 0 && !(p.copies == 1 && p.losses.disturbed(p.began(), e.answered))
+}
+
+// began returns when the first call was sent.
+func (p *predictor) began() int64 { return p.log.entries[p.entries[0]].sent }
 
 // change is one of the past, by a target; others may not see it yet.
 type change struct {
@@ -224,108 +113,88 @@ func (c change) hiddenFrom(e entry) bool {
 	return c.answered != 0 && e.target != c.target && e.sent < c.answered+nanoseconds(closedLife)
 }
 
-// resetsOf returns the resets of somebody's counters, in the order of time.
-func (t *trial) resetsOf(who int32) (list []reset) {
-	counters := t.people.who(who).counters
-	for k, id := range counters {
-		if !slices.Contains(counters[:k], id) {
-			list = append(list, t.resets[id]...)
-		}
-	}
-	slices.SortFunc(list, func(a, b reset) int { return cmp.Compare(a.sent, b.sent) })
-	return list
-}
-
-// forgetCounter has all rules with that counter begin again.
-func (m *model) forgetCounter(who *person, counter int32) {
-	for rule, id := range who.counters {
-		if id == counter {
-			m.forget(rule)
-		}
-	}
-}
-
-// together returns how many of the first entries are of one call: of a batch all its hits.
-func (t *trial) together(entries []int32) int {
-	first, n := t.log.entries[entries[0]], 1
-	for first.kind == batch && n < len(entries) && t.log.entries[entries[n]].kind == batch && t.log.entries[entries[n]].sent == first.sent {
-		n++
-	}
-	return n
-}
-
-// predictCall holds the last entries, those of one call, to the model. It reports whether
-// what comes after them is known.
-func (t *trial) predictCall(m *model, p *[]promise, told *[]denial, entries []int32, together int) bool {
-	began := t.log.entries[entries[0]].sent
+// call holds the last entries, those of one call, to the model. It reports whether what comes
+// after them is known.
+func (p *predictor) call(entries []int32, together int) bool {
 	call := entries[len(entries)-together:]
 	wants := make([]forecast, together)
 	for k, i := range call {
-		e := t.log.entries[i]
+		e := p.log.entries[i]
 		if e.outcome > denied || e.onError != 0 {
-			t.excused.Unpredicted++
+			p.excused.Unpredicted++
 			return false
 		}
-		wants[k] = m.decide(t.asked(i))
+		wants[k] = p.model.decide(p.asked(i))
 		if e.outcome == admitted && e.kind != check {
-			*told = notOf(e.target, *told)
+			p.told = notOf(e.target, p.told)
 		}
 	}
 	for k, i := range call {
-		e, want := t.log.entries[i], wants[k]
-		t.keep(*p, i)
-		wrong := t.differences(e, i, want)
-		if e.outcome == denied {
-			// The numbers of a denied hit of a batch are those that stand after the batch.
-			a := t.asked(i)
-			a.behind = true
-			after := m.decide(a)
-			*told = append(*told, denial{e, want}, denial{e, after}) // either may be remembered
-			switch {
-			case len(wrong) == 0 || !want.Allowed && len(t.differences(e, i, after)) == 0:
-				wrong = nil
-			case !want.Allowed && t.repeated(e, i, *told):
-				t.excused.Repeated++
-				continue // what it says of the time to wait is not of now
-			}
+		e, want := p.log.entries[i], wants[k]
+		p.keep(i)
+		wrong, repeated := p.wrong(i, want)
+		if repeated {
+			p.excused.Repeated++
+			continue // what it says of the time to wait is not of now
 		}
-		if len(wrong) > 0 && t.pardoned(e, began, want) {
-			t.excused.Unpredicted++
+		if len(wrong) > 0 && p.pardoned(e, want) {
+			p.excused.Unpredicted++
 			return false
 		}
-		t.checked.Predictions++
+		p.checked.Predictions++
 		for _, w := range wrong {
-			t.findings.add(Violation{
-				Check: w.check, sort: "prediction", Counter: t.name(int(t.people.who(e.who).counters[0])), Text: w.text,
-				Events: t.eventsOf(entries[max(0, len(entries)-maxEvents):]),
+			p.findings.add(Violation{
+				Check: w.check, sort: "prediction", Feature: p.feature(int(p.users.who(e.who).counters[0])), Text: w.text,
+				Events: p.eventsOf(entries[max(0, len(entries)-maxEvents):]),
 			})
 		}
 		if e.outcome == denied == want.Allowed {
 			return false // the log and the model go apart from here on
 		}
-		t.note(p, i)
+		p.note(i)
 	}
 	return true
 }
 
-// pardoned reports whether a difference from the model is one that nobody promises not to be:
+// wrong returns the differences of an answer from the model, and reports whether it is a denial
+// that repeats one before it. A denied hit of a batch may also have the numbers after the batch.
+func (p *predictor) wrong(i int32, want forecast) (wrong []difference, repeated bool) {
+	e := p.log.entries[i]
+	wrong = p.differences(i, want)
+	if e.outcome != denied {
+		return wrong, false
+	}
+	behind := p.asked(i)
+	behind.behind = true
+	after := p.model.decide(behind)
+	p.told = append(p.told, denial{e, want}, denial{e, after}) // either may be remembered
+	switch {
+	case len(wrong) == 0 || !want.Allowed && len(p.differences(i, after)) == 0:
+		return nil, false
+	case !want.Allowed && p.repeated(i):
+		return nil, true
+	}
+	return wrong, false
+}
+
+// pardoned reports whether a difference from the model breaks no promise:
 // after a loss that is said, and too much where copies may count twice.
-func (t *trial) pardoned(e entry, began int64, want forecast) bool {
-	if t.losable() && e.incomplete != 0 {
+func (p *predictor) pardoned(e entry, want forecast) bool {
+	if p.losable() && e.incomplete != 0 {
 		return true
 	}
-	if t.copies == 1 || !t.disturbed(began, e.answered) || e.outcome == admitted && !want.Allowed {
+	if p.copies == 1 || !p.losses.disturbed(p.began(), e.answered) || e.outcome == admitted && !want.Allowed {
 		return false
 	}
-	t.excused.HighCounts++
+	p.excused.HighCounts++
 	return true
 }
 
 // keep holds a decision to what was promised.
-func (t *trial) keep(promises []promise, i int32) {
-	e := t.log.entries[i]
+func (x *predictor) keep(i int32) {
+	e := x.log.entries[i]
 	early := false
-	for _, p := range promises {
+	for _, p := range x.promises {
 		if e.target != p.target || e.cost > p.cost {
 			continue
 		}
@@ -333,61 +202,50 @@ func (t *trial) keep(promises []promise, i int32) {
 		case e.sent < p.due:
 			early = true
 			continue
-		case e.outcome == denied && !t.breaks(e):
+		case e.outcome == denied && !x.contract.breaks(e):
 		case e.outcome == denied:
-			name := t.name(int(t.people.who(e.who).counters[0]))
-			t.findings.add(Violation{
-				Check: CheckRetryAfter, sort: "promise", Counter: name, Events: t.eventsOf([]int32{p.told, i}),
+			name := x.name(int(x.users.who(e.who).counters[0]))
+			x.findings.add(Violation{
+				Check: CheckRetryAfter, sort: "promise", Feature: x.feature(int(x.users.who(e.who).counters[0])), Events: x.eventsOf([]int32{p.told, i}),
 				Text: fmt.Sprintf("%s: a hit that was told to come again in %ds came after that, with no other in between, and was denied",
-					name, t.log.entries[p.told].retryAfter),
+					name, x.log.entries[p.told].retryAfter),
 			})
 		default:
-			t.checked.Retries++
+			x.checked.Retries++
 		}
 		return
 	}
 	if early && e.outcome == denied {
-		t.checked.Early++
+		x.checked.Early++
 	}
-}
-
-// breaks reports whether a denial breaks what one before has promised: by a limit that nobody
-// else uses, and that does not stretch as far as the whole event lets it.
-func (t *trial) breaks(e entry) bool {
-	for i, l := range t.contract.limits {
-		r, bit := t.contract.ruleOf(l), uint64(1)<<i
-		if e.denies&bit != 0 && t.contract.enforced(l) && !t.contract.whole(l) && !r.elastic {
-			return true
-		}
-	}
-	return false
 }
 
 // note takes down what is promised, until something else comes.
-func (t *trial) note(promises *[]promise, i int32) {
-	e := t.log.entries[i]
+func (p *predictor) note(i int32) {
+	e := p.log.entries[i]
 	switch {
 	case e.outcome == admitted && e.kind != check:
-		*promises = nil
+		p.promises = nil
 	case e.outcome == denied && e.retryAfter > 0:
-		if t.contract.countsAll() && e.kind != check {
-			*promises = nil // what was promised before did not know of it
+		if p.contract.countsAll() && e.kind != check {
+			p.promises = nil // what was promised before did not know of it
 		}
-		*promises = append(*promises, promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target})
+		p.promises = append(p.promises, promise{told: i, due: e.answered + int64(e.retryAfter)*int64(time.Second), cost: e.cost, target: e.target})
 	}
 }
 
 type difference struct{ check, text string }
 
 // differences are those between an answer and the model.
-func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference) {
-	name := t.name(int(t.people.who(e.who).counters[0]))
+func (p *predictor) differences(i int32, want forecast) (wrong []difference) {
+	e := p.log.entries[i]
+	name := p.name(int(p.users.who(e.who).counters[0]))
 	was := func(check, format string, args ...any) {
 		wrong = append(wrong, difference{check, name + ": " + fmt.Sprintf(format, args...)})
 	}
 	switch {
 	case e.outcome == admitted && !want.Allowed:
-		was(CheckWindows, "a cost of %d is admitted, and by the log it does not fit for another %ss: %s", e.cost, orNull(want.RetryAfter), t.full(want))
+		was(CheckWindows, "a cost of %d is admitted, and by the log it does not fit for another %ss: %s", e.cost, orNull(want.RetryAfter), p.contract.full(want))
 		return wrong
 	case e.outcome == denied && want.Allowed:
 		was(CheckDenials, "a cost of %d is denied, and by the log it fits all limits, with nobody else calling", e.cost)
@@ -399,10 +257,10 @@ func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference
 	case int64(e.retryAfter) != value(want.RetryAfter):
 		was(CheckRetryAfter, "retry_after is %d, and by the log it is %s", e.retryAfter, orNull(want.RetryAfter))
 	}
-	for at, got := range t.log.countsOf(i) {
+	for at, got := range p.log.countsOf(i) {
 		s := want.Limits[at]
 		bit := uint64(1) << at
-		if t.contract.whole(t.contract.limits[at]) {
+		if p.contract.whole(p.contract.limits[at]) {
 			continue
 		}
 		if e.denies&bit == 0 != s.Allowed {
@@ -415,19 +273,9 @@ func (t *trial) differences(e entry, i int32, want forecast) (wrong []difference
 	return wrong
 }
 
-// full names the limits that deny.
-func (t *trial) full(d forecast) (text string) {
-	for i, s := range d.Limits {
-		if l := t.contract.limits[i]; !s.Allowed && t.contract.enforced(l) {
-			text += fmt.Sprintf("%s has %d of %d; ", s.Name, s.Count, l.ceiling)
-		}
-	}
-	return text
-}
-
-func (t *trial) eventsOf(entries []int32) (list []Event) {
+func (j *judge) eventsOf(entries []int32) (list []Event) {
 	for _, i := range slices.Compact(slices.Clone(entries)) {
-		list = append(list, t.event(i))
+		list = append(list, j.event(i))
 	}
 	return list
 }
@@ -438,7 +286,7 @@ type denial struct {
 	want forecast
 }
 
-// notOf returns those that another target has given: this one knows what it has admitted
+// notOf returns the denials of other targets: this one knows what it has admitted
 // since.
 func notOf(target uint16, told []denial) []denial {
 	return slices.DeleteFunc(told, func(d denial) bool { return d.target == target })
@@ -447,20 +295,21 @@ func notOf(target uint16, told []denial) []denial {
 // repeated reports whether a denial tells of each of its limits what is so, or what was so
 // when the same target denied the same cost before, in the same second: it remembers that,
 // and cannot know what others have admitted since. What it has admitted itself it knows.
-func (t *trial) repeated(e entry, i int32, told []denial) bool {
+func (p *predictor) repeated(i int32) bool {
+	e, told := p.log.entries[i], p.told
 	now := told[len(told)-1].want
-	counts := t.log.countsOf(i)
+	counts := p.log.countsOf(i)
 	said := int64(e.retryAfter)
 	if e.retryAfter == never {
 		said = math.MaxInt64
 	}
 	reachable, certain := false, int64(0) // whether retry_after is one of the resets; none is surely longer
-	for at, l := range t.contract.limits {
-		if t.contract.whole(l) {
-			reachable = reachable || t.contract.enforced(l) && (e.denies&(1<<at) != 0 || t.contract.ruleOf(l).countAll)
+	for at, l := range p.contract.limits {
+		if p.contract.whole(l) {
+			reachable = reachable || p.contract.enforced(l) && (e.denies&(1<<at) != 0 || p.contract.ruleOf(l).countAll)
 			continue
 		}
-		elastic := t.contract.ruleOf(l).elastic // and does not deny for longer than the whole event
+		elastic := p.contract.ruleOf(l).elastic // and does not deny for longer than the whole event
 		found, least := false, int64(math.MaxInt64)
 		accept := func(s wire.LimitState) {
 			denies, inexact := e.denies&(1<<at) != 0, e.inexact&(1<<at) != 0
@@ -479,7 +328,7 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 				wait = math.MaxInt64 // never
 			}
 			found, least = true, min(least, wait)
-			reachable = reachable || wait == said && t.contract.enforced(l)
+			reachable = reachable || wait == said && p.contract.enforced(l)
 		}
 		accept(now.Limits[at])
 		for _, d := range told[:len(told)-1] {
@@ -490,9 +339,14 @@ func (t *trial) repeated(e entry, i int32, told []denial) bool {
 		if !found {
 			return false
 		}
-		if t.contract.enforced(l) {
+		if p.contract.enforced(l) {
 			certain = max(certain, least)
 		}
 	}
 	return reachable && certain <= said
+}
+
+func (p *predictor) asked(i int32) asked {
+	e := p.log.entries[i]
+	return asked{second: e.stamp, cost: int64(e.cost), kind: e.kind, denies: e.denies, counts: p.log.countsOf(i)}
 }

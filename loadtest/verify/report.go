@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -28,6 +29,7 @@ type Report struct {
 	NotHeld        []string         `json:"not_held"` // what the rules do not let be checked, and why
 	Checked        Checked          `json:"checked"`
 	Excused        Excused          `json:"excused"`
+	Soak           *Soak            `json:"soak,omitempty"`
 	Wrong          map[string]int   `json:"wrong"` // violations, by what was held to the contract
 	Violations     []Violation      `json:"violations"`
 }
@@ -35,10 +37,10 @@ type Report struct {
 // Kill is a server that was killed, and came back empty. What the run did not live to see has
 // no time.
 type Kill struct {
-	Server int       `json:"server"`
-	Killed time.Time `json:"killed"`
-	Back   time.Time `json:"back,omitzero"`   // all processes say that it is there
-	Mended time.Time `json:"mended,omitzero"` // with copies: what it had is copied back
+	Server   int       `json:"server"`
+	Killed   time.Time `json:"killed"`
+	Back     time.Time `json:"back,omitzero"`     // all processes say that it is there
+	Repaired time.Time `json:"repaired,omitzero"` // with copies: what it had is copied back
 }
 
 // String tells of it in words.
@@ -48,23 +50,19 @@ func (k Kill) String() string {
 		return text + ", not back yet"
 	}
 	text += ", back at " + k.Back.Format(clockLayout)
-	if k.Mended.IsZero() {
-		return text + ", not mended yet"
+	if k.Repaired.IsZero() {
+		return text + ", not repaired yet"
 	}
-	return text + ", mended at " + k.Mended.Format(clockLayout)
+	return text + ", repaired at " + k.Repaired.Format(clockLayout)
 }
 
 // OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
-// tell fills the report from what was judged.
-func (r *run) tell(t *trial) {
+// add adds what a round did to the report.
+func (r *run) add(j *judge) {
 	report := &r.report
-	report.Event, report.Seed = r.contract.event, r.config.Seed
-	report.Calls = map[string]int64{"reset": r.caller.resets.Load()}
-	for k := range kinds {
-		report.Calls[k.String()] = r.caller.calls[k].Load()
-	}
+	report.Checked, report.Excused = j.checked, j.excused
 	for _, e := range r.log.entries {
 		switch {
 		case e.kind > batch:
@@ -74,23 +72,34 @@ func (r *run) tell(t *trial) {
 			report.Denied++
 		}
 	}
-	report.Features, report.Counters = len(r.people.list), len(r.people.counters)
-	report.Kills = []Kill{}
-	for _, l := range t.losses {
+	report.Features += len(r.users.list)
+	report.Counters += len(r.users.counters)
+	for _, l := range j.losses {
 		kill := Kill{Server: l.server, Killed: r.caller.wall(l.killed)}
 		if !l.away {
 			kill.Back = r.caller.wall(l.back)
 		}
-		if l.mended != 0 {
-			kill.Mended = r.caller.wall(l.mended)
+		if l.repaired != 0 {
+			kill.Repaired = r.caller.wall(l.repaired)
 		}
 		report.Kills = append(report.Kills, kill)
 	}
-	report.LogBytes, report.LogFull = r.log.bytes(), r.log.full
+	report.LogBytes, report.LogFull = max(report.LogBytes, r.log.bytes()), r.log.full
+}
+
+// finish completes the report when all rounds are over.
+func (r *run) finish(ctx context.Context) *Report {
+	report := &r.report
+	report.Event, report.Seed, report.Interrupted = r.contract.event, r.config.Seed, ctx.Err() != nil
+	report.Calls = map[string]int64{"reset": r.caller.resets.Load()}
+	for k := range kinds {
+		report.Calls[k.String()] = r.caller.calls[k].Load()
+	}
+	report.LogFull = report.LogFull && !r.config.Soak
 	report.NotHeld = r.notHeld()
-	report.Checked, report.Excused = t.checked, t.excused
 	report.Checked.Headers, report.Checked.Bodies = r.caller.headers.Load(), r.caller.bodies.Load()
 	report.Wrong, report.Violations = r.findings.total, r.findings.all()
+	return report
 }
 
 // notHeld says what was not checked.
@@ -99,7 +108,7 @@ func (r *run) notHeld() (list []string) {
 		list = append(list, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it")
 	}
 	if r.config.own() && r.config.Own.lines() && r.contract.hasWhole() {
-		list = append(list, "that of a crowd exactly what fits is admitted: a rule counts the whole event, and others are in its way there")
+		list = append(list, "that exactly what fits of a burst is admitted: a rule counts the whole event, where other hits are in its way")
 	}
 	if !r.contract.remembersLate() {
 		list = append(list, "late increments: the event is remembered for less than two minutes")
@@ -122,7 +131,7 @@ func (r *run) notHeld() (list []string) {
 	return list
 }
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
@@ -154,6 +163,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	r.writeChecked(row)
 	r.writeExcused(row)
+	if r.Soak != nil {
+		r.Soak.rows(row)
+	}
 	if r.OK() {
 		row("violations", "none")
 	}
@@ -176,7 +188,7 @@ func (r *Report) WriteText(out io.Writer) error {
 func (r *Report) writeChecked(row func(name, format string, args ...any)) {
 	c := r.Checked
 	row("windows", "%d summed, by the seconds that hits were stamped with", c.Windows)
-	row("denials", "%d held to the log: nobody was denied who fitted", c.Denials)
+	row("denials", "%d held to the log: no hit that fitted was denied", c.Denials)
 	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
 	row("predicted", "%d decisions of features that one caller calls, to the last number", c.Predictions)
 	row("retry_after", "%d held to the log; %d came when it was over, %d before", c.Waits, c.Retries, c.Early)
@@ -201,7 +213,7 @@ func (r *Report) writeExcused(row func(name, format string, args ...any)) {
 		{e.Refused, "calls refused for overload"},
 		{e.Unpredicted, "features that are not predicted any more, after a loss or an unknown outcome"},
 		{e.Repeated, "denials that repeat what a target had said in the same second, before others admitted more"},
-		{e.Crowded, "denials for a moment's crowd of hits that were denied themselves"},
+		{e.Overshoot, "denials for a transient overshoot of hits that were denied themselves"},
 	} {
 		if one.n > 0 {
 			row("excused", "%d %s", one.n, one.what)

@@ -10,7 +10,7 @@ const (
 	// closedLife is for how long a process may not see what another has changed of the past: a
 	// late increment, a reset.
 	closedLife = time.Second
-	// stale is for how long a denial may tell of that: it is remembered, and was told by what is.
+	// stale is for how long a denial may tell of that: a cached denial was decided on cached buckets.
 	stale = closedLife + remembered
 )
 
@@ -23,34 +23,29 @@ type reset struct {
 }
 
 // sortResets puts the resets to their counters, in the order of time.
-func (t *trial) sortResets() {
-	t.resets = make([][]reset, len(t.counters))
-	for _, r := range t.log.resets {
-		t.resets[r.counter] = append(t.resets[r.counter], r)
+func (j *judge) sortResets() {
+	j.resets = make([][]reset, len(j.counters))
+	for _, r := range j.log.resets {
+		j.resets[r.counter] = append(j.resets[r.counter], r)
 	}
-	for _, list := range t.resets {
+	for _, list := range j.resets {
 		slices.SortFunc(list, func(a, b reset) int { return cmp.Compare(a.sent, b.sent) })
 	}
 }
 
-// owes reports whether a copy may get later what it has missed of a counter before a time: a
+// pending reports whether a copy may get later what it has missed of a counter before a time: a
 // reset does not forget that.
-func (t *trial) owes(entries []int32, before int64) bool {
-	return t.copies > 1 && slices.ContainsFunc(entries, func(i int32) bool {
-		e := t.log.entries[i]
+func (j *judge) pending(entries []int32, before int64) bool {
+	return j.copies > 1 && slices.ContainsFunc(entries, func(i int32) bool {
+		e := j.log.entries[i]
 		// A copy that is slower than half the timeout is not waited for.
-		return e.sent < before && (e.outcome == unknown || e.answered-e.sent >= t.timeout/2)
+		return e.sent < before && (e.outcome == unknown || e.answered-e.sent >= j.timeout/2)
 	})
 }
 
-// forgets reports whether what was acknowledged before the reset was sent is gone for good.
-func (t *trial) forgets(c *ledger, r reset) bool {
-	return r.done && !t.owes(c.entries, r.answered) && !(t.copies > 1 && t.disturbed(0, r.answered))
-}
-
-// keptSince returns since when what was sent is surely there, for who is answered at that time:
+// keptSince returns since when what was sent is surely there, for an answer at that time:
 // what was under way at a reset may have been forgotten.
-func (c *ledger) keptSince(answered int64) int64 {
+func (c *counterLog) keptSince(answered int64) int64 {
 	since := int64(-1)
 	for _, r := range c.resets {
 		if r.sent < answered {
@@ -60,8 +55,8 @@ func (c *ledger) keptSince(answered int64) int64 {
 	return since
 }
 
-// goneBefore returns the time up to which what was answered is surely gone, for who asks then.
-func (c *ledger) goneBefore(asked int64) int64 {
+// goneBefore returns the time up to which what was answered is surely gone, for a question at that time.
+func (c *counterLog) goneBefore(asked int64) int64 {
 	gone := int64(-1)
 	for i, r := range c.resets {
 		if c.effective[i] && r.answered+nanoseconds(stale) < asked {
@@ -72,12 +67,12 @@ func (c *ledger) goneBefore(asked int64) int64 {
 }
 
 // robbed returns how much of what came after a reset may be gone: the adds of hits that were
-// under way at the reset were forgotten, and then taken back.
-func (c *ledger) robbed(answered int64) (most int64) {
+// under way at the reset were forgotten, and then rolled back.
+func (c *counterLog) robbed(answered int64) (most int64) {
 	since := c.keptSince(answered)
 	for i, r := range c.resets {
 		if r.sent < answered && r.answered <= since && !c.superseded(i, answered) {
-			most += c.crowdAt[i]
+			most += c.underWayAt[i]
 		}
 	}
 	return most
@@ -85,27 +80,29 @@ func (c *ledger) robbed(answered int64) (most int64) {
 
 // superseded reports whether a later reset, begun before a time, has forgotten what became of
 // that one.
-func (c *ledger) superseded(i int, before int64) bool {
+func (c *counterLog) superseded(i int, before int64) bool {
 	return slices.ContainsFunc(c.resets[i+1:], func(o reset) bool { return o.sent < before && o.sent > c.resets[i].answered && o.done })
 }
 
 // keepResets notes the resets of the counter, and what was under way at each.
-func (t *trial) keepResets(c *ledger) {
-	c.resets = t.resets[c.id]
+func (j *judge) keepResets(c *counterLog) {
+	c.resets = j.resets[c.id]
 	if len(c.resets) == 0 {
 		return
 	}
 	from, to := make([]question, len(c.resets)), make([]question, len(c.resets))
 	for i, r := range c.resets {
 		from[i], to[i] = question{time: r.sent}, question{time: r.answered + 1}
-		c.effective = append(c.effective, t.forgets(c, r))
+		// What was acknowledged before the reset was sent is gone for good.
+		gone := r.done && !j.pending(c.entries, r.answered) && !(j.copies > 1 && j.losses.disturbed(0, r.answered))
+		c.effective = append(c.effective, gone)
 	}
-	c.crowdAt = c.underWay(from, to)
+	c.underWayAt = c.underWay(from, to)
 	for _, i := range c.entries {
-		e := t.log.entries[i]
+		e := j.log.entries[i]
 		for k, r := range c.resets {
 			if e.outcome == unknown && e.sent <= r.answered && e.answered >= r.sent {
-				c.crowdAt[k] += int64(e.cost)
+				c.underWayAt[k] += int64(e.cost)
 			}
 		}
 	}
@@ -113,7 +110,7 @@ func (t *trial) keepResets(c *ledger) {
 
 // segment returns between which resets an entry was: after the n-th, and wholly. One that was
 // under way at a reset is between none.
-func (c *ledger) segment(e entry) (n int, whole bool) {
+func (c *counterLog) segment(e entry) (n int, whole bool) {
 	for _, r := range c.resets {
 		switch {
 		case e.answered < r.sent:

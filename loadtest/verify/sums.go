@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// point is what was added to a counter: when, by the clock of whoever looks, and in which
+// point is what was added to a counter: when, by the clock of this process, and in which
 // second, by its stamp.
 type point struct{ time, second, by int64 }
 

@@ -72,7 +72,7 @@ var minuteRules = []wire.Rule{
 	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-8-per-2s", Limit: 8, Window: "2s"}}},
 }
 
-// A rule that denies nobody, so that nobody waits.
+// A rule that denies no hit, so that none waits.
 var roomyRules = []wire.Rule{{Per: []string{"user"}, Limits: []wire.Limit{{Name: "user-100000-per-600s", Limit: 100000, Window: "600s"}}}}
 
 // Rules with one for the whole event.

@@ -7,19 +7,21 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // ErrNothing is returned where there is nothing to hold to the contract: that is no success.
 var ErrNothing = errors.New("verify: nothing was verified")
 
-// mercy is how long calls under way may still take when a run is interrupted: an answer that
-// is not waited for is an outcome that nobody knows.
-const mercy = 2 * time.Second
+// interruptGrace is how long calls under way may still take when a run is interrupted: an answer that
+// is not waited for is an unknown outcome.
+const interruptGrace = 2 * time.Second
 
 // Run calls the targets and holds what they say to the contract. What it finds is in the
 // report; an error says that it could not be run. When the context ends it calls no more,
@@ -28,7 +30,7 @@ const mercy = 2 * time.Second
 func Run(ctx context.Context, config Config) (*Report, error) { return newRun(config).run(ctx) }
 
 func newRun(config Config) *run {
-	return &run{config: config, findings: newFindings(), alone: config.own()}
+	return &run{config: config, findings: newFindings(), alone: config.own(), killing: rand.New(rand.NewPCG(config.Seed, 1<<41)), report: Report{Kills: []Kill{}}}
 }
 
 func (r *run) run(ctx context.Context) (report *Report, err error) {
@@ -49,30 +51,79 @@ func (r *run) run(ctx context.Context) (report *Report, err error) {
 		return nil, err
 	}
 	defer r.caller.http.CloseIdleConnections()
-	if err := r.drive(ctx); err != nil {
+	if r.config.Soak {
+		err = r.soak(ctx)
+	} else {
+		err = r.round(ctx, r.config.duration(), r.chaos())
+	}
+	if err != nil {
 		return nil, err
 	}
-	r.closing(ctx)
-	r.report.Interrupted = ctx.Err() != nil
-	report = r.judge()
+	report = r.finish(ctx)
 	if report.OK() && report.Admitted+report.Denied == 0 {
 		if report.Interrupted {
 			return nil, ctx.Err()
 		}
-		return nil, fmt.Errorf("%w: of %d hits, alone and in batches, none was decided", ErrNothing, r.hits())
+		return nil, fmt.Errorf("%w: of %d hits, alone and in batches, none was decided", ErrNothing, report.Calls[hit.String()]+report.Calls[batch.String()])
 	}
 	return report, nil
 }
 
-// hits returns how many were made.
-func (r *run) hits() (n int) {
-	for _, e := range r.log.entries {
-		if e.kind == hit || e.kind == batch {
-			n++
+// soak repeats rounds, each with a log of its own, until the time is over. After a slow call
+// the load is repeated.
+func (r *run) soak(ctx context.Context) error {
+	r.report.Soak = &Soak{} // of a run that is interrupted in its first load
+	if err := r.round(ctx, warmUp, false); err != nil || ctx.Err() != nil {
+		return err
+	}
+	r.caller.http.CloseIdleConnections()
+	r.monitor = newMonitor(r.config, r.fleet)
+	if err := r.monitor.begin(ctx); err != nil {
+		return err
+	}
+	for length := r.config.duration(); ; length = min(length, repeatFor) {
+		r.caller.slowest.Store(0)
+		if err := r.load(ctx, length); err != nil {
+			return err
+		}
+		r.monitor.slow = append(r.monitor.slow, time.Duration(r.caller.slowest.Load()))
+		if ctx.Err() != nil || r.findings.any() || !r.monitor.undecided() {
+			break
 		}
 	}
-	return n
+	r.caller.http.CloseIdleConnections()
+	var wrong []string
+	r.report.Soak, wrong = r.monitor.finish(ctx, r.report.Duration >= MinSoak)
+	for _, text := range wrong {
+		r.findings.add(Violation{Check: CheckProcesses, Text: text})
+	}
+	return nil
 }
+
+// load makes rounds for a time. A round ends early if its log is full.
+func (r *run) load(ctx context.Context, length time.Duration) error {
+	for end := time.Now().Add(length); ; {
+		if err := r.round(ctx, time.Until(end), r.chaos()); err != nil || !r.log.full || ctx.Err() != nil || !time.Now().Before(end) {
+			return err
+		}
+	}
+}
+
+// round drives clients for a time, and holds the answers to the contract.
+func (r *run) round(ctx context.Context, length time.Duration, chaos bool) error {
+	r.users, r.log = newUsers(r.contract, r.config.features()), newLog(r.contract, r.config.maxEvents())
+	r.caller.users, r.caller.log = r.users, r.log
+	r.rounds++
+	if err := r.drive(ctx, length, chaos); err != nil {
+		return err
+	}
+	r.closing(ctx)
+	r.judge()
+	r.alone = r.alone && !r.contract.hasWhole() // of the whole event the next round knows not what this one counted
+	return nil
+}
+
+func (r *run) chaos() bool { return r.config.own() && r.config.Own.Chaos }
 
 func startFleet(ctx context.Context, config Config) (*fleet.Fleet, error) {
 	own := config.Own
@@ -86,19 +137,22 @@ func startFleet(ctx context.Context, config Config) (*fleet.Fleet, error) {
 type run struct {
 	config   Config
 	fleet    *fleet.Fleet // nil: the targets are others'
-	alone    bool         // nobody else calls for the event
+	alone    bool         // only this run has called for the event
+	rounds   int
 	contract *contract
-	people   *people
+	users    *users // of the round, as the log
 	log      *log
 	findings *findings
 	caller   *caller
-	killer   *killer
+	killer   *killer // of the round; nil: no server is killed
+	killing  *rand.Rand
+	monitor  *monitor // of a soak
 	began    time.Time
 	report   Report
 	pasts    map[int32]int64 // of each counter, a second of the past that something was added to
 }
 
-// prepare asks the targets for their rules, and makes up whom to call for.
+// prepare asks the targets for their rules.
 func (r *run) prepare(ctx context.Context, targets []string) error {
 	for _, target := range targets {
 		c, err := r.rulesOf(ctx, target)
@@ -112,9 +166,8 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 			return fmt.Errorf("%w: %s and %s have different rules of %s", ErrRules, targets[0], target, r.config.event())
 		}
 	}
-	r.people, r.log = newPeople(r.contract, r.config.features()), newLog(r.contract, r.config.maxEvents())
 	r.caller = &caller{
-		contract: r.contract, people: r.people, log: r.log, findings: r.findings, token: r.config.Token, skew: r.config.skew(),
+		contract: r.contract, findings: r.findings, token: r.config.Token, skew: r.config.skew(),
 		http: &http.Client{Transport: r.config.roundTripper(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	for _, target := range targets {
@@ -134,7 +187,7 @@ func (c Config) roundTripper() http.RoundTripper {
 		return c.transport
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*c.clients()+maxCrowd
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 0, 2*c.clients()+maxBurst
 	transport.TLSClientConfig = c.TLS.Clone()
 	return transport
 }
@@ -152,42 +205,49 @@ func (r *run) rulesOf(ctx context.Context, target string) (*contract, error) {
 	return newContract(event)
 }
 
-// drive has clients call, and servers die, for the time of the run or until it is interrupted.
-func (r *run) drive(ctx context.Context) error {
-	// Without its clock reading a time is the wall's alone; with it, what is added to it is
-	// measured by a clock that nobody sets.
+// drive has clients call, and servers die, for a time or until the run is interrupted.
+func (r *run) drive(ctx context.Context, length time.Duration, chaos bool) error {
+	// The reading of the monotonic clock stays in it: stamps are compared with the wall clock.
 	r.began = time.Now()
-	r.caller.began = r.began
-	driving, stop := context.WithTimeout(ctx, r.config.duration())
+	r.caller.began, r.killer = r.began, nil
+	driving, stop := context.WithTimeout(ctx, length)
 	defer stop()
-	calling, cut := outlasting(ctx, mercy)
+	calling, cut := outlasting(ctx, interruptGrace)
 	defer cut()
-	d := &driver{caller: r.caller, config: r.config, began: r.began}
-	var others sync.WaitGroup
-	var killed error
-	if r.config.own() && r.config.Own.Chaos {
-		r.killer = &killer{
-			fleet: r.fleet, rng: rand.New(rand.NewPCG(r.config.Seed, 1<<41)), pace: min(r.config.duration()/5, 10*time.Second),
-			copies: r.config.Own.replicas(), timeout: r.config.timeout(), now: r.caller.now,
-		}
-		others.Go(func() {
-			// Interrupted, it leaves a server away: that is known of it.
-			if killed = r.killer.run(driving, ctx); ctx.Err() != nil && errors.Is(killed, ctx.Err()) {
-				killed = nil
-			}
-			if killed != nil {
+	d := &driver{caller: r.caller, config: r.config, began: r.began, length: length}
+	var others errgroup.Group
+	beside := func(do func() error) {
+		others.Go(func() error {
+			err := do()
+			if err != nil {
 				stop()
 			}
+			return err
 		})
 	}
-	others.Go(func() { r.progress(driving) })
+	if chaos {
+		r.killer = &killer{
+			fleet: r.fleet, rng: r.killing, pace: min(r.config.duration()/5, 10*time.Second),
+			copies: r.config.Own.replicas(), timeout: r.config.timeout(), now: r.caller.now,
+		}
+		beside(func() error {
+			// An interrupt leaves a server away, and the killer says so.
+			if err := r.killer.run(driving, ctx); err != nil && (ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+				return err
+			}
+			return nil
+		})
+	}
+	if r.monitor != nil {
+		beside(func() error { return r.monitor.watch(driving, max(r.config.duration()/maxSamples, time.Second/4)) })
+	}
+	beside(func() error { r.progress(driving, length); return nil })
 	d.start(driving, calling)
 	d.running.Wait()
-	r.report.Duration = time.Since(r.began)
+	r.report.Duration += time.Since(r.began)
 	stop()
-	others.Wait()
-	if killed != nil || r.fleet == nil {
-		return killed
+	if err := others.Wait(); err != nil || r.fleet == nil {
+		return err
 	}
 	return r.fleet.Alive()
 }
@@ -200,33 +260,33 @@ func outlasting(ctx context.Context, long time.Duration) (context.Context, conte
 }
 
 // progress tells how much of the time is over.
-func (r *run) progress(ctx context.Context) {
-	p := r.config.progress()
-	p.Start("calling", int(r.config.duration()/time.Second))
+func (r *run) progress(ctx context.Context, length time.Duration) {
+	p := progress.Or(r.config.Progress)
+	p.Start("calling", int(length/time.Second))
 	for ctx.Err() == nil {
 		fleet.Sleep(ctx, time.Second)
 		p.Add(1)
 	}
 }
 
-// judge holds the log to the contract, and reports.
-func (r *run) judge() *Report {
-	t := &trial{
-		contract: r.contract, people: r.people, log: r.log, findings: r.findings, began: r.began,
+// judge holds the log of a round to the contract.
+func (r *run) judge() {
+	j := &judge{
+		contract: r.contract, users: r.users, log: r.log, findings: r.findings, began: r.began,
 		event:   func(i int32) Event { return r.caller.event(r.log.entries[i], r.log.countsOf(i)) },
 		lookOf:  r.lookEvent,
 		timeout: nanoseconds(r.config.timeout()), ours: r.config.own(), alone: r.alone, copies: 1,
+		checked: r.report.Checked, excused: r.report.Excused,
 	}
-	if t.ours {
-		t.copies = r.config.Own.replicas()
-		t.lines = r.config.Own.lines() && !r.contract.hasWhole()
+	if j.ours {
+		j.copies = r.config.Own.replicas()
+		j.lines = r.config.Own.lines() && !r.contract.hasWhole()
 	}
 	if r.killer != nil {
-		t.losses = r.killer.losses
+		j.losses = r.killer.losses
 	}
-	t.judge()
-	r.tell(t)
-	return &r.report
+	j.judge()
+	r.add(j)
 }
 
 func (r *run) lookEvent(k look) Event {

@@ -83,7 +83,7 @@ func TestRightTargets(t *testing.T) {
 					assert.Positive(t, c.Retries)
 				}
 				e := report.Excused
-				assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Crowded, text)
+				assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Overshoot, text)
 				t.Logf("\n%s", text)
 			})
 		})
@@ -194,7 +194,7 @@ func TestWrongTargets(t *testing.T) {
 						time.Sleep(10 * time.Millisecond)
 					}
 				case wrong.check == verify.CheckRetryAfter, wrong.check == verify.CheckDenials, strings.Contains(name, "late"), strings.Contains(name, "reset"):
-					// There is a wait to come back from, or a denial to be sure of, for many who call alone.
+					// There is a wait to come back from, or a denial to be sure of, for many users with one caller.
 					config.MaxEvents, config.Clients, config.Rate = 4000, 32, 600
 				}
 				report, text := reportOf(t, config)
@@ -210,7 +210,7 @@ func TestWrongTargets(t *testing.T) {
 	}
 }
 
-// waitOtherwise has those that the whole event denies wait for so much more.
+// waitOtherwise has hits that the whole event denies wait for so much more.
 func waitOtherwise(by int64) func(d *wire.Decision) {
 	return func(d *wire.Decision) {
 		for i, s := range d.Limits {
@@ -288,7 +288,7 @@ func TestCounterd(t *testing.T) {
 	}
 }
 
-// Servers that somebody else has started, with the rules that they have.
+// Servers that were started elsewhere, with rules of their own.
 func TestServersOfOthers(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
@@ -368,7 +368,7 @@ func TestConfigs(t *testing.T) {
 	assert.ErrorContains(t, err, "has ended")
 }
 
-// One who ends it gets a report of what was seen until then, right or wrong; of nothing
+// An interrupt ends with a report of what was seen until then, right or wrong; of nothing
 // there is none.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()

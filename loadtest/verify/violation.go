@@ -11,16 +11,17 @@ import (
 // What is held to the contract.
 const (
 	CheckWindows    = "windows"     // no window held more than its limit
-	CheckDenials    = "denials"     // nobody was denied who fitted
+	CheckDenials    = "denials"     // no hit that fitted was denied
 	CheckRetryAfter = "retry_after" // it was true, and so were resets
 	CheckCounts     = "counts"      // they equal the log
 	CheckHeaders    = "headers"     // they agree with the bodies
 	CheckBodies     = "bodies"      // they agree with themselves and with the rules
 	CheckStamps     = "stamps"      // they lie within the call
 	CheckAnswers    = "answers"     // there is one, and it is one of the contract's
+	CheckProcesses  = "processes"   // of a soak: they keep no goroutines or memory, and are never slow
 )
 
-var checks = []string{CheckWindows, CheckDenials, CheckRetryAfter, CheckCounts, CheckHeaders, CheckBodies, CheckStamps, CheckAnswers}
+var checks = []string{CheckWindows, CheckDenials, CheckRetryAfter, CheckCounts, CheckHeaders, CheckBodies, CheckStamps, CheckAnswers, CheckProcesses}
 
 const (
 	maxKept   = 3    // violations of each kind that are kept whole
@@ -31,7 +32,7 @@ const (
 // Violation is one thing that the contract does not allow.
 type Violation struct {
 	Check   string  `json:"check"`
-	Counter string  `json:"counter,omitempty"`
+	Feature *string `json:"feature,omitempty"` // of the counter, as answers spell it: "" is that of the whole event; nil: no counter is meant
 	Limit   string  `json:"limit,omitempty"`
 	Text    string  `json:"text"`
 	Events  []Event `json:"events,omitempty"` // of the window, or the calls that are meant
@@ -131,7 +132,14 @@ func (f *findings) alike(v Violation) (n int) {
 	return n
 }
 
-// all returns those that were kept, in the order of the checks.
+// any reports whether there is one.
+func (f *findings) any() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.kept) > 0
+}
+
+// all returns the kept violations, in the order of the checks.
 func (f *findings) all() (list []Violation) {
 	for _, name := range checks {
 		list = append(list, f.kept[name]...)

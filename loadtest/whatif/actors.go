@@ -20,7 +20,7 @@ const (
 	withoutCost      // there is no cost, or none that a hit may have
 )
 
-// actors are who did something in the log, and what they are counted by.
+// actors are the sets of features in the log, and what they are counted by.
 type actors struct {
 	all    []actor
 	groups []*group // of the rules, by their kinds

@@ -7,6 +7,6 @@
 //	report, err := whatif.Run(ctx, whatif.Config{Event: rules.Events["url_shorten"], Log: log})
 //
 // The counters are held in memory, with a bound: a run that does not fit into it is an
-// error, never a wrong figure. What is told of features takes some 100 bytes for each, and
+// error, never a wrong figure. The report takes some 100 bytes for each, and
 // 8 more for each limit.
 package whatif

@@ -112,7 +112,7 @@ func (e Effort) String() string {
 	return fmt.Sprintf("%.1f s, %.0f hits a second, %d MiB of counters", e.Seconds, e.HitsPerSecond, e.CounterBytes>>20)
 }
 
-// WriteText writes the report for people to read, without what is another each time.
+// WriteText writes the report as text, without the effort.
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d hits, from %s to %s\n", r.Event, r.All.Hits, moment(r.From), moment(r.To))
@@ -221,7 +221,7 @@ func (s *Stretch) String() string {
 	return fmt.Sprintf("%s, %s, from %s to %s, %s", shown(s.Feature), length, moment(s.From), moment(s.To), hits)
 }
 
-// shown returns a feature for people to read.
+// shown returns a feature as a report has it.
 func shown(feature string) string { return cmp.Or(Printable(feature), "the whole event") }
 
 // maxPrinted is how much of a feature is shown.

@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -26,7 +27,7 @@ const (
 	// and there is one hit after the other: more makes it no faster.
 	cacheBytes = 512 << 10
 
-	// progressStep is after how many lines progress is told.
+	// progressStep is how many lines are one report of progress.
 	progressStep = 1000
 )
 
@@ -42,18 +43,6 @@ var (
 	ErrEngine = errors.New("whatif: the engine failed")
 )
 
-// Progress is told how far a run is.
-type Progress interface {
-	// Start begins a stage that has so many steps, and ends the one before it.
-	Start(stage string, steps int)
-	Add(steps int)
-}
-
-type noProgress struct{}
-
-func (noProgress) Start(string, int) {}
-func (noProgress) Add(int)           {}
-
 // Config sets up a run. Event and Log are needed.
 type Config struct {
 	Event *events.Event  // with the rules to try
@@ -61,9 +50,9 @@ type Config struct {
 	// CostKind is the kind of an actor's features that is no feature, but what its hits
 	// cost; a hit without it, or of "", costs 1.
 	CostKind string
-	Top      int      // most denied features to name; 0: DefaultTop, negative: none
-	MaxBytes int64    // of the counters; 0: DefaultMaxBytes
-	Progress Progress // nil: none
+	Top      int   // most denied features to name; 0: DefaultTop, negative: none
+	MaxBytes int64 // of the counters; 0: DefaultMaxBytes
+	Progress progress.Progress
 }
 
 // run is one under way.
@@ -110,9 +99,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 func newRun(config Config) (*run, error) {
 	config.Top = max(0, cmp.Or(config.Top, DefaultTop))
 	config.MaxBytes = cmp.Or(config.MaxBytes, DefaultMaxBytes)
-	if config.Progress == nil {
-		config.Progress = noProgress{}
-	}
+	config.Progress = progress.Or(config.Progress)
 	r := &run{Config: config, clock: &clock{}, named: map[string]*limit{}}
 	if err := checkTimes(r.Log.Events); err != nil {
 		return nil, err
@@ -177,16 +164,16 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 	return r.add(a, second, &decision)
 }
 
-// exactly returns the decision with each of its limits told as it stands. A verdict is
+// exactly returns the decision with the exact state of each limit. A verdict is
 // always exact. But within a second the engine gives a denial again as it remembers it,
-// with the other limits as they stood then; other hits may have been counted since, of
+// with the other limits as they were then; other hits may have been counted since, of
 // another cost or on an allow list. And a count below the ceiling may be an upper bound,
 // which is then taken for above N.
 func (r *run) exactly(ctx context.Context, hit hierarchy.Hit, d hierarchy.Decision) (hierarchy.Decision, error) {
 	unsure := !d.Allowed && (r.actors.mixed || r.allows()) && !r.countsAll(&d)
 	for i := range d.Limits {
 		if d.Limits[i].Listing == events.Denied && !d.Limits[i].Shadow {
-			return d, nil // nobody was asked
+			return d, nil // no limit was asked
 		}
 		unsure = unsure || d.Allowed && d.Limits[i].Over && !d.Limits[i].Exact
 	}

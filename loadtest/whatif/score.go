@@ -10,7 +10,7 @@ import (
 type score struct {
 	hits, denied int64
 	of           []int64            // hits, by feature
-	denials      map[uint32]*denial // by feature, of those that were ever denied
+	denials      map[uint32]*denial // by feature; without one nothing was denied
 }
 
 // denial is what is known of a feature that was denied.

@@ -241,7 +241,7 @@ func (s *slow) line(line slowLine) {
 		}
 	}
 
-	// Who did it, and by which rules.
+	// The features, and the rules.
 	type applied struct {
 		rule    slowRule
 		feature string

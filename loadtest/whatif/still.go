@@ -8,14 +8,14 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// clock stands at a second of the log until it is set to another.
+// clock is at a second of the log until it is set to another.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
 
 // timeout is that of the limiter. No time passes while it decides, so it needs none; and
-// the shorter it is the sooner the limiter takes what stands in a hit's way for what will
-// stay there: nobody else is about who could take it back.
+// the shorter it is the sooner the limiter takes other hits for final: no other
+// process is there to roll them back.
 const timeout = time.Nanosecond
 
 // patientStore is an embedded store that no deadline ends. Timeouts are of the real time,

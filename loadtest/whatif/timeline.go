@@ -5,7 +5,7 @@ import "time"
 // mostSteps is how many steps a timeline has at the most.
 const mostSteps = 200
 
-// stepLengths are those that a timeline may have, in seconds.
+// stepLengths are the steps of a timeline, in seconds.
 func stepLengths() []int64 {
 	const minute, hour, day = 60, 60 * 60, 24 * 60 * 60
 	return []int64{1, 2, 5, 10, 15, 30, minute, 2 * minute, 5 * minute, 10 * minute, 15 * minute, 30 * minute,

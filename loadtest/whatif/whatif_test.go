@@ -13,6 +13,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/page"
@@ -113,7 +114,7 @@ func theRules() map[string]ruled {
 func TestOnTheRealLog(t *testing.T) {
 	text := accesslogtest.RealText(t)
 	for name, rules := range theRules() {
-		if !thorough && name != "per method, path and both" {
+		if !testkit.Thorough() && name != "per method, path and both" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +134,7 @@ func at(clock, host string) string {
 	return host + " - - [17/May/2015:" + clock + ` +0000] "GET / HTTP/1.1" 200 1` + "\n"
 }
 
-// A denial that is remembered for its second tells of its other limits as they stood then;
+// A denial that is remembered for its second has its other limits as they were then;
 // since then one on the allow list was counted.
 func TestOtherLimitsOfARememberedDenial(t *testing.T) {
 	report := ruled{"[{per: ip, rate: [1/m, 2/h], allow: [\"2001:db8::2\"]}]", "ip=host", "", []slowRule{{
@@ -286,7 +287,7 @@ func TestNoTimePasses(t *testing.T) {
 	})
 }
 
-// Who names a network instead of an address would get a 400 from counterd, and is not
+// A network instead of an address would get a 400 from counterd, and is not
 // decided. No log that was read has one.
 func TestWhatIsRefused(t *testing.T) {
 	log := &accesslog.Log{Lines: 2, Actors: []events.Features{{"ip": "10.0.0.0/8"}, {"ip": "192.0.2.1"}}}

@@ -1,4 +1,0 @@
-package bubble
-
-// RaceDetector tells the tests what they run under.
-const RaceDetector = raceDetector

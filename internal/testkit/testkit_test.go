@@ -1,0 +1,91 @@
+package testkit
+
+import (
+	"fmt"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/bubble"
+)
+
+// recorder is a test whose end is recorded instead of suffered.
+type recorder struct {
+	testing.TB
+	skipped, failed string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Skipf(format string, args ...any) {
+	r.skipped = fmt.Sprintf(format, args...)
+	panic(r)
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failed = fmt.Sprintf(format, args...)
+	panic(r)
+}
+
+func record(t *testing.T, f func(testing.TB)) (r *recorder) {
+	r = &recorder{TB: t}
+	defer func() { _ = recover() }() // it is r itself
+	f(r)
+	return r
+}
+
+func TestByDefaultAShareIsTested(t *testing.T) {
+	t.Setenv(Variable, "")
+	require.False(t, All())
+	assert.Less(t, Seeds(8000), uint64(500))
+	assert.Equal(t, uint64(1), Seeds(3))
+	assert.Equal(t, 6, Fifth(30))
+	assert.Equal(t, time.Second, Lasting(time.Second, time.Minute))
+	r := record(t, func(tb testing.TB) { Program(tb, "apt-get install bash", "bash") })
+	assert.Contains(t, r.skipped, "COUNTERD_TEST=all runs it")
+	assert.Contains(t, r.skipped, "bash")
+}
+
+func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
+	t.Setenv(Variable, "all")
+	require.True(t, All())
+	if bubble.RaceDetector {
+		assert.Equal(t, uint64(800), Seeds(8000))
+		assert.Equal(t, 6, Fifth(30))
+	} else {
+		assert.Equal(t, uint64(8000), Seeds(8000))
+		assert.Equal(t, 30, Fifth(30))
+	}
+	assert.Equal(t, time.Minute, Lasting(time.Second, time.Minute))
+	bash, err := exec.LookPath("bash")
+	require.NoError(t, err)
+	assert.Equal(t, bash, Program(t, "", "there is no such program", "bash"))
+	r := record(t, func(tb testing.TB) { Program(tb, "apt-get install it", "there is no such program") })
+	assert.Empty(t, r.skipped, "a test is never left out silently")
+	assert.Equal(t, "this test needs there is no such program: apt-get install it", r.failed)
+}
+
+func TestWhereAProgramIsMissing(t *testing.T) {
+	t.Setenv(Variable, "")
+	r := record(t, func(tb testing.TB) { Tool(tb, "apt-get install it", "there is no such program") })
+	assert.NotEmpty(t, r.skipped)
+	r = record(t, func(tb testing.TB) { assert.NotEmpty(t, Tool(tb, "", "bash")) })
+	assert.Empty(t, r.skipped)
+	t.Setenv(Variable, "all")
+	r = record(t, func(tb testing.TB) { Tool(tb, "apt-get install it", "there is no such program") })
+	assert.NotEmpty(t, r.failed)
+}
+
+func TestAStallIsSeen(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := WatchStalls(t)
+		time.Sleep(time.Second)
+		assert.Zero(t, s.Longest())
+		s.note(time.Minute)
+		s.note(time.Second)
+		assert.Equal(t, time.Minute, s.Longest())
+	})
+}

@@ -1,6 +1,0 @@
-// Package oracle keeps, beside a server, what callers were told of a counter: what was
-// acknowledged, what may have been counted, and which hits were admitted. It says what
-// the server must know afterwards, and whether a window ever held more than its limit.
-//
-// Its memory is bounded by the longest window that it looks at, not by the hits.
-package oracle

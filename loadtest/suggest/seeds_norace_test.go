@@ -1,9 +1,0 @@
-//go:build !race
-
-package suggest_test
-
-// seeds is how many logs are made by chance.
-const seeds = 300
-
-// thorough has the real log be tried in all ways that there are.
-const thorough = true

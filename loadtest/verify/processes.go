@@ -1,0 +1,276 @@
+package verify
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/process"
+)
+
+const (
+	// maxSlack is what a busy machine may add to the timeout of a call.
+	maxSlack = time.Second
+	// settleTime is how long goroutines may take to end after the last call.
+	settleTime = 30 * time.Second
+	// warmUp is the load before goroutines are counted for the first time.
+	warmUp = time.Second
+	// heapFactor and heapSlack bound the live heap of the last third of the run, by that of the
+	// first.
+	heapFactor = 1.25
+	heapSlack  = 8 << 20
+	// maxSamples bounds the heap samples of a process.
+	maxSamples = 600
+	// maxLoads is how many times the load is repeated at most, and repeatFor bounds the length of
+	// each repetition. One slow call causes a repetition. The call limit counts as broken if
+	// most loads have a slow call.
+	maxLoads  = 3
+	repeatFor = 30 * time.Second
+)
+
+// Soak is what a long run measures of the processes that it has started.
+type Soak struct {
+	Slowest          time.Duration  `json:"slowest_seconds"`
+	Loads            int            `json:"loads"`      // the first, and the repetitions after a slow call
+	SlowLoads        int            `json:"slow_loads"` // with a call that took too long
+	Goroutines       int            `json:"goroutines"` // the most of any process
+	GoroutinesBefore []int          `json:"goroutines_before"`
+	GoroutinesAfter  []int          `json:"goroutines_after"` // absent if the run was interrupted
+	LiveHeap         int64          `json:"live_heap_bytes"`  // the most that the collector left, of any process
+	Heap             []Heap         `json:"heap"`             // of each process
+	Machine          *process.Share `json:"machine,omitempty"`
+}
+
+// Heap is the live heap of a process: the median of the first third of the run and of the last.
+type Heap struct {
+	First int64 `json:"first_bytes"`
+	Last  int64 `json:"last_bytes"`
+}
+
+// monitor measures the processes of a soak.
+type monitor struct {
+	fleet   *fleet.Fleet
+	servers int
+	longest time.Duration   // that a call may take
+	slow    []time.Duration // the slowest call of each load
+	samples [][]int64       // live heap of each process
+	soak    Soak
+
+	machine process.Times
+	own     time.Duration
+}
+
+func newMonitor(config Config, started *fleet.Fleet) *monitor {
+	return &monitor{
+		fleet: started, servers: config.Own.servers(), longest: config.timeout() + config.slack(),
+		samples: make([][]int64, len(started.Processes)),
+	}
+}
+
+// begin counts the goroutines of processes that have had some load: when their numbers have not
+// fallen for a second, the connections of the load are closed.
+func (m *monitor) begin(ctx context.Context) error {
+	const pause, still = 100 * time.Millisecond, 10
+	deadline := time.Now().Add(settleTime)
+	for unchanged := 0; unchanged < still && time.Now().Before(deadline); unchanged++ {
+		now, err := m.goroutines()
+		if err != nil {
+			return err
+		}
+		if before := m.soak.GoroutinesBefore; before == nil || slices.Compare(now, before) != 0 {
+			unchanged, m.soak.GoroutinesBefore = 0, now
+		}
+		fleet.Sleep(ctx, pause)
+	}
+	m.machine, m.own = m.used()
+	return nil
+}
+
+// watch samples the processes until the context ends.
+func (m *monitor) watch(ctx context.Context, every time.Duration) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := m.sample(); err != nil {
+			return errors.Join(m.fleet.Alive(), err)
+		}
+	}
+}
+
+func (m *monitor) sample() error {
+	for i, process := range m.fleet.Processes {
+		goroutines, live, err := measure(process.Addr)
+		if err != nil {
+			return err
+		}
+		m.samples[i] = append(m.samples[i], live)
+		m.soak.LiveHeap = max(m.soak.LiveHeap, live)
+		m.soak.Goroutines = max(m.soak.Goroutines, goroutines)
+	}
+	return nil
+}
+
+// measure returns the goroutines of a process, and the bytes that its last collection left.
+func measure(addr string) (goroutines int, live int64, err error) {
+	text, err := fleet.Ask(addr, "/metrics")
+	if err != nil {
+		return 0, 0, err
+	}
+	values := map[string]float64{}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		if number, err := strconv.ParseFloat(value, 64); err == nil {
+			values[name] = number
+		}
+	}
+	next, percent := values["go_memstats_next_gc_bytes"], values["go_gc_gogc_percent"]
+	if next == 0 || percent == 0 || values["go_goroutines"] == 0 {
+		return 0, 0, fmt.Errorf("/metrics of %s lacks goroutines and memory", addr)
+	}
+	// The next collection begins when the heap has grown by so much over what the last one left.
+	return int(values["go_goroutines"]), int64(next / (1 + percent/100)), nil
+}
+
+func (m *monitor) goroutines() (list []int, err error) {
+	for _, process := range m.fleet.Processes {
+		n, _, err := measure(process.Addr)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// slowLoads returns how many loads had a call that took too long.
+func (m *monitor) slowLoads() (n int) {
+	for _, slowest := range m.slow {
+		if slowest > m.longest {
+			n++
+		}
+	}
+	return n
+}
+
+// undecided reports whether the loads so far leave it open whether calls take too long.
+func (m *monitor) undecided() bool {
+	slow := m.slowLoads()
+	return slow > 0 && slow <= maxLoads/2 && len(m.slow)-slow <= maxLoads/2
+}
+
+// finish returns what was measured, and what is wrong with it. Goroutines end some time after
+// the last call; they are not compared after an interrupt, nor is the heap of a run that was not
+// long enough.
+func (m *monitor) finish(ctx context.Context, long bool) (soak *Soak, wrong []string) {
+	s := &m.soak
+	after, own := m.used()
+	s.Machine = process.ShareOf(m.machine, after, own-m.own)
+	s.Slowest, s.Loads, s.SlowLoads = slices.Max(append(m.slow, 0)), len(m.slow), m.slowLoads()
+	if s.SlowLoads > maxLoads/2 {
+		wrong = append(wrong, fmt.Sprintf("a call took %s; in %d of %d loads one took more than %s", s.Slowest, s.SlowLoads, s.Loads, m.longest))
+	}
+	for i, samples := range m.samples {
+		if len(samples) == 0 {
+			continue
+		}
+		first, last := growth(samples)
+		s.Heap = append(s.Heap, Heap{first, last})
+		if float64(last) > heapFactor*float64(first)+heapSlack && long {
+			wrong = append(wrong, fmt.Sprintf("process %d: the live heap grew from %d to %d bytes", i, first, last))
+		}
+	}
+	if ctx.Err() != nil {
+		return s, wrong
+	}
+	if err := fleet.Until(ctx, settleTime, m.settled); err != nil && ctx.Err() == nil {
+		wrong = append(wrong, err.Error())
+	}
+	return s, wrong
+}
+
+// settled is an error while a process has more goroutines than before.
+func (m *monitor) settled() error {
+	now, err := m.goroutines()
+	if err != nil {
+		return err
+	}
+	m.soak.GoroutinesAfter = now
+	return m.compare(now)
+}
+
+// compare holds goroutines to those of the beginning. Each of the up to two connections to a
+// server may have one more.
+func (m *monitor) compare(now []int) (err error) {
+	for i, n := range now {
+		if before := m.soak.GoroutinesBefore[i]; n > before+2*m.servers {
+			err = errors.Join(err, fmt.Errorf("process %d has %d goroutines, and had %d in the beginning", i, n, before))
+		}
+	}
+	return err
+}
+
+// used returns the CPU times of this machine, and those of this program and of all that it has
+// started; none where they are not known.
+func (m *monitor) used() (machine process.Times, own time.Duration) {
+	machine, err := process.Machine()
+	if err != nil {
+		return process.Times{}, 0 // a system without /proc/stat
+	}
+	own, err = process.Ended()
+	if err != nil {
+		return process.Times{}, 0
+	}
+	pids := []int{os.Getpid()}
+	for _, started := range slices.Concat(m.fleet.Processes, m.fleet.Servers) {
+		pids = append(pids, started.PID())
+	}
+	for _, pid := range pids {
+		if cpu, err := process.CPU(pid); err == nil { // one that was killed is in Ended
+			own += cpu
+		}
+	}
+	return machine, own
+}
+
+// growth returns the medians of the first and of the last third.
+func growth(samples []int64) (first, last int64) {
+	third := max(len(samples)/3, 1)
+	return median(samples[:third]), median(samples[len(samples)-third:])
+}
+
+func median(samples []int64) int64 {
+	sorted := slices.Sorted(slices.Values(samples))
+	return sorted[len(sorted)/2]
+}
+
+// rows are the lines of the report.
+func (s *Soak) rows(row func(name, format string, args ...any)) {
+	slowest := s.Slowest.Round(time.Millisecond).String()
+	if s.SlowLoads > 0 {
+		slowest += fmt.Sprintf(", too long in %d of %d loads; more than %d are wrong", s.SlowLoads, s.Loads, maxLoads/2)
+	}
+	row("slowest", "%s", slowest)
+	after := "not compared in the end"
+	if s.GoroutinesAfter != nil {
+		after = fmt.Sprintf("%v after", s.GoroutinesAfter)
+	}
+	row("goroutines", "%v before, at most %d, %s", s.GoroutinesBefore, s.Goroutines, after)
+	for i, heap := range s.Heap {
+		row("live heap", "of process %d %.1f MiB in the first third, %.1f in the last", i, float64(heap.First)/(1<<20), float64(heap.Last)/(1<<20))
+	}
+	if s.Machine.Busy() {
+		row("note", "this machine was busy: %s; repeat on a quiet machine before believing a slow call", process.BusyMeans)
+	}
+}

@@ -1,0 +1,95 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/process"
+)
+
+// One slow call repeats the load, and is believed where most of at most three loads have one.
+func TestASlowCallIsRepeatedBeforeItIsBelieved(t *testing.T) {
+	const good, bad = time.Second, 3 * time.Second
+	for _, c := range []struct {
+		slow             []time.Duration
+		undecided, wrong bool
+	}{
+		{slow: []time.Duration{good}},
+		{slow: []time.Duration{bad}, undecided: true},
+		{slow: []time.Duration{bad, good}, undecided: true},
+		{slow: []time.Duration{bad, bad}, wrong: true},
+		{slow: []time.Duration{bad, good, good}},
+		{slow: []time.Duration{bad, good, bad}, wrong: true},
+	} {
+		m := &monitor{fleet: &fleet.Fleet{}, longest: 2 * time.Second, slow: c.slow}
+		assert.Equal(t, c.undecided, m.undecided(), "%v", c.slow)
+		soak, wrong := m.finish(t.Context(), true)
+		assert.Equal(t, c.wrong, len(wrong) > 0, "%v", c.slow)
+		assert.Equal(t, c.slow[0] == bad, soak.SlowLoads > 0, "%v", c.slow)
+	}
+}
+
+// What stays behind is found: memory in a run that was long enough, and goroutines in one that
+// was not interrupted.
+func TestWhatStaysBehind(t *testing.T) {
+	m := &monitor{fleet: &fleet.Fleet{}, samples: [][]int64{{1 << 20, 1 << 20, 20 << 20}, {1, 1, 1}}}
+	_, wrong := m.finish(t.Context(), true)
+	require.Len(t, wrong, 1)
+	assert.Contains(t, wrong[0], "process 0: the live heap grew")
+	_, wrong = m.finish(t.Context(), false)
+	assert.Empty(t, wrong)
+
+	memcached, err := fleet.Start(t.Context(), fleet.Config{Memcached: "memcached", Servers: 1})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, memcached.Close()) }()
+	m = &monitor{fleet: memcached}
+	before, own := m.used()
+	memcached.Servers[0].Kill()
+	after, ownAfter := m.used()
+	assert.GreaterOrEqual(t, after.Total, before.Total)
+	assert.GreaterOrEqual(t, ownAfter, own, "the time of a killed server still counts")
+}
+
+// A process that has more goroutines than before is named.
+func TestGoroutinesThatStay(t *testing.T) {
+	m := &monitor{servers: 3, soak: Soak{GoroutinesBefore: []int{10, 10}}}
+	assert.NoError(t, m.compare([]int{16, 10}))
+	err := m.compare([]int{10, 17})
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "process 1 has 17 goroutines, and had 10")
+}
+
+func TestGrowth(t *testing.T) {
+	first, last := growth([]int64{3, 1, 2, 9, 9, 9, 5, 50, 6})
+	assert.Equal(t, int64(2), first)
+	assert.Equal(t, int64(6), last)
+	first, last = growth([]int64{7})
+	assert.Equal(t, int64(7), first)
+	assert.Equal(t, int64(7), last)
+}
+
+// The report says what others took of the machine, and what an interrupt left out.
+func TestTheRowsOfASoak(t *testing.T) {
+	for _, c := range []struct {
+		machine *process.Share
+		busy    bool
+	}{{nil, false}, {&process.Share{Programs: 1, Others: 0.2}, false}, {&process.Share{Programs: 0.8, Others: 0.2, Stolen: 0.1}, true}} {
+		var text bytes.Buffer
+		soak := Soak{GoroutinesBefore: []int{22, 22}, Machine: c.machine}
+		soak.rows(func(name, format string, args ...any) { fmt.Fprintf(&text, name+": "+format+"\n", args...) })
+		assert.Equal(t, c.busy, bytes.Contains(text.Bytes(), []byte("this machine was busy")))
+		assert.Contains(t, text.String(), "[22 22] before, at most 0, not compared in the end")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	soak, wrong := (&monitor{fleet: &fleet.Fleet{}}).finish(ctx, true)
+	assert.Empty(t, wrong)
+	assert.Nil(t, soak.GoroutinesAfter)
+}
