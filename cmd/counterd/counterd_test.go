@@ -26,10 +26,10 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
 // asCommand makes the test binary be counterd itself, for tests that need

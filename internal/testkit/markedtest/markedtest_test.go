@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/counterd/counterd/internal/markedtest"
+	"github.com/counterd/counterd/internal/testkit/markedtest"
 )
 
 func TestMarksAreFound(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/loopback"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
 // startTimeout is how long a server may take until it answers.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
 // TestTimersOfManyGoroutines is what the race detector breaks off in on several
@@ -77,7 +77,7 @@ func TestBubblesSideBySide(t *testing.T) {
 // TestAllBubblesAreOfThisPackage: a test that goes around it breaks off now and then.
 func TestAllBubblesAreOfThisPackage(t *testing.T) {
 	var bubbles int
-	err := filepath.WalkDir("../..", func(file string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../../..", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(file, "_test.go") {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/builttest"
+	"github.com/counterd/counterd/internal/testkit/builttest"
 )
 
 var counterd string
