@@ -207,14 +207,12 @@ func steady(output string) string {
 	return strings.TrimSpace(perSec.ReplaceAllString(output, "${1}N"))
 }
 
-// The embedding in the README is the Example that is compiled and run.
+// The embedding in the README is the Example of the root package, which is compiled and run.
 func TestTheReadmeEmbedsTheExample(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+	example, err := os.ReadFile("../example_test.go")
 	require.NoError(t, err)
-	example, err := os.ReadFile("../hierarchy/example_test.go")
-	require.NoError(t, err)
-	_, block, _ := strings.Cut(string(readme), "```go\n")
-	block, _, _ = strings.Cut(block, "```")
+	block := blockBehind(t, "## Embed\n", "go")
+	assert.Contains(t, block, "counterd.New(")
 	for line := range strings.Lines(block) {
 		assert.Contains(t, string(example), strings.TrimSpace(line))
 	}

@@ -121,7 +121,7 @@ func (s *soloStore) delete(op *store.Op) error {
 // sum returns what the counter holds at a level.
 func (s *soloStore) sum(counter string, level Level) (sum int64) {
 	for bucket, item := range s.items[counter] {
-		if Level(bucket>>levelShift) == level {
+		if bucketOf(bucket).Level == level {
 			sum += item.value
 		}
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -140,22 +142,21 @@ func isHere(host string) error {
 
 // listeners returns the sockets that listen at a port, as /proc/PID/fd names them.
 func listeners(port uint64) (map[string]bool, error) {
-	const listen = 10 // the kernel's TCP_LISTEN
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return nil, err
-	}
-	lines, err := fs.NetTCP()
-	if err != nil {
-		return nil, err
-	}
-	if six, err := fs.NetTCP6(); err == nil { // else the machine has no IPv6
-		lines = append(lines, six...)
-	}
+	const ( // fields of /proc/net/tcp, and the kernel's TCP_LISTEN
+		local, state, inode = 1, 3, 9
+		listen              = "0A"
+	)
 	sockets := map[string]bool{}
-	for _, line := range lines {
-		if line.St == listen && line.LocalPort == port {
-			sockets[fmt.Sprintf("socket:[%d]", line.Inode)] = true
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a machine may have no IPv6
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			if len(fields) > inode && fields[state] == listen && strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", port)) {
+				sockets["socket:["+fields[inode]+"]"] = true
+			}
 		}
 	}
 	if len(sockets) == 0 {

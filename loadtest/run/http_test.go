@@ -267,7 +267,7 @@ process_start_time_seconds %[4]g
 	for want, server := range map[string]http.HandlerFunc{
 		"answered with 404":           http.NotFound,
 		"Forbidden; it needs a token": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
-		"Prometheus could not rea":    func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"it is no text that Prom":     func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
 		"no trips: its store has no ": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "counterd_build_info 1") },
 	} {
 		report = measure(run.HTTPConfig{URLs: urls[:1], Admin: []string{serve(t, server)}})

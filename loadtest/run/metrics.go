@@ -53,7 +53,7 @@ func (h *HTTP) scrape(ctx context.Context, at string, to *Reading) error {
 	families, err := parser.TextToMetricFamilies(io.LimitReader(text, maxMetrics))
 	switch {
 	case err != nil:
-		return errors.New("Prometheus could not read it")
+		return errors.New("it is no text that Prometheus could read")
 	case families[tripsSeries] == nil:
 		return errors.New("it has no trips: its store has no servers")
 	}

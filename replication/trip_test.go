@@ -1,4 +1,4 @@
-package copies
+package replication
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func TestTheLargestValueCounts(t *testing.T) {
 		}
 		assert.Equal(t, []string{c.Name}, s.Differing())
 		assert.Empty(t, s.Differing(), "each once")
-		owed, _ := s.Owed()
+		owed, _ := s.PendingHints()
 		assert.Zero(t, owed)
 	})
 }
@@ -57,7 +57,7 @@ func TestACopyThatFailsMidway(t *testing.T) {
 		assert.Equal(t, []uint64{22, 11}, copies[0].callsOf("back")[0].buckets)
 		assert.Equal(t, []uint64{44, 33, 22, 11}, copies[1].callsOf("back")[0].buckets)
 		assert.Equal(t, int64(100), copies[0].value(c.Hash, 11))
-		owed, servers := s.Owed()
+		owed, servers := s.PendingHints()
 		assert.Equal(t, [2]int{1, 1}, [2]int{owed, servers})
 		time.Sleep(time.Second)
 		assert.Equal(t, someAdds[2:], copies[0].callsOf("payment")[0].buckets)
@@ -98,10 +98,10 @@ func TestACopyThatIsDown(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Empty(t, copies[0].callsOf("payment"), "it is still down")
 		copies[0].set(func(f *fakeServer) { f.down = false })
-		time.Sleep(payEvery)
+		time.Sleep(replayInterval)
 		synctest.Wait()
 		assert.Equal(t, []fakeCall{{"payment", c.Hash, 1, someAdds}}, copies[0].callsOf("payment"))
-		owed, _ := s.Owed()
+		owed, _ := s.PendingHints()
 		assert.Zero(t, owed)
 	})
 }
@@ -303,9 +303,9 @@ func TestTakeBackOfAForgottenList(t *testing.T) {
 		for range formerLists + 1 {
 			s.Use([]Server{fakes[0], fakes[1], fakes[2]})
 		}
-		assert.ErrorIs(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed), errForgot)
+		assert.ErrorIs(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed), errListForgotten)
 		owe(s, c, 1, someAdds, expiresIn(time.Hour), o.landed)
-		owed, _ := s.Owed()
+		owed, _ := s.PendingHints()
 		assert.Equal(t, 2, owed, "rather twice than not at all")
 	})
 }

@@ -1,4 +1,4 @@
-package copies
+package replication
 
 import (
 	"context"
@@ -14,7 +14,7 @@ const HashBytes = 15
 type Hash [HashBytes]byte
 
 // Counter is a counter's name and the hash of it. Name may be empty where only
-// debts are paid.
+// hints are replayed.
 type Counter struct {
 	Name string
 	Hash Hash

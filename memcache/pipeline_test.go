@@ -68,8 +68,8 @@ func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config,
 	require.NoError(b, err)
 	defer fleet.Close()
 	for _, s := range fleet.servers { // also beyond the bound that it measures
-		for config.Protocol == Meta && len(s.pipes.list) < config.Conns {
-			s.pipes.list = append(s.pipes.list, newPipe(s.pipes))
+		for config.Protocol == Meta && len(s.pipeline.list) < config.Conns {
+			s.pipeline.list = append(s.pipeline.list, newPipelinedConn(s.pipeline))
 		}
 	}
 	counters := make([]string, 10_000)

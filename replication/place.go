@@ -1,4 +1,4 @@
-package copies
+package replication
 
 import (
 	"encoding/binary"

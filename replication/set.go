@@ -1,4 +1,4 @@
-package copies
+package replication
 
 import (
 	"cmp"
@@ -17,24 +17,24 @@ import (
 const (
 	// MaxReplicas is the most copies that a counter can have.
 	MaxReplicas = store.MaxReplicas
-	// DefaultMaxDebts bounds what is owed to servers where nothing else is set.
-	DefaultMaxDebts = 100_000
+	// DefaultMaxHints is the default of Config.MaxHints.
+	DefaultMaxHints = 100_000
 	// maxDiffering bounds the counters that wait to be looked at.
 	maxDiffering = 4096
 )
 
 var (
-	errDown   = errors.New("copies: no server of the counter is up")
-	errForgot = errors.New("copies: the list of servers has changed since: what should have been taken back stays")
+	errDown          = errors.New("replication: no server of the counter is up")
+	errListForgotten = errors.New("replication: the list of servers has changed since: what should have been taken back stays")
 )
 
 // Config sets up a Set.
 type Config struct {
 	Replicas int           // copies of each counter: 1 to MaxReplicas
-	Timeout  time.Duration // the longest that making up for a debt may take
-	// MaxDebts bounds what is owed: the adds of so many seconds of counters; 0:
-	// DefaultMaxDebts. What is beyond it is dropped, and Gaps says so.
-	MaxDebts int
+	Timeout  time.Duration // the longest that the replay of a hint may take
+	// MaxHints bounds the hints, each of the adds of a counter in one second; 0:
+	// DefaultMaxHints. What is beyond it is dropped, and Gaps says so.
+	MaxHints int
 	Clock    func() time.Time // nil: time.Now
 	// Hash returns the hash of a counter's name, on which its place depends.
 	Hash func(counter string) Hash
@@ -51,12 +51,12 @@ type Set struct {
 	// trips is not a part of the set, which the runtime would hold on to with it.
 	trips *sync.Pool
 	now   func() time.Time
-	debts *ledger
+	hints *hintQueue
 
 	mu        sync.Mutex
 	former    []former
 	forgot    int64        // the Unix second until which the latest list was that is remembered no more
-	mended    uint32       // the version of the list before which what moved was mended
+	repaired  uint32       // the version of the list before which what moved was mended
 	changed   atomic.Int64 // the Unix second of the last change of the list that matters; 0: none does
 	differing map[string]bool
 }
@@ -70,7 +70,7 @@ func New(config Config) *Set {
 	}
 	s.topology.Store(newTopology(0, s.replicas, nil))
 	s.trips = &sync.Pool{New: func() any { return newTrip() }}
-	s.debts = newLedger(s, cmp.Or(config.MaxDebts, DefaultMaxDebts))
+	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
 	return s
 }
 
@@ -100,14 +100,14 @@ func (s *Set) Use(servers []Server) {
 	s.topology.Store(after)
 	for _, m := range before.members {
 		if !after.has(m.Server) {
-			s.debts.forget(m.Server)
+			s.hints.dropServer(m.Server)
 		}
 	}
 	s.Gap()
 }
 
-// Close ends the making up for debts, and waits for it. What is still owed is dropped.
-func (s *Set) Close() { s.debts.close() }
+// Close ends the replay of hints, and waits for it. Hints that are left are dropped.
+func (s *Set) Close() { s.hints.close() }
 
 // Servers returns the list in use.
 func (s *Set) Servers() []Server {
@@ -182,14 +182,14 @@ func (s *Set) Of(h Hash) []Server {
 }
 
 // Gap notes that a server may have missed something: it was away, came back empty, is
-// new, or what it was owed was dropped. Gaps returns how often that was.
+// new, or its hints were dropped. Gaps returns how often that was.
 func (s *Set) Gap() { s.gaps.Add(1) }
 
 // Gaps returns a number that grows with each reason to compare the copies of counters.
 func (s *Set) Gaps() uint64 { return s.gaps.Load() }
 
 // Owed returns how many adds of how many servers have to be made up for.
-func (s *Set) Owed() (adds, servers int) { return s.debts.size() }
+func (s *Set) PendingHints() (adds, servers int) { return s.hints.size() }
 
 // Differing returns the names of counters whose copies were seen to differ, each once;
 // the next call those seen since. They are bounded.
@@ -201,7 +201,7 @@ func (s *Set) Differing() []string {
 	return names
 }
 
-func (s *Set) differs(c Counter) {
+func (s *Set) noteDiffering(c Counter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.differing) < maxDiffering {
@@ -301,7 +301,7 @@ func (s *Set) rollBack(ctx context.Context, c Counter, op *store.Op) {
 	}
 	t := s.at(op.Receipt.List)
 	if t == nil {
-		op.Err = errForgot
+		op.Err = errListForgotten
 		return
 	}
 	var list [MaxReplicas]Server
@@ -316,7 +316,7 @@ func (s *Set) rollBack(ctx context.Context, c Counter, op *store.Op) {
 
 // delete removes items on every copy. That a copy did not acknowledge it is an error.
 func (s *Set) delete(ctx context.Context, c Counter, op *store.Op) {
-	s.debts.forgive(c.Hash, op.Writes)
+	s.hints.drop(c.Hash, op.Writes)
 	var list [MaxReplicas]Server
 	op.Err = onEach(s.topology.Load().of(c.Hash, &list), func(_ int, server Server) error {
 		return doOn(ctx, server, c, op.Writes)
@@ -343,15 +343,15 @@ func (s *Set) hint(c Counter, op *store.Op) {
 	var list [MaxReplicas]Server
 	for i, server := range t.of(c.Hash, &list) {
 		if n := receipt.On(i); n < len(op.Writes) {
-			s.debts.owe(server, c.Hash, op.Writes[n:])
+			s.hints.add(server, c.Hash, op.Writes[n:])
 		}
 	}
 }
 
 // Credit notes that a copy has acknowledged all adds of a trip after nobody waited for it
-// any more: it is not owed them. A slow server would count twice for ever.
-func (s *Set) Credit(server Server, h Hash, adds []store.Write) {
-	s.debts.credit(server, h, adds)
+// any more: its hint drops them. A slow server would count twice for ever.
+func (s *Set) Acknowledge(server Server, h Hash, adds []store.Write) {
+	s.hints.acknowledge(server, h, adds)
 }
 
 // onEach does something to all servers at once, and returns what went wrong.

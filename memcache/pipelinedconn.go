@@ -37,7 +37,7 @@ var (
 	errNoReply = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 )
 
-// pipe is one connection to a server, shared by all who call at once. While one
+// pipelinedConn is one connection to a server, shared by all who call at once. While one
 // batch of calls is on the wire, the next gathers. A caller who finds the
 // connection idle writes its call itself; the reader, which reads all answers and
 // wakes the callers, writes what has gathered as soon as the batch before is
@@ -48,13 +48,13 @@ var (
 // the calls that are on the wire. It alone does: others who find a fault close the
 // connection and leave the rest to it. It ends where the connection has failed and
 // nobody waits for a new one.
-type pipe struct {
-	pipes *pipes
-	ctx   context.Context // of dialing; canceled where nobody waits and the pipe closes
-	stop  context.CancelFunc
-	load  atomic.Int32 // calls gathered or on the wire
-	open  atomic.Bool  // connected
-	rest  atomic.Int64 // until when no connection is opened unless a call needs it
+type pipelinedConn struct {
+	pipeline *pipeline
+	ctx      context.Context // of dialing; canceled where nobody waits and the connection closes
+	stop     context.CancelFunc
+	load     atomic.Int32 // calls gathered or on the wire
+	open     atomic.Bool  // connected
+	rest     atomic.Int64 // until when no connection is opened unless a call needs it
 
 	mu      sync.Mutex
 	running bool
@@ -76,8 +76,8 @@ type pipe struct {
 	alarmAt int64       // when it rings; never: math.MaxInt64
 }
 
-func newPipe(ps *pipes) *pipe {
-	p := &pipe{pipes: ps, alarmAt: math.MaxInt64}
+func newPipelinedConn(ps *pipeline) *pipelinedConn {
+	p := &pipelinedConn{pipeline: ps, alarmAt: math.MaxInt64}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.change.L = &p.mu
 	return p
@@ -85,7 +85,7 @@ func newPipe(ps *pipes) *pipe {
 
 // take takes the call in, and wakes its caller when it has ended. now is the present
 // instant.
-func (p *pipe) take(c *call, now int64) {
+func (p *pipelinedConn) take(c *call, now int64) {
 	p.mu.Lock()
 	if p.closing {
 		p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *pipe) take(c *call, now int64) {
 }
 
 // connect opens the connection without a call.
-func (p *pipe) connect() {
+func (p *pipelinedConn) connect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closing {
@@ -121,8 +121,8 @@ func (p *pipe) connect() {
 	}
 }
 
-// start runs the pipe, with mu held.
-func (p *pipe) start() {
+// start runs the connection, with mu held.
+func (p *pipelinedConn) start() {
 	if !p.running {
 		p.running = true
 		go p.run()
@@ -130,7 +130,7 @@ func (p *pipe) start() {
 }
 
 // write writes a batch. Where it fails, nobody knows how much of it arrived.
-func (p *pipe) write(conn net.Conn, batch []byte) {
+func (p *pipelinedConn) write(conn net.Conn, batch []byte) {
 	if _, err := conn.Write(batch); err != nil {
 		p.mu.Lock()
 		if p.conn == conn {
@@ -142,7 +142,7 @@ func (p *pipe) write(conn net.Conn, batch []byte) {
 
 // abandon closes the connection, with mu held. The reader finds out and does the
 // rest.
-func (p *pipe) abandon(fault error) {
+func (p *pipelinedConn) abandon(fault error) {
 	p.fault = fault
 	p.open.Store(false)
 	p.conn.Close()
@@ -152,14 +152,14 @@ func (p *pipe) abandon(fault error) {
 // closedMeanwhile reports, with mu held, whether the idle connection is of no use
 // any more. The reader is about to learn that too, but who writes before it does
 // loses a trip.
-func (p *pipe) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
+func (p *pipelinedConn) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
 
 // run opens the connection and reads from it, and again as long as it fails while
 // somebody waits for it.
-func (p *pipe) run() {
+func (p *pipelinedConn) run() {
 	for more := true; more; {
-		deadline := time.Now().Add(p.pipes.timeout)
-		conn, err := p.pipes.dial(p.ctx, deadline)
+		deadline := time.Now().Add(p.pipeline.timeout)
+		conn, err := p.pipeline.dial(p.ctx, deadline)
 		if err != nil {
 			more = p.refused(err, !time.Now().Before(deadline))
 			continue
@@ -172,7 +172,7 @@ func (p *pipe) run() {
 // refused ends the calls that wait for a connection which could not be opened. It
 // reports whether to try again: where the time of this attempt was over, but not that of
 // all who wait.
-func (p *pipe) refused(err error, overdue bool) (more bool) {
+func (p *pipelinedConn) refused(err error, overdue bool) (more bool) {
 	var waiting []*call
 	p.rest.Store(instant(time.Now()) + restAfterRefusal)
 	p.mu.Lock()
@@ -189,7 +189,7 @@ func (p *pipe) refused(err error, overdue bool) (more bool) {
 }
 
 // connected takes the connection into use, for those who wait first of all.
-func (p *pipe) connected(conn net.Conn) {
+func (p *pipelinedConn) connected(conn net.Conn) {
 	p.mu.Lock()
 	p.conn, p.fault = conn, nil
 	p.raw, p.records = control(conn)
@@ -204,7 +204,7 @@ func (p *pipe) connected(conn net.Conn) {
 
 // failed ends the calls on the wire of a connection that is over, and reports whether
 // somebody waits for a new one.
-func (p *pipe) failed(conn net.Conn, fault error) (more bool) {
+func (p *pipelinedConn) failed(conn net.Conn, fault error) (more bool) {
 	p.mu.Lock()
 	if p.conn != nil {
 		p.abandon(fault)
@@ -223,22 +223,22 @@ func (p *pipe) failed(conn net.Conn, fault error) (more bool) {
 }
 
 // goesOn reports, with mu held, whether somebody waits for a connection. Where nobody
-// does the pipe stops.
-func (p *pipe) goesOn() bool {
+// does the connection stops.
+func (p *pipelinedConn) goesOn() bool {
 	p.running = len(p.queue) > 0
 	p.signal()
 	return p.running
 }
 
 // signal tells close, with mu held, that something has changed.
-func (p *pipe) signal() {
+func (p *pipelinedConn) signal() {
 	if p.closing {
 		p.change.Broadcast()
 	}
 }
 
 // serve reads from the connection until it is over, and returns why.
-func (p *pipe) serve(conn net.Conn) error {
+func (p *pipelinedConn) serve(conn net.Conn) error {
 	buf := make([]byte, readBuffer)
 	have := 0 // bytes read and not yet understood
 	var batch []*call
@@ -277,7 +277,7 @@ func readAnswers(batch []*call, b []byte) (used, whole int, fault error) {
 }
 
 // onWire returns the calls that wait for an answer.
-func (p *pipe) onWire() []*call {
+func (p *pipelinedConn) onWire() []*call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.wire[p.head:]
@@ -285,7 +285,7 @@ func (p *pipe) onWire() []*call {
 
 // answered wakes the callers of the first calls of the batch, and writes the next batch
 // where it was the last of this one. It returns the calls that wait then.
-func (p *pipe) answered(conn net.Conn, batch []*call, whole int) []*call {
+func (p *pipelinedConn) answered(conn net.Conn, batch []*call, whole int) []*call {
 	if whole == 0 {
 		return batch
 	}
@@ -318,7 +318,7 @@ func (p *pipe) answered(conn net.Conn, batch []*call, whole int) []*call {
 
 // gather makes of what has gathered the batch on the wire, with mu held and no other
 // batch there.
-func (p *pipe) gather() {
+func (p *pipelinedConn) gather() {
 	n, request, answer := 0, 0, 0
 	for ; n < len(p.queue); n++ {
 		c := p.queue[n]
@@ -336,7 +336,7 @@ func (p *pipe) gather() {
 }
 
 // writeBatch writes the calls' commands, from the goroutine that reads.
-func (p *pipe) writeBatch(conn net.Conn, batch []*call) {
+func (p *pipelinedConn) writeBatch(conn net.Conn, batch []*call) {
 	switch {
 	case len(batch) == 0:
 	case len(batch) > 1:
@@ -354,7 +354,7 @@ func (p *pipe) writeBatch(conn net.Conn, batch []*call) {
 }
 
 // setAlarm has ring called at the instant, with mu held.
-func (p *pipe) setAlarm(at, now int64) {
+func (p *pipelinedConn) setAlarm(at, now int64) {
 	p.alarmAt = at
 	if wait := time.Duration(at - now); p.alarm == nil {
 		p.alarm = time.AfterFunc(wait, p.ring)
@@ -367,7 +367,7 @@ func (p *pipe) setAlarm(at, now int64) {
 // sent never will be; the answers to the others are skipped when they come. Where that
 // leaves nobody who waits for the batch on the wire, and it has been there for the fleet's
 // timeout, the connection is given up, so that it does not keep those behind it waiting.
-func (p *pipe) ring() {
+func (p *pipelinedConn) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, next := instant(time.Now()), int64(math.MaxInt64)
@@ -391,7 +391,7 @@ func (p *pipe) ring() {
 	}
 	if alone && p.conn != nil {
 		// Not because of one caller who had no time: the server has the fleet's timeout.
-		if until := p.sent + int64(p.pipes.timeout); until > now {
+		if until := p.sent + int64(p.pipeline.timeout); until > now {
 			next = min(next, until)
 		} else {
 			p.abandon(errNoReply)
@@ -405,7 +405,7 @@ func (p *pipe) ring() {
 }
 
 // close waits for the calls under way and closes the connection.
-func (p *pipe) close() {
+func (p *pipelinedConn) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closing = true

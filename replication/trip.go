@@ -1,4 +1,4 @@
-package copies
+package replication
 
 import (
 	"context"
@@ -16,7 +16,7 @@ type trip struct {
 	began    time.Time
 	deadline time.Time
 	list     [MaxReplicas]Server
-	copies   []Server
+	replicas []Server
 	parts    [MaxReplicas]part
 	ended    chan int // which part has
 	underway int
@@ -37,8 +37,8 @@ func newTrip() *trip { return &trip{ended: make(chan int, MaxReplicas)} }
 func (s *Set) Start(ctx context.Context, began, deadline time.Time, c Counter, op *store.Op) (wait func()) {
 	t := s.trips.Get().(*trip)
 	t.set, t.topology, t.counter, t.began, t.deadline = s, s.topology.Load(), c, began, deadline
-	t.copies = t.topology.of(c.Hash, &t.list)
-	for i, server := range t.copies {
+	t.replicas = t.topology.of(c.Hash, &t.list)
+	for i, server := range t.replicas {
 		if !server.Up() {
 			continue
 		}
@@ -55,11 +55,11 @@ func (s *Set) Start(ctx context.Context, began, deadline time.Time, c Counter, o
 }
 
 func (t *trip) free() {
-	for i := range t.copies {
+	for i := range t.replicas {
 		p := &t.parts[i]
 		*p = part{op: store.Op{Writes: p.op.Writes[:0], Reads: p.op.Reads[:0]}}
 	}
-	t.list, t.copies, t.topology, t.counter = [MaxReplicas]Server{}, nil, nil, Counter{}
+	t.list, t.replicas, t.topology, t.counter = [MaxReplicas]Server{}, nil, nil, Counter{}
 	set := t.set
 	t.set = nil
 	set.trips.Put(t)
@@ -69,7 +69,7 @@ func (t *trip) free() {
 // the time is over: a server that does not answer must not take what the decision needs
 // for its next trip.
 func (t *trip) wait() {
-	var impatient <-chan time.Time
+	var timeout <-chan time.Time
 	for t.underway > 0 {
 		select {
 		case i := <-t.ended:
@@ -77,18 +77,18 @@ func (t *trip) wait() {
 			t.underway--
 			p.over = true
 			p.exchange.End(&p.op)
-			if t.underway > 0 && impatient == nil && t.isEnough() {
-				impatient = t.patience()
+			if t.underway > 0 && timeout == nil && t.isEnough() {
+				timeout = t.startMaxWait()
 			}
-		case <-impatient:
-			for i := range t.copies {
+		case <-timeout:
+			for i := range t.replicas {
 				if p := &t.parts[i]; p.exchange != nil && !p.over {
 					p.exchange.GiveUp()
 				}
 			}
 		}
 	}
-	if impatient != nil {
+	if timeout != nil {
 		t.timer.Stop()
 	}
 }
@@ -97,14 +97,14 @@ func (t *trip) wait() {
 // the whole trip that has forgotten nothing, or there is none such under way.
 func (t *trip) isEnough() bool {
 	answered, better := false, false
-	for i := range t.copies {
+	for i := range t.replicas {
 		p := &t.parts[i]
 		switch {
 		case p.exchange == nil:
 		case !p.over:
-			better = better || t.copies[i].Whole()
+			better = better || t.replicas[i].Whole()
 		case p.op.Err == nil:
-			if t.copies[i].Whole() {
+			if t.replicas[i].Whole() {
 				return true
 			}
 			answered = true
@@ -113,7 +113,7 @@ func (t *trip) isEnough() bool {
 	return answered && !better
 }
 
-func (t *trip) patience() <-chan time.Time {
+func (t *trip) startMaxWait() <-chan time.Time {
 	all := t.deadline.Sub(t.began)
 	left := max(all/2-time.Since(t.began), all/8)
 	if t.timer == nil {
@@ -132,27 +132,27 @@ func (t *trip) merge(op *store.Op) {
 	whole, differ, bad := 0, false, false
 	knowing, missed := false, false // one that has forgotten nothing has answered, or has not
 	op.Receipt = store.Receipt{List: t.topology.version}
-	for i := range t.copies {
+	for i := range t.replicas {
 		p := &t.parts[i]
 		op.Receipt.Acknowledged[i] = p.op.Receipt.Acknowledged[0]
 		switch {
 		case p.exchange == nil:
 		case p.op.Err != nil:
 			faults = append(faults, p.op.Err)
-			missed = missed || t.copies[i].Whole()
+			missed = missed || t.replicas[i].Whole()
 			bad = bad || errors.Is(p.op.Err, store.ErrNoCount)
 		case whole == 0:
 			whole++
-			knowing = t.copies[i].Whole()
+			knowing = t.replicas[i].Whole()
 			p.copyTo(op)
 		default:
 			whole++
-			knowing = knowing || t.copies[i].Whole()
+			knowing = knowing || t.replicas[i].Whole()
 			differ = p.raise(op) || differ
 		}
 	}
 	if differ || bad && whole > 0 {
-		t.set.differs(t.counter)
+		t.set.noteDiffering(t.counter)
 	}
 	switch {
 	case whole > 0 && (knowing || !missed):

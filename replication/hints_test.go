@@ -1,4 +1,4 @@
-package copies
+package replication
 
 import (
 	"sync"
@@ -27,7 +27,7 @@ func owing(t *testing.T, s *Set, c Counter, hits int) (down *fakeServer) {
 func requireOwed(t *testing.T, s *Set, debts int) {
 	t.Helper()
 	synctest.Wait()
-	owed, _ := s.Owed()
+	owed, _ := s.PendingHints()
 	require.Equal(t, debts, owed)
 }
 
@@ -42,7 +42,7 @@ func TestDebtsAreMerged(t *testing.T) {
 		owe(s, c, 5, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
 		requireOwed(t, s, 2)
 		backUp(down)
-		time.Sleep(2*s.timeout + payEvery)
+		time.Sleep(2*s.timeout + replayInterval)
 		requireOwed(t, s, 0)
 		assert.Equal(t, []fakeCall{
 			{"payment", c.Hash, 12, someAdds},
@@ -54,7 +54,7 @@ func TestDebtsAreMerged(t *testing.T) {
 
 // Debts beyond the bound are dropped, and known to be.
 func TestDebtsAreBounded(t *testing.T) {
-	inBubble(t, Config{Replicas: 2, MaxDebts: 10}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
+	inBubble(t, Config{Replicas: 2, MaxHints: 10}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		fakes[0].down = true
 		for i := range 13 {
 			require.NoError(t, hit(s, counter(i), 1).err)
@@ -64,7 +64,7 @@ func TestDebtsAreBounded(t *testing.T) {
 		require.NoError(t, hit(s, counter(0), 1).err)
 		assert.Equal(t, uint64(3), s.Gaps(), "one that is there already takes no room")
 		backUp(fakes[0])
-		time.Sleep(2*s.timeout + payEvery)
+		time.Sleep(2*s.timeout + replayInterval)
 		requireOwed(t, s, 0)
 		assert.Len(t, fakes[0].callsOf("payment"), 10)
 	})
@@ -79,7 +79,7 @@ func TestDebtsThatHaveExpiredAreDropped(t *testing.T) {
 		owe(s, counter(1), 1, []uint64{77}, []int64{time.Now().Add(time.Hour).Unix()}, none)
 		time.Sleep(2 * time.Minute)
 		backUp(down)
-		time.Sleep(2*s.timeout + payEvery)
+		time.Sleep(2*s.timeout + replayInterval)
 		requireOwed(t, s, 0)
 		payments := down.callsOf("payment")
 		require.Len(t, payments, 1)
@@ -94,10 +94,10 @@ func TestPaymentsThatFail(t *testing.T) {
 		c := counter(1)
 		down := owing(t, s, c, 3)
 		down.set(func(f *fakeServer) { f.down, f.failing = false, 3 })
-		time.Sleep(2*s.timeout + payEvery)
+		time.Sleep(2*s.timeout + replayInterval)
 		requireOwed(t, s, 1)
 		down.set(func(f *fakeServer) { f.failing, f.unheard = 0, true })
-		time.Sleep(payEvery + payAgain)
+		time.Sleep(replayInterval + firstReplayWait)
 		requireOwed(t, s, 1) // under way, and still owed
 		assert.Equal(t, someAdds[2:], down.callsOf("payment")[1].buckets)
 		down.set(func(f *fakeServer) { f.unheard = false })
@@ -124,7 +124,7 @@ func TestPaymentsAreRepeatedLessAndLessOften(t *testing.T) {
 		assert.Greater(t, tries, 20)
 		assert.Less(t, tries, 40)
 		down.set(func(f *fakeServer) { f.unheard = false })
-		time.Sleep(payAgainMost + payEvery + 100*time.Millisecond)
+		time.Sleep(lastReplayWait + replayInterval + 100*time.Millisecond)
 		requireOwed(t, s, 0)
 	})
 }
@@ -135,17 +135,17 @@ func TestDebtsAreForgiven(t *testing.T) {
 		c := counter(1)
 		owing(t, s, c, 3)
 		require.NoError(t, hit(s, counter(2), 1).err)
-		s.debts.forgive(c.Hash, addsOf(1, []uint64{99}))
-		before, _ := s.Owed()
+		s.hints.drop(c.Hash, addsOf(1, []uint64{99}))
+		before, _ := s.PendingHints()
 		require.NoError(t, storetest.Delete(t.Context(), s, c.Name, someAdds[1:2]))
 		requireOwed(t, s, before-1)
 
 		down := owing(t, s, c, 3)
 		down.set(func(f *fakeServer) { f.down, f.stalled = false, true })
-		time.Sleep(2*s.timeout + payEvery)
+		time.Sleep(2*s.timeout + replayInterval)
 		synctest.Wait()
 		require.NotEmpty(t, down.callsOf("payment"))
-		s.debts.forgive(c.Hash, addsOf(1, someAdds))
+		s.hints.drop(c.Hash, addsOf(1, someAdds))
 		down.set(func(f *fakeServer) { f.stalled = false })
 		time.Sleep(time.Second)
 		requireOwed(t, s, 0)
@@ -208,10 +208,10 @@ func TestManyDebts(t *testing.T) {
 		}
 		requireOwed(t, s, many)
 		backUp(fakes[0])
-		time.Sleep(many / paysASecond * time.Second)
+		time.Sleep(many / replaysPerSecond * time.Second)
 		synctest.Wait()
-		owed, _ := s.Owed()
-		assert.Positive(t, owed, "not faster than %d a second", paysASecond)
+		owed, _ := s.PendingHints()
+		assert.Positive(t, owed, "not faster than %d a second", replaysPerSecond)
 		time.Sleep(time.Second)
 		requireOwed(t, s, 0)
 		assert.Len(t, fakes[0].callsOf("payment"), many)
@@ -250,20 +250,20 @@ func TestLateAnswersAreCredited(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
 		down := owing(t, s, c, 3)
-		s.Credit(down, c.Hash, addsOf(2, someAdds))
+		s.Acknowledge(down, c.Hash, addsOf(2, someAdds))
 		requireOwed(t, s, 1)
-		s.Credit(down, c.Hash, addsOf(5, someAdds[2:]))
+		s.Acknowledge(down, c.Hash, addsOf(5, someAdds[2:]))
 		requireOwed(t, s, 1)
 		backUp(down)
-		time.Sleep(2*s.timeout + payEvery)
+		time.Sleep(2*s.timeout + replayInterval)
 		requireOwed(t, s, 0)
 		assert.Equal(t, int64(1), down.value(c.Hash, 44))
 		down = owing(t, s, c, 3)
-		s.Credit(down, c.Hash, addsOf(3, someAdds))
+		s.Acknowledge(down, c.Hash, addsOf(3, someAdds))
 		requireOwed(t, s, 0)
-		time.Sleep(payEvery)
+		time.Sleep(replayInterval)
 		synctest.Wait()
-		_, servers := s.Owed()
+		_, servers := s.PendingHints()
 		assert.Zero(t, servers, "nor is the server")
 	})
 }

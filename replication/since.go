@@ -1,4 +1,4 @@
-package copies
+package replication
 
 // formerLists is how many lists of servers are remembered.
 const formerLists = 8
@@ -51,7 +51,7 @@ func (s *Set) movedTo(server Server, h Hash) int64 {
 	defer s.mu.Unlock()
 	var list [MaxReplicas]Server
 	for i := len(s.former) - 1; i >= 0; i-- {
-		if s.former[i].version < s.mended {
+		if s.former[i].version < s.repaired {
 			return 0
 		}
 		had := false
@@ -70,7 +70,7 @@ func (s *Set) movedTo(server Server, h Hash) int64 {
 // nothing is forgotten, where there is another reason since, or where so many servers came,
 // went, or forgot what they had that some counters may have lost all of their copies. It
 // reports whether it was.
-func (s *Set) Mended(forgetful int, gaps uint64) bool {
+func (s *Set) Repaired(forgetful int, gaps uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.Gaps() != gaps {
@@ -79,7 +79,7 @@ func (s *Set) Mended(forgetful int, gaps uint64) bool {
 	now := s.topology.Load()
 	lost := forgetful // of any one counter's copies, at the most
 	for i, f := range s.former {
-		if f.version < s.mended {
+		if f.version < s.repaired {
 			continue
 		}
 		next := now
@@ -91,7 +91,7 @@ func (s *Set) Mended(forgetful int, gaps uint64) bool {
 	if lost >= s.replicas {
 		return false
 	}
-	s.mended = now.version
+	s.repaired = now.version
 	s.forgot = 0
 	s.changed.Store(0)
 	return true
@@ -103,7 +103,7 @@ func (s *Set) Joined(server Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.former {
-		if f.version >= s.mended && !f.has(server) {
+		if f.version >= s.repaired && !f.has(server) {
 			return true
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Set) Forget(before int64) {
 	}
 	for i := range s.former {
 		if s.former[i].until < before {
-			s.mended = max(s.mended, s.former[i].version+1)
+			s.repaired = max(s.repaired, s.former[i].version+1)
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 
 // maxPipes is how many connections a server has on the meta path, as measured: see
 // BenchmarkPipes.
-const maxPipes = 2
+const maxPipelinedConns = 2
 
-// pipes are the shared connections to one server.
-type pipes struct {
+// pipeline keeps the shared connections to one server.
+type pipeline struct {
 	server  *server
 	timeout time.Duration // of connecting
 	// classicFor is how long it is remembered that the server is a classic one.
 	classicFor time.Duration
-	list       []*pipe
+	list       []*pipelinedConn
 	tags       atomic.Uint32 // the last tag that was given out
 
 	ctx    context.Context // of what goes on in the background
@@ -28,31 +28,31 @@ type pipes struct {
 	others sync.WaitGroup // what goes on in the background
 }
 
-func newPipes(s *server, conns int, timeout time.Duration) *pipes {
-	ps := &pipes{server: s, timeout: timeout, classicFor: classicFor}
+func newPipeline(s *server, conns int, timeout time.Duration) *pipeline {
+	ps := &pipeline{server: s, timeout: timeout, classicFor: classicFor}
 	ps.ctx, ps.stop = context.WithCancel(context.Background())
 	for range conns {
-		ps.list = append(ps.list, newPipe(ps))
+		ps.list = append(ps.list, newPipelinedConn(ps))
 	}
 	return ps
 }
 
 // dial opens a connection to a server that knows the meta commands, and remembers
 // whether it does.
-func (ps *pipes) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
+func (ps *pipeline) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
 	conn, err := ps.server.dialMeta(ctx, deadline)
 	ps.server.learn(err)
 	return conn, err
 }
 
 // tag returns the first of n tags in a row.
-func (ps *pipes) tag(n int) uint32 { return ps.tags.Add(uint32(n)) - uint32(n) }
+func (ps *pipeline) tag(n int) uint32 { return ps.tags.Add(uint32(n)) - uint32(n) }
 
 // next returns the connection for the next call: one that is idle, else the one with the
 // fewest calls. Where all are busy another one is opened, for those who come later.
-func (ps *pipes) next(now int64) *pipe {
+func (ps *pipeline) next(now int64) *pipelinedConn {
 	best, least := ps.list[0], int32(-1)
-	var shut *pipe
+	var shut *pipelinedConn
 	for _, p := range ps.list {
 		if !p.open.Load() {
 			if shut == nil {
@@ -75,7 +75,7 @@ func (ps *pipes) next(now int64) *pipe {
 }
 
 // background runs f in a goroutine that close waits for. It reports whether it does.
-func (ps *pipes) background(f func(context.Context)) bool {
+func (ps *pipeline) background(f func(context.Context)) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.closed {
@@ -86,7 +86,7 @@ func (ps *pipes) background(f func(context.Context)) bool {
 }
 
 // close waits for the calls under way and closes the connections.
-func (ps *pipes) close() {
+func (ps *pipeline) close() {
 	ps.mu.Lock()
 	ps.closed = true
 	ps.mu.Unlock()

@@ -18,54 +18,54 @@ import (
 // trip's time was over.
 var errBusy = errors.New("no connection became free in time")
 
-// lane is one connection to a server, for one trip at a time. Its gomemcache
+// pooledConn is one connection to a server, for one trip at a time. Its gomemcache
 // client keeps just that connection, and dials again when it broke. gomemcache
-// sets a new deadline for each exchange; a lane holds them all to the trip's.
+// sets a new deadline for each exchange; a pooled connection holds them all to the trip's.
 //
-// A lane reads items itself. gomemcache would allocate as much as a server says that an item
+// A pooled connection reads items itself. gomemcache would allocate as much as a server says that an item
 // has, 4 GiB at the most, before the item comes.
-type lane struct {
+type pooledConn struct {
 	server   *server
 	client   *gomemcache.Client
-	conn     net.Conn  // the lane's and the client's, or nil
+	conn     net.Conn  // the pooled connection's and the client's, or nil
 	answers  []byte    // memory for what get reads
-	heard    bool      // something came on it
+	answered bool      // something came on it
 	deadline time.Time // of the trip that is under way
 	inForce  time.Time // the deadline that the connection has
 }
 
-func newLane(s *server) *lane {
-	l := &lane{server: s, client: gomemcache.NewFromSelector(s)}
+func newPooledConn(s *server) *pooledConn {
+	l := &pooledConn{server: s, client: gomemcache.NewFromSelector(s)}
 	l.client.MaxIdleConns = 1
 	l.client.DialContext = l.dial
 	return l
 }
 
-// dial returns the lane's connection, which it opens where there is none.
-func (l *lane) dial(context.Context, string, string) (net.Conn, error) {
+// dial returns the pooled connection's connection, which it opens where there is none.
+func (l *pooledConn) dial(context.Context, string, string) (net.Conn, error) {
 	if l.conn == nil {
 		conn, err := l.server.dial(context.Background(), l.deadline)
 		if err != nil {
 			return nil, err
 		}
-		l.conn, l.inForce, l.heard = conn, time.Time{}, false
+		l.conn, l.inForce, l.answered = conn, time.Time{}, false
 		l.server.reconnected()
 	}
-	return laneConn{l.conn, l}, nil
+	return deadlineConn{l.conn, l}, nil
 }
 
 // close closes the connection, if there is one.
-func (l *lane) close() error {
+func (l *pooledConn) close() error {
 	err := l.client.Close()
 	if l.conn != nil { // the client has not used it yet
-		err = errors.Join(err, laneConn{l.conn, l}.Close())
+		err = errors.Join(err, deadlineConn{l.conn, l}.Close())
 	}
 	return err
 }
 
 // run makes the trip. gomemcache panics on some answers that no Memcached gives;
 // what is left of its connection is then of no use.
-func (l *lane) run(trip func(*lane) error) (err error) {
+func (l *pooledConn) run(trip func(*pooledConn) error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.close())
@@ -98,7 +98,7 @@ func plain(err error) error {
 const answerBuffer = 4 << 10
 
 // get makes a call that reads and does nothing else.
-func (l *lane) get(c *call) error {
+func (l *pooledConn) get(c *call) error {
 	conn, err := l.dial(context.Background(), "", "")
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (l *lane) get(c *call) error {
 	return nil
 }
 
-func (l *lane) read(conn net.Conn, c *call) error {
+func (l *pooledConn) read(conn net.Conn, c *call) error {
 	if err := conn.SetDeadline(l.deadline); err != nil {
 		return err
 	}
@@ -144,9 +144,9 @@ func (l *lane) read(conn net.Conn, c *call) error {
 }
 
 // dead reports whether the server, or something on the way to it, has closed the
-// lane's connection while it was idle: after a restart, or for want of traffic.
+// pooled connection's connection while it was idle: after a restart, or for want of traffic.
 // What is sent on it would be lost, and be an error that need not be.
-func (l *lane) dead() bool {
+func (l *pooledConn) dead() bool {
 	if l.conn == nil {
 		return false
 	}
@@ -154,63 +154,63 @@ func (l *lane) dead() bool {
 	return raw != nil && closedRaw(raw, records)
 }
 
-// laneConn is the connection of a lane.
-type laneConn struct {
+// deadlineConn is the connection of a pooled connection.
+type deadlineConn struct {
 	net.Conn
-	lane *lane
+	owner *pooledConn
 }
 
-// SetDeadline sets the deadline of the lane's trip, whatever is asked for, and once
+// SetDeadline sets the deadline of the pooled connection's trip, whatever is asked for, and once
 // for each trip: gomemcache asks again with each line that it reads.
-func (c laneConn) SetDeadline(time.Time) error {
-	if c.lane.inForce.Equal(c.lane.deadline) {
+func (c deadlineConn) SetDeadline(time.Time) error {
+	if c.owner.inForce.Equal(c.owner.deadline) {
 		return nil
 	}
-	c.lane.inForce = c.lane.deadline
-	return c.Conn.SetDeadline(c.lane.deadline)
+	c.owner.inForce = c.owner.deadline
+	return c.Conn.SetDeadline(c.owner.deadline)
 }
 
 // Read and Write say more of a connection that fails before its first answer.
-func (c laneConn) Read(b []byte) (int, error) {
+func (c deadlineConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.lane.heard = c.lane.heard || n > 0
-	return n, c.lane.explain(err)
+	c.owner.answered = c.owner.answered || n > 0
+	return n, c.owner.explain(err)
 }
 
-func (c laneConn) Write(b []byte) (int, error) {
+func (c deadlineConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	return n, c.lane.explain(err)
+	return n, c.owner.explain(err)
 }
 
-// Close has the lane open another connection for what comes next.
-func (c laneConn) Close() error {
-	if c.lane.conn == c.Conn {
-		c.lane.conn = nil
+// Close has the pooled connection open another connection for what comes next.
+func (c deadlineConn) Close() error {
+	if c.owner.conn == c.Conn {
+		c.owner.conn = nil
 	}
 	return c.Conn.Close()
 }
 
-func (l *lane) explain(err error) error {
-	if err != nil && !l.heard {
+func (l *pooledConn) explain(err error) error {
+	if err != nil && !l.answered {
 		return unanswered(l.conn, err)
 	}
 	return err
 }
 
-// lanes are the connections to one server. They are opened as they are needed,
+// connPool keeps the connections to one server. They are opened as they are needed,
 // and the one used last is used next, so that few calls keep few open.
-type lanes struct {
+type connPool struct {
 	server  *server
 	slots   chan struct{} // one for each trip under way
-	closing chan struct{} // closed when the lanes are
+	closing chan struct{} // closed when the pool is
 	mu      sync.Mutex
 	closed  bool
-	idle    []*lane
+	idle    []*pooledConn
 }
 
-// enter returns a lane for a trip that ends at the deadline, waiting for one to
+// enter returns a pooled connection for a trip that ends at the deadline, waiting for one to
 // become free if need be. leave gives it back.
-func (ls *lanes) enter(ctx context.Context, deadline time.Time) (*lane, error) {
+func (ls *connPool) enter(ctx context.Context, deadline time.Time) (*pooledConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -232,8 +232,8 @@ func (ls *lanes) enter(ctx context.Context, deadline time.Time) (*lane, error) {
 	return l, nil
 }
 
-// next returns the lane used last whose connection is alive, or a new one.
-func (ls *lanes) next() *lane {
+// next returns the pooled connection used last whose connection is alive, or a new one.
+func (ls *connPool) next() *pooledConn {
 	for n := len(ls.idle); n > 0; n-- {
 		l := ls.idle[n-1]
 		ls.idle = ls.idle[:n-1]
@@ -242,11 +242,11 @@ func (ls *lanes) next() *lane {
 		}
 		_ = l.close() // it is closed already on the other side
 	}
-	return newLane(ls.server)
+	return newPooledConn(ls.server)
 }
 
 // wait takes a slot as soon as one is free.
-func (ls *lanes) wait(ctx context.Context, deadline time.Time) error {
+func (ls *connPool) wait(ctx context.Context, deadline time.Time) error {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
@@ -261,7 +261,7 @@ func (ls *lanes) wait(ctx context.Context, deadline time.Time) error {
 	}
 }
 
-func (ls *lanes) leave(l *lane) {
+func (ls *connPool) leave(l *pooledConn) {
 	ls.mu.Lock()
 	ls.idle = append(ls.idle, l)
 	ls.mu.Unlock()
@@ -270,7 +270,7 @@ func (ls *lanes) leave(l *lane) {
 
 // close waits for the trips under way and closes all connections. Only the first
 // call does.
-func (ls *lanes) close() error {
+func (ls *connPool) close() error {
 	ls.mu.Lock()
 	again := ls.closed
 	ls.closed = true
@@ -282,7 +282,7 @@ func (ls *lanes) close() error {
 	for range cap(ls.slots) {
 		ls.slots <- struct{}{}
 	}
-	// Nobody comes back from here on: who gets a slot finds the lanes closed.
+	// Nobody comes back from here on: who gets a slot finds the pool closed.
 	for range cap(ls.slots) {
 		<-ls.slots
 	}

@@ -85,11 +85,11 @@ func parseMarker(text string) marker {
 	return m
 }
 
-// memories are what the servers of a fleet remember.
-type memories struct {
+// lossDetectors detect the losses of the servers of a fleet.
+type lossDetectors struct {
 	since atomic.Int64 // the latest of the servers'; 0: none has lost anything
 
-	remembered func() time.Duration // or nil
+	retention func() time.Duration // or nil
 
 	mu      sync.Mutex // of what follows, and of the servers' memories
 	oldest  int64      // the second of the oldest marker seen; 0: none was
@@ -97,13 +97,13 @@ type memories struct {
 	servers map[*server]struct{}
 }
 
-// memory is what is known of one server's.
-type memory struct {
-	since atomic.Int64 // the Unix second since which it is whole; 0: always, as far as is known
-	all   *memories    // nil: nobody wants to know
+// lossDetector detects the losses of one server.
+type lossDetector struct {
+	since atomic.Int64   // the Unix second since which it is whole; 0: always, as far as is known
+	all   *lossDetectors // nil: nobody wants to know
 
 	known       marker
-	forgiven    marker // what was lost before it was repaired, as far as it can be
+	repaired    marker // what was lost before it was repaired, as far as it can be
 	before      marker // the one before that: a process that reads it late reports no new loss
 	from        int64  // the second of the known one, as far as it can be trusted
 	seen        int64  // when it was read last
@@ -129,7 +129,7 @@ type ServerStats struct {
 }
 
 // join has the server's memory be one of the fleet's.
-func (m *memory) join(all *memories, s *server, added bool) {
+func (m *lossDetector) join(all *lossDetectors, s *server, added bool) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if all.servers == nil {
@@ -139,7 +139,7 @@ func (m *memory) join(all *memories, s *server, added bool) {
 	all.servers[s] = struct{}{}
 }
 
-func (m *memory) leave(s *server) {
+func (m *lossDetector) leave(s *server) {
 	if m.all == nil {
 		return
 	}
@@ -152,11 +152,11 @@ func (m *memory) leave(s *server) {
 
 // since returns the Unix second since which the server has forgotten nothing; 0: as far
 // as is known it never has.
-func (s *server) since() int64 { return s.memory.since.Load() }
+func (s *server) since() int64 { return s.losses.since.Load() }
 
 // newMarker returns the marker for a server that has none.
 func (s *server) newMarker() marker {
-	m, now := &s.memory, s.clock().Unix()
+	m, now := &s.losses, s.clock().Unix()
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
 	afterLoss := m.known != marker{} || m.all.oldest != 0 && now > m.all.oldest+maxAhead
@@ -167,7 +167,7 @@ func (s *server) newMarker() marker {
 // it says of the others. It reports whether the marker has to be marked as one after a loss:
 // a process that did not know of the loss was the first to write it.
 func (s *server) learnMarker(read marker, own bool) (mark bool) {
-	m, now := &s.memory, s.clock().Unix()
+	m, now := &s.losses, s.clock().Unix()
 	m.all.mu.Lock()
 	if m.known != (marker{}) && read != m.known && read != m.before && !read.afterLoss {
 		read, mark = read.marked(), true // also where an earlier try did not arrive
@@ -204,10 +204,10 @@ func (s *server) learnMarker(read marker, own bool) (mark bool) {
 
 // weigh finds since when each server's memory is whole, with mu held. It returns those
 // that have lost more than was known.
-func (all *memories) weigh(now int64) (news []*server) {
+func (all *lossDetectors) weigh(now int64) (news []*server) {
 	latest := int64(0)
 	for s := range all.servers {
-		m := &s.memory
+		m := &s.losses
 		since := max(m.unrepaired(), m.lostForGood)
 		if since < now-all.lossLasts() {
 			since = 0
@@ -223,10 +223,10 @@ func (all *memories) weigh(now int64) (news []*server) {
 
 // unrepaired returns the Unix second of the latest loss that was not repaired; 0: there is
 // none. The fleet's memories are locked.
-func (m *memory) unrepaired() int64 {
+func (m *lossDetector) unrepaired() int64 {
 	// The server came back empty before this process began to look; or it was added, and
 	// others had its counters.
-	if m.known != m.forgiven && (m.known.afterLoss || m.from > m.all.oldest+maxAhead) {
+	if m.known != m.repaired && (m.known.afterLoss || m.from > m.all.oldest+maxAhead) {
 		return max(m.lost, m.from)
 	}
 	return m.lost
@@ -234,24 +234,24 @@ func (m *memory) unrepaired() int64 {
 
 // settle ends a loss that a repair has followed. What was not there to be repaired stays
 // lost. The fleet's memories are locked.
-func (m *memory) settle(repaired bool) {
+func (m *lossDetector) settle(repaired bool) {
 	if !repaired {
 		m.lostForGood = max(m.lostForGood, m.unrepaired())
 	}
-	m.forgiven, m.lost = m.known, 0
+	m.repaired, m.lost = m.known, 0
 }
 
 // remembers returns for how long any counter is remembered.
-func (all *memories) remembers() time.Duration {
-	if all.remembered != nil {
-		return all.remembered()
+func (all *lossDetectors) longestRetention() time.Duration {
+	if all.retention != nil {
+		return all.retention()
 	}
 	return longestWindow
 }
 
 // lossLasts returns for how many seconds a loss can affect a window.
-func (all *memories) lossLasts() int64 {
-	return int64((all.remembers() + day) / time.Second)
+func (all *lossDetectors) lossLasts() int64 {
+	return int64((all.longestRetention() + day) / time.Second)
 }
 
 func tell(news []*server) {
@@ -266,7 +266,7 @@ func tell(news []*server) {
 
 // note takes in the statistics, and how many of the items are none of a counter's.
 func (s *server) note(stats ServerStats, others int64) {
-	m, now := &s.memory, s.clock().Unix()
+	m, now := &s.losses, s.clock().Unix()
 	m.all.mu.Lock()
 	grown := stats.Evictions - m.stats.Evictions
 	if grown < 0 {
@@ -327,7 +327,7 @@ func (s *server) poke() {
 // down.
 func (s *server) inspect(ctx context.Context) {
 	for range maxFailures {
-		err := s.look(ctx, time.Now().Add(s.pipes.timeout), nil)
+		err := s.look(ctx, time.Now().Add(s.pipeline.timeout), nil)
 		if err == nil || !isOutage(err) || ctx.Err() != nil || !s.up() {
 			return
 		}
@@ -348,7 +348,7 @@ func (s *server) look(ctx context.Context, deadline time.Time, first *participan
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
-	if err := s.recollect(conn, first); err != nil {
+	if err := s.checkMarker(conn, first); err != nil {
 		return err
 	}
 	if secrets, err := s.compareSecrets(conn); err == nil { // else the connection is of no more use
@@ -397,10 +397,10 @@ func (p *participant) wait() {
 	}
 }
 
-// recollect reads the marker, and writes one where there is none. What makes it an error
+// checkMarker reads the marker, and writes one where there is none. What makes it an error
 // is a connection that is of no use.
-func (s *server) recollect(conn net.Conn, first *participant) error {
-	if s.memory.all == nil || s.pace < 0 {
+func (s *server) checkMarker(conn net.Conn, first *participant) error {
+	if s.losses.all == nil || s.pace < 0 {
 		return nil
 	}
 	answers := bufio.NewReaderSize(conn, maxLine)
@@ -548,17 +548,17 @@ func isError(line []byte) bool {
 // and some hang up: that says nothing of the server. So many of its items are none of a
 // counter's.
 func (s *server) lookAtStats(conn net.Conn, others int64) {
-	s.memory.all.mu.Lock()
-	rest := time.Now().Before(s.memory.noStats)
-	s.memory.all.mu.Unlock()
+	s.losses.all.mu.Lock()
+	rest := time.Now().Before(s.losses.noStats)
+	s.losses.all.mu.Unlock()
 	if rest {
 		return
 	}
 	stats, err := fetchStats(conn)
 	if err != nil {
-		s.memory.all.mu.Lock()
-		s.memory.noStats = time.Now().Add(noStatsFor)
-		s.memory.all.mu.Unlock()
+		s.losses.all.mu.Lock()
+		s.losses.noStats = time.Now().Add(noStatsFor)
+		s.losses.all.mu.Unlock()
 		return
 	}
 	s.note(stats, others)

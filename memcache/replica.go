@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -23,7 +23,7 @@ func (s *server) Up() bool { return s.up() }
 func (s *server) Whole() bool { return s.since() == 0 }
 
 // Do makes a round trip.
-func (s *server) Do(ctx context.Context, counter copies.Counter, op *store.Op) {
+func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
 	e := exchange{writes: op.Writes}
 	if e.begin(ctx, s, counterHash(counter.Hash), op, false) {
 		e.run()
@@ -31,12 +31,12 @@ func (s *server) Do(ctx context.Context, counter copies.Counter, op *store.Op) {
 }
 
 // Start begins a round trip of adds and reads.
-func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
+func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
 	e := exchange{writes: op.Writes}
 	begun := e.begin(ctx, s, counterHash(counter.Hash), op, false)
 	e.deadline = instant(deadline)
 	if begun && e.meta && (!e.auto || s.known.Load() == int32(Meta)) {
-		m := &metaCopy{exchange: e, adds: slices.Clone(op.Writes)}
+		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes)}
 		m.call = newCall()
 		m.write(m.call)
 		m.call.done, m.call.index, m.call.afterwards = ended, index, m
@@ -45,7 +45,7 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.C
 	}
 	// It goes on if the caller gives up, so it has an op of its own.
 	own := &store.Op{Counter: op.Counter, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads), Err: op.Err}
-	c := &slowCopy{exchange: e, ended: ended, index: index}
+	c := &replicaExchange{exchange: e, ended: ended, index: index}
 	c.exchange.op, c.exchange.writes = own, own.Writes
 	if !begun {
 		c.settle(unsent)
@@ -56,43 +56,43 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter copies.C
 		c.exchange.note(own.Err)
 		c.at = instant(time.Now())
 		if !c.settle(over) && own.Err == nil && len(own.Writes) > 0 {
-			s.credit(c.exchange.hash, own.Writes)
+			s.acknowledge(c.exchange.hash, own.Writes)
 		}
 	}()
 	return c
 }
 
-// metaCopy is a round trip on the meta path.
-type metaCopy struct {
+// replicaCall is a round trip on the meta path.
+type replicaCall struct {
 	exchange
 	adds []store.Write
 }
 
-func (m *metaCopy) answeredLate(c *call) {
-	// Of one that was answered in part only the rest is owed, and a credit would be taken
+func (m *replicaCall) answeredLate(c *call) {
+	// Of one that was answered in part only the rest is hinted, and an acknowledgment would be taken
 	// for that of another trip.
 	if c.fault == nil && len(m.adds) > 0 && c.partly.Load() == 0 {
-		m.server.credit(m.hash, m.adds)
+		m.server.acknowledge(m.hash, m.adds)
 	}
 }
 
-// credit notes that adds were acknowledged that nobody awaited any more.
-func (s *server) credit(hash counterHash, adds []store.Write) {
-	s.fleet.set.Credit(s, copies.Hash(hash), adds)
+// acknowledge notes that adds were acknowledged that nobody awaited any more.
+func (s *server) acknowledge(hash counterHash, adds []store.Write) {
+	s.fleet.set.Acknowledge(s, replication.Hash(hash), adds)
 }
 
 // GiveUp has the round trip end.
-func (m *metaCopy) GiveUp() { m.call.settle(late, errNoReply) }
+func (m *replicaCall) GiveUp() { m.call.settle(late, errNoReply) }
 
 // End fills in what came of it.
-func (m *metaCopy) End(op *store.Op) {
+func (m *replicaCall) End(op *store.Op) {
 	m.op, m.writes = op, op.Writes
 	m.end(m.outcome())
 }
 
-// slowCopy is a round trip on the classic path, or to a server that has to be asked first how
+// replicaExchange is a round trip on the classic path, or to a server that has to be asked first how
 // it speaks, in a goroutine of its own.
-type slowCopy struct {
+type replicaExchange struct {
 	exchange exchange // of the goroutine, until it has settled
 	ended    chan<- int
 	index    int
@@ -100,14 +100,14 @@ type slowCopy struct {
 	at       int64 // the instant of its end: End may be called much later
 }
 
-// The states of a slowCopy: it is under way, then one of these.
+// The states of a replicaExchange: it is under way, then one of these.
 const (
 	over = 1 + iota
 	givenUp
 	unsent // it could not begin, and that has been told
 )
 
-func (c *slowCopy) settle(state int32) (first bool) {
+func (c *replicaExchange) settle(state int32) (first bool) {
 	first = c.state.CompareAndSwap(0, state)
 	if first {
 		c.ended <- c.index
@@ -116,10 +116,10 @@ func (c *slowCopy) settle(state int32) (first bool) {
 }
 
 // GiveUp has the round trip end.
-func (c *slowCopy) GiveUp() { c.settle(givenUp) }
+func (c *replicaExchange) GiveUp() { c.settle(givenUp) }
 
 // End fills in what came of it.
-func (c *slowCopy) End(op *store.Op) {
+func (c *replicaExchange) End(op *store.Op) {
 	own := c.exchange.op
 	switch c.state.Load() {
 	case givenUp:

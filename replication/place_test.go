@@ -1,4 +1,4 @@
-package copies
+package replication
 
 import (
 	"math/rand/v2"
@@ -144,22 +144,22 @@ func TestWhatMovedIsMended(t *testing.T) {
 	assert.Zero(t, lost())
 	s.Use([]Server{list[0], list[1], list[3]}) // one for another
 	assert.Zero(t, lost(), "the other copy has it all")
-	require.False(t, s.Mended(0, s.Gaps()-1), "a server may have missed something since")
-	require.True(t, s.Mended(0, s.Gaps()))
+	require.False(t, s.Repaired(0, s.Gaps()-1), "a server may have missed something since")
+	require.True(t, s.Repaired(0, s.Gaps()))
 	assert.Zero(t, s.Changed())
 	s.Use([]Server{list[0], list[4], list[3]})
 	assert.Zero(t, lost(), "it was mended in between")
 	s.Use([]Server{list[0], list[4], list[5]})
 	assert.Positive(t, lost(), "two changes, and nothing was mended in between")
-	require.False(t, s.Mended(0, s.Gaps()))
+	require.False(t, s.Repaired(0, s.Gaps()))
 	assert.Positive(t, lost())
 	s.Forget(s.now().Unix() + 1)
 	assert.Zero(t, lost(), "nobody asks for what was counted then")
 
 	s.Use([]Server{list[0], list[4], list[5], list[3]})
-	require.False(t, s.Mended(1, s.Gaps()), "the other copy may have been on the one that forgot")
-	require.True(t, s.Mended(0, s.Gaps()))
+	require.False(t, s.Repaired(1, s.Gaps()), "the other copy may have been on the one that forgot")
+	require.True(t, s.Repaired(0, s.Gaps()))
 	s.Use(list[:2])
 	assert.Positive(t, lost())
-	require.False(t, s.Mended(0, s.Gaps()))
+	require.False(t, s.Repaired(0, s.Gaps()))
 }
