@@ -238,6 +238,7 @@ func TestOutsideThePromiseOfCopies(t *testing.T) {
 		},
 		"the copy dies under hits that began before debts were paid": func(c *simCopies) {
 			c.handover, c.atOnce = true, true
+			c.replicas, c.processes, c.faults, c.weather = 2, 4, 0.2, 0.2 // else it takes thousands of seeds
 		},
 		"the debtor crashes": func(c *simCopies) {
 			c.handover, c.processes = true, 2
