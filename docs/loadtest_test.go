@@ -52,11 +52,12 @@ func buildPrograms(t *testing.T) string {
 	return dir
 }
 
-// What docs/loadtest.md and docs/limits.md call exact is what its commands print, to the
-// letter, on standard output and error; a command that fails says so with ; echo $?
+// What docs/loadtest.md, docs/limits.md and docs/testdata/exact.md call exact is what its
+// commands print, to the letter, on standard output and error; a command that fails says so
+// with ; echo $?
 func TestTheOutputsOfLoadtestAreExact(t *testing.T) {
 	var list []shown
-	for _, page := range []string{"loadtest.md", "limits.md"} {
+	for _, page := range []string{"loadtest.md", "limits.md", "testdata/exact.md"} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		exact, err := readExact(string(text))
