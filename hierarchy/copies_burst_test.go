@@ -99,14 +99,14 @@ func (x *farExchange) End(op *store.Op) {
 // What a burst at the very limit is admitted of what fits, with one, two and three copies
 // and nothing amiss. Hits meet in another order on each copy, and may each see the other
 // ahead; they look again, as often as the timeout lets them.
-func TestBurstsWithCopies(t *testing.T) {
+func TestBurstsWithReplicas(t *testing.T) {
 	const limit, bursts = 10, 25
 	for _, used := range []int{0, 9} {
 		for rtt, least := range map[time.Duration]float64{1: 0.98, 10: 0.85, 40: 0.25} {
 			for _, replicas := range []int{1, 2, 3} {
 				admitted, short, most := 0, 0, (limit-used)*bursts
 				for seed := range uint64(bursts) {
-					n := burstOnCopies(t, "[{per: ip, rate: 10/d}]", replicas, used, rtt*time.Millisecond, seed)
+					n := burstOnReplicas(t, "[{per: ip, rate: 10/d}]", replicas, used, rtt*time.Millisecond, seed)
 					require.LessOrEqual(t, n, limit-used)
 					admitted += n
 					if n < limit-used {
@@ -130,7 +130,7 @@ func TestBurstsWithCopies(t *testing.T) {
 
 // burstOnCopies has 60 callers in three processes hit within a few milliseconds when so
 // much of 10 is used already, and returns how many are admitted.
-func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
+func burstOnReplicas(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
 	var admitted atomic.Int64
 	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, limits)

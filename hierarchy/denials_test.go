@@ -17,13 +17,13 @@ import (
 )
 
 // somebody is who hits where it does not matter who.
-var somebody = events.Features{"ip": "192.0.2.1", "user": "a"}
+var someUser = events.Features{"ip": "192.0.2.1", "user": "a"}
 
 // hit is one of the first process. The store's trips are those of it from here on.
 func (c *cached) hit(t *testing.T, cost int64) Decision {
 	t.Helper()
-	c.store.trips, c.store.takenBack = 0, false
-	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, somebody, cost})
+	c.store.trips, c.store.rolledBack = 0, false
+	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, someUser, cost})
 	require.NoError(t, err)
 	return d
 }
@@ -31,7 +31,7 @@ func (c *cached) hit(t *testing.T, cost int64) Decision {
 // check is that of a process that remembers nothing.
 func (c *cached) check(t *testing.T, cost int64) Decision {
 	t.Helper()
-	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, somebody, cost})
+	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, someUser, cost})
 	require.NoError(t, err)
 	return d
 }
@@ -44,10 +44,10 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 		"a smaller hit": func(t *testing.T, c *cached) { require.True(t, c.hit(t, 1).Allowed) },
 		"another denied, and taken back": func(t *testing.T, c *cached) {
 			require.False(t, c.hit(t, 5).Allowed)
-			require.True(t, c.store.takenBack)
+			require.True(t, c.store.rolledBack)
 		},
 		"a batch": func(t *testing.T, c *cached) {
-			results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, somebody, 4}, {c.event, somebody, 1}, {c.event, somebody, 4}})
+			results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 4}, {c.event, someUser, 1}, {c.event, someUser, 4}})
 			require.NoError(t, err)
 			require.True(t, results[1].Decision.Allowed)
 			require.Equal(t, c.check(t, 4), results[0].Decision, "it was denied before the other was admitted")
@@ -79,7 +79,7 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 			}
 			require.Equal(t, want, got)
 			require.Equal(t, name == "nothing" || name == "a batch", c.store.trips == 0, "from memory")
-			require.False(t, c.store.takenBack, "it looks before it adds")
+			require.False(t, c.store.rolledBack, "it looks before it adds")
 			require.Equal(t, want, c.hit(t, 4))
 			require.Zero(t, c.store.trips, "what it has found is remembered")
 		})
@@ -193,9 +193,9 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 				want := c.check(t, 3)
 				failing.fail = func(adds []store.Write) error { return test.fail(c, adds) }
 				results, err := c.limiters[0].Hits(t.Context(), []Hit{
-					{c.event, somebody, 3},
+					{c.event, someUser, 3},
 					{c.event, events.Features{"ip": "192.0.2.1", "user": "b"}, 1},
-					{c.event, somebody, 3},
+					{c.event, someUser, 3},
 				})
 				require.NoError(t, err)
 				require.True(t, results[1].Decision.Limits[0].Failed)
@@ -314,7 +314,7 @@ func TestADenialIsOfTheHitsOwnLimits(t *testing.T) {
 	raised := parsed(t, "[{per: ip, rate: 50/10s}]")
 	require.True(t, c.hit(t, 5).Allowed)
 	for range 3 {
-		results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, somebody, 1}, {raised, somebody, 1}})
+		results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 1}, {raised, someUser, 1}})
 		require.NoError(t, err)
 		require.False(t, results[0].Decision.Allowed)
 		require.True(t, results[1].Decision.Allowed)

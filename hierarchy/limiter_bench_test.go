@@ -102,7 +102,7 @@ func benchHit(b *testing.B, store, rates, state string) {
 		}
 		if state == "near" {
 			b.StopTimer()
-			takeBackOne(b, counted.Store, counter, now)
+			rollBackOne(b, counted.Store, counter, now)
 			b.StartTimer()
 		}
 	}
@@ -112,7 +112,7 @@ func benchHit(b *testing.B, store, rates, state string) {
 }
 
 // takeBackOne undoes an admitted hit, so that the next one finds what it found.
-func takeBackOne(b *testing.B, store hierarchy.Store, counter events.Counter, now time.Time) {
+func rollBackOne(b *testing.B, store hierarchy.Store, counter events.Counter, now time.Time) {
 	var buckets []uint64
 	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
 		buckets = append(buckets, bucket.ID())

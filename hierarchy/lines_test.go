@@ -139,14 +139,14 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 				if test.trips != 64 {
 					assert.Equal(t, int64(64), store.sum(ip.ID(), Day))
 				}
-				requireNobodyInLine(t, l)
+				requireEmptyQueue(t, l)
 			})
 		})
 	}
 }
 
 // requireNobodyInLine fails if a line is still held.
-func requireNobodyInLine(t *testing.T, l *Limiter) {
+func requireEmptyQueue(t *testing.T, l *Limiter) {
 	t.Helper()
 	for i := range l.coalescer.shards {
 		shard := &l.coalescer.shards[i]
@@ -161,11 +161,11 @@ func requireNobodyInLine(t *testing.T, l *Limiter) {
 
 // What a flush was denied is taken back at once, and no window holds more than its
 // limit, whatever the others cost.
-func TestAFlushTakesBackTogether(t *testing.T) {
+func TestABatchRollsBackTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
-		takeBacks := &countedTakeBacks{soloStore: store}
+		takeBacks := &countedRollBacks{soloStore: store}
 		l := newTestLimiter(t, takeBacks, time.Now)
 		event := parsed(t, "[{per: ip, rate: 10/d}]")
 		who := events.Features{"ip": "192.0.2.1"}
@@ -185,12 +185,12 @@ func TestAFlushTakesBackTogether(t *testing.T) {
 	})
 }
 
-type countedTakeBacks struct {
+type countedRollBacks struct {
 	*soloStore
 	calls atomic.Int64
 }
 
-func (s *countedTakeBacks) Do(ctx context.Context, ops ...*store.Op) {
+func (s *countedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {
 		if op.Kind() == store.Subtract {
 			s.calls.Add(1)
@@ -218,7 +218,7 @@ func (s *stuckStore) Do(ctx context.Context, ops ...*store.Op) {
 
 // Those who wait do not wait for long: behind a hit that is held up they go without
 // it.
-func TestPatienceInLineEnds(t *testing.T) {
+func TestTheWaitInTheQueueEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &stuckStore{soloStore: newSoloStore(time.Now)}
 		store.stuck.Store(true)
@@ -242,7 +242,7 @@ func TestPatienceInLineEnds(t *testing.T) {
 		assert.True(t, decisions[0].Unavailable)
 		assert.True(t, decisions[1].Allowed)
 		assert.True(t, decisions[2].Allowed)
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 
@@ -262,7 +262,7 @@ func (s downStore) Do(ctx context.Context, ops ...*store.Op) {
 
 // Every hit is answered within the timeout, those too who wait in line while the store
 // is down.
-func TestNobodyWaitsInLineBeyondTheTimeout(t *testing.T) {
+func TestNoHitWaitsInTheQueueBeyondTheTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := newTestLimiter(t, downStore{newSoloStore(time.Now)}, time.Now)
 		event := parsed(t, "[{per: ip, rate: 100/d, on_error: deny}]")
@@ -278,7 +278,7 @@ func TestNobodyWaitsInLineBeyondTheTimeout(t *testing.T) {
 			time.Sleep(7 * time.Millisecond)
 		}
 		running.Wait()
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 
@@ -310,7 +310,7 @@ func TestAHurriedHitGoesByItself(t *testing.T) {
 }
 
 // A caller who leaves while it waits changes nothing for the others.
-func TestLeavingTheLine(t *testing.T) {
+func TestLeavingTheQueue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
@@ -356,7 +356,7 @@ func (s *panickingStore) Do(ctx context.Context, ops ...*store.Op) {
 
 // A panic of the store is that of the one hit whose trip it was; those that went with it
 // get an error, and nobody waits for ever.
-func TestAPanicLeavesNobodyInLine(t *testing.T) {
+func TestAPanicLeavesNoHitInTheQueue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &panickingStore{soloStore: newSoloStore(time.Now)}
 		l := newTestLimiter(t, store, time.Now)
@@ -390,7 +390,7 @@ func TestAPanicLeavesNobodyInLine(t *testing.T) {
 		store.delay = 0
 		hitOnce()
 		assert.Equal(t, int64(2), admitted.Load())
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 
@@ -504,7 +504,7 @@ func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
 		running.Wait()
 		t.Logf("%d of %d were held up", slow.Load(), all.Load())
 		assert.Less(t, slow.Load(), all.Load()/10)
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 

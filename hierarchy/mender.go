@@ -24,26 +24,26 @@ const (
 	// DefaultMenderRate is how many looks at a bucket a Repairer takes in a second where
 	// nothing else is set, a few hundred of them in one request. A million buckets with two
 	// copies take two minutes.
-	DefaultMenderRate = 50_000
+	DefaultRepairRate = 50_000
 
 	// menderLooks is how many looks of a Repairer are under way at a time, and of how many
 	// counters the buckets are being listed.
-	menderLooks = 4
+	repairerLooks = 4
 	// menderEntries bounds the buckets that are being mended at a time, beside those that
 	// are being listed; a counter is reckoned to have at least leastEntries.
-	menderEntries = 2 * maxEntries
-	leastEntries  = 256
+	repairerEntries = 2 * maxEntries
+	leastEntries    = 256
 
 	// menderPoll is how often a Repairer asks the store whether there is something to do.
-	menderPoll = 250 * time.Millisecond
+	repairerPoll = 250 * time.Millisecond
 	// menderPause is, beside what trips take, what there is for debts to be paid.
-	menderPause = time.Second
+	repairerPause = time.Second
 	// What could not be mended is tried again after a time that doubles.
 	firstRetry, lastRetry = 5 * time.Second, time.Minute
 	// A counter whose copies were seen to differ is left alone for a while afterwards,
 	// longer each time that there was nothing to mend: adds under way reach the copies
 	// at different moments.
-	firstCalm, lastCalm = 10 * time.Second, time.Hour
+	firstCooldown, lastCooldown = 10 * time.Second, time.Hour
 	// maxLeft bounds what a Repairer has to come back to.
 	maxLeft = 1 << 16
 )
@@ -94,7 +94,7 @@ type Repairer struct {
 	looking *semaphore.Weighted
 	listing *semaphore.Weighted
 	room    *semaphore.Weighted // for entries
-	broken  brokenMender
+	broken  brokenRepairer
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -104,28 +104,28 @@ type Repairer struct {
 	failed atomic.Int64
 	open   atomic.Bool // a walk is under way: new counters are noted for afterwards
 
-	mu    sync.Mutex
-	fresh []known         // noted for the first time during the walk, as far as there is room
-	left  map[string]bool // not mended: to be tried again
-	again bool            // so many that they were not written down
-	calm  map[string]calm
+	mu        sync.Mutex
+	fresh     []known         // noted for the first time during the walk, as far as there is room
+	left      map[string]bool // not mended: to be tried again
+	again     bool            // so many that they were not written down
+	cooldowns map[string]cooldown
 }
 
 // calm is until when a counter is left alone whose copies differ.
-type calm struct {
+type cooldown struct {
 	until time.Time
 	step  time.Duration
 }
 
 // brokenMender is what the tests break.
-type brokenMender struct {
+type brokenRepairer struct {
 	hasty         bool // nothing has to be quiet
 	childrenFirst bool
 }
 
 // NewRepairer returns a Repairer, which works until it is closed.
 func NewRepairer(config RepairerConfig) (*Repairer, error) {
-	m, err := newMender(config)
+	m, err := newRepairer(config)
 	if err != nil {
 		return nil, err
 	}
@@ -135,14 +135,14 @@ func NewRepairer(config RepairerConfig) (*Repairer, error) {
 	return m, nil
 }
 
-func newMender(config RepairerConfig) (*Repairer, error) {
+func newRepairer(config RepairerConfig) (*Repairer, error) {
 	if config.Store == nil {
 		return nil, errors.New("hierarchy: a mender needs a store")
 	}
 	m := &Repairer{
 		store: config.Store, now: config.Clock, grace: cmp.Or(config.Grace, DefaultGrace), config: config,
-		looking: semaphore.NewWeighted(menderLooks), listing: semaphore.NewWeighted(menderLooks), room: semaphore.NewWeighted(menderEntries),
-		left: map[string]bool{}, calm: map[string]calm{}, stop: func() {},
+		looking: semaphore.NewWeighted(repairerLooks), listing: semaphore.NewWeighted(repairerLooks), room: semaphore.NewWeighted(repairerEntries),
+		left: map[string]bool{}, cooldowns: map[string]cooldown{}, stop: func() {},
 	}
 	if m.now == nil {
 		m.now = time.Now
@@ -152,8 +152,8 @@ func newMender(config RepairerConfig) (*Repairer, error) {
 		return nil, fmt.Errorf("hierarchy: the timeout, %s, the rate, %d, and the bytes, %d, of a mender cannot be negative", timeout, config.Rate, config.MaxBytes)
 	}
 	m.quiet = 2*timeout + timeout/2
-	m.pause = 2*timeout + menderPause
-	perSecond := cmp.Or(config.Rate, DefaultMenderRate)
+	m.pause = 2*timeout + repairerPause
+	perSecond := cmp.Or(config.Rate, DefaultRepairRate)
 	m.rate = rate.NewLimiter(rate.Limit(perSecond), lookBuckets)
 	m.counted = newCensus(cmp.Or(config.MaxBytes, DefaultRepairBytes), m.now)
 	return m, nil
@@ -206,7 +206,7 @@ func (m *Repairer) State() RepairState {
 
 // run mends whatever there is to mend until the context ends.
 func (m *Repairer) run(ctx context.Context) {
-	ticker := time.NewTicker(menderPoll)
+	ticker := time.NewTicker(repairerPoll)
 	defer ticker.Stop()
 	var seen uint64
 	var retryAt time.Time
@@ -224,42 +224,42 @@ func (m *Repairer) run(ctx context.Context) {
 				return
 			}
 			seen = m.store.Gaps()
-			m.walk(ctx, seen)
+			m.pass(ctx, seen)
 			retry = firstRetry
 			retryAt = time.Now().Add(retry)
 		case due:
-			if m.mendUntilGap(ctx, seen, m.takeLeft) {
+			if m.repairUntilGap(ctx, seen, m.takeLeft) {
 				m.finish(seen)
 			}
 			retry = min(2*retry, lastRetry)
 			retryAt = time.Now().Add(retry)
 		default:
 			if !m.unfinished() {
-				m.mendUntilGap(ctx, seen, m.takeFresh)
+				m.repairUntilGap(ctx, seen, m.takeFresh)
 			}
 			differing := m.differing()
 			if len(differing) == 0 || m.rest(ctx, m.pause) != nil {
 				continue
 			}
-			m.mendUntilGap(ctx, seen, slices.Values(differing))
+			m.repairUntilGap(ctx, seen, slices.Values(differing))
 		}
 	}
 }
 
 // mendUntilGap mends counters, until a server may have missed something once more: then a
 // walk over all of them is due, which is not held up. It reports whether it came to the end.
-func (m *Repairer) mendUntilGap(ctx context.Context, seen uint64, counters iter.Seq[known]) (ended bool) {
+func (m *Repairer) repairUntilGap(ctx context.Context, seen uint64, counters iter.Seq[known]) (ended bool) {
 	ctx, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		for m.store.Gaps() == seen {
-			if m.rest(ctx, menderPoll) != nil {
+			if m.rest(ctx, repairerPoll) != nil {
 				return
 			}
 		}
 		stop()
 	})
-	m.mendAll(ctx, counters)
+	m.repairAll(ctx, counters)
 	stop()
 	watch.Wait()
 	return m.store.Gaps() == seen
@@ -268,7 +268,7 @@ func (m *Repairer) mendUntilGap(ctx context.Context, seen uint64, counters iter.
 // walk mends all counters that are known as it begins. Those that come later reach all
 // copies by themselves: however many come, the walk ends. What other processes had counted
 // of them before is mended afterwards, as far as it can be; nothing waits for that.
-func (m *Repairer) walk(ctx context.Context, gaps uint64) {
+func (m *Repairer) pass(ctx context.Context, gaps uint64) {
 	began, raised := time.Now(), m.raised.Load()
 	m.mu.Lock()
 	clear(m.left)
@@ -280,7 +280,7 @@ func (m *Repairer) walk(ctx context.Context, gaps uint64) {
 	if m.config.OnPassStart != nil {
 		m.config.OnPassStart(m.counted.len())
 	}
-	n := m.mendAll(ctx, m.counted.knownBefore())
+	n := m.repairAll(ctx, m.counted.knownBefore())
 	m.open.Store(false)
 	m.toWalk.Store(0)
 	if ctx.Err() != nil {
@@ -319,30 +319,30 @@ func (m *Repairer) startAgain() bool {
 
 // mendAll mends counters, many at a time, and returns how many there were when it is done
 // with them.
-func (m *Repairer) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) {
-	var mending sync.WaitGroup
+func (m *Repairer) repairAll(ctx context.Context, counters iter.Seq[known]) (n int) {
+	var repairs sync.WaitGroup
 	for k := range counters {
 		if m.listing.Acquire(ctx, 1) != nil {
 			break // it is closed
 		}
 		n++
-		mending.Go(func() {
-			m.mend(ctx, k)
+		repairs.Go(func() {
+			m.repair(ctx, k)
 			if m.open.Load() {
 				m.toWalk.Add(-1)
 			}
 		})
 	}
-	mending.Wait()
+	repairs.Wait()
 	return n
 }
 
 // mend mends one counter, whose turn it is to be listed.
-func (m *Repairer) mend(ctx context.Context, k known) {
-	g := m.newMending(k)
+func (m *Repairer) repair(ctx context.Context, k known) {
+	g := m.newRepair(k)
 	g.lists = true
 	defer g.release()
-	err := errFewCopies
+	err := errFewReplicas
 	if len(g.servers) > 1 {
 		err = g.run(ctx, runWithin(k.coarsest, g.alive(k.coarsest)))
 	}
@@ -375,16 +375,16 @@ func (m *Repairer) ended(k known, raised int, err error) {
 		m.again = true
 	}
 	m.failed.Store(int64(len(m.left)))
-	quiet, found := m.calm[k.id]
+	quiet, found := m.cooldowns[k.id]
 	if !found {
 		return // it was not for its copies that it was mended
 	}
-	quiet.step = min(2*quiet.step, lastCalm)
+	quiet.step = min(2*quiet.step, lastCooldown)
 	if raised > 0 {
-		quiet.step = firstCalm
+		quiet.step = firstCooldown
 	}
 	quiet.until = time.Now().Add(quiet.step)
-	m.calm[k.id] = quiet
+	m.cooldowns[k.id] = quiet
 }
 
 // takeLeft yields the counters that could not be mended.
@@ -429,22 +429,22 @@ func (m *Repairer) isDue(id string) bool {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	quiet, found := m.calm[id]
+	quiet, found := m.cooldowns[id]
 	if found && now.Before(quiet.until) {
 		return false
 	}
-	if !found && len(m.calm) >= maxLeft {
-		for other, quiet := range m.calm {
+	if !found && len(m.cooldowns) >= maxLeft {
+		for other, quiet := range m.cooldowns {
 			if now.After(quiet.until) {
-				delete(m.calm, other)
+				delete(m.cooldowns, other)
 			}
 		}
-		if len(m.calm) >= maxLeft {
+		if len(m.cooldowns) >= maxLeft {
 			return false
 		}
 	}
 	if !found {
-		m.calm[id] = calm{step: firstCalm}
+		m.cooldowns[id] = cooldown{step: firstCooldown}
 	}
 	return true
 }

@@ -227,7 +227,7 @@ func patiently[T any](t *testing.T, ask func() (T, error)) (answer T) {
 
 // A server dies under load, comes back empty and is mended; then another dies: nothing
 // that was acknowledged is lost.
-func TestASecondServerMayDieWhenTheFirstIsMended(t *testing.T) {
+func TestASecondServerMayDieWhenTheFirstIsRepaired(t *testing.T) {
 	leaktest.Check(t) // of all its parts together
 	for _, servers := range []int{2, 3} {
 		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
@@ -251,7 +251,7 @@ func TestASecondServerMayDieWhenTheFirstIsMended(t *testing.T) {
 }
 
 // The same with a counter that is never quiet.
-func TestABusyCounterIsMended(t *testing.T) {
+func TestABusyCounterIsRepaired(t *testing.T) {
 	leaktest.Check(t) // of all its parts together
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 		t.Run(protocol.String(), func(t *testing.T) {

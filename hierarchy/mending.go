@@ -24,7 +24,7 @@ import (
 //     the children first; who takes back, takes from them last. So if the bucket does not
 //     change from before its children are read until after, they hold what it holds, what
 //     it has missed, and what is under way.
-type mending struct {
+type repair struct {
 	m       *Repairer
 	counter known
 	servers []string
@@ -39,10 +39,10 @@ type mending struct {
 // entry is a bucket that is being mended.
 type entry struct {
 	bucket Bucket
-	looks  []look    // the last one at each copy
-	good   copySet   // where it is
-	doubt  copySet   // where a child was raised: it may have missed the same
-	short  []deficit // upward, for each copy; nil: nobody has looked
+	looks  []look     // the last one at each copy
+	good   replicaSet // where it is
+	doubt  replicaSet // where a child was raised: it may have missed the same
+	short  []deficit  // upward, for each copy; nil: nobody has looked
 }
 
 // look is what a bucket was found to be on one copy.
@@ -59,11 +59,11 @@ type deficit struct {
 }
 
 // copySet is a set of copies, by their place in the list.
-type copySet uint64
+type replicaSet uint64
 
-func (s copySet) has(i int) bool { return s>>i&1 != 0 }
+func (s replicaSet) has(i int) bool { return s>>i&1 != 0 }
 
-func (s *copySet) add(i int) { *s |= 1 << i }
+func (s *replicaSet) add(i int) { *s |= 1 << i }
 
 const (
 	// lookBuckets is the most buckets of one look.
@@ -77,21 +77,21 @@ const (
 	// day are fewer.
 	maxEntries = 100_000
 	// mendPasses bounds the passes over a counter before others have their turn.
-	mendPasses = 24
+	repairPasses = 24
 )
 
 var (
-	errFewCopies = errors.New("hierarchy: fewer than two copies of a counter are up")
-	errUnsettled = errors.New("hierarchy: a counter was too busy to be mended")
+	errFewReplicas = errors.New("hierarchy: fewer than two copies of a counter are up")
+	errUnsettled   = errors.New("hierarchy: a counter was too busy to be mended")
 )
 
-func (m *Repairer) newMending(k known) *mending {
-	return &mending{m: m, counter: k, servers: m.store.ServersUp(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
+func (m *Repairer) newRepair(k known) *repair {
+	return &repair{m: m, counter: k, servers: m.store.ServersUp(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
 }
 
 // takeTurn waits until the mending may list buckets. Who waits for that holds nothing: else
 // all could wait for each other.
-func (g *mending) takeTurn(ctx context.Context) error {
+func (g *repair) takeTurn(ctx context.Context) error {
 	if g.lists {
 		return nil
 	}
@@ -103,8 +103,8 @@ func (g *mending) takeTurn(ctx context.Context) error {
 
 // reserve waits until there is room for what the mending has listed, and lets others list
 // then. Before that there is none, and lists of busy counters are long.
-func (g *mending) reserve(ctx context.Context) error {
-	want := min(max(int64(g.left()), leastEntries), menderEntries)
+func (g *repair) reserve(ctx context.Context) error {
+	want := min(max(int64(g.left()), leastEntries), repairerEntries)
 	if err := g.m.room.Acquire(ctx, want); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (g *mending) reserve(ctx context.Context) error {
 }
 
 // release gives back what the mending holds.
-func (g *mending) release() {
+func (g *repair) release() {
 	if g.lists {
 		g.m.listing.Release(1)
 	}
@@ -125,7 +125,7 @@ func (g *mending) release() {
 // run mends the counter's buckets within the row of the coarsest level; in two halves
 // where they are too many to be held at once. Without an error every one is good on every
 // copy.
-func (g *mending) run(ctx context.Context, row BucketRange) error {
+func (g *repair) run(ctx context.Context, row BucketRange) error {
 	g.levels = [Levels][]*entry{}
 	if err := g.takeTurn(ctx); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (g *mending) run(ctx context.Context, row BucketRange) error {
 		return err
 	}
 	for pass := 0; g.left() > 0; pass++ {
-		if pass == mendPasses {
+		if pass == repairPasses {
 			return errUnsettled
 		}
 		if err := g.m.rest(ctx, g.m.quiet); err != nil {
@@ -167,12 +167,12 @@ func (g *mending) run(ctx context.Context, row BucketRange) error {
 
 // alive returns the seconds whose buckets of the level may be there. What begins later
 // than that cannot have been added to when the mending began.
-func (g *mending) alive(l Level) Window {
+func (g *repair) alive(l Level) Window {
 	grace := ceilSeconds(g.m.grace)
 	return Window{g.began - ceilSeconds(g.counter.retention) - 2*grace - 1 - 2*l.Seconds(), g.began + 2*grace}
 }
 
-func (g *mending) left() int {
+func (g *repair) left() int {
 	n := 0
 	for _, entries := range g.levels {
 		n += len(entries)
@@ -183,7 +183,7 @@ func (g *mending) left() int {
 // list finds the buckets within the row that hold something on some copy, from the
 // coarsest level down; of the finer levels the children of those. It reports whether it
 // has come to the end: no more than maxEntries, unless the row is of one bucket.
-func (g *mending) list(ctx context.Context, row BucketRange) (whole bool, err error) {
+func (g *repair) list(ctx context.Context, row BucketRange) (whole bool, err error) {
 	some := bucketsWithin(row.Level, Window{Bucket{row.Level, row.First}.First(), Bucket{row.Level, row.Last}.Last()})
 	for l := row.Level; ; l-- {
 		if err := g.find(ctx, l, some); err != nil {
@@ -215,7 +215,7 @@ func (g *mending) list(ctx context.Context, row BucketRange) (whole bool, err er
 }
 
 // find lists those of the buckets that hold something on some copy.
-func (g *mending) find(ctx context.Context, l Level, buckets []Bucket) error {
+func (g *repair) find(ctx context.Context, l Level, buckets []Bucket) error {
 	n := len(g.servers)
 	for some := range slices.Chunk(buckets, lookBuckets) {
 		looks, err := g.lookAtAll(ctx, some)
@@ -237,7 +237,7 @@ func missingEverywhere(looks []look) bool {
 
 // waiting returns which buckets of the next level, by their number, have children that
 // are still being mended.
-func (g *mending) waiting(l Level) map[int64]bool {
+func (g *repair) waiting(l Level) map[int64]bool {
 	if l == g.counter.coarsest {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (g *mending) waiting(l Level) map[int64]bool {
 }
 
 // pass looks at the buckets of a level once more, and makes good what it can.
-func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]bool) error {
+func (g *repair) pass(ctx context.Context, l Level, waiting map[int64]bool) error {
 	entries := g.levels[l]
 	left := entries[:0]
 	for some := range slices.Chunk(entries, lookBuckets) {
@@ -268,7 +268,7 @@ func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]bool) err
 			}
 			quiet := slices.EqualFunc(of, e.looks, func(a, b look) bool { return a.version == b.version })
 			copy(e.looks, of)
-			if err := g.mend(ctx, e, quiet || g.m.broken.hasty, waiting[e.bucket.Number]); err != nil {
+			if err := g.repairBucket(ctx, e, quiet || g.m.broken.hasty, waiting[e.bucket.Number]); err != nil {
 				return err
 			}
 			// One whose children are not good may have to be looked at again when they are.
@@ -282,12 +282,12 @@ func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]bool) err
 	return nil
 }
 
-func (g *mending) everywhere() copySet { return 1<<len(g.servers) - 1 }
+func (g *repair) everywhere() replicaSet { return 1<<len(g.servers) - 1 }
 
 // mend makes a bucket good where it can.
-func (g *mending) mend(ctx context.Context, e *entry, quiet, waiting bool) error {
+func (g *repair) repairBucket(ctx context.Context, e *entry, quiet, waiting bool) error {
 	if quiet {
-		if err := g.across(ctx, e); err != nil {
+		if err := g.fromPeers(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -302,7 +302,7 @@ func (g *mending) mend(ctx context.Context, e *entry, quiet, waiting bool) error
 		if e.good.has(i) && !e.doubt.has(i) {
 			continue
 		}
-		if err := g.upward(ctx, e, i); err != nil {
+		if err := g.fromChildren(ctx, e, i); err != nil {
 			return err
 		}
 	}
@@ -310,14 +310,14 @@ func (g *mending) mend(ctx context.Context, e *entry, quiet, waiting bool) error
 }
 
 // childrenLive reports whether all of the bucket's children can still be there.
-func (g *mending) childrenLive(e *entry) bool {
+func (g *repair) childrenLive(e *entry) bool {
 	first := BucketAt(e.bucket.Level-1, e.bucket.First())
 	return first.Expires(g.counter.retention, g.m.grace) > g.m.now().Unix()+2
 }
 
 // across raises a quiet bucket to the largest of its values. Who has changed it since it
 // was looked at has changed its version.
-func (g *mending) across(ctx context.Context, e *entry) error {
+func (g *repair) fromPeers(ctx context.Context, e *entry) error {
 	source := 0
 	for i, k := range e.looks {
 		if k.value > e.looks[source].value {
@@ -347,13 +347,13 @@ func (g *mending) across(ctx context.Context, e *entry) error {
 }
 
 // upward raises a bucket of one copy by what it lacks of its children there.
-func (g *mending) upward(ctx context.Context, e *entry, i int) error {
+func (g *repair) fromChildren(ctx context.Context, e *entry, i int) error {
 	if e.short == nil {
 		e.short = make([]deficit, len(g.servers))
 	}
 	short := &e.short[i]
 	for range raiseTries {
-		before, lacks, err := g.lookUpward(ctx, e, i)
+		before, lacks, err := g.lookAtChildren(ctx, e, i)
 		if err != nil {
 			return err
 		}
@@ -369,7 +369,7 @@ func (g *mending) upward(ctx context.Context, e *entry, i int) error {
 				e.good.add(i)
 				e.doubt &^= 1 << i
 				if before.version == 0 {
-					return g.undoResetUpward(ctx, e, i)
+					return g.undoResetOfChildren(ctx, e, i)
 				}
 				return nil
 			}
@@ -399,7 +399,7 @@ func (g *mending) upward(ctx context.Context, e *entry, i int) error {
 
 // lookUpward looks at a bucket of one copy and then at its children there. It returns the
 // bucket, and by how much less it holds than they do.
-func (g *mending) lookUpward(ctx context.Context, e *entry, i int) (before look, lacks int64, err error) {
+func (g *repair) lookAtChildren(ctx context.Context, e *entry, i int) (before look, lacks int64, err error) {
 	children := bucketsWithin(e.bucket.Level-1, Window{e.bucket.First(), e.bucket.Last()})
 	buckets := append([]Bucket{e.bucket}, children...)
 	if g.m.broken.childrenFirst {
@@ -420,7 +420,7 @@ func (g *mending) lookUpward(ctx context.Context, e *entry, i int) (before look,
 }
 
 // raise sets a bucket on one copy.
-func (g *mending) raise(ctx context.Context, e *entry, i int, from look, value int64) (raised bool, err error) {
+func (g *repair) raise(ctx context.Context, e *entry, i int, from look, value int64) (raised bool, err error) {
 	expires := e.bucket.Expires(g.counter.retention, g.m.grace)
 	if expires <= g.m.now().Unix() {
 		return false, nil
@@ -452,7 +452,7 @@ func (g *mending) raise(ctx context.Context, e *entry, i int, from look, value i
 
 // undoReset deletes a bucket that was created on one copy if it has gone from all others
 // meanwhile: a reset has come.
-func (g *mending) undoReset(ctx context.Context, e *entry, created int) error {
+func (g *repair) undoReset(ctx context.Context, e *entry, created int) error {
 	gone := true
 	for i := range g.servers {
 		if i == created || e.looks[i].version == 0 {
@@ -468,8 +468,8 @@ func (g *mending) undoReset(ctx context.Context, e *entry, created int) error {
 }
 
 // undoResetUpward does the same where its children have gone.
-func (g *mending) undoResetUpward(ctx context.Context, e *entry, i int) error {
-	now, lacks, err := g.lookUpward(ctx, e, i)
+func (g *repair) undoResetOfChildren(ctx context.Context, e *entry, i int) error {
+	now, lacks, err := g.lookAtChildren(ctx, e, i)
 	if err != nil {
 		return err
 	}
@@ -478,7 +478,7 @@ func (g *mending) undoResetUpward(ctx context.Context, e *entry, i int) error {
 
 // forget deletes a bucket that has gone from its source. That a server which has just
 // come back empty is no reset shows in the gaps; rather one bucket too many than too few.
-func (g *mending) forget(ctx context.Context, e *entry, gone bool) error {
+func (g *repair) forget(ctx context.Context, e *entry, gone bool) error {
 	if !gone || g.m.store.Gaps() != g.gaps {
 		return nil
 	}
@@ -488,7 +488,7 @@ func (g *mending) forget(ctx context.Context, e *entry, gone bool) error {
 }
 
 // lookAtAll looks at buckets on all copies. Those of one bucket are next to each other.
-func (g *mending) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, error) {
+func (g *repair) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, error) {
 	n := len(g.servers)
 	looks := make([]look, n*len(buckets))
 	for i := range g.servers {
@@ -504,7 +504,7 @@ func (g *mending) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, erro
 }
 
 // lookAt looks at buckets on one copy, at most lookBuckets, in their order.
-func (g *mending) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
+func (g *repair) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
 	op := store.Op{Counter: g.counter.id, Server: g.servers[i], Reads: make([]store.Read, len(buckets)), Versions: true}
 	for b, bucket := range buckets {
 		op.Reads[b].Item = bucket.ID()

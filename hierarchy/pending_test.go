@@ -202,10 +202,10 @@ func TestDenialsAreRememberedUnderOverload(t *testing.T) {
 		o.atOnce(func() { require.True(t, hit(), "by on_error: the denial is over") })
 		o.release()
 		added := o.store.sum(counterOf(t, event, 9).ID(), Second)
-		o.store.takenBack = false
+		o.store.rolledBack = false
 		require.False(t, hit())
 		assert.Equal(t, added, o.store.sum(counterOf(t, event, 9).ID(), Second))
-		assert.False(t, o.store.takenBack, "it has looked")
+		assert.False(t, o.store.rolledBack, "it has looked")
 	})
 }
 

@@ -44,7 +44,7 @@ type simServer struct {
 }
 
 // simCopies are the servers of a simulation, and what befalls them.
-type simCopies struct {
+type simReplicas struct {
 	s         *simulation
 	rng       *rand.Rand
 	replicas  int
@@ -59,16 +59,16 @@ type simCopies struct {
 	processes int  // at the least
 	spare     int  // servers more than copies
 
-	handover   bool
-	handPhase  int
-	handLeft   int // hits left to begin in that phase
-	handed     bool
-	unpaid     bool                    // it dies without that debts were paid
-	atOnce     bool                    // it dies when they are, under hits that began before
-	atHandover func()                  // befalls them before debts are paid
-	begin      func()                  // at the beginning
-	wrapStore  func(copiedStore) Store // breaks it
-	wrapServer func(*simLink) replication.Server
+	handover      bool
+	handPhase     int
+	handLeft      int // hits left to begin in that phase
+	handed        bool
+	withoutReplay bool                        // it dies without that debts were paid
+	atOnce        bool                        // it dies when they are, under hits that began before
+	atHandover    func()                      // befalls them before debts are paid
+	begin         func()                      // at the beginning
+	wrapStore     func(replicatedStore) Store // breaks it
+	wrapServer    func(*simLink) replication.Server
 
 	mu     sync.Mutex
 	safe   *simServer       // that all reach; nil: there is none, and all windows are judged
@@ -81,10 +81,10 @@ type simCopies struct {
 
 // simNode is the servers as one process has them.
 type simNode struct {
-	links []*simLink
-	set   *replication.Set
-	store Store
-	payer *operation // pays debts
+	links    []*simLink
+	set      *replication.Set
+	store    Store
+	replayer *operation // pays debts
 }
 
 // How a link is.
@@ -96,7 +96,7 @@ const (
 
 // simLink is a server as one process has it.
 type simLink struct {
-	c         *simCopies
+	c         *simReplicas
 	node      *simNode
 	server    *simServer
 	place     int
@@ -119,8 +119,8 @@ type simCalls struct {
 	kind      string
 }
 
-func newSimCopies(s *simulation, seed uint64, processes *int, broken func(*simCopies)) *simCopies {
-	c := &simCopies{s: s, rng: rand.New(rand.NewPCG(seed, 2)), wipes: true, lost: map[simTrip]bool{}}
+func newSimReplicas(s *simulation, seed uint64, processes *int, broken func(*simReplicas)) *simReplicas {
+	c := &simReplicas{s: s, rng: rand.New(rand.NewPCG(seed, 2)), wipes: true, lost: map[simTrip]bool{}}
 	rng := c.rng
 	c.replicas = pick(rng, 1, 2, 2, 2, 3)
 	servers := max(c.replicas, pick(rng, 1, 2, 2, 3, 4))
@@ -149,7 +149,7 @@ func newSimCopies(s *simulation, seed uint64, processes *int, broken func(*simCo
 }
 
 // settle chooses the server that all reach: one that has a counter of the event.
-func (c *simCopies) settle() {
+func (c *simReplicas) settle() {
 	for len(c.servers) < c.replicas+c.spare {
 		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newBuckets()})
 	}
@@ -169,9 +169,9 @@ func (c *simCopies) settle() {
 	}
 }
 
-func (c *simCopies) newNode(process int) *simNode {
-	n := &simNode{payer: &operation{id: 1<<20 + 3000 + process, process: process}}
-	n.payer.priority = 0.5
+func (c *simReplicas) newNode(process int) *simNode {
+	n := &simNode{replayer: &operation{id: 1<<20 + 3000 + process, process: process}}
+	n.replayer.priority = 0.5
 	skewed := func() time.Time {
 		if process >= len(c.s.processes) {
 			return c.s.now() // it has not begun
@@ -183,7 +183,7 @@ func (c *simCopies) newNode(process int) *simNode {
 		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simCalls]int{}, first: map[int]*float64{}})
 	}
 	n.use(n.links)
-	store := copiedStore{c, n.set}
+	store := replicatedStore{c, n.set}
 	switch {
 	case c.wrapStore != nil:
 		n.store = c.wrapStore(store)
@@ -208,7 +208,7 @@ func (n *simNode) use(links []*simLink) {
 
 // promises reports whether the windows of a counter have to be within their limits: all of
 // its hits have reached the server that they had to reach, and it is one of the counter's.
-func (c *simCopies) promises(counter string) bool {
+func (c *simReplicas) promises(counter string) bool {
 	if c.missed {
 		return false
 	}
@@ -218,7 +218,7 @@ func (c *simCopies) promises(counter string) bool {
 }
 
 // faultsAt returns the share of commands to the server that go wrong.
-func (c *simCopies) faultsAt(l *simLink) float64 {
+func (c *simReplicas) faultsAt(l *simLink) float64 {
 	if c.calm && l.server != c.gone || l.server == c.safe {
 		return 0
 	}
@@ -226,7 +226,7 @@ func (c *simCopies) faultsAt(l *simLink) float64 {
 }
 
 // turn has something befall a server that not all have to reach.
-func (c *simCopies) turn() {
+func (c *simReplicas) turn() {
 	var able []*simLink
 	for _, n := range c.nodes {
 		for _, link := range n.links {
@@ -258,7 +258,7 @@ func (c *simCopies) turn() {
 	}
 }
 
-func (c *simCopies) setAll(server *simServer, state int) {
+func (c *simReplicas) setAll(server *simServer, state int) {
 	for _, n := range c.nodes {
 		for _, link := range n.links {
 			if link.server == server {
@@ -269,7 +269,7 @@ func (c *simCopies) setAll(server *simServer, state int) {
 }
 
 // advance has the server that all reached go when it is time.
-func (c *simCopies) advance(phase, left int) {
+func (c *simReplicas) advance(phase, left int) {
 	if !c.handover || c.handed || phase != c.handPhase || left > c.handLeft {
 		return
 	}
@@ -286,7 +286,7 @@ func (c *simCopies) advance(phase, left int) {
 	if c.atHandover != nil {
 		c.atHandover()
 	}
-	if !c.unpaid && !c.settleDebts() || !c.atOnce && !c.unpaid && !c.settleDebts() {
+	if !c.withoutReplay && !c.settleHints() || !c.atOnce && !c.withoutReplay && !c.settleHints() {
 		c.missed = true
 	}
 	c.mu.Lock()
@@ -311,13 +311,13 @@ func (c *simCopies) advance(phase, left int) {
 // settleDebts goes on until all that had begun has ended, and nothing is owed. Some more
 // hits begin meanwhile. When the second time is over all has ended that began when
 // something was owed.
-func (c *simCopies) settleDebts() bool {
+func (c *simReplicas) settleHints() bool {
 	s := c.s
 	old, more := slices.Clone(s.operation), c.rng.IntN(4)
 	for range 5000 {
 		synctest.Wait()
 		s.step.Add(1)
-		if c.nothingOwed() && !slices.ContainsFunc(old, func(op *operation) bool {
+		if c.hintsAreReplayed() && !slices.ContainsFunc(old, func(op *operation) bool {
 			return op.ended == 0 && !s.processes[op.process].crashed
 		}) {
 			return true
@@ -336,7 +336,7 @@ func (c *simCopies) settleDebts() bool {
 	return false
 }
 
-func (c *simCopies) nothingOwed() bool {
+func (c *simReplicas) hintsAreReplayed() bool {
 	for i, n := range c.nodes {
 		if owed, _ := n.set.PendingHints(); owed > 0 && !c.s.processes[i].crashed {
 			return false
@@ -347,7 +347,7 @@ func (c *simCopies) nothingOwed() bool {
 
 // pass lets time pass. Where that would take a hit's patience with a server that all have
 // to reach, that server goes on first. Most of a long time passes on the clocks alone.
-func (c *simCopies) pass(d time.Duration) {
+func (c *simReplicas) pass(d time.Duration) {
 	most := 2 * c.s.grace
 	if d > most {
 		defer c.s.offset.Add(int64(d - most))
@@ -373,13 +373,13 @@ func (c *simCopies) pass(d time.Duration) {
 }
 
 // urgent returns the exchange that has to be answered soonest.
-func (c *simCopies) urgent() (urgent *simExchange) {
+func (c *simReplicas) urgent() (urgent *simExchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range c.live {
 		switch {
 		case x.link.server == c.gone || c.s.processes[x.op.process].crashed:
-		case urgent == nil || cmp.Or(x.limit.Compare(urgent.limit), cmp.Compare(x.op.id, urgent.op.id), strings.Compare(x.lane, urgent.lane)) < 0:
+		case urgent == nil || cmp.Or(x.limit.Compare(urgent.limit), cmp.Compare(x.op.id, urgent.op.id), strings.Compare(x.part, urgent.part)) < 0:
 			urgent = x
 		}
 	}
@@ -391,7 +391,7 @@ const lateMost = 100
 
 // refuse answers for servers that refuse; and where there are very many commands it drops
 // those that nobody waits for any more.
-func (c *simCopies) refuse() {
+func (c *simReplicas) refuse() {
 	for w := c.refused(); w != nil; w = c.refused() {
 		w.answer <- answer{err: errLost}
 		synctest.Wait() // one after the other: what comes of it follows from the seed
@@ -399,7 +399,7 @@ func (c *simCopies) refuse() {
 }
 
 // refused takes the first of those commands out of the list.
-func (c *simCopies) refused() *command {
+func (c *simReplicas) refused() *command {
 	store := c.s.store
 	store.mu.Lock()
 	defer store.mu.Unlock()
@@ -415,7 +415,7 @@ func (c *simCopies) refused() *command {
 }
 
 // close ends what processes do in the background.
-func (c *simCopies) close() {
+func (c *simReplicas) close() {
 	for _, n := range c.nodes {
 		c.s.running.Add(1)
 		go func() {
@@ -433,12 +433,12 @@ func hashOf(counter string) (h replication.Hash) {
 }
 
 // copiedStore is the store of a process whose counters have copies.
-type copiedStore struct {
-	c   *simCopies
+type replicatedStore struct {
+	c   *simReplicas
 	set *replication.Set
 }
 
-func (c copiedStore) Do(ctx context.Context, ops ...*store.Op) {
+func (c replicatedStore) Do(ctx context.Context, ops ...*store.Op) {
 	var others []*store.Op
 	var waits []func()
 	for _, op := range ops {
@@ -456,7 +456,7 @@ func (c copiedStore) Do(ctx context.Context, ops ...*store.Op) {
 	}
 }
 
-func (c copiedStore) start(ctx context.Context, op *store.Op) (wait func()) {
+func (c replicatedStore) start(ctx context.Context, op *store.Op) (wait func()) {
 	now := time.Now()
 	deadline, bounded := ctx.Deadline()
 	if !bounded {
@@ -470,7 +470,7 @@ func (c copiedStore) start(ctx context.Context, op *store.Op) (wait func()) {
 	}
 }
 
-func (c copiedStore) Capabilities() store.Capabilities {
+func (c replicatedStore) Capabilities() store.Capabilities {
 	return store.Capabilities{Replicas: c.c.replicas}
 }
 
@@ -508,7 +508,7 @@ func (l *simLink) operation(ctx context.Context) *operation {
 	if op, known := ctx.Value(operationKey{}).(*operation); known {
 		return op
 	}
-	return l.node.payer
+	return l.node.replayer
 }
 
 // sender sends a command, and returns when it is answered.
@@ -519,20 +519,20 @@ func (l *simLink) sender(ctx context.Context, h replication.Hash, what string, o
 	op := l.operation(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lane := fmt.Sprintf("%d %x %s", l.place, h[:4], what)
-	calls := simCalls{op.id, lane}
+	part := fmt.Sprintf("%d %x %s", l.place, h[:4], what)
+	calls := simCalls{op.id, part}
 	l.trips[calls]++
-	lane += fmt.Sprint(" ", l.trips[calls])
+	part += fmt.Sprint(" ", l.trips[calls])
 	if l.first[op.id] == nil {
 		first := rand.New(rand.NewPCG(uint64(op.id), uint64(l.place))).Float64()
 		l.first[op.id] = &first
 	}
 	first := l.first[op.id]
 	if of != nil {
-		of.lane = lane
+		of.part = part
 	}
 	return func(bucket uint64, run func()) answer {
-		return l.c.s.store.send(&command{by: op, at: l, of: of, lane: lane, bucket: bucket, run: run, first: first})
+		return l.c.s.store.send(&command{by: op, at: l, of: of, part: part, bucket: bucket, run: run, first: first})
 	}
 }
 
@@ -583,7 +583,7 @@ type simExchange struct {
 	counter replication.Hash
 	must    bool // it has to be answered
 	limit   time.Time
-	lane    string
+	part    string
 	index   int
 	ended   chan<- int
 	timer   *time.Timer
@@ -595,7 +595,7 @@ type simExchange struct {
 }
 
 // enter notes whether the exchange has to be answered.
-func (c *simCopies) enter(x *simExchange) {
+func (c *simReplicas) enter(x *simExchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	server := x.link.server
@@ -604,7 +604,7 @@ func (c *simCopies) enter(x *simExchange) {
 	}
 }
 
-func (c *simCopies) leave(x *simExchange) {
+func (c *simReplicas) leave(x *simExchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live = slices.DeleteFunc(c.live, func(other *simExchange) bool { return other == x })
@@ -614,7 +614,7 @@ func (c *simCopies) leave(x *simExchange) {
 }
 
 // returned notes what came of a trip.
-func (c *simCopies) returned(op *operation, counter replication.Hash, err error) {
+func (c *simReplicas) returned(op *operation, counter replication.Hash, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	trip := simTrip{op.id, counter}

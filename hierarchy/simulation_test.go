@@ -46,14 +46,14 @@ type command struct {
 	at     *simLink     // where a counter has copies: the server
 	of     *simExchange // and the trip, if it is one's
 	first  *float64     // its priority
-	lane   string       // with the operation and the bucket it names the command among those that wait
+	part   string       // with the operation and the bucket it names the command among those that wait
 	bucket uint64
 	run    func() // what the store does
 	answer chan answer
 }
 
 func (c *command) compare(other *command) int {
-	return cmp.Or(cmp.Compare(c.by.id, other.by.id), strings.Compare(c.lane, other.lane), cmp.Compare(c.bucket, other.bucket))
+	return cmp.Or(cmp.Compare(c.by.id, other.by.id), strings.Compare(c.part, other.part), cmp.Compare(c.bucket, other.bucket))
 }
 
 type answer struct {
@@ -101,9 +101,9 @@ type simItem struct {
 }
 
 // do has the command wait for its turn.
-func (s *simStore) do(ctx context.Context, lane string, bucket uint64, run func()) answer {
+func (s *simStore) do(ctx context.Context, part string, bucket uint64, run func()) answer {
 	op := ctx.Value(operationKey{}).(*operation)
-	a := s.send(&command{by: op, lane: lane, bucket: bucket, run: run, first: &op.priority})
+	a := s.send(&command{by: op, part: part, bucket: bucket, run: run, first: &op.priority})
 	if a.err == nil && s.strict {
 		a.err = ctx.Err()
 	}
@@ -247,14 +247,14 @@ func (s *simBuckets) read(counter string, bucket uint64) int64 {
 type sabotage struct {
 	limiter func(*Limiter)
 	store   func(*simulation, Store) Store
-	copies  func(*simCopies) // there are copies; it may break them
+	copies  func(*simReplicas) // there are copies; it may break them
 }
 
 // simulation is one run.
 type simulation struct {
 	rng       *rand.Rand
 	store     *simStore
-	copies    *simCopies // nil: each counter is on the one store
+	copies    *simReplicas // nil: each counter is on the one store
 	grace     time.Duration
 	offset    atomic.Int64 // nanoseconds of the simulated time to that of the bubble
 	event     *events.Event
@@ -324,7 +324,7 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	}
 	processes := 1 + rng.IntN(5)
 	if broken.copies != nil {
-		s.copies = newSimCopies(s, seed, &processes, broken.copies)
+		s.copies = newSimReplicas(s, seed, &processes, broken.copies)
 	}
 	for i := range processes {
 		p := &simProcess{}
@@ -570,7 +570,7 @@ func (s *simulation) serve(waiting []*command) {
 	s.store.waiting = slices.DeleteFunc(s.store.waiting, func(other *command) bool { return other == c })
 	s.store.mu.Unlock()
 	hash := fnv.New64a()
-	fmt.Fprint(hash, s.trace, c.by.id, c.lane, c.bucket, s.now().UnixNano())
+	fmt.Fprint(hash, s.trace, c.by.id, c.part, c.bucket, s.now().UnixNano())
 	s.trace = hash.Sum64()
 	faults := s.faults
 	if s.copies != nil {

@@ -26,9 +26,9 @@ type EmbeddedConfig struct {
 	// much, since the garbage collector needs room. 0: DefaultMaxBytes.
 	MaxBytes int64
 	Clock    func() time.Time // nil: time.Now
-	// Report is told whenever counters were dropped for want of memory, and how
-	// many have been so far. It is called by those whose adds made it necessary;
-	// nil: nobody is told.
+	// OnEvict is called whenever counters were dropped because memory was full, with how
+	// many have been so far. The adds that made it necessary call it; nil: it is not
+	// called.
 	OnEvict func(evicted int64)
 }
 

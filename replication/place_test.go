@@ -43,7 +43,7 @@ func TestPlacesOfCounters(t *testing.T) {
 }
 
 // Fewer copies are the first ones of more.
-func TestPlacesOfFewerCopies(t *testing.T) {
+func TestPlacesOfFewerReplicas(t *testing.T) {
 	_, servers := newFakes(6)
 	for i := range 500 {
 		most := placesOf(newTopology(0, MaxReplicas, servers), counter(i))
@@ -55,7 +55,7 @@ func TestPlacesOfFewerCopies(t *testing.T) {
 
 // A server that is added takes the place of one copy at the most, and of those its share;
 // what stays keeps its order. That one goes is the same the other way round.
-func TestAServerMoreMovesOneCopyAtTheMost(t *testing.T) {
+func TestAServerMoreMovesOneReplicaAtTheMost(t *testing.T) {
 	for _, replicas := range []int{1, 2, 3, 5} {
 		_, servers := newFakes(7)
 		before, after := newTopology(0, replicas, servers[:6]), newTopology(1, replicas, servers)
@@ -125,9 +125,9 @@ func FuzzLists(f *testing.F) {
 
 func abs(n int) int { return max(n, -(n + 1)) }
 
-// A server may be replaced by another one at a time, and what moved is mended: then
-// nothing is lost. Where as many were changed as there are copies it cannot have been.
-func TestWhatMovedIsMended(t *testing.T) {
+// A server may be replaced by another one at a time, and a repair copies what moved: then
+// nothing is lost. Where as many were changed as there are replicas it cannot have.
+func TestMovedCountersAreRepaired(t *testing.T) {
 	s := New(Config{Hash: hashOfName, Replicas: 2})
 	defer s.Close()
 	_, list := newFakes(6)

@@ -83,7 +83,7 @@ func (f *followed) has() heard {
 	return f.heard
 }
 
-// ask has the source asked, and waits until all has been told.
+// ask has the source asked, and waits until all callbacks have returned.
 func (f *followed) ask() {
 	f.Ask()
 	synctest.Wait()
