@@ -16,7 +16,7 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// somebody is who hits where it does not matter who.
+// someUser makes the hits of tests in which the user does not matter.
 var someUser = events.Features{"ip": "192.0.2.1", "user": "a"}
 
 // hit is one of the first process. The store's trips are those of it from here on.
@@ -36,13 +36,13 @@ func (c *cached) check(t *testing.T, cost int64) Decision {
 	return d
 }
 
-// A denial is given again as long as it is what a check says, and no longer, whatever this
-// process has admitted, taken back, incremented or forgotten since.
+// A cached denial is given as long as a check agrees with it, and no longer, whatever this
+// process has admitted, rolled back, incremented or forgotten since.
 func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 	for name, since := range map[string]func(t *testing.T, c *cached){
 		"nothing":       func(*testing.T, *cached) {},
 		"a smaller hit": func(t *testing.T, c *cached) { require.True(t, c.hit(t, 1).Allowed) },
-		"another denied, and taken back": func(t *testing.T, c *cached) {
+		"another denied, and rolled back": func(t *testing.T, c *cached) {
 			require.False(t, c.hit(t, 5).Allowed)
 			require.True(t, c.store.rolledBack)
 		},
@@ -86,8 +86,8 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 	}
 }
 
-// In a random history of one process every denial, be it remembered or not, of a hit alone
-// or of a batch, is what somebody who asks then is told.
+// In a random history of one process every denial, cached or not, of a hit alone or of a
+// batch, equals the answer of a check at that moment.
 func TestOneProcessDeniesTruly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}

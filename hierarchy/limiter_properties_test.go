@@ -27,7 +27,7 @@ type soloStore struct {
 	simStore
 	trips int
 	reads int
-	// Whether something was taken back, and how many reads there were before that.
+	// Whether a rollback came, and how many reads there were before it.
 	rolledBack bool
 	decided    int
 	delay      time.Duration // of each trip, half of it before the store acts
@@ -69,7 +69,7 @@ func (s *soloStore) Do(_ context.Context, ops ...*store.Op) {
 func (s *soloStore) do(op *store.Op) error {
 	switch op.Kind() {
 	case store.Subtract:
-		return s.takeBack(op)
+		return s.rollBack(op)
 	case store.Delete:
 		return s.delete(op)
 	}
@@ -95,7 +95,7 @@ func (s *soloStore) do(op *store.Op) error {
 	})
 }
 
-func (s *soloStore) takeBack(op *store.Op) error {
+func (s *soloStore) rollBack(op *store.Op) error {
 	s.mu.Lock()
 	if !s.rolledBack {
 		s.rolledBack, s.decided = true, s.reads
@@ -492,8 +492,8 @@ func TestADeniedHitLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// Whatever command of a denied hit fails, what was acknowledged is taken back, and
-// what was not is neither taken back nor sent again.
+// Whichever command of a denied hit fails, acknowledged adds are rolled back, and the
+// others are neither rolled back nor sent again.
 func TestALostAddStays(t *testing.T) {
 	event := parsed(t, "[{per: ip, rate: [2/s, 2/m, 2/h, 100/d], on_error: deny}]")
 	for failing := range 4 {

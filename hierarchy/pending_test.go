@@ -277,7 +277,7 @@ func (s panicStore) Do(ctx context.Context, ops ...*store.Op) {
 	s.soloStore.Do(ctx, ops...)
 }
 
-// Whatever becomes of those who wait, they give their room back.
+// Whatever becomes of waiting hits, they give their memory budget back.
 func TestRoomIsGivenBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, "[{per: ip, rate: 3/m, on_error: deny}]")

@@ -30,7 +30,7 @@ type reader struct {
 	before   uint32       // what the cache wants for what the trip reads
 	touched  uint32       // the cache's count of this process's changes, from before the trip
 	found    int          // closed buckets that were wanted and had been remembered
-	missed   int          // those that were read
+	missed   int          // closed buckets that were read
 }
 
 // fewBuckets is enough for a hit far from its limits.
@@ -84,10 +84,10 @@ func (r *reader) begin(id string) {
 	r.op.Reads = r.op.Reads[:0]
 }
 
-// remember has the reader use the cache: it knows the buckets that were read less
-// than a second before now, and what it reads of those that end before the second
-// closed is remembered. What was read since the moment own, where there is one, was read
-// for the same decision: that is no hit.
+// remember has the reader use the cache: it knows the buckets that were read less than a
+// second before now, and the read buckets that end before the second closed are put there.
+// What was read since the moment own, where there is one, was read for the same decision:
+// that is no hit.
 func (r *reader) remember(cache *BucketCache, now time.Time, closed int64, own time.Time) {
 	if cache == nil {
 		return // in tests

@@ -284,7 +284,7 @@ func TestABadItemIsRepaired(t *testing.T) {
 	minute := hierarchy.BucketAt(hierarchy.Minute, at.Unix()).ID()
 	storeItem(t, servers[first].Addr, memcache.Keys(counter.ID(), []uint64{minute})[0], 0, garbage["thirty digits"].value)
 	_, err = counters.History(t.Context(), counter, hierarchy.Minute, at, at)
-	require.NoError(t, err, "the other copy has it")
+	require.NoError(t, err, "the other replica has it")
 	require.Eventually(t, func() bool {
 		value, version := make([]int64, 1), make([]uint64, 1)
 		err := storetest.Look(t.Context(), fleet, counter.ID(), first, []uint64{minute}, value, version)

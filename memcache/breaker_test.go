@@ -40,7 +40,7 @@ func (c changes) await(t *testing.T, want string) (before []string) {
 			}
 			before = append(before, got)
 		case <-timeout:
-			t.Fatalf("nobody says %q, only %q", want, before)
+			t.Fatalf("no change says %q, only %q", want, before)
 		}
 	}
 }

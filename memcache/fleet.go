@@ -31,7 +31,7 @@ var (
 	// ErrClosed is returned by a Fleet that was closed.
 	ErrClosed = errors.New("memcache: fleet is closed")
 
-	errListChanged = errors.New("memcache: the servers have changed since: what should have been taken back stays")
+	errListChanged = errors.New("memcache: the servers have changed since: what should have been rolled back stays")
 )
 
 // Config names the servers of a Fleet. Only Servers is needed.
@@ -123,7 +123,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, fmt.Errorf("memcache: %s is none of auto, meta and classic", config.Protocol)
 	}
 	if config.Replicas < 0 || config.Replicas > MaxReplicas {
-		return nil, fmt.Errorf("memcache: %d copies of each counter are not between 1 and %d", config.Replicas, MaxReplicas)
+		return nil, fmt.Errorf("memcache: %d replicas of each counter are not between 1 and %d", config.Replicas, MaxReplicas)
 	}
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)

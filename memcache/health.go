@@ -23,7 +23,7 @@ const (
 	OtherSecret                   // a process that uses it has another KeySecret than this one, which may have none: the two count apart
 )
 
-var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "mended", Evicting: "evicting", OtherSecret: "other_secret"}
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret"}
 
 // String returns down, back, emptied, repaired, evicting or other_secret.
 func (c Change) String() string {

@@ -241,7 +241,7 @@ func (m *lossDetector) settle(repaired bool) {
 	m.repaired, m.lost = m.known, 0
 }
 
-// remembers returns for how long any counter is remembered.
+// longestRetention returns for how long any counter is remembered.
 func (all *lossDetectors) longestRetention() time.Duration {
 	if all.retention != nil {
 		return all.retention()

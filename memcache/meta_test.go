@@ -95,7 +95,7 @@ func TestANonNumericBucketAmongOthers(t *testing.T) {
 	require.ErrorContains(t, err, "holds no count")
 	assert.Equal(t, 1, landed.On(0))
 	assert.Equal(t, int64(7), values[0])
-	assert.Equal(t, []int64{7, 5}, read(t, fleet, "a", 1, 3), "the later add was taken back")
+	assert.Equal(t, []int64{7, 5}, read(t, fleet, "a", 1, 3), "the later add was rolled back")
 	require.ErrorContains(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 2}, store.Acknowledged(2)), "holds no count")
 	assert.Equal(t, 1, grown(t, before, server.Stats(""), "total_connections"), "no connection but that of the question")
 }

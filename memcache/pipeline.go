@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// maxPipes is how many connections a server has on the meta path, as measured: see
+// maxPipelinedConns is how many connections a server has on the meta path, as measured: see
 // BenchmarkPipes.
 const maxPipelinedConns = 2
 

@@ -277,5 +277,5 @@ func TestALossDuringARepair(t *testing.T) {
 	l.servers[1].Ask("flush_all")
 	fleet.Repaired(gaps)
 	assert.Equal(t, lost, fleet.Health()[0].Since)
-	assert.Equal(t, []int64{lost, lost + 10}, l.repaired(fleet), "both copies of counters may have gone")
+	assert.Equal(t, []int64{lost, lost + 10}, l.repaired(fleet), "both replicas of counters may have gone")
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// copiesOn starts servers and a fleet with two copies on them.
+// replicasOn starts servers and a fleet with two copies on them.
 func replicasOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Fleet, map[string]*memcachedtest.Server) {
 	t.Helper()
 	servers := map[string]*memcachedtest.Server{}
@@ -106,7 +106,7 @@ func TestAReplicaDies(t *testing.T) {
 		pending, to := fleet.PendingHints()
 		assert.Equal(t, 20, pending, "those of one second are one")
 		assert.Equal(t, 1, to)
-		require.Error(t, storetest.Delete(t.Context(), fleet, "0", []uint64{1}), "not every copy has acknowledged it")
+		require.Error(t, storetest.Delete(t.Context(), fleet, "0", []uint64{1}), "not every replica has acknowledged it")
 		dead.Restart()
 		awaitReplay(t, fleet)
 		for i := range 20 {
@@ -114,7 +114,7 @@ func TestAReplicaDies(t *testing.T) {
 			require.Equal(t, []int64{0, 2}, holds(t, fleet, counter, dead.Addr, 1, 2))
 			read(t, fleet, counter, 1, 2)
 		}
-		assert.Len(t, fleet.Differing(), 20, "what it had before is for the mender")
+		assert.Len(t, fleet.Differing(), 20, "what it had before is for the repairer")
 	})
 }
 

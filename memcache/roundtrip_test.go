@@ -91,7 +91,7 @@ func TestTripsAreTold(t *testing.T) {
 
 		_, err = storetest.Trip(ctx, fleet, "a", 1, nil, nil, nil, nil)
 		require.NoError(t, err)
-		require.Empty(t, told.take(), "nobody was asked")
+		require.Empty(t, told.take(), "no server was asked")
 		require.NoError(t, fleet.Close())
 		_, _, err = tripOf(ctx, fleet, 1, 1)
 		require.ErrorIs(t, err, memcache.ErrClosed)

@@ -205,7 +205,7 @@ func TestAnotherSecretIsNoticed(t *testing.T) {
 					assert.True(t, o.sees())
 				}
 				for _, item := range []string{secretItem, otherItem} {
-					assert.Regexp(t, `^HD t(59|60)$`, server.Ask("mg " + item + " t")[0], "it ends if nobody keeps it")
+					assert.Regexp(t, `^HD t(59|60)$`, server.Ask("mg " + item + " t")[0], "it ends if no process keeps it")
 				}
 				mine.looks(t)
 				apart.looks(t)
@@ -303,7 +303,7 @@ func TestSecretItemsThatCannotBe(t *testing.T) {
 		put(t, server, item, strings.Repeat("0", 16))
 		fleet := openOnlooker(t, server, memcache.Auto, aSecret)
 		fleet.told.await(t, "other_secret "+server.Addr)
-		assert.Equal(t, strings.Repeat("0", 16), server.Ask("get " + item)[1], "somebody keeps it")
+		assert.Equal(t, strings.Repeat("0", 16), server.Ask("get " + item)[1], "a process keeps it")
 		require.NoError(t, fleet.Close())
 	}
 }

@@ -76,25 +76,25 @@ func onEveryStore(t *testing.T, test func(t *testing.T, kept store.Store)) {
 	t.Run("classic unix socket", func(t *testing.T) {
 		test(t, openFleetOf(t, memcache.Classic, memcachedtest.StartUnix(t).Addr))
 	})
-	t.Run("two copies", func(t *testing.T) {
+	t.Run("two replicas", func(t *testing.T) {
 		test(t, openReplicas(t, 2, memcache.Meta, memcachedtest.StartMany(t, 3)...))
 	})
-	t.Run("two copies, auto", func(t *testing.T) {
+	t.Run("two replicas, auto", func(t *testing.T) {
 		test(t, openReplicas(t, 2, memcache.Auto, memcachedtest.StartMany(t, 3)...))
 	})
-	t.Run("three copies, classic", func(t *testing.T) {
+	t.Run("three replicas, classic", func(t *testing.T) {
 		test(t, openReplicas(t, 3, memcache.Classic, memcachedtest.StartMany(t, 3)...))
 	})
-	t.Run("more copies than servers", func(t *testing.T) {
+	t.Run("more replicas than servers", func(t *testing.T) {
 		test(t, openReplicas(t, 3, memcache.Meta, memcachedtest.StartMany(t, 1)...))
 	})
-	t.Run("two copies, together", func(t *testing.T) {
+	t.Run("two replicas, together", func(t *testing.T) {
 		test(t, togetherStore{openReplicas(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
 	})
 	t.Run("key secret", func(t *testing.T) {
 		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 3), KeySecret: aSecret}))
 	})
-	t.Run("key secret, two copies, classic", func(t *testing.T) {
+	t.Run("key secret, two replicas, classic", func(t *testing.T) {
 		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 2), KeySecret: aSecret, Replicas: 2, Protocol: memcache.Classic}))
 	})
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
@@ -519,8 +519,8 @@ func TestTimesToLiveOfCounters(t *testing.T) {
 func TestTheLastAddIsRolledBackFirst(t *testing.T) {
 	server := memcachedtest.Start(t)
 	for name, fleet := range map[string]*memcache.Fleet{
-		"one copy":   openFleetOf(t, memcache.Classic, server.Addr),
-		"two copies": openReplicas(t, 2, memcache.Classic, server.Addr, memcachedtest.Start(t).Addr),
+		"one replica":  openFleetOf(t, memcache.Classic, server.Addr),
+		"two replicas": openReplicas(t, 2, memcache.Classic, server.Addr, memcachedtest.Start(t).Addr),
 	} {
 		t.Run(name, func(t *testing.T) {
 			buckets := []uint64{1, 2, 3}

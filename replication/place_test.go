@@ -71,7 +71,7 @@ func TestAServerMoreMovesOneReplicaAtTheMost(t *testing.T) {
 			require.Equal(t, was[:replicas-1], stayed)
 		}
 		share := float64(replicas) / 7
-		assert.InDelta(t, share*placed, moved, 0.05*placed, "%d copies", replicas)
+		assert.InDelta(t, share*placed, moved, 0.05*placed, "%d replicas", replicas)
 	}
 }
 
@@ -143,21 +143,21 @@ func TestMovedCountersAreRepaired(t *testing.T) {
 	s.Use(list[:3])
 	assert.Zero(t, lost())
 	s.Use([]Server{list[0], list[1], list[3]}) // one for another
-	assert.Zero(t, lost(), "the other copy has it all")
+	assert.Zero(t, lost(), "the other replica has it all")
 	require.False(t, s.Repaired(0, s.Gaps()-1), "a server may have missed something since")
 	require.True(t, s.Repaired(0, s.Gaps()))
 	assert.Zero(t, s.Changed())
 	s.Use([]Server{list[0], list[4], list[3]})
-	assert.Zero(t, lost(), "it was mended in between")
+	assert.Zero(t, lost(), "it was repaired in between")
 	s.Use([]Server{list[0], list[4], list[5]})
-	assert.Positive(t, lost(), "two changes, and nothing was mended in between")
+	assert.Positive(t, lost(), "two changes, and nothing was repaired in between")
 	require.False(t, s.Repaired(0, s.Gaps()))
 	assert.Positive(t, lost())
 	s.Forget(s.now().Unix() + 1)
-	assert.Zero(t, lost(), "nobody asks for what was counted then")
+	assert.Zero(t, lost(), "no caller asks for counts of then")
 
 	s.Use([]Server{list[0], list[4], list[5], list[3]})
-	require.False(t, s.Repaired(1, s.Gaps()), "the other copy may have been on the one that forgot")
+	require.False(t, s.Repaired(1, s.Gaps()), "the other replica may have been on the one that forgot")
 	require.True(t, s.Repaired(0, s.Gaps()))
 	s.Use(list[:2])
 	assert.Positive(t, lost())

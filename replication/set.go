@@ -25,7 +25,7 @@ const (
 
 var (
 	errDown          = errors.New("replication: no server of the counter is up")
-	errListForgotten = errors.New("replication: the list of servers has changed since: what should have been taken back stays")
+	errListForgotten = errors.New("replication: the list of servers has changed since: what should have been rolled back stays")
 )
 
 // Config sets up a Set.

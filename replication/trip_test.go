@@ -77,7 +77,7 @@ func TestAllReplicasFail(t *testing.T) {
 		}
 		o = hit(s, c, 1)
 		require.ErrorIs(t, o.err, errDown)
-		assert.Zero(t, o.took, "nobody was asked")
+		assert.Zero(t, o.took, "no server was asked")
 		assert.True(t, o.landed.None())
 		assert.NoError(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed))
 		assert.Empty(t, copies[0].callsOf("back"))
@@ -328,7 +328,7 @@ func TestAnEmptiedReplicaDoesNotDecideAlone(t *testing.T) {
 		whole.set(func(f *fakeServer) { f.stalled = true })
 		o = hit(s, c, 1)
 		require.Error(t, o.err)
-		assert.Equal(t, 4, o.landed.On(0), "to be taken back")
+		assert.Equal(t, 4, o.landed.On(0), "to be rolled back")
 		assert.Equal(t, 100*time.Millisecond, o.took)
 
 		whole.set(func(f *fakeServer) { f.down = true })

@@ -20,20 +20,20 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// In a simulation with copies each process has its own replication.Set over a few servers.
-// Every command to every server waits for the scheduler. Servers go down and come back,
-// some of them empty; processes are cut off from a server, or take it for down late or
-// without need; commands and answers are lost; processes crash and what they owe is lost
+// In a simulation with replicas each process has its own replication.Set over a few
+// servers. Every command to every server waits for the scheduler. Servers go down and come
+// back, some of them empty; processes are cut off from a server, or take it for down late
+// or without need; commands and answers are lost; processes crash and their hints are lost
 // with them.
 //
 // It is one of two kinds. In the first one server is reached by every hit throughout. In
 // the second it dies, or comes back empty, when the others, which had missed things, are
-// well again and have been paid what they were owed.
+// well again and have the replayed hints.
 //
-// What a mender does (raising buckets, with Look and Raise) is not in it yet.
+// Repairs (raising buckets, with Look and Raise) are not in it yet.
 
 var (
-	errGivenUp  = errors.New("nobody waits for the answer any more")
+	errGivenUp  = errors.New("the caller has left")
 	errNotThere = errors.New("the simulation does not raise buckets")
 )
 
@@ -43,7 +43,7 @@ type simServer struct {
 	simBuckets
 }
 
-// simCopies are the servers of a simulation, and what befalls them.
+// simReplicas are the servers of a simulation, and what befalls them.
 type simReplicas struct {
 	s         *simulation
 	rng       *rand.Rand
@@ -54,7 +54,7 @@ type simReplicas struct {
 	faults    float64          // share of commands that go wrong, but to the one that all reach
 	weather   float64          // share of steps in which something befalls a server
 	wipes     bool             // servers come back empty
-	maxDebts  int
+	maxHints  int
 	nobody    bool // no server is reached by all: all windows are judged
 	processes int  // at the least
 	spare     int  // servers more than copies
@@ -63,9 +63,9 @@ type simReplicas struct {
 	handPhase     int
 	handLeft      int // hits left to begin in that phase
 	handed        bool
-	withoutReplay bool                        // it dies without that debts were paid
+	withoutReplay bool                        // it dies before the hints are replayed
 	atOnce        bool                        // it dies when they are, under hits that began before
-	atHandover    func()                      // befalls them before debts are paid
+	atHandover    func()                      // befalls them before the hints are replayed
 	begin         func()                      // at the beginning
 	wrapStore     func(replicatedStore) Store // breaks it
 	wrapServer    func(*simLink) replication.Server
@@ -74,7 +74,7 @@ type simReplicas struct {
 	safe   *simServer       // that all reach; nil: there is none, and all windows are judged
 	gone   *simServer       // it, once it is dead
 	calm   bool             // nothing befalls the others any more
-	live   []*simExchange   // those that have to be answered
+	live   []*simExchange   // the ones that have to be answered
 	lost   map[simTrip]bool // trips that such a one has not answered
 	missed bool             // one of these was made all the same: nothing is promised
 }
@@ -84,7 +84,7 @@ type simNode struct {
 	links    []*simLink
 	set      *replication.Set
 	store    Store
-	replayer *operation // pays debts
+	replayer *operation // replays hints
 }
 
 // How a link is.
@@ -178,7 +178,7 @@ func (c *simReplicas) newNode(process int) *simNode {
 		}
 		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
 	}
-	n.set = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxHints: c.maxDebts, Clock: skewed})
+	n.set = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxHints: c.maxHints, Clock: skewed})
 	for i, server := range c.servers {
 		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simCalls]int{}, first: map[int]*float64{}})
 	}
@@ -308,9 +308,9 @@ func (c *simReplicas) advance(phase, left int) {
 	}
 }
 
-// settleDebts goes on until all that had begun has ended, and nothing is owed. Some more
-// hits begin meanwhile. When the second time is over all has ended that began when
-// something was owed.
+// settleHints goes on until all operations under way have ended, and no hint is pending.
+// Some more hits begin meanwhile. When the second round is over all operations have ended
+// that began while hints were pending.
 func (c *simReplicas) settleHints() bool {
 	s := c.s
 	old, more := slices.Clone(s.operation), c.rng.IntN(4)
@@ -345,8 +345,8 @@ func (c *simReplicas) hintsAreReplayed() bool {
 	return true
 }
 
-// pass lets time pass. Where that would take a hit's patience with a server that all have
-// to reach, that server goes on first. Most of a long time passes on the clocks alone.
+// pass lets time pass. Where a hit would time out at a server that all have to reach, that
+// server goes on first. Most of a long time passes on the clocks alone.
 func (c *simReplicas) pass(d time.Duration) {
 	most := 2 * c.s.grace
 	if d > most {
@@ -365,7 +365,7 @@ func (c *simReplicas) pass(d time.Duration) {
 			until = urgent.limit
 		}
 		if wait := until.Sub(now); wait > 0 {
-			time.Sleep(min(wait, c.s.grace/64)) // who pauses may go on meanwhile
+			time.Sleep(min(wait, c.s.grace/64)) // pausing operations may go on meanwhile
 			continue
 		}
 		c.s.serve(slices.DeleteFunc(c.s.waiting(), func(other *command) bool { return other.of != urgent }))
@@ -386,11 +386,11 @@ func (c *simReplicas) urgent() (urgent *simExchange) {
 	return urgent
 }
 
-// lateMost bounds the commands that wait though nobody waits for their answers.
+// lateMost bounds the waiting commands whose callers have left.
 const lateMost = 100
 
 // refuse answers for servers that refuse; and where there are very many commands it drops
-// those that nobody waits for any more.
+// the ones whose callers have left.
 func (c *simReplicas) refuse() {
 	for w := c.refused(); w != nil; w = c.refused() {
 		w.answer <- answer{err: errLost}
@@ -432,7 +432,7 @@ func hashOf(counter string) (h replication.Hash) {
 	return h
 }
 
-// copiedStore is the store of a process whose counters have copies.
+// replicatedStore is the store of a process whose counters have copies.
 type replicatedStore struct {
 	c   *simReplicas
 	set *replication.Set
@@ -474,8 +474,8 @@ func (c replicatedStore) Capabilities() store.Capabilities {
 	return store.Capabilities{Replicas: c.c.replicas}
 }
 
-// tie is so short a time that no two trips lose their patience at once: what comes of it
-// would not follow from the seed.
+// tie is so short a time that no two trips time out at once: the result would not follow
+// from the seed.
 func tie(op *operation, counter replication.Hash, reads []store.Read) time.Duration {
 	return time.Duration(uint64(op.id%4096)<<12 + uint64(counter[0])<<4 + firstRead(reads)%16)
 }
@@ -500,7 +500,7 @@ func (l *simLink) Name() string { return l.server.name }
 
 func (l *simLink) Up() bool { return !l.suspected.Load() }
 
-// Whole says that nobody has noticed: what is noticed only helps.
+// Whole returns true, as if no process noticed a loss: noticing it only helps.
 func (l *simLink) Whole() bool { return true }
 
 // operation returns whose call it is.
@@ -624,8 +624,8 @@ func (c *simReplicas) returned(op *operation, counter replication.Hash, err erro
 	delete(c.lost, trip)
 }
 
-// run makes the trip. When nobody waits any more it goes on all the same: what was sent
-// arrives.
+// run makes the trip. When its caller has left it goes on all the same: sent commands
+// arrive.
 func (x *simExchange) run(send sender, adds []store.Write, reads []store.Read) {
 	server, counter := x.link.server, x.came.Counter
 	for i, w := range adds {

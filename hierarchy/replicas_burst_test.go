@@ -27,8 +27,8 @@ type farServer struct {
 	simBuckets
 }
 
-// farLink is the way of one process to a server: each trip takes another time, and none
-// overtakes another.
+// farLink is the way of one process to a server: each trip takes another time, and trips
+// arrive in their order.
 type farLink struct {
 	*farServer
 	rtt  time.Duration // the longest
@@ -113,7 +113,7 @@ func TestBurstsWithReplicas(t *testing.T) {
 						short++
 					}
 				}
-				t.Logf("%d of %d used, trips of up to %d ms, copies: %d: %d of %d admitted, %d of %d bursts were short",
+				t.Logf("%d of %d used, trips of up to %d ms, replicas: %d: %d of %d admitted, %d of %d bursts were short",
 					used, limit, rtt, replicas, admitted, most, short, bursts)
 				if replicas == 1 {
 					assert.Equal(t, most, admitted)
@@ -128,7 +128,7 @@ func TestBurstsWithReplicas(t *testing.T) {
 	}
 }
 
-// burstOnCopies has 60 callers in three processes hit within a few milliseconds when so
+// burstOnReplicas has 60 callers in three processes hit within a few milliseconds when so
 // much of 10 is used already, and returns how many are admitted.
 func burstOnReplicas(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
 	var admitted atomic.Int64

@@ -20,17 +20,17 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// The simulation of mending: one counter with a few copies, to which many add and from
-// which they take back while it is mended. Every command to every copy waits until a
-// scheduler picks it; an answer may be lost, and what it was about is owed and paid. All
+// The simulation of repair: one counter with a few replicas, to which many operations add,
+// and roll back, during its repair. Every command to every replica waits until a scheduler
+// picks it; an answer may be lost, and its adds become a hint, which is replayed. All
 // follows from the seed.
 //
-// An oracle knows what was acknowledged. When the mender says that the counter is mended
-// no copy may hold less of any bucket than that and what the copy is owed.
+// An oracle knows what was acknowledged. When the repairer reports the counter repaired,
+// each replica's value of a bucket and its hints together are at least that.
 
-// copyCommand is one command to one copy.
+// replicaCommand is one command to one replica.
 type replicaCommand struct {
-	id       int // of who waits
+	id       int // of the operation that waits
 	copy     int
 	deadline time.Time // when it has to have been served; zero: whenever
 	loses    bool      // its answer may be lost
@@ -43,7 +43,7 @@ type replicaItem struct {
 	version        uint64
 }
 
-// copiesStore keeps one counter on several copies.
+// replicasStore keeps one counter on several copies.
 type replicasStore struct {
 	s *repairSimulation
 
@@ -103,7 +103,7 @@ func (c *replicasStore) ServersUp(string) (names []string) {
 	return names
 }
 
-// menderOf returns which of the menders it is: a number below 1.
+// repairerOf returns which of the repairers it is: a number below 1.
 func repairerOf(ctx context.Context) int { return ctx.Value(operationKey{}).(int) }
 
 func replicaNamed(server string) (at int) {
@@ -200,12 +200,12 @@ func (c *replicasStore) Gaps() uint64 {
 
 func (c *replicasStore) Differing() []string { return nil }
 
-// brokenMending is what the sabotage breaks.
+// brokenRepair is what the sabotage breaks.
 type brokenRepair struct {
 	mender        brokenRepairer
 	plainSet      bool
 	addDifference bool
-	finestFirst   bool // take-backs
+	finestFirst   bool // rollbacks
 }
 
 type repairSimulation struct {
@@ -282,7 +282,7 @@ func newRepairSimulation(seed uint64, broken brokenRepair) *repairSimulation {
 	return s
 }
 
-// operate adds to all copies, and takes back or owes.
+// operate adds to all replicas, and rolls back or leaves hints.
 func (s *repairSimulation) operate() {
 	s.mu.Lock()
 	s.ids++
@@ -434,7 +434,7 @@ func (s *repairSimulation) underway() int {
 	return s.running
 }
 
-// run has one copy lose everything, and mends the counter while the load goes on.
+// run has one replica lose everything, and repairs the counter while the load goes on.
 func (s *repairSimulation) run() {
 	s.steps(20+s.rng.IntN(200), nil)
 	lost := s.rng.IntN(len(s.hinted))
@@ -481,7 +481,7 @@ func (s *repairSimulation) lose(at int) {
 	s.store.gaps++
 }
 
-// mend mends until that is done.
+// repair repairs the counter until it succeeds.
 func (s *repairSimulation) repair(ctx context.Context) {
 	k := knownOf(s.counter.ID(), s.counter)
 	for ctx.Err() == nil {
@@ -493,7 +493,7 @@ func (s *repairSimulation) repair(ctx context.Context) {
 		s.repaired, s.underLoad = err == nil, !s.stopped
 		s.mu.Unlock()
 		if err == nil {
-			s.judge("when it was mended")
+			s.judge("when it was repaired")
 			return
 		}
 	}
@@ -552,7 +552,7 @@ func (s *repairSimulation) judge(when string) {
 		for at := range s.hinted {
 			item, _ := s.store.get(at, id)
 			if item.value+s.hinted[at][id] < acked {
-				s.faulty = append(s.faulty, fmt.Sprintf("%s: copy %d holds %d of %v and is owed %d, %d were acknowledged", when, at, item.value, bucket, s.hinted[at][id], acked))
+				s.faulty = append(s.faulty, fmt.Sprintf("%s: replica %d holds %d of %v and has hints of %d, %d were acknowledged", when, at, item.value, bucket, s.hinted[at][id], acked))
 			}
 		}
 	}
@@ -578,7 +578,7 @@ func (s *repairSimulation) high() (buckets, above int) {
 	return buckets, above
 }
 
-// mendOutcome is what many simulations came to.
+// repairOutcome is what many simulations came to.
 type repairOutcome struct {
 	seeds, low, raised, underLoad int
 	highSeeds, highBuckets        int
@@ -617,8 +617,8 @@ func simulateRepair(t *testing.T, first, n uint64, broken brokenRepair, stop boo
 	return o
 }
 
-// However hits, take-backs and what is owed interleave with the mending, no copy holds
-// less than was acknowledged once it is said to be mended.
+// However hits, rollbacks and hints interleave with the repair, each replica holds all that
+// was acknowledged once the counter is reported repaired.
 func TestRepairedReplicasHoldAll(t *testing.T) {
 	var total repairOutcome
 	inParts(t, testkit.Seeds(400), func(t *testing.T, first, n uint64) repairOutcome {
@@ -634,11 +634,11 @@ func TestRepairedReplicasHoldAll(t *testing.T) {
 		total.buckets += o.buckets
 		total.above += o.above
 	})
-	t.Logf("%d seeds: %d buckets raised, %d seeds mended under load; of %d copies of buckets %d hold more than was acknowledged, %d more than can be explained",
+	t.Logf("%d seeds: %d buckets raised, %d seeds repaired under load; of %d replicas of buckets %d hold more than was acknowledged, %d more than can be explained",
 		total.seeds, total.raised, total.underLoad, total.buckets, total.above, total.highBuckets)
 	// What is under way at every look at a busy bucket is counted once too often.
 	assert.LessOrEqual(t, total.highSeeds, total.seeds/100)
-	require.Greater(t, total.raised, total.seeds, "nothing was mended")
+	require.Greater(t, total.raised, total.seeds, "nothing was repaired")
 	require.Greater(t, total.underLoad, total.seeds/5, "a counter that is idle proves little")
 }
 
@@ -650,7 +650,7 @@ func TestRepairSimulationFindsSabotage(t *testing.T) {
 		"adds the difference":        {addDifference: true},
 		"children before the bucket": {mender: brokenRepairer{childrenFirst: true}},
 		"does not wait for quiet":    {mender: brokenRepairer{hasty: true}},
-		"takes back finest first":    {finestFirst: true},
+		"rolls back finest first":    {finestFirst: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,8 +23,7 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// Hits that go together get the verdicts that they get one by one, and leave the
-// same behind.
+// Coalesced hits get the verdicts that they get one by one, and leave the same behind.
 func TestTogetherIsAsOneByOne(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
@@ -110,7 +109,7 @@ func allowed(decisions []Decision) (n int) {
 	return n
 }
 
-// Whoever waits on a counter goes with the next trip: of many hits at once the first
+// A hit that waits on a counter goes with the next batch: of many hits at once the first
 // goes alone, and all others together.
 func TestHitsThatWaitShareATrip(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -145,7 +144,7 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 	}
 }
 
-// requireNobodyInLine fails if a line is still held.
+// requireEmptyQueue fails if a line is still held.
 func requireEmptyQueue(t *testing.T, l *Limiter) {
 	t.Helper()
 	for i := range l.coalescer.shards {
@@ -159,7 +158,7 @@ func requireEmptyQueue(t *testing.T, l *Limiter) {
 	}
 }
 
-// What a flush was denied is taken back at once, and no window holds more than its
+// The denied adds of a batch are rolled back at once, and no window holds more than its
 // limit, whatever the others cost.
 func TestABatchRollsBackTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -216,8 +215,7 @@ func (s *stuckStore) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-// Those who wait do not wait for long: behind a hit that is held up they go without
-// it.
+// The wait in the queue is bounded: hits behind a hit that is held up go without it.
 func TestTheWaitInTheQueueEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &stuckStore{soloStore: newSoloStore(time.Now)}
@@ -260,7 +258,7 @@ func (s downStore) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-// Every hit is answered within the timeout, those too who wait in line while the store
+// Every hit is answered within the timeout, the ones in the queue included, while the store
 // is down.
 func TestNoHitWaitsInTheQueueBeyondTheTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -309,7 +307,7 @@ func TestAHurriedHitGoesByItself(t *testing.T) {
 	})
 }
 
-// A caller who leaves while it waits changes nothing for the others.
+// A caller that leaves the queue changes nothing for the others.
 func TestLeavingTheQueue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
@@ -354,8 +352,8 @@ func (s *panickingStore) Do(ctx context.Context, ops ...*store.Op) {
 	s.soloStore.Do(ctx, ops...)
 }
 
-// A panic of the store is that of the one hit whose trip it was; those that went with it
-// get an error, and nobody waits for ever.
+// A panic of the store is that of the one hit that made the trip; the others of its batch
+// get an error, and no hit waits for ever.
 func TestAPanicLeavesNoHitInTheQueue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &panickingStore{soloStore: newSoloStore(time.Now)}
@@ -474,8 +472,8 @@ func (s partlyDown) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-// A server that does not answer holds up those whose counters it has, and of the others
-// those that went with the first of them.
+// A server that does not answer holds up the hits on its counters, and of the other hits
+// the ones in the first batch with them.
 func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, "[{per: ip, rate: 100000/s}, {per: user, rate: 100000/s}]")

@@ -13,7 +13,7 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// lowCopies is a store with copies, of which at times only one answers that has missed
+// lowReplicas is a store with copies, of which at times only one answers that has missed
 // everything.
 type lowReplicas struct {
 	hierarchy.Store

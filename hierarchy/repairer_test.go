@@ -17,7 +17,7 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// memoryCopies is a store of two copies in memory, each a map by counter and bucket.
+// memoryReplicas is a store of two copies in memory, each a map by counter and bucket.
 type memoryReplicas struct {
 	mu        sync.Mutex
 	copies    [2]map[string]map[uint64]replicaItem
@@ -153,7 +153,7 @@ func repairedCounter(user string) events.Counter {
 	return counter
 }
 
-// withMender runs a test on a mender in fake time.
+// withRepairer runs a test on a Repairer in fake time.
 func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m
 	})
 }
 
-// menderTold is what a mender has told.
+// repairerEvents are the calls of a Repairer's functions.
 type repairerEvents struct {
 	mu       sync.Mutex
 	repaired []uint64
@@ -292,7 +292,7 @@ func TestACounterWithManyBuckets(t *testing.T) {
 		c, now := repairedCounter("a"), time.Now().Unix()
 		c.Retention = 72 * time.Hour
 		m.Note(c)
-		for second := range int64(120_000) { // more than are mended at once
+		for second := range int64(120_000) { // more than are repaired at once
 			store.put(0, c, now-second*2, 1)
 		}
 		store.change(func() { store.gaps++ })
@@ -330,7 +330,7 @@ func TestManyCountersWithManyBuckets(t *testing.T) {
 	})
 }
 
-// What cannot be mended is tried again, and not said to be mended before.
+// A failed repair is tried again, and not reported as done before.
 func TestAFailedRepairIsTriedAgain(t *testing.T) {
 	for name, change := range map[string]func(s *memoryReplicas, broken bool){
 		"a store that fails": func(s *memoryReplicas, broken bool) {
@@ -339,7 +339,7 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 				s.fails = errors.New("no")
 			}
 		},
-		"a copy that is down": func(s *memoryReplicas, broken bool) { s.alone = broken },
+		"a replica that is down": func(s *memoryReplicas, broken bool) { s.alone = broken },
 	} {
 		t.Run(name, func(t *testing.T) {
 			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
@@ -362,8 +362,8 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A counter that is noted for the first time while all are walked is no part of the walk, and
-// is mended after it.
+// A counter that is noted for the first time during a pass is no part of it, and is
+// repaired after it.
 func TestACounterThatComesDuringThePass(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		a, b := repairedCounter("a"), repairedCounter("b")
@@ -382,8 +382,8 @@ func TestACounterThatComesDuringThePass(t *testing.T) {
 	})
 }
 
-// However many counters are used for the first time, all the time: a walk over those that
-// were there before ends, also the first one of a process, and the next gap is seen.
+// However many counters are used for the first time, all the time: a pass over the older
+// ones ends, also the first one of a process, and the next gap is seen.
 func TestAStreamOfNewCounters(t *testing.T) {
 	for name, every := range map[string]time.Duration{"one in 2.5 s": 2500 * time.Millisecond, "twenty a second": 50 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -427,7 +427,7 @@ func TestAStreamOfNewCounters(t *testing.T) {
 	}
 }
 
-// A gap is not held up by counters that are mended on the side, and cannot be at once.
+// A gap does not wait for repairs of single counters that cannot end at once.
 func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		busy, other := repairedCounter("busy"), repairedCounter("other")
@@ -443,15 +443,15 @@ func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
 			}
 		}
 		store.change(func() { store.differing = []string{busy.ID()} })
-		time.Sleep(10 * time.Second) // it is being mended
+		time.Sleep(10 * time.Second) // its repair is under way
 		store.change(func() { store.gaps++ })
 		time.Sleep(10 * time.Second)
 		require.Equal(t, store.values(0, other), store.values(1, other))
 	})
 }
 
-// Where more could not be mended than was written down all are walked again: once, also if
-// a server has missed something meanwhile.
+// Where more repairs failed than were written down a new pass begins: one, also if a server
+// has missed something meanwhile.
 func TestAPassForTwoReasons(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		m.Note(repairedCounter("a"))
@@ -467,8 +467,8 @@ func TestAPassForTwoReasons(t *testing.T) {
 	})
 }
 
-// A counter whose copies were seen to differ is mended; one that is not known is not,
-// and one on which there was nothing to do is left alone for longer and longer.
+// A counter whose replicas were seen to differ is repaired; an unknown one is not, and one
+// without a difference has a longer and longer cooldown.
 func TestCountersThatDiffer(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		a, b := repairedCounter("a"), repairedCounter("b")
@@ -490,8 +490,8 @@ func TestCountersThatDiffer(t *testing.T) {
 			seen()
 			time.Sleep(time.Second)
 		}
-		perMending := before // more than one takes that raises nothing
-		require.Less(t, looked()-before, 8*perMending)
+		perRepair := before // more than one takes that raises nothing
+		require.Less(t, looked()-before, 8*perRepair)
 	})
 }
 
@@ -582,7 +582,7 @@ func TestRepairerConfigs(t *testing.T) {
 	}
 }
 
-// What it costs a hit that a mender is told of its counter.
+// What Note costs a hit.
 func BenchmarkNote(b *testing.B) {
 	m, err := newRepairer(RepairerConfig{Store: newMemoryReplicas()})
 	require.NoError(b, err)

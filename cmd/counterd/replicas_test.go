@@ -58,7 +58,7 @@ func TestAReplicaIsMissing(t *testing.T) {
 }
 
 // counterd keys says where the copies of a counter are.
-func TestKeysOfCopies(t *testing.T) {
+func TestKeysOfReplicas(t *testing.T) {
 	var stdout bytes.Buffer
 	args := []string{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "10.0.0.1:1,10.0.0.2:1,10.0.0.3:1", "-replicas", "2"}
 	require.Equal(t, exitOK, run(t.Context(), args, &stdout, os.Stderr))

@@ -15,8 +15,8 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
-// Of hits that share a trip each is told whose it was, before its call returns. Who goes
-// alone, or brings several hits, shares with nobody.
+// OnCoalesced is called for each of the hits that share a trip, with the trip's owner,
+// before the hit's call returns. A hit alone, and a call with several hits, shares no trip.
 func TestSharedTripsAreReported(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -65,7 +65,7 @@ func TestSharedTripsAreReported(t *testing.T) {
 	})
 }
 
-// Where who is told panics, each of those who wait is let go once: a second word would be
+// Where the callback panics, each waiting hit is released once: a second token would be
 // taken for that of a later hit.
 func TestACallbackThatPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

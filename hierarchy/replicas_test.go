@@ -17,20 +17,20 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// withCopies makes a simulation one with copies, and breaks nothing.
+// withReplicas makes a simulation one with replicas, and breaks nothing.
 var withReplicas = sabotage{copies: func(*simReplicas) {}}
 
-// While one copy is reached by every hit no window holds more than its limit, whatever
-// befalls the others; and when these are well again and have been paid what they were
-// owed, it may die.
+// While one replica is reached by every hit no window holds more than its limit, whatever
+// befalls the others; and when these are well again and their hints are replayed, it may
+// die.
 func TestNoWindowHoldsMoreWithReplicas(t *testing.T) {
 	total := simulateAll(t, testkit.Seeds(4000), withReplicas)
-	t.Logf("%d seeds in which the copy that all reach died, %d in which a hit missed a copy", total.handed, total.missed)
+	t.Logf("%d seeds in which the replica that all reach died, %d in which a hit missed a replica", total.handed, total.missed)
 	require.Greater(t, total.handed, total.seeds/4)
 	require.Less(t, total.missed, total.seeds/10, "they prove nothing")
 }
 
-// What each part of the copies is for: without it the simulation finds windows that hold
+// What each part of replication is for: without it the simulation finds windows that hold
 // more than they may.
 func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 	for name, broken := range map[string]func(*simReplicas){
@@ -38,19 +38,19 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 			c.wrapServer = func(l *simLink) replication.Server { return &turnedServer{l} }
 			c.wrapStore = func(s replicatedStore) Store { return &turnedStore{s} }
 		},
-		"debts are not paid": func(c *simReplicas) {
+		"hints are not replayed": func(c *simReplicas) {
 			c.wrapStore = func(s replicatedStore) Store { return &hintlessStore{s} }
 		},
-		"takes back from copies that did not acknowledge": func(c *simReplicas) {
+		"rolls back on replicas that did not acknowledge": func(c *simReplicas) {
 			c.wrapStore = func(s replicatedStore) Store { return &credulousReplicas{s} }
 		},
-		"owes take-backs": func(c *simReplicas) {
+		"leaves hints of rollbacks": func(c *simReplicas) {
 			c.wrapStore = func(s replicatedStore) Store { return &hintedRollBacks{s} }
 		},
 		"takes a trip for made that failed midway": func(c *simReplicas) {
 			c.wrapServer = func(l *simLink) replication.Server { return &trustedServer{l} }
 		},
-		"adds to the coarsest level first on one copy": func(c *simReplicas) { // the only one that is up
+		"adds to the coarsest level first on one replica": func(c *simReplicas) { // the only one that is up
 			c.handover, c.weather = false, 0
 			c.begin = func() {
 				for _, server := range c.servers {
@@ -76,8 +76,8 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 	}
 }
 
-// The order in which a debt is paid is not what the promise rests on: a copy counts again
-// when all of it is. (A mender makes use of it.)
+// The promise does not depend on the order in which a hint's adds are replayed: a replica
+// counts again when the whole hint is. (The repair makes use of it.)
 func TestHintsMayBeReplayedInAnyOrder(t *testing.T) {
 	o := simulate(t, 0, testkit.Seeds(500), sabotage{copies: func(c *simReplicas) {
 		c.handover = true
@@ -122,14 +122,14 @@ func (s *turnedStore) Do(ctx context.Context, ops ...*store.Op) {
 	}
 }
 
-// unpaidStore gives no hints.
+// hintlessStore gives no hints.
 type hintlessStore struct{ replicatedStore }
 
 func (s *hintlessStore) Do(ctx context.Context, ops ...*store.Op) {
 	s.replicatedStore.Do(ctx, slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool { return op.Kind() == store.Hint })...)
 }
 
-// credulousCopies takes the adds back from every copy.
+// credulousReplicas rolls the adds back on every replica.
 type credulousReplicas struct{ replicatedStore }
 
 func (s *credulousReplicas) Do(ctx context.Context, ops ...*store.Op) {
@@ -143,7 +143,8 @@ func (s *credulousReplicas) Do(ctx context.Context, ops ...*store.Op) {
 	s.replicatedStore.Do(ctx, ops...)
 }
 
-// owingBack owes what is taken back to those copies that did not acknowledge the adds.
+// hintedRollBacks leaves hints of rollbacks for the replicas that did not acknowledge the
+// adds.
 type hintedRollBacks struct{ replicatedStore }
 
 func (s *hintedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
@@ -194,7 +195,7 @@ func (x coarseExchange) End(op *store.Op) {
 	}
 }
 
-// coarsePayment pays debts that way.
+// coarseReplay replays hints that way.
 type coarseReplay struct{ coarseServer }
 
 func (s *coarseReplay) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
@@ -210,7 +211,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 	page, err := os.ReadFile("../docs/failure.md")
 	require.NoError(t, err)
 	for name, outside := range map[string]func(*simReplicas){
-		"each process reaches another copy only": func(c *simReplicas) {
+		"each process reaches another replica only": func(c *simReplicas) {
 			c.replicas, c.handover, c.nobody, c.weather, c.processes = 2, false, true, 0, 2
 			c.begin = func() {
 				for i, n := range c.nodes {
@@ -222,10 +223,10 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 				}
 			}
 		},
-		"no copy is reached by all": func(c *simReplicas) {
+		"no replica is reached by all": func(c *simReplicas) {
 			c.replicas, c.handover, c.nobody, c.wipes = 2, false, true, false
 		},
-		"a process takes the intact copy for down": func(c *simReplicas) {
+		"a process takes the intact replica for down": func(c *simReplicas) {
 			c.replicas, c.handover, c.wipes, c.processes = 2, false, false, 2
 			c.begin = func() {
 				for _, link := range c.nodes[0].links {
@@ -233,21 +234,21 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 				}
 			}
 		},
-		"the copy dies before debts are paid": func(c *simReplicas) {
+		"the replica dies before hints are replayed": func(c *simReplicas) {
 			c.handover, c.withoutReplay = true, true
 		},
-		"the copy dies under hits that began before debts were paid": func(c *simReplicas) {
+		"the replica dies under hits that began before hints were replayed": func(c *simReplicas) {
 			c.handover, c.atOnce = true, true
 			c.replicas, c.processes, c.faults, c.weather = 2, 4, 0.2, 0.2 // else it takes thousands of seeds
 		},
-		"the debtor crashes": func(c *simReplicas) {
+		"the process with the hints crashes": func(c *simReplicas) {
 			c.handover, c.processes = true, 2
 			c.atHandover = c.crashHolders
 		},
-		"debts beyond their bound": func(c *simReplicas) {
-			c.handover, c.maxDebts = true, 1
+		"hints beyond their bound": func(c *simReplicas) {
+			c.handover, c.maxHints = true, 1
 		},
-		"the copy that is left had come back empty": func(c *simReplicas) {
+		"the replica that is left had come back empty": func(c *simReplicas) {
 			c.handover = true
 			c.atHandover = func() {
 				for _, server := range c.servers {
@@ -257,11 +258,11 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 				}
 			}
 		},
-		"the copy that is left has lost a bucket": func(c *simReplicas) {
+		"the replica that is left has lost a bucket": func(c *simReplicas) {
 			c.handover = true
 			c.atHandover = c.evict
 		},
-		"as many servers are changed at once as there are copies": func(c *simReplicas) {
+		"as many servers are changed at once as there are replicas": func(c *simReplicas) {
 			c.replicas, c.handover = 2, true
 			c.atHandover = func() {
 				for _, n := range c.nodes {
@@ -291,7 +292,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 	}
 }
 
-// crashDebtors crashes the processes that owe something.
+// crashHolders crashes the processes that hold hints.
 func (c *simReplicas) crashHolders() {
 	for i, n := range c.nodes {
 		if owed, _ := n.set.PendingHints(); owed > 0 {
