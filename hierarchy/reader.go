@@ -183,7 +183,7 @@ func (r *reader) told(id uint64) (value int64, known bool) {
 // knows reports whether it is known.
 func (r *reader) knows(b Bucket) bool { return r.known.Has(b.ID()) }
 
-// trip adds by to the buckets that add named, where it is not 0, and reads those
+// trip adds by to the buckets that add named, where it is not 0, and reads the ones
 // that want named. What is known of the former is without by. With an error nothing more is
 // known than before.
 func (r *reader) trip(ctx context.Context, st Store, by int64, began time.Time) error {

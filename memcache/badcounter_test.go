@@ -193,7 +193,7 @@ func TestABadCounterUntilItIsReset(t *testing.T) {
 		now := time.Now().Truncate(time.Minute)
 		clock := func() time.Time { return now }
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
-		limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: fleet, Clock: clock})
+		limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: fleet, Clock: clock, Timeout: hierarchy.DefaultGrace / 2})
 		require.NoError(t, err)
 		rules, err := events.ParseRules([]byte(`
 events:

@@ -175,8 +175,8 @@ func (e *Embedded) delete(op *store.Op) {
 // Bytes returns the memory that the store reckons to take, a bound from above.
 func (e *Embedded) Bytes() int64 { return e.bytes.Load() }
 
-// Evicted returns how many counters have been dropped before their time, for
-// want of memory. Their counts have begun again from zero.
+// Evicted returns how many counters have been dropped before their time, because
+// memory was full. Their counts have begun again from zero.
 func (e *Embedded) Evicted() int64 { return e.evicted.Load() }
 
 func (e *Embedded) shard(id string) *shard {

@@ -202,8 +202,8 @@ func (s *server) learnMarker(read marker, own bool) (mark bool) {
 	return mark
 }
 
-// weigh finds since when each server's memory is whole, with mu held. It returns those
-// that have lost more than was known.
+// weigh finds since when each server's memory is whole, with mu held. It returns the
+// ones that have lost more than was known.
 func (all *lossDetectors) weigh(now int64) (news []*server) {
 	latest := int64(0)
 	for s := range all.servers {

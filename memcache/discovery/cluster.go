@@ -40,8 +40,8 @@ const (
 // and its kin answer. A node is named by its address, and by its host where the answer has
 // no address; with ByHost the other way round.
 //
-// While a cluster changes, its nodes do not agree for a moment. What is older than what was
-// told before is an error, so that no process goes back and forth.
+// While a cluster changes, its nodes do not agree for a moment. An answer older than the
+// one before is an error, so that no process goes back and forth.
 type Cluster struct {
 	Endpoint string // host:port
 	// Dial opens a connection, for TLS or a login. nil: plain TCP.
