@@ -250,7 +250,7 @@ func TestABucketThatClosesUnderWay(t *testing.T) {
 	assert.Equal(t, int64(1), count())
 }
 
-// What somebody else has remembered is believed only of buckets that are closed by the
+// The cache's buckets of another process's making are used only if they are closed by the
 // reader's own clock and grace.
 func TestOpenBucketsAreNotBelieved(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 5/10s}]")

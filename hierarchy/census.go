@@ -25,7 +25,7 @@ func knownOf(id string, counter events.Counter) known {
 }
 
 // census is the list of counters that this process knows. It is bounded in bytes, and
-// forgets those that were not used for longer than their buckets live and a day.
+// forgets the ones unused for longer than their buckets live and a day.
 type census struct {
 	entries *freecache.Cache
 	now     func() time.Time

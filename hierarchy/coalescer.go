@@ -81,8 +81,8 @@ func (g *group) free() {
 	groups.Put(g)
 }
 
-func newCoalescer(patience time.Duration) *coalescer {
-	return &coalescer{maxWait: patience, seed: maphash.MakeSeed(), epoch: time.Now()}
+func newCoalescer(maxWait time.Duration) *coalescer {
+	return &coalescer{maxWait: maxWait, seed: maphash.MakeSeed(), epoch: time.Now()}
 }
 
 func (c *coalescer) shardOf(id string) *queueShard {

@@ -80,7 +80,7 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	assert.False(t, d.Allowed)
 	assert.Equal(t, hierarchy.Wait(3600), d.RetryAfter)
 	assert.Less(t, time.Since(began), hierarchy.DefaultTimeout)
-	assert.LessOrEqual(t, store.trips, 2+20+3, "add and take back, looks, the search")
+	assert.LessOrEqual(t, store.trips, 2+20+3, "add and roll back, looks, the search")
 }
 
 // overfull is a limiter, and counters beside it, of features whose limits increments exceed.

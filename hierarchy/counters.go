@@ -55,7 +55,7 @@ type Config struct {
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
 	// Limiter on the same store should have the same one.
 	Cache *BucketCache
-	// Repairer is told of each counter that is used; nil: nobody is.
+	// Repairer gets each counter that is used; nil: none.
 	Repairer *Repairer
 }
 
@@ -100,10 +100,9 @@ func (c *Counters) QueueStats() QueueStats { return c.pending.load() }
 // lies between their retention back and the grace ahead; the zero time is now.
 // It returns that moment in whole seconds, UTC.
 //
-// A fault of an argument is a *RangeError, and nothing is counted then. An error
-// that wraps ErrStore leaves open what was counted: what the store is known to
-// have added is taken back, but an answer may be lost. Do not repeat the call
-// where counting twice is worse than not at all.
+// A fault of an argument is a *RangeError, and nothing is counted then. An error that wraps
+// ErrStore leaves open what was counted: the acknowledged adds are rolled back, but an
+// answer may be lost. Do not repeat the call where counting twice is worse than not at all.
 func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counters ...events.Counter) (time.Time, error) {
 	now := c.now()
 	if at.IsZero() {
@@ -151,8 +150,8 @@ func (c *Counters) add(ctx context.Context, by, second int64, counters []events.
 	return errors.Join(faults...)
 }
 
-// addOne adds to the buckets of one counter that hold the second, the finest
-// level first: whoever sees an event in a bucket sees it in the finer ones too.
+// addOne adds to the buckets of one counter that hold the second, the finest level first: a
+// reader that sees an event in a bucket sees it in the finer ones too.
 func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.Counter) error {
 	r := newReader(counter.ID())
 	defer r.free()
@@ -163,8 +162,8 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 	c.mender.note(r.id, counter, now)
 	err := r.trip(ctx, c.store, by, now)
 	if err != nil && !r.op.Receipt.None() {
-		// What is known to have been added is taken back, that an increment that
-		// failed is not half there. If that fails too, it stays.
+		// The acknowledged adds are rolled back, so that a failed increment does not stay
+		// by half. If the rollback fails too, it stays.
 		var undo store.Op
 		undo.RollBack(r.id, r.adds, r.op.Receipt, by)
 		c.store.Do(context.WithoutCancel(ctx), &undo)
@@ -307,10 +306,10 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 	return points, nil
 }
 
-// Reset forgets the counter. It looks for the buckets that there are from the top
-// down: all of the coarser levels, and of the finest the children of those that
-// are not empty and all of the last minutes. It deletes them from the bottom up,
-// so that whatever an interrupted reset leaves, the next one finds.
+// Reset forgets the counter. It looks for the buckets that there are from the top down: all
+// of the coarser levels, and of the finest the children of the non-empty ones and all of
+// the last minutes. It deletes them from the bottom up, so that whatever an interrupted
+// reset leaves, the next one finds.
 //
 // Increments that are under way may stay, in some levels and not in others; a
 // reset that comes after them forgets them. A reset takes 8 seconds at the most; four go

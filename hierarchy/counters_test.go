@@ -298,7 +298,7 @@ func TestAnIncrementThatWasCutShort(t *testing.T) {
 		_, err := counters.Increment(t.Context(), 9, time.Time{}, counter)
 		require.ErrorIs(t, err, errBroken)
 		if !lost {
-			require.Zero(t, total(t, counters, counter, clock.Now()), "what landed is taken back")
+			require.Zero(t, total(t, counters, counter, clock.Now()), "what landed is rolled back")
 			continue
 		}
 		require.Equal(t, int64(9), total(t, counters, counter, clock.Now()), "what may have landed stays")

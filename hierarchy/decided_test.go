@@ -74,8 +74,8 @@ func TestDecisionsAreTold(t *testing.T) {
 	})
 }
 
-// Hits that are decided by another caller are told to by their own, and those that find
-// too much waiting are, too.
+// OnDecision gets the decisions of hits that another caller decides, with their own
+// context, and the denials for too much waiting.
 func TestDecisionsOfOthersAreTold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := &decisions{}

@@ -16,14 +16,14 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// somebody is who hits where it does not matter who.
-var somebody = events.Features{"ip": "192.0.2.1", "user": "a"}
+// someUser makes the hits of tests in which the user does not matter.
+var someUser = events.Features{"ip": "192.0.2.1", "user": "a"}
 
 // hit is one of the first process. The store's trips are those of it from here on.
 func (c *cached) hit(t *testing.T, cost int64) Decision {
 	t.Helper()
-	c.store.trips, c.store.takenBack = 0, false
-	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, somebody, cost})
+	c.store.trips, c.store.rolledBack = 0, false
+	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, someUser, cost})
 	require.NoError(t, err)
 	return d
 }
@@ -31,23 +31,23 @@ func (c *cached) hit(t *testing.T, cost int64) Decision {
 // check is that of a process that remembers nothing.
 func (c *cached) check(t *testing.T, cost int64) Decision {
 	t.Helper()
-	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, somebody, cost})
+	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, someUser, cost})
 	require.NoError(t, err)
 	return d
 }
 
-// A denial is given again as long as it is what a check says, and no longer, whatever this
-// process has admitted, taken back, incremented or forgotten since.
+// A cached denial is given as long as a check agrees with it, and no longer, whatever this
+// process has admitted, rolled back, incremented or forgotten since.
 func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 	for name, since := range map[string]func(t *testing.T, c *cached){
 		"nothing":       func(*testing.T, *cached) {},
 		"a smaller hit": func(t *testing.T, c *cached) { require.True(t, c.hit(t, 1).Allowed) },
-		"another denied, and taken back": func(t *testing.T, c *cached) {
+		"another denied, and rolled back": func(t *testing.T, c *cached) {
 			require.False(t, c.hit(t, 5).Allowed)
-			require.True(t, c.store.takenBack)
+			require.True(t, c.store.rolledBack)
 		},
 		"a batch": func(t *testing.T, c *cached) {
-			results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, somebody, 4}, {c.event, somebody, 1}, {c.event, somebody, 4}})
+			results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 4}, {c.event, someUser, 1}, {c.event, someUser, 4}})
 			require.NoError(t, err)
 			require.True(t, results[1].Decision.Allowed)
 			require.Equal(t, c.check(t, 4), results[0].Decision, "it was denied before the other was admitted")
@@ -79,15 +79,15 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 			}
 			require.Equal(t, want, got)
 			require.Equal(t, name == "nothing" || name == "a batch", c.store.trips == 0, "from memory")
-			require.False(t, c.store.takenBack, "it looks before it adds")
+			require.False(t, c.store.rolledBack, "it looks before it adds")
 			require.Equal(t, want, c.hit(t, 4))
 			require.Zero(t, c.store.trips, "what it has found is remembered")
 		})
 	}
 }
 
-// In a random history of one process every denial, be it remembered or not, of a hit alone
-// or of a batch, is what somebody who asks then is told.
+// In a random history of one process every denial, cached or not, of a hit alone or of a
+// batch, equals the answer of a check at that moment.
 func TestOneProcessDeniesTruly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
@@ -193,9 +193,9 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 				want := c.check(t, 3)
 				failing.fail = func(adds []store.Write) error { return test.fail(c, adds) }
 				results, err := c.limiters[0].Hits(t.Context(), []Hit{
-					{c.event, somebody, 3},
+					{c.event, someUser, 3},
 					{c.event, events.Features{"ip": "192.0.2.1", "user": "b"}, 1},
-					{c.event, somebody, 3},
+					{c.event, someUser, 3},
 				})
 				require.NoError(t, err)
 				require.True(t, results[1].Decision.Limits[0].Failed)
@@ -314,7 +314,7 @@ func TestADenialIsOfTheHitsOwnLimits(t *testing.T) {
 	raised := parsed(t, "[{per: ip, rate: 50/10s}]")
 	require.True(t, c.hit(t, 5).Allowed)
 	for range 3 {
-		results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, somebody, 1}, {raised, somebody, 1}})
+		results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 1}, {raised, someUser, 1}})
 		require.NoError(t, err)
 		require.False(t, results[0].Decision.Allowed)
 		require.True(t, results[1].Decision.Allowed)

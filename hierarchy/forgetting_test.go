@@ -71,7 +71,7 @@ func TestALimitIsIncompleteAfterALoss(t *testing.T) {
 	assert.Equal(t, user.ID(), store.of)
 }
 
-// What this process's own counters decided, or nobody, says nothing of the store's loss.
+// A decision of this process's own counters, or of none, says nothing of the store's loss.
 func TestALossIsNoneOfTheLocalStore(t *testing.T) {
 	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
 	store := &forgetfulStore{soloStore: newSoloStore(clock.Now), since: clock.now.Unix()}

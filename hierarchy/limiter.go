@@ -34,10 +34,9 @@ type LimiterConfig struct {
 	Local Store
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
-	// Timeout is the longest wait for the store in one decision, what has to be taken
-	// back aside, which has as long again; where so many hits are decided together
-	// that their round trips have to queue, for each 64 of them. 0: DefaultTimeout; at most
-	// half the grace.
+	// Timeout is the longest wait for the store in one decision; a rollback has as long
+	// again. Where so many hits are decided together that their round trips have to queue,
+	// it is the wait for each 64 of them. 0: DefaultTimeout; at most half the grace.
 	Timeout time.Duration
 	// OnStoreError gets the error of each round trip to the store that failed, and of each
 	// rollback that did: what it should have subtracted stays counted.

@@ -30,9 +30,9 @@ func (s *countingStore) Do(ctx context.Context, ops ...*store.Op) {
 	s.Store.Do(ctx, ops...)
 }
 
-// BenchmarkHit has one caller, so that trips and reads can be counted. Its clock
-// stands at the notes' moment; denials are not remembered from one hit to the
-// next in "denied by the store", and are in "denied from memory".
+// BenchmarkHit has one caller, so that trips and reads can be counted. Its clock stays at
+// the moment of the published figures; denials are not cached from one hit to the next in
+// "denied by the store", and are in "denied from memory".
 func BenchmarkHit(b *testing.B) {
 	for _, store := range []string{"embedded", "memcached"} {
 		for _, limits := range []struct{ name, rates string }{
@@ -102,7 +102,7 @@ func benchHit(b *testing.B, store, rates, state string) {
 		}
 		if state == "near" {
 			b.StopTimer()
-			takeBackOne(b, counted.Store, counter, now)
+			rollBackOne(b, counted.Store, counter, now)
 			b.StartTimer()
 		}
 	}
@@ -111,8 +111,8 @@ func benchHit(b *testing.B, store, rates, state string) {
 	b.ReportMetric(float64(counted.reads)/float64(hits), "reads/op")
 }
 
-// takeBackOne undoes an admitted hit, so that the next one finds what it found.
-func takeBackOne(b *testing.B, store hierarchy.Store, counter events.Counter, now time.Time) {
+// rollBackOne undoes an admitted hit, so that the next one finds what it found.
+func rollBackOne(b *testing.B, store hierarchy.Store, counter events.Counter, now time.Time) {
 	var buckets []uint64
 	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
 		buckets = append(buckets, bucket.ID())

@@ -82,7 +82,7 @@ func TestWhatNeverFitsIsDeniedWithoutAStore(t *testing.T) {
 	assert.Equal(t, Never, d.RetryAfter)
 }
 
-// A counter of all hits counts those that another counter denies from memory.
+// A counter of all hits counts the ones that another counter denies from memory.
 func TestAllHitsAreCounted(t *testing.T) {
 	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
 	store := newSoloStore(clock.Now)

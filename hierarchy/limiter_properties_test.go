@@ -27,11 +27,11 @@ type soloStore struct {
 	simStore
 	trips int
 	reads int
-	// Whether something was taken back, and how many reads there were before that.
-	takenBack bool
-	decided   int
-	delay     time.Duration // of each trip, half of it before the store acts
-	before    func() error  // each command
+	// Whether a rollback came, and how many reads there were before it.
+	rolledBack bool
+	decided    int
+	delay      time.Duration // of each trip, half of it before the store acts
+	before     func() error  // each command
 }
 
 func newSoloStore(now func() time.Time) *soloStore {
@@ -69,7 +69,7 @@ func (s *soloStore) Do(_ context.Context, ops ...*store.Op) {
 func (s *soloStore) do(op *store.Op) error {
 	switch op.Kind() {
 	case store.Subtract:
-		return s.takeBack(op)
+		return s.rollBack(op)
 	case store.Delete:
 		return s.delete(op)
 	}
@@ -95,10 +95,10 @@ func (s *soloStore) do(op *store.Op) error {
 	})
 }
 
-func (s *soloStore) takeBack(op *store.Op) error {
+func (s *soloStore) rollBack(op *store.Op) error {
 	s.mu.Lock()
-	if !s.takenBack {
-		s.takenBack, s.decided = true, s.reads
+	if !s.rolledBack {
+		s.rolledBack, s.decided = true, s.reads
 	}
 	s.mu.Unlock()
 	for _, w := range op.Writes[len(op.Writes)-op.Receipt.On(0):] {
@@ -235,7 +235,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 				h := Hit{event, events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}, 1 + rng.Int64N(3)}
 				check, err := l.Check(t.Context(), h)
 				require.NoError(t, err)
-				store.trips, store.reads, store.takenBack = 0, 0, false
+				store.trips, store.reads, store.rolledBack = 0, 0, false
 				d, err := l.Hit(t.Context(), h)
 				require.NoError(t, err)
 				requireLikeLog(t, log, l, h, d, store)
@@ -291,7 +291,7 @@ func requireLikeLog(t *testing.T, log exactLog, l *Limiter, h Hit, d Decision, s
 	fits := !slices.ContainsFunc(d.Limits, func(s LimitState) bool { return !s.Allowed })
 	switch {
 	case store == nil:
-	case store.takenBack: // what is read after that is for the reset
+	case store.rolledBack: // what is read after that is for the reset
 		require.LessOrEqual(t, store.decided, covers)
 	case fits:
 		require.LessOrEqual(t, store.reads, covers)
@@ -492,8 +492,8 @@ func TestADeniedHitLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// Whatever command of a denied hit fails, what was acknowledged is taken back, and
-// what was not is neither taken back nor sent again.
+// Whichever command of a denied hit fails, acknowledged adds are rolled back, and the
+// others are neither rolled back nor sent again.
 func TestALostAddStays(t *testing.T) {
 	event := parsed(t, "[{per: ip, rate: [2/s, 2/m, 2/h, 100/d], on_error: deny}]")
 	for failing := range 4 {

@@ -202,10 +202,10 @@ func TestDenialsAreRememberedUnderOverload(t *testing.T) {
 		o.atOnce(func() { require.True(t, hit(), "by on_error: the denial is over") })
 		o.release()
 		added := o.store.sum(counterOf(t, event, 9).ID(), Second)
-		o.store.takenBack = false
+		o.store.rolledBack = false
 		require.False(t, hit())
 		assert.Equal(t, added, o.store.sum(counterOf(t, event, 9).ID(), Second))
-		assert.False(t, o.store.takenBack, "it has looked")
+		assert.False(t, o.store.rolledBack, "it has looked")
 	})
 }
 
@@ -277,7 +277,7 @@ func (s panicStore) Do(ctx context.Context, ops ...*store.Op) {
 	s.soloStore.Do(ctx, ops...)
 }
 
-// Whatever becomes of those who wait, they give their room back.
+// Whatever becomes of waiting hits, they give their memory budget back.
 func TestRoomIsGivenBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, "[{per: ip, rate: 3/m, on_error: deny}]")

@@ -30,7 +30,7 @@ type reader struct {
 	before   uint32       // what the cache wants for what the trip reads
 	touched  uint32       // the cache's count of this process's changes, from before the trip
 	found    int          // closed buckets that were wanted and had been remembered
-	missed   int          // those that were read
+	missed   int          // closed buckets that were read
 }
 
 // fewBuckets is enough for a hit far from its limits.
@@ -84,10 +84,10 @@ func (r *reader) begin(id string) {
 	r.op.Reads = r.op.Reads[:0]
 }
 
-// remember has the reader use the cache: it knows the buckets that were read less
-// than a second before now, and what it reads of those that end before the second
-// closed is remembered. What was read since the moment own, where there is one, was read
-// for the same decision: that is no hit.
+// remember has the reader use the cache: it knows the buckets that were read less than a
+// second before now, and the read buckets that end before the second closed are put there.
+// What was read since the moment own, where there is one, was read for the same decision:
+// that is no hit.
 func (r *reader) remember(cache *BucketCache, now time.Time, closed int64, own time.Time) {
 	if cache == nil {
 		return // in tests
@@ -183,7 +183,7 @@ func (r *reader) told(id uint64) (value int64, known bool) {
 // knows reports whether it is known.
 func (r *reader) knows(b Bucket) bool { return r.known.Has(b.ID()) }
 
-// trip adds by to the buckets that add named, where it is not 0, and reads those
+// trip adds by to the buckets that add named, where it is not 0, and reads the ones
 // that want named. What is known of the former is without by. With an error nothing more is
 // known than before.
 func (r *reader) trip(ctx context.Context, st Store, by int64, began time.Time) error {

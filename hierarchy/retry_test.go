@@ -97,7 +97,7 @@ func TestALostAddIsNotRepeatedByATry(t *testing.T) {
 	for bucket := range hierarchy.BucketsOf(ip, clock.Now().Unix()) {
 		buckets = append(buckets, bucket.ID())
 	}
-	store.before = func(counter string, adds []uint64) error { // a crowd that is there for a moment
+	store.before = func(counter string, adds []uint64) error { // transient contention
 		if counter == ip.ID() && len(adds) > 0 {
 			_, err := counters.Increment(t.Context(), 5, time.Time{}, ip)
 			return err
@@ -145,7 +145,7 @@ func TestElasticResets(t *testing.T) {
 	assert.True(t, d.Allowed)
 }
 
-// A denied hit that is counted stands in the count that it is told.
+// A denied hit that is counted is a part of the count in its decision.
 func TestCountAllCountsTheDenied(t *testing.T) {
 	clock := newFakeClock()
 	store := newEmbedded(clock)

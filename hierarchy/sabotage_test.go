@@ -24,7 +24,7 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"a bound from a coarser level": {store: func(s *simulation, inner Store) Store {
 			return &coarserBound{inner, s}
 		}},
-		"takes back what was not acknowledged": {store: func(_ *simulation, s Store) Store {
+		"rolls back what was not acknowledged": {store: func(_ *simulation, s Store) Store {
 			return &credulous{s}
 		}},
 		"reads before it adds": {store: func(_ *simulation, s Store) Store {

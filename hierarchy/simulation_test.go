@@ -46,14 +46,14 @@ type command struct {
 	at     *simLink     // where a counter has copies: the server
 	of     *simExchange // and the trip, if it is one's
 	first  *float64     // its priority
-	lane   string       // with the operation and the bucket it names the command among those that wait
+	part   string       // with the operation and the bucket it names the command among the waiting ones
 	bucket uint64
 	run    func() // what the store does
 	answer chan answer
 }
 
 func (c *command) compare(other *command) int {
-	return cmp.Or(cmp.Compare(c.by.id, other.by.id), strings.Compare(c.lane, other.lane), cmp.Compare(c.bucket, other.bucket))
+	return cmp.Or(cmp.Compare(c.by.id, other.by.id), strings.Compare(c.part, other.part), cmp.Compare(c.bucket, other.bucket))
 }
 
 type answer struct {
@@ -101,9 +101,9 @@ type simItem struct {
 }
 
 // do has the command wait for its turn.
-func (s *simStore) do(ctx context.Context, lane string, bucket uint64, run func()) answer {
+func (s *simStore) do(ctx context.Context, part string, bucket uint64, run func()) answer {
 	op := ctx.Value(operationKey{}).(*operation)
-	a := s.send(&command{by: op, lane: lane, bucket: bucket, run: run, first: &op.priority})
+	a := s.send(&command{by: op, part: part, bucket: bucket, run: run, first: &op.priority})
 	if a.err == nil && s.strict {
 		a.err = ctx.Err()
 	}
@@ -122,7 +122,7 @@ func (s *simStore) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
 		switch op.Kind() {
 		case store.Subtract:
-			op.Err = s.takeBack(ctx, op)
+			op.Err = s.rollBack(ctx, op)
 		case store.Delete:
 			op.Err = s.delete(ctx, op)
 		default:
@@ -179,7 +179,7 @@ func (s *simStore) partsOf(n int, op *operation) iter.Seq2[int, int] {
 	}
 }
 
-// sendLate has adds arrive, in their order, of which nobody awaits the answer.
+// sendLate has adds arrive, in their order, without a caller that awaits the answers.
 func (s *simStore) sendLate(ctx context.Context, counter string, adds []store.Write) {
 	s.late.Add(1)
 	go func() {
@@ -192,7 +192,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, adds []store.Wr
 	}()
 }
 
-func (s *simStore) takeBack(ctx context.Context, op *store.Op) error {
+func (s *simStore) rollBack(ctx context.Context, op *store.Op) error {
 	for _, w := range op.Writes[len(op.Writes)-op.Receipt.On(0):] {
 		a := s.do(ctx, op.Counter, w.Item, func() { s.subtract(op.Counter, w.Item, w.By) })
 		if a.err != nil {
@@ -247,14 +247,14 @@ func (s *simBuckets) read(counter string, bucket uint64) int64 {
 type sabotage struct {
 	limiter func(*Limiter)
 	store   func(*simulation, Store) Store
-	copies  func(*simCopies) // there are copies; it may break them
+	copies  func(*simReplicas) // there are copies; it may break them
 }
 
 // simulation is one run.
 type simulation struct {
 	rng       *rand.Rand
 	store     *simStore
-	copies    *simCopies // nil: each counter is on the one store
+	copies    *simReplicas // nil: each counter is on the one store
 	grace     time.Duration
 	offset    atomic.Int64 // nanoseconds of the simulated time to that of the bubble
 	event     *events.Event
@@ -324,7 +324,7 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	}
 	processes := 1 + rng.IntN(5)
 	if broken.copies != nil {
-		s.copies = newSimCopies(s, seed, &processes, broken.copies)
+		s.copies = newSimReplicas(s, seed, &processes, broken.copies)
 	}
 	for i := range processes {
 		p := &simProcess{}
@@ -338,7 +338,7 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		p.limiter, _ = NewLimiter(LimiterConfig{Store: store, Clock: clock, Grace: s.grace, Timeout: s.grace / 2, Cache: cache})
 		share := rng.Float64() // of the longest pause
 		p.limiter.random = func(below time.Duration) time.Duration {
-			// No two at once: who comes first would not follow from the seed.
+			// No two at once: which is first would not follow from the seed.
 			return time.Duration(share*float64(below)) + time.Duration(s.pauses.Add(1))
 		}
 		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace, Cache: cache})
@@ -501,7 +501,7 @@ func (s *simulation) run() {
 			s.serve(waiting)
 			continue
 		}
-		idle++ // whoever waits for time to pass
+		idle++ // operations that wait for time to pass
 		s.pass(s.grace / 10)
 	}
 	s.end()
@@ -516,14 +516,14 @@ func (s *simulation) pass(d time.Duration) {
 	}
 }
 
-// end sends home whoever still waits: those whose process has crashed.
+// end ends the operations that still wait: the ones of crashed processes.
 func (s *simulation) end() {
 	s.step.Store(0)
 	if s.copies != nil {
 		s.copies.close()
 	}
 	for s.running.Load()+s.store.late.Load() > 0 {
-		time.Sleep(s.grace) // for those who pause
+		time.Sleep(s.grace) // for pausing operations
 		synctest.Wait()
 		s.store.mu.Lock()
 		waiting := s.store.waiting
@@ -570,7 +570,7 @@ func (s *simulation) serve(waiting []*command) {
 	s.store.waiting = slices.DeleteFunc(s.store.waiting, func(other *command) bool { return other == c })
 	s.store.mu.Unlock()
 	hash := fnv.New64a()
-	fmt.Fprint(hash, s.trace, c.by.id, c.lane, c.bucket, s.now().UnixNano())
+	fmt.Fprint(hash, s.trace, c.by.id, c.part, c.bucket, s.now().UnixNano())
 	s.trace = hash.Sum64()
 	faults := s.faults
 	if s.copies != nil {
@@ -668,8 +668,8 @@ func (s *simulation) start() {
 	}
 }
 
-// ended notes that an operation has, unless nobody is there any more who could tell: a
-// process that has crashed may still lose its patience with a server.
+// ended notes the end of an operation, unless its process has crashed: a trip of a crashed
+// process may still time out.
 func (s *simulation) ended(op *operation) {
 	if s.copies == nil || !s.processes[op.process].crashed {
 		op.ended = int(s.step.Load())
@@ -803,12 +803,12 @@ func fullest(entries []admission, window int64) (most, last int64) {
 // outcome is what many simulations came to.
 type outcome struct {
 	seeds, admitted, denied, broken int
-	handed, missed                  int    // of the simulations with copies: see simCopies
+	handed, missed                  int    // of the simulations with copies: see simReplicas
 	first                           string // of what was broken
 }
 
-// simulate runs the seeds from first on, each in a bubble of its own, and stops
-// after the first that is broken if it is told to.
+// simulate runs the seeds from first on, each in a bubble of its own, and stops after the
+// first that is broken if stop is set.
 func simulate(t *testing.T, first, n uint64, broken sabotage, stop bool) (o outcome) {
 	t.Helper()
 	for seed := first; seed < first+n; seed++ {

@@ -15,7 +15,8 @@ import (
 	"github.com/counterd/counterd/internal/authorities"
 )
 
-// credentials are the flags by which a command shows its targets who it is, and knows them.
+// credentials are the flags by which a command authenticates to its targets, and verifies
+// them.
 type credentials struct {
 	tokenFile     string
 	ca, cert, key string

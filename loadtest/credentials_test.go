@@ -53,8 +53,8 @@ func calling() map[string][]string {
 	}
 }
 
-// Who trusts the target's authority and shows a certificate of it can call; nobody else can,
-// and each is told what he lacks.
+// Only a caller that trusts the target's authority and shows a certificate of it can call.
+// The error of every other caller names what is missing.
 func TestCallingOverTLS(t *testing.T) {
 	authority, stranger := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
 	mine, strange := authority.Issue(t), stranger.Issue(t)
@@ -136,7 +136,7 @@ func TestCredentialFlags(t *testing.T) {
 	}
 }
 
-// An answer is told with the flag that helps, and without one where there is none.
+// The advice names the flag that helps, and no flag where none does.
 func TestAdviceOfCredentials(t *testing.T) {
 	flags := credentials{secure: true}
 	answer := func(status int) error {

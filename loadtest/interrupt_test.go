@@ -29,8 +29,8 @@ import (
 	"github.com/counterd/counterd/loadtest/process"
 )
 
-// patience is how long a busy machine may take for what takes a moment.
-const patience = time.Minute
+// maxWait is how long a busy machine may take for an instant step.
+const maxWait = time.Minute
 
 // program is loadtest as it is run, a process.
 type program struct {
@@ -64,7 +64,7 @@ func startProgram(t *testing.T, args ...string) *program {
 // says waits until a line of standard error has that text.
 func (p *program) says(t *testing.T, text string) {
 	t.Helper()
-	late := time.After(patience)
+	late := time.After(maxWait)
 	for {
 		select {
 		case line, more := <-p.lines:
@@ -83,13 +83,13 @@ func (p *program) status(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("it does not end")
 	}
 	return p.ProcessState.ExitCode()
 }
 
-// rest returns what it has said on standard error and nobody has read.
+// rest returns its unread lines of standard error.
 func (p *program) rest() string {
 	var b strings.Builder
 	for line := range p.lines {
@@ -129,7 +129,7 @@ func alive(pid int) bool {
 // gone waits until none of the processes runs.
 func gone(t *testing.T, pids map[int]string) {
 	t.Helper()
-	assert.NoError(t, fleet.Until(t.Context(), patience, func() error {
+	assert.NoError(t, fleet.Until(t.Context(), maxWait, func() error {
 		for pid, name := range pids {
 			if alive(pid) {
 				return fmt.Errorf("%s is left, process %d", name, pid)
@@ -143,7 +143,7 @@ func gone(t *testing.T, pids map[int]string) {
 func (p *program) called(t *testing.T, programs, hits int) map[int]string {
 	t.Helper()
 	var all map[int]string
-	require.NoError(t, fleet.Until(t.Context(), patience, func() error {
+	require.NoError(t, fleet.Until(t.Context(), maxWait, func() error {
 		all = p.children(t)
 		if len(all) < programs {
 			return fmt.Errorf("it has started %v", all)
@@ -237,8 +237,8 @@ func TestTheSecondInterrupt(t *testing.T) {
 	gone(t, started)
 }
 
-// A target of others is not called any more, and what it has said is told: where that is
-// wrong, that is what the exit status says.
+// Calls to a target of another owner end at once, and its answers are reported: the exit
+// status says so where they are wrong.
 func TestInterruptsOfCallsToOthers(t *testing.T) {
 	server, err := child.Start(t.Context(), child.Program{
 		Path: builtCounterd, Args: func(addr string) []string { return []string{"-listen", addr} },
@@ -286,7 +286,7 @@ func TestInterruptsOfCallsToOthers(t *testing.T) {
 			p := startProgram(t, args...)
 			select {
 			case <-enough:
-			case <-time.After(patience):
+			case <-time.After(maxWait):
 				t.Fatalf("only %d calls come", calls.Load())
 			}
 			require.NoError(t, p.Process.Signal(os.Interrupt))

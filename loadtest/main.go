@@ -34,7 +34,7 @@ type command struct {
 	run                      func(ctx context.Context, args []string, std streams) int
 }
 
-// commands are in the order in which somebody new needs them.
+// commands are in the order in which a new user needs them.
 func commands() []command {
 	return []command{
 		{"run", "[flags]", "put load on a server, and say what became of it", runRun},

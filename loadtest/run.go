@@ -70,8 +70,8 @@ kept until then.
 `
 
 const (
-	defaultURL   = "http://127.0.0.1:8080"
-	defaultCrowd = 10_000
+	defaultURL        = "http://127.0.0.1:8080"
+	defaultPopulation = 10_000
 )
 
 // texts is a flag that may be repeated.
@@ -93,7 +93,7 @@ type runFlags struct {
 	embedded, rules    string
 	timeout            time.Duration
 	event, kind        string
-	crowd              int
+	population         int
 	zipf               float64
 	featuresFile       string
 	mixText, costsText string
@@ -133,7 +133,7 @@ func (f *runFlags) set() *flag.FlagSet {
 	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
 	set.StringVar(&f.event, "event", "url_shorten", "the `event`")
 	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
-	set.IntVar(&f.crowd, "crowd", defaultCrowd, "`number` of different features of each kind")
+	set.IntVar(&f.population, "crowd", defaultPopulation, "`number` of different features of each kind")
 	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default evenly)")
 	set.StringVar(&f.featuresFile, "features-file", "", "`file` with one feature a line to draw from, instead of -crowd and -zipf")
 	set.StringVar(&f.mixText, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
@@ -216,7 +216,7 @@ func (f *runFlags) parseTraffic() (err error) {
 		return err
 	}
 	for _, kind := range kinds {
-		if err := traffic.CheckCrowd(kind, f.crowd, f.zipf); err != nil {
+		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
 			return fmt.Errorf("-kind, -crowd or -zipf: %w", err)
 		}
 	}
@@ -257,14 +257,14 @@ func (f *runFlags) takes() string {
 
 // says describes the calls.
 func (f *runFlags) says() string {
-	crowd := fmt.Sprintf("%d %s", f.crowd, f.kind)
+	population := fmt.Sprintf("%d %s", f.population, f.kind)
 	switch {
 	case f.featuresFile != "":
-		crowd = f.kind + " of " + f.featuresFile
+		population = f.kind + " of " + f.featuresFile
 	case f.zipf > 0:
-		crowd += fmt.Sprintf(" by Zipf's law, %v", f.zipf)
+		population += fmt.Sprintf(" by Zipf's law, %v", f.zipf)
 	}
-	text := fmt.Sprintf("%s: %s; %s", f.event, f.mixText, crowd)
+	text := fmt.Sprintf("%s: %s; %s", f.event, f.mixText, population)
 	if f.costsText != "1" {
 		text += "; costs " + f.costsText
 	}
@@ -317,41 +317,41 @@ func (f *runFlags) source(ctx context.Context, to target) (*traffic.Source, erro
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(f.seed, 0))
-	crowd, err := f.newCrowd(random)
+	population, err := f.newPopulation(random)
 	if err != nil {
 		return nil, err
 	}
 	return traffic.New(traffic.Config{
-		Event: f.event, Crowd: crowd, Mix: f.mix, Costs: f.costs, BatchSize: f.batch, Window: cmp.Or(f.window, remembered), Rand: random,
+		Event: f.event, Population: population, Mix: f.mix, Costs: f.costs, BatchSize: f.batch, Window: cmp.Or(f.window, remembered), Rand: random,
 	})
 }
 
-// newCrowd returns the features of the calls.
-func (f *runFlags) newCrowd(random *rand.Rand) (traffic.Crowd, error) {
+// newPopulation returns the features of the calls.
+func (f *runFlags) newPopulation(random *rand.Rand) (traffic.Population, error) {
 	if f.featuresFile != "" {
 		file, err := os.Open(f.featuresFile)
 		if err != nil {
 			return nil, fmt.Errorf("-features-file: %w", err)
 		}
 		defer file.Close()
-		crowd, err := traffic.ReadCrowd(file, f.kind, random)
+		population, err := traffic.ReadPopulation(file, f.kind, random)
 		if err != nil {
 			return nil, fmt.Errorf("-features-file: %w", err)
 		}
-		return crowd, nil
+		return population, nil
 	}
-	var crowds []traffic.Crowd
+	var populations []traffic.Population
 	for kind := range strings.SplitSeq(f.kind, ",") {
 		if f.zipf > 0 {
-			crowds = append(crowds, traffic.NewZipf(kind, f.crowd, f.zipf, random))
+			populations = append(populations, traffic.NewZipf(kind, f.population, f.zipf, random))
 		} else {
-			crowds = append(crowds, traffic.NewUniform(kind, f.crowd, random))
+			populations = append(populations, traffic.NewUniform(kind, f.population, random))
 		}
 	}
-	if len(crowds) == 1 {
-		return crowds[0], nil
+	if len(populations) == 1 {
+		return populations[0], nil
 	}
-	return traffic.Together(crowds...), nil
+	return traffic.Together(populations...), nil
 }
 
 func runRun(ctx context.Context, args []string, std streams) int {

@@ -242,7 +242,7 @@ func failingNow(h http.Handler, each int64) http.Handler {
 	})
 }
 
-// Who interrupts gets what was measured so far.
+// An interrupted run reports its measurements so far.
 func TestRunInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

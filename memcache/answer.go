@@ -58,7 +58,7 @@ func nonsense(line []byte) error {
 }
 
 // lettersOfKeys finds what may be a key or a part of one: errors go into logs, and without
-// a secret who was counted can be found from a key, by trying.
+// a secret a key reveals its features to a reader that tries all values.
 var lettersOfKeys = regexp.MustCompile(`[A-Za-z0-9_-]{5,}`)
 
 // isWord finds what is none: a word, or a number, shorter than a key. That some letters of
@@ -153,10 +153,10 @@ func (c *call) refuse(fault error) {
 	}
 }
 
-// readItem takes the next item of the get, or its end. Items come in the order in
-// which they were asked for, without those that are not there. A key that was asked
-// for twice comes twice; should it come or go in between, the one item that comes is
-// the first one's, which is no worse than having asked a moment sooner or later.
+// readItem takes the next item of the get, or its end. Items come in the order of the keys;
+// keys without an item are left out. A key that was asked for twice comes twice; should it
+// come or go in between, the one item that comes is the first one's, which is no worse than
+// having asked a moment sooner or later.
 func (c *call) readItem(b []byte) (used int, end bool, err error) {
 	if c.skipping {
 		return c.skipItem(b)

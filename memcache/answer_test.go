@@ -153,8 +153,8 @@ func TestTheAnswersOfAMemcachedInPieces(t *testing.T) {
 }
 
 // check holds what came of a stream that was changed from one place to another: of the
-// calls whose own answer was left alone, none has anything else. (A digit that has become
-// another one in somebody's own answer is beyond anybody to tell.)
+// calls whose own answer was left alone, none has anything else. (No reader can find a
+// digit that has become another one in a call's own answer.)
 func check(t *testing.T, r recorded, stream []byte, from, to, piece int) {
 	t.Helper()
 	batch, whole, _ := feed(r, stream, piece)
@@ -203,8 +203,8 @@ func TestAnswersChangedAtEveryByte(t *testing.T) {
 			check(t, r, slices.Concat(whole[:at[i]], lines[i+1], line, whole[at[i+2]:]), at[i], at[i+2], 1000)
 		}
 	}
-	// And so do the answers of whole calls. Of those that changed places none may be
-	// taken for the other's, unless both say that nothing is there.
+	// And so do the answers of whole calls. No answer that changed places may be taken for
+	// the other one, unless both are empty.
 	for i := range r.answers {
 		for j := range i {
 			swapped := slices.Clone(r.answers)
@@ -228,8 +228,8 @@ func FuzzAnswers(f *testing.F) {
 		start := min(int(from), len(whole))
 		end := min(start+int(length), len(whole))
 		stream := slices.Concat(whole[:start], with, whole[end:])
-		// What is put in may hold sound answers to later calls: those are then
-		// nobody's in particular. Only what comes before is judged.
+		// What is put in may hold sound answers to later calls: those then belong to no
+		// call in particular. Only what comes before is judged.
 		batch, answered, fault := feed(r, stream, max(int(piece), 1))
 		first, _ := r.owner(start)
 		for i := range min(first, answered) {

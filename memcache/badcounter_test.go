@@ -37,8 +37,8 @@ func storeItem(t *testing.T, server, key string, flags uint32, value string) {
 	require.Equal(t, "STORED\r\n", answer)
 }
 
-// garbage are items that hold no count. Memcached adds to those that are addable: it takes
-// them for a number.
+// garbage are items that hold no count. Memcached adds to the addable ones: it takes them
+// for a number.
 var garbage = map[string]struct {
 	value   string
 	flags   uint32
@@ -107,8 +107,8 @@ func TestABadItemIsABadCounter(t *testing.T) {
 	})
 }
 
-// A take-back that meets a bad item takes the others back.
-func TestATakeBackFromABadItem(t *testing.T) {
+// A rollback that meets a bad item rolls the others back.
+func TestARollBackFromABadItem(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
 		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
@@ -151,12 +151,12 @@ func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 	})
 }
 
-// A copy with a bad item does not stop the counter, and does not delay what is owed to
+// A replica with a bad item does not stop the counter, and does not delay the hints of
 // others. The counter is listed for repair, which replaces the item.
-func TestABadItemOnOneCopy(t *testing.T) {
+func TestABadItemOnOneReplica(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
-		fleet, servers := copiesOn(t, protocol, 2)
+		fleet, servers := replicasOn(t, protocol, 2)
 		keep(t, fleet, "a", 5, 1, 2)
 		order := fleet.Servers("a")
 		storeItem(t, servers[order[0]].Addr, memcache.Keys("a", []uint64{2})[0], 0, garbage["thirty digits"].value)
@@ -164,7 +164,7 @@ func TestABadItemOnOneCopy(t *testing.T) {
 		require.Equal(t, []string{"a"}, fleet.Differing())
 		keep(t, fleet, "a", 1, 1, 2)
 		require.Equal(t, []int64{6, 6}, read(t, fleet, "a", 1, 2))
-		paid(t, fleet)
+		awaitReplay(t, fleet)
 		for _, health := range fleet.Health() {
 			require.Zero(t, health.Openings)
 		}
@@ -193,7 +193,7 @@ func TestABadCounterUntilItIsReset(t *testing.T) {
 		now := time.Now().Truncate(time.Minute)
 		clock := func() time.Time { return now }
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
-		limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: fleet, Clock: clock})
+		limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: fleet, Clock: clock, Timeout: hierarchy.DefaultGrace / 2})
 		require.NoError(t, err)
 		rules, err := events.ParseRules([]byte(`
 events:
@@ -272,7 +272,7 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 
 // The repairer replaces a bad item by what another copy has.
 func TestABadItemIsRepaired(t *testing.T) {
-	fleet, servers := copiesOn(t, memcache.Meta, 2)
+	fleet, servers := replicasOn(t, memcache.Meta, 2)
 	mender, err := hierarchy.NewRepairer(hierarchy.RepairerConfig{Store: fleet})
 	require.NoError(t, err)
 	defer mender.Close()
@@ -284,10 +284,10 @@ func TestABadItemIsRepaired(t *testing.T) {
 	minute := hierarchy.BucketAt(hierarchy.Minute, at.Unix()).ID()
 	storeItem(t, servers[first].Addr, memcache.Keys(counter.ID(), []uint64{minute})[0], 0, garbage["thirty digits"].value)
 	_, err = counters.History(t.Context(), counter, hierarchy.Minute, at, at)
-	require.NoError(t, err, "the other copy has it")
+	require.NoError(t, err, "the other replica has it")
 	require.Eventually(t, func() bool {
 		value, version := make([]int64, 1), make([]uint64, 1)
 		err := storetest.Look(t.Context(), fleet, counter.ID(), first, []uint64{minute}, value, version)
 		return err == nil && value[0] == 7
-	}, 4*patience, 50*time.Millisecond)
+	}, 4*maxWait, 50*time.Millisecond)
 }

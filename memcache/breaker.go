@@ -30,9 +30,9 @@ const (
 	longestPause = time.Second
 	pauseSpread  = 0.25 // of a pause, to either side
 	longestProbe = 800 * time.Millisecond
-	// calm is how long a server has to be back for its next outage to be a new one, and
+	// cooldown is how long a server has to be back for its next outage to be a new one, and
 	// be probed quickly at first.
-	calm = 10 * time.Second
+	cooldown = 10 * time.Second
 )
 
 // downError is why calls to a server that is down are not made.
@@ -62,8 +62,8 @@ type breaker struct {
 	pauses *backoff.ExponentialBackOff
 }
 
-// gate is what calls find before a server: why they cannot go on, or, of a server
-// that nobody has called yet, nothing.
+// gate is what calls find before a server: the error that stops them, or nothing, for a
+// server without any call so far.
 type gate struct{ err error }
 
 func (b *breaker) init() {
@@ -117,8 +117,9 @@ func (e *exchange) note(err error) {
 	}
 }
 
-// isOutage reports whether the error speaks for a server that is down: nobody there, or
-// one who lets nobody in, no answer in time, a connection that broke, or answers that make no sense.
+// isOutage reports whether the error speaks for a server that is down: no listener, a
+// refused connection, no answer in time, a connection that broke, or answers that make no
+// sense.
 func isOutage(err error) bool {
 	if errors.Is(err, ErrDown) || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) {
 		return false
@@ -136,8 +137,7 @@ func isOutage(err error) bool {
 		errors.Is(err, io.ErrClosedPipe) || errors.Is(err, errNonsense) || isNonsense(err)
 }
 
-// isForbidden reports whether the server wants to be told who asks. It is as good as not
-// there.
+// isForbidden reports whether the server demands a login. Such a server is as good as down.
 func isForbidden(err error) bool {
 	text := err.Error() // that is all that gomemcache gives
 	return errors.Is(err, errNoCredentials) || strings.Contains(text, "memcache: client error: unauthenticated") || strings.Contains(text, unauthenticated)
@@ -172,8 +172,8 @@ func (s *server) failed(err error) {
 	}
 }
 
-// open has calls fail at once until a probe is answered. Of many who come with their
-// failures at the same time one does.
+// open has calls fail at once until a probe is answered. Of many calls that fail at the
+// same time one opens the breaker.
 func (s *server) open(cause error) {
 	b := &s.breaker
 	down := &downError{s.name, plainCause(s, cause)}
@@ -186,7 +186,7 @@ func (s *server) open(cause error) {
 	b.gate.Store(&gate{down})
 	b.openings.Add(1)
 	first := firstProbe
-	if now := instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(calm) {
+	if now := instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(cooldown) {
 		b.pauses.Reset()
 	} else {
 		first = b.pauses.NextBackOff()
@@ -219,7 +219,7 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 		err := s.probe(ctx)
 		b.mu.Lock()
 		if err == nil {
-			s.gap() // what is being mended now, without it, is not mended for it
+			s.gap() // the repair under way has compared the replicas without it
 			b.since, b.fault = time.Time{}, nil
 			b.failures.Store(0)
 			b.closed.Store(instant(time.Now()))
@@ -259,8 +259,8 @@ func (ps *pipeline) drop(fault error) {
 	}
 }
 
-// drop ends the calls that wait: at once those that were not sent, and by the reader
-// those on the wire, with their connection.
+// drop ends the calls that wait: the unsent ones at once, and through the reader the calls
+// on the wire, with their connection.
 func (p *pipelinedConn) drop(fault error) {
 	p.mu.Lock()
 	waiting := p.queue

@@ -29,10 +29,10 @@ func (c changes) changed(change memcache.Change, h memcache.ServerHealth) {
 	c <- fmt.Sprint(change, " ", h.Name)
 }
 
-// await waits for a change, and returns what was told before it.
+// await waits for a change, and returns the changes before it.
 func (c changes) await(t *testing.T, want string) (before []string) {
 	t.Helper()
-	for timeout := time.After(patience); ; {
+	for timeout := time.After(maxWait); ; {
 		select {
 		case got := <-c:
 			if got == want {
@@ -40,7 +40,7 @@ func (c changes) await(t *testing.T, want string) (before []string) {
 			}
 			before = append(before, got)
 		case <-timeout:
-			t.Fatalf("nobody says %q, only %q", want, before)
+			t.Fatalf("no change says %q, only %q", want, before)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestAKilledServer(t *testing.T) {
 	})
 }
 
-// Many who wait for a server that has stopped fail together, those behind them at once.
+// Many callers of a server that has stopped fail together, and later callers at once.
 func TestAStalledServer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
@@ -121,7 +121,7 @@ func TestAStalledServer(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, _, err = tripOf(t.Context(), fleet, 1, 1)
 			return err == nil
-		}, patience, time.Millisecond)
+		}, maxWait, time.Millisecond)
 	})
 }
 
@@ -150,7 +150,7 @@ func TestWhatOpensNoBreaker(t *testing.T) {
 			addr := fakeMeta(t, func(int, string) (string, bool) { return answer, true })
 			fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
 			for range 10 {
-				err := trip(fleet, patience)
+				err := trip(fleet, maxWait)
 				require.Error(t, err)
 				require.NotErrorIs(t, err, memcache.ErrDown)
 			}
@@ -168,7 +168,7 @@ func TestWhatOpensNoBreaker(t *testing.T) {
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 		fleet = openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
 		for range 3 {
-			require.Error(t, trip(fleet, patience))
+			require.Error(t, trip(fleet, maxWait))
 		}
 		assert.Equal(t, uint64(1), fleet.Health()[0].Openings, protocol)
 	}

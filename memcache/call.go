@@ -9,8 +9,8 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// call is one exchange on a shared connection: its commands, and what came of
-// them. Whoever takes it out of waiting, with settle, owes its caller the wake-up.
+// call is one exchange on a shared connection: its commands, and what came of them. The
+// goroutine that takes it out of waiting, with settle, has to wake its caller.
 //
 // A caller may leave before its answers come, and the reader goes on filling the
 // call meanwhile. So the values are the call's own, never the caller's, and a call
@@ -39,11 +39,11 @@ type call struct {
 	verdict error        // how the call ended; nil: all answers came
 	done    chan<- int   // is sent index when the call has ended
 	index   int
-	timed   bool     // somebody wants to know when it ended
+	timed   bool     // the fleet has an OnRoundTrip, which needs the instant of its end
 	at      int64    // that, as an instant
 	own     chan int // for a call of which alone the end is awaited
-	// afterwards is told when all answers have come to a call that nobody awaits any
-	// more. nil: nobody is.
+	// afterwards is called when all answers have come to a call whose caller has left. nil:
+	// it is not called.
 	afterwards interface{ answeredLate(*call) }
 }
 
@@ -54,7 +54,7 @@ const (
 	late          // its caller has left
 )
 
-// refused stands in values for an add that was answered with an error.
+// refused is the value of an add that was answered with an error.
 const refused = math.MinInt64
 
 var calls = sync.Pool{New: func() any { return &call{own: make(chan int, 1)} }}
@@ -87,13 +87,13 @@ func (c *call) reset(k store.Kind, tag uint32, tagged, reads int) {
 
 // answerCame ends a call all of whose answers have come.
 func (c *call) answerCame() {
-	if !c.settle(ended, nil) && c.afterwards != nil { // nobody else has a call that is late
+	if !c.settle(ended, nil) && c.afterwards != nil { // a late call has no other holder
 		c.afterwards.answeredLate(c)
 	}
 }
 
-// settle ends the call and wakes its caller, unless somebody else has. It reports whether
-// it did; if so the call is its caller's from then on.
+// settle ends the call and wakes its caller, unless another goroutine has. It reports
+// whether it did; if so the call is its caller's from then on.
 func (c *call) settle(state int32, verdict error) (first bool) {
 	first = c.state.CompareAndSwap(waiting, state)
 	if first {

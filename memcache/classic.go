@@ -83,10 +83,9 @@ func (e *exchange) get(l *pooledConn) error {
 	return fault
 }
 
-// add adds to one bucket and returns what it holds then. A bucket that is not
-// there is created by Memcached's add, which one process wins; who loses
-// increments what the winner made. It may expire in between: then again, until
-// the trip's deadline ends it.
+// add adds to one bucket and returns what it holds then. Memcached's add creates a missing
+// bucket, and one process wins; the losers increment what the winner made. It may expire in
+// between: then again, until the trip's deadline ends it.
 func add(client *gomemcache.Client, key string, by int64, expiration int32) (int64, error) {
 	for {
 		value, err := client.Increment(key, uint64(by))

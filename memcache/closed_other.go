@@ -4,5 +4,5 @@ package memcache
 
 import "syscall"
 
-// closedRaw cannot be told here without waiting.
+// closedRaw cannot find that out here without waiting.
 func closedRaw(syscall.RawConn, bool) bool { return false }

@@ -49,7 +49,7 @@ func TestATicketIsNoEnd(t *testing.T) {
 				awaitBytes(t, raw)
 			}
 			assert.False(t, closedRaw(raw, records), "a ticket, or nothing")
-			assert.Equal(t, version == tls.VersionTLS13, closedRaw(raw, false), "without TLS what nobody asked for")
+			assert.Equal(t, version == tls.VersionTLS13, closedRaw(raw, false), "without TLS unsolicited bytes")
 
 			_, err = server.Write([]byte("x"))
 			require.NoError(t, err)

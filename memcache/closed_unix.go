@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// closedRaw reports whether an idle connection has been closed by the other side, or
-// holds bytes that nobody asked for. It looks without waiting. Where TLS records are
-// to be seen, only one that ends the connection means that: others are of TLS itself.
+// closedRaw reports whether the other side has closed an idle connection, or unsolicited
+// bytes have come. It looks without waiting. Where TLS records are to be seen, only one
+// that ends the connection means that: others are of TLS itself.
 func closedRaw(control syscall.RawConn, records bool) bool {
 	closed := false
 	err := control.Control(func(fd uintptr) {

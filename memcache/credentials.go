@@ -34,7 +34,7 @@ func ReadCredentials(path string) (Credentials, error) {
 	return c, nil
 }
 
-// check finds what Memcached cannot be told.
+// check finds what cannot be sent to Memcached.
 func (c Credentials) check() error {
 	switch {
 	case c.User == "" || strings.ContainsAny(c.User, " :\r\n\x00"):

@@ -34,7 +34,7 @@ func (s *server) dial(ctx context.Context, deadline time.Time) (net.Conn, error)
 	return conn, nil
 }
 
-// dialError is why no connection could be opened: nobody is there, or lets anybody in.
+// dialError is why no connection could be opened: no listener, or a refusal.
 type dialError struct{ cause error }
 
 func (e *dialError) Error() string { return e.cause.Error() }
@@ -54,7 +54,7 @@ func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, er
 	defer stop()
 	refused, err := probeMeta(conn, deadline)
 	if err == nil {
-		// Before anything else is asked: whoever uses the connection knows.
+		// Before any other command: the user of the connection has to know of a loss first.
 		refused, err = false, s.checkMarker(conn, nil)
 	}
 	if err == nil {

@@ -36,8 +36,8 @@ func TestProtocolsHaveNames(t *testing.T) {
 	require.ErrorContains(t, err, "Protocol(7)")
 }
 
-// oldServer stands in front of a Memcached and refuses the meta commands, with what
-// refuse returns or by hanging up where that is empty, for as long as old is set.
+// oldServer is a proxy of a Memcached that refuses the meta commands, with the answer of
+// refuse, or by hanging up where that is empty, for as long as old is set.
 type oldServer struct {
 	addr   string
 	refuse string
@@ -85,7 +85,7 @@ func newOldServer(t *testing.T, refuse string) *oldServer {
 	return o
 }
 
-// cut hangs up on everybody.
+// cut closes all connections.
 func (o *oldServer) cut() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,7 +129,7 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 	}
 }
 
-// Many who come at once find out together and all go the classic way.
+// Many callers at once find out together and all go the classic way.
 func TestManyFindOutAtOnce(t *testing.T) {
 	fleet := openFleet(t, newOldServer(t, "").addr)
 	var running sync.WaitGroup
@@ -147,7 +147,7 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 		fleet.SetClassicFor(50 * time.Millisecond)
 		add(t, fleet, "a", 1, 1)
 		server.old.Store(false)
-		require.Eventually(t, func() bool { read(t, fleet, "a", 1); return server.metas.Load() > 5 }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { read(t, fleet, "a", 1); return server.metas.Load() > 5 }, maxWait, 10*time.Millisecond)
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 	})
 	t.Run("after a reconnection", func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return server.metas.Load() > 5
-		}, patience, 20*time.Millisecond)
+		}, maxWait, 20*time.Millisecond)
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 	})
 	t.Run("and forgets them", func(t *testing.T) {
@@ -219,13 +219,13 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 			require.Eventually(t, func() bool {
 				landed, err := storetest.Trip(context.Background(), fleet, "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
 				return err == nil && landed.On(0) == 1
-			}, patience, 10*time.Millisecond)
+			}, maxWait, 10*time.Millisecond)
 			require.Zero(t, classics.Load())
 		})
 	}
 }
 
-// How a server speaks is told once, and again when it changes.
+// OnProtocol is called once for each server, and again when its protocol changes.
 func TestHowServersSpeakIsTold(t *testing.T) {
 	server := newOldServer(t, "ERROR\r\n")
 	var mu sync.Mutex
@@ -250,7 +250,7 @@ func TestHowServersSpeakIsTold(t *testing.T) {
 	require.Eventually(t, func() bool {
 		add(t, fleet, "a", 1, 1)
 		return len(heard()) == 2
-	}, patience, time.Millisecond)
+	}, maxWait, time.Millisecond)
 	assert.Equal(t, []string{"classic", "meta"}, heard())
 }
 

@@ -102,8 +102,8 @@ func (d dialer) enter(ctx context.Context, conn net.Conn, network, address strin
 	return conn, ctx.Err()
 }
 
-// handshake makes sure of who the server is: the one named in its address, where the
-// config names no other.
+// handshake verifies the server's name: the one in its address, where the config names no
+// other.
 func (d dialer) handshake(ctx context.Context, conn net.Conn, address string) (tunnel, error) {
 	config, err := d.tls()
 	if err != nil {
@@ -143,8 +143,8 @@ func isTimeout(err error) bool {
 // tunnel is a connection with TLS.
 type tunnel struct{ *tls.Conn }
 
-// Close hangs up. What TLS would have sent before might have to wait for a server that
-// does not read, and whoever closes must not.
+// Close hangs up. What TLS would have sent before might have to wait for a server that does
+// not read, and the closing goroutine must not.
 func (t tunnel) Close() error { return t.NetConn().Close() }
 
 // control returns what a connection is watched by without reading from it, or nil, and
@@ -159,9 +159,9 @@ func control(conn net.Conn) (raw syscall.RawConn, records bool) {
 	return raw, records
 }
 
-// unanswered says more of an error that came in place of the first answer on a
-// connection. To one who has no certificate a server hangs up only after the
-// handshake: of that the client's side is over before the server has looked.
+// unanswered says more of an error that came in place of the first answer on a connection.
+// A server hangs up on a client without a certificate only after the handshake: the
+// client's side of it is over before the server has looked.
 func unanswered(conn net.Conn, err error) error {
 	if !hungUp(err) {
 		return err

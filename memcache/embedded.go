@@ -26,9 +26,9 @@ type EmbeddedConfig struct {
 	// much, since the garbage collector needs room. 0: DefaultMaxBytes.
 	MaxBytes int64
 	Clock    func() time.Time // nil: time.Now
-	// Report is told whenever counters were dropped for want of memory, and how
-	// many have been so far. It is called by those whose adds made it necessary;
-	// nil: nobody is told.
+	// OnEvict is called whenever counters were dropped because memory was full, with how
+	// many have been so far. The adds that made it necessary call it; nil: it is not
+	// called.
 	OnEvict func(evicted int64)
 }
 
@@ -175,8 +175,8 @@ func (e *Embedded) delete(op *store.Op) {
 // Bytes returns the memory that the store reckons to take, a bound from above.
 func (e *Embedded) Bytes() int64 { return e.bytes.Load() }
 
-// Evicted returns how many counters have been dropped before their time, for
-// want of memory. Their counts have begun again from zero.
+// Evicted returns how many counters have been dropped before their time, because
+// memory was full. Their counts have begun again from zero.
 func (e *Embedded) Evicted() int64 { return e.evicted.Load() }
 
 func (e *Embedded) shard(id string) *shard {

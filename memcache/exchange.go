@@ -12,7 +12,7 @@ import (
 // exchange is one op to one server: the counter, how the server is spoken to, and until
 // when.
 type exchange struct {
-	ctx      context.Context // of the call, for who is told
+	ctx      context.Context // of the call, for OnRoundTrip
 	op       *store.Op
 	writes   []store.Write // those of the op that the server gets
 	kind     RoundTripKind
@@ -22,7 +22,7 @@ type exchange struct {
 	meta     bool
 	auto     bool
 	now      int64 // the instant of its beginning
-	over     int64 // when it had ended; 0: that is found out when it is told
+	over     int64 // when it had ended; 0: tell takes the time
 	deadline int64 // as an instant
 	timeout  time.Duration
 	clock    time.Time // the fleet's clock at the beginning

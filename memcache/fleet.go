@@ -31,7 +31,7 @@ var (
 	// ErrClosed is returned by a Fleet that was closed.
 	ErrClosed = errors.New("memcache: fleet is closed")
 
-	errListChanged = errors.New("memcache: the servers have changed since: what should have been taken back stays")
+	errListChanged = errors.New("memcache: the servers have changed since: what should have been rolled back stays")
 )
 
 // Config names the servers of a Fleet. Only Servers is needed.
@@ -50,37 +50,38 @@ type Config struct {
 	// this bounds them too, but there never are more than two.
 	Conns    int
 	Protocol Protocol // Auto, unless set
-	// Learned is told how a server speaks, Meta or Classic, when that is found out and
-	// whenever it changes, from any goroutine; with Classic nobody asks. nil: nobody is.
+	// OnProtocol is called with the protocol of a server, Meta or Classic, when it is
+	// detected and whenever it changes, from any goroutine. With Protocol Classic there is
+	// no detection. nil: it is not called.
 	OnProtocol func(server string, speaks Protocol)
 	// TLS returns how connections are secured; nil: they are not. It is asked for each
 	// connection, so that renewed certificates take effect on those opened after; an
 	// error is that connection's. Where it names no server, a server's certificate has
 	// to be for the host in the server's name. Unix sockets have no TLS.
 	TLS func() (*tls.Config, error)
-	// Credentials returns what servers are told that demand a user and a password; nil:
-	// nothing. It is asked for each connection, too.
+	// Credentials returns the login for servers that demand a user and a password; nil:
+	// none is sent. It is asked for each connection, too.
 	Credentials func() (Credentials, error)
-	// KeySecret has the keys and the places of counters depend on it, by HMAC-SHA256: who
-	// reads the servers cannot find out who was counted by trying, and nobody can choose
-	// features whose counters share a key or a server. It has at least MinKeySecret bytes;
-	// nil: there is none, and keys are a plain hash. All processes need the same: those
-	// with another count apart, and a new one begins all counters again.
+	// KeySecret has the keys and the places of counters depend on it, by HMAC-SHA256: a
+	// reader of the servers cannot find the counted features by trying, and no client can
+	// choose features whose counters share a key or a server. It has at least MinKeySecret
+	// bytes; nil: there is none, and keys are a plain hash. All processes need the same:
+	// processes with another one count apart, and a new one begins all counters again.
 	KeySecret []byte
 	// Remembered returns the longest for which any counter is remembered: so long, and a
 	// day, a loss is of interest; nil: 30 days.
 	Retention func() time.Duration
-	// Changed is told what has become of a server, and how it is then, from any
-	// goroutine; it must not call Close or SetServers. nil: nobody is.
+	// OnServerChange is called with each change of a server's health, and its health then,
+	// from any goroutine; it must not call Close or SetServers. nil: it is not called.
 	OnServerChange func(Change, ServerHealth)
-	// Tripped is told of each exchange with a server for a counter when it has ended, of
-	// one with several copies for each server by itself; from the goroutine that made it,
-	// which waits for it. Several goroutines may tell at the same time, and some are the
-	// fleet's own: it must not panic. That a server is known to be down, and is not asked,
-	// is told too; but not of trips to several copies, which go only to those that are up.
-	// The context is that of the call; of hits that go together, that of the one whose
-	// caller makes the trip. What is done without a counter, to find out how a server is, is
-	// not told. nil: nobody is.
+	// OnRoundTrip is called after each exchange with a server for a counter: for a trip to
+	// several replicas, once for each server. The goroutine that made the exchange calls
+	// it, and waits for it. Several goroutines may call it at the same time, and some are
+	// the fleet's own: it must not panic. A call that fails at once because the server is
+	// known to be down is reported too; but not in a trip to several replicas, which goes
+	// only to servers that are up. The context is that of the call; for coalesced hits,
+	// that of the hit whose caller makes the trip. Requests without a counter, which
+	// examine a server's health, are not reported. nil: it is not called.
 	OnRoundTrip func(context.Context, RoundTrip)
 	Clock       func() time.Time // nil: time.Now
 
@@ -122,7 +123,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, fmt.Errorf("memcache: %s is none of auto, meta and classic", config.Protocol)
 	}
 	if config.Replicas < 0 || config.Replicas > MaxReplicas {
-		return nil, fmt.Errorf("memcache: %d copies of each counter are not between 1 and %d", config.Replicas, MaxReplicas)
+		return nil, fmt.Errorf("memcache: %d replicas of each counter are not between 1 and %d", config.Replicas, MaxReplicas)
 	}
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)
@@ -130,7 +131,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.KeySecret = nil // whoever sees the config need not see it
+	config.KeySecret = nil // keep the secret out of sight of readers of the config
 	f := &Fleet{config: config, keyer: keyer, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
 	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
 	if err := f.dialer.check(); err != nil {
@@ -152,11 +153,11 @@ func (f *Fleet) wallClock() time.Time {
 	return time.Now()
 }
 
-// SetServers has the fleet keep counters on these servers from here on. Those that it
-// has already stay as they are; trips under way to those that go are finished. It is an
+// SetServers has the fleet keep counters on these servers from here on. Servers that it has
+// already stay as they are; trips under way to removed servers are finished. It is an
 // error, and nothing changes, if there are none or one is named wrongly or does not
-// resolve. All processes need the same servers: until they have, those that are ahead
-// and those that are behind may ask different ones for a counter.
+// resolve. All processes need the same servers: until they have, processes ahead and
+// processes behind may ask different servers for a counter.
 func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
@@ -180,12 +181,12 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.set.Use(members)
 	for _, s := range gone {
 		f.leaving.Go(func() {
-			// A trip that has just begun may not be there yet, nor its take-back.
+			// A trip that has just begun may not be there yet, nor its rollback.
 			select {
 			case <-time.After(4 * f.timeout):
 			case <-f.closing:
 			}
-			_ = s.close() // of connections that nobody uses any more
+			_ = s.close() // of connections without a caller
 		})
 	}
 	return nil
@@ -311,9 +312,9 @@ func (s *server) wrap(err error) error {
 	return fmt.Errorf("memcache: server %s: %w", s.name, err)
 }
 
-// Differing returns counters whose copies were seen to differ, each once. Gaps returns a
-// number that grows whenever a server may have missed something. Owed returns how many
-// adds have to be made up for, on how many servers.
+// Differing returns counters whose replicas were seen to differ, each once. Gaps returns a
+// number that grows whenever a server may have missed something. PendingHints returns how
+// many adds are to be replayed, to how many servers.
 func (f *Fleet) Differing() []string               { return f.set.Differing() }
 func (f *Fleet) Gaps() uint64                      { return f.set.Gaps() }
 func (f *Fleet) PendingHints() (adds, servers int) { return f.set.PendingHints() }

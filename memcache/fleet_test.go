@@ -175,7 +175,7 @@ func TestACancellationDoesNotCutATripShort(t *testing.T) {
 		cancel()
 		return "1\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
 	require.NoError(t, err)
 	defer fleet.Close()
 	landed, err := storetest.Trip(ctx, fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
@@ -190,7 +190,7 @@ func TestATripHasOneDeadline(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		return "1\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
 	require.NoError(t, err)
 	defer fleet.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -212,7 +212,7 @@ func TestALostAnswerIsNotRepeated(t *testing.T) {
 		}
 		return "7\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
 	require.NoError(t, err)
 	values := make([]int64, 4)
 	landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{4}, values)
@@ -226,7 +226,7 @@ func TestALostAnswerIsNotRepeated(t *testing.T) {
 func TestWrongAnswersAreErrors(t *testing.T) {
 	for _, answer := range []string{"ERROR\r\n", "SERVER_ERROR out of memory storing object\r\n", "\r\n", "x\r\n", "-1\r\n"} {
 		addr := fakeServer(t, func(string) (string, bool) { return answer, true })
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience})
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
 		require.NoError(t, err)
 		_, err = storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 		assert.Error(t, err, "%q to an increment", answer)
@@ -274,13 +274,13 @@ func TestAServerThatComesBack(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, server.Addr, name)
 		}
-		require.Eventually(t, func() bool { return fleet.Health()[0].Up }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return fleet.Health()[0].Up }, maxWait, time.Millisecond)
 		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
 	})
 }
 
-// Connections that a server closed while they were idle cost nobody an error: not
-// after a restart, not where idle ones are cut.
+// Connections that a server closed while they were idle cost no call an error: not after a
+// restart, not where idle ones are cut.
 func TestConnectionsThatWereCutWhileIdle(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
 		fleet := openConfig(t, memcache.Unwatched(config)) // a look meanwhile would find it down
@@ -376,7 +376,8 @@ func TestFailuresUseUpNoConnections(t *testing.T) {
 	}
 }
 
-// No more than Conns connections, and who waits for one leaves with its context.
+// The fleet opens no more than Conns connections. A caller that waits for one leaves with
+// its context.
 func TestConnsBoundsTheConnections(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{}, 8)
 	addr := fakeServer(t, func(string) (string, bool) {
@@ -384,7 +385,7 @@ func TestConnsBoundsTheConnections(t *testing.T) {
 		<-release
 		return "END\r\n", true
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience, Conns: 2})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 2})
 	require.NoError(t, err)
 	trip := func(ctx context.Context) error {
 		_, err := storetest.Trip(ctx, fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
@@ -401,7 +402,7 @@ func TestConnsBoundsTheConnections(t *testing.T) {
 	require.ErrorIs(t, trip(ctx), context.Canceled)
 	require.Empty(t, entered, "a third connection was opened")
 
-	// Close waits for the two, and who comes meanwhile is told so.
+	// Close waits for the two, and calls meanwhile get ErrClosed.
 	closed := make(chan error, 1)
 	go func() { closed <- fleet.Close() }()
 	select {
@@ -422,7 +423,7 @@ func TestErrorsOfTheClassicPathHaveNoKeys(t *testing.T) {
 	key := memcache.Keys("a", []uint64{1})[0]
 	for _, answer := range []string{"VALUE " + key + " 0 1 2 3 4\r\n", "VALUE " + key + " x 1\r\n", key + "\r\n", "STORED " + key + "\r\n"} {
 		addr := fakeServer(t, func(string) (string, bool) { return answer, true })
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Unwatched(memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience}))
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Unwatched(memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait}))
 		require.NoError(t, err)
 		for _, trip := range [][2][]uint64{{{1}, nil}, {nil, {1}}} {
 			adds, reads := trip[0], trip[1]
@@ -438,7 +439,7 @@ func TestErrorsOfTheClassicPathHaveNoKeys(t *testing.T) {
 // no connection.
 func TestAnswersThatMakeNoSense(t *testing.T) {
 	addr := fakeServer(t, func(string) (string, bool) { return "\n", true })
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: patience, Conns: 1})
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 1})
 	require.NoError(t, err)
 	defer fleet.Close()
 	for range 3 {
@@ -484,7 +485,7 @@ func TestStartedTripsQueue(t *testing.T) {
 			})
 		}
 		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Conns: 1, Timeout: time.Second})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		defer cancel()
 		var ops []*store.Op
 		for i := range trips {

@@ -17,15 +17,15 @@ type Change int
 const (
 	Down        Change = iota + 1 // it does not answer: calls fail at once, and it is probed
 	Back                          // it answers again
-	Emptied                       // it has forgotten what it held before Since: it came back empty, was flushed, or is new
-	Mended                        // what it had forgotten was copied to it from other servers, as far as this process knows it
+	Emptied                       // it has forgotten what it held before Since: it came back empty, a flush_all came, or it is new
+	Repaired                      // what it had forgotten was copied to it from other servers, as far as this process knows it
 	Evicting                      // it is full, and has dropped what had not expired: counts on it may be too low
 	OtherSecret                   // a process that uses it has another KeySecret than this one, which may have none: the two count apart
 )
 
-var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Mended: "mended", Evicting: "evicting", OtherSecret: "other_secret"}
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret"}
 
-// String returns down, back, emptied, mended, evicting or other_secret.
+// String returns down, back, emptied, repaired, evicting or other_secret.
 func (c Change) String() string {
 	if c >= Down && int(c) < len(changeNames) {
 		return changeNames[c]
@@ -74,18 +74,19 @@ func (f *Fleet) Since(counter string) int64 {
 	return f.set.Since(replication.Hash(f.keyer.hash(counter)), func(s replication.Server) int64 { return s.(*server).since() })
 }
 
-// Mended notes that the copies of all counters that this process knows were compared, and
+// Repaired notes that the replicas of all counters that this process knows were compared,
+// and
 // made good, for all reasons up to that number of Gaps. So servers that came back empty,
 // or are new, count as whole again: those of which this process knew, when they lost what
 // they held, all counters that matter. Where so many had lost something, and it was not made
 // good in between, that counters may have lost all their copies, they do not; but what comes
 // later is not held against them.
-func (f *Fleet) Mended(gaps uint64) {
+func (f *Fleet) Repaired(gaps uint64) {
 	if f.replicas < 2 || !f.lookAtAll() {
 		return // a server that does not answer may lack counts
 	}
 	for _, s := range f.settle(gaps) {
-		s.changed(Mended)
+		s.changed(Repaired)
 	}
 }
 
@@ -113,7 +114,7 @@ func (f *Fleet) lookAtAll() bool {
 	return !failed.Load()
 }
 
-// settle ends the losses that were made good, and those that cannot be. It returns the
+// settle ends the losses that are repaired, and the ones that cannot be. It returns the
 // servers that count as whole again.
 func (f *Fleet) settle(gaps uint64) (whole []*server) {
 	f.losses.mu.Lock()

@@ -137,10 +137,10 @@ func (h counterHash) keys(buckets []uint64) []string {
 // one it reads as a Unix time, long past: the item is gone at once.
 const maxRelative = 30 * 24 * time.Hour
 
-// expiration returns what Memcached is told so that an item lives until the Unix
-// second expires: the seconds from now on, at least one since zero means for
-// ever; above 30 days the second itself. Memcached's times end in January 2038:
-// what would live longer has 30 days then.
+// expiration returns the argument with which Memcached keeps an item until the Unix second
+// expires: the seconds from now on, at least one since zero means for ever; above 30 days
+// the second itself. Memcached's times end in January 2038: what would live longer has 30
+// days then.
 func expiration(expires int64, now time.Time) int32 {
 	left := expires - now.Unix()
 	const longest = int64(maxRelative / time.Second)

@@ -46,7 +46,7 @@ func TestAKeyShowsTheLevel(t *testing.T) {
 	assert.Equal(t, []string{"ypeBEsobvcr6wjGzmiPc00000001", "ypeBEsobvcr6wjGzmiPc30000001", "ypeBEsobvcr6wjGzmiPcvvvvvvvv"}, keys)
 }
 
-// States are shared by those that ask at once, and counters may be of any length.
+// Concurrent callers share hash states, and counters may be of any length.
 func TestHashesOfManyAtOnce(t *testing.T) {
 	k, err := newKeyer([]byte("0123456789abcdef"))
 	require.NoError(t, err)

@@ -135,7 +135,7 @@ func TestAServerThatPauses(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, _, err := tripOf(t.Context(), fleet, 2, 2)
 			return err == nil
-		}, patience, 10*time.Millisecond)
+		}, maxWait, 10*time.Millisecond)
 	})
 }
 
@@ -176,7 +176,7 @@ func TestAServerThatIsKilledUnderLoad(t *testing.T) {
 		require.Eventually(t, func() bool { // a probe has found it
 			_, err := storetest.Trip(context.Background(), fleet, "back", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return err == nil
-		}, patience, time.Millisecond)
+		}, maxWait, time.Millisecond)
 		back.Store(true)
 		assert.Eventually(t, func() bool { // connecting anew may take a while
 			for caller := range kept {
@@ -185,7 +185,7 @@ func TestAServerThatIsKilledUnderLoad(t *testing.T) {
 				}
 			}
 			return true
-		}, patience, 10*time.Millisecond)
+		}, maxWait, 10*time.Millisecond)
 		over.Store(true)
 		bounded(t, "a trip", running.Wait)
 		for caller := range callers {

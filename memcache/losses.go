@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// A server that restarts, is flushed or is full forgets, and says nothing. So each has
-// one item without expiry, its marker, put there by the first process that finds none.
-// As long as it is the same the server has forgotten nothing (but what a full one
-// evicts, which it counts itself). It is read whenever a connection of the meta path is
-// opened, before that is used, and every few seconds.
+// A server that restarts, runs flush_all or is full forgets, and says nothing. So each has
+// one item without expiry, its marker, put there by the first process that finds none. As
+// long as it is the same the server has forgotten nothing (but what a full one evicts,
+// which it counts itself). It is read whenever a connection of the meta path is opened,
+// before that is used, and every few seconds.
 const (
 	markerKey = "counterd:memory"
 
@@ -34,7 +34,7 @@ const (
 	// maxAhead is by how many seconds the clock of a marker's writer may be ahead. So much
 	// younger than the oldest may the markers of a fleet be that was new.
 	maxAhead = 5
-	// A loss is of interest to nobody after the longest window, at the most longestWindow,
+	// A loss does not matter any more after the longest window, at the most longestWindow,
 	// and a day.
 	longestWindow = 30 * 24 * time.Hour
 	day           = 24 * time.Hour
@@ -100,7 +100,7 @@ type lossDetectors struct {
 // lossDetector detects the losses of one server.
 type lossDetector struct {
 	since atomic.Int64   // the Unix second since which it is whole; 0: always, as far as is known
-	all   *lossDetectors // nil: nobody wants to know
+	all   *lossDetectors // nil: losses are not detected
 
 	known       marker
 	repaired    marker // what was lost before it was repaired, as far as it can be
@@ -179,7 +179,7 @@ func (s *server) learnMarker(read marker, own bool) (mark bool) {
 		m.all.mu.Unlock()
 		return mark
 	}
-	s.gap() // what is being mended now is not mended for this
+	s.gap() // the repair under way began before this loss
 	m.from = read.second
 	if read.second > now+maxAhead {
 		m.from = now
@@ -202,8 +202,8 @@ func (s *server) learnMarker(read marker, own bool) (mark bool) {
 	return mark
 }
 
-// weigh finds since when each server's memory is whole, with mu held. It returns those
-// that have lost more than was known.
+// weigh finds since when each server's memory is whole, with mu held. It returns the
+// ones that have lost more than was known.
 func (all *lossDetectors) weigh(now int64) (news []*server) {
 	latest := int64(0)
 	for s := range all.servers {
@@ -241,7 +241,7 @@ func (m *lossDetector) settle(repaired bool) {
 	m.repaired, m.lost = m.known, 0
 }
 
-// remembers returns for how long any counter is remembered.
+// longestRetention returns for how long any counter is remembered.
 func (all *lossDetectors) longestRetention() time.Duration {
 	if all.retention != nil {
 		return all.retention()
@@ -286,10 +286,10 @@ func (s *server) note(stats ServerStats, others int64) {
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is
-// noticed where there is no traffic, a flush where no connection breaks, and that a full
-// server evicts.
+// noticed where there is no traffic, a flush_all where no connection breaks, and that a
+// full server evicts.
 func (s *server) watch(ctx context.Context) {
-	// Not at once: the first connections are for those who wait.
+	// Not at once: the first connections are for callers that wait.
 	for pause := min(lookAgain, s.pace); s.rest(ctx, pause); pause = s.pace*3/4 + rand.N(s.pace/2) {
 		if s.up() {
 			s.inspect(ctx)
@@ -423,8 +423,8 @@ func (s *server) checkMarker(conn net.Conn, first *participant) error {
 	return nil
 }
 
-// markLoss replaces the marker that was read by the same one, marked. All who knew an older
-// marker write the same.
+// markLoss replaces the marker that was read by the same one, marked. All processes with an
+// older marker write the same.
 func (s *server) markLoss(conn io.Writer, answers *bufio.Reader, m marker) error {
 	if _, err := fmt.Fprintf(conn, "replace %s 0 0 %d\r\n%s\r\n", markerKey, len(m.String()), m); err != nil {
 		return fmt.Errorf("replaced the item %s: %w", markerKey, err)
@@ -445,7 +445,7 @@ func (s *server) markLoss(conn io.Writer, answers *bufio.Reader, m marker) error
 // none. It returns the zero marker where the server takes none, or has something else in its
 // place.
 func (s *server) fetchMarker(conn io.Writer, answers *bufio.Reader, first *participant) (read marker, own bool, err error) {
-	for range 3 { // somebody else may be putting one there at the same time
+	for range 3 { // another process may be putting one there at the same time
 		if _, err := io.WriteString(conn, "get "+markerKey+"\r\n"); err != nil {
 			return marker{}, false, err
 		}

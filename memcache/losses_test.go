@@ -45,8 +45,8 @@ func put(t *testing.T, server *memcachedtest.Server, key, value string) {
 	require.Equal(t, "STORED\r\n", string(answer))
 }
 
-// A server that restarts between two trips is known to have, before the second is
-// answered; one that is flushed is soon.
+// A restart between two trips is noticed before the second is answered; a flush_all is
+// noticed soon.
 func TestAServerThatForgets(t *testing.T) {
 	server := memcachedtest.Start(t)
 	wall := newWall(someSecond)
@@ -58,7 +58,7 @@ func TestAServerThatForgets(t *testing.T) {
 	wall.second.Store(someSecond + 100)
 	server.Stop()
 	server.Restart()
-	require.Eventually(t, func() bool { return fleet.Health()[0].Up }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return fleet.Health()[0].Up }, maxWait, time.Millisecond)
 	add(t, fleet, "a", 1, 1)
 	assert.Equal(t, int64(someSecond+100), fleet.Since("a"))
 	told.await(t, "emptied "+server.Addr)
@@ -69,14 +69,14 @@ func TestAServerThatForgets(t *testing.T) {
 	assert.Equal(t, int64(someSecond+200), fleet.Since("a"))
 	assert.False(t, fleet.Health()[0].Evicting)
 
-	// Nobody asks any more.
+	// No window reaches back that far.
 	wall.second.Store(someSecond + 200 + 32*24*60*60)
-	require.Eventually(t, func() bool { return fleet.Since("a") == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return fleet.Since("a") == 0 }, maxWait, time.Millisecond)
 	assert.Zero(t, fleet.Health()[0].Since)
 }
 
 // On the meta path no trip is answered by a server that has forgotten before that is
-// known, also where nobody looks.
+// noticed, also without any look at the server.
 func TestALossIsKnownBeforeTheFirstTrip(t *testing.T) {
 	server := memcachedtest.Start(t)
 	wall := newWall(someSecond)
@@ -108,8 +108,8 @@ func TestALossOnTheClassicPath(t *testing.T) {
 	}
 }
 
-// Who comes after a restart knows of it by the other servers, and that a server was
-// added.
+// A process that starts after a restart learns of it from the other servers, and that a
+// server was added.
 func TestALossBeforeTheStart(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
@@ -175,11 +175,11 @@ func TestAServerThatEvicts(t *testing.T) {
 	wall := newWall(time.Now().Unix())
 	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Clock: wall.now}, 20*time.Millisecond))
 	fleet.Ping(t.Context())
-	require.Eventually(t, func() bool { return fleet.Health()[0].Stats.MaxBytes == 2<<20 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return fleet.Health()[0].Stats.MaxBytes == 2<<20 }, maxWait, time.Millisecond)
 	assert.Zero(t, fleet.Since("a"))
 	wall.second.Add(10)
-	// Each time it is looked at: a server that nobody looks at until it has dropped all that
-	// it held has dropped the marker too, and counts as emptied, which is as true.
+	// Each time it is looked at: a server without a look until it has dropped all that it
+	// held has dropped the marker too, and counts as emptied, which is as true.
 	seen := func() memcache.ServerStats { return fleet.Health()[0].Stats }
 	number := func(text string) int64 {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -197,7 +197,7 @@ func TestAServerThatEvicts(t *testing.T) {
 		items, evictions := number(stats["curr_items"]), number(stats["evictions"])
 		require.Eventually(t, func() bool {
 			return seen().Evictions >= max(evictions, 1) || evictions == 0 && seen().Items >= items
-		}, patience, time.Millisecond)
+		}, maxWait, time.Millisecond)
 	}
 	assert.Empty(t, told.await(t, "evicting "+server.Addr))
 	h := fleet.Health()[0]
@@ -246,7 +246,7 @@ func TestAProxyWithoutStatistics(t *testing.T) {
 		for range 100 {
 			assert.Equal(t, []int64{7}, add(t, fleet, "a", 7, 1))
 		}
-		require.Eventually(t, func() bool { return looks.Load() > 10 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return looks.Load() > 10 }, maxWait, time.Millisecond)
 		assert.Empty(t, told)
 		assert.True(t, fleet.Health()[0].Up)
 		assert.Positive(t, asked.Load())

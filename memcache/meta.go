@@ -61,7 +61,7 @@ func (e *exchange) outcome() error {
 	return e.server.wrap(err)
 }
 
-// undo takes back adds that were acknowledged although one before them had failed. Best
+// undo rolls back adds that were acknowledged although one before them had failed. Best
 // effort: what stays counts high, never low.
 func (e *exchange) undo(orphaned []store.Write) {
 	undo := exchange{

@@ -44,8 +44,8 @@ func tripOf(ctx context.Context, fleet *memcache.Fleet, adds, reads int) (landed
 	return landed, values, err
 }
 
-// An add in the middle fails: what landed is what came before it, and what came after
-// it is taken back. The connection goes on.
+// An add in the middle fails: the adds before it count, and the adds after it are rolled
+// back. The connection goes on.
 func TestAnAddThatFailsInTheMiddle(t *testing.T) {
 	for _, fault := range []string{"SERVER_ERROR out of memory", "SERVER_ERROR", "CLIENT_ERROR no", "NS", "EX"} {
 		var backs []string
@@ -78,7 +78,7 @@ func TestAnAddThatFailsInTheMiddle(t *testing.T) {
 	}
 }
 
-// The same on a Memcached, where somebody has put something else into a bucket.
+// The same on a Memcached, where another program has put something else into a bucket.
 func TestANonNumericBucketAmongOthers(t *testing.T) {
 	server := memcachedtest.Start(t)
 	fleet := openFleetOf(t, memcache.Meta, server.Addr)
@@ -95,7 +95,7 @@ func TestANonNumericBucketAmongOthers(t *testing.T) {
 	require.ErrorContains(t, err, "holds no count")
 	assert.Equal(t, 1, landed.On(0))
 	assert.Equal(t, int64(7), values[0])
-	assert.Equal(t, []int64{7, 5}, read(t, fleet, "a", 1, 3), "the later add was taken back")
+	assert.Equal(t, []int64{7, 5}, read(t, fleet, "a", 1, 3), "the later add was rolled back")
 	require.ErrorContains(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 2}, store.Acknowledged(2)), "holds no count")
 	assert.Equal(t, 1, grown(t, before, server.Stats(""), "total_connections"), "no connection but that of the question")
 }
@@ -126,8 +126,8 @@ func TestAMemcachedThatIsFull(t *testing.T) {
 	t.Fatal("it never is full")
 }
 
-// A caller whose deadline passes leaves; those on the same connection get their
-// answers, and so does who comes next.
+// A caller whose deadline passes leaves; the others on the same connection get their
+// answers, and so does the next caller.
 func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 	first, second := make(chan struct{}), make(chan struct{})
 	var gets, connections atomic.Int32
@@ -151,7 +151,7 @@ func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 		assert.Equal(t, []int64{7, 7}, values)
 	}
 	running.Go(func() { trip(context.Background()) })
-	require.Eventually(t, func() bool { return gets.Load() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return gets.Load() == 1 }, maxWait, time.Millisecond)
 	left := make(chan struct{})
 	running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
@@ -161,7 +161,7 @@ func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 		close(left)
 	})
 	running.Go(func() { trip(context.Background()) })
-	require.Eventually(t, func() bool { return fleet.Waiting() == 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return fleet.Waiting() == 3 }, maxWait, time.Millisecond)
 	close(first)
 	<-left
 	close(second)
@@ -191,7 +191,7 @@ func TestWhatWasNotSentGoesOnAnotherConnection(t *testing.T) {
 		assert.Error(t, err)
 		assert.Zero(t, landed)
 	})
-	require.Eventually(t, func() bool { return firstAdds.Load() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return firstAdds.Load() == 1 }, maxWait, time.Millisecond)
 	for range 5 {
 		running.Go(func() {
 			landed, _, err := tripOf(t.Context(), fleet, 1, 0)
@@ -199,7 +199,7 @@ func TestWhatWasNotSentGoesOnAnotherConnection(t *testing.T) {
 			assert.Equal(t, 1, landed.On(0))
 		})
 	}
-	require.Eventually(t, func() bool { return fleet.Waiting() == 6 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return fleet.Waiting() == 6 }, maxWait, time.Millisecond)
 	close(cut)
 	running.Wait()
 	assert.Equal(t, int32(6), adds.Load(), "each add was sent once")
@@ -238,8 +238,8 @@ func TestAnswersThatCameBeforeTheDeadline(t *testing.T) {
 	assert.Equal(t, []int64{7, 7}, values[:2])
 }
 
-// What is no answer to what was asked ends the connection and fails all who wait on it,
-// at once; the next trip has a new connection.
+// What is no answer to the commands sent ends the connection and fails all of its waiting
+// calls at once; the next trip has a new connection.
 func TestNonsenseEndsTheConnection(t *testing.T) {
 	key := memcache.Keys("a", []uint64{101})[0]
 	other := memcache.Keys("b", []uint64{101})[0]
@@ -320,11 +320,11 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 		}
 	}
 	running.Go(trip)
-	require.Eventually(t, func() bool { return gets.Load() == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return gets.Load() == 1 }, maxWait, time.Millisecond)
 	for range 2 {
 		running.Go(trip)
 	}
-	require.Eventually(t, func() bool { return fleet.Waiting() == 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return fleet.Waiting() == 3 }, maxWait, time.Millisecond)
 	close(hold)
 	bounded(t, "a trip", running.Wait)
 }
@@ -346,7 +346,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	require.Equal(t, []int64{7, 7}, values)
 }
 
-// An answer that nobody asked for ends a connection that is idle.
+// An unsolicited answer ends a connection that is idle.
 func TestAnswersNobodyAskedFor(t *testing.T) {
 	var connections atomic.Int32
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
@@ -362,11 +362,11 @@ func TestAnswersNobodyAskedFor(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, values, err := tripOf(t.Context(), fleet, 0, 1)
 		return err == nil && values[0] == 7
-	}, patience, time.Millisecond)
+	}, maxWait, time.Millisecond)
 	assert.Equal(t, int32(1), connections.Load())
 }
 
-// doneless is a context whose Done nobody may ask for.
+// doneless is a context whose Done must not be called.
 type doneless struct{ context.Context }
 
 func (doneless) Done() <-chan struct{} { panic("asked for Done") }
@@ -385,7 +385,7 @@ func TestACancellationDoesNotCutAMetaTripShort(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Close waits for the trip under way, and who comes meanwhile is told so.
+// Close waits for the trip under way, and calls meanwhile get ErrClosed.
 func TestCloseWaitsForMetaTrips(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{}, 8)
 	addr := fakeMeta(t, func(_ int, line string) (string, bool) {
@@ -402,7 +402,7 @@ func TestCloseWaitsForMetaTrips(t *testing.T) {
 		})
 	}
 	<-entered
-	require.Eventually(t, func() bool { return fleet.Waiting() == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return fleet.Waiting() == 2 }, maxWait, time.Millisecond)
 	closed := make(chan error, 1)
 	go func() { closed <- fleet.Close() }()
 	select {
@@ -417,8 +417,8 @@ func TestCloseWaitsForMetaTrips(t *testing.T) {
 	running.Wait()
 }
 
-// A server that hangs while a connection is opened holds up nobody beyond the deadline,
-// and Close neither.
+// A server that hangs while a connection is opened delays no caller beyond its deadline,
+// and does not delay Close.
 func TestCloseDuringAnAttemptToConnect(t *testing.T) {
 	addr := fakeConns(t, func(_ int, conn net.Conn) { conn.Read(make([]byte, 1)); time.Sleep(200 * time.Millisecond) })
 	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})

@@ -21,9 +21,9 @@ const probe = "ma counterd:none MD D1 Oprb"
 // aMarker is what fakes answer to the question for it.
 const aMarker = "VALUE counterd:memory 0 27\r\n1700000000 0123456789abcdef\r\nEND\r\n"
 
-// fakeMeta is a server that knows the meta commands: it answers the probe and
-// what is asked beside trips, and every other line by a function as fakeServer does. A connection is told apart by
-// its number.
+// fakeMeta is a server that knows the meta commands: it answers the probe and the questions
+// beside trips itself, and every other line by a function as fakeServer does. The number of
+// a connection distinguishes it.
 func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) string {
 	t.Helper()
 	return fakeConns(t, func(number int, conn net.Conn) {
@@ -108,7 +108,7 @@ func sound(line string, value int) string {
 func openConfig(t *testing.T, config memcache.Config) *memcache.Fleet {
 	t.Helper()
 	if config.Timeout == 0 {
-		config.Timeout = patience
+		config.Timeout = maxWait
 	}
 	leaktest.Check(t)
 	fleet, err := memcache.NewFleet(context.Background(), config)
@@ -133,7 +133,7 @@ func bounded(t *testing.T, what string, f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(2 * patience):
+	case <-time.After(2 * maxWait):
 		t.Fatalf("%s hangs", what)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// maxPipes is how many connections a server has on the meta path, as measured: see
+// maxPipelinedConns is how many connections a server has on the meta path, as measured: see
 // BenchmarkPipes.
 const maxPipelinedConns = 2
 
@@ -49,7 +49,7 @@ func (ps *pipeline) dial(ctx context.Context, deadline time.Time) (net.Conn, err
 func (ps *pipeline) tag(n int) uint32 { return ps.tags.Add(uint32(n)) - uint32(n) }
 
 // next returns the connection for the next call: one that is idle, else the one with the
-// fewest calls. Where all are busy another one is opened, for those who come later.
+// fewest calls. Where all are busy another one is opened, for later callers.
 func (ps *pipeline) next(now int64) *pipelinedConn {
 	best, least := ps.list[0], int32(-1)
 	var shut *pipelinedConn

@@ -24,8 +24,8 @@ const (
 	// maxQuiet is how long a connection may have been idle and be used without
 	// looking whether the server has closed it.
 	maxQuiet = int64(time.Millisecond)
-	// restAfterRefusal is how long a server that refused a connection is not asked for
-	// one that nobody needs: it may have a bound on them.
+	// restAfterRefusal is how long a server that refused a connection is not asked for one
+	// that no call needs: it may have a bound on them.
 	restAfterRefusal = int64(time.Second)
 	// readBuffer is how much is read at once. It is longer than any one line with
 	// its data.
@@ -37,20 +37,19 @@ var (
 	errNoReply = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 )
 
-// pipelinedConn is one connection to a server, shared by all who call at once. While one
-// batch of calls is on the wire, the next gathers. A caller who finds the
-// connection idle writes its call itself; the reader, which reads all answers and
-// wakes the callers, writes what has gathered as soon as the batch before is
-// answered. So nobody waits for company, and the more calls there are, the fewer
-// writes and reads each of them costs.
+// pipelinedConn is one connection to a server, shared by concurrent callers. While one
+// batch of calls is on the wire, the next gathers. A caller that finds the connection idle
+// writes its call itself; the reader, which reads all answers and wakes the callers, writes
+// what has gathered as soon as the batch before is answered. So no call waits for others to
+// join it, and the more calls there are, the fewer writes and reads each of them costs.
 //
-// One goroutine, run, opens the connection, reads from it and, where it fails, fails
-// the calls that are on the wire. It alone does: others who find a fault close the
-// connection and leave the rest to it. It ends where the connection has failed and
-// nobody waits for a new one.
+// One goroutine, run, opens the connection, reads from it and, where it fails, fails the
+// calls that are on the wire. It alone does: a goroutine that finds a fault closes the
+// connection and leaves the rest to it. It ends where the connection has failed and no call
+// waits for a new one.
 type pipelinedConn struct {
 	pipeline *pipeline
-	ctx      context.Context // of dialing; canceled where nobody waits and the connection closes
+	ctx      context.Context // of dialing; canceled where no call waits and the connection closes
 	stop     context.CancelFunc
 	load     atomic.Int32 // calls gathered or on the wire
 	open     atomic.Bool  // connected
@@ -129,7 +128,7 @@ func (p *pipelinedConn) start() {
 	}
 }
 
-// write writes a batch. Where it fails, nobody knows how much of it arrived.
+// write writes a batch. Where it fails, it is unknown how much of it arrived.
 func (p *pipelinedConn) write(conn net.Conn, batch []byte) {
 	if _, err := conn.Write(batch); err != nil {
 		p.mu.Lock()
@@ -149,13 +148,13 @@ func (p *pipelinedConn) abandon(fault error) {
 	p.conn = nil
 }
 
-// closedMeanwhile reports, with mu held, whether the idle connection is of no use
-// any more. The reader is about to learn that too, but who writes before it does
-// loses a trip.
+// closedMeanwhile reports, with mu held, whether the idle connection is of no use any more.
+// The reader is about to learn that too, but a caller that writes before it does loses a
+// trip.
 func (p *pipelinedConn) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
 
-// run opens the connection and reads from it, and again as long as it fails while
-// somebody waits for it.
+// run opens the connection and reads from it, and again as long as it fails while calls
+// wait for it.
 func (p *pipelinedConn) run() {
 	for more := true; more; {
 		deadline := time.Now().Add(p.pipeline.timeout)
@@ -169,9 +168,9 @@ func (p *pipelinedConn) run() {
 	}
 }
 
-// refused ends the calls that wait for a connection which could not be opened. It
-// reports whether to try again: where the time of this attempt was over, but not that of
-// all who wait.
+// refused ends the calls that wait for a connection which could not be opened. It reports
+// whether to try again: where the time of this attempt was over, but not that of all
+// waiting calls.
 func (p *pipelinedConn) refused(err error, overdue bool) (more bool) {
 	var waiting []*call
 	p.rest.Store(instant(time.Now()) + restAfterRefusal)
@@ -188,7 +187,7 @@ func (p *pipelinedConn) refused(err error, overdue bool) (more bool) {
 	return more
 }
 
-// connected takes the connection into use, for those who wait first of all.
+// connected takes the connection into use, for the waiting calls first.
 func (p *pipelinedConn) connected(conn net.Conn) {
 	p.mu.Lock()
 	p.conn, p.fault = conn, nil
@@ -202,8 +201,8 @@ func (p *pipelinedConn) connected(conn net.Conn) {
 	p.writeBatch(conn, batch)
 }
 
-// failed ends the calls on the wire of a connection that is over, and reports whether
-// somebody waits for a new one.
+// failed ends the calls on the wire of a connection that is over, and reports whether calls
+// wait for a new one.
 func (p *pipelinedConn) failed(conn net.Conn, fault error) (more bool) {
 	p.mu.Lock()
 	if p.conn != nil {
@@ -222,8 +221,8 @@ func (p *pipelinedConn) failed(conn net.Conn, fault error) (more bool) {
 	return more
 }
 
-// goesOn reports, with mu held, whether somebody waits for a connection. Where nobody
-// does the connection stops.
+// goesOn reports, with mu held, whether calls wait for a connection. Where none does the
+// connection stops.
 func (p *pipelinedConn) goesOn() bool {
 	p.running = len(p.queue) > 0
 	p.signal()
@@ -257,9 +256,9 @@ func (p *pipelinedConn) serve(conn net.Conn) error {
 	}
 }
 
-// readAnswers hands the answers in b to the calls of the batch. It returns how much of b
-// it understood and how many calls are answered whole. What comes after the last call's
-// answer was asked for by nobody.
+// readAnswers hands the answers in b to the calls of the batch. It returns how much of b it
+// understood and how many calls are answered whole. Bytes after the last call's answer are
+// unsolicited.
 func readAnswers(batch []*call, b []byte) (used, whole int, fault error) {
 	for ; whole < len(batch); whole++ {
 		c := batch[whole]
@@ -363,10 +362,10 @@ func (p *pipelinedConn) setAlarm(at, now int64) {
 	}
 }
 
-// ring lets the callers leave whose deadline has passed. Those of them that were not
-// sent never will be; the answers to the others are skipped when they come. Where that
-// leaves nobody who waits for the batch on the wire, and it has been there for the fleet's
-// timeout, the connection is given up, so that it does not keep those behind it waiting.
+// ring lets the callers leave whose deadline has passed. Their unsent calls are never sent;
+// the answers to the others are skipped when they come. Where no caller is left of the
+// batch on the wire, and it has been there for the fleet's timeout, the connection is given
+// up, so that it does not keep the next calls waiting.
 func (p *pipelinedConn) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -390,7 +389,7 @@ func (p *pipelinedConn) ring() {
 		}
 	}
 	if alone && p.conn != nil {
-		// Not because of one caller who had no time: the server has the fleet's timeout.
+		// Not because of one caller without time: the server has the fleet's timeout.
 		if until := p.sent + int64(p.pipeline.timeout); until > now {
 			next = min(next, until)
 		} else {

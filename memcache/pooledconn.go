@@ -143,9 +143,9 @@ func (l *pooledConn) read(conn net.Conn, c *call) error {
 	}
 }
 
-// dead reports whether the server, or something on the way to it, has closed the
-// pooled connection's connection while it was idle: after a restart, or for want of traffic.
-// What is sent on it would be lost, and be an error that need not be.
+// dead reports whether the server, or something on the way to it, has closed the connection
+// while it was idle: after a restart, or because there was no traffic. A request on it
+// would be lost, and be an error that need not be.
 func (l *pooledConn) dead() bool {
 	if l.conn == nil {
 		return false
@@ -282,7 +282,8 @@ func (ls *connPool) close() error {
 	for range cap(ls.slots) {
 		ls.slots <- struct{}{}
 	}
-	// Nobody comes back from here on: who gets a slot finds the pool closed.
+	// No connection comes back from here on: a caller that gets a slot finds the pool
+	// closed.
 	for range cap(ls.slots) {
 		<-ls.slots
 	}

@@ -31,7 +31,7 @@ const lossyLasts = 3600
 func newLossy(t *testing.T, servers int) *lossy {
 	l := &lossy{t: t, wall: newWall(someSecond)}
 	l.config = memcache.Paced(memcache.Config{
-		Replicas: 2, Timeout: patience, Clock: l.wall.now, Retention: func() time.Duration { return lossyLasts * time.Second },
+		Replicas: 2, Timeout: maxWait, Clock: l.wall.now, Retention: func() time.Duration { return lossyLasts * time.Second },
 	}, time.Hour)
 	for range servers {
 		l.addServer()
@@ -82,7 +82,7 @@ func (l *lossy) lose(later int64, watch []*memcache.Fleet, servers ...int) int64
 // repaired has all counters of a process be compared, and returns since when it says that
 // the servers are whole.
 func (l *lossy) repaired(fleet *memcache.Fleet) (since []int64) {
-	fleet.Mended(fleet.Gaps())
+	fleet.Repaired(fleet.Gaps())
 	for _, h := range fleet.Health() {
 		since = append(since, h.Since)
 	}
@@ -184,7 +184,7 @@ func TestAServerThatComesLate(t *testing.T) {
 	require.Eventually(t, func() bool {
 		keep(t, fleet, "a", 1, 1)
 		return fleet.Health()[1].Up
-	}, patience, time.Millisecond)
+	}, maxWait, time.Millisecond)
 	assert.Equal(t, int64(someSecond+20), fleet.Health()[1].Since)
 	assert.Equal(t, []int64{0, 0}, l.repaired(fleet))
 }
@@ -275,7 +275,7 @@ func TestALossDuringARepair(t *testing.T) {
 	gaps := fleet.Gaps()
 	l.wall.second.Add(10)
 	l.servers[1].Ask("flush_all")
-	fleet.Mended(gaps)
+	fleet.Repaired(gaps)
 	assert.Equal(t, lost, fleet.Health()[0].Since)
-	assert.Equal(t, []int64{lost, lost + 10}, l.repaired(fleet), "both copies of counters may have gone")
+	assert.Equal(t, []int64{lost, lost + 10}, l.repaired(fleet), "both replicas of counters may have gone")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// A server as package copies knows it: one of those that have a counter.
+// This is a server as package replication knows it: a replica of a counter.
 
 // Name returns the server's name.
 func (s *server) Name() string { return s.name }
@@ -76,7 +76,7 @@ func (m *replicaCall) answeredLate(c *call) {
 	}
 }
 
-// acknowledge notes that adds were acknowledged that nobody awaited any more.
+// acknowledge notes late acknowledgements of adds, whose caller has left.
 func (s *server) acknowledge(hash counterHash, adds []store.Write) {
 	s.fleet.set.Acknowledge(s, replication.Hash(hash), adds)
 }
@@ -104,7 +104,7 @@ type replicaExchange struct {
 const (
 	over = 1 + iota
 	givenUp
-	unsent // it could not begin, and that has been told
+	unsent // it could not begin, and that has been reported
 )
 
 func (c *replicaExchange) settle(state int32) (first bool) {
@@ -137,5 +137,5 @@ func (c *replicaExchange) End(op *store.Op) {
 	}
 }
 
-// errNoVersions is why copies on a server cannot be mended.
+// errNoVersions is why replicas on a server cannot be repaired.
 var errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")

@@ -9,11 +9,11 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// Every meta command carries a tag, which its answer repeats. Answers come in the
-// order of the commands, so the tags say nothing new, until a server loses one:
-// Memcached drops the answers that it has not sent yet when it runs out of
-// memory in a later get of the same connection. An answer with the wrong tag ends
-// the connection; without tags it would be taken for somebody else's.
+// Every meta command carries a tag, which its answer repeats. Answers come in the order of
+// the commands, so the tags say nothing new, until a server loses one: Memcached drops the
+// answers that it has not sent yet when it runs out of memory in a later get of the same
+// connection. An answer with the wrong tag ends the connection; without tags another call
+// would take it for its own.
 //
 // A get has no tag, and two of them next to each other could be mixed up. So a
 // call that only reads begins with a fence: a tagged delete of a key that is not

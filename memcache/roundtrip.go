@@ -16,7 +16,7 @@ const (
 	Exchange RoundTripKind = iota + 1 // adds to buckets of a counter, and reads some
 	RollBack                          // subtracts what was added for nothing
 	Delete                            // removes buckets, for a reset
-	Look                              // reads buckets and their versions, for the mender
+	Look                              // reads buckets and their versions, for a repair
 	Raise                             // sets a bucket that was too low, or missing
 )
 
@@ -40,9 +40,9 @@ type RoundTrip struct {
 	Server string // its name, as in the config
 	Kind   RoundTripKind
 	Adds   int // the buckets that it was to change: to add to, subtract from, delete or set
-	Reads  int // those that it was to read
+	Reads  int // the buckets that it was to read
 	Began  time.Time
-	Took   time.Duration // until its answer was there, or nobody waited for it any more
+	Took   time.Duration // until its answer came, or its caller left
 	Err    error         // nil, or why it failed; see OutcomeOf
 }
 
@@ -91,7 +91,7 @@ func wasRefused(err error) bool {
 	return undialed || isForbidden(err)
 }
 
-// tell tells who wants to know that the exchange has ended. An exchange with nothing to do
+// tell calls OnRoundTrip with the exchange, which has ended. An exchange with nothing to do
 // asks no server.
 func (e *exchange) tell(err error) {
 	told := e.server.fleet.config.OnRoundTrip

@@ -34,7 +34,7 @@ func (t *toldTrips) tripped(ctx context.Context, trip memcache.RoundTrip) {
 	t.callers = append(t.callers, ctx.Value(callerKey{}))
 }
 
-// take returns the trips that were told since the last time, each as a line.
+// take returns the trips that were reported since the last time, each as a line.
 func (t *toldTrips) take() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +91,7 @@ func TestTripsAreTold(t *testing.T) {
 
 		_, err = storetest.Trip(ctx, fleet, "a", 1, nil, nil, nil, nil)
 		require.NoError(t, err)
-		require.Empty(t, told.take(), "nobody was asked")
+		require.Empty(t, told.take(), "no server was asked")
 		require.NoError(t, fleet.Close())
 		_, _, err = tripOf(ctx, fleet, 1, 1)
 		require.ErrorIs(t, err, memcache.ErrClosed)
@@ -99,7 +99,7 @@ func TestTripsAreTold(t *testing.T) {
 	})
 }
 
-// What fails is told, and so is that a server that is down was not asked.
+// Failed trips are reported, and so are calls that a breaker stopped.
 func TestFailedTripsAreTold(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
@@ -122,8 +122,8 @@ func TestFailedTripsAreTold(t *testing.T) {
 	})
 }
 
-// With copies the exchange with each server is told, by itself.
-func TestTheTripOfEachCopyIsTold(t *testing.T) {
+// With replicas the exchange with each server is reported, by itself.
+func TestTheTripOfEachReplicaIsReported(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		servers := memcachedtest.StartMany(t, 2)
 		told := &toldTrips{}
@@ -142,9 +142,9 @@ func TestTheTripOfEachCopyIsTold(t *testing.T) {
 	})
 }
 
-// A copy that is not waited for any longer is told as one that had no time, and when it
-// answers after all that is not told again.
-func TestACopyGivenUpIsToldOnce(t *testing.T) {
+// A replica whose answer is not awaited any longer is reported as timed out, once, also
+// where it answers later.
+func TestAReplicaGivenUpIsReportedOnce(t *testing.T) {
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic, memcache.Auto} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			told := &toldTrips{}
@@ -165,7 +165,7 @@ func TestACopyGivenUpIsToldOnce(t *testing.T) {
 			landed := landedOf(t, fleet, "a", 1, 1)
 			require.ElementsMatch(t, []string{"exchange of <nil>: 1, 0, ok", "exchange of <nil>: 1, 0, timeout"}, told.take())
 			slow.Resume()
-			require.Eventually(t, func() bool { return holds(t, fleet, "a", slow.Addr, 1)[0] == 6 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return holds(t, fleet, "a", slow.Addr, 1)[0] == 6 }, maxWait, time.Millisecond)
 			require.NoError(t, fleet.Close()) // with it end the goroutines that still had it
 			require.NotContains(t, fmt.Sprint(told.take()), "exchange of")
 			require.NotZero(t, landed)
@@ -188,8 +188,8 @@ func TestTripsAfterTheClockWasSet(t *testing.T) {
 	assert.WithinRange(t, told.trips[0].Began, began, time.Now())
 }
 
-// A copy's trip has ended when it was answered, not when somebody has time for it who
-// waits for others first.
+// A replica's trip ends with its answer, not when its caller, which waits for others first,
+// takes it.
 func TestATripEndsWithItsAnswer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		told := &toldTrips{}

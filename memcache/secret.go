@@ -8,17 +8,18 @@ import (
 	"net"
 )
 
-// Processes with different secrets of keys count apart, and all seems well. So each that
-// has one keeps an item on each server, as long as it is there: by its value it is seen
-// whether the secret is the same. Who comes first puts it there, and those with the same
-// secret keep it. Others, and those without a secret, see it, and say so in a second item: that
-// is how those who keep the first one learn of them.
+// Processes with different secrets of keys count apart, and all seems well. So each process
+// with a secret keeps an item on each server, as long as it is there: its value shows
+// whether the secret is the same. The first process puts it there, and processes with the
+// same secret keep it. Processes with another secret, or none, see it, and put a second
+// item there, from which the processes of the first one learn of them.
 const (
 	secretKey      = "counterd:secret"
 	otherSecretKey = "counterd:secret:other"
 	// noSecret is what the second item holds of a process without a secret.
 	noSecret = "none"
-	// secretLasts is for how many seconds the items outlast the last who puts them there.
+	// secretLasts is for how many seconds the items outlast the last process that puts them
+	// there.
 	secretLasts = 60
 )
 
@@ -69,7 +70,7 @@ func otherThan(own, said string) string {
 	return noSecret
 }
 
-// putSecret puts an item there. Who loses a race for it reads it the next time.
+// putSecret puts an item there. The loser of a race for it reads it the next time.
 func putSecret(conn io.Writer, answers *bufio.Reader, verb, key, mark string) error {
 	if _, err := fmt.Fprintf(conn, "%s %s 0 %d %d\r\n%s\r\n", verb, key, secretLasts, len(mark), mark); err != nil {
 		return err
@@ -90,8 +91,7 @@ func (s *server) learnSecret(other string) {
 	}
 }
 
-// isMark reports whether the text may be a secret's mark: what else is there is
-// somebody's joke.
+// isMark reports whether the text may be a secret's mark: any other text is not counterd's.
 func isMark(text string) bool {
 	for _, letter := range []byte(text) {
 		if (letter < '0' || letter > '9') && (letter < 'a' || letter > 'f') {

@@ -38,12 +38,12 @@ func keysOn(t *testing.T, server *memcachedtest.Server, want int) (keys []string
 			}
 		}
 		return len(keys) == want
-	}, patience, 20*time.Millisecond)
+	}, maxWait, 20*time.Millisecond)
 	return keys
 }
 
-// Who reads a server and knows, or guesses, who might have been counted finds out who
-// was; with a secret nobody does who does not have it.
+// A reader of a server can find the counted features by trying; with a key secret it
+// cannot, unless it has the secret.
 func TestNobodyFindsOutWhoWasCounted(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		found := func(secret []byte) (n int) {
@@ -75,8 +75,8 @@ func TestNobodyFindsOutWhoWasCounted(t *testing.T) {
 	})
 }
 
-// Who shares the servers can write to the bucket of a counter whose name is known; with a
-// secret what is written is nobody's bucket.
+// A client of the servers can write to the bucket of a counter whose name is known; with a
+// secret no bucket has the key that it writes.
 func TestNobodyAimsAtABucket(t *testing.T) {
 	server := memcachedtest.Start(t)
 	aimed := func(secret []byte) int64 {
@@ -175,13 +175,14 @@ func openOnlooker(t *testing.T, server *memcachedtest.Server, protocol memcache.
 func (o onlooker) looks(t *testing.T) {
 	t.Helper()
 	dials := o.dials.Load()
-	require.Eventually(t, func() bool { return o.dials.Load() >= dials+2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return o.dials.Load() >= dials+2 }, maxWait, time.Millisecond)
 }
 
 func (o onlooker) sees() bool { return o.Health()[0].OtherSecret }
 
-// A process that uses another secret, or none, is noticed, by itself and by those that were
-// there before it; those with the same are not. It is over when it has gone.
+// A process that uses another secret, or none, is noticed, by itself and by processes that
+// were there before it; processes with the same secret are not. It is over when it has
+// gone.
 func TestAnotherSecretIsNoticed(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		for name, another := range map[string][]byte{"another": anotherOne, "none": nil} {
@@ -204,7 +205,7 @@ func TestAnotherSecretIsNoticed(t *testing.T) {
 					assert.True(t, o.sees())
 				}
 				for _, item := range []string{secretItem, otherItem} {
-					assert.Regexp(t, `^HD t(59|60)$`, server.Ask("mg " + item + " t")[0], "it ends if nobody keeps it")
+					assert.Regexp(t, `^HD t(59|60)$`, server.Ask("mg " + item + " t")[0], "it ends if no process keeps it")
 				}
 				mine.looks(t)
 				apart.looks(t)
@@ -223,8 +224,8 @@ func TestAnotherSecretIsNoticed(t *testing.T) {
 	})
 }
 
-// Of three secrets each sees that there are others; whoever goes, those who are left do too.
-// Where nobody has one nobody leaves an item.
+// Of three secrets each sees that there are others; when one goes, the remaining two do
+// too. Processes without a secret leave no item.
 func TestTheSecretsThatAreLeft(t *testing.T) {
 	server := memcachedtest.Start(t)
 	open := func(secret []byte) onlooker { return openOnlooker(t, server, memcache.Auto, secret) }
@@ -253,7 +254,7 @@ func TestTheSecretsThatAreLeft(t *testing.T) {
 		assert.Empty(t, o.told)
 	}
 	gone(mine)
-	require.Eventually(t, func() bool { return len(server.Ask("get "+otherItem)) == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(server.Ask("get "+otherItem)) == 2 }, maxWait, time.Millisecond)
 	apart.looks(t)
 	assert.True(t, none.sees())
 	assert.True(t, apart.sees())
@@ -263,7 +264,8 @@ func TestTheSecretsThatAreLeft(t *testing.T) {
 	assert.Empty(t, append(server.Ask("get "+secretItem), server.Ask("get "+otherItem)...))
 }
 
-// Who was the other and takes the first one's place does not find itself in what it left.
+// A process that had another secret and takes the first one does not see itself in the item
+// that it left.
 func TestNobodyIsAnotherToItself(t *testing.T) {
 	server := memcachedtest.Start(t)
 	mine := openOnlooker(t, server, memcache.Auto, aSecret)
@@ -281,7 +283,7 @@ func TestNobodyIsAnotherToItself(t *testing.T) {
 	assert.False(t, apart.sees())
 }
 
-// What somebody else puts in the items' place, or a server that refuses, is of no matter.
+// Other programs' data in the items' place, or a server that refuses, is of no matter.
 func TestSecretItemsThatCannotBe(t *testing.T) {
 	server := memcachedtest.Start(t)
 	for _, item := range []string{secretItem, otherItem} {
@@ -301,7 +303,7 @@ func TestSecretItemsThatCannotBe(t *testing.T) {
 		put(t, server, item, strings.Repeat("0", 16))
 		fleet := openOnlooker(t, server, memcache.Auto, aSecret)
 		fleet.told.await(t, "other_secret "+server.Addr)
-		assert.Equal(t, strings.Repeat("0", 16), server.Ask("get " + item)[1], "somebody keeps it")
+		assert.Equal(t, strings.Repeat("0", 16), server.Ask("get " + item)[1], "a process keeps it")
 		require.NoError(t, fleet.Close())
 	}
 }

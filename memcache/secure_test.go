@@ -103,7 +103,8 @@ func refusedBy(t *testing.T, config memcache.Config) map[string]error {
 	return faults
 }
 
-// Who is not who the certificate says, and who does not speak TLS, is told apart, in time.
+// A server with another name than its certificate, and one without TLS, have distinct
+// errors, in time.
 func TestWhatTLSRefuses(t *testing.T) {
 	ours, theirs := memcachedtest.NewAuthority(t), memcachedtest.NewAuthority(t)
 	trusting := func(authority *memcachedtest.Authority, name string, ids ...*memcachedtest.Identity) func() (*tls.Config, error) {
@@ -121,12 +122,12 @@ func TestWhatTLSRefuses(t *testing.T) {
 		timeout time.Duration
 		says    string
 	}{
-		"unknown authority": {memcachedtest.Security{Authority: ours}, trusting(theirs, ""), patience, "unknown authority"},
-		"other name":        {memcachedtest.Security{Authority: ours, Certificate: elsewhere}, trusting(ours, ""), patience, "127.0.0.1"},
-		"expired":           {memcachedtest.Security{Authority: ours, Certificate: expired}, trusting(ours, ""), patience, "expired"},
-		"no certificate":    {memcachedtest.Security{Authority: ours, WantsClient: true}, trusting(ours, ""), patience, "certificate"},
-		"wrong certificate": {memcachedtest.Security{Authority: ours, WantsClient: true}, trusting(ours, "", theirs.Issue(t)), patience, "certificate"},
-		"plaintext to TLS":  {memcachedtest.Security{Authority: ours}, nil, patience, "wants TLS"},
+		"unknown authority": {memcachedtest.Security{Authority: ours}, trusting(theirs, ""), maxWait, "unknown authority"},
+		"other name":        {memcachedtest.Security{Authority: ours, Certificate: elsewhere}, trusting(ours, ""), maxWait, "127.0.0.1"},
+		"expired":           {memcachedtest.Security{Authority: ours, Certificate: expired}, trusting(ours, ""), maxWait, "expired"},
+		"no certificate":    {memcachedtest.Security{Authority: ours, WantsClient: true}, trusting(ours, ""), maxWait, "certificate"},
+		"wrong certificate": {memcachedtest.Security{Authority: ours, WantsClient: true}, trusting(ours, "", theirs.Issue(t)), maxWait, "certificate"},
+		"plaintext to TLS":  {memcachedtest.Security{Authority: ours}, nil, maxWait, "wants TLS"},
 		"TLS to plaintext":  {memcachedtest.Security{}, trusting(ours, ""), 300 * time.Millisecond, "speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,12 +210,12 @@ func TestRenewedCredentials(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, _, err := tripOf(t.Context(), fleet, 1, 0)
 			return err != nil && strings.Contains(err.Error(), "refused the user")
-		}, patience, time.Millisecond)
+		}, maxWait, time.Millisecond)
 		require.NoError(t, os.WriteFile(file, []byte("counterd:new\n"), 0o600))
 		require.Eventually(t, func() bool {
 			_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return err == nil
-		}, patience, time.Millisecond)
+		}, maxWait, time.Millisecond)
 		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1))
 		require.NoError(t, os.Remove(file))
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1), "connections stay")
@@ -311,7 +312,7 @@ func TestSilenceBeforeTheFirstCommand(t *testing.T) {
 	}
 }
 
-// Idle connections that Memcached itself closes cost nobody an error.
+// Idle connections that Memcached itself closes cost no call an error.
 func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	for name, demands := range map[string]memcachedtest.Security{"plain": {}, "TLS": {Authority: authority}} {
@@ -321,15 +322,15 @@ func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
 				server := memcachedtest.StartSecure(t, demands, "-o", "idle_timeout=1")
 				fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}))
 				add(t, fleet, "a", 1, 1)
-				require.Eventually(t, func() bool { return server.Stats("")["idle_kicks"] != "0" }, patience, 50*time.Millisecond)
+				require.Eventually(t, func() bool { return server.Stats("")["idle_kicks"] != "0" }, maxWait, 50*time.Millisecond)
 				require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 			})
 		})
 	}
 }
 
-// A proxy in front of the server has the TLS, of both versions, and hangs up now and
-// then: where that was while a connection was idle, nobody notices.
+// A proxy in front of the server has the TLS, of both versions, and hangs up now and then:
+// where that was while a connection was idle, no call fails.
 func TestATerminatorOfTLS(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) {
@@ -351,8 +352,8 @@ func TestATerminatorOfTLS(t *testing.T) {
 	}
 }
 
-// terminator takes the TLS off connections to a server. hangUp ends those that there
-// are, with what TLS sends then.
+// terminator takes the TLS off connections to a server. hangUp ends the open ones, with
+// what TLS sends then.
 func terminator(t *testing.T, authority *memcachedtest.Authority, version uint16, behind string) (addr string, hangUp func()) {
 	t.Helper()
 	config := &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}, MinVersion: version, MaxVersion: version}

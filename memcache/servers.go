@@ -25,7 +25,7 @@ type server struct {
 	classicSince atomic.Int64 // when it last was found to be a classic server
 	classicUntil atomic.Int64 // until when that is taken for granted; 0: it is not known to be one
 	asking       atomic.Bool  // it is being asked again
-	known        atomic.Int32 // the Protocol that learned was told last; 0: none
+	known        atomic.Int32 // the Protocol that learned was called with last; 0: none
 	learned      func(server string, speaks Protocol)
 
 	// What the fleet says of it, before the first call.
@@ -33,7 +33,7 @@ type server struct {
 	clock    func() time.Time
 	change   func(Change, ServerHealth)                         // or nil
 	dialing  func(context.Context, time.Time) (net.Conn, error) // nil: the dialer; for tests
-	pace     time.Duration                                      // between two looks; below 0: nobody looks
+	pace     time.Duration                                      // between two looks; below 0: none is taken
 
 	breaker breaker
 	losses  lossDetector
@@ -87,8 +87,8 @@ func (s *server) Each(f func(net.Addr) error) error { return f(s) }
 // servers is the list of a fleet's servers.
 type servers []*server
 
-// change returns the list of the servers with these names: those of the old list that
-// stay, and new ones; and those that go. It checks all names and reports all faults
+// change returns the list of the servers with these names: the ones of the old list that
+// stay, and new ones; and the ones that go. It checks all names and reports all faults
 // together.
 func (list servers) change(ctx context.Context, names []string, create func(name string) *server) (after, gone servers, err error) {
 	var faults []error

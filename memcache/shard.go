@@ -27,7 +27,7 @@ type shard struct {
 	ring     counter  // behind it in the ring the most recently used, before it the least
 	expiry   byExpiry // all counters
 
-	// For those who do not hold mu; math.MaxInt64 where there is no counter.
+	// For readers without mu; math.MaxInt64 where there is no counter.
 	oldestUse atomic.Int64 // Unix nanoseconds
 	soonest   atomic.Int64 // Unix second in which the first counter expires
 	_         [64]byte     // keeps neighbours off each other's cache line

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A repairer of package hierarchy can repair the replicas of a fleet.
 var _ hierarchy.Replicas = (*memcache.Fleet)(nil)
 
-// patience is the timeout of trips where it is not what is tested.
-const patience = 20 * time.Second
+// maxWait is the timeout of trips where it is not what is tested.
+const maxWait = 20 * time.Second
 
 func openFleet(tb testing.TB, servers ...string) *memcache.Fleet {
 	tb.Helper()
@@ -41,13 +41,13 @@ func openFleet(tb testing.TB, servers ...string) *memcache.Fleet {
 
 func openFleetOf(tb testing.TB, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
 	tb.Helper()
-	return openCopies(tb, 1, protocol, servers...)
+	return openReplicas(tb, 1, protocol, servers...)
 }
 
-func openCopies(tb testing.TB, replicas int, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
+func openReplicas(tb testing.TB, replicas int, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
 	tb.Helper()
 	leaktest.Check(tb)
-	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Replicas: replicas, Protocol: protocol, Timeout: patience})
+	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Replicas: replicas, Protocol: protocol, Timeout: maxWait})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })
 	return fleet
@@ -76,25 +76,25 @@ func onEveryStore(t *testing.T, test func(t *testing.T, kept store.Store)) {
 	t.Run("classic unix socket", func(t *testing.T) {
 		test(t, openFleetOf(t, memcache.Classic, memcachedtest.StartUnix(t).Addr))
 	})
-	t.Run("two copies", func(t *testing.T) {
-		test(t, openCopies(t, 2, memcache.Meta, memcachedtest.StartMany(t, 3)...))
+	t.Run("two replicas", func(t *testing.T) {
+		test(t, openReplicas(t, 2, memcache.Meta, memcachedtest.StartMany(t, 3)...))
 	})
-	t.Run("two copies, auto", func(t *testing.T) {
-		test(t, openCopies(t, 2, memcache.Auto, memcachedtest.StartMany(t, 3)...))
+	t.Run("two replicas, auto", func(t *testing.T) {
+		test(t, openReplicas(t, 2, memcache.Auto, memcachedtest.StartMany(t, 3)...))
 	})
-	t.Run("three copies, classic", func(t *testing.T) {
-		test(t, openCopies(t, 3, memcache.Classic, memcachedtest.StartMany(t, 3)...))
+	t.Run("three replicas, classic", func(t *testing.T) {
+		test(t, openReplicas(t, 3, memcache.Classic, memcachedtest.StartMany(t, 3)...))
 	})
-	t.Run("more copies than servers", func(t *testing.T) {
-		test(t, openCopies(t, 3, memcache.Meta, memcachedtest.StartMany(t, 1)...))
+	t.Run("more replicas than servers", func(t *testing.T) {
+		test(t, openReplicas(t, 3, memcache.Meta, memcachedtest.StartMany(t, 1)...))
 	})
-	t.Run("two copies, together", func(t *testing.T) {
-		test(t, togetherStore{openCopies(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
+	t.Run("two replicas, together", func(t *testing.T) {
+		test(t, togetherStore{openReplicas(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
 	})
 	t.Run("key secret", func(t *testing.T) {
 		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 3), KeySecret: aSecret}))
 	})
-	t.Run("key secret, two copies, classic", func(t *testing.T) {
+	t.Run("key secret, two replicas, classic", func(t *testing.T) {
 		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 2), KeySecret: aSecret, Replicas: 2, Protocol: memcache.Classic}))
 	})
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
@@ -382,7 +382,7 @@ func TestKeysSayNothing(t *testing.T) {
 		require.Eventually(t, func() bool { // the crawler leaves out what is being moved about
 			lines = server.Ask("lru_crawler metadump all")
 			return len(lines) == 2*len(names)
-		}, patience, 20*time.Millisecond)
+		}, maxWait, 20*time.Millisecond)
 		for _, line := range lines {
 			assert.Regexp(t, wellFormed, line)
 			assert.NotContains(t, line, "secret")
@@ -515,12 +515,12 @@ func TestTimesToLiveOfCounters(t *testing.T) {
 	})
 }
 
-// Who takes back begins with the last of the buckets: what is in one is in those before it.
-func TestTheLastAddIsTakenBackFirst(t *testing.T) {
+// A rollback begins with the last of the buckets: what is in one is in those before it.
+func TestTheLastAddIsRolledBackFirst(t *testing.T) {
 	server := memcachedtest.Start(t)
 	for name, fleet := range map[string]*memcache.Fleet{
-		"one copy":   openFleetOf(t, memcache.Classic, server.Addr),
-		"two copies": openCopies(t, 2, memcache.Classic, server.Addr, memcachedtest.Start(t).Addr),
+		"one replica":  openFleetOf(t, memcache.Classic, server.Addr),
+		"two replicas": openReplicas(t, 2, memcache.Classic, server.Addr, memcachedtest.Start(t).Addr),
 	} {
 		t.Run(name, func(t *testing.T) {
 			buckets := []uint64{1, 2, 3}

@@ -111,7 +111,7 @@ func (f *fakeServer) Start(_ context.Context, deadline time.Time, c Counter, op 
 	defer f.mu.Unlock()
 	kind := "trip"
 	if c.Name == "" {
-		kind = "payment"
+		kind = "replay"
 	}
 	f.note(kind, c, op.Writes)
 	x := &fakeExchange{index: index, ended: ended}
@@ -172,7 +172,7 @@ func (f *fakeServer) Do(_ context.Context, c Counter, op *store.Op) {
 	}
 }
 
-// fakeExchange sends its token once, whoever ends it.
+// fakeExchange sends its token once, at its first end.
 type fakeExchange struct {
 	index     int
 	ended     chan<- int
@@ -273,14 +273,14 @@ func expiresIn(d time.Duration) []int64 {
 	return []int64{at, at, at, at}
 }
 
-// hit makes a trip, and owes what was missed.
+// hit makes a trip, and leaves hints of the adds that replicas missed.
 func hit(s *Set, c Counter, by int64) (o outcome) {
 	began := time.Now()
 	o.values = make([]int64, len(someAdds)+len(someReads))
 	o.landed, o.err = storetest.Trip(context.Background(), s, c.Name, by, someAdds, expiresIn(time.Hour), someReads, o.values)
 	o.took = time.Since(began)
 	if o.err == nil {
-		owe(s, c, by, someAdds, expiresIn(time.Hour), o.landed)
+		hintMissed(s, c, by, someAdds, expiresIn(time.Hour), o.landed)
 	}
 	return o
 }
@@ -290,8 +290,8 @@ func addsOf(by int64, items []uint64) []store.Write {
 	return storetest.Op("", by, items, make([]int64, len(items)), nil).Writes
 }
 
-// owe has the copies that have missed adds get them later.
-func owe(s *Set, c Counter, by int64, adds []uint64, expires []int64, landed store.Receipt) {
+// hintMissed leaves hints for the replicas that have missed adds.
+func hintMissed(s *Set, c Counter, by int64, adds []uint64, expires []int64, landed store.Receipt) {
 	storetest.Hint(s, c.Name, by, adds, expires, landed)
 }
 

@@ -294,8 +294,8 @@ type pendingWrite struct {
 	dropped bool
 }
 
-// take takes some hints for replay, and drops those whose items have expired.
-// They are the ledger's until they are settled.
+// take takes some hints for replay, and drops the ones whose items have expired. The queue
+// counts them until they are settled.
 func (l *hintQueue) take(server Server) []pendingWrite {
 	now, second := time.Now(), l.set.now().Unix()
 	l.mu.Lock()

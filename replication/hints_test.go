@@ -13,8 +13,9 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// owing has a counter with one copy that is down and owed so many hits.
-func owing(t *testing.T, s *Set, c Counter, hits int) (down *fakeServer) {
+// withHints makes so many hits of a counter while one replica is down, which leaves hints
+// for it.
+func withHints(t *testing.T, s *Set, c Counter, hits int) (down *fakeServer) {
 	t.Helper()
 	down = on(s, c)[0]
 	down.set(func(f *fakeServer) { f.down = true })
@@ -24,88 +25,88 @@ func owing(t *testing.T, s *Set, c Counter, hits int) (down *fakeServer) {
 	return down
 }
 
-func requireOwed(t *testing.T, s *Set, debts int) {
+func requirePending(t *testing.T, s *Set, want int) {
 	t.Helper()
 	synctest.Wait()
-	owed, _ := s.PendingHints()
-	require.Equal(t, debts, owed)
+	pending, _ := s.PendingHints()
+	require.Equal(t, want, pending)
 }
 
 func backUp(f *fakeServer) { f.set(func(f *fakeServer) { f.down = false }) }
 
-// Debts to the same buckets are one, and it is paid with one trip.
-func TestDebtsAreMerged(t *testing.T) {
+// Hints of the same buckets are merged, and one trip replays them.
+func TestHintsAreMerged(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
-		down := owing(t, s, c, 7)
-		owe(s, c, 5, []uint64{12, 22, 33, 44}, expiresIn(time.Hour), receiptOf(s, 0, 4))
-		owe(s, c, 5, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
-		requireOwed(t, s, 2)
+		down := withHints(t, s, c, 7)
+		hintMissed(s, c, 5, []uint64{12, 22, 33, 44}, expiresIn(time.Hour), receiptOf(s, 0, 4))
+		hintMissed(s, c, 5, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
+		requirePending(t, s, 2)
 		backUp(down)
 		time.Sleep(2*s.timeout + replayInterval)
-		requireOwed(t, s, 0)
+		requirePending(t, s, 0)
 		assert.Equal(t, []fakeCall{
-			{"payment", c.Hash, 12, someAdds},
-			{"payment", c.Hash, 5, []uint64{12, 22, 33, 44}},
-		}, down.callsOf("payment"), "the oldest first, each the finest level first")
+			{"replay", c.Hash, 12, someAdds},
+			{"replay", c.Hash, 5, []uint64{12, 22, 33, 44}},
+		}, down.callsOf("replay"), "the oldest first, each the finest level first")
 		assert.Equal(t, int64(17), down.value(c.Hash, 44))
 	})
 }
 
-// Debts beyond the bound are dropped, and known to be.
-func TestDebtsAreBounded(t *testing.T) {
+// Hints beyond the bound are dropped, and the gap is known.
+func TestHintsAreBounded(t *testing.T) {
 	inBubble(t, Config{Replicas: 2, MaxHints: 10}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		fakes[0].down = true
 		for i := range 13 {
 			require.NoError(t, hit(s, counter(i), 1).err)
 		}
-		requireOwed(t, s, 10)
+		requirePending(t, s, 10)
 		assert.Equal(t, uint64(3), s.Gaps())
 		require.NoError(t, hit(s, counter(0), 1).err)
 		assert.Equal(t, uint64(3), s.Gaps(), "one that is there already takes no room")
 		backUp(fakes[0])
 		time.Sleep(2*s.timeout + replayInterval)
-		requireOwed(t, s, 0)
-		assert.Len(t, fakes[0].callsOf("payment"), 10)
+		requirePending(t, s, 0)
+		assert.Len(t, fakes[0].callsOf("replay"), 10)
 	})
 }
 
-// What has expired is nobody's loss.
-func TestDebtsThatHaveExpiredAreDropped(t *testing.T) {
+// The hints of expired items are dropped without a gap.
+func TestExpiredHintsAreDropped(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
-		down := owing(t, s, counter(1), 3)
+		down := withHints(t, s, counter(1), 3)
 		time.Sleep(59 * time.Minute)
 		none := receiptOf(s, 0, 4)
-		owe(s, counter(1), 1, []uint64{77}, []int64{time.Now().Add(time.Hour).Unix()}, none)
+		hintMissed(s, counter(1), 1, []uint64{77}, []int64{time.Now().Add(time.Hour).Unix()}, none)
 		time.Sleep(2 * time.Minute)
 		backUp(down)
 		time.Sleep(2*s.timeout + replayInterval)
-		requireOwed(t, s, 0)
-		payments := down.callsOf("payment")
-		require.Len(t, payments, 1)
-		assert.Equal(t, []uint64{77}, payments[0].buckets)
+		requirePending(t, s, 0)
+		replays := down.callsOf("replay")
+		require.Len(t, replays, 1)
+		assert.Equal(t, []uint64{77}, replays[0].buckets)
 	})
 }
 
 // Of a payment that fails midway the rest is paid later; one of unknown outcome is paid
 // again: it may count twice, and never not at all.
-func TestPaymentsThatFail(t *testing.T) {
+func TestReplaysThatFail(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
-		down := owing(t, s, c, 3)
+		down := withHints(t, s, c, 3)
 		down.set(func(f *fakeServer) { f.down, f.failing = false, 3 })
 		time.Sleep(2*s.timeout + replayInterval)
-		requireOwed(t, s, 1)
+		requirePending(t, s, 1)
 		down.set(func(f *fakeServer) { f.failing, f.unheard = 0, true })
 		time.Sleep(replayInterval + firstReplayWait)
-		requireOwed(t, s, 1) // under way, and still owed
-		assert.Equal(t, someAdds[2:], down.callsOf("payment")[1].buckets)
+		requirePending(t, s, 1) // under way, and still pending
+		assert.Equal(t, someAdds[2:], down.callsOf("replay")[1].buckets)
 		down.set(func(f *fakeServer) { f.unheard = false })
 		time.Sleep(time.Second)
-		requireOwed(t, s, 0)
-		payments := down.callsOf("payment")
-		require.Len(t, payments, 3)
-		assert.Equal(t, payments[1], payments[2])
+		requirePending(t, s, 0)
+		replays := down.callsOf("replay")
+		require.Len(t, replays, 3)
+		assert.Equal(t, replays[1], replays[2])
 		for i, value := range []int64{3, 3, 6, 6} {
 			assert.Equal(t, value, down.value(c.Hash, someAdds[i]))
 		}
@@ -114,51 +115,51 @@ func TestPaymentsThatFail(t *testing.T) {
 
 // A server that does all and is too slow to say so counts each payment once more. So it is
 // tried less and less often.
-func TestPaymentsAreRepeatedLessAndLessOften(t *testing.T) {
+func TestReplaysBackOff(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
-		down := owing(t, s, counter(1), 1)
+		down := withHints(t, s, counter(1), 1)
 		down.set(func(f *fakeServer) { f.down, f.unheard = false, true })
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		tries := len(down.callsOf("payment"))
+		tries := len(down.callsOf("replay"))
 		assert.Greater(t, tries, 20)
 		assert.Less(t, tries, 40)
 		down.set(func(f *fakeServer) { f.unheard = false })
 		time.Sleep(lastReplayWait + replayInterval + 100*time.Millisecond)
-		requireOwed(t, s, 0)
+		requirePending(t, s, 0)
 	})
 }
 
-// A counter that is reset owes nothing any more, not even what is just being paid.
-func TestDebtsAreForgiven(t *testing.T) {
+// A reset drops the hints of its counter, the ones under way included.
+func TestAResetDropsHints(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
-		owing(t, s, c, 3)
+		withHints(t, s, c, 3)
 		require.NoError(t, hit(s, counter(2), 1).err)
 		s.hints.drop(c.Hash, addsOf(1, []uint64{99}))
 		before, _ := s.PendingHints()
 		require.NoError(t, storetest.Delete(t.Context(), s, c.Name, someAdds[1:2]))
-		requireOwed(t, s, before-1)
+		requirePending(t, s, before-1)
 
-		down := owing(t, s, c, 3)
+		down := withHints(t, s, c, 3)
 		down.set(func(f *fakeServer) { f.down, f.stalled = false, true })
 		time.Sleep(2*s.timeout + replayInterval)
 		synctest.Wait()
-		require.NotEmpty(t, down.callsOf("payment"))
+		require.NotEmpty(t, down.callsOf("replay"))
 		s.hints.drop(c.Hash, addsOf(1, someAdds))
 		down.set(func(f *fakeServer) { f.stalled = false })
 		time.Sleep(time.Second)
-		requireOwed(t, s, 0)
+		requirePending(t, s, 0)
 		assert.Zero(t, down.value(c.Hash, 11), "it is not tried again")
 	})
 }
 
-// What a server is owed goes with it, also what is owed to it later by trips that began
+// The hints of a server are dropped with it, and so are later hints of trips that began
 // before.
-func TestDebtsAreForgottenWithTheirServer(t *testing.T) {
+func TestHintsAreDroppedWithTheirServer(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 3, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		c := counter(1)
-		down := owing(t, s, c, 3)
+		down := withHints(t, s, c, 3)
 		o := hit(s, c, 1)
 		var left []Server
 		for _, f := range fakes {
@@ -168,23 +169,23 @@ func TestDebtsAreForgottenWithTheirServer(t *testing.T) {
 		}
 		s.Use(left)
 		assert.Equal(t, uint64(2), s.Gaps())
-		requireOwed(t, s, 0)
-		owe(s, c, 1, someAdds, expiresIn(time.Hour), o.landed)
-		requireOwed(t, s, 0)
+		requirePending(t, s, 0)
+		hintMissed(s, c, 1, someAdds, expiresIn(time.Hour), o.landed)
+		requirePending(t, s, 0)
 		backUp(down)
 		time.Sleep(time.Minute)
-		assert.Empty(t, down.callsOf("payment"))
+		assert.Empty(t, down.callsOf("replay"))
 	})
 }
 
-// And what is just being paid to it is not owed again.
-func TestAServerGoesWhileItIsPaid(t *testing.T) {
+// And hints under way to it are not queued again.
+func TestAServerGoesDuringAReplay(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 3, func(t *testing.T, s *Set, fakes []*fakeServer) {
-		down := owing(t, s, counter(1), 3)
+		down := withHints(t, s, counter(1), 3)
 		down.set(func(f *fakeServer) { f.down, f.stalled = false, true })
 		time.Sleep(2*s.timeout + time.Millisecond)
-		require.NotEmpty(t, down.callsOf("payment"))
-		requireOwed(t, s, 1)
+		require.NotEmpty(t, down.callsOf("replay"))
+		requirePending(t, s, 1)
 		var left []Server
 		for _, f := range fakes {
 			if f != down {
@@ -193,45 +194,46 @@ func TestAServerGoesWhileItIsPaid(t *testing.T) {
 		}
 		s.Use(left)
 		time.Sleep(time.Second)
-		requireOwed(t, s, 0)
-		assert.Len(t, down.callsOf("payment"), 1)
+		requirePending(t, s, 0)
+		assert.Len(t, down.callsOf("replay"), 1)
 	})
 }
 
-// Many debts are paid at a bounded rate, each once.
-func TestManyDebts(t *testing.T) {
+// Many hints are replayed at a bounded rate, each once.
+func TestManyHints(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		const many = 50_000
 		fakes[0].down = true
 		for i := range many {
 			require.NoError(t, hit(s, counter(i), 1).err)
 		}
-		requireOwed(t, s, many)
+		requirePending(t, s, many)
 		backUp(fakes[0])
 		time.Sleep(many / replaysPerSecond * time.Second)
 		synctest.Wait()
-		owed, _ := s.PendingHints()
-		assert.Positive(t, owed, "not faster than %d a second", replaysPerSecond)
+		pending, _ := s.PendingHints()
+		assert.Positive(t, pending, "not faster than %d a second", replaysPerSecond)
 		time.Sleep(time.Second)
-		requireOwed(t, s, 0)
-		assert.Len(t, fakes[0].callsOf("payment"), many)
+		requirePending(t, s, 0)
+		assert.Len(t, fakes[0].callsOf("replay"), many)
 		for i := range many {
 			require.Equal(t, int64(1), fakes[0].value(counter(i).Hash, 44))
 		}
 	})
 }
 
-// Close waits for what is being paid, till its timeout, and nothing is paid or owed after it.
-func TestCloseJoinsThePayments(t *testing.T) {
+// Close waits for the replay under way, till its timeout. After it no hint is replayed or
+// queued.
+func TestCloseJoinsTheReplays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := New(Config{Hash: hashOfName, Replicas: 2, Timeout: 100 * time.Millisecond})
 		_, list := newFakes(2)
 		s.Use(list)
-		down := owing(t, s, counter(1), 3)
+		down := withHints(t, s, counter(1), 3)
 		down.set(func(f *fakeServer) { f.down, f.stalled = false, true })
 		time.Sleep(2 * s.timeout)
 		synctest.Wait()
-		require.Len(t, down.callsOf("payment"), 1)
+		require.Len(t, down.callsOf("replay"), 1)
 		began := time.Now()
 		var closing sync.WaitGroup
 		for range 3 {
@@ -239,28 +241,28 @@ func TestCloseJoinsThePayments(t *testing.T) {
 		}
 		closing.Wait()
 		assert.Equal(t, 100*time.Millisecond, time.Since(began))
-		owe(s, counter(2), 1, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
+		hintMissed(s, counter(2), 1, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
 		time.Sleep(time.Minute)
-		assert.Len(t, down.callsOf("payment"), 1)
+		assert.Len(t, down.callsOf("replay"), 1)
 	})
 }
 
-// What is acknowledged late is not owed; nor is more than that.
-func TestLateAnswersAreCredited(t *testing.T) {
+// A late acknowledgement drops the hint of its adds, and of no more than these.
+func TestLateAnswersDropHints(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
-		down := owing(t, s, c, 3)
+		down := withHints(t, s, c, 3)
 		s.Acknowledge(down, c.Hash, addsOf(2, someAdds))
-		requireOwed(t, s, 1)
+		requirePending(t, s, 1)
 		s.Acknowledge(down, c.Hash, addsOf(5, someAdds[2:]))
-		requireOwed(t, s, 1)
+		requirePending(t, s, 1)
 		backUp(down)
 		time.Sleep(2*s.timeout + replayInterval)
-		requireOwed(t, s, 0)
+		requirePending(t, s, 0)
 		assert.Equal(t, int64(1), down.value(c.Hash, 44))
-		down = owing(t, s, c, 3)
+		down = withHints(t, s, c, 3)
 		s.Acknowledge(down, c.Hash, addsOf(3, someAdds))
-		requireOwed(t, s, 0)
+		requirePending(t, s, 0)
 		time.Sleep(replayInterval)
 		synctest.Wait()
 		_, servers := s.PendingHints()

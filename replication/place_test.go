@@ -43,7 +43,7 @@ func TestPlacesOfCounters(t *testing.T) {
 }
 
 // Fewer copies are the first ones of more.
-func TestPlacesOfFewerCopies(t *testing.T) {
+func TestPlacesOfFewerReplicas(t *testing.T) {
 	_, servers := newFakes(6)
 	for i := range 500 {
 		most := placesOf(newTopology(0, MaxReplicas, servers), counter(i))
@@ -55,7 +55,7 @@ func TestPlacesOfFewerCopies(t *testing.T) {
 
 // A server that is added takes the place of one copy at the most, and of those its share;
 // what stays keeps its order. That one goes is the same the other way round.
-func TestAServerMoreMovesOneCopyAtTheMost(t *testing.T) {
+func TestAServerMoreMovesOneReplicaAtTheMost(t *testing.T) {
 	for _, replicas := range []int{1, 2, 3, 5} {
 		_, servers := newFakes(7)
 		before, after := newTopology(0, replicas, servers[:6]), newTopology(1, replicas, servers)
@@ -71,7 +71,7 @@ func TestAServerMoreMovesOneCopyAtTheMost(t *testing.T) {
 			require.Equal(t, was[:replicas-1], stayed)
 		}
 		share := float64(replicas) / 7
-		assert.InDelta(t, share*placed, moved, 0.05*placed, "%d copies", replicas)
+		assert.InDelta(t, share*placed, moved, 0.05*placed, "%d replicas", replicas)
 	}
 }
 
@@ -125,9 +125,9 @@ func FuzzLists(f *testing.F) {
 
 func abs(n int) int { return max(n, -(n + 1)) }
 
-// A server may be replaced by another one at a time, and what moved is mended: then
-// nothing is lost. Where as many were changed as there are copies it cannot have been.
-func TestWhatMovedIsMended(t *testing.T) {
+// A server may be replaced by another one at a time, and a repair copies what moved: then
+// nothing is lost. Where as many were changed as there are replicas it cannot have.
+func TestMovedCountersAreRepaired(t *testing.T) {
 	s := New(Config{Hash: hashOfName, Replicas: 2})
 	defer s.Close()
 	_, list := newFakes(6)
@@ -143,21 +143,21 @@ func TestWhatMovedIsMended(t *testing.T) {
 	s.Use(list[:3])
 	assert.Zero(t, lost())
 	s.Use([]Server{list[0], list[1], list[3]}) // one for another
-	assert.Zero(t, lost(), "the other copy has it all")
+	assert.Zero(t, lost(), "the other replica has it all")
 	require.False(t, s.Repaired(0, s.Gaps()-1), "a server may have missed something since")
 	require.True(t, s.Repaired(0, s.Gaps()))
 	assert.Zero(t, s.Changed())
 	s.Use([]Server{list[0], list[4], list[3]})
-	assert.Zero(t, lost(), "it was mended in between")
+	assert.Zero(t, lost(), "it was repaired in between")
 	s.Use([]Server{list[0], list[4], list[5]})
-	assert.Positive(t, lost(), "two changes, and nothing was mended in between")
+	assert.Positive(t, lost(), "two changes, and nothing was repaired in between")
 	require.False(t, s.Repaired(0, s.Gaps()))
 	assert.Positive(t, lost())
 	s.Forget(s.now().Unix() + 1)
-	assert.Zero(t, lost(), "nobody asks for what was counted then")
+	assert.Zero(t, lost(), "no caller asks for counts of then")
 
 	s.Use([]Server{list[0], list[4], list[5], list[3]})
-	require.False(t, s.Repaired(1, s.Gaps()), "the other copy may have been on the one that forgot")
+	require.False(t, s.Repaired(1, s.Gaps()), "the other replica may have been on the one that forgot")
 	require.True(t, s.Repaired(0, s.Gaps()))
 	s.Use(list[:2])
 	assert.Positive(t, lost())

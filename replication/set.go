@@ -25,7 +25,7 @@ const (
 
 var (
 	errDown          = errors.New("replication: no server of the counter is up")
-	errListForgotten = errors.New("replication: the list of servers has changed since: what should have been taken back stays")
+	errListForgotten = errors.New("replication: the list of servers has changed since: what should have been rolled back stays")
 )
 
 // Config sets up a Set.
@@ -56,7 +56,7 @@ type Set struct {
 	mu        sync.Mutex
 	former    []former
 	forgot    int64        // the Unix second until which the latest list was that is remembered no more
-	repaired  uint32       // the version of the list before which what moved was mended
+	repaired  uint32       // the version of the list before which what moved was repaired
 	changed   atomic.Int64 // the Unix second of the last change of the list that matters; 0: none does
 	differing map[string]bool
 }
@@ -88,7 +88,7 @@ func (s *Set) Use(servers []Server) {
 		return
 	}
 	s.mu.Lock()
-	s.Gap() // what is being mended now is not mended for this
+	s.Gap() // the repair under way began before this change
 	now := s.now().Unix()
 	s.former = append(s.former, former{before, now})
 	if len(s.former) > formerLists {
@@ -188,7 +188,7 @@ func (s *Set) Gap() { s.gaps.Add(1) }
 // Gaps returns a number that grows with each reason to compare the copies of counters.
 func (s *Set) Gaps() uint64 { return s.gaps.Load() }
 
-// Owed returns how many adds of how many servers have to be made up for.
+// PendingHints returns how many adds are to be replayed, to how many servers.
 func (s *Set) PendingHints() (adds, servers int) { return s.hints.size() }
 
 // Differing returns the names of counters whose copies were seen to differ, each once;
@@ -293,7 +293,8 @@ func (s *Set) isWholeBeside(c Counter, server Server) bool {
 	})
 }
 
-// rollBack subtracts from the items of adds, on each copy those that it acknowledged.
+// rollBack subtracts from the items of adds, on each replica from the ones that it
+// acknowledged.
 func (s *Set) rollBack(ctx context.Context, c Counter, op *store.Op) {
 	op.Err = nil
 	if op.Receipt.None() {
@@ -348,8 +349,8 @@ func (s *Set) hint(c Counter, op *store.Op) {
 	}
 }
 
-// Credit notes that a copy has acknowledged all adds of a trip after nobody waited for it
-// any more: its hint drops them. A slow server would count twice for ever.
+// Acknowledge notes that a replica has acknowledged all adds of a trip after its caller
+// left: its hint drops them. A slow server would count twice for ever.
 func (s *Set) Acknowledge(server Server, h Hash, adds []store.Write) {
 	s.hints.acknowledge(server, h, adds)
 }

@@ -65,11 +65,11 @@ func (s *Set) movedTo(server Server, h Hash) int64 {
 	return s.forgot
 }
 
-// Mended forgets that counters have moved: what the copies that are new to them lacked
-// was copied to them, for all reasons up to that number of Gaps. It cannot have been, and
-// nothing is forgotten, where there is another reason since, or where so many servers came,
-// went, or forgot what they had that some counters may have lost all of their copies. It
-// reports whether it was.
+// Repaired forgets that counters have moved: a repair has copied to their new replicas what
+// these lacked, for all reasons up to that number of Gaps. It cannot have, and nothing is
+// forgotten, where there is another reason since, or where so many servers came, went, or
+// forgot what they had that some counters may have lost all of their replicas. It reports
+// whether it did.
 func (s *Set) Repaired(forgetful int, gaps uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *Set) Repaired(forgetful int, gaps uint64) bool {
 	return true
 }
 
-// Joined reports whether the server has come to the list by a change for which counters were
-// not mended yet.
+// Joined reports whether the server has come to the list by a change after which counters
+// were not repaired yet.
 func (s *Set) Joined(server Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (t *topology) without(other *topology) (n int) {
 	return n
 }
 
-// Forget drops the lists of servers that were in use until before the Unix second: nobody
-// asks for what was counted then.
+// Forget drops the lists of servers that were in use until before the Unix second: no
+// caller asks for counts of that time.
 func (s *Set) Forget(before int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,14 +33,14 @@ func TestTheLargestValueCounts(t *testing.T) {
 		}
 		assert.Equal(t, []string{c.Name}, s.Differing())
 		assert.Empty(t, s.Differing(), "each once")
-		owed, _ := s.PendingHints()
-		assert.Zero(t, owed)
+		pending, _ := s.PendingHints()
+		assert.Zero(t, pending)
 	})
 }
 
-// A copy that fails midway gives no values; what it acknowledged is taken back there,
-// and what it did not is owed to it.
-func TestACopyThatFailsMidway(t *testing.T) {
+// A replica that fails midway gives no values. Its acknowledged adds are rolled back there,
+// and the others become a hint.
+func TestAReplicaThatFailsMidway(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
 		copies := on(s, c)
@@ -57,14 +57,14 @@ func TestACopyThatFailsMidway(t *testing.T) {
 		assert.Equal(t, []uint64{22, 11}, copies[0].callsOf("back")[0].buckets)
 		assert.Equal(t, []uint64{44, 33, 22, 11}, copies[1].callsOf("back")[0].buckets)
 		assert.Equal(t, int64(100), copies[0].value(c.Hash, 11))
-		owed, servers := s.PendingHints()
-		assert.Equal(t, [2]int{1, 1}, [2]int{owed, servers})
+		pending, servers := s.PendingHints()
+		assert.Equal(t, [2]int{1, 1}, [2]int{pending, servers})
 		time.Sleep(time.Second)
-		assert.Equal(t, someAdds[2:], copies[0].callsOf("payment")[0].buckets)
+		assert.Equal(t, someAdds[2:], copies[0].callsOf("replay")[0].buckets)
 	})
 }
 
-func TestAllCopiesFail(t *testing.T) {
+func TestAllReplicasFail(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		c := counter(1)
 		copies := on(s, c)
@@ -77,15 +77,15 @@ func TestAllCopiesFail(t *testing.T) {
 		}
 		o = hit(s, c, 1)
 		require.ErrorIs(t, o.err, errDown)
-		assert.Zero(t, o.took, "nobody was asked")
+		assert.Zero(t, o.took, "no server was asked")
 		assert.True(t, o.landed.None())
 		assert.NoError(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed))
 		assert.Empty(t, copies[0].callsOf("back"))
 	})
 }
 
-// A copy that is down is not asked, and owed all.
-func TestACopyThatIsDown(t *testing.T) {
+// A replica that is down is not asked, and gets a hint of all adds.
+func TestAReplicaThatIsDown(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 3, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
 		copies := on(s, c)
@@ -96,18 +96,18 @@ func TestACopyThatIsDown(t *testing.T) {
 		assert.Empty(t, copies[0].callsOf("trip"))
 		assert.Equal(t, [2]int{0, 4}, [2]int{o.landed.On(0), o.landed.On(1)})
 		time.Sleep(time.Minute)
-		assert.Empty(t, copies[0].callsOf("payment"), "it is still down")
+		assert.Empty(t, copies[0].callsOf("replay"), "it is still down")
 		copies[0].set(func(f *fakeServer) { f.down = false })
 		time.Sleep(replayInterval)
 		synctest.Wait()
-		assert.Equal(t, []fakeCall{{"payment", c.Hash, 1, someAdds}}, copies[0].callsOf("payment"))
-		owed, _ := s.PendingHints()
-		assert.Zero(t, owed)
+		assert.Equal(t, []fakeCall{{"replay", c.Hash, 1, someAdds}}, copies[0].callsOf("replay"))
+		pending, _ := s.PendingHints()
+		assert.Zero(t, pending)
 	})
 }
 
-// Once a copy has answered, those that do not cost half of the time at the most.
-func TestPatienceWithACopy(t *testing.T) {
+// Once a replica has answered, the silent ones cost half of the time at the most.
+func TestTheWaitForAReplica(t *testing.T) {
 	for name, test := range map[string]struct {
 		delays  []time.Duration // 0: it does not answer
 		took    time.Duration
@@ -157,9 +157,9 @@ func TestPatienceWithACopy(t *testing.T) {
 	}
 }
 
-// Copies that answer just when patience ends send one token each, or the fake panics, and
+// Replicas that answer just when the wait ends send one token each, or the fake panics, and
 // no token of a trip is left to the next one.
-func TestPatienceEndsAsCopiesAnswer(t *testing.T) {
+func TestTheWaitEndsAsReplicasAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := New(Config{Hash: hashOfName, Replicas: 3, Timeout: 100 * time.Millisecond})
 		defer s.Close()
@@ -213,7 +213,7 @@ func TestManyAdds(t *testing.T) {
 }
 
 // More copies than servers are as many as there are servers; without a server nothing is up.
-func TestMoreCopiesThanServers(t *testing.T) {
+func TestMoreReplicasThanServers(t *testing.T) {
 	inBubble(t, Config{Replicas: MaxReplicas + 3}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		assert.Len(t, on(s, counter(1)), 2)
 		assert.NoError(t, hit(s, counter(1), 1).err)
@@ -238,7 +238,7 @@ func TestDifferingIsBounded(t *testing.T) {
 }
 
 // A reset is of every copy, one that does not acknowledge it is an error.
-func TestDeleteIsOfEveryCopy(t *testing.T) {
+func TestDeleteIsOfEveryReplica(t *testing.T) {
 	inBubble(t, Config{Replicas: 3}, 3, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		c := counter(1)
 		hit(s, c, 1)
@@ -252,8 +252,8 @@ func TestDeleteIsOfEveryCopy(t *testing.T) {
 	})
 }
 
-// The list changes under load: no hit fails, and what is taken back is taken back where it
-// was added, so that nothing is left of it on any server that was ever in the list.
+// The list changes under load: no hit fails, and adds are rolled back where they were made,
+// so that no part of them is left on any server that was ever in the list.
 func TestTheListChangesUnderLoad(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := New(Config{Hash: hashOfName, Replicas: 2, Timeout: 100 * time.Millisecond})
@@ -296,7 +296,7 @@ func TestTheListChangesUnderLoad(t *testing.T) {
 }
 
 // What was landed on a list that is forgotten stays, and is said to.
-func TestTakeBackOfAForgottenList(t *testing.T) {
+func TestRollBackOfAForgottenList(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 3, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		c := counter(1)
 		o := hit(s, c, 1)
@@ -304,16 +304,16 @@ func TestTakeBackOfAForgottenList(t *testing.T) {
 			s.Use([]Server{fakes[0], fakes[1], fakes[2]})
 		}
 		assert.ErrorIs(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed), errListForgotten)
-		owe(s, c, 1, someAdds, expiresIn(time.Hour), o.landed)
-		owed, _ := s.PendingHints()
-		assert.Equal(t, 2, owed, "rather twice than not at all")
+		hintMissed(s, c, 1, someAdds, expiresIn(time.Hour), o.landed)
+		pending, _ := s.PendingHints()
+		assert.Equal(t, 2, pending, "rather twice than not at all")
 	})
 }
 
 // A copy that has forgotten what it had does not decide alone while one that has not can
 // be asked: that one has all the time, and where it fails the trip does. Once it is known
 // to be down, the forgetful one is all there is.
-func TestAnEmptiedCopyDoesNotDecideAlone(t *testing.T) {
+func TestAnEmptiedReplicaDoesNotDecideAlone(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
 		copies := on(s, c)
@@ -328,7 +328,7 @@ func TestAnEmptiedCopyDoesNotDecideAlone(t *testing.T) {
 		whole.set(func(f *fakeServer) { f.stalled = true })
 		o = hit(s, c, 1)
 		require.Error(t, o.err)
-		assert.Equal(t, 4, o.landed.On(0), "to be taken back")
+		assert.Equal(t, 4, o.landed.On(0), "to be rolled back")
 		assert.Equal(t, 100*time.Millisecond, o.took)
 
 		whole.set(func(f *fakeServer) { f.down = true })

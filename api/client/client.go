@@ -42,7 +42,7 @@ var (
 	ErrInvalid     = errors.New("client: invalid request") // 4xx but those below
 	ErrRefused     = errors.New("client: refused")         // 401, 403: the token is missing, unknown, or not good for this
 	ErrUnknown     = errors.New("client: unknown event")   // 404
-	ErrUnavailable = errors.New("client: unavailable")     // 503: the store could not be asked in time; or nobody answers
+	ErrUnavailable = errors.New("client: unavailable")     // 503: the store does not answer in time; or the server does not answer
 	ErrUnexpected  = errors.New("client: unexpected answer")
 )
 
@@ -67,7 +67,7 @@ func (e *Error) Unwrap() error {
 		return ErrRefused
 	case e.Status == http.StatusNotFound:
 		return ErrUnknown
-	// A 429 that is an error is not counterd's, but of somebody in between.
+	// A 429 that is an error comes from a proxy in between, not from counterd.
 	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
 		return ErrUnavailable
 	case e.Status >= 400 && e.Status < 500:
@@ -79,8 +79,8 @@ func (e *Error) Unwrap() error {
 // Config sets up a Client. Only URL is needed.
 type Config struct {
 	URL string // the server's, as in http://127.0.0.1:8080
-	// Token returns the token to call with, and is asked for each request: see TokenFile.
-	// nil: none is sent. Over http anybody on the way reads it.
+	// Token returns the token of each request: see TokenFile. nil: requests carry none.
+	// Over http every host on the path can read it.
 	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
@@ -117,8 +117,8 @@ func New(config Config) (*Client, error) {
 	return &Client{base: base, token: config.Token, http: &http.Client{
 		Transport: transport,
 		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
-		// counterd sends nobody elsewhere. Whoever does in its place would get the
-		// features, and a POST would become a GET.
+		// counterd never redirects. A proxy that does would get the features, and a POST
+		// would become a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -393,8 +393,8 @@ func (a answer) denial() (decision wire.Decision, denied bool) {
 	return denial.Decision, true
 }
 
-// problem makes an error of the answer, whoever gave it: a proxy in between
-// knows nothing of problem documents.
+// problem makes an error of the answer. An answer of a proxy in between is not a problem
+// document.
 func (a answer) problem() error {
 	e := &Error{}
 	if a.isProblem() {

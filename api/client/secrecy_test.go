@@ -17,8 +17,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/markedtest"
 )
 
-// Errors are logged by services: whatever answers, they hold nothing of who was asked
-// about.
+// Services log errors: no error holds the features of the hit, whatever the server answers.
 func TestErrorsNameNobody(t *testing.T) {
 	var marks markedtest.Marks
 	address, word, email := marks.Address(), marks.Word(), marks.Email()

@@ -59,7 +59,7 @@ func TestTheTokenOfAFileIsSent(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Over TLS a client shows and trusts what it is told.
+// Over TLS a client shows its configured certificate, and trusts its configured authority.
 func TestTLS(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

@@ -129,7 +129,7 @@ func (w *writer) limit(b []byte, s *LimitState) []byte {
 	return append(b, '}')
 }
 
-// opening is what stands before the i-th element of a list.
+// opening is the delimiter before the i-th element of a list.
 func opening(i int) string {
 	if i == 0 {
 		return "["

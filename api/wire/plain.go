@@ -2,9 +2,8 @@ package wire
 
 // Most bodies are plain: nothing in them is escaped or beyond ASCII, nothing is
 // null or given twice, and no number has a sign, a fraction or an exponent. Those
-// are read here in a fraction of the time that json.Unmarshal takes. What is not
-// plain, be it at fault, too large or not, is left to it, so that there is one reader who
-// says what is wrong; the tests hold the two against each other.
+// are read here in a fraction of the time that json.Unmarshal takes. json.Unmarshal reads
+// every other body, so that one reader alone reports faults. The tests compare the two.
 
 // ReadPlain reads a plain body, and reports whether it was one. What it keeps is
 // of the text.
@@ -118,7 +117,7 @@ func (p *plain) str(s *string) bool {
 	return false
 }
 
-// plainBytes are those that stand in a string for themselves.
+// plainBytes are the bytes that a JSON string holds unescaped.
 var plainBytes = func() (plain [256]bool) {
 	for c := ' '; c <= '~'; c++ {
 		plain[c] = c != '"' && c != '\\'

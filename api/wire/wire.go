@@ -129,13 +129,13 @@ type Decision struct {
 	Limits     []LimitState `json:"limits"`
 }
 
-// LimitState is how one limit stands to a hit.
+// LimitState is the state of one limit after a hit.
 type LimitState struct {
 	Name      string `json:"name"`
-	Feature   string `json:"feature"` // by whom it is counted; empty: the event as a whole
+	Feature   string `json:"feature"` // the kind of feature that it counts by; empty: the event as a whole
 	Limit     int64  `json:"limit"`
 	Window    string `json:"window"`
-	Count     int64  `json:"count"`     // what stands in the window
+	Count     int64  `json:"count"`     // the hits in the window
 	Remaining int64  `json:"remaining"` // never below 0
 	Reset     *int64 `json:"reset"`     // seconds until it admits a hit of this cost; nil: never
 	Allowed   bool   `json:"allowed"`

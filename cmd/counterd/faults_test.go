@@ -33,12 +33,12 @@ type fault struct {
 type counted string
 
 const (
-	countedAll   counted = "all"
-	countedTwice counted = "all; some perhaps twice"
-	countedOwed  counted = "all after the replay; some perhaps twice"
-	countedLate  counted = "all, when the other is back; some perhaps twice"
-	countedAfter counted = "only what came since"
-	countedLess  counted = "what was not evicted"
+	countedAll     counted = "all"
+	countedTwice   counted = "all; some perhaps twice"
+	countedPending counted = "all after the replay; some perhaps twice"
+	countedLate    counted = "all, when the other is back; some perhaps twice"
+	countedAfter   counted = "only what came since"
+	countedLess    counted = "what was not evicted"
 )
 
 // each does something to the ways of all processes to the first server.
@@ -129,7 +129,7 @@ func faults() []fault {
 		{test: "resets", name: "resets of connections to one", copies: 2, strike: each(reset), lift: nothing, counted: countedTwice},
 		{test: "partition", name: "partition of one process from one", copies: 2, strike: first(partition), lift: first(heal), counted: countedTwice},
 		{test: "one-after-the-other", name: "one comes back empty; before its repair the other hangs", copies: 2, direct: true, strike: emptyThenFrozen, lift: thawOther, counted: countedLate},
-		{test: "partition-crossed", name: "partition of each of two processes from another", copies: 2, strike: cross, lift: uncross, counted: countedOwed},
+		{test: "partition-crossed", name: "partition of each of two processes from another", copies: 2, strike: cross, lift: uncross, counted: countedPending},
 		{test: "partition-of-all", name: "partition of all processes from one", copies: 2, strike: each(partition), lift: each(heal), counted: countedTwice},
 	}
 }
@@ -235,7 +235,7 @@ func (f fault) compare(s *site, name counterName, before, during, back oracle.Ta
 	told := s.tallies()[name]
 	least, most := told.Acknowledged, told.Acknowledged+told.Unknown
 	switch f.counted {
-	case countedTwice, countedOwed, countedLate:
+	case countedTwice, countedPending, countedLate:
 		most += back.Acknowledged - before.Acknowledged
 	case countedAfter:
 		least = told.Sub(back).Acknowledged
@@ -283,7 +283,7 @@ func (f fault) row(all []seen) string {
 		limits = "begin again"
 	case countedLate:
 		limits = "begin again, until the other is back"
-	case countedOwed:
+	case countedPending:
 		limits = "hold on each side until it ends"
 	}
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s", f.name, f.copies, hits, increments, longest, until, f.counted, limits)

@@ -144,9 +144,9 @@ func (s *site) addServer() {
 	}
 }
 
-// awaitMended waits until no process says any more that the server has lost something. It
+// awaitRepaired waits until no process says any more that the server has lost something. It
 // has to have said so before: a server that is back is noticed in a moment.
-func (s *site) awaitMended(server int) {
+func (s *site) awaitRepaired(server int) {
 	s.t.Helper()
 	addr := s.servers[server].Addr
 	for _, lost := range []bool{true, false} {

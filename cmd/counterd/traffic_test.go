@@ -171,7 +171,7 @@ func TestServersDieOneAfterTheOther(t *testing.T) {
 				traffic.more(500)
 				s.servers[victim].Restart()
 				traffic.more(500)
-				s.awaitMended(victim)
+				s.awaitRepaired(victim)
 				traffic.nothingLost()
 			}
 			s.addServer()

@@ -44,7 +44,7 @@ func composeSettings(service types.ServiceConfig) settings {
 }
 
 // unseen returns the files that the service names and that are not mounted by their folder:
-// a mount of a single file shows what stood there at the start, also when it is replaced.
+// a mount of a single file keeps showing its first version after the file is replaced.
 func unseen(service types.ServiceConfig) (names []string) {
 	for name, value := range composeSettings(service) {
 		within := func(volume types.ServiceVolumeConfig) bool {

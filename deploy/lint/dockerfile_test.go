@@ -280,7 +280,7 @@ func TestTheImageRuns(t *testing.T) {
 		if os.Getuid() == 0 {
 			command.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
 			command.Dir = "/"
-		} else { // who is not root cannot change it
+		} else { // only root can change it
 			command.Path, command.Err = root+args[0], nil
 		}
 		return command

@@ -1,6 +1,6 @@
-// Package lint_test holds what is in deploy to the product, and to the tools and schemas of
-// those who read it. It is a module of its own: what it needs for that, the product does
-// not need.
+// Package lint_test checks the files of deploy against the product, and against the tools
+// and schemas that read them. It is a module of its own: the product does not need its
+// dependencies.
 package lint_test
 
 import (

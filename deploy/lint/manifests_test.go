@@ -126,7 +126,8 @@ func TestPodsMayDoNothingTheyNeedNot(t *testing.T) {
 	}
 }
 
-// What selects pods selects those that are there; ports have a name that the pod knows.
+// Each selector of pods selects pods of the manifests; each port has a name that the pod
+// knows.
 func TestSelectorsAndPortsMeet(t *testing.T) {
 	list := readManifests(t)
 	pods := list.pods(t)
@@ -352,8 +353,8 @@ func TestProbesAndTheEndOfAPod(t *testing.T) {
 	assert.GreaterOrEqual(t, delay, noticed, "a pod that says it is not ready is asked until that is noticed")
 }
 
-// The rules of the ConfigMap are rules; the example secret is none, so that nobody runs
-// with it.
+// The rules of the ConfigMap are valid; the example secret is not, so that no deployment
+// runs with it.
 func TestRulesAndSecretOfTheManifests(t *testing.T) {
 	list := readManifests(t)
 	rules := get[*corev1.ConfigMap](t, list, "ConfigMap counterd-rules").Data["rules.yaml"]

@@ -63,7 +63,7 @@ func TestOperationsNamesWhatThereIs(t *testing.T) {
 	require.NoError(t, err)
 	for _, path := range named.FindAllString(string(text), -1) {
 		if strings.HasPrefix(path+"/", "deploy/secrets/") {
-			continue // of those who run it
+			continue // of the operators
 		}
 		_, err := os.Stat(filepath.Join(project, path))
 		assert.NoError(t, err, path)

@@ -53,7 +53,7 @@ func (s series) add(name string, of []*dto.LabelPair, more ...string) {
 	}
 }
 
-// parseScrape returns the series of a scrape, with those that Prometheus adds: up, and
+// parseScrape returns the series of a scrape, with the ones that Prometheus adds: up, and
 // the labels job and instance.
 func parseScrape(t *testing.T, text io.Reader) series {
 	t.Helper()

@@ -57,7 +57,7 @@ func TestTheUnitIsHardened(t *testing.T) {
 	assert.Error(t, err, "the threshold is too far away")
 }
 
-// unitSettings are what the unit and its file of variables tell counterd. Those that are
+// unitSettings are the settings in the unit and in its file of variables. Settings that are
 // commented out count too.
 func unitSettings(t *testing.T) settings {
 	t.Helper()

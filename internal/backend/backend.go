@@ -178,7 +178,7 @@ func newRepairer(s settings.Settings, fleet *memcache.Fleet) (*hierarchy.Repaire
 		Store: fleet,
 		Grace: s.Grace,
 		OnRepaired: func(gaps uint64) {
-			fleet.Mended(gaps)
+			fleet.Repaired(gaps)
 			warnOfLosses(fleet.Health(), s.Log)
 		},
 		OnError: func(err error) {

@@ -27,7 +27,7 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 				log.Info("a memcached server is back")
 			case memcache.Emptied:
 				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", timeOf(h.Since))
-			case memcache.Mended:
+			case memcache.Repaired:
 				log.Info("what a memcached server had lost was copied to it from the other servers, as far as this process knows")
 			case memcache.Evicting:
 				log.Warn("a memcached server is full: it evicts counters that have not expired, and counts on it may be too low",

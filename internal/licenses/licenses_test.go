@@ -25,7 +25,7 @@ const (
 	rule = "================================================================================"
 )
 
-// systems are those that binaries are made for: some packages are linked on one of them only.
+// systems are the systems of the binaries: some packages are linked on one of them only.
 var systems = []string{"linux", "darwin", "windows"}
 
 // isLicense matches the names of files that a module's terms are in.

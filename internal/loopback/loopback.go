@@ -9,9 +9,10 @@ import (
 	"strconv"
 )
 
-// The ports that are tried. They are below those that systems give out by themselves to
-// whom asks for any (32768 and up on Linux, 49152 on others), so that none takes the port
-// of a server that is down for a while, and none that dials it meets itself.
+// The ports that are tried. They are below the ephemeral ports, which systems give to
+// callers without a port of their own (32768 and up on Linux, 49152 on others). So no other
+// process takes the port of a server that is down for a while, and no dial to it connects
+// to itself.
 const (
 	lowest  = 10000
 	highest = 32767
@@ -19,8 +20,8 @@ const (
 
 const tries = 100
 
-// FreeAddr returns an address of loopback, host:port, on which nobody listens right now.
-// Somebody else may take it before the caller does.
+// FreeAddr returns an address of loopback, host:port, without a listener. Another process
+// may take it before the caller does.
 func FreeAddr() (string, error) {
 	var errs []error
 	for range tries {

@@ -131,7 +131,7 @@ func (w *watched) trip(server string) {
 	w.OnRoundTrip(context.Background(), memcache.RoundTrip{Server: server, Kind: memcache.Exchange, Adds: 2, Reads: 3, Took: 3 * time.Millisecond})
 }
 
-func TestTheMenderIsSeen(t *testing.T) {
+func TestTheRepairerIsSeen(t *testing.T) {
 	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
 	for _, overflowed := range []bool{false, true} {
 		w.mender = hierarchy.RepairState{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}

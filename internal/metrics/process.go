@@ -85,7 +85,7 @@ func (m *Metrics) watchLimiter(l *hierarchy.Limiter) {
 		func() float64 { return float64(l.Stats().CachedDenials) })
 }
 
-// addLoad adds how much of something waits for the store.
+// addQueue adds how much of something waits for the store.
 func (m *Metrics) addQueue(of string, load func() hierarchy.QueueStats) {
 	labels := prometheus.Labels{"of": of}
 	m.Add(

@@ -11,7 +11,7 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// trips counts the exchanges with the store's servers. The series of a server are all
+// roundTrips counts the exchanges with the store's servers. The series of a server are all
 // there from its first trip on, and dropped when it is not in the list any more.
 type roundTrips struct {
 	trips       *prometheus.CounterVec

@@ -8,8 +8,8 @@ import (
 )
 
 // apart keeps a child from the terminal's signals, which this process handles, and ends the
-// child if this process is killed. A child that refuses to run as root becomes nobody before
-// it runs: if it changed its user itself, the kernel would not end it.
+// child if this process is killed. A child that refuses to run as root loses root before it
+// runs: if it changed its user itself, the kernel would not end it.
 func apart(nobody bool) (*syscall.SysProcAttr, error) {
 	attributes := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if !nobody || os.Getuid() != 0 {

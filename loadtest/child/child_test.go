@@ -19,7 +19,7 @@ func TestAProgramThatDoesNotStart(t *testing.T) {
 	assert.ErrorContains(t, err, "false has ended: exit status 1")
 }
 
-// What nobody waits for any more is not started.
+// A program whose caller has left is not started.
 func TestNobodyWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -68,7 +68,7 @@ var opening = time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
 
 // Check finds what is wrong with it.
 func (z Zipf) Check() error {
-	faults := []error{traffic.CheckCrowd(zipfKind, z.Features, z.S)}
+	faults := []error{traffic.CheckPopulation(zipfKind, z.Features, z.S)}
 	if !(z.Rate > 0 && z.Duration > 0 && z.Rate*z.Duration.Seconds() <= MaxHits) {
 		faults = append(faults, fmt.Errorf("compare: a rate and a duration are wanted that make 1 to %d hits", MaxHits))
 	}
@@ -83,7 +83,7 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 	}
 	whose := rand.New(rand.NewPCG(z.Seed, 0))
 	source, err := traffic.New(traffic.Config{
-		Event: "compared", Crowd: traffic.NewZipf(zipfKind, z.Features, z.S, whose), Costs: z.Costs, Rand: whose,
+		Event: "compared", Population: traffic.NewZipf(zipfKind, z.Features, z.S, whose), Costs: z.Costs, Rand: whose,
 	})
 	if err != nil {
 		return nil, err

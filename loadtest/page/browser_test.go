@@ -69,7 +69,7 @@ func startBrowser(t *testing.T) context.Context {
 	return ctx
 }
 
-// look is the way somebody looks at a page.
+// look is how a reader views a page.
 type look struct {
 	width  int64
 	scheme string
@@ -108,7 +108,7 @@ type seenPlot struct {
 	Title         string
 	Width, Height float64
 	Lines         []string // their paths
-	Points        int      // those that are drawn as a dot
+	Points        int      // the ones drawn as dots
 	Outside       []string // texts and lines that are not within the plot
 	Overlapping   []string // texts that are on one another
 }

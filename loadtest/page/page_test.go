@@ -217,7 +217,7 @@ func TestThePageAsksForNothing(t *testing.T) {
 	assert.Regexp(t, `^default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'$`, attribute(policy, "content"))
 }
 
-// Who does not see the plot is told what is in it.
+// A plot has a description in words, for readers that do not see it.
 func TestPlotsAreSaidInWords(t *testing.T) {
 	text := write(t, page.Page{Sections: []page.Section{{Plot: &page.Plot{
 		Title: "Latency", X: page.Axis{Label: "time"}, Y: page.Axis{Label: "latency", Unit: page.Milliseconds},

@@ -78,7 +78,7 @@ func report() page.Page {
 	}
 }
 
-// attacks are names as somebody may choose them who wants harm.
+// attacks are names that an attacker may choose.
 var attacks = []string{
 	`<script>console.error("x")</script>`,
 	`"><img src="http://127.0.0.1:9/x.png" onerror="console.error(1)">`,

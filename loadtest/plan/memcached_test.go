@@ -126,7 +126,7 @@ func hold(t *testing.T, config Config, within float64) float64 {
 	each := held{report.Total.Items}.each(servers)
 	// While a table doubles, the one before exists, too.
 	planned := hashBytes(each.all()) * float64(servers)
-	for end := time.Now().Add(patience); sum("", "hash_bytes") != planned && time.Now().Before(end); {
+	for end := time.Now().Add(maxWait); sum("", "hash_bytes") != planned && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	hits, average := float64(len(g.schedule)), report.Total.Average
@@ -146,8 +146,8 @@ func hold(t *testing.T, config Config, within float64) float64 {
 }
 
 const (
-	callers  = 32 // each with a limiter and a clock of its own, as processes of counterd
-	patience = time.Minute
+	callers = 32 // each with a limiter and a clock of its own, as processes of counterd
+	maxWait = time.Minute
 )
 
 // game is traffic on one event. The i-th actor has, of each kind, the value i modulo the
@@ -287,7 +287,7 @@ func (g *game) features(actor int) events.Features {
 
 // hit repeats a hit that a busy machine had decided without the store.
 func hit(ctx context.Context, limiter *hierarchy.Limiter, h hierarchy.Hit) error {
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(maxWait); ; {
 		d, err := limiter.Hit(ctx, h)
 		switch {
 		case err != nil:
@@ -298,7 +298,7 @@ func hit(ctx context.Context, limiter *hierarchy.Limiter, h hierarchy.Hit) error
 			}
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("Memcached does not answer for %s", patience)
+			return fmt.Errorf("Memcached does not answer for %s", maxWait)
 		}
 	}
 }

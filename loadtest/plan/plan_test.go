@@ -149,7 +149,8 @@ func TestAPlan(t *testing.T) {
 	assert.Equal(t, "720h2m3s", levels[0].Lives)
 }
 
-// What rules let nobody do is not counted, unless a rule wants denied hits counted.
+// Hits of an event that the rules deny to every user are not counted, unless a rule wants
+// denied hits counted.
 func TestAShutEvent(t *testing.T) {
 	run := func(rules string) *Report {
 		report, err := Run(t.Context(), Config{Rules: rulesOf(t, rules), Features: Amounts{"": 10}, Events: Amounts{"": 10}})

@@ -21,7 +21,7 @@ import (
 
 const asChild = "COUNTERD_TEST_PROCESS"
 
-// TestMain lets the test's program be a child that listens, and works when it is told.
+// TestMain lets the test's program be a child that listens, and works on request.
 func TestMain(m *testing.M) {
 	if os.Getenv(asChild) != "" {
 		beChild()

@@ -135,7 +135,7 @@ func TestAServerThatStalls(t *testing.T) {
 		assert.EqualValues(t, 2*rate, report.Answered)
 		assert.GreaterOrEqual(t, report.Latency.Max, 995., "the first to wait")
 		assert.GreaterOrEqual(t, report.Latency.P99, 975., "four waited longer")
-		// Those that came due in the first half of that second waited more than half of it.
+		// Calls that came due in the first half of that second waited more than half of it.
 		assert.Less(t, partBelow(report, 495), 1-rate/2./(2*rate)+0.02)
 		// The stall is over: only once in the life of this server.
 		stalled, over = sync.Once{}, make(chan struct{})

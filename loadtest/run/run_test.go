@@ -72,7 +72,7 @@ func (f *fake) Close() error { return nil }
 func source(t *testing.T, mix traffic.Mix) *traffic.Source {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
-	s, err := traffic.New(traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", 100, rng), Mix: mix, BatchSize: 10, Rand: rng})
+	s, err := traffic.New(traffic.Config{Event: "e", Population: traffic.NewUniform("ip", 100, rng), Mix: mix, BatchSize: 10, Rand: rng})
 	require.NoError(t, err)
 	return s
 }
@@ -150,8 +150,8 @@ func TestRateReached(t *testing.T) {
 	}
 }
 
-// A target that stalls for a second: whoever came due meanwhile has waited. To ask one
-// after the other would show one slow answer.
+// A target stalls for a second: the latency of each call that came due meanwhile includes
+// its wait. Calls one after the other would show one slow answer.
 func TestLatenciesIncludeTheWaitForAStall(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -219,7 +219,7 @@ func TestWhoFindsNoPlaceInFlightWaits(t *testing.T) {
 	})
 }
 
-// Who was not sent at all is said, and has waited as long as there was time.
+// Unsent calls are reported, and have waited as long as there was time.
 func TestUnsent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		target := &fake{take: func(int64) { time.Sleep(time.Second) }}
@@ -423,7 +423,7 @@ func TestWarmUp(t *testing.T) {
 	})
 }
 
-// Who interrupts gets what was measured so far.
+// An interrupted run reports its measurements so far.
 func TestInterrupted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2005*ms)
@@ -450,8 +450,8 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// Who interrupts a run because its target hangs sees that it hangs: what is still on its way
-// has waited, too.
+// A run that is interrupted because its target hangs shows the hang: calls on their way
+// have waited, too.
 func TestInterruptedInAStall(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

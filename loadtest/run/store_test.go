@@ -53,7 +53,7 @@ func embedded(t *testing.T, config run.EmbeddedConfig) *run.Embedded {
 func of(t *testing.T, n int, mix traffic.Mix, batch int) *traffic.Source {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
-	s, err := traffic.New(traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", n, rng), Mix: mix, BatchSize: batch, Rand: rng})
+	s, err := traffic.New(traffic.Config{Event: "e", Population: traffic.NewUniform("ip", n, rng), Mix: mix, BatchSize: batch, Rand: rng})
 	require.NoError(t, err)
 	return s
 }
@@ -74,8 +74,8 @@ func gets(t *testing.T, server *memcachedtest.Server) (sum int64) {
 // then.
 const markers = 20
 
-// Whatever comes, an address is admitted seven times a day: what the report counts is what
-// the limits say. And its reads are those that Memcached has seen.
+// Each address is admitted seven times a day: the admitted calls of the report are what the
+// limits allow. And its reads are the ones that Memcached has seen.
 func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 	server := memcachedtest.Start(t)
 	for name, config := range map[string]run.EmbeddedConfig{"memory": {}, "servers": {Servers: []string{server.Addr}}} {
@@ -125,7 +125,7 @@ func TestTripsOfTheStore(t *testing.T) {
 			assert.InDelta(t, 1./20, batches.Store.Trip, 1e-9)
 
 			hits, err := run.Run(t.Context(), run.Config{
-				Target: target, Source: of(t, traffic.MaxCrowd, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
+				Target: target, Source: of(t, traffic.MaxPopulation, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
 			})
 			require.NoError(t, err)
 			assert.EqualValues(t, calls, hits.Store.Trips)
@@ -253,7 +253,7 @@ func TestRealServers(t *testing.T) {
 	}
 
 	// Hits on counters of their own: one trip each.
-	report, err = run.Run(t.Context(), run.Config{Target: target, Source: of(t, traffic.MaxCrowd, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second})
+	report, err = run.Run(t.Context(), run.Config{Target: target, Source: of(t, traffic.MaxPopulation, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second})
 	require.NoError(t, err)
 	assert.EqualValues(t, calls, report.Store.Trips)
 }

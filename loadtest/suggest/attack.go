@@ -43,7 +43,7 @@ func against(c *population, usable int) together {
 
 // traffic returns the traffic of the features that the limits deny.
 func (t together) traffic() (sum int64) {
-	for feature, traffic := range t.crowd.traffic {
+	for feature, traffic := range t.population.traffic {
 		if t.denies(feature, -1) {
 			sum += traffic
 		}

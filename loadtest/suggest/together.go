@@ -8,9 +8,9 @@ import (
 
 // together are limits for those windows of a population that its log is long enough for.
 type together struct {
-	crowd  *population
-	usable int // windows, the shortest ones
-	limits []int64
+	population *population
+	usable     int // windows, the shortest ones
+	limits     []int64
 }
 
 // choose returns limits that together deny at most so many features: a feature is denied if
@@ -18,7 +18,7 @@ type together struct {
 // all, and as large as it can be. Then each limit, the longest window's first, is made as
 // small as the others leave it. So none of them can be smaller.
 func choose(c *population, usable, deny int) together {
-	t := together{crowd: c, usable: usable}
+	t := together{population: c, usable: usable}
 	sorted := make([][]int64, usable)
 	for w := range usable {
 		sorted[w] = c.sorted(w)
@@ -51,7 +51,7 @@ func (t together) alone(sorted [][]int64, deny int) together {
 // denied returns how many features the limits deny, that of a window left out.
 func (t together) denied(without int) int {
 	denied := 0
-	for feature := range t.crowd.features {
+	for feature := range t.population.features {
 		if t.denies(feature, without) {
 			denied++
 		}
@@ -61,7 +61,7 @@ func (t together) denied(without int) int {
 
 func (t together) denies(feature, without int) bool {
 	for w, limit := range t.limits {
-		if w != without && t.crowd.largest[w][feature] > limit {
+		if w != without && t.population.largest[w][feature] > limit {
 			return true
 		}
 	}

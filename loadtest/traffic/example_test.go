@@ -10,10 +10,10 @@ import (
 func ExampleNew() {
 	rng := rand.New(rand.NewPCG(42, 0))
 	source, err := traffic.New(traffic.Config{
-		Event: "url_shorten",
-		Crowd: traffic.NewZipf("ip", 1000, 1.1, rng),
-		Mix:   traffic.Mix{traffic.Hit: 80, traffic.Check: 20},
-		Rand:  rng,
+		Event:      "url_shorten",
+		Population: traffic.NewZipf("ip", 1000, 1.1, rng),
+		Mix:        traffic.Mix{traffic.Hit: 80, traffic.Check: 20},
+		Rand:       rng,
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -18,13 +18,13 @@ const (
 	DefaultWindow = time.Minute
 )
 
-// Config says what calls there are. Event, Crowd and Rand are needed.
+// Config says what calls there are. Event, Population and Rand are needed.
 type Config struct {
-	Event     string
-	Crowd     Crowd
-	Mix       Mix
-	Costs     Costs // of hits, checks and increments
-	BatchSize int   // hits of a batch, 1 to MaxBatch; 0: DefaultBatch
+	Event      string
+	Population Population
+	Mix        Mix
+	Costs      Costs // of hits, checks and increments
+	BatchSize  int   // hits of a batch, 1 to MaxBatch; 0: DefaultBatch
 	// Window is what is counted, in whole seconds, at most the event's retention; 0: DefaultWindow.
 	Window time.Duration
 	Rand   *rand.Rand
@@ -36,7 +36,7 @@ func (c Config) Check() error {
 	if !events.ValidName(c.Event) {
 		faults = append(faults, fmt.Errorf("traffic: %q cannot be an event", c.Event))
 	}
-	if c.Crowd == nil || c.Rand == nil {
+	if c.Population == nil || c.Rand == nil {
 		faults = append(faults, errors.New("traffic: a crowd and a source of random numbers are needed"))
 	}
 	if c.Mix != nil {
@@ -93,11 +93,11 @@ func (s *Source) Next() Call {
 	if call.Kind == Batch {
 		call.Hits = make([]wire.BatchHit, s.config.BatchSize)
 		for i := range call.Hits {
-			call.Hits[i] = wire.BatchHit{Event: call.Event, Features: s.config.Crowd.Draw(), Cost: new(s.cost())}
+			call.Hits[i] = wire.BatchHit{Event: call.Event, Features: s.config.Population.Draw(), Cost: new(s.cost())}
 		}
 		return call
 	}
-	call.Features = s.config.Crowd.Draw()
+	call.Features = s.config.Population.Draw()
 	if call.Kind == Count {
 		call.Window = s.config.Window
 		return call

@@ -29,10 +29,10 @@ func near(t *testing.T, n int, share float64, got int, of any) {
 	assert.InDelta(t, want, got, 5*math.Sqrt(want*(1-share))+1e-9, "%v", of)
 }
 
-func draws(crowd traffic.Crowd, kind string, n int) map[string]int {
+func draws(population traffic.Population, kind string, n int) map[string]int {
 	got := map[string]int{}
 	for range n {
-		got[crowd.Draw()[kind]]++
+		got[population.Draw()[kind]]++
 	}
 	return got
 }
@@ -63,8 +63,8 @@ func TestNamesOfOtherKinds(t *testing.T) {
 
 func TestTogether(t *testing.T) {
 	rng := seeded(1)
-	crowd := traffic.Together(traffic.NewUniform("ip", 1, rng), traffic.NewUniform("user", 1, rng))
-	assert.Equal(t, events.Features{"ip": "10.0.0.0", "user": "user-000000"}, crowd.Draw())
+	population := traffic.Together(traffic.NewUniform("ip", 1, rng), traffic.NewUniform("user", 1, rng))
+	assert.Equal(t, events.Features{"ip": "10.0.0.0", "user": "user-000000"}, population.Draw())
 }
 
 // The head of Zipf's law is what its formula says.
@@ -82,8 +82,8 @@ func TestZipf(t *testing.T) {
 }
 
 func TestCheckCrowd(t *testing.T) {
-	require.NoError(t, traffic.CheckCrowd("ip", 1, 0))
-	require.NoError(t, traffic.CheckCrowd("user", traffic.MaxCrowd, 1.01))
+	require.NoError(t, traffic.CheckPopulation("ip", 1, 0))
+	require.NoError(t, traffic.CheckPopulation("user", traffic.MaxPopulation, 1.01))
 	for _, c := range []struct {
 		kind string
 		n    int
@@ -91,21 +91,21 @@ func TestCheckCrowd(t *testing.T) {
 		want string
 	}{
 		{"ip", 0, 0, "1 to 16777216, not 0"},
-		{"ip", traffic.MaxCrowd + 1, 0, "not 16777217"},
+		{"ip", traffic.MaxPopulation + 1, 0, "not 16777217"},
 		{"ip", 1, 1, "above 1, not 1"},
 		{"ip", 1, math.NaN(), "above 1, not NaN"},
 		{"ip", 1, math.Inf(1), "above 1"},
 		{"No kind", 1, 0, "kind"},
 	} {
-		assert.ErrorContains(t, traffic.CheckCrowd(c.kind, c.n, c.s), c.want)
+		assert.ErrorContains(t, traffic.CheckPopulation(c.kind, c.n, c.s), c.want)
 	}
 }
 
-func TestCrowdOfAFile(t *testing.T) {
-	crowd, err := traffic.ReadCrowd(strings.NewReader("anna\r\n\nbob\n anna \nanna"), "user", seeded(1))
+func TestPopulationOfAFile(t *testing.T) {
+	population, err := traffic.ReadPopulation(strings.NewReader("anna\r\n\nbob\n anna \nanna"), "user", seeded(1))
 	require.NoError(t, err)
 	const n = 10_000
-	got := draws(crowd, "user", n)
+	got := draws(population, "user", n)
 	require.Len(t, got, 2)
 	near(t, n, 0.75, got["anna"], "anna")
 }
@@ -120,13 +120,13 @@ func TestFilesThatAreNoCrowd(t *testing.T) {
 		"10.0.0.1\n" + strings.Repeat("x", 3000): "line 2",
 		"10.0.0.1\n\xff":                         "line 2",
 	} {
-		_, err := traffic.ReadCrowd(strings.NewReader(text), "ip", seeded(1))
-		require.ErrorIs(t, err, traffic.ErrCrowd)
+		_, err := traffic.ReadPopulation(strings.NewReader(text), "ip", seeded(1))
+		require.ErrorIs(t, err, traffic.ErrPopulation)
 		assert.ErrorContains(t, err, want)
 		assert.NotContains(t, err.Error(), secret)
 	}
 	broken := errors.New("broken")
-	_, err := traffic.ReadCrowd(iotest.ErrReader(broken), "user", seeded(1))
+	_, err := traffic.ReadPopulation(iotest.ErrReader(broken), "user", seeded(1))
 	assert.ErrorIs(t, err, broken)
 }
 
@@ -137,7 +137,7 @@ func TestMix(t *testing.T) {
 	costs, err := traffic.ParseCosts("1=3,5=1")
 	require.NoError(t, err)
 	rng := seeded(1)
-	source, err := traffic.New(traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", 10, rng), Mix: mix, Costs: costs, Window: time.Hour, Rand: rng})
+	source, err := traffic.New(traffic.Config{Event: "e", Population: traffic.NewUniform("ip", 10, rng), Mix: mix, Costs: costs, Window: time.Hour, Rand: rng})
 	require.NoError(t, err)
 	kinds, byCost, costly := map[traffic.Kind]int{}, map[int64]int{}, 0
 	for range n {
@@ -163,7 +163,7 @@ func TestMix(t *testing.T) {
 func TestBatches(t *testing.T) {
 	rng := seeded(1)
 	source, err := traffic.New(traffic.Config{
-		Event: "e", Crowd: traffic.NewUniform("user", 1000, rng), Mix: traffic.Mix{traffic.Batch: 1},
+		Event: "e", Population: traffic.NewUniform("user", 1000, rng), Mix: traffic.Mix{traffic.Batch: 1},
 		Costs: traffic.Costs{7: 1}, BatchSize: 50, Rand: rng,
 	})
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestSameSeedSameCalls(t *testing.T) {
 	calls := func(seed uint64) (list []traffic.Call) {
 		rng := seeded(seed)
 		source, err := traffic.New(traffic.Config{
-			Event: "e", Crowd: traffic.NewZipf("user", 1000, 1.1, rng), Rand: rng, BatchSize: 3,
+			Event: "e", Population: traffic.NewZipf("user", 1000, 1.1, rng), Rand: rng, BatchSize: 3,
 			Mix:   traffic.Mix{traffic.Hit: 1, traffic.Check: 1, traffic.Increment: 1, traffic.Count: 1, traffic.Batch: 1},
 			Costs: traffic.Costs{1: 1, 2: 1, 3: 1},
 		})
@@ -221,11 +221,11 @@ func TestWhatIsNoMix(t *testing.T) {
 
 func TestWhatCannotBeMade(t *testing.T) {
 	rng := seeded(1)
-	right := traffic.Config{Event: "e", Crowd: traffic.NewUniform("ip", 1, rng), Rand: rng}
+	right := traffic.Config{Event: "e", Population: traffic.NewUniform("ip", 1, rng), Rand: rng}
 	require.NoError(t, right.Check())
 	for want, change := range map[string]func(*traffic.Config){
 		"cannot be an event": func(c *traffic.Config) { c.Event = "No" },
-		"a crowd":            func(c *traffic.Config) { c.Crowd = nil },
+		"a population":       func(c *traffic.Config) { c.Population = nil },
 		"random numbers":     func(c *traffic.Config) { c.Rand = nil },
 		"no weight":          func(c *traffic.Config) { c.Mix = traffic.Mix{} },
 		"0 to 1000000":       func(c *traffic.Config) { c.Costs = traffic.Costs{1: -1} },

@@ -114,7 +114,7 @@ func (a *actors) actor(event *events.Event, features events.Features, costKind s
 	return one
 }
 
-// FootprintOf returns what an actor's hits cost: what its feature of that kind says, 1 where it
+// CostOf returns what an actor's hits cost: what its feature of that kind says, 1 where it
 // has none. It is false where that says nothing that a hit may cost.
 func CostOf(features events.Features, costKind string) (int64, bool) {
 	text, found := features[costKind]

@@ -36,18 +36,18 @@ const (
 	headKey    = "VALUE AmazonElastiCache:cluster "
 )
 
-// Cluster asks the configuration endpoint of a cluster for its nodes, as Amazon
-// ElastiCache and its kin answer. A node is named by its address, and by its host where
-// none is told, or the other way round.
+// Cluster asks the configuration endpoint of a cluster for its nodes, as Amazon ElastiCache
+// and its kin answer. A node is named by its address, and by its host where the answer has
+// no address; with ByHost the other way round.
 //
-// While a cluster changes, its nodes do not agree for a moment. What is older than what was
-// told before is an error, so that no process goes back and forth.
+// While a cluster changes, its nodes do not agree for a moment. An answer older than the
+// one before is an error, so that no process goes back and forth.
 type Cluster struct {
 	Endpoint string // host:port
 	// Dial opens a connection, for TLS or a login. nil: plain TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// ByHost has nodes be named by their hosts, and by address where none is told: with TLS
-	// the certificates are for hosts.
+	// ByHost names nodes by their hosts, and by address where the answer has no host: with
+	// TLS the certificates are for hosts.
 	ByHost bool
 
 	mu    sync.Mutex
@@ -209,12 +209,13 @@ type cluster struct {
 
 // node is one server of a cluster.
 type node struct {
-	host    string     // may be missing where the address is told
-	address netip.Addr // may be missing where the host is told
+	host    string     // empty if the answer has an address only
+	address netip.Addr // invalid if the answer has a host only
 	port    uint16
 }
 
-// name is how the node is named, by its host or by its address as far as that is told.
+// name is how the node is named, by its host or by its address, as far as the answer has
+// them.
 func (n node) name(byHost bool) string {
 	if n.address.IsValid() && !(byHost && n.host != "") {
 		return nameOf(n.address, n.port)

@@ -360,8 +360,8 @@ func TestHowAnEndpointIsWritten(t *testing.T) {
 	}
 }
 
-// What is told again is the same: what a cluster says of itself, written anew from what was
-// understood, is understood alike. And no part of an answer is one.
+// The answer round-trips: the nodes of an answer, written anew, parse to the same nodes.
+// And no part of an answer is one.
 func FuzzCluster(f *testing.F) {
 	for _, body := range []string{"12\n" + twoNodes + "\n", "1\n" + oneNode, "1\na||1\n", "1\n|::1|1\n", "1\n\n", "", "\n\n\n", "007\na|::ffff:1.2.3.4|1\n"} {
 		f.Add([]byte(body))

@@ -57,8 +57,8 @@ func List(ctx context.Context, source Source) ([]string, error) {
 const again = time.Second
 
 // Await asks the source until it names servers, or the context ends: then it returns why
-// there were none before, rather than that a question was cut short. Each failure is told to
-// report.
+// there were none before, rather than that a question was cut short. It passes each failure
+// to report.
 func Await(ctx context.Context, source Source, report func(error)) ([]string, error) {
 	var last error
 	for {

@@ -9,8 +9,8 @@ import (
 )
 
 // DNS names the servers by the addresses of one name, all with the same port. The name
-// server has to tell all addresses to everybody: with one that tells some of them by turns
-// the fleet would change all the time.
+// server has to return all addresses in each answer: with one that returns some of them by
+// turns the fleet would change all the time.
 //
 // IPv6 addresses are taken where the name has no IPv4 ones: of a name that has both, they
 // are mostly those of the same servers, and no server may be in a fleet twice. A lookup

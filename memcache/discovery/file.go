@@ -16,7 +16,7 @@ import (
 const (
 	// maxFile bounds the size of a file of servers.
 	maxFile = 64 << 10
-	// maxFaults bounds the faults that are told of one file.
+	// maxFaults bounds the faults that are reported of one file.
 	maxFaults = 10
 	// quiet is how long a file has to stay the same before it is taken, so that one
 	// that is still being written is not: half of a list is a list too.

@@ -231,7 +231,7 @@ func TestAFileThatIsBrokenChangesNothing(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 	write(t, path, "b:1\na:1\n")
-	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same), "that it is mended is told")
+	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same), "the repair is reported")
 	f.Ask()
 	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same))
 	assert.Empty(t, to.changes)

@@ -19,8 +19,8 @@ const (
 	DefaultTimeout = 5 * time.Second
 )
 
-// Config says what a Follower follows and whom it tells. Source, Servers and Changed are
-// needed. All is called from one goroutine, one after the other.
+// Config configures a Follower. Source, Servers and Changed are needed. One goroutine calls
+// all functions, one after the other.
 type Config struct {
 	Source  Source
 	Servers []string // those in force at the beginning
@@ -31,10 +31,11 @@ type Config struct {
 	// Changed puts the servers in force. With an error those before stay in force, and
 	// it is called again after the next question.
 	Changed func(ctx context.Context, change Change) error
-	// Unchanged is called where the servers in force were found after somebody had
-	// asked for an answer, or after a failure; nil: nobody is.
+	// Unchanged is called where the source confirms the servers in force after Ask or after
+	// a failure; nil: it is not called.
 	Unchanged func(servers []string)
-	// Report is told why the servers in force stay, each time; nil: nobody is.
+	// Report gets the reason why the servers in force stay, each time; nil: it is not
+	// called.
 	Report func(err error)
 }
 

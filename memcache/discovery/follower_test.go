@@ -83,7 +83,7 @@ func (f *followed) has() heard {
 	return f.heard
 }
 
-// ask has the source asked, and waits until all has been told.
+// ask has the source asked, and waits until all callbacks have returned.
 func (f *followed) ask() {
 	f.Ask()
 	synctest.Wait()
@@ -104,7 +104,7 @@ func TestTheSourceIsAskedAtAnInterval(t *testing.T) {
 		}
 		assert.Greater(t, len(pauses), 100, "many processes do not ask at once")
 		assert.Empty(t, f.has().changes)
-		assert.Zero(t, f.has().same, "nobody wanted to know")
+		assert.Zero(t, f.has().same, "nothing asked for it")
 	})
 }
 

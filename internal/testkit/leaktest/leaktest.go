@@ -11,8 +11,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end after their test.
-const patience = 5 * time.Second
+// maxWait is how long goroutines may take to end after their test.
+const maxWait = 5 * time.Second
 
 // checked are the names of the tests that are being checked.
 var checked sync.Map
@@ -30,7 +30,7 @@ func Check(tb testing.TB) {
 	before := goleak.IgnoreCurrent()
 	tb.Cleanup(func() {
 		checked.Delete(name)
-		// Connections that are kept for the next request are nobody's leak.
+		// Connections that are kept for the next request are not leaks.
 		http.DefaultClient.CloseIdleConnections()
 		if err := find(before); err != nil && !tb.Failed() {
 			tb.Errorf("%s leaves goroutines behind: %v", name, err)
@@ -62,7 +62,7 @@ func isChecked(name string) bool {
 }
 
 func find(before goleak.Option) (err error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(maxWait); time.Now().Before(end); {
 		if err = goleak.Find(before); err == nil {
 			return nil
 		}

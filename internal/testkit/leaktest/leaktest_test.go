@@ -11,7 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// recorder is a test that says what it was told, and whose end is in its test's hands.
+// recorder is a test that returns what was reported to it, and whose end its own test
+// decides.
 type recorder struct {
 	testing.TB
 	cleanups []func()
@@ -32,7 +33,7 @@ func TestCheck(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	leak := func() { <-release }
-	go leak() // of somebody else
+	go leak() // of another test
 
 	clean := &recorder{TB: t}
 	leaktest.Check(clean)

@@ -30,7 +30,7 @@ func (m *Marks) Word() string { return m.Add(letters(16)) }
 // Email returns a new address of mail.
 func (m *Marks) Email() string { return m.Add(letters(12) + "@" + letters(8) + ".example") }
 
-// Address returns a new IPv4 address that is nobody's (RFC 2544).
+// Address returns a new IPv4 address of the range for benchmarks (RFC 2544).
 func (m *Marks) Address() string {
 	return m.Add(netip.AddrFrom4([4]byte{198, 18, byte(100 + rand.N(156)), byte(100 + rand.N(156))}).String())
 }
@@ -93,8 +93,8 @@ func (m *Marks) Absent(tb testing.TB, called, text string) {
 	}
 }
 
-// formsOf returns how a value may be written: as it is, escaped, encoded, and as what
-// everybody finds it by again who tries all that it may be: a hash without a secret.
+// formsOf returns how a value may be written: as it is, escaped, encoded, and as a hash
+// without a secret, which is found again by trying all values.
 func formsOf(value string) []string {
 	quoted := strconv.Quote(value)
 	inJSON, _ := json.Marshal(value)
@@ -115,8 +115,8 @@ func formsOf(value string) []string {
 	return forms
 }
 
-// inBase64 returns what of the value is in base64 whatever stands behind it, with so many
-// bytes before it.
+// inBase64 returns the part of the value's base64 that does not depend on the bytes after
+// it, with so many bytes before it.
 func inBase64(value string, before int) string {
 	text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat(" ", before) + value))
 	whole := (before + len(value)) * 8 / 6

@@ -25,7 +25,7 @@ const startTimeout = 10 * time.Second
 // Server is a running Memcached server.
 type Server struct {
 	Addr     string // host:port, or the path of its socket
-	AuthFile string // the users that it takes; empty: everybody
+	AuthFile string // the users that it takes; empty: all
 
 	args     []string
 	tb       testing.TB
@@ -51,7 +51,7 @@ func (s *Server) start(args []string) *Server {
 		if s.run() {
 			return s
 		}
-		// Somebody else took the port in between.
+		// Another process took the port in between.
 	}
 	s.tb.Fatal("memcachedtest: memcached does not start")
 	return nil

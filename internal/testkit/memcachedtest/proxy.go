@@ -64,7 +64,7 @@ func StartProxy(tb testing.TB, s *Server) *Proxy {
 	for range 20 {
 		p.Addr = freeAddr(tb)
 		if err = p.accept(); err == nil {
-			break // else somebody else took the port in between
+			break // else another process took the port in between
 		}
 	}
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *Proxy) serve(listener net.Listener) {
 		}
 		server, err := net.Dial("tcp", p.upstream)
 		if err != nil {
-			// As the server itself would: there is nobody.
+			// A stopped server does the same.
 			client.(*net.TCPConn).SetLinger(0)
 			client.Close()
 			continue

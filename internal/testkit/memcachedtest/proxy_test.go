@@ -141,7 +141,7 @@ func TestAResetIsSeen(t *testing.T) {
 	dial(t, p.Addr).ask()
 }
 
-// A server that is gone resets who comes through the proxy.
+// The proxy of a stopped server resets its connections.
 func TestAProxyWithoutAServer(t *testing.T) {
 	s := memcachedtest.Start(t)
 	p := memcachedtest.StartProxy(t, s)

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Security is what a server demands of those who connect.
+// Security is what a server demands of its clients.
 type Security struct {
 	Authority      *Authority // issues the server's certificate; nil: no TLS
 	Certificate    *Identity  // the server's; nil: one that is good for 127.0.0.1

@@ -20,20 +20,20 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// In a simulation with copies each process has its own replication.Set over a few servers.
-// Every command to every server waits for the scheduler. Servers go down and come back,
-// some of them empty; processes are cut off from a server, or take it for down late or
-// without need; commands and answers are lost; processes crash and what they owe is lost
+// In a simulation with replicas each process has its own replication.Set over a few
+// servers. Every command to every server waits for the scheduler. Servers go down and come
+// back, some of them empty; processes are cut off from a server, or take it for down late
+// or without need; commands and answers are lost; processes crash and their hints are lost
 // with them.
 //
 // It is one of two kinds. In the first one server is reached by every hit throughout. In
 // the second it dies, or comes back empty, when the others, which had missed things, are
-// well again and have been paid what they were owed.
+// well again and have the replayed hints.
 //
-// What a mender does (raising buckets, with Look and Raise) is not in it yet.
+// Repairs (raising buckets, with Look and Raise) are not in it yet.
 
 var (
-	errGivenUp  = errors.New("nobody waits for the answer any more")
+	errGivenUp  = errors.New("the caller has left")
 	errNotThere = errors.New("the simulation does not raise buckets")
 )
 
@@ -43,8 +43,8 @@ type simServer struct {
 	simBuckets
 }
 
-// simCopies are the servers of a simulation, and what befalls them.
-type simCopies struct {
+// simReplicas are the servers of a simulation, and what befalls them.
+type simReplicas struct {
 	s         *simulation
 	rng       *rand.Rand
 	replicas  int
@@ -54,37 +54,37 @@ type simCopies struct {
 	faults    float64          // share of commands that go wrong, but to the one that all reach
 	weather   float64          // share of steps in which something befalls a server
 	wipes     bool             // servers come back empty
-	maxDebts  int
+	maxHints  int
 	nobody    bool // no server is reached by all: all windows are judged
 	processes int  // at the least
 	spare     int  // servers more than copies
 
-	handover   bool
-	handPhase  int
-	handLeft   int // hits left to begin in that phase
-	handed     bool
-	unpaid     bool                    // it dies without that debts were paid
-	atOnce     bool                    // it dies when they are, under hits that began before
-	atHandover func()                  // befalls them before debts are paid
-	begin      func()                  // at the beginning
-	wrapStore  func(copiedStore) Store // breaks it
-	wrapServer func(*simLink) replication.Server
+	handover      bool
+	handPhase     int
+	handLeft      int // hits left to begin in that phase
+	handed        bool
+	withoutReplay bool                        // it dies before the hints are replayed
+	atOnce        bool                        // it dies when they are, under hits that began before
+	atHandover    func()                      // befalls them before the hints are replayed
+	begin         func()                      // at the beginning
+	wrapStore     func(replicatedStore) Store // breaks it
+	wrapServer    func(*simLink) replication.Server
 
 	mu     sync.Mutex
 	safe   *simServer       // that all reach; nil: there is none, and all windows are judged
 	gone   *simServer       // it, once it is dead
 	calm   bool             // nothing befalls the others any more
-	live   []*simExchange   // those that have to be answered
+	live   []*simExchange   // the ones that have to be answered
 	lost   map[simTrip]bool // trips that such a one has not answered
 	missed bool             // one of these was made all the same: nothing is promised
 }
 
 // simNode is the servers as one process has them.
 type simNode struct {
-	links []*simLink
-	set   *replication.Set
-	store Store
-	payer *operation // pays debts
+	links    []*simLink
+	set      *replication.Set
+	store    Store
+	replayer *operation // replays hints
 }
 
 // How a link is.
@@ -96,7 +96,7 @@ const (
 
 // simLink is a server as one process has it.
 type simLink struct {
-	c         *simCopies
+	c         *simReplicas
 	node      *simNode
 	server    *simServer
 	place     int
@@ -119,8 +119,8 @@ type simCalls struct {
 	kind      string
 }
 
-func newSimCopies(s *simulation, seed uint64, processes *int, broken func(*simCopies)) *simCopies {
-	c := &simCopies{s: s, rng: rand.New(rand.NewPCG(seed, 2)), wipes: true, lost: map[simTrip]bool{}}
+func newSimReplicas(s *simulation, seed uint64, processes *int, broken func(*simReplicas)) *simReplicas {
+	c := &simReplicas{s: s, rng: rand.New(rand.NewPCG(seed, 2)), wipes: true, lost: map[simTrip]bool{}}
 	rng := c.rng
 	c.replicas = pick(rng, 1, 2, 2, 2, 3)
 	servers := max(c.replicas, pick(rng, 1, 2, 2, 3, 4))
@@ -149,7 +149,7 @@ func newSimCopies(s *simulation, seed uint64, processes *int, broken func(*simCo
 }
 
 // settle chooses the server that all reach: one that has a counter of the event.
-func (c *simCopies) settle() {
+func (c *simReplicas) settle() {
 	for len(c.servers) < c.replicas+c.spare {
 		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newBuckets()})
 	}
@@ -169,21 +169,21 @@ func (c *simCopies) settle() {
 	}
 }
 
-func (c *simCopies) newNode(process int) *simNode {
-	n := &simNode{payer: &operation{id: 1<<20 + 3000 + process, process: process}}
-	n.payer.priority = 0.5
+func (c *simReplicas) newNode(process int) *simNode {
+	n := &simNode{replayer: &operation{id: 1<<20 + 3000 + process, process: process}}
+	n.replayer.priority = 0.5
 	skewed := func() time.Time {
 		if process >= len(c.s.processes) {
 			return c.s.now() // it has not begun
 		}
 		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
 	}
-	n.set = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxHints: c.maxDebts, Clock: skewed})
+	n.set = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxHints: c.maxHints, Clock: skewed})
 	for i, server := range c.servers {
 		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simCalls]int{}, first: map[int]*float64{}})
 	}
 	n.use(n.links)
-	store := copiedStore{c, n.set}
+	store := replicatedStore{c, n.set}
 	switch {
 	case c.wrapStore != nil:
 		n.store = c.wrapStore(store)
@@ -208,7 +208,7 @@ func (n *simNode) use(links []*simLink) {
 
 // promises reports whether the windows of a counter have to be within their limits: all of
 // its hits have reached the server that they had to reach, and it is one of the counter's.
-func (c *simCopies) promises(counter string) bool {
+func (c *simReplicas) promises(counter string) bool {
 	if c.missed {
 		return false
 	}
@@ -218,7 +218,7 @@ func (c *simCopies) promises(counter string) bool {
 }
 
 // faultsAt returns the share of commands to the server that go wrong.
-func (c *simCopies) faultsAt(l *simLink) float64 {
+func (c *simReplicas) faultsAt(l *simLink) float64 {
 	if c.calm && l.server != c.gone || l.server == c.safe {
 		return 0
 	}
@@ -226,7 +226,7 @@ func (c *simCopies) faultsAt(l *simLink) float64 {
 }
 
 // turn has something befall a server that not all have to reach.
-func (c *simCopies) turn() {
+func (c *simReplicas) turn() {
 	var able []*simLink
 	for _, n := range c.nodes {
 		for _, link := range n.links {
@@ -258,7 +258,7 @@ func (c *simCopies) turn() {
 	}
 }
 
-func (c *simCopies) setAll(server *simServer, state int) {
+func (c *simReplicas) setAll(server *simServer, state int) {
 	for _, n := range c.nodes {
 		for _, link := range n.links {
 			if link.server == server {
@@ -269,7 +269,7 @@ func (c *simCopies) setAll(server *simServer, state int) {
 }
 
 // advance has the server that all reached go when it is time.
-func (c *simCopies) advance(phase, left int) {
+func (c *simReplicas) advance(phase, left int) {
 	if !c.handover || c.handed || phase != c.handPhase || left > c.handLeft {
 		return
 	}
@@ -286,7 +286,7 @@ func (c *simCopies) advance(phase, left int) {
 	if c.atHandover != nil {
 		c.atHandover()
 	}
-	if !c.unpaid && !c.settleDebts() || !c.atOnce && !c.unpaid && !c.settleDebts() {
+	if !c.withoutReplay && !c.settleHints() || !c.atOnce && !c.withoutReplay && !c.settleHints() {
 		c.missed = true
 	}
 	c.mu.Lock()
@@ -308,16 +308,16 @@ func (c *simCopies) advance(phase, left int) {
 	}
 }
 
-// settleDebts goes on until all that had begun has ended, and nothing is owed. Some more
-// hits begin meanwhile. When the second time is over all has ended that began when
-// something was owed.
-func (c *simCopies) settleDebts() bool {
+// settleHints goes on until all operations under way have ended, and no hint is pending.
+// Some more hits begin meanwhile. When the second round is over all operations have ended
+// that began while hints were pending.
+func (c *simReplicas) settleHints() bool {
 	s := c.s
 	old, more := slices.Clone(s.operation), c.rng.IntN(4)
 	for range 5000 {
 		synctest.Wait()
 		s.step.Add(1)
-		if c.nothingOwed() && !slices.ContainsFunc(old, func(op *operation) bool {
+		if c.hintsAreReplayed() && !slices.ContainsFunc(old, func(op *operation) bool {
 			return op.ended == 0 && !s.processes[op.process].crashed
 		}) {
 			return true
@@ -336,7 +336,7 @@ func (c *simCopies) settleDebts() bool {
 	return false
 }
 
-func (c *simCopies) nothingOwed() bool {
+func (c *simReplicas) hintsAreReplayed() bool {
 	for i, n := range c.nodes {
 		if owed, _ := n.set.PendingHints(); owed > 0 && !c.s.processes[i].crashed {
 			return false
@@ -345,9 +345,9 @@ func (c *simCopies) nothingOwed() bool {
 	return true
 }
 
-// pass lets time pass. Where that would take a hit's patience with a server that all have
-// to reach, that server goes on first. Most of a long time passes on the clocks alone.
-func (c *simCopies) pass(d time.Duration) {
+// pass lets time pass. Where a hit would time out at a server that all have to reach, that
+// server goes on first. Most of a long time passes on the clocks alone.
+func (c *simReplicas) pass(d time.Duration) {
 	most := 2 * c.s.grace
 	if d > most {
 		defer c.s.offset.Add(int64(d - most))
@@ -365,7 +365,7 @@ func (c *simCopies) pass(d time.Duration) {
 			until = urgent.limit
 		}
 		if wait := until.Sub(now); wait > 0 {
-			time.Sleep(min(wait, c.s.grace/64)) // who pauses may go on meanwhile
+			time.Sleep(min(wait, c.s.grace/64)) // pausing operations may go on meanwhile
 			continue
 		}
 		c.s.serve(slices.DeleteFunc(c.s.waiting(), func(other *command) bool { return other.of != urgent }))
@@ -373,25 +373,25 @@ func (c *simCopies) pass(d time.Duration) {
 }
 
 // urgent returns the exchange that has to be answered soonest.
-func (c *simCopies) urgent() (urgent *simExchange) {
+func (c *simReplicas) urgent() (urgent *simExchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range c.live {
 		switch {
 		case x.link.server == c.gone || c.s.processes[x.op.process].crashed:
-		case urgent == nil || cmp.Or(x.limit.Compare(urgent.limit), cmp.Compare(x.op.id, urgent.op.id), strings.Compare(x.lane, urgent.lane)) < 0:
+		case urgent == nil || cmp.Or(x.limit.Compare(urgent.limit), cmp.Compare(x.op.id, urgent.op.id), strings.Compare(x.part, urgent.part)) < 0:
 			urgent = x
 		}
 	}
 	return urgent
 }
 
-// lateMost bounds the commands that wait though nobody waits for their answers.
+// lateMost bounds the waiting commands whose callers have left.
 const lateMost = 100
 
 // refuse answers for servers that refuse; and where there are very many commands it drops
-// those that nobody waits for any more.
-func (c *simCopies) refuse() {
+// the ones whose callers have left.
+func (c *simReplicas) refuse() {
 	for w := c.refused(); w != nil; w = c.refused() {
 		w.answer <- answer{err: errLost}
 		synctest.Wait() // one after the other: what comes of it follows from the seed
@@ -399,7 +399,7 @@ func (c *simCopies) refuse() {
 }
 
 // refused takes the first of those commands out of the list.
-func (c *simCopies) refused() *command {
+func (c *simReplicas) refused() *command {
 	store := c.s.store
 	store.mu.Lock()
 	defer store.mu.Unlock()
@@ -415,7 +415,7 @@ func (c *simCopies) refused() *command {
 }
 
 // close ends what processes do in the background.
-func (c *simCopies) close() {
+func (c *simReplicas) close() {
 	for _, n := range c.nodes {
 		c.s.running.Add(1)
 		go func() {
@@ -432,13 +432,13 @@ func hashOf(counter string) (h replication.Hash) {
 	return h
 }
 
-// copiedStore is the store of a process whose counters have copies.
-type copiedStore struct {
-	c   *simCopies
+// replicatedStore is the store of a process whose counters have copies.
+type replicatedStore struct {
+	c   *simReplicas
 	set *replication.Set
 }
 
-func (c copiedStore) Do(ctx context.Context, ops ...*store.Op) {
+func (c replicatedStore) Do(ctx context.Context, ops ...*store.Op) {
 	var others []*store.Op
 	var waits []func()
 	for _, op := range ops {
@@ -456,7 +456,7 @@ func (c copiedStore) Do(ctx context.Context, ops ...*store.Op) {
 	}
 }
 
-func (c copiedStore) start(ctx context.Context, op *store.Op) (wait func()) {
+func (c replicatedStore) start(ctx context.Context, op *store.Op) (wait func()) {
 	now := time.Now()
 	deadline, bounded := ctx.Deadline()
 	if !bounded {
@@ -470,12 +470,12 @@ func (c copiedStore) start(ctx context.Context, op *store.Op) (wait func()) {
 	}
 }
 
-func (c copiedStore) Capabilities() store.Capabilities {
+func (c replicatedStore) Capabilities() store.Capabilities {
 	return store.Capabilities{Replicas: c.c.replicas}
 }
 
-// tie is so short a time that no two trips lose their patience at once: what comes of it
-// would not follow from the seed.
+// tie is so short a time that no two trips time out at once: the result would not follow
+// from the seed.
 func tie(op *operation, counter replication.Hash, reads []store.Read) time.Duration {
 	return time.Duration(uint64(op.id%4096)<<12 + uint64(counter[0])<<4 + firstRead(reads)%16)
 }
@@ -500,7 +500,7 @@ func (l *simLink) Name() string { return l.server.name }
 
 func (l *simLink) Up() bool { return !l.suspected.Load() }
 
-// Whole says that nobody has noticed: what is noticed only helps.
+// Whole returns true, as if no process noticed a loss: noticing it only helps.
 func (l *simLink) Whole() bool { return true }
 
 // operation returns whose call it is.
@@ -508,7 +508,7 @@ func (l *simLink) operation(ctx context.Context) *operation {
 	if op, known := ctx.Value(operationKey{}).(*operation); known {
 		return op
 	}
-	return l.node.payer
+	return l.node.replayer
 }
 
 // sender sends a command, and returns when it is answered.
@@ -519,20 +519,20 @@ func (l *simLink) sender(ctx context.Context, h replication.Hash, what string, o
 	op := l.operation(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lane := fmt.Sprintf("%d %x %s", l.place, h[:4], what)
-	calls := simCalls{op.id, lane}
+	part := fmt.Sprintf("%d %x %s", l.place, h[:4], what)
+	calls := simCalls{op.id, part}
 	l.trips[calls]++
-	lane += fmt.Sprint(" ", l.trips[calls])
+	part += fmt.Sprint(" ", l.trips[calls])
 	if l.first[op.id] == nil {
 		first := rand.New(rand.NewPCG(uint64(op.id), uint64(l.place))).Float64()
 		l.first[op.id] = &first
 	}
 	first := l.first[op.id]
 	if of != nil {
-		of.lane = lane
+		of.part = part
 	}
 	return func(bucket uint64, run func()) answer {
-		return l.c.s.store.send(&command{by: op, at: l, of: of, lane: lane, bucket: bucket, run: run, first: first})
+		return l.c.s.store.send(&command{by: op, at: l, of: of, part: part, bucket: bucket, run: run, first: first})
 	}
 }
 
@@ -583,7 +583,7 @@ type simExchange struct {
 	counter replication.Hash
 	must    bool // it has to be answered
 	limit   time.Time
-	lane    string
+	part    string
 	index   int
 	ended   chan<- int
 	timer   *time.Timer
@@ -595,7 +595,7 @@ type simExchange struct {
 }
 
 // enter notes whether the exchange has to be answered.
-func (c *simCopies) enter(x *simExchange) {
+func (c *simReplicas) enter(x *simExchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	server := x.link.server
@@ -604,7 +604,7 @@ func (c *simCopies) enter(x *simExchange) {
 	}
 }
 
-func (c *simCopies) leave(x *simExchange) {
+func (c *simReplicas) leave(x *simExchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live = slices.DeleteFunc(c.live, func(other *simExchange) bool { return other == x })
@@ -614,7 +614,7 @@ func (c *simCopies) leave(x *simExchange) {
 }
 
 // returned notes what came of a trip.
-func (c *simCopies) returned(op *operation, counter replication.Hash, err error) {
+func (c *simReplicas) returned(op *operation, counter replication.Hash, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	trip := simTrip{op.id, counter}
@@ -624,8 +624,8 @@ func (c *simCopies) returned(op *operation, counter replication.Hash, err error)
 	delete(c.lost, trip)
 }
 
-// run makes the trip. When nobody waits any more it goes on all the same: what was sent
-// arrives.
+// run makes the trip. When its caller has left it goes on all the same: sent commands
+// arrive.
 func (x *simExchange) run(send sender, adds []store.Write, reads []store.Read) {
 	server, counter := x.link.server, x.came.Counter
 	for i, w := range adds {

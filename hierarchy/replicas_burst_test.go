@@ -27,8 +27,8 @@ type farServer struct {
 	simBuckets
 }
 
-// farLink is the way of one process to a server: each trip takes another time, and none
-// overtakes another.
+// farLink is the way of one process to a server: each trip takes another time, and trips
+// arrive in their order.
 type farLink struct {
 	*farServer
 	rtt  time.Duration // the longest
@@ -99,21 +99,21 @@ func (x *farExchange) End(op *store.Op) {
 // What a burst at the very limit is admitted of what fits, with one, two and three copies
 // and nothing amiss. Hits meet in another order on each copy, and may each see the other
 // ahead; they look again, as often as the timeout lets them.
-func TestBurstsWithCopies(t *testing.T) {
+func TestBurstsWithReplicas(t *testing.T) {
 	const limit, bursts = 10, 25
 	for _, used := range []int{0, 9} {
 		for rtt, least := range map[time.Duration]float64{1: 0.98, 10: 0.85, 40: 0.25} {
 			for _, replicas := range []int{1, 2, 3} {
 				admitted, short, most := 0, 0, (limit-used)*bursts
 				for seed := range uint64(bursts) {
-					n := burstOnCopies(t, "[{per: ip, rate: 10/d}]", replicas, used, rtt*time.Millisecond, seed)
+					n := burstOnReplicas(t, "[{per: ip, rate: 10/d}]", replicas, used, rtt*time.Millisecond, seed)
 					require.LessOrEqual(t, n, limit-used)
 					admitted += n
 					if n < limit-used {
 						short++
 					}
 				}
-				t.Logf("%d of %d used, trips of up to %d ms, copies: %d: %d of %d admitted, %d of %d bursts were short",
+				t.Logf("%d of %d used, trips of up to %d ms, replicas: %d: %d of %d admitted, %d of %d bursts were short",
 					used, limit, rtt, replicas, admitted, most, short, bursts)
 				if replicas == 1 {
 					assert.Equal(t, most, admitted)
@@ -128,9 +128,9 @@ func TestBurstsWithCopies(t *testing.T) {
 	}
 }
 
-// burstOnCopies has 60 callers in three processes hit within a few milliseconds when so
+// burstOnReplicas has 60 callers in three processes hit within a few milliseconds when so
 // much of 10 is used already, and returns how many are admitted.
-func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
+func burstOnReplicas(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
 	var admitted atomic.Int64
 	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, limits)

@@ -20,17 +20,17 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// The simulation of mending: one counter with a few copies, to which many add and from
-// which they take back while it is mended. Every command to every copy waits until a
-// scheduler picks it; an answer may be lost, and what it was about is owed and paid. All
+// The simulation of repair: one counter with a few replicas, to which many operations add,
+// and roll back, during its repair. Every command to every replica waits until a scheduler
+// picks it; an answer may be lost, and its adds become a hint, which is replayed. All
 // follows from the seed.
 //
-// An oracle knows what was acknowledged. When the mender says that the counter is mended
-// no copy may hold less of any bucket than that and what the copy is owed.
+// An oracle knows what was acknowledged. When the repairer reports the counter repaired,
+// each replica's value of a bucket and its hints together are at least that.
 
-// copyCommand is one command to one copy.
-type copyCommand struct {
-	id       int // of who waits
+// replicaCommand is one command to one replica.
+type replicaCommand struct {
+	id       int // of the operation that waits
 	copy     int
 	deadline time.Time // when it has to have been served; zero: whenever
 	loses    bool      // its answer may be lost
@@ -38,25 +38,25 @@ type copyCommand struct {
 	answer   chan error
 }
 
-type copyItem struct {
+type replicaItem struct {
 	value, expires int64
 	version        uint64
 }
 
-// copiesStore keeps one counter on several copies.
-type copiesStore struct {
-	s *mendSimulation
+// replicasStore keeps one counter on several copies.
+type replicasStore struct {
+	s *repairSimulation
 
 	mu       sync.Mutex
-	waiting  []*copyCommand
-	items    []map[uint64]copyItem // of each copy
+	waiting  []*replicaCommand
+	items    []map[uint64]replicaItem // of each copy
 	versions uint64
 	gaps     uint64
 	down     []bool
 }
 
-func (c *copiesStore) do(id, at int, deadline time.Time, run func()) error {
-	command := &copyCommand{id: id, copy: at, deadline: deadline, loses: id > 0, run: run, answer: make(chan error)}
+func (c *replicasStore) do(id, at int, deadline time.Time, run func()) error {
+	command := &replicaCommand{id: id, copy: at, deadline: deadline, loses: id > 0, run: run, answer: make(chan error)}
 	c.mu.Lock()
 	c.waiting = append(c.waiting, command)
 	c.mu.Unlock()
@@ -64,18 +64,18 @@ func (c *copiesStore) do(id, at int, deadline time.Time, run func()) error {
 }
 
 // set sets a bucket of a copy. The store is locked.
-func (c *copiesStore) set(at int, bucket uint64, value, expires int64) {
+func (c *replicasStore) set(at int, bucket uint64, value, expires int64) {
 	c.versions++
-	c.items[at][bucket] = copyItem{value, expires, c.versions}
+	c.items[at][bucket] = replicaItem{value, expires, c.versions}
 }
 
 // get returns it, if it is there. The store is locked.
-func (c *copiesStore) get(at int, bucket uint64) (copyItem, bool) {
+func (c *replicasStore) get(at int, bucket uint64) (replicaItem, bool) {
 	item, found := c.items[at][bucket]
 	return item, found && item.expires > c.s.now().Unix()
 }
 
-func (c *copiesStore) add(at int, bucket uint64, by, expires int64) {
+func (c *replicasStore) add(at int, bucket uint64, by, expires int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if item, found := c.get(at, bucket); found {
@@ -84,7 +84,7 @@ func (c *copiesStore) add(at int, bucket uint64, by, expires int64) {
 	c.set(at, bucket, by, expires)
 }
 
-func (c *copiesStore) subtract(at int, bucket uint64, by int64) {
+func (c *replicasStore) subtract(at int, bucket uint64, by int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if item, found := c.get(at, bucket); found {
@@ -92,7 +92,7 @@ func (c *copiesStore) subtract(at int, bucket uint64, by int64) {
 	}
 }
 
-func (c *copiesStore) ServersUp(string) (names []string) {
+func (c *replicasStore) ServersUp(string) (names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, down := range c.down {
@@ -103,15 +103,15 @@ func (c *copiesStore) ServersUp(string) (names []string) {
 	return names
 }
 
-// menderOf returns which of the menders it is: a number below 1.
-func menderOf(ctx context.Context) int { return ctx.Value(operationKey{}).(int) }
+// repairerOf returns which of the repairers it is: a number below 1.
+func repairerOf(ctx context.Context) int { return ctx.Value(operationKey{}).(int) }
 
-func copyNamed(server string) (at int) {
+func replicaNamed(server string) (at int) {
 	fmt.Sscan(server, &at)
 	return at
 }
 
-func (c *copiesStore) Do(ctx context.Context, ops ...*store.Op) {
+func (c *replicasStore) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {
 		switch op.Kind() {
 		case 0:
@@ -124,13 +124,13 @@ func (c *copiesStore) Do(ctx context.Context, ops ...*store.Op) {
 	}
 }
 
-func (c *copiesStore) Capabilities() store.Capabilities {
+func (c *replicasStore) Capabilities() store.Capabilities {
 	return store.Capabilities{Replicas: len(c.items)}
 }
 
 // look reads in a few parts: the first bucket by itself, which matters most.
-func (c *copiesStore) look(ctx context.Context, op *store.Op) error {
-	at, reads := copyNamed(op.Server), op.Reads
+func (c *replicasStore) look(ctx context.Context, op *store.Op) error {
+	at, reads := replicaNamed(op.Server), op.Reads
 	for from := 0; from < len(reads); {
 		to := from + 1
 		if from > 0 {
@@ -139,7 +139,7 @@ func (c *copiesStore) look(ctx context.Context, op *store.Op) error {
 		if from == to-1 && from > 0 || len(reads) > 100 {
 			to = len(reads)
 		}
-		err := c.do(menderOf(ctx), at, time.Time{}, func() {
+		err := c.do(repairerOf(ctx), at, time.Time{}, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for i := from; i < to; i++ {
@@ -157,9 +157,9 @@ func (c *copiesStore) look(ctx context.Context, op *store.Op) error {
 	return nil
 }
 
-func (c *copiesStore) raise(ctx context.Context, op *store.Op) error {
-	at, w := copyNamed(op.Server), &op.Writes[0]
-	return c.do(menderOf(ctx), at, time.Time{}, func() {
+func (c *replicasStore) raise(ctx context.Context, op *store.Op) error {
+	at, w := replicaNamed(op.Server), &op.Writes[0]
+	return c.do(repairerOf(ctx), at, time.Time{}, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		item, found := c.get(at, w.Item)
@@ -176,10 +176,10 @@ func (c *copiesStore) raise(ctx context.Context, op *store.Op) error {
 	})
 }
 
-func (c *copiesStore) delete(ctx context.Context, op *store.Op) error {
+func (c *replicasStore) delete(ctx context.Context, op *store.Op) error {
 	for at := range c.items {
 		for _, w := range op.Writes {
-			err := c.do(menderOf(ctx), at, time.Time{}, func() {
+			err := c.do(repairerOf(ctx), at, time.Time{}, func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				delete(c.items[at], w.Item)
@@ -192,59 +192,59 @@ func (c *copiesStore) delete(ctx context.Context, op *store.Op) error {
 	return nil
 }
 
-func (c *copiesStore) Gaps() uint64 {
+func (c *replicasStore) Gaps() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gaps
 }
 
-func (c *copiesStore) Differing() []string { return nil }
+func (c *replicasStore) Differing() []string { return nil }
 
-// brokenMending is what the sabotage breaks.
-type brokenMending struct {
-	mender        brokenMender
+// brokenRepair is what the sabotage breaks.
+type brokenRepair struct {
+	mender        brokenRepairer
 	plainSet      bool
 	addDifference bool
-	finestFirst   bool // take-backs
+	finestFirst   bool // rollbacks
 }
 
-type mendSimulation struct {
-	rng     *rand.Rand
-	store   *copiesStore
-	mender  *Repairer
-	broken  brokenMending
-	offset  time.Duration
-	timeout time.Duration
-	grace   time.Duration
-	counter events.Counter
-	faults  float64
-	denied  float64
-	load    int // operations at once
-	stopped bool
+type repairSimulation struct {
+	rng      *rand.Rand
+	store    *replicasStore
+	repairer *Repairer
+	broken   brokenRepair
+	offset   time.Duration
+	timeout  time.Duration
+	grace    time.Duration
+	counter  events.Counter
+	faults   float64
+	denied   float64
+	load     int // operations at once
+	stopped  bool
 
 	mu        sync.Mutex
 	ids       int
 	running   int
 	acked     map[uint64]int64   // by bucket: acknowledged, and stays
 	maybe     map[uint64]int64   // of unknown outcome, or paid for twice: may be there
-	owed      []map[uint64]int64 // of each copy
+	hinted    []map[uint64]int64 // of each copy
 	lookedAt  map[uint64]int64   // for one kind of sabotage: value by version
-	mended    bool
+	repaired  bool
 	underLoad bool // while the load went on
 	faulty    []string
 	raised    int
 }
 
-func (s *mendSimulation) now() time.Time { return time.Now().Round(0).Add(s.offset) }
+func (s *repairSimulation) now() time.Time { return time.Now().Round(0).Add(s.offset) }
 
-func (s *mendSimulation) chance(p float64) bool { return s.rng.Float64() < p }
+func (s *repairSimulation) chance(p float64) bool { return s.rng.Float64() < p }
 
 // seen returns what a bucket was when it had that version; for a sabotage that adds a
 // difference to whatever there is.
-func (s *mendSimulation) seen(_, version uint64) int64 { return s.lookedAt[version] }
+func (s *repairSimulation) seen(_, version uint64) int64 { return s.lookedAt[version] }
 
-func newMendSimulation(seed uint64, broken brokenMending) *mendSimulation {
-	s := &mendSimulation{rng: rand.New(rand.NewPCG(seed, 2)), broken: broken, acked: map[uint64]int64{}, maybe: map[uint64]int64{}, lookedAt: map[uint64]int64{}}
+func newRepairSimulation(seed uint64, broken brokenRepair) *repairSimulation {
+	s := &repairSimulation{rng: rand.New(rand.NewPCG(seed, 2)), broken: broken, acked: map[uint64]int64{}, maybe: map[uint64]int64{}, lookedAt: map[uint64]int64{}}
 	rng := s.rng
 	s.timeout, s.grace = 100*time.Millisecond, time.Second
 	s.counter = events.Counter{Event: "e", Retention: pick(rng, 90*time.Second, 2*time.Hour, 25*time.Hour)}
@@ -258,13 +258,13 @@ func newMendSimulation(seed uint64, broken brokenMending) *mendSimulation {
 	edge := (20_000*86400+rng.Int64N(10*86400))/unit*unit + unit
 	s.offset = time.Until(time.Unix(edge, 0).Add(-time.Duration(rng.Int64N(int64(8 * time.Second)))))
 	copies := pick(rng, 2, 2, 3)
-	s.store = &copiesStore{s: s, down: make([]bool, copies)}
+	s.store = &replicasStore{s: s, down: make([]bool, copies)}
 	for range copies {
-		s.store.items = append(s.store.items, map[uint64]copyItem{})
-		s.owed = append(s.owed, map[uint64]int64{})
+		s.store.items = append(s.store.items, map[uint64]replicaItem{})
+		s.hinted = append(s.hinted, map[uint64]int64{})
 	}
-	s.mender, _ = newMender(RepairerConfig{Store: s.store, Clock: s.now, Grace: s.grace, Timeout: s.timeout, Rate: 1 << 30, MaxBytes: 1 << 19})
-	s.mender.broken = broken.mender
+	s.repairer, _ = newRepairer(RepairerConfig{Store: s.store, Clock: s.now, Grace: s.grace, Timeout: s.timeout, Rate: 1 << 30, MaxBytes: 1 << 19})
+	s.repairer.broken = broken.mender
 	// What was before.
 	for range rng.IntN(8) {
 		back := rng.Int64N(int64(s.counter.Retention / time.Second))
@@ -282,8 +282,8 @@ func newMendSimulation(seed uint64, broken brokenMending) *mendSimulation {
 	return s
 }
 
-// operate adds to all copies, and takes back or owes.
-func (s *mendSimulation) operate() {
+// operate adds to all replicas, and rolls back or leaves hints.
+func (s *repairSimulation) operate() {
 	s.mu.Lock()
 	s.ids++
 	id := s.ids
@@ -302,19 +302,19 @@ func (s *mendSimulation) operate() {
 	}()
 }
 
-func (s *mendSimulation) operation(id int, second, by int64, denied bool) {
+func (s *repairSimulation) operation(id int, second, by int64, denied bool) {
 	var buckets []Bucket
 	for bucket := range BucketsOf(s.counter, second) {
 		buckets = append(buckets, bucket)
 	}
 	deadline := time.Now().Add(s.timeout)
-	landed := make([]int, len(s.owed))
+	landed := make([]int, len(s.hinted))
 	s.onEach(func(at int) { landed[at] = s.addAll(id, at, deadline, by, buckets) })
 	whole := slices.Max(landed) == len(buckets)
 	if denied {
 		deadline = time.Now().Add(s.timeout)
 		s.note(s.maybe, by, buckets) // where an answer was lost it may stay
-		s.onEach(func(at int) { s.takeBack(id, at, deadline, by, buckets[:landed[at]]) })
+		s.onEach(func(at int) { s.rollBack(id, at, deadline, by, buckets[:landed[at]]) })
 		if whole && s.faults == 0 {
 			s.note(s.maybe, -by, buckets)
 		}
@@ -327,7 +327,7 @@ func (s *mendSimulation) operation(id int, second, by int64, denied bool) {
 	s.mu.Lock()
 	for at, n := range landed {
 		for _, bucket := range buckets[n:] {
-			s.owed[at][bucket.ID()] += by
+			s.hinted[at][bucket.ID()] += by
 		}
 	}
 	for _, bucket := range buckets {
@@ -342,7 +342,7 @@ func (s *mendSimulation) operation(id int, second, by int64, denied bool) {
 			n := s.addAll(id, at, time.Now().Add(s.timeout), by, left)
 			s.mu.Lock()
 			for _, bucket := range left[:n] {
-				s.owed[at][bucket.ID()] -= by
+				s.hinted[at][bucket.ID()] -= by
 			}
 			s.mu.Unlock()
 			left = left[n:]
@@ -350,7 +350,7 @@ func (s *mendSimulation) operation(id int, second, by int64, denied bool) {
 	})
 }
 
-func (s *mendSimulation) note(sums map[uint64]int64, by int64, buckets []Bucket) {
+func (s *repairSimulation) note(sums map[uint64]int64, by int64, buckets []Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, bucket := range buckets {
@@ -358,15 +358,15 @@ func (s *mendSimulation) note(sums map[uint64]int64, by int64, buckets []Bucket)
 	}
 }
 
-func (s *mendSimulation) onEach(do func(at int)) {
+func (s *repairSimulation) onEach(do func(at int)) {
 	var all sync.WaitGroup
-	for at := range s.owed {
+	for at := range s.hinted {
 		all.Go(func() { do(at) })
 	}
 	all.Wait()
 }
 
-func (s *mendSimulation) addAll(id, at int, deadline time.Time, by int64, buckets []Bucket) int {
+func (s *repairSimulation) addAll(id, at int, deadline time.Time, by int64, buckets []Bucket) int {
 	for i, bucket := range buckets {
 		if s.store.do(id, at, deadline, func() { s.store.add(at, bucket.ID(), by, bucket.Expires(s.counter.Retention, s.grace)) }) != nil {
 			return i
@@ -375,7 +375,7 @@ func (s *mendSimulation) addAll(id, at int, deadline time.Time, by int64, bucket
 	return len(buckets)
 }
 
-func (s *mendSimulation) takeBack(id, at int, deadline time.Time, by int64, buckets []Bucket) {
+func (s *repairSimulation) rollBack(id, at int, deadline time.Time, by int64, buckets []Bucket) {
 	buckets = slices.Clone(buckets)
 	if !s.broken.finestFirst {
 		slices.Reverse(buckets)
@@ -388,9 +388,9 @@ func (s *mendSimulation) takeBack(id, at int, deadline time.Time, by int64, buck
 }
 
 // serve serves a command.
-func (s *mendSimulation) serve(c *copyCommand) {
+func (s *repairSimulation) serve(c *replicaCommand) {
 	s.store.mu.Lock()
-	s.store.waiting = slices.DeleteFunc(s.store.waiting, func(other *copyCommand) bool { return other == c })
+	s.store.waiting = slices.DeleteFunc(s.store.waiting, func(other *replicaCommand) bool { return other == c })
 	down := s.store.down[c.copy]
 	if s.broken.addDifference {
 		for _, item := range s.store.items[c.copy] {
@@ -414,12 +414,12 @@ func (s *mendSimulation) serve(c *copyCommand) {
 
 // next returns the commands that wait, in an order that follows from the seed, and
 // those alone that cannot wait any longer where there are such.
-func (s *mendSimulation) next() (waiting []*copyCommand, urgent bool) {
+func (s *repairSimulation) next() (waiting []*replicaCommand, urgent bool) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	waiting = slices.Clone(s.store.waiting)
-	slices.SortFunc(waiting, func(a, b *copyCommand) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.copy, b.copy)) })
-	late := slices.DeleteFunc(slices.Clone(waiting), func(c *copyCommand) bool {
+	slices.SortFunc(waiting, func(a, b *replicaCommand) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.copy, b.copy)) })
+	late := slices.DeleteFunc(slices.Clone(waiting), func(c *replicaCommand) bool {
 		return c.deadline.IsZero() || c.deadline.After(time.Now())
 	})
 	if len(late) > 0 {
@@ -428,16 +428,16 @@ func (s *mendSimulation) next() (waiting []*copyCommand, urgent bool) {
 	return waiting, false
 }
 
-func (s *mendSimulation) underway() int {
+func (s *repairSimulation) underway() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running
 }
 
-// run has one copy lose everything, and mends the counter while the load goes on.
-func (s *mendSimulation) run() {
+// run has one replica lose everything, and repairs the counter while the load goes on.
+func (s *repairSimulation) run() {
 	s.steps(20+s.rng.IntN(200), nil)
-	lost := s.rng.IntN(len(s.owed))
+	lost := s.rng.IntN(len(s.hinted))
 	s.lose(lost)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -449,8 +449,8 @@ func (s *mendSimulation) run() {
 		for i := range menders {
 			all.Go(func() {
 				ctx := context.WithValue(ctx, operationKey{}, -i)
-				if s.mender.rest(ctx, 2*s.timeout+s.timeout/2+time.Duration(i)*s.timeout/3) == nil {
-					s.mend(ctx)
+				if s.repairer.rest(ctx, 2*s.timeout+s.timeout/2+time.Duration(i)*s.timeout/3) == nil {
+					s.repair(ctx)
 				}
 			})
 		}
@@ -469,7 +469,7 @@ func (s *mendSimulation) run() {
 }
 
 // lose has a copy be away and come back empty.
-func (s *mendSimulation) lose(at int) {
+func (s *repairSimulation) lose(at int) {
 	s.store.mu.Lock()
 	s.store.down[at] = true
 	s.store.mu.Unlock()
@@ -481,19 +481,19 @@ func (s *mendSimulation) lose(at int) {
 	s.store.gaps++
 }
 
-// mend mends until that is done.
-func (s *mendSimulation) mend(ctx context.Context) {
+// repair repairs the counter until it succeeds.
+func (s *repairSimulation) repair(ctx context.Context) {
 	k := knownOf(s.counter.ID(), s.counter)
 	for ctx.Err() == nil {
-		g := s.mender.newMending(k)
+		g := s.repairer.newRepair(k)
 		err := g.run(ctx, runWithin(k.coarsest, g.alive(k.coarsest)))
 		g.release()
 		s.mu.Lock()
 		s.raised += g.raised
-		s.mended, s.underLoad = err == nil, !s.stopped
+		s.repaired, s.underLoad = err == nil, !s.stopped
 		s.mu.Unlock()
 		if err == nil {
-			s.judge("when it was mended")
+			s.judge("when it was repaired")
 			return
 		}
 	}
@@ -501,7 +501,7 @@ func (s *mendSimulation) mend(ctx context.Context) {
 
 // steps goes on for so many steps, until done is closed; or until nothing is under way
 // where the load has stopped.
-func (s *mendSimulation) steps(n int, done <-chan struct{}) {
+func (s *repairSimulation) steps(n int, done <-chan struct{}) {
 	for range n {
 		synctest.Wait()
 		select {
@@ -528,7 +528,7 @@ func (s *mendSimulation) steps(n int, done <-chan struct{}) {
 }
 
 // tick lets time pass, no further than to the end of a command's time.
-func (s *mendSimulation) tick(waiting []*copyCommand) {
+func (s *repairSimulation) tick(waiting []*replicaCommand) {
 	d := time.Duration(s.rng.Int64N(int64(s.timeout / 3)))
 	for _, c := range waiting {
 		if !c.deadline.IsZero() {
@@ -539,7 +539,7 @@ func (s *mendSimulation) tick(waiting []*copyCommand) {
 }
 
 // judge holds all copies against the oracle.
-func (s *mendSimulation) judge(when string) {
+func (s *repairSimulation) judge(when string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.store.mu.Lock()
@@ -549,10 +549,10 @@ func (s *mendSimulation) judge(when string) {
 		if bucket.Expires(s.counter.Retention, s.grace) <= s.now().Unix() {
 			continue
 		}
-		for at := range s.owed {
+		for at := range s.hinted {
 			item, _ := s.store.get(at, id)
-			if item.value+s.owed[at][id] < acked {
-				s.faulty = append(s.faulty, fmt.Sprintf("%s: copy %d holds %d of %v and is owed %d, %d were acknowledged", when, at, item.value, bucket, s.owed[at][id], acked))
+			if item.value+s.hinted[at][id] < acked {
+				s.faulty = append(s.faulty, fmt.Sprintf("%s: replica %d holds %d of %v and has hints of %d, %d were acknowledged", when, at, item.value, bucket, s.hinted[at][id], acked))
 			}
 		}
 	}
@@ -561,7 +561,7 @@ func (s *mendSimulation) judge(when string) {
 // high returns how many buckets hold more than can be explained, once nothing is under
 // way; and how many hold more than was acknowledged, which may be for lost answers and what
 // was paid for twice.
-func (s *mendSimulation) high() (buckets, above int) {
+func (s *repairSimulation) high() (buckets, above int) {
 	for at, items := range s.store.items {
 		for id, item := range items {
 			if _, alive := s.store.get(at, id); !alive {
@@ -578,28 +578,28 @@ func (s *mendSimulation) high() (buckets, above int) {
 	return buckets, above
 }
 
-// mendOutcome is what many simulations came to.
-type mendOutcome struct {
+// repairOutcome is what many simulations came to.
+type repairOutcome struct {
 	seeds, low, raised, underLoad int
 	highSeeds, highBuckets        int
 	buckets, above                int
 	first                         string
 }
 
-func simulateMending(t *testing.T, first, n uint64, broken brokenMending, stop bool) (o mendOutcome) {
+func simulateRepair(t *testing.T, first, n uint64, broken brokenRepair, stop bool) (o repairOutcome) {
 	t.Helper()
 	for seed := first; seed < first+n; seed++ {
 		bubble.Test(t, func(t *testing.T) {
-			s := newMendSimulation(seed, broken)
+			s := newRepairSimulation(seed, broken)
 			s.run()
-			require.True(t, s.mended, seed)
+			require.True(t, s.repaired, seed)
 			o.seeds++
 			o.raised += s.raised
 			if s.underLoad {
 				o.underLoad++
 			}
 			buckets, above := s.high()
-			o.buckets += len(s.acked) * len(s.owed)
+			o.buckets += len(s.acked) * len(s.hinted)
 			o.above += above
 			if buckets > 0 {
 				o.highSeeds++
@@ -617,15 +617,15 @@ func simulateMending(t *testing.T, first, n uint64, broken brokenMending, stop b
 	return o
 }
 
-// However hits, take-backs and what is owed interleave with the mending, no copy holds
-// less than was acknowledged once it is said to be mended.
-func TestMendedCopiesHoldAll(t *testing.T) {
-	var total mendOutcome
-	inParts(t, testkit.Seeds(400), func(t *testing.T, first, n uint64) mendOutcome {
-		o := simulateMending(t, first, n, brokenMending{}, false)
+// However hits, rollbacks and hints interleave with the repair, each replica holds all that
+// was acknowledged once the counter is reported repaired.
+func TestRepairedReplicasHoldAll(t *testing.T) {
+	var total repairOutcome
+	inParts(t, testkit.Seeds(400), func(t *testing.T, first, n uint64) repairOutcome {
+		o := simulateRepair(t, first, n, brokenRepair{}, false)
 		assert.Zero(t, o.low, o.first)
 		return o
-	}, func(o mendOutcome) {
+	}, func(o repairOutcome) {
 		total.seeds += o.seeds
 		total.raised += o.raised
 		total.underLoad += o.underLoad
@@ -634,27 +634,27 @@ func TestMendedCopiesHoldAll(t *testing.T) {
 		total.buckets += o.buckets
 		total.above += o.above
 	})
-	t.Logf("%d seeds: %d buckets raised, %d seeds mended under load; of %d copies of buckets %d hold more than was acknowledged, %d more than can be explained",
+	t.Logf("%d seeds: %d buckets raised, %d seeds repaired under load; of %d replicas of buckets %d hold more than was acknowledged, %d more than can be explained",
 		total.seeds, total.raised, total.underLoad, total.buckets, total.above, total.highBuckets)
 	// What is under way at every look at a busy bucket is counted once too often.
 	assert.LessOrEqual(t, total.highSeeds, total.seeds/100)
-	require.Greater(t, total.raised, total.seeds, "nothing was mended")
+	require.Greater(t, total.raised, total.seeds, "nothing was repaired")
 	require.Greater(t, total.underLoad, total.seeds/5, "a counter that is idle proves little")
 }
 
 // What each part of the rule is for: without it the simulation finds copies that hold
 // less than they should, or more.
-func TestMendingSimulationFindsSabotage(t *testing.T) {
-	for name, broken := range map[string]brokenMending{
+func TestRepairSimulationFindsSabotage(t *testing.T) {
+	for name, broken := range map[string]brokenRepair{
 		"a plain set":                {plainSet: true},
 		"adds the difference":        {addDifference: true},
-		"children before the bucket": {mender: brokenMender{childrenFirst: true}},
-		"does not wait for quiet":    {mender: brokenMender{hasty: true}},
-		"takes back finest first":    {finestFirst: true},
+		"children before the bucket": {mender: brokenRepairer{childrenFirst: true}},
+		"does not wait for quiet":    {mender: brokenRepairer{hasty: true}},
+		"rolls back finest first":    {finestFirst: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := simulateMending(t, 0, 1000, broken, true)
+			o := simulateRepair(t, 0, 1000, broken, true)
 			assert.Positive(t, o.low+o.highSeeds, "not found in %d seeds", o.seeds)
 			t.Logf("%s: found in the %dth seed, %d buckets too high: %s", name, o.seeds, o.highBuckets, o.first)
 		})

@@ -23,8 +23,7 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// Hits that go together get the verdicts that they get one by one, and leave the
-// same behind.
+// Coalesced hits get the verdicts that they get one by one, and leave the same behind.
 func TestTogetherIsAsOneByOne(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
@@ -110,7 +109,7 @@ func allowed(decisions []Decision) (n int) {
 	return n
 }
 
-// Whoever waits on a counter goes with the next trip: of many hits at once the first
+// A hit that waits on a counter goes with the next batch: of many hits at once the first
 // goes alone, and all others together.
 func TestHitsThatWaitShareATrip(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -139,14 +138,14 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 				if test.trips != 64 {
 					assert.Equal(t, int64(64), store.sum(ip.ID(), Day))
 				}
-				requireNobodyInLine(t, l)
+				requireEmptyQueue(t, l)
 			})
 		})
 	}
 }
 
-// requireNobodyInLine fails if a line is still held.
-func requireNobodyInLine(t *testing.T, l *Limiter) {
+// requireEmptyQueue fails if a line is still held.
+func requireEmptyQueue(t *testing.T, l *Limiter) {
 	t.Helper()
 	for i := range l.coalescer.shards {
 		shard := &l.coalescer.shards[i]
@@ -159,13 +158,13 @@ func requireNobodyInLine(t *testing.T, l *Limiter) {
 	}
 }
 
-// What a flush was denied is taken back at once, and no window holds more than its
+// The denied adds of a batch are rolled back at once, and no window holds more than its
 // limit, whatever the others cost.
-func TestAFlushTakesBackTogether(t *testing.T) {
+func TestABatchRollsBackTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
-		takeBacks := &countedTakeBacks{soloStore: store}
+		takeBacks := &countedRollBacks{soloStore: store}
 		l := newTestLimiter(t, takeBacks, time.Now)
 		event := parsed(t, "[{per: ip, rate: 10/d}]")
 		who := events.Features{"ip": "192.0.2.1"}
@@ -185,12 +184,12 @@ func TestAFlushTakesBackTogether(t *testing.T) {
 	})
 }
 
-type countedTakeBacks struct {
+type countedRollBacks struct {
 	*soloStore
 	calls atomic.Int64
 }
 
-func (s *countedTakeBacks) Do(ctx context.Context, ops ...*store.Op) {
+func (s *countedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {
 		if op.Kind() == store.Subtract {
 			s.calls.Add(1)
@@ -216,9 +215,8 @@ func (s *stuckStore) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-// Those who wait do not wait for long: behind a hit that is held up they go without
-// it.
-func TestPatienceInLineEnds(t *testing.T) {
+// The wait in the queue is bounded: hits behind a hit that is held up go without it.
+func TestTheWaitInTheQueueEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &stuckStore{soloStore: newSoloStore(time.Now)}
 		store.stuck.Store(true)
@@ -242,7 +240,7 @@ func TestPatienceInLineEnds(t *testing.T) {
 		assert.True(t, decisions[0].Unavailable)
 		assert.True(t, decisions[1].Allowed)
 		assert.True(t, decisions[2].Allowed)
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 
@@ -260,9 +258,9 @@ func (s downStore) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-// Every hit is answered within the timeout, those too who wait in line while the store
+// Every hit is answered within the timeout, the ones in the queue included, while the store
 // is down.
-func TestNobodyWaitsInLineBeyondTheTimeout(t *testing.T) {
+func TestNoHitWaitsInTheQueueBeyondTheTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := newTestLimiter(t, downStore{newSoloStore(time.Now)}, time.Now)
 		event := parsed(t, "[{per: ip, rate: 100/d, on_error: deny}]")
@@ -278,7 +276,7 @@ func TestNobodyWaitsInLineBeyondTheTimeout(t *testing.T) {
 			time.Sleep(7 * time.Millisecond)
 		}
 		running.Wait()
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 
@@ -309,8 +307,8 @@ func TestAHurriedHitGoesByItself(t *testing.T) {
 	})
 }
 
-// A caller who leaves while it waits changes nothing for the others.
-func TestLeavingTheLine(t *testing.T) {
+// A caller that leaves the queue changes nothing for the others.
+func TestLeavingTheQueue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := newSoloStore(time.Now)
 		store.delay = time.Millisecond
@@ -354,9 +352,9 @@ func (s *panickingStore) Do(ctx context.Context, ops ...*store.Op) {
 	s.soloStore.Do(ctx, ops...)
 }
 
-// A panic of the store is that of the one hit whose trip it was; those that went with it
-// get an error, and nobody waits for ever.
-func TestAPanicLeavesNobodyInLine(t *testing.T) {
+// A panic of the store is that of the one hit that made the trip; the others of its batch
+// get an error, and no hit waits for ever.
+func TestAPanicLeavesNoHitInTheQueue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &panickingStore{soloStore: newSoloStore(time.Now)}
 		l := newTestLimiter(t, store, time.Now)
@@ -390,7 +388,7 @@ func TestAPanicLeavesNobodyInLine(t *testing.T) {
 		store.delay = 0
 		hitOnce()
 		assert.Equal(t, int64(2), admitted.Load())
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 
@@ -474,8 +472,8 @@ func (s partlyDown) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-// A server that does not answer holds up those whose counters it has, and of the others
-// those that went with the first of them.
+// A server that does not answer holds up the hits on its counters, and of the other hits
+// the ones in the first batch with them.
 func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		event := parsed(t, "[{per: ip, rate: 100000/s}, {per: user, rate: 100000/s}]")
@@ -504,7 +502,7 @@ func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
 		running.Wait()
 		t.Logf("%d of %d were held up", slow.Load(), all.Load())
 		assert.Less(t, slow.Load(), all.Load()/10)
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 

@@ -9,43 +9,44 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// A mending makes the copies of one counter equal. A bucket is good on a copy when it
-// holds all that was ever acknowledged of it there or on another copy, but for what is
-// owed to the copy or on its way. Once it is good it stays so: what comes later reaches
-// the copy, or is owed to it. So each bucket is looked at until it is good everywhere, the
-// finer ones first, and a bucket that begins after the mending has is good already.
+// A repair makes the replicas of one counter equal. A bucket is good on a replica when it
+// holds all adds that were ever acknowledged there or on another replica, but for the
+// replica's hints and adds on their way. Once it is good it stays so: later adds reach the
+// replica, or become a hint. So each bucket is looked at until it is good everywhere, the
+// finer ones first, and a bucket that begins after the repair has is good already.
 //
 // There are two ways to know that a bucket is good, or to make it so. docs/design.md has
 // the reasons.
 //
-//   - Across. Two looks further apart than any operation takes find the same version on
-//     every copy: nothing is under way, and the largest value is all there is.
-//   - Upward, from its children on the same copy, once these are good. Who adds, adds to
-//     the children first; who takes back, takes from them last. So if the bucket does not
-//     change from before its children are read until after, they hold what it holds, what
-//     it has missed, and what is under way.
-type mending struct {
+//   - Peer repair, from the other replicas. Two looks further apart than any operation
+//     takes find the same version on every replica: nothing is under way, and the largest
+//     value is all there is.
+//   - Rollup repair, from its children on the same replica, once these are good. An
+//     operation adds to the children first; a rollback subtracts from them last. So if the
+//     bucket does not change from before its children are read until after, they hold what
+//     it holds, what it has missed, and what is under way.
+type repair struct {
 	m       *Repairer
 	counter known
 	servers []string
 	began   int64            // Unix second
 	gaps    uint64           // of the store, then
 	levels  [Levels][]*entry // buckets that are not good everywhere yet
-	raised  int              // buckets, once for each copy
+	raised  int              // buckets, once for each replica
 	lists   bool             // it is its turn to list buckets
 	held    int64            // entries for which there is room
 }
 
-// entry is a bucket that is being mended.
+// entry is a bucket under repair.
 type entry struct {
 	bucket Bucket
-	looks  []look    // the last one at each copy
-	good   copySet   // where it is
-	doubt  copySet   // where a child was raised: it may have missed the same
-	short  []deficit // upward, for each copy; nil: nobody has looked
+	looks  []look     // the last one at each replica
+	good   replicaSet // where it is
+	doubt  replicaSet // where a child was raised: it may have missed the same
+	short  []deficit  // of the rollup, for each replica; nil: no look so far
 }
 
-// look is what a bucket was found to be on one copy.
+// look is what a bucket was found to be on one replica.
 type look struct {
 	value   int64
 	version uint64
@@ -58,12 +59,12 @@ type deficit struct {
 	least int64
 }
 
-// copySet is a set of copies, by their place in the list.
-type copySet uint64
+// replicaSet is a set of replicas, by their place in the list.
+type replicaSet uint64
 
-func (s copySet) has(i int) bool { return s>>i&1 != 0 }
+func (s replicaSet) has(i int) bool { return s>>i&1 != 0 }
 
-func (s *copySet) add(i int) { *s |= 1 << i }
+func (s *replicaSet) add(i int) { *s |= 1 << i }
 
 const (
 	// lookBuckets is the most buckets of one look.
@@ -73,25 +74,25 @@ const (
 	deficitLooks = 6
 	// raiseTries bounds the looks at one busy bucket before others have their turn.
 	raiseTries = 60
-	// maxEntries is the most buckets that are mended at once, of one counter: those of a
-	// day are fewer.
+	// maxEntries is the most buckets of one counter that are under repair at once: a day
+	// has fewer.
 	maxEntries = 100_000
-	// mendPasses bounds the passes over a counter before others have their turn.
-	mendPasses = 24
+	// repairPasses bounds the passes over a counter before others have their turn.
+	repairPasses = 24
 )
 
 var (
-	errFewCopies = errors.New("hierarchy: fewer than two copies of a counter are up")
-	errUnsettled = errors.New("hierarchy: a counter was too busy to be mended")
+	errFewReplicas = errors.New("hierarchy: fewer than two replicas of a counter are up")
+	errUnsettled   = errors.New("hierarchy: a counter was too busy to be repaired")
 )
 
-func (m *Repairer) newMending(k known) *mending {
-	return &mending{m: m, counter: k, servers: m.store.ServersUp(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
+func (m *Repairer) newRepair(k known) *repair {
+	return &repair{m: m, counter: k, servers: m.store.ServersUp(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
 }
 
-// takeTurn waits until the mending may list buckets. Who waits for that holds nothing: else
-// all could wait for each other.
-func (g *mending) takeTurn(ctx context.Context) error {
+// takeTurn waits until the repair may list buckets. A repair that waits for that holds
+// nothing: else all could wait for each other.
+func (g *repair) takeTurn(ctx context.Context) error {
 	if g.lists {
 		return nil
 	}
@@ -101,10 +102,10 @@ func (g *mending) takeTurn(ctx context.Context) error {
 	return err
 }
 
-// reserve waits until there is room for what the mending has listed, and lets others list
-// then. Before that there is none, and lists of busy counters are long.
-func (g *mending) reserve(ctx context.Context) error {
-	want := min(max(int64(g.left()), leastEntries), menderEntries)
+// reserve waits until there is room for the listed entries, and lets others list then.
+// Before that there is none, and lists of busy counters are long.
+func (g *repair) reserve(ctx context.Context) error {
+	want := min(max(int64(g.left()), leastEntries), repairerEntries)
 	if err := g.m.room.Acquire(ctx, want); err != nil {
 		return err
 	}
@@ -113,8 +114,8 @@ func (g *mending) reserve(ctx context.Context) error {
 	return nil
 }
 
-// release gives back what the mending holds.
-func (g *mending) release() {
+// release gives back what the repair holds.
+func (g *repair) release() {
 	if g.lists {
 		g.m.listing.Release(1)
 	}
@@ -122,10 +123,10 @@ func (g *mending) release() {
 	g.lists, g.held = false, 0
 }
 
-// run mends the counter's buckets within the row of the coarsest level; in two halves
+// run repairs the counter's buckets within the row of the coarsest level; in two halves
 // where they are too many to be held at once. Without an error every one is good on every
-// copy.
-func (g *mending) run(ctx context.Context, row BucketRange) error {
+// replica.
+func (g *repair) run(ctx context.Context, row BucketRange) error {
 	g.levels = [Levels][]*entry{}
 	if err := g.takeTurn(ctx); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (g *mending) run(ctx context.Context, row BucketRange) error {
 		return err
 	}
 	for pass := 0; g.left() > 0; pass++ {
-		if pass == mendPasses {
+		if pass == repairPasses {
 			return errUnsettled
 		}
 		if err := g.m.rest(ctx, g.m.quiet); err != nil {
@@ -165,14 +166,14 @@ func (g *mending) run(ctx context.Context, row BucketRange) error {
 	return nil
 }
 
-// alive returns the seconds whose buckets of the level may be there. What begins later
-// than that cannot have been added to when the mending began.
-func (g *mending) alive(l Level) Window {
+// alive returns the seconds whose buckets of the level may be there. Later buckets cannot
+// have been added to when the repair began.
+func (g *repair) alive(l Level) Window {
 	grace := ceilSeconds(g.m.grace)
 	return Window{g.began - ceilSeconds(g.counter.retention) - 2*grace - 1 - 2*l.Seconds(), g.began + 2*grace}
 }
 
-func (g *mending) left() int {
+func (g *repair) left() int {
 	n := 0
 	for _, entries := range g.levels {
 		n += len(entries)
@@ -180,10 +181,10 @@ func (g *mending) left() int {
 	return n
 }
 
-// list finds the buckets within the row that hold something on some copy, from the
-// coarsest level down; of the finer levels the children of those. It reports whether it
-// has come to the end: no more than maxEntries, unless the row is of one bucket.
-func (g *mending) list(ctx context.Context, row BucketRange) (whole bool, err error) {
+// list finds the buckets within the row that hold something on some replica, from the
+// coarsest level down; of the finer levels the children of those. It reports whether it has
+// come to the end: no more than maxEntries, unless the row is of one bucket.
+func (g *repair) list(ctx context.Context, row BucketRange) (whole bool, err error) {
 	some := bucketsWithin(row.Level, Window{Bucket{row.Level, row.First}.First(), Bucket{row.Level, row.Last}.Last()})
 	for l := row.Level; ; l-- {
 		if err := g.find(ctx, l, some); err != nil {
@@ -214,8 +215,8 @@ func (g *mending) list(ctx context.Context, row BucketRange) (whole bool, err er
 	}
 }
 
-// find lists those of the buckets that hold something on some copy.
-func (g *mending) find(ctx context.Context, l Level, buckets []Bucket) error {
+// find lists the buckets that hold something on some replica.
+func (g *repair) find(ctx context.Context, l Level, buckets []Bucket) error {
 	n := len(g.servers)
 	for some := range slices.Chunk(buckets, lookBuckets) {
 		looks, err := g.lookAtAll(ctx, some)
@@ -235,9 +236,9 @@ func missingEverywhere(looks []look) bool {
 	return !slices.ContainsFunc(looks, func(k look) bool { return k.version != 0 })
 }
 
-// waiting returns which buckets of the next level, by their number, have children that
-// are still being mended.
-func (g *mending) waiting(l Level) map[int64]bool {
+// waiting returns which buckets of the next level, by their number, have children that are
+// still under repair.
+func (g *repair) waiting(l Level) map[int64]bool {
 	if l == g.counter.coarsest {
 		return nil
 	}
@@ -249,7 +250,7 @@ func (g *mending) waiting(l Level) map[int64]bool {
 }
 
 // pass looks at the buckets of a level once more, and makes good what it can.
-func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]bool) error {
+func (g *repair) pass(ctx context.Context, l Level, waiting map[int64]bool) error {
 	entries := g.levels[l]
 	left := entries[:0]
 	for some := range slices.Chunk(entries, lookBuckets) {
@@ -268,7 +269,7 @@ func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]bool) err
 			}
 			quiet := slices.EqualFunc(of, e.looks, func(a, b look) bool { return a.version == b.version })
 			copy(e.looks, of)
-			if err := g.mend(ctx, e, quiet || g.m.broken.hasty, waiting[e.bucket.Number]); err != nil {
+			if err := g.repairBucket(ctx, e, quiet || g.m.broken.hasty, waiting[e.bucket.Number]); err != nil {
 				return err
 			}
 			// One whose children are not good may have to be looked at again when they are.
@@ -282,12 +283,12 @@ func (g *mending) pass(ctx context.Context, l Level, waiting map[int64]bool) err
 	return nil
 }
 
-func (g *mending) everywhere() copySet { return 1<<len(g.servers) - 1 }
+func (g *repair) everywhere() replicaSet { return 1<<len(g.servers) - 1 }
 
-// mend makes a bucket good where it can.
-func (g *mending) mend(ctx context.Context, e *entry, quiet, waiting bool) error {
+// repairBucket makes a bucket good where it can.
+func (g *repair) repairBucket(ctx context.Context, e *entry, quiet, waiting bool) error {
 	if quiet {
-		if err := g.across(ctx, e); err != nil {
+		if err := g.fromPeers(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -302,7 +303,7 @@ func (g *mending) mend(ctx context.Context, e *entry, quiet, waiting bool) error
 		if e.good.has(i) && !e.doubt.has(i) {
 			continue
 		}
-		if err := g.upward(ctx, e, i); err != nil {
+		if err := g.fromChildren(ctx, e, i); err != nil {
 			return err
 		}
 	}
@@ -310,14 +311,14 @@ func (g *mending) mend(ctx context.Context, e *entry, quiet, waiting bool) error
 }
 
 // childrenLive reports whether all of the bucket's children can still be there.
-func (g *mending) childrenLive(e *entry) bool {
+func (g *repair) childrenLive(e *entry) bool {
 	first := BucketAt(e.bucket.Level-1, e.bucket.First())
 	return first.Expires(g.counter.retention, g.m.grace) > g.m.now().Unix()+2
 }
 
-// across raises a quiet bucket to the largest of its values. Who has changed it since it
-// was looked at has changed its version.
-func (g *mending) across(ctx context.Context, e *entry) error {
+// fromPeers raises a quiet bucket to the largest of its values. A change since the look has
+// changed the version, and the raise fails.
+func (g *repair) fromPeers(ctx context.Context, e *entry) error {
 	source := 0
 	for i, k := range e.looks {
 		if k.value > e.looks[source].value {
@@ -346,14 +347,14 @@ func (g *mending) across(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// upward raises a bucket of one copy by what it lacks of its children there.
-func (g *mending) upward(ctx context.Context, e *entry, i int) error {
+// fromChildren raises a bucket of one replica by what it lacks of its children there.
+func (g *repair) fromChildren(ctx context.Context, e *entry, i int) error {
 	if e.short == nil {
 		e.short = make([]deficit, len(g.servers))
 	}
 	short := &e.short[i]
 	for range raiseTries {
-		before, lacks, err := g.lookUpward(ctx, e, i)
+		before, lacks, err := g.lookAtChildren(ctx, e, i)
 		if err != nil {
 			return err
 		}
@@ -369,7 +370,7 @@ func (g *mending) upward(ctx context.Context, e *entry, i int) error {
 				e.good.add(i)
 				e.doubt &^= 1 << i
 				if before.version == 0 {
-					return g.undoResetUpward(ctx, e, i)
+					return g.undoResetOfChildren(ctx, e, i)
 				}
 				return nil
 			}
@@ -397,9 +398,9 @@ func (g *mending) upward(ctx context.Context, e *entry, i int) error {
 	return nil
 }
 
-// lookUpward looks at a bucket of one copy and then at its children there. It returns the
-// bucket, and by how much less it holds than they do.
-func (g *mending) lookUpward(ctx context.Context, e *entry, i int) (before look, lacks int64, err error) {
+// lookAtChildren looks at a bucket of one replica and then at its children there. It
+// returns the bucket, and by how much less it holds than they do.
+func (g *repair) lookAtChildren(ctx context.Context, e *entry, i int) (before look, lacks int64, err error) {
 	children := bucketsWithin(e.bucket.Level-1, Window{e.bucket.First(), e.bucket.Last()})
 	buckets := append([]Bucket{e.bucket}, children...)
 	if g.m.broken.childrenFirst {
@@ -419,8 +420,8 @@ func (g *mending) lookUpward(ctx context.Context, e *entry, i int) (before look,
 	return looks[0], sum - looks[0].value, nil
 }
 
-// raise sets a bucket on one copy.
-func (g *mending) raise(ctx context.Context, e *entry, i int, from look, value int64) (raised bool, err error) {
+// raise sets a bucket on one replica.
+func (g *repair) raise(ctx context.Context, e *entry, i int, from look, value int64) (raised bool, err error) {
 	expires := e.bucket.Expires(g.counter.retention, g.m.grace)
 	if expires <= g.m.now().Unix() {
 		return false, nil
@@ -450,9 +451,9 @@ func (g *mending) raise(ctx context.Context, e *entry, i int, from look, value i
 	return true, nil
 }
 
-// undoReset deletes a bucket that was created on one copy if it has gone from all others
+// undoReset deletes a bucket that was created on one replica if it has gone from all others
 // meanwhile: a reset has come.
-func (g *mending) undoReset(ctx context.Context, e *entry, created int) error {
+func (g *repair) undoReset(ctx context.Context, e *entry, created int) error {
 	gone := true
 	for i := range g.servers {
 		if i == created || e.looks[i].version == 0 {
@@ -467,9 +468,9 @@ func (g *mending) undoReset(ctx context.Context, e *entry, created int) error {
 	return g.forget(ctx, e, gone)
 }
 
-// undoResetUpward does the same where its children have gone.
-func (g *mending) undoResetUpward(ctx context.Context, e *entry, i int) error {
-	now, lacks, err := g.lookUpward(ctx, e, i)
+// undoResetOfChildren does the same where its children have gone.
+func (g *repair) undoResetOfChildren(ctx context.Context, e *entry, i int) error {
+	now, lacks, err := g.lookAtChildren(ctx, e, i)
 	if err != nil {
 		return err
 	}
@@ -478,7 +479,7 @@ func (g *mending) undoResetUpward(ctx context.Context, e *entry, i int) error {
 
 // forget deletes a bucket that has gone from its source. That a server which has just
 // come back empty is no reset shows in the gaps; rather one bucket too many than too few.
-func (g *mending) forget(ctx context.Context, e *entry, gone bool) error {
+func (g *repair) forget(ctx context.Context, e *entry, gone bool) error {
 	if !gone || g.m.store.Gaps() != g.gaps {
 		return nil
 	}
@@ -487,8 +488,8 @@ func (g *mending) forget(ctx context.Context, e *entry, gone bool) error {
 	return op.Err
 }
 
-// lookAtAll looks at buckets on all copies. Those of one bucket are next to each other.
-func (g *mending) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, error) {
+// lookAtAll looks at buckets on all replicas. Looks at one bucket are next to each other.
+func (g *repair) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, error) {
 	n := len(g.servers)
 	looks := make([]look, n*len(buckets))
 	for i := range g.servers {
@@ -503,8 +504,8 @@ func (g *mending) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, erro
 	return looks, nil
 }
 
-// lookAt looks at buckets on one copy, at most lookBuckets, in their order.
-func (g *mending) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
+// lookAt looks at buckets on one replica, at most lookBuckets, in their order.
+func (g *repair) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
 	op := store.Op{Counter: g.counter.id, Server: g.servers[i], Reads: make([]store.Read, len(buckets)), Versions: true}
 	for b, bucket := range buckets {
 		op.Reads[b].Item = bucket.ID()

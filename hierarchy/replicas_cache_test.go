@@ -13,16 +13,16 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// lowCopies is a store with copies, of which at times only one answers that has missed
+// lowReplicas is a store with copies, of which at times only one answers that has missed
 // everything.
-type lowCopies struct {
+type lowReplicas struct {
 	hierarchy.Store
 	low bool
 }
 
-func (s *lowCopies) Capabilities() store.Capabilities { return store.Capabilities{Replicas: 2} }
+func (s *lowReplicas) Capabilities() store.Capabilities { return store.Capabilities{Replicas: 2} }
 
-func (s *lowCopies) Do(ctx context.Context, ops ...*store.Op) {
+func (s *lowReplicas) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
 		s.Store.Do(ctx, op)
 		for i := range op.Writes {
@@ -40,7 +40,7 @@ func (s *lowCopies) Do(ctx context.Context, ops ...*store.Op) {
 
 // What a count or a check has read of a copy that missed something decides no hit: those
 // may all have reached another copy.
-func TestCountsAndChecksOfALowCopyDecideNoHits(t *testing.T) {
+func TestCountsAndChecksOfALowReplicaDecideNoHits(t *testing.T) {
 	event := parseEvent(t, "[{per: ip, rate: 10/m}]")
 	who := events.Features{"ip": "203.0.113.9"}
 	counter, err := event.Counter(who)
@@ -58,7 +58,7 @@ func TestCountsAndChecksOfALowCopyDecideNoHits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock := newFakeClock()
 			clock.Advance(7 * time.Second) // to the second 40 of a minute
-			store := &lowCopies{Store: newEmbedded(clock)}
+			store := &lowReplicas{Store: newEmbedded(clock)}
 			cache := hierarchy.NewBucketCache(0)
 			limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock.Now, Cache: cache})
 			require.NoError(t, err)

@@ -17,10 +17,10 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// memoryCopies is a store of two copies in memory, each a map by counter and bucket.
-type memoryCopies struct {
+// memoryReplicas is a store of two copies in memory, each a map by counter and bucket.
+type memoryReplicas struct {
 	mu        sync.Mutex
-	copies    [2]map[string]map[uint64]copyItem
+	copies    [2]map[string]map[uint64]replicaItem
 	versions  uint64
 	gaps      uint64
 	differing []string
@@ -32,28 +32,28 @@ type memoryCopies struct {
 	onLook    func(counter string)
 }
 
-func (s *memoryCopies) Capabilities() store.Capabilities { return store.Capabilities{Replicas: 2} }
+func (s *memoryReplicas) Capabilities() store.Capabilities { return store.Capabilities{Replicas: 2} }
 
-func newMemoryCopies() *memoryCopies {
-	return &memoryCopies{copies: [2]map[string]map[uint64]copyItem{{}, {}}, looked: map[string]int{}}
+func newMemoryReplicas() *memoryReplicas {
+	return &memoryReplicas{copies: [2]map[string]map[uint64]replicaItem{{}, {}}, looked: map[string]int{}}
 }
 
 // put has a copy hold buckets of one event in that second.
-func (s *memoryCopies) put(at int, counter events.Counter, second, value int64) {
+func (s *memoryReplicas) put(at int, counter events.Counter, second, value int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := counter.ID()
 	if s.copies[at][id] == nil {
-		s.copies[at][id] = map[uint64]copyItem{}
+		s.copies[at][id] = map[uint64]replicaItem{}
 	}
 	for bucket := range BucketsOf(counter, second) {
 		s.versions++
 		item := s.copies[at][id][bucket.ID()]
-		s.copies[at][id][bucket.ID()] = copyItem{item.value + value, bucket.Expires(retention(counter), DefaultGrace), s.versions}
+		s.copies[at][id][bucket.ID()] = replicaItem{item.value + value, bucket.Expires(retention(counter), DefaultGrace), s.versions}
 	}
 }
 
-func (s *memoryCopies) values(at int, counter events.Counter) map[uint64]int64 {
+func (s *memoryReplicas) values(at int, counter events.Counter) map[uint64]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	values := map[uint64]int64{}
@@ -64,13 +64,13 @@ func (s *memoryCopies) values(at int, counter events.Counter) map[uint64]int64 {
 }
 
 // change changes the store under its lock.
-func (s *memoryCopies) change(how func()) {
+func (s *memoryReplicas) change(how func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	how()
 }
 
-func (s *memoryCopies) ServersUp(string) []string {
+func (s *memoryReplicas) ServersUp(string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.alone {
@@ -79,7 +79,7 @@ func (s *memoryCopies) ServersUp(string) []string {
 	return []string{"0", "1"}
 }
 
-func (s *memoryCopies) Do(_ context.Context, ops ...*store.Op) {
+func (s *memoryReplicas) Do(_ context.Context, ops ...*store.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, op := range ops {
@@ -94,35 +94,35 @@ func (s *memoryCopies) Do(_ context.Context, ops ...*store.Op) {
 	}
 }
 
-func (s *memoryCopies) look(op *store.Op) error {
+func (s *memoryReplicas) look(op *store.Op) error {
 	s.looked[op.Counter]++
 	if s.onLook != nil {
 		s.onLook(op.Counter)
 	}
 	for i := range op.Reads {
-		item := s.copies[copyNamed(op.Server)][op.Counter][op.Reads[i].Item]
+		item := s.copies[replicaNamed(op.Server)][op.Counter][op.Reads[i].Item]
 		op.Reads[i].Value, op.Reads[i].Version = item.value, item.version
 	}
 	return s.fails
 }
 
-func (s *memoryCopies) raise(op *store.Op) {
-	items, w := s.copies[copyNamed(op.Server)], &op.Writes[0]
+func (s *memoryReplicas) raise(op *store.Op) {
+	items, w := s.copies[replicaNamed(op.Server)], &op.Writes[0]
 	if items[op.Counter][w.Item].version != w.Version {
 		return
 	}
 	if items[op.Counter] == nil {
-		items[op.Counter] = map[uint64]copyItem{}
+		items[op.Counter] = map[uint64]replicaItem{}
 	}
 	s.versions++
-	items[op.Counter][w.Item] = copyItem{w.By, w.Expires, s.versions}
+	items[op.Counter][w.Item] = replicaItem{w.By, w.Expires, s.versions}
 	w.Result = 1
 	if s.onRaise != nil {
 		s.onRaise(op.Counter)
 	}
 }
 
-func (s *memoryCopies) delete(op *store.Op) {
+func (s *memoryReplicas) delete(op *store.Op) {
 	for _, w := range op.Writes {
 		s.deleted++
 		delete(s.copies[0][op.Counter], w.Item)
@@ -130,13 +130,13 @@ func (s *memoryCopies) delete(op *store.Op) {
 	}
 }
 
-func (s *memoryCopies) Gaps() uint64 {
+func (s *memoryReplicas) Gaps() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.gaps
 }
 
-func (s *memoryCopies) Differing() []string {
+func (s *memoryReplicas) Differing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	differing := s.differing
@@ -144,7 +144,7 @@ func (s *memoryCopies) Differing() []string {
 	return differing
 }
 
-func mendedCounter(user string) events.Counter {
+func repairedCounter(user string) events.Counter {
 	event := &events.Event{Name: "e"}
 	counter, err := event.Counter(events.Features{"user": user})
 	if err != nil {
@@ -153,15 +153,15 @@ func mendedCounter(user string) events.Counter {
 	return counter
 }
 
-// withMender runs a test on a mender in fake time.
-func withMender(t *testing.T, test func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold)) {
+// withRepairer runs a test on a Repairer in fake time.
+func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		store, told := newMemoryCopies(), &menderTold{}
+		store, told := newMemoryReplicas(), &repairerEvents{}
 		m, err := NewRepairer(RepairerConfig{
 			Store: store, MaxBytes: 1 << 19, OnError: told.report,
-			OnRepaired: func(gaps uint64) { told.change(func() { told.mended = append(told.mended, gaps) }) },
-			OnPassEnd:  func(walk RepairPass) { told.change(func() { told.walks = append(told.walks, walk) }) },
+			OnRepaired: func(gaps uint64) { told.change(func() { told.repaired = append(told.repaired, gaps) }) },
+			OnPassEnd:  func(walk RepairPass) { told.change(func() { told.passes = append(told.passes, walk) }) },
 		})
 		require.NoError(t, err)
 		defer m.Close()
@@ -169,45 +169,45 @@ func withMender(t *testing.T, test func(t *testing.T, store *memoryCopies, m *Re
 	})
 }
 
-// menderTold is what a mender has told.
-type menderTold struct {
-	mu     sync.Mutex
-	mended []uint64
-	walks  []RepairPass
-	faults []error
+// repairerEvents are the calls of a Repairer's functions.
+type repairerEvents struct {
+	mu       sync.Mutex
+	repaired []uint64
+	passes   []RepairPass
+	faults   []error
 }
 
-func (told *menderTold) change(how func()) {
+func (told *repairerEvents) change(how func()) {
 	told.mu.Lock()
 	defer told.mu.Unlock()
 	how()
 }
 
-func (told *menderTold) report(err error) {
+func (told *repairerEvents) report(err error) {
 	told.change(func() { told.faults = append(told.faults, err) })
 }
 
-func TestAnEmptyCopyIsMended(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
+func TestAnEmptyReplicaIsRepaired(t *testing.T) {
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		now := time.Now().Unix()
 		for i := range 300 {
-			c := mendedCounter(fmt.Sprint(i))
+			c := repairedCounter(fmt.Sprint(i))
 			m.Note(c)
 			store.put(0, c, now-int64(i)*250, 3)
 			store.put(0, c, now-int64(i), 4)
 		}
 		time.Sleep(time.Minute)
-		require.Empty(t, told.walks, "there was no reason")
+		require.Empty(t, told.passes, "there was no reason")
 		store.change(func() { store.gaps = 7 })
 		time.Sleep(time.Minute)
 		for i := range 300 {
-			c := mendedCounter(fmt.Sprint(i))
+			c := repairedCounter(fmt.Sprint(i))
 			require.Equal(t, store.values(0, c), store.values(1, c))
 		}
-		require.Equal(t, []uint64{7}, told.mended)
-		require.Len(t, told.walks, 1)
-		require.Equal(t, 300, told.walks[0].Counters)
-		require.Equal(t, RepairState{Known: 300, Raised: int64(told.walks[0].Raised), Walked: 7}, m.State())
+		require.Equal(t, []uint64{7}, told.repaired)
+		require.Len(t, told.passes, 1)
+		require.Equal(t, 300, told.passes[0].Counters)
+		require.Equal(t, RepairState{Known: 300, Raised: int64(told.passes[0].Raised), Walked: 7}, m.State())
 		require.Empty(t, told.faults)
 		store.change(func() {
 			for id, items := range store.copies[1] {
@@ -220,28 +220,28 @@ func TestAnEmptyCopyIsMended(t *testing.T) {
 }
 
 // Where each copy has missed other events the parents are made good from the children.
-func TestCopiesThatMissedDifferentEvents(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		c, now := mendedCounter("a"), time.Now().Unix()
+func TestReplicasThatMissedDifferentEvents(t *testing.T) {
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		c, now := repairedCounter("a"), time.Now().Unix()
 		m.Note(c)
 		store.put(0, c, now-100, 3)
 		store.put(1, c, now-7200, 5)
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
-		want := newMemoryCopies()
+		want := newMemoryReplicas()
 		want.put(0, c, now-100, 3)
 		want.put(0, c, now-7200, 5)
 		require.Equal(t, want.values(0, c), store.values(0, c))
 		require.Equal(t, want.values(0, c), store.values(1, c))
-		require.Equal(t, []uint64{1}, told.mended)
+		require.Equal(t, []uint64{1}, told.repaired)
 	})
 }
 
 // A parent that is quiet and equal on all copies is looked at again when a child that was
 // not quiet has been raised.
 func TestAParentWaitsForItsChildren(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		c, now := mendedCounter("a"), time.Now()
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		c, now := repairedCounter("a"), time.Now()
 		m.Note(c)
 		second := BucketAt(Minute, now.Unix()-3600).First()
 		store.put(0, c, second, 3)
@@ -260,7 +260,7 @@ func TestAParentWaitsForItsChildren(t *testing.T) {
 		}
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
-		want := newMemoryCopies()
+		want := newMemoryReplicas()
 		want.put(0, c, second, 3)
 		want.put(0, c, second+1, 3)
 		require.Equal(t, want.values(0, c), store.values(0, c))
@@ -271,8 +271,8 @@ func TestAParentWaitsForItsChildren(t *testing.T) {
 func TestACounterOfMinutes(t *testing.T) {
 	for _, precision := range []events.Precision{events.Minute, events.Hour} {
 		for _, retention := range []time.Duration{time.Hour, 24 * time.Hour, 30 * 24 * time.Hour} {
-			withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-				c, now := mendedCounter("a"), time.Now().Unix()
+			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+				c, now := repairedCounter("a"), time.Now().Unix()
 				c.Precision, c.Retention = precision, retention
 				m.Note(c)
 				for back := int64(0); back < int64(retention/time.Second); back += int64(retention/time.Second) / 7 {
@@ -281,18 +281,18 @@ func TestACounterOfMinutes(t *testing.T) {
 				store.change(func() { store.gaps++ })
 				time.Sleep(time.Minute)
 				require.Equal(t, store.values(0, c), store.values(1, c))
-				require.Equal(t, []uint64{1}, told.mended)
+				require.Equal(t, []uint64{1}, told.repaired)
 			})
 		}
 	}
 }
 
 func TestACounterWithManyBuckets(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, _ *menderTold) {
-		c, now := mendedCounter("a"), time.Now().Unix()
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, _ *repairerEvents) {
+		c, now := repairedCounter("a"), time.Now().Unix()
 		c.Retention = 72 * time.Hour
 		m.Note(c)
-		for second := range int64(120_000) { // more than are mended at once
+		for second := range int64(120_000) { // more than are repaired at once
 			store.put(0, c, now-second*2, 1)
 		}
 		store.change(func() { store.gaps++ })
@@ -304,14 +304,14 @@ func TestACounterWithManyBuckets(t *testing.T) {
 
 // However many counters have many buckets, only so many of these are held at a time.
 func TestManyCountersWithManyBuckets(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, _ *menderTold) {
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, _ *repairerEvents) {
 		const counters, seconds = 12, 50_000
-		first, now := mendedCounter("0"), time.Now().Unix()
+		first, now := repairedCounter("0"), time.Now().Unix()
 		for second := range int64(seconds) {
 			store.put(0, first, now-second, 1)
 		}
 		for i := range counters {
-			c := mendedCounter(fmt.Sprint(i))
+			c := repairedCounter(fmt.Sprint(i))
 			m.Note(c)
 			store.copies[0][c.ID()] = maps.Clone(store.copies[0][first.ID()])
 		}
@@ -326,47 +326,47 @@ func TestManyCountersWithManyBuckets(t *testing.T) {
 			time.Sleep(time.Second)
 			store.change(func() { raised = begun > 0 })
 		}
-		require.LessOrEqual(t, begun, menderEntries/seconds+menderLooks)
+		require.LessOrEqual(t, begun, repairerEntries/seconds+repairerLooks)
 	})
 }
 
-// What cannot be mended is tried again, and not said to be mended before.
-func TestWhatCannotBeMendedIsTriedAgain(t *testing.T) {
-	for name, change := range map[string]func(s *memoryCopies, broken bool){
-		"a store that fails": func(s *memoryCopies, broken bool) {
+// A failed repair is tried again, and not reported as done before.
+func TestAFailedRepairIsTriedAgain(t *testing.T) {
+	for name, change := range map[string]func(s *memoryReplicas, broken bool){
+		"a store that fails": func(s *memoryReplicas, broken bool) {
 			s.fails = nil
 			if broken {
 				s.fails = errors.New("no")
 			}
 		},
-		"a copy that is down": func(s *memoryCopies, broken bool) { s.alone = broken },
+		"a replica that is down": func(s *memoryReplicas, broken bool) { s.alone = broken },
 	} {
 		t.Run(name, func(t *testing.T) {
-			withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-				c := mendedCounter("a")
+			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+				c := repairedCounter("a")
 				m.Note(c)
 				store.put(0, c, time.Now().Unix(), 3)
 				store.change(func() { store.gaps++; change(store, true) })
 				time.Sleep(30 * time.Second)
-				require.Empty(t, told.mended)
+				require.Empty(t, told.repaired)
 				require.Equal(t, 1, m.State().Failed)
 				require.ErrorIs(t, told.faults[0], ErrStore)
 				require.Greater(t, len(told.faults), 1, "it was tried again")
 				store.change(func() { change(store, false) })
 				time.Sleep(2 * time.Minute)
 				require.Equal(t, store.values(0, c), store.values(1, c))
-				require.Equal(t, []uint64{1}, told.mended)
+				require.Equal(t, []uint64{1}, told.repaired)
 				require.Zero(t, m.State().Failed)
 			})
 		})
 	}
 }
 
-// A counter that is noted for the first time while all are walked is no part of the walk, and
-// is mended after it.
-func TestACounterThatComesDuringTheWalk(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		a, b := mendedCounter("a"), mendedCounter("b")
+// A counter that is noted for the first time during a pass is no part of it, and is
+// repaired after it.
+func TestACounterThatComesDuringThePass(t *testing.T) {
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		a, b := repairedCounter("a"), repairedCounter("b")
 		m.Note(a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
@@ -377,22 +377,22 @@ func TestACounterThatComesDuringTheWalk(t *testing.T) {
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
 		require.Equal(t, store.values(0, b), store.values(1, b))
-		require.Equal(t, 1, told.walks[0].Counters)
-		require.Equal(t, []uint64{1}, told.mended)
+		require.Equal(t, 1, told.passes[0].Counters)
+		require.Equal(t, []uint64{1}, told.repaired)
 	})
 }
 
-// However many counters are used for the first time, all the time: a walk over those that
-// were there before ends, also the first one of a process, and the next gap is seen.
+// However many counters are used for the first time, all the time: a pass over the older
+// ones ends, also the first one of a process, and the next gap is seen.
 func TestAStreamOfNewCounters(t *testing.T) {
 	for name, every := range map[string]time.Duration{"one in 2.5 s": 2500 * time.Millisecond, "twenty a second": 50 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
+			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 				ended := make(chan struct{})
 				var stream sync.WaitGroup
 				stream.Go(func() {
 					for i := 0; ; i++ {
-						c := mendedCounter(fmt.Sprint("new ", i))
+						c := repairedCounter(fmt.Sprint("new ", i))
 						m.Note(c)
 						store.put(i%2, c, time.Now().Unix(), 1) // the other copy differs: all the more to do
 						store.change(func() { store.differing = append(store.differing, c.ID()) })
@@ -406,7 +406,7 @@ func TestAStreamOfNewCounters(t *testing.T) {
 				defer stream.Wait()
 				defer close(ended)
 				for i := range 50 {
-					c := mendedCounter(fmt.Sprint(i))
+					c := repairedCounter(fmt.Sprint(i))
 					m.Note(c)
 					store.put(0, c, time.Now().Unix()-int64(i), 3)
 				}
@@ -414,12 +414,12 @@ func TestAStreamOfNewCounters(t *testing.T) {
 					store.change(func() { store.gaps++ })
 					time.Sleep(30 * time.Second)
 					told.change(func() {
-						require.Len(t, told.mended, int(gaps))
-						require.Equal(t, gaps, told.mended[gaps-1])
+						require.Len(t, told.repaired, int(gaps))
+						require.Equal(t, gaps, told.repaired[gaps-1])
 					})
 				}
 				for i := range 50 {
-					c := mendedCounter(fmt.Sprint(i))
+					c := repairedCounter(fmt.Sprint(i))
 					require.Equal(t, store.values(0, c), store.values(1, c))
 				}
 			})
@@ -427,10 +427,10 @@ func TestAStreamOfNewCounters(t *testing.T) {
 	}
 }
 
-// A gap is not held up by counters that are mended on the side, and cannot be at once.
-func TestAGapEndsWhatIsMendedOnTheSide(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		busy, other := mendedCounter("busy"), mendedCounter("other")
+// A gap does not wait for repairs of single counters that cannot end at once.
+func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		busy, other := repairedCounter("busy"), repairedCounter("other")
 		busy.Precision = events.Minute // never quiet, and without finer buckets
 		m.Note(busy)
 		m.Note(other)
@@ -439,39 +439,39 @@ func TestAGapEndsWhatIsMendedOnTheSide(t *testing.T) {
 		store.onLook = func(id string) {
 			for bucket, item := range store.copies[0][busy.ID()] {
 				store.versions++
-				store.copies[0][busy.ID()][bucket] = copyItem{item.value, item.expires, store.versions}
+				store.copies[0][busy.ID()][bucket] = replicaItem{item.value, item.expires, store.versions}
 			}
 		}
 		store.change(func() { store.differing = []string{busy.ID()} })
-		time.Sleep(10 * time.Second) // it is being mended
+		time.Sleep(10 * time.Second) // its repair is under way
 		store.change(func() { store.gaps++ })
 		time.Sleep(10 * time.Second)
 		require.Equal(t, store.values(0, other), store.values(1, other))
 	})
 }
 
-// Where more could not be mended than was written down all are walked again: once, also if
-// a server has missed something meanwhile.
-func TestAWalkForTwoReasons(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		m.Note(mendedCounter("a"))
+// Where more repairs failed than were written down a new pass begins: one, also if a server
+// has missed something meanwhile.
+func TestAPassForTwoReasons(t *testing.T) {
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		m.Note(repairedCounter("a"))
 		m.mu.Lock()
 		m.again = true
 		m.mu.Unlock()
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
 		told.change(func() {
-			require.Len(t, told.walks, 1)
-			require.Equal(t, []uint64{1}, told.mended)
+			require.Len(t, told.passes, 1)
+			require.Equal(t, []uint64{1}, told.repaired)
 		})
 	})
 }
 
-// A counter whose copies were seen to differ is mended; one that is not known is not,
-// and one on which there was nothing to do is left alone for longer and longer.
+// A counter whose replicas were seen to differ is repaired; an unknown one is not, and one
+// without a difference has a longer and longer cooldown.
 func TestCountersThatDiffer(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		a, b := mendedCounter("a"), mendedCounter("b")
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		a, b := repairedCounter("a"), repairedCounter("b")
 		m.Note(a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
@@ -480,7 +480,7 @@ func TestCountersThatDiffer(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		require.Equal(t, store.values(0, a), store.values(1, a))
 		require.Empty(t, store.values(1, b))
-		require.Empty(t, told.walks)
+		require.Empty(t, told.passes)
 		looked := func() (n int) {
 			store.change(func() { n = store.looked[a.ID()] })
 			return n
@@ -490,15 +490,15 @@ func TestCountersThatDiffer(t *testing.T) {
 			seen()
 			time.Sleep(time.Second)
 		}
-		perMending := before // more than one takes that raises nothing
-		require.Less(t, looked()-before, 8*perMending)
+		perRepair := before // more than one takes that raises nothing
+		require.Less(t, looked()-before, 8*perRepair)
 	})
 }
 
 // A reset that comes while a bucket is created is not undone.
-func TestAResetMeetsTheMender(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		c := mendedCounter("a")
+func TestAResetMeetsTheRepairer(t *testing.T) {
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		c := repairedCounter("a")
 		m.Note(c)
 		store.put(0, c, time.Now().Unix(), 3)
 		store.onRaise = func(counter string) { // the reset has just deleted here
@@ -513,8 +513,8 @@ func TestAResetMeetsTheMender(t *testing.T) {
 
 // That the source has come back empty meanwhile is no reset.
 func TestALostSourceIsNoReset(t *testing.T) {
-	withMender(t, func(t *testing.T, store *memoryCopies, m *Repairer, told *menderTold) {
-		c := mendedCounter("a")
+	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
+		c := repairedCounter("a")
 		m.Note(c)
 		store.put(0, c, time.Now().Unix(), 3)
 		before := store.values(0, c)
@@ -535,7 +535,7 @@ func TestTheListOfCounters(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	list := newCensus(1<<19, func() time.Time { return now })
 	note := func(user string, retention time.Duration, precision events.Precision) bool {
-		c := mendedCounter(user)
+		c := repairedCounter(user)
 		c.Retention, c.Precision = retention, precision
 		return list.note(c.ID(), c, now)
 	}
@@ -543,14 +543,14 @@ func TestTheListOfCounters(t *testing.T) {
 	require.False(t, note("a", time.Hour, events.Minute))
 	require.False(t, note("a", 48*time.Hour, events.Second), "it is kept otherwise, but known")
 	require.False(t, note("a", time.Minute, events.Second))
-	k, found := list.find(mendedCounter("a").ID())
+	k, found := list.find(repairedCounter("a").ID())
 	require.True(t, found)
-	require.Equal(t, known{mendedCounter("a").ID(), Second, Day, 48 * time.Hour}, k, "the most of what it may be")
+	require.Equal(t, known{repairedCounter("a").ID(), Second, Day, 48 * time.Hour}, k, "the most of what it may be")
 	now = now.Add(48*time.Hour + 20*time.Hour)
 	require.Equal(t, 1, list.len())
 	require.False(t, note("a", time.Minute, events.Second), "used again")
 	now = now.Add(48*time.Hour + 26*time.Hour)
-	_, found = list.find(mendedCounter("a").ID())
+	_, found = list.find(repairedCounter("a").ID())
 	require.False(t, found, "nothing of it is left")
 	require.False(t, list.overflowed())
 	for i := range 20_000 {
@@ -566,7 +566,7 @@ func TestTheListOfCounters(t *testing.T) {
 }
 
 func TestNotingAKnownCounterCostsLittle(t *testing.T) {
-	list, c, now := newCensus(1<<19, time.Now), mendedCounter("a"), time.Now()
+	list, c, now := newCensus(1<<19, time.Now), repairedCounter("a"), time.Now()
 	id := c.ID()
 	list.note(id, c, now)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(id, c, now) }))
@@ -575,18 +575,18 @@ func TestNotingAKnownCounterCostsLittle(t *testing.T) {
 	none.Close()
 }
 
-func TestMenderConfigs(t *testing.T) {
-	for _, config := range []RepairerConfig{{}, {Store: newMemoryCopies(), Timeout: -1}, {Store: newMemoryCopies(), Rate: -1}, {Store: newMemoryCopies(), MaxBytes: -1}} {
+func TestRepairerConfigs(t *testing.T) {
+	for _, config := range []RepairerConfig{{}, {Store: newMemoryReplicas(), Timeout: -1}, {Store: newMemoryReplicas(), Rate: -1}, {Store: newMemoryReplicas(), MaxBytes: -1}} {
 		_, err := NewRepairer(config)
 		require.Error(t, err)
 	}
 }
 
-// What it costs a hit that a mender is told of its counter.
+// What Note costs a hit.
 func BenchmarkNote(b *testing.B) {
-	m, err := newMender(RepairerConfig{Store: newMemoryCopies()})
+	m, err := newRepairer(RepairerConfig{Store: newMemoryReplicas()})
 	require.NoError(b, err)
-	counter, now := mendedCounter("a"), time.Now()
+	counter, now := repairedCounter("a"), time.Now()
 	id := counter.ID()
 	b.ReportAllocs()
 	for b.Loop() {

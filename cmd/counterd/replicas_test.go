@@ -18,7 +18,7 @@ import (
 
 // With two copies a server that dies is in the log, at /readyz and /metrics, and neither in
 // hits nor in counts; a reset that it has not acknowledged is a 503.
-func TestACopyIsMissing(t *testing.T) {
+func TestAReplicaIsMissing(t *testing.T) {
 	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
 	p := startProcess(t, "-memcached", servers[0].Addr+","+servers[1].Addr, "-replicas", "2", "-timeout", "1s")
 	c, who := p.client(t), events.Features{"ip": "203.0.113.9"}
@@ -58,7 +58,7 @@ func TestACopyIsMissing(t *testing.T) {
 }
 
 // counterd keys says where the copies of a counter are.
-func TestKeysOfCopies(t *testing.T) {
+func TestKeysOfReplicas(t *testing.T) {
 	var stdout bytes.Buffer
 	args := []string{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached", "10.0.0.1:1,10.0.0.2:1,10.0.0.3:1", "-replicas", "2"}
 	require.Equal(t, exitOK, run(t.Context(), args, &stdout, os.Stderr))

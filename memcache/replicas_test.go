@@ -21,8 +21,8 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// copiesOn starts servers and a fleet with two copies on them.
-func copiesOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Fleet, map[string]*memcachedtest.Server) {
+// replicasOn starts servers and a fleet with two copies on them.
+func replicasOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Fleet, map[string]*memcachedtest.Server) {
 	t.Helper()
 	servers := map[string]*memcachedtest.Server{}
 	var names []string
@@ -58,15 +58,15 @@ func holds(t *testing.T, fleet *memcache.Fleet, counter, server string, buckets 
 	return values
 }
 
-// paid waits until nothing is owed.
-func paid(t *testing.T, fleet *memcache.Fleet) {
+// awaitReplay waits until no hint is pending.
+func awaitReplay(t *testing.T, fleet *memcache.Fleet) {
 	t.Helper()
 	require.Eventually(t, func() bool { n, _ := fleet.PendingHints(); return n == 0 }, 20*time.Second, 10*time.Millisecond)
 }
 
-func TestEveryCopyHasIt(t *testing.T) {
+func TestEveryReplicaHasIt(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		fleet, servers := copiesOn(t, protocol, 3)
+		fleet, servers := replicasOn(t, protocol, 3)
 		for i := range 30 {
 			counter := fmt.Sprint(i)
 			keep(t, fleet, counter, 3, 1, 2)
@@ -80,18 +80,18 @@ func TestEveryCopyHasIt(t *testing.T) {
 				require.Equal(t, want, holds(t, fleet, counter, name, 1, 2))
 			}
 		}
-		owed, _ := fleet.PendingHints()
-		assert.Zero(t, owed)
+		pending, _ := fleet.PendingHints()
+		assert.Zero(t, pending)
 		assert.Empty(t, fleet.Differing())
 	})
 }
 
 // A server dies and comes back empty: what was counted stays, and what it missed meanwhile
 // is made up for.
-func TestACopyDies(t *testing.T) {
+func TestAReplicaDies(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
-		fleet, servers := copiesOn(t, protocol, 2)
+		fleet, servers := replicasOn(t, protocol, 2)
 		for i := range 20 {
 			keep(t, fleet, fmt.Sprint(i), 5, 1, 2)
 		}
@@ -103,26 +103,26 @@ func TestACopyDies(t *testing.T) {
 			keep(t, fleet, fmt.Sprint(i), 1, 2)
 			require.Equal(t, []int64{5, 7}, read(t, fleet, fmt.Sprint(i), 1, 2))
 		}
-		owed, to := fleet.PendingHints()
-		assert.Equal(t, 20, owed, "those of one second are one")
+		pending, to := fleet.PendingHints()
+		assert.Equal(t, 20, pending, "those of one second are one")
 		assert.Equal(t, 1, to)
-		require.Error(t, storetest.Delete(t.Context(), fleet, "0", []uint64{1}), "not every copy has acknowledged it")
+		require.Error(t, storetest.Delete(t.Context(), fleet, "0", []uint64{1}), "not every replica has acknowledged it")
 		dead.Restart()
-		paid(t, fleet)
+		awaitReplay(t, fleet)
 		for i := range 20 {
 			counter := fmt.Sprint(i)
 			require.Equal(t, []int64{0, 2}, holds(t, fleet, counter, dead.Addr, 1, 2))
 			read(t, fleet, counter, 1, 2)
 		}
-		assert.Len(t, fleet.Differing(), 20, "what it had before is for the mender")
+		assert.Len(t, fleet.Differing(), 20, "what it had before is for the repairer")
 	})
 }
 
 // A server stops in its tracks and goes on: it may count twice what it was sent then.
-func TestACopyStalls(t *testing.T) {
+func TestAReplicaStalls(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
-		fleet, servers := copiesOn(t, protocol, 2)
+		fleet, servers := replicasOn(t, protocol, 2)
 		keep(t, fleet, "a", 5, 1)
 		on := fleet.Servers("a")
 		stalled := servers[on[1]]
@@ -131,7 +131,7 @@ func TestACopyStalls(t *testing.T) {
 		storetest.Hint(fleet, "a", 1, []uint64{1}, []int64{later()}, landed)
 		require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 0, []uint64{1}, store.Acknowledged(0)))
 		stalled.Resume()
-		paid(t, fleet)
+		awaitReplay(t, fleet)
 		require.Equal(t, []int64{6}, holds(t, fleet, "a", on[0], 1))
 		require.Eventually(t, func() bool {
 			value := holds(t, fleet, "a", on[1], 1)[0]
@@ -140,9 +140,9 @@ func TestACopyStalls(t *testing.T) {
 	})
 }
 
-// What is taken back goes only where it was acknowledged.
-func TestTakeBackFromTheCopiesThatHaveIt(t *testing.T) {
-	fleet, servers := copiesOn(t, memcache.Meta, 2)
+// A rollback goes only to the replicas that acknowledged the adds.
+func TestRollBackFromTheReplicasThatHaveIt(t *testing.T) {
+	fleet, servers := replicasOn(t, memcache.Meta, 2)
 	keep(t, fleet, "a", 5, 1, 2)
 	on := fleet.Servers("a")
 	servers[on[0]].Stop()
@@ -163,7 +163,7 @@ func TestServersChange(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
 			names := memcachedtest.StartMany(t, 4)
-			fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: names[:3], Replicas: replicas, Timeout: patience / 4})
+			fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: names[:3], Replicas: replicas, Timeout: maxWait / 4})
 			require.NoError(t, err)
 			closed := false
 			defer func() {
@@ -204,7 +204,8 @@ func TestServersChange(t *testing.T) {
 				} else {
 					require.Equal(t, []int64{0}, read(t, fleet, counter, 1))
 				}
-				// It is taken back where it was added, not where the counter is now.
+				// The rollback goes to the servers of the add, not to the counter's servers
+				// of now.
 				require.NoError(t, storetest.RollBack(t.Context(), fleet, counter, 1, []uint64{1}, landed[i]))
 				for _, name := range places[i] {
 					require.Equal(t, []int64{2}, holds(t, fleet, counter, name, 1))
@@ -215,7 +216,7 @@ func TestServersChange(t *testing.T) {
 			require.NoError(t, fleet.SetServers(t.Context(), names[3:]))
 			add(t, fleet, "only one is left", 1, 1)
 			assert.Len(t, fleet.Ping(t.Context()), 1)
-			for range 10 { // so many lists ago nobody knows
+			for range 10 { // no process remembers a list so long past
 				require.NoError(t, fleet.SetServers(t.Context(), names[2:]))
 				require.NoError(t, fleet.SetServers(t.Context(), names[3:]))
 			}
@@ -227,8 +228,8 @@ func TestServersChange(t *testing.T) {
 	}
 }
 
-// slowly forwards connections to the server, and holds each answer back for a while once
-// it is told to.
+// slowly forwards connections to the server, and holds each answer back for a while after
+// begin is called.
 func slowly(t *testing.T, server string, by time.Duration) (address string, begin func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -270,7 +271,7 @@ func slowly(t *testing.T, server string, by time.Duration) (address string, begi
 
 // A copy that always answers too late to be waited for does not count twice: its late
 // answers are taken note of.
-func TestASlowCopyDoesNotCountTwice(t *testing.T) {
+func TestASlowReplicaDoesNotCountTwice(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		const timeout = time.Second
@@ -285,20 +286,21 @@ func TestASlowCopyDoesNotCountTwice(t *testing.T) {
 		keep(t, fleet, "a", 1, 1)
 		begin()
 		const trips = 2 // more failures in a row would be those of a server that is down
-		owed := 0
+		pending := 0
 		for range trips {
 			keep(t, fleet, "a", 1, 1)
 			n, _ := fleet.PendingHints()
-			owed = max(owed, n)
+			pending = max(pending, n)
 		}
-		assert.Equal(t, 1, owed, "or it was not slow")
-		paid(t, fleet)
+		assert.Equal(t, 1, pending, "or it was not slow")
+		awaitReplay(t, fleet)
 		assert.Equal(t, []int64{2 + trips}, holds(t, fleet, "a", quick, 1))
 		assert.Equal(t, []int64{2 + trips}, holds(t, fleet, "a", slow, 1))
 	})
 }
 
-// A server without versions cannot be mended, and says so instead of that it has nothing.
+// A server without versions cannot be repaired. It answers with that error, not as an empty
+// server.
 func TestAServerWithoutVersions(t *testing.T) {
 	server := memcachedtest.Start(t, "-C")
 	fleet := openFleet(t, server.Addr)

@@ -15,9 +15,9 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
-// Of hits that share a trip each is told whose it was, before its call returns. Who goes
-// alone, or brings several hits, shares with nobody.
-func TestWhoSharesATripIsTold(t *testing.T) {
+// OnCoalesced is called for each of the hits that share a trip, with the trip's owner,
+// before the hit's call returns. A hit alone, and a call with several hits, shares no trip.
+func TestSharedTripsAreReported(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		told := map[string]string{}
@@ -61,13 +61,13 @@ func TestWhoSharesATripIsTold(t *testing.T) {
 		_, err = l.Check(t.Context(), hitOn(event, 1))
 		require.NoError(t, err)
 		require.Empty(t, take())
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 	})
 }
 
-// Where who is told panics, each of those who wait is let go once: a second word would be
+// Where the callback panics, each waiting hit is released once: a second token would be
 // taken for that of a later hit.
-func TestATellingThatPanics(t *testing.T) {
+func TestACallbackThatPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := 0
 		store := newSoloStore(time.Now)
@@ -89,7 +89,7 @@ func TestATellingThatPanics(t *testing.T) {
 		}
 		running.Wait()
 		require.Equal(t, 3, told)
-		requireNobodyInLine(t, l)
+		requireEmptyQueue(t, l)
 		for range 20 {
 			running.Go(func() {
 				d, err := l.Hit(t.Context(), hitOn(event, 1))

@@ -20,7 +20,7 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// gappedFleet is a fleet that is told when a server has missed something.
+// gappedFleet is a fleet to which a test adds gaps.
 type gappedFleet struct {
 	*memcache.Fleet
 	gaps atomic.Uint64
@@ -152,7 +152,7 @@ func (s *survivor) hit(t *testing.T, users int) {
 	})
 }
 
-// loseOne kills a server, lets it return empty, and waits until it is mended.
+// loseOne kills a server, lets it return empty, and waits until it is repaired.
 func (s *survivor) loseOne(t *testing.T) {
 	t.Helper()
 	s.servers[0].Stop()
@@ -166,7 +166,7 @@ func (s *survivor) loseOne(t *testing.T) {
 				return
 			}
 		case <-deadline:
-			require.Fail(t, "not mended", "%+v", s.mender.State())
+			require.Fail(t, "not repaired", "%+v", s.mender.State())
 		}
 	}
 }
@@ -225,9 +225,9 @@ func patiently[T any](t *testing.T, ask func() (T, error)) (answer T) {
 	return answer
 }
 
-// A server dies under load, comes back empty and is mended; then another dies: nothing
-// that was acknowledged is lost.
-func TestASecondServerMayDieWhenTheFirstIsMended(t *testing.T) {
+// A server dies under load, comes back empty and is repaired; then another dies: no
+// acknowledged count is lost.
+func TestASecondServerMayDieWhenTheFirstIsRepaired(t *testing.T) {
 	leaktest.Check(t) // of all its parts together
 	for _, servers := range []int{2, 3} {
 		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
@@ -251,7 +251,7 @@ func TestASecondServerMayDieWhenTheFirstIsMended(t *testing.T) {
 }
 
 // The same with a counter that is never quiet.
-func TestABusyCounterIsMended(t *testing.T) {
+func TestABusyCounterIsRepaired(t *testing.T) {
 	leaktest.Check(t) // of all its parts together
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 		t.Run(protocol.String(), func(t *testing.T) {

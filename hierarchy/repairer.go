@@ -21,29 +21,29 @@ const (
 	// DefaultRepairBytes bounds a Repairer's list of counters where nothing else is set:
 	// some 300,000.
 	DefaultRepairBytes = 32 << 20
-	// DefaultMenderRate is how many looks at a bucket a Repairer takes in a second where
+	// DefaultRepairRate is how many looks at a bucket a Repairer takes in a second where
 	// nothing else is set, a few hundred of them in one request. A million buckets with two
-	// copies take two minutes.
-	DefaultMenderRate = 50_000
+	// replicas take two minutes.
+	DefaultRepairRate = 50_000
 
-	// menderLooks is how many looks of a Repairer are under way at a time, and of how many
-	// counters the buckets are being listed.
-	menderLooks = 4
-	// menderEntries bounds the buckets that are being mended at a time, beside those that
-	// are being listed; a counter is reckoned to have at least leastEntries.
-	menderEntries = 2 * maxEntries
-	leastEntries  = 256
+	// repairerLooks is how many looks of a Repairer are under way at a time, and of how
+	// many counters the buckets are being listed.
+	repairerLooks = 4
+	// repairerEntries bounds the buckets under repair at a time, beside the ones that are
+	// being listed; a counter is reckoned to have at least leastEntries.
+	repairerEntries = 2 * maxEntries
+	leastEntries    = 256
 
-	// menderPoll is how often a Repairer asks the store whether there is something to do.
-	menderPoll = 250 * time.Millisecond
-	// menderPause is, beside what trips take, what there is for debts to be paid.
-	menderPause = time.Second
-	// What could not be mended is tried again after a time that doubles.
+	// repairerPoll is how often a Repairer asks the store whether there is something to do.
+	repairerPoll = 250 * time.Millisecond
+	// repairerPause is the time, beside that of trips, in which hints are replayed.
+	repairerPause = time.Second
+	// A failed repair is tried again after a time that doubles.
 	firstRetry, lastRetry = 5 * time.Second, time.Minute
-	// A counter whose copies were seen to differ is left alone for a while afterwards,
-	// longer each time that there was nothing to mend: adds under way reach the copies
+	// A counter whose replicas were seen to differ has a cooldown after its repair, which
+	// doubles each time that there was nothing to raise: adds under way reach the replicas
 	// at different moments.
-	firstCalm, lastCalm = 10 * time.Second, time.Hour
+	firstCooldown, lastCooldown = 10 * time.Second, time.Hour
 	// maxLeft bounds what a Repairer has to come back to.
 	maxLeft = 1 << 16
 )
@@ -57,30 +57,32 @@ type RepairerConfig struct {
 	// half the grace. What is quiet for more than twice as long is taken to be so.
 	Timeout  time.Duration
 	MaxBytes int // bounds the list of counters; 0: DefaultRepairBytes
-	Rate     int // looks at buckets in a second, those at all copies together; 0: DefaultMenderRate
-	// Report is told of what went wrong; the counter is mended later. nil: nobody is.
+	Rate     int // looks at buckets in a second, those at all copies together; 0: DefaultRepairRate
+	// OnError gets the error of each failed repair of a counter, which is repaired later.
+	// nil: it is not called.
 	OnError func(error)
-	// Began and Finished are told of each walk over all counters. nil: nobody is.
+	// OnPassStart and OnPassEnd are called for each pass over all counters. nil: they are
+	// not.
 	OnPassStart func(counters int)
 	OnPassEnd   func(RepairPass)
-	// Mended is called when all counters that this process knew when the store's Gaps were
-	// that number have been repaired since; nil: no call.
+	// OnRepaired is called when all counters that this process knew when the store's Gaps
+	// were that number have been repaired since; nil: it is not called.
 	OnRepaired func(gaps uint64)
 }
 
-// Walk is what became of a walk over all counters that a process knew when it began.
+// RepairPass is the result of a pass over all counters that a process knew when it began.
 type RepairPass struct {
 	Gaps     uint64 // of the store when it began
 	Counters int
 	Raised   int // buckets, once for each copy
-	Failed   int // counters that have to be mended later
+	Failed   int // counters that have to be repaired later
 	Took     time.Duration
 }
 
-// Repairer makes the copies of counters equal again when one may have missed something: it
-// came back empty, was away, or is new. It knows the counters that this process has used,
-// of which the Limiter and the Counters on the store tell it. It is safe for concurrent
-// use, and any number of processes may mend at once. docs/design.md has how it does that
+// Repairer makes the replicas of counters equal again when one may have missed something:
+// it came back empty, was away, or is new. It knows the counters that this process has
+// used, from the Limiter and the Counters on the store. It is safe for concurrent use, and
+// any number of processes may repair at once. docs/design.md explains how it does that
 // while the counters are in use.
 type Repairer struct {
 	store   Replicas
@@ -94,7 +96,7 @@ type Repairer struct {
 	looking *semaphore.Weighted
 	listing *semaphore.Weighted
 	room    *semaphore.Weighted // for entries
-	broken  brokenMender
+	broken  brokenRepairer
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
@@ -102,30 +104,30 @@ type Repairer struct {
 	walked atomic.Uint64 // Gaps
 	toWalk atomic.Int64
 	failed atomic.Int64
-	open   atomic.Bool // a walk is under way: new counters are noted for afterwards
+	open   atomic.Bool // a pass is under way: new counters are noted for afterwards
 
-	mu    sync.Mutex
-	fresh []known         // noted for the first time during the walk, as far as there is room
-	left  map[string]bool // not mended: to be tried again
-	again bool            // so many that they were not written down
-	calm  map[string]calm
+	mu        sync.Mutex
+	fresh     []known         // noted for the first time during the pass, as far as there is room
+	left      map[string]bool // not repaired: to be tried again
+	again     bool            // so many that they were not written down
+	cooldowns map[string]cooldown
 }
 
-// calm is until when a counter is left alone whose copies differ.
-type calm struct {
+// cooldown is until when a counter is left alone whose replicas differ.
+type cooldown struct {
 	until time.Time
 	step  time.Duration
 }
 
-// brokenMender is what the tests break.
-type brokenMender struct {
+// brokenRepairer is what the tests break.
+type brokenRepairer struct {
 	hasty         bool // nothing has to be quiet
 	childrenFirst bool
 }
 
 // NewRepairer returns a Repairer, which works until it is closed.
 func NewRepairer(config RepairerConfig) (*Repairer, error) {
-	m, err := newMender(config)
+	m, err := newRepairer(config)
 	if err != nil {
 		return nil, err
 	}
@@ -135,31 +137,31 @@ func NewRepairer(config RepairerConfig) (*Repairer, error) {
 	return m, nil
 }
 
-func newMender(config RepairerConfig) (*Repairer, error) {
+func newRepairer(config RepairerConfig) (*Repairer, error) {
 	if config.Store == nil {
-		return nil, errors.New("hierarchy: a mender needs a store")
+		return nil, errors.New("hierarchy: a repairer needs a store")
 	}
 	m := &Repairer{
 		store: config.Store, now: config.Clock, grace: cmp.Or(config.Grace, DefaultGrace), config: config,
-		looking: semaphore.NewWeighted(menderLooks), listing: semaphore.NewWeighted(menderLooks), room: semaphore.NewWeighted(menderEntries),
-		left: map[string]bool{}, calm: map[string]calm{}, stop: func() {},
+		looking: semaphore.NewWeighted(repairerLooks), listing: semaphore.NewWeighted(repairerLooks), room: semaphore.NewWeighted(repairerEntries),
+		left: map[string]bool{}, cooldowns: map[string]cooldown{}, stop: func() {},
 	}
 	if m.now == nil {
 		m.now = time.Now
 	}
 	timeout := cmp.Or(config.Timeout, m.grace/2)
 	if timeout < 0 || config.Rate < 0 || config.MaxBytes < 0 {
-		return nil, fmt.Errorf("hierarchy: the timeout, %s, the rate, %d, and the bytes, %d, of a mender cannot be negative", timeout, config.Rate, config.MaxBytes)
+		return nil, fmt.Errorf("hierarchy: the timeout, %s, the rate, %d, and the bytes, %d, of a repairer cannot be negative", timeout, config.Rate, config.MaxBytes)
 	}
 	m.quiet = 2*timeout + timeout/2
-	m.pause = 2*timeout + menderPause
-	perSecond := cmp.Or(config.Rate, DefaultMenderRate)
+	m.pause = 2*timeout + repairerPause
+	perSecond := cmp.Or(config.Rate, DefaultRepairRate)
 	m.rate = rate.NewLimiter(rate.Limit(perSecond), lookBuckets)
 	m.counted = newCensus(cmp.Or(config.MaxBytes, DefaultRepairBytes), m.now)
 	return m, nil
 }
 
-// Close ends the mending, and waits for it. That of a nil Repairer does nothing.
+// Close ends the repairs, and waits for them. That of a nil Repairer does nothing.
 func (m *Repairer) Close() {
 	if m == nil {
 		return
@@ -168,7 +170,7 @@ func (m *Repairer) Close() {
 	m.running.Wait()
 }
 
-// Note tells of a counter that is used. A nil Repairer takes no notice.
+// Note adds a counter that is used to the list. A nil Repairer takes no notice.
 func (m *Repairer) Note(counter events.Counter) {
 	if m != nil {
 		m.note(counter.ID(), counter, m.now())
@@ -189,14 +191,14 @@ func (m *Repairer) note(id string, counter events.Counter, now time.Time) {
 // RepairState is how far a Repairer is.
 type RepairState struct {
 	Known      int    // counters
-	ToWalk     int    // of the walk that is under way
+	ToWalk     int    // of the pass that is under way
 	Failed     int    // that have to be tried again
 	Raised     int64  // buckets so far, once for each copy
-	Walked     uint64 // the store's Gaps up to which all known counters were mended
+	Walked     uint64 // the store's Gaps up to which all known counters were repaired
 	Overflowed bool   // counters may be missing for which there was no room
 }
 
-// State returns how far the mender is.
+// State returns how far the Repairer is.
 func (m *Repairer) State() RepairState {
 	return RepairState{
 		Known: m.counted.len(), ToWalk: int(max(m.toWalk.Load(), 0)), Failed: int(m.failed.Load()), Raised: m.raised.Load(),
@@ -204,9 +206,9 @@ func (m *Repairer) State() RepairState {
 	}
 }
 
-// run mends whatever there is to mend until the context ends.
+// run repairs whatever there is to repair until the context ends.
 func (m *Repairer) run(ctx context.Context) {
-	ticker := time.NewTicker(menderPoll)
+	ticker := time.NewTicker(repairerPoll)
 	defer ticker.Stop()
 	var seen uint64
 	var retryAt time.Time
@@ -224,51 +226,51 @@ func (m *Repairer) run(ctx context.Context) {
 				return
 			}
 			seen = m.store.Gaps()
-			m.walk(ctx, seen)
+			m.pass(ctx, seen)
 			retry = firstRetry
 			retryAt = time.Now().Add(retry)
 		case due:
-			if m.mendUntilGap(ctx, seen, m.takeLeft) {
+			if m.repairUntilGap(ctx, seen, m.takeLeft) {
 				m.finish(seen)
 			}
 			retry = min(2*retry, lastRetry)
 			retryAt = time.Now().Add(retry)
 		default:
 			if !m.unfinished() {
-				m.mendUntilGap(ctx, seen, m.takeFresh)
+				m.repairUntilGap(ctx, seen, m.takeFresh)
 			}
 			differing := m.differing()
 			if len(differing) == 0 || m.rest(ctx, m.pause) != nil {
 				continue
 			}
-			m.mendUntilGap(ctx, seen, slices.Values(differing))
+			m.repairUntilGap(ctx, seen, slices.Values(differing))
 		}
 	}
 }
 
-// mendUntilGap mends counters, until a server may have missed something once more: then a
-// walk over all of them is due, which is not held up. It reports whether it came to the end.
-func (m *Repairer) mendUntilGap(ctx context.Context, seen uint64, counters iter.Seq[known]) (ended bool) {
+// repairUntilGap repairs counters, until a server may have missed something once more: then
+// a pass over all of them is due, without delay. It reports whether it came to the end.
+func (m *Repairer) repairUntilGap(ctx context.Context, seen uint64, counters iter.Seq[known]) (ended bool) {
 	ctx, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		for m.store.Gaps() == seen {
-			if m.rest(ctx, menderPoll) != nil {
+			if m.rest(ctx, repairerPoll) != nil {
 				return
 			}
 		}
 		stop()
 	})
-	m.mendAll(ctx, counters)
+	m.repairAll(ctx, counters)
 	stop()
 	watch.Wait()
 	return m.store.Gaps() == seen
 }
 
-// walk mends all counters that are known as it begins. Those that come later reach all
-// copies by themselves: however many come, the walk ends. What other processes had counted
-// of them before is mended afterwards, as far as it can be; nothing waits for that.
-func (m *Repairer) walk(ctx context.Context, gaps uint64) {
+// pass repairs all counters that are known as it begins. Later counters reach all replicas
+// by themselves: however many come, the pass ends. What other processes had counted of them
+// before is repaired afterwards, as far as it can be; nothing waits for that.
+func (m *Repairer) pass(ctx context.Context, gaps uint64) {
 	began, raised := time.Now(), m.raised.Load()
 	m.mu.Lock()
 	clear(m.left)
@@ -280,20 +282,20 @@ func (m *Repairer) walk(ctx context.Context, gaps uint64) {
 	if m.config.OnPassStart != nil {
 		m.config.OnPassStart(m.counted.len())
 	}
-	n := m.mendAll(ctx, m.counted.knownBefore())
+	n := m.repairAll(ctx, m.counted.knownBefore())
 	m.open.Store(false)
 	m.toWalk.Store(0)
 	if ctx.Err() != nil {
 		return
 	}
 	took := time.Since(began)
-	m.finish(gaps) // before Finished is called, so that its callee sees the result
+	m.finish(gaps) // before OnPassEnd is called, so that its callee sees the result
 	if m.config.OnPassEnd != nil {
 		m.config.OnPassEnd(RepairPass{gaps, n, int(m.raised.Load() - raised), int(m.failed.Load()), took})
 	}
 }
 
-// finish tells that all is mended, if it is.
+// finish calls OnRepaired if all known counters are repaired.
 func (m *Repairer) finish(gaps uint64) {
 	if m.unfinished() {
 		return
@@ -317,32 +319,32 @@ func (m *Repairer) startAgain() bool {
 	return m.again
 }
 
-// mendAll mends counters, many at a time, and returns how many there were when it is done
-// with them.
-func (m *Repairer) mendAll(ctx context.Context, counters iter.Seq[known]) (n int) {
-	var mending sync.WaitGroup
+// repairAll repairs counters, many at a time, and returns how many there were when it is
+// done with them.
+func (m *Repairer) repairAll(ctx context.Context, counters iter.Seq[known]) (n int) {
+	var repairs sync.WaitGroup
 	for k := range counters {
 		if m.listing.Acquire(ctx, 1) != nil {
 			break // it is closed
 		}
 		n++
-		mending.Go(func() {
-			m.mend(ctx, k)
+		repairs.Go(func() {
+			m.repair(ctx, k)
 			if m.open.Load() {
 				m.toWalk.Add(-1)
 			}
 		})
 	}
-	mending.Wait()
+	repairs.Wait()
 	return n
 }
 
-// mend mends one counter, whose turn it is to be listed.
-func (m *Repairer) mend(ctx context.Context, k known) {
-	g := m.newMending(k)
+// repair repairs one counter, whose turn it is to be listed.
+func (m *Repairer) repair(ctx context.Context, k known) {
+	g := m.newRepair(k)
 	g.lists = true
 	defer g.release()
-	err := errFewCopies
+	err := errFewReplicas
 	if len(g.servers) > 1 {
 		err = g.run(ctx, runWithin(k.coarsest, g.alive(k.coarsest)))
 	}
@@ -351,7 +353,7 @@ func (m *Repairer) mend(ctx context.Context, k known) {
 		return
 	}
 	if err != nil {
-		m.report(fmt.Errorf("%w: a counter could not be mended: %w", ErrStore, err))
+		m.report(fmt.Errorf("%w: a counter could not be repaired: %w", ErrStore, err))
 	}
 	m.ended(k, g.raised, err)
 }
@@ -375,19 +377,19 @@ func (m *Repairer) ended(k known, raised int, err error) {
 		m.again = true
 	}
 	m.failed.Store(int64(len(m.left)))
-	quiet, found := m.calm[k.id]
+	quiet, found := m.cooldowns[k.id]
 	if !found {
-		return // it was not for its copies that it was mended
+		return // its repair was not for differing replicas
 	}
-	quiet.step = min(2*quiet.step, lastCalm)
+	quiet.step = min(2*quiet.step, lastCooldown)
 	if raised > 0 {
-		quiet.step = firstCalm
+		quiet.step = firstCooldown
 	}
 	quiet.until = time.Now().Add(quiet.step)
-	m.calm[k.id] = quiet
+	m.cooldowns[k.id] = quiet
 }
 
-// takeLeft yields the counters that could not be mended.
+// takeLeft yields the counters whose repair failed.
 func (m *Repairer) takeLeft(yield func(known) bool) {
 	m.mu.Lock()
 	left := m.left
@@ -400,7 +402,7 @@ func (m *Repairer) takeLeft(yield func(known) bool) {
 	}
 }
 
-// takeFresh yields the counters that were noted for the first time during the walk.
+// takeFresh yields the counters that were noted for the first time during the pass.
 func (m *Repairer) takeFresh(yield func(known) bool) {
 	m.mu.Lock()
 	fresh := m.fresh
@@ -413,8 +415,8 @@ func (m *Repairer) takeFresh(yield func(known) bool) {
 	}
 }
 
-// differing returns the counters that this process knows of those whose copies were seen
-// to differ, unless they are left alone.
+// differing returns the known counters whose replicas were seen to differ, unless they have
+// a cooldown.
 func (m *Repairer) differing() (counters []known) {
 	for _, id := range m.store.Differing() {
 		if k, found := m.counted.find(id); found && m.isDue(id) {
@@ -424,27 +426,27 @@ func (m *Repairer) differing() (counters []known) {
 	return counters
 }
 
-// isDue reports whether a counter whose copies differ is to be looked at now.
+// isDue reports whether a counter whose replicas differ is to be repaired now.
 func (m *Repairer) isDue(id string) bool {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	quiet, found := m.calm[id]
+	quiet, found := m.cooldowns[id]
 	if found && now.Before(quiet.until) {
 		return false
 	}
-	if !found && len(m.calm) >= maxLeft {
-		for other, quiet := range m.calm {
+	if !found && len(m.cooldowns) >= maxLeft {
+		for other, quiet := range m.cooldowns {
 			if now.After(quiet.until) {
-				delete(m.calm, other)
+				delete(m.cooldowns, other)
 			}
 		}
-		if len(m.calm) >= maxLeft {
+		if len(m.cooldowns) >= maxLeft {
 			return false
 		}
 	}
 	if !found {
-		m.calm[id] = calm{step: firstCalm}
+		m.cooldowns[id] = cooldown{step: firstCooldown}
 	}
 	return true
 }

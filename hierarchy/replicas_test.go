@@ -17,40 +17,40 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// withCopies makes a simulation one with copies, and breaks nothing.
-var withCopies = sabotage{copies: func(*simCopies) {}}
+// withReplicas makes a simulation one with replicas, and breaks nothing.
+var withReplicas = sabotage{copies: func(*simReplicas) {}}
 
-// While one copy is reached by every hit no window holds more than its limit, whatever
-// befalls the others; and when these are well again and have been paid what they were
-// owed, it may die.
-func TestNoWindowHoldsMoreWithCopies(t *testing.T) {
-	total := simulateAll(t, testkit.Seeds(4000), withCopies)
-	t.Logf("%d seeds in which the copy that all reach died, %d in which a hit missed a copy", total.handed, total.missed)
+// While one replica is reached by every hit no window holds more than its limit, whatever
+// befalls the others; and when these are well again and their hints are replayed, it may
+// die.
+func TestNoWindowHoldsMoreWithReplicas(t *testing.T) {
+	total := simulateAll(t, testkit.Seeds(4000), withReplicas)
+	t.Logf("%d seeds in which the replica that all reach died, %d in which a hit missed a replica", total.handed, total.missed)
 	require.Greater(t, total.handed, total.seeds/4)
 	require.Less(t, total.missed, total.seeds/10, "they prove nothing")
 }
 
-// What each part of the copies is for: without it the simulation finds windows that hold
+// What each part of replication is for: without it the simulation finds windows that hold
 // more than they may.
-func TestSimulationFindsSabotageOfCopies(t *testing.T) {
-	for name, broken := range map[string]func(*simCopies){
-		"the smallest value counts": func(c *simCopies) {
+func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
+	for name, broken := range map[string]func(*simReplicas){
+		"the smallest value counts": func(c *simReplicas) {
 			c.wrapServer = func(l *simLink) replication.Server { return &turnedServer{l} }
-			c.wrapStore = func(s copiedStore) Store { return &turnedStore{s} }
+			c.wrapStore = func(s replicatedStore) Store { return &turnedStore{s} }
 		},
-		"debts are not paid": func(c *simCopies) {
-			c.wrapStore = func(s copiedStore) Store { return &unpaidStore{s} }
+		"hints are not replayed": func(c *simReplicas) {
+			c.wrapStore = func(s replicatedStore) Store { return &hintlessStore{s} }
 		},
-		"takes back from copies that did not acknowledge": func(c *simCopies) {
-			c.wrapStore = func(s copiedStore) Store { return &credulousCopies{s} }
+		"rolls back on replicas that did not acknowledge": func(c *simReplicas) {
+			c.wrapStore = func(s replicatedStore) Store { return &credulousReplicas{s} }
 		},
-		"owes take-backs": func(c *simCopies) {
-			c.wrapStore = func(s copiedStore) Store { return &owingBack{s} }
+		"leaves hints of rollbacks": func(c *simReplicas) {
+			c.wrapStore = func(s replicatedStore) Store { return &hintedRollBacks{s} }
 		},
-		"takes a trip for made that failed midway": func(c *simCopies) {
+		"takes a trip for made that failed midway": func(c *simReplicas) {
 			c.wrapServer = func(l *simLink) replication.Server { return &trustedServer{l} }
 		},
-		"adds to the coarsest level first on one copy": func(c *simCopies) { // the only one that is up
+		"adds to the coarsest level first on one replica": func(c *simReplicas) { // the only one that is up
 			c.handover, c.weather = false, 0
 			c.begin = func() {
 				for _, server := range c.servers {
@@ -76,12 +76,12 @@ func TestSimulationFindsSabotageOfCopies(t *testing.T) {
 	}
 }
 
-// The order in which a debt is paid is not what the promise rests on: a copy counts again
-// when all of it is. (A mender makes use of it.)
-func TestDebtsMayBePaidInAnyOrder(t *testing.T) {
-	o := simulate(t, 0, testkit.Seeds(500), sabotage{copies: func(c *simCopies) {
+// The promise does not depend on the order in which a hint's adds are replayed: a replica
+// counts again when the whole hint is. (The repair makes use of it.)
+func TestHintsMayBeReplayedInAnyOrder(t *testing.T) {
+	o := simulate(t, 0, testkit.Seeds(500), sabotage{copies: func(c *simReplicas) {
 		c.handover = true
-		c.wrapServer = func(l *simLink) replication.Server { return &coarsePayment{coarseServer{l}} }
+		c.wrapServer = func(l *simLink) replication.Server { return &coarseReplay{coarseServer{l}} }
 	}}, true)
 	assert.Zero(t, o.broken, o.first)
 	assert.Positive(t, o.handed)
@@ -111,10 +111,10 @@ func turn(op *store.Op) {
 	}
 }
 
-type turnedStore struct{ copiedStore }
+type turnedStore struct{ replicatedStore }
 
 func (s *turnedStore) Do(ctx context.Context, ops ...*store.Op) {
-	s.copiedStore.Do(ctx, ops...)
+	s.replicatedStore.Do(ctx, ops...)
 	for _, op := range ops {
 		if storetest.IsTrip(op) {
 			turn(op)
@@ -122,17 +122,17 @@ func (s *turnedStore) Do(ctx context.Context, ops ...*store.Op) {
 	}
 }
 
-// unpaidStore gives no hints.
-type unpaidStore struct{ copiedStore }
+// hintlessStore gives no hints.
+type hintlessStore struct{ replicatedStore }
 
-func (s *unpaidStore) Do(ctx context.Context, ops ...*store.Op) {
-	s.copiedStore.Do(ctx, slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool { return op.Kind() == store.Hint })...)
+func (s *hintlessStore) Do(ctx context.Context, ops ...*store.Op) {
+	s.replicatedStore.Do(ctx, slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool { return op.Kind() == store.Hint })...)
 }
 
-// credulousCopies takes the adds back from every copy.
-type credulousCopies struct{ copiedStore }
+// credulousReplicas rolls the adds back on every replica.
+type credulousReplicas struct{ replicatedStore }
 
-func (s *credulousCopies) Do(ctx context.Context, ops ...*store.Op) {
+func (s *credulousReplicas) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {
 		if op.Kind() == store.Subtract {
 			for i := range op.Receipt.Acknowledged {
@@ -140,22 +140,23 @@ func (s *credulousCopies) Do(ctx context.Context, ops ...*store.Op) {
 			}
 		}
 	}
-	s.copiedStore.Do(ctx, ops...)
+	s.replicatedStore.Do(ctx, ops...)
 }
 
-// owingBack owes what is taken back to those copies that did not acknowledge the adds.
-type owingBack struct{ copiedStore }
+// hintedRollBacks leaves hints of rollbacks for the replicas that did not acknowledge the
+// adds.
+type hintedRollBacks struct{ replicatedStore }
 
-func (s *owingBack) Do(ctx context.Context, ops ...*store.Op) {
+func (s *hintedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {
 		if op.Kind() == store.Subtract {
 			var hint store.Op
 			hint.Hint(op.Counter, op.Writes, op.Receipt, -op.Writes[0].By)
 			slices.Reverse(hint.Writes)
-			s.copiedStore.Do(ctx, &hint)
+			s.replicatedStore.Do(ctx, &hint)
 		}
 	}
-	s.copiedStore.Do(ctx, ops...)
+	s.replicatedStore.Do(ctx, ops...)
 }
 
 // trustedServer takes all that was sent for acknowledged.
@@ -194,10 +195,10 @@ func (x coarseExchange) End(op *store.Op) {
 	}
 }
 
-// coarsePayment pays debts that way.
-type coarsePayment struct{ coarseServer }
+// coarseReplay replays hints that way.
+type coarseReplay struct{ coarseServer }
 
-func (s *coarsePayment) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+func (s *coarseReplay) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
 	if ctx.Value(operationKey{}) == nil {
 		return s.coarseServer.Start(ctx, deadline, counter, op, index, ended)
 	}
@@ -206,11 +207,11 @@ func (s *coarsePayment) Start(ctx context.Context, deadline time.Time, counter r
 
 // Outside the promise, each case that docs/failure.md names: there windows do hold more
 // than they may, and the simulation finds it.
-func TestOutsideThePromiseOfCopies(t *testing.T) {
+func TestOutsideThePromiseOfReplicas(t *testing.T) {
 	page, err := os.ReadFile("../docs/failure.md")
 	require.NoError(t, err)
-	for name, outside := range map[string]func(*simCopies){
-		"each process reaches another copy only": func(c *simCopies) {
+	for name, outside := range map[string]func(*simReplicas){
+		"each process reaches another replica only": func(c *simReplicas) {
 			c.replicas, c.handover, c.nobody, c.weather, c.processes = 2, false, true, 0, 2
 			c.begin = func() {
 				for i, n := range c.nodes {
@@ -222,10 +223,10 @@ func TestOutsideThePromiseOfCopies(t *testing.T) {
 				}
 			}
 		},
-		"no copy is reached by all": func(c *simCopies) {
+		"no replica is reached by all": func(c *simReplicas) {
 			c.replicas, c.handover, c.nobody, c.wipes = 2, false, true, false
 		},
-		"a process takes the intact copy for down": func(c *simCopies) {
+		"a process takes the intact replica for down": func(c *simReplicas) {
 			c.replicas, c.handover, c.wipes, c.processes = 2, false, false, 2
 			c.begin = func() {
 				for _, link := range c.nodes[0].links {
@@ -233,21 +234,21 @@ func TestOutsideThePromiseOfCopies(t *testing.T) {
 				}
 			}
 		},
-		"the copy dies before debts are paid": func(c *simCopies) {
-			c.handover, c.unpaid = true, true
+		"the replica dies before hints are replayed": func(c *simReplicas) {
+			c.handover, c.withoutReplay = true, true
 		},
-		"the copy dies under hits that began before debts were paid": func(c *simCopies) {
+		"the replica dies under hits that began before hints were replayed": func(c *simReplicas) {
 			c.handover, c.atOnce = true, true
 			c.replicas, c.processes, c.faults, c.weather = 2, 4, 0.2, 0.2 // else it takes thousands of seeds
 		},
-		"the debtor crashes": func(c *simCopies) {
+		"the process with the hints crashes": func(c *simReplicas) {
 			c.handover, c.processes = true, 2
-			c.atHandover = c.crashDebtors
+			c.atHandover = c.crashHolders
 		},
-		"debts beyond their bound": func(c *simCopies) {
-			c.handover, c.maxDebts = true, 1
+		"hints beyond their bound": func(c *simReplicas) {
+			c.handover, c.maxHints = true, 1
 		},
-		"the copy that is left had come back empty": func(c *simCopies) {
+		"the replica that is left had come back empty": func(c *simReplicas) {
 			c.handover = true
 			c.atHandover = func() {
 				for _, server := range c.servers {
@@ -257,11 +258,11 @@ func TestOutsideThePromiseOfCopies(t *testing.T) {
 				}
 			}
 		},
-		"the copy that is left has lost a bucket": func(c *simCopies) {
+		"the replica that is left has lost a bucket": func(c *simReplicas) {
 			c.handover = true
 			c.atHandover = c.evict
 		},
-		"as many servers are changed at once as there are copies": func(c *simCopies) {
+		"as many servers are changed at once as there are replicas": func(c *simReplicas) {
 			c.replicas, c.handover = 2, true
 			c.atHandover = func() {
 				for _, n := range c.nodes {
@@ -270,7 +271,7 @@ func TestOutsideThePromiseOfCopies(t *testing.T) {
 			}
 			c.spare = 2
 		},
-		"two lists of servers at a time": func(c *simCopies) {
+		"two lists of servers at a time": func(c *simReplicas) {
 			c.replicas, c.handover, c.nobody, c.weather, c.processes = 2, false, true, 0, 2
 			c.spare = 2
 			c.begin = func() {
@@ -291,8 +292,8 @@ func TestOutsideThePromiseOfCopies(t *testing.T) {
 	}
 }
 
-// crashDebtors crashes the processes that owe something.
-func (c *simCopies) crashDebtors() {
+// crashHolders crashes the processes that hold hints.
+func (c *simReplicas) crashHolders() {
 	for i, n := range c.nodes {
 		if owed, _ := n.set.PendingHints(); owed > 0 {
 			c.s.processes[i].crashed = true
@@ -301,7 +302,7 @@ func (c *simCopies) crashDebtors() {
 }
 
 // evict has the servers but the one that all reach lose the coarsest buckets.
-func (c *simCopies) evict() {
+func (c *simReplicas) evict() {
 	for _, server := range c.servers {
 		for _, buckets := range server.items {
 			if server != c.safe && len(buckets) > 0 {
@@ -312,9 +313,9 @@ func (c *simCopies) evict() {
 }
 
 // With copies, too, all follows from the seed.
-func TestSimulationWithCopiesRepeats(t *testing.T) {
+func TestSimulationWithReplicasRepeats(t *testing.T) {
 	for seed := range testkit.Seeds(200) {
-		one, two := simulateOne(t, seed, withCopies), simulateOne(t, seed, withCopies)
+		one, two := simulateOne(t, seed, withReplicas), simulateOne(t, seed, withReplicas)
 		if one.reloaded == one.event {
 			require.Equal(t, one.trace, two.trace, seed)
 		}
