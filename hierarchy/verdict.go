@@ -173,7 +173,9 @@ func (f *flush) rollBack() {
 	defer ctx.over()
 	f.ops, f.sent = f.ops[:0], f.sent[:0]
 	for _, c := range f.surplus {
-		for _, place := range c.places {
+		// The claim has one op for what follows. The local store, which comes last in the places,
+		// is done with it before the shared one gets it.
+		for _, place := range slices.Backward(c.places) {
 			if place.receipt.None() {
 				continue
 			}
