@@ -35,6 +35,7 @@ type ledger struct {
 
 	mu     sync.Mutex
 	owed   map[Server]map[Hash][]debt // the oldest first
+	early  credits                    // for what may be owed yet
 	batch  []payment                  // under way
 	n      int                        // debts, those included
 	paying bool
@@ -50,6 +51,7 @@ type debt struct {
 
 func newLedger(set *Set, most int) *ledger {
 	l := &ledger{set: set, most: most, owed: map[Server]map[Hash][]debt{}}
+	l.early = credits{life: 2 * set.timeout, most: most}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
@@ -62,6 +64,13 @@ func (l *ledger) owe(server Server, h Hash, adds []store.Write) {
 	switch {
 	case l.closed, !l.set.topology.Load().has(server):
 		return // nobody will ever pay
+	}
+	if server.Up() && server.Whole() { // it has what it acknowledged
+		if adds = l.early.use(time.Now(), server, h, adds); adds == nil {
+			return
+		}
+	}
+	switch {
 	case l.merge(server, h, adds):
 		return
 	case l.n >= l.most:
@@ -121,13 +130,15 @@ func (l *ledger) merge(server Server, h Hash, adds []store.Write) bool {
 	return true
 }
 
-// credit takes from a debt what was acknowledged after all.
+// credit takes from a debt what was acknowledged after all. Where nothing is owed yet it takes
+// from what will be.
 func (l *ledger) credit(server Server, h Hash, adds []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	debts := l.owed[server][h]
 	d := find(debts, adds)
 	if d == nil {
+		l.early.keep(time.Now(), server, h, adds)
 		return
 	}
 	for i := range d.adds {
@@ -149,6 +160,7 @@ func (l *ledger) forgive(h Hash, deletes []store.Write) {
 			return slices.ContainsFunc(deletes, func(w store.Write) bool { return w.Item == add.Item })
 		})
 	}
+	l.early.drop(h)
 	for server, owed := range l.owed {
 		before := len(owed[h])
 		l.put(server, h, slices.DeleteFunc(owed[h], deleted))
@@ -332,12 +344,14 @@ func (l *ledger) settle(server Server, landed []int) (all bool) {
 	all = true
 	known := l.set.topology.Load().has(server)
 	for i, p := range slices.Backward(l.batch) {
-		p.adds = p.adds[landed[i]:]
+		if p.adds = p.adds[landed[i]:]; len(p.adds) > 0 {
+			all = false
+			p.adds = l.early.use(time.Now(), server, p.hash, p.adds)
+		}
 		if len(p.adds) == 0 {
 			l.n--
 			continue
 		}
-		all = false
 		if p.forgiven || !known || l.merge(server, p.hash, p.adds) {
 			l.n--
 			continue
