@@ -21,8 +21,8 @@ import (
 
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

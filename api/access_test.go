@@ -24,12 +24,12 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
 
-// secret is the token of those who may call the routes of a class.
+// secret is a token for the routes of a class.
 func secret(class string) string { return "the-secret-of-" + class + "-1234" }
 
 var tokenClasses = []string{"decide", "read", "increment", "reset", "rules", "operate"}
@@ -264,7 +264,7 @@ func TestClassesOfAToken(t *testing.T) {
 	}
 }
 
-// Where a token stands, and which one counts where there are several.
+// The places of a token, and which one counts of several.
 func TestWhereATokenStands(t *testing.T) {
 	g := newGuarded(t)
 	good, other := secret("rules"), secret("read")
@@ -336,7 +336,7 @@ func TestTokensInForce(t *testing.T) {
 	assert.Equal(t, 401, asWith(t, g.client, "GET", "/v1/events", nil, secret("new")).Code, "no tokens are nobody's")
 }
 
-// A client that waits to be told to send its body is not told to.
+// A client that expects a 100-continue before its body gets none.
 func TestARefusedBodyIsNotAskedFor(t *testing.T) {
 	c := newClients(t, newGuarded(t).client, 0)
 	conn := c.dial()
@@ -392,7 +392,7 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 			assert.Contains(t, []int{400, 401, 404, 405, 413}, w.Code, "%s %s", asked, w.Body)
 		}
 	}
-	// With the one place taken, strangers are told the same as ever.
+	// With the one place taken, strangers get the same answers as ever.
 	arrived, release := make(chan struct{}), make(chan struct{})
 	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(arrived)
@@ -487,7 +487,7 @@ func TestARefusalIsHeard(t *testing.T) {
 	}
 }
 
-// Who asks while the process ends is told so by readyz alone.
+// Only readyz says that the process is about to end.
 func TestDraining(t *testing.T) {
 	g := newGuarded(t)
 	var draining atomic.Bool

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 )
 
 // memoryInUse returns the bytes of the heap and of stacks that are in use.
@@ -31,8 +31,8 @@ func memoryInUse() int64 {
 	return int64(stats.HeapAlloc + stats.StackInuse)
 }
 
-// patient has the server wait for slow clients for longer than a test takes.
-func patient(s *http.Server) {
+// slowly has the server wait for slow clients for longer than a test takes.
+func slowly(s *http.Server) {
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = 10*longest, 10*longest, 10*longest
 }
 
@@ -144,7 +144,7 @@ func TestStalledAnswersHoldLittleMemory(t *testing.T) {
 		"invalid, and small": {"/v1/events", []hpack.HeaderField{{Name: "connection", Value: "x"}}, 80, 2, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, newClient := secureClients(t, newGuarded(t).client, 0, patient)
+			c, newClient := secureClients(t, newGuarded(t).client, 0, slowly)
 			secure := newClient(true).Transport.(*http.Transport).TLSClientConfig
 			before := memoryInUse()
 			sent := 0
@@ -176,7 +176,7 @@ func TestStalledAnswersHoldLittleMemory(t *testing.T) {
 
 // Connections that send many tiny header fields and never end hold little memory.
 func TestUnfinishedHeadersHoldLittleMemory(t *testing.T) {
-	c := newClientsOver(t, newGuarded(t).client, 0, nil, patient)
+	c := newClientsOver(t, newGuarded(t).client, 0, nil, slowly)
 	var text strings.Builder
 	text.WriteString("GET /v1/events HTTP/1.1\r\nHost: x\r\n")
 	for i := 0; text.Len() < 64<<10; i++ {
@@ -244,7 +244,7 @@ func TestStrangersPushOutNoClient(t *testing.T) {
 	for name, text := range strangersOn {
 		t.Run(name, func(t *testing.T) {
 			const most = 20
-			c := newClientsOver(t, newGuarded(t).client, most, nil, patient)
+			c := newClientsOver(t, newGuarded(t).client, most, nil, slowly)
 			kept := c.dial()
 			served := func(status int) { t.Helper(); require.Contains(t, []int{200, 429}, status) }
 			served(c.hitWith(kept, secret("decide")))
@@ -266,7 +266,7 @@ func TestStrangersPushOutNoClient(t *testing.T) {
 func TestSilentConnectionsPushOutNoClientWithoutTokens(t *testing.T) {
 	for _, text := range []string{"", strangersOn["slow headers"], strangersOn["slow body"]} {
 		const most = 20
-		c := newClientsOver(t, nil, most, nil, patient)
+		c := newClientsOver(t, nil, most, nil, slowly)
 		kept := c.dial()
 		for range 10 * most {
 			require.Contains(t, []int{200, 429}, c.hitWith(kept, ""))
@@ -305,7 +305,7 @@ func (c fromConn) RemoteAddr() net.Addr {
 // being one address: of them the oldest goes.
 func TestRoomIsMadeByTheBusiestAddress(t *testing.T) {
 	incoming := make(dialled, 1)
-	l := api.NewListener(incoming, 8)
+	l := connections.NewListener(incoming, 8)
 	var others []net.Conn
 	defer func() {
 		for _, conn := range others {
@@ -365,7 +365,7 @@ func (c lateConn) Close() error {
 // What a connection reads while it is closed does not count against other connections later.
 func TestReadsOfClosedConnectionsAreNotHeld(t *testing.T) {
 	incoming := make(dialled, 1)
-	l := api.NewListener(incoming, 8)
+	l := connections.NewListener(incoming, 8)
 	accept := func(conn net.Conn) net.Conn {
 		incoming <- conn
 		accepted, err := l.Accept()

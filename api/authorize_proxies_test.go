@@ -27,8 +27,8 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -62,7 +62,7 @@ func TestProxiesAreDocumented(t *testing.T) {
 	}
 }
 
-// backstage is what stands behind a proxy: counterd with the documented rules, and
+// backstage is everything behind a proxy: counterd with the documented rules, and
 // a service.
 type backstage struct {
 	counterd, service *httptest.Server
@@ -151,7 +151,7 @@ func (b *backstage) place(t *testing.T, config, documentedListen, listen string)
 func runProxy(t *testing.T, start func(dir, port string) *exec.Cmd) string {
 	t.Helper()
 	var output string
-	for range 5 { // somebody else may take the port
+	for range 5 { // another process may take the port
 		leaktest.Check(t)
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -265,7 +265,7 @@ func testProxy(t *testing.T, b *backstage, proxy string, has traits) {
 	assert.Equal(t, "GET /forbidden ", answer)
 
 	for i := range 18 {
-		// Whoever it says it is.
+		// Whatever the client claims to be.
 		other := fmt.Sprintf("198.51.100.%d", i)
 		response, answer = first.do("GET", "/", "", "X-Forwarded-For", other, "X-Real-IP", other, "Forwarded", "for="+other)
 		require.Equal(t, 200, response.StatusCode, answer)

@@ -141,7 +141,7 @@ events:
 	assert.Equal(t, 404, ask(h, "GET", "/v1/authorize/", "203.0.113.9:1").Code)
 }
 
-// A forwarded address is the proxies' word, nobody else's: it is neither a way
+// A forwarded address is the trusted proxies' word alone: it is neither a way
 // past one's limit nor one to use up another's.
 func TestAuthorizeSpoofedAddresses(t *testing.T) {
 	const rules = "{events: {e: {limits: [{per: ip, rate: 2/m}], from: {ip: forwarded}}}, trusted_proxies: [10.0.0.0/8, 'fd00::/8']}"

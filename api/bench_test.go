@@ -33,7 +33,7 @@ const benchRules = `events:
 `
 
 // benched is a handler on a limiter in the memory of this process, whose clock
-// stands: a denial is remembered throughout.
+// does not move: a denial stays cached.
 type benched struct {
 	http.Handler
 	limiter *hierarchy.Limiter
@@ -224,7 +224,7 @@ func BenchmarkHandler(b *testing.B) {
 }
 
 // BenchmarkServer has 64 connections to a server of net/http on this machine, each
-// with one request under way; the callers, who do next to nothing, share its cores.
+// with one request under way; the callers, which do next to nothing, share its cores.
 func BenchmarkServer(b *testing.B) {
 	h := newBenched(b)
 	const connections = 64

@@ -21,14 +21,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/api/connections"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
 // clients are what talks to a real server, on real connections.
 type clients struct {
 	t        *testing.T
 	server   *http.Server
-	listener *api.Listener
+	listener *connections.Listener
 }
 
 // longest is the wait for what has to come in the end.
@@ -48,7 +49,7 @@ func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config, 
 	leaktest.Check(t)
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c := &clients{t: t, server: api.NewServer(h, slog.New(slog.DiscardHandler)), listener: api.NewListener(inner, most)}
+	c := &clients{t: t, server: api.NewServer(h, slog.New(slog.DiscardHandler)), listener: connections.NewListener(inner, most)}
 	for _, timeout := range []*time.Duration{&c.server.ReadHeaderTimeout, &c.server.ReadTimeout, &c.server.WriteTimeout, &c.server.IdleTimeout} {
 		require.GreaterOrEqual(t, *timeout, time.Second, "it is there")
 	}
@@ -144,7 +145,7 @@ func endless(conn *rawConn, text string) {
 	}
 }
 
-// toldOff are the statuses for who means no good. Which one it is depends on whether the
+// toldOff are the statuses for abusive clients. Which one it is depends on whether the
 // time or the room is over first.
 var toldOff = []int{400, 408, 413, 431}
 
@@ -192,7 +193,7 @@ var hostile = map[string]struct {
 }
 
 // However clients misbehave, hundreds of them: others are answered meanwhile, they
-// themselves are told off or shut out, and nothing is left of them.
+// themselves are refused or shut out, and nothing is left of them.
 func TestHostileClients(t *testing.T) {
 	c := newClients(t, nil, 0)
 	ctx, stop := context.WithCancel(t.Context())
@@ -284,7 +285,7 @@ func TestOddRequests(t *testing.T) {
 	}
 }
 
-// Idle connections are in nobody's way: for a new one an idle one is closed.
+// Idle connections keep no client out: for a new one an idle one is closed.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most = 50
 	c := newClients(t, nil, most)

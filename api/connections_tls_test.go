@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // secureClients starts a server over TLS. It returns what makes a client of it whose
@@ -79,9 +79,9 @@ func TestABusyConnectionIsLeftAlone(t *testing.T) {
 	assert.Equal(t, 200, <-answered)
 }
 
-// Who does not begin with the handshake, or does not end it, is in nobody's way, and shut
-// out. Where there is no room, the connection is closed without a word that nobody could
-// read.
+// A client that does not begin with the handshake, or does not end it, keeps no other out,
+// and is shut out. Where there is no room, the connection is closed without an answer: the
+// client could not read it.
 func TestSlowHandshakes(t *testing.T) {
 	const slow = 20
 	c, newClient := secureClients(t, nil, slow+5)
@@ -122,7 +122,7 @@ func TestRefusedTLSConnections(t *testing.T) {
 	assert.Equal(t, 200, <-answered)
 }
 
-// A client that speaks no TLS is told so.
+// A client that speaks no TLS gets an answer that says so.
 func TestNoTLS(t *testing.T) {
 	c, _ := secureClients(t, nil, 0)
 	conn := c.dial()
@@ -151,7 +151,7 @@ func TestBodiesOverHTTP2(t *testing.T) {
 	status, err = post(strings.NewReader(strings.Repeat(" ", 1<<20) + who))
 	require.NoError(t, err)
 	assert.Equal(t, 413, status)
-	// It never comes: the server's patience ends.
+	// It never comes: the server's timeout ends the wait.
 	never, writer := io.Pipe()
 	defer writer.Close()
 	status, err = post(never)

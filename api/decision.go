@@ -58,7 +58,7 @@ var outcomeStatuses = [...]int{
 // The next one is put there again: on every hit, what it takes would otherwise be
 // most of what an answer leaves to the garbage collector.
 type response struct {
-	denial  wire.Denial // a decision that is no denial stands in it, too
+	denial  wire.Denial // a decision that is no denial is in it, too
 	seconds []int64     // what the waits of the decision point to
 	windows []window    // of its limits: the next one mostly has the same
 	inexact bool        // what Exact points to: false

@@ -40,7 +40,7 @@ func bodiless(do action) action {
 	}
 }
 
-// unread makes an action of one that takes no body, for anyone: nobody waits for a
+// unread makes an action of one that takes no body, for anyone: the server does not wait for a
 // stranger's body, not even to see that it is none.
 func unread(do action) action {
 	return func(x *exchange) error {
@@ -158,7 +158,7 @@ var bodyReaders = sync.Pool{New: func() any {
 	return b
 }}
 
-// fitting refuses null wherever it stands: left out is one thing, null another, and
+// fitting refuses null everywhere: left out is one thing, null another, and
 // to take it for nothing may count what was not meant. It refuses objects and lists in
 // the place of single values, which json would read to their end.
 var fitting = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
@@ -259,7 +259,7 @@ func bodyFault(err error) wire.Fault {
 	return wire.Fault{Detail: wanted(e.GoType), Pointer: shown(e.JSONPointer)}
 }
 
-// wanted says what stands in a body where a value of the type is read.
+// wanted says what a body has to hold where a value of the type is read.
 func wanted(t reflect.Type) string {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -11,7 +11,7 @@ import (
 )
 
 // FuzzDecodeBody holds what is read of a body, and what is said of its faults,
-// against the one who reads any body.
+// against the reader of any body.
 func FuzzDecodeBody(f *testing.F) {
 	for _, text := range []string{
 		`{"features":{"ip":"203.0.113.9"}}`, ` { "cost" : 3 , "features" : { "user" : "" } } `, `{"features":{"ip":null}}`, `{"cost":3,"cost":3}`,

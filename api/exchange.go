@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/service"
 )
 
@@ -12,8 +13,8 @@ import (
 type exchange struct {
 	http.ResponseWriter
 	request   *http.Request
-	body      io.ReadCloser // at most maxBody of the request's
-	conn      *connection   // admitted at the body's end; nil: there is none to admit
+	body      io.ReadCloser           // at most maxBody of the request's
+	conn      *connections.Connection // admitted at the body's end; nil: there is none to admit
 	admission service.Admission
 	info      *requestInfo // nil: neither the access log nor a trace wants it
 	status    int          // of the answer; 0: it has not begun
@@ -47,7 +48,7 @@ type requestBody struct{ *exchange }
 func (b requestBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	if err == io.EOF {
-		b.conn.letIn()
+		b.conn.Admit()
 	}
 	if err := b.admission.Hold(int64(n)); err != nil {
 		return 0, err

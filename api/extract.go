@@ -40,7 +40,7 @@ func FromPeer(r *http.Request) (string, error) {
 
 // FromForwarded finds the address on whose behalf the trusted proxies ask: the
 // last one, of those in X-Forwarded-For and the peer's behind them, that is not a
-// trusted proxy's. What stands further to the left is hearsay, and so is the
+// trusted proxy's. Entries further to the left are hearsay, and so is the
 // whole header where the peer is none of the proxies.
 //
 // An entry that is not an address (unknown, _hidden, nothing at all) ends the
@@ -56,8 +56,8 @@ func FromForwarded(trusted events.Networks) Extractor {
 	}
 }
 
-// FromHeader finds the value of the header of that name, and believes it, whoever
-// sends it. A request that has the header twice is at fault: which of them the
+// FromHeader finds the value of the header of that name, and believes it, from
+// any sender. A request that has the header twice is at fault: which of them the
 // service behind would believe is not known.
 func FromHeader(name string) Extractor {
 	return func(r *http.Request) (string, error) { return headerOf(r, name) }
@@ -67,8 +67,8 @@ func FromHeader(name string) Extractor {
 const maxToken = events.MaxValue
 
 // FromBearer finds the token of Authorization: Bearer. It is not verified:
-// whoever makes tokens up is limited by other features. A token of more than
-// 1,024 bytes, as those that carry claims may be, is taken by its hash:
+// other features limit a client that makes tokens up. A token of more than
+// 1,024 bytes, as one with claims may be, is taken by its hash:
 // sha256: and 64 hexadecimal digits.
 func FromBearer(r *http.Request) (string, error) {
 	credentials, err := headerOf(r, "Authorization")

@@ -15,7 +15,7 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// proxies are those that the tests trust.
+// proxies are the proxies that the tests trust.
 var proxies = events.NewNetworks(
 	netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
 )
@@ -143,9 +143,9 @@ func TestFromForwardedReadsOneHeader(t *testing.T) {
 	assert.Equal(t, "10.0.0.1", value)
 }
 
-// What is found is the peer, or stands right behind trusted hops alone; and it is
+// What is found is the peer, or comes right behind trusted hops alone; and it is
 // the first of the hops, from the peer on, that is not trusted, unless nothing
-// believable stands before it.
+// believable comes before it.
 func FuzzForwarded(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"10.0.0.1:1", "203.0.113.9"}, {"10.0.0.1:1", "198.51.100.1, 203.0.113.9, 10.0.0.2"}, {"203.0.113.9:1", "10.0.0.1"},
@@ -198,7 +198,7 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// readHop reads an address, another way: what stands in brackets is IPv6, and only
+// readHop reads an address, another way: an address in brackets is IPv6, and only
 // there, or behind IPv4, is a port.
 func readHop(s string) (netip.Addr, bool) {
 	host := strings.Trim(s, " \t")

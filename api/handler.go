@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/service"
 )
 
@@ -17,7 +18,7 @@ const (
 	maxHeader         = 64 << 10 // 16 features of 1,024 bytes, percent-encoded
 	maxFields         = 128      // values of header fields: each takes some 100 bytes beside its text
 	maxStreams        = 100      // requests at a time of a connection, over HTTP/2
-	maxUnread         = 64 << 10 // of a connection's bodies that nobody has read yet, over HTTP/2
+	maxUnread         = 64 << 10 // of a connection's bodies that are not read yet, over HTTP/2
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 60 * time.Second // a reset of a counter with every second of a day takes a few
@@ -39,7 +40,7 @@ type Config struct {
 	Profiles http.Handler
 	// LoopbackOnly has only programs of this machine served, and no web page in a browser
 	// there: requests are refused that are for another host than an IP address, localhost or
-	// a name without a dot, and those that a page of another origin makes.
+	// a name without a dot, and requests that a page of another origin makes.
 	LoopbackOnly bool
 	// Redacted: readyz, which needs no token, names no servers.
 	Redacted bool
@@ -93,8 +94,8 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
-		ConnState:         noteState,
-		ConnContext:       withConnection,
+		ConnState:         connections.OnState,
+		ConnContext:       connections.Context,
 		MaxHeaderBytes:    maxHeader,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread},
 		ErrorLog:          stdlog.New(&serverLog{log: log}, "", 0),

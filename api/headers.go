@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/counterd/counterd/api/connections"
 )
 
 // errFields is the error of a request with more header fields than maxFields.
@@ -30,16 +32,19 @@ func tooManyFields(r *http.Request) bool {
 	return fields > maxFields
 }
 
+// strangerTimeout bounds how long a stranger may take for an answer.
+const strangerTimeout = 5 * time.Second
+
 // forget frees the headers of a request that came over a Listener and has been handled.
 // net/http keeps the request for as long as its client takes to read the answer. A stranger
 // has to be quick about that.
 func forget(w http.ResponseWriter, r *http.Request) {
-	c := connectionOf(r)
+	c := connections.Of(r)
 	if c == nil {
 		return // the caller of the handler may still read the request
 	}
 	r.Header, r.URL, r.RequestURI, r.Host = http.Header{}, &url.URL{}, "", ""
-	if c.isStranger() {
+	if c.IsStranger() {
 		// Where the deadline cannot be set, that of the server holds.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(strangerTimeout))
 	}

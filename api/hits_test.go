@@ -98,7 +98,7 @@ func (b breakable) Do(ctx context.Context, ops ...*store.Op) {
 
 const who = `{"features": {"ip": "203.0.113.9"}}`
 
-// hit makes a hit of e by who.
+// hit makes a hit of e, by the features of one address.
 func (l *limits) hit(t *testing.T) *httptest.ResponseRecorder {
 	t.Helper()
 	return request(t, l, "POST", "/v1/events/e/hit", who)

@@ -40,7 +40,7 @@ type MiddlewareConfig struct {
 }
 
 // NewMiddleware returns a middleware for net/http, and for routers that take such
-// ones: each request is a hit, and the next handler serves those that are
+// ones: each request is a hit, and the next handler serves requests that are
 // admitted. It finds the decision by DecisionOf.
 //
 // A request of a method that the event does not have is served and not counted; it has no
@@ -49,11 +49,11 @@ type MiddlewareConfig struct {
 // The answers to others are problem documents: 429 to a denied one (see
 // MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
 // requests refused then, 400 where a request carries a feature wrongly or lacks
-// those that the limits are per. A request whose client has left by then is
+// the features that the limits are per. A request whose client has left by then is
 // neither counted nor served.
 //
 // The error reports all faults of the config together. It is held against the
-// rules in force; those that come later have to fit it as well: an event that they
+// rules in force; later rules have to fit it as well: an event that they
 // no longer name is answered 500, not served without a limit.
 func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, error) {
 	if err := config.validate(); err != nil {
@@ -81,7 +81,7 @@ func DecisionOf(ctx context.Context) (d hierarchy.Decision, found bool) {
 	return d, found
 }
 
-// middleware limits requests, and answers those that go no further.
+// middleware limits requests, and answers denied ones.
 type middleware struct {
 	MiddlewareConfig
 	*responder

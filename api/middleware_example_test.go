@@ -65,7 +65,7 @@ func serviceIn(rules *events.Rules) *service.Service {
 }
 
 // Address and user together, behind a proxy: one address has 100 requests a
-// minute, whoever it is; one user has 3, from wherever; and the answer to a
+// minute, whichever user it is; one user has 3, from wherever; and the answer to a
 // denial is the service's own.
 func ExampleNewMiddleware_addressAndUser() {
 	rules, err := events.ParseRules([]byte(`

@@ -499,7 +499,7 @@ func TestMiddlewareManyAtOnce(t *testing.T) {
 	assert.Equal(t, int64(10), g.served.Load())
 }
 
-// Rules are taken once for each request, when it comes; those that no longer name
+// Rules are taken once for each request, when it comes; rules that no longer name
 // the event let nothing through.
 func TestMiddlewareFollowsTheRules(t *testing.T) {
 	var rules atomic.Pointer[events.Rules]

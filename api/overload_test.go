@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -50,7 +51,7 @@ func TestOverloadIsAnswered(t *testing.T) {
   allow: {limits: [{per: ip, rate: 2/m}]}
   deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
 	require.NoError(t, err)
-	const patience = time.Minute // those that are held wait for as long as the others take
+	const patience = time.Minute // held requests wait for as long as the others take
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1, Timeout: patience, Grace: 2 * patience})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
@@ -199,11 +200,11 @@ func TestARefusedConnectionIsToldSo(t *testing.T) {
 	assert.Equal(t, 200, response.StatusCode)
 }
 
-// A client that is told off sees the end of the answer before the connection is closed.
+// A client that is refused sees the end of the answer before the connection is closed.
 func TestTheEndOfAnAnswerIsNotHeldBack(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	listener := api.NewListener(inner, 1)
+	listener := connections.NewListener(inner, 1)
 	defer listener.Close()
 	client, err := net.Dial("tcp", inner.Addr().String())
 	require.NoError(t, err)

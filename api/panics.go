@@ -39,7 +39,7 @@ var framed = regexp.MustCompile(`(?m)^\t(\S+\.(?:go|s):\d+)(?: \+0x[0-9a-f]+)?$`
 
 // framesIn returns the places in a stack as runtime.Stack writes it.
 func framesIn(text string) string {
-	// Before it stands what was panicked with, of any length and in any words.
+	// The value of the panic comes before it, of any length and in any words.
 	if at := strings.LastIndex(text, "\ngoroutine "); at >= 0 {
 		text = text[at:]
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/counterd/counterd/service"
 )
 
-// setRateLimitHeaders sets the headers that tell a client how it stands: those of
+// setRateLimitHeaders sets the headers that tell a client its limits: those of
 // draft-ietf-httpapi-ratelimit-headers, the older X-RateLimit ones, or neither, as
 // the rules say, and on a denial Retry-After.
 //
@@ -101,7 +101,7 @@ func setTightest(header http.Header, limits []hierarchy.LimitState) {
 }
 
 // tightest returns the limit that a client has to mind first, if there is one: of
-// those that deny the one that does it for longest, else the one with the least
+// the limits that deny the one that does it for longest, else the one with the least
 // remaining. Of equals it is the first.
 func tightest(limits []hierarchy.LimitState) (tightest hierarchy.LimitState, found bool) {
 	for i := range limits {

@@ -95,7 +95,7 @@ func TestTheHeadersOfTheContract(t *testing.T) {
 	assert.Equal(t, []string{"60"}, header.Values("Retry-After"))
 }
 
-// Whoever is around the handler may add to a header, or change what is there: of
+// A handler around this one may add to a header, or change what is there: of
 // another header, and of another answer, that is not the header.
 func TestHeadersShareNothing(t *testing.T) {
 	l := newLimits(t, "headers: [ratelimit, x-ratelimit]\nevents: {e: {limits: [{per: ip, rate: 1/d}]}}")

@@ -6,8 +6,7 @@ import (
 )
 
 // headerRequestID is the header by which a request is named, in canonical form: the
-// client's name for it, or one that is made where it is needed. The answer's header is
-// where that stands once it is known.
+// client's name for it, or one that is made where it is needed. The answer's header holds it once it is known.
 const headerRequestID = "X-Request-Id"
 
 // maxRequestID is how long a client's name for its request may be.

@@ -34,7 +34,7 @@ func named(t *testing.T, h http.Handler, method, target, body string, names ...s
 var madeID = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
 // A client's name for its request comes back, one that is none is replaced, and where the
-// client has none an answer has one that somebody may ask about.
+// client has none an answer has one that an operator can search for.
 func TestRequestIDs(t *testing.T) {
 	h := newServer()
 	hit := func(names ...string) string {

@@ -25,8 +25,8 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/bubble"
-	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 )
@@ -69,7 +69,7 @@ func TestTheLargestBody(t *testing.T) {
 	}
 }
 
-// Who asks before it sends a body that is too large need not send it.
+// A client that asks before it sends a body that is too large need not send it.
 func TestABodyThatIsTooLargeIsNotAskedFor(t *testing.T) {
 	leaktest.Check(t)
 	server := httptest.NewServer(newServer())
@@ -262,7 +262,7 @@ func TestFailuresOfTheStoreAreLoggedByCause(t *testing.T) {
 	})
 }
 
-// stuckLog is a standard error that nobody reads, until it is let go.
+// stuckLog is a standard error that no process reads, until it is let go.
 type stuckLog struct {
 	release chan struct{}
 	mu      sync.Mutex
@@ -312,7 +312,7 @@ func limiterOf(t *testing.T, store hierarchy.Store) *hierarchy.Limiter {
 	return limiter
 }
 
-// What net/http has to say is a warning, once a second, and nobody waits for the log.
+// What net/http has to say is a warning, once a second, and no request waits for the log.
 func TestTheServersOwnLog(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		log := &stuckLog{release: make(chan struct{})}

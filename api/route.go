@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/service"
 )
 
@@ -60,7 +61,7 @@ func (o *route) act(x *exchange) error {
 	if err := o.admit(x); err != nil {
 		return err
 	}
-	defer x.conn.letIn()
+	defer x.conn.Admit()
 	return o.action(x)
 }
 
@@ -78,9 +79,9 @@ func (o *route) admit(x *exchange) (err error) {
 	if err := x.admission.Hold(headerBytes(r)); err != nil {
 		return err
 	}
-	x.conn = connectionOf(r)
+	x.conn = connections.Of(r)
 	if h.Gate.NeedsTokens() || r.ContentLength == 0 || r.ProtoMajor == 2 {
-		x.conn.letIn()
+		x.conn.Admit()
 	}
 	return nil
 }

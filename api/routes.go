@@ -161,8 +161,8 @@ func handOn(to http.Handler) action {
 	}
 }
 
-// Other is the route of requests that no route takes, and the method of those whose
-// method nobody knows.
+// Other is the route of requests that no route takes, and the method of requests with an
+// unusual one.
 const Other = "other"
 
 // routeOf returns the template of the request's route, or Other.

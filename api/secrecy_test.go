@@ -21,9 +21,9 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/internal/markedtest"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/markedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // aLog is one that may be written and read at once.

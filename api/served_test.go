@@ -17,7 +17,7 @@ import (
 	"github.com/counterd/counterd/service"
 )
 
-// Every request is told with its route and method, or other, and its status.
+// OnRequest is called for every request, with its route and method, or other, and its status.
 func TestRequestsAreTold(t *testing.T) {
 	var told []string
 	rules := testRules()

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -184,7 +185,7 @@ func FuzzServer(f *testing.F) {
 	}), slog.New(slog.NewTextHandler(&lockedWriter{mu: &mu, b: &log}, nil)))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(f, err)
-	bounded := api.NewListener(listener, 0)
+	bounded := connections.NewListener(listener, 0)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(bounded) }()
 	f.Cleanup(func() {

@@ -44,7 +44,7 @@ const (
 	panicked              // an address, what was panicked with, and the stack
 )
 
-// sayings are the lines of net/http's server. A test finds those that a later version
+// sayings are the lines of net/http's server. A test finds lines that a later version
 // adds; what is not known is left out.
 var sayings = []saying{
 	{"http: TLS handshake error from ", handshake},

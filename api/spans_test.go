@@ -169,7 +169,7 @@ func TestSpansOfAMiddleware(t *testing.T) {
 }
 
 // BenchmarkTracing is what a hit costs whose caller has it not sampled, and one that is,
-// beside one where nobody traces. Spans go nowhere from here.
+// beside one without a tracer. Spans go nowhere from here.
 func BenchmarkTracing(b *testing.B) {
 	rules, err := events.ParseRules([]byte(benchRules))
 	require.NoError(b, err)

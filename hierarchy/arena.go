@@ -18,4 +18,4 @@ func (a *arena[T]) next() *T {
 
 func (a *arena[T]) handedOut() []*T { return a.all[:a.used] }
 
-func (a *arena[T]) takeBack() { a.used = 0 }
+func (a *arena[T]) reset() { a.used = 0 }

@@ -1,6 +1,10 @@
 package hierarchy
 
-import "time"
+import (
+	"time"
+
+	"github.com/counterd/counterd/store"
+)
 
 // Bucket is one aligned interval of a level. Number counts the intervals of the
 // level since the Unix epoch, in UTC.
@@ -20,18 +24,13 @@ func (b Bucket) First() int64 { return b.Number * b.Level.Seconds() }
 // Last returns the last Unix second in the bucket.
 func (b Bucket) Last() int64 { return b.First() + b.Level.Seconds() - 1 }
 
-// levelShift leaves the number of a second's bucket room until the year 10680.
-const levelShift = 38
-
-// ID returns the number by which a Store knows the bucket among those of its
-// counter. It is below 1<<40.
-func (b Bucket) ID() uint64 {
-	return uint64(b.Level)<<levelShift | uint64(b.Number)&(1<<levelShift-1)
-}
+// ID returns the item by which a Store knows the bucket among those of its counter. The
+// number of a second's bucket has room until the year 3058.
+func (b Bucket) ID() uint64 { return store.Item(uint8(b.Level), b.Number) }
 
 // bucketOf undoes Bucket.ID.
 func bucketOf(id uint64) Bucket {
-	return Bucket{Level(id >> levelShift), int64(id & (1<<levelShift - 1))}
+	return Bucket{Level(store.ItemLevel(id)), store.ItemNumber(id)}
 }
 
 // Expires returns the Unix second from which the bucket may be gone: its end,

@@ -43,12 +43,13 @@ type overshoot struct {
 // retryPolicy says which denied hits of a batch retry.
 type retryPolicy struct {
 	timeout    time.Duration
-	replicated bool         // replicas order the same hits differently
-	denials    *denialCache // that are cached
+	replicated bool // replicas order the same hits differently
+	denials    *denialCache
+	random     func(below time.Duration) time.Duration
 }
 
-func (l *Limiter) retryPolicy() retryPolicy {
-	return retryPolicy{timeout: l.timeout, replicated: l.replicated, denials: l.denials}
+func (l *Limiter) retryPolicy() *retryPolicy {
+	return &retryPolicy{timeout: l.timeout, replicated: l.replicated, denials: l.denials, random: l.random}
 }
 
 // contended returns the hits that limits deny for now, before their closed buckets are read.
@@ -68,10 +69,10 @@ func (p *retryPolicy) contended(hits []*hit, stamp int64, began time.Time) (open
 
 // findContention finds which limits deny the hit for now.
 func (p *retryPolicy) findContention(h *hit, stamp int64, began time.Time) {
-	for i := range h.uses {
-		u := &h.uses[i]
+	for i := range h.limits {
+		u := &h.limits[i]
 		if u.denies() && h.mayFitLater(u) &&
-			(h.path == adding || u.count > u.check.ceiling && !p.denials.isFull(h, u, stamp, began)) {
+			(h.path == adding || u.count > u.window.ceiling && !p.denials.isFull(h, u, stamp, began)) {
 			u.outcome = FullForNow
 		}
 	}
@@ -80,8 +81,8 @@ func (p *retryPolicy) findContention(h *hit, stamp int64, began time.Time) {
 // isContended reports whether each limit that denies the hit does so for now.
 func (h *hit) isContended() bool {
 	contended := h.path == adding
-	for i := range h.uses {
-		if u := &h.uses[i]; u.denies() {
+	for i := range h.limits {
+		if u := &h.limits[i]; u.denies() {
 			if u.outcome == Full {
 				return false
 			}
@@ -108,26 +109,26 @@ func (p *retryPolicy) settle(open []*hit, try int, now time.Time) {
 // mayRepeat reports whether the hit left nothing behind: an add whose answer was lost, or that
 // is not rolled back, is not repeated.
 func (h *hit) mayRepeat() bool {
-	return !slices.ContainsFunc(h.claims, func(c *claim) bool { return c.name.countAll || c.err != nil || c.stuck })
+	return !slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.name.countAll || c.err != nil || c.notRolledBack })
 }
 
 // mayFitLater reports whether transient adds of other hits may be what fills the limit. What
 // the hit's own batch was admitted with stays.
-func (h *hit) mayFitLater(u *use) bool {
-	admitted := u.count - u.check.hi
-	return u.recalled == nil && u.listing == events.Unlisted && admitted+h.cost <= u.check.ceiling
+func (h *hit) mayFitLater(u *limitEval) bool {
+	admitted := u.count - u.window.hi
+	return u.cached == nil && u.listing == events.Unlisted && admitted+h.cost <= u.window.ceiling
 }
 
 // findFull finds a limit that is full by its closed buckets, or by an overshoot that has not
 // shrunk for that long.
 func (h *hit) findFull(now time.Time, long time.Duration) {
 	seen, first := &h.request.overshoot, true
-	for i := range h.uses {
-		u := &h.uses[i]
+	for i := range h.limits {
+		u := &h.limits[i]
 		if !u.denies() {
 			continue
 		}
-		if u.check.closed+h.cost > u.check.ceiling {
+		if u.window.closed+h.cost > u.window.ceiling {
 			u.outcome = Full
 		}
 		if first && (seen.since.IsZero() || seen.limit != i || u.count < seen.least) {
@@ -140,36 +141,10 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 	}
 }
 
-// readClosed finds what closed buckets hold of the limits that deny hits by a look. Where the store
-// fails that is unknown, and 0.
-func (f *flush) readClosed(hits []*hit) {
-	var claims []*claim
-	f.marked++
-	for _, h := range hits {
-		for i := range h.uses {
-			if u := &h.uses[i]; h.path == looking && u.denies() {
-				u.claim.wantAll(u.closedTiles(f.closed()))
-				if len(u.claim.op.Reads) > 0 && u.claim.marked != f.marked {
-					u.claim.marked = f.marked
-					claims = append(claims, u.claim)
-				}
-			}
-		}
-	}
-	f.readOn(claims)
-	for _, h := range hits {
-		for i := range h.uses {
-			if u := &h.uses[i]; h.path == looking && u.denies() {
-				u.check.closed, _ = u.claim.exact(u.closedTiles(f.closed()))
-			}
-		}
-	}
-}
-
 // inOneOrder reports whether all limits of the hit put hits in the same order.
 func (h *hit) inOneOrder() bool {
-	for i := range h.uses {
-		if u := &h.uses[i]; u.claim != h.uses[0].claim || u.check.span.rank != h.uses[0].check.span.rank {
+	for i := range h.limits {
+		if u := &h.limits[i]; u.counter != h.limits[0].counter || u.window.span.rank != h.limits[0].window.span.rank {
 			return false
 		}
 	}
@@ -184,11 +159,11 @@ const (
 
 // pause spreads the retries of processes that contend: none before the first, then a random
 // time that grows to maxPause.
-func (l *Limiter) pause(ctx context.Context, try int) {
+func (p *retryPolicy) pause(ctx context.Context, try int) {
 	if try == 0 {
 		return
 	}
-	timer := time.NewTimer(l.random(min(time.Millisecond<<try, maxPause)))
+	timer := time.NewTimer(p.random(min(time.Millisecond<<try, maxPause)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

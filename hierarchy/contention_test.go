@@ -13,7 +13,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -58,7 +58,7 @@ func TestABurstOnStackedLimitsAdmitsWhatFits(t *testing.T) {
 	}
 }
 
-// What stands above a limit for good, as after a reload that lowered it, is a
+// What exceeds a limit for good, as after a reload that lowered it, is a
 // denial after a few looks.
 func TestAnOverfullLimitDenies(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	assert.LessOrEqual(t, store.trips, 2+20+3, "add and take back, looks, the search")
 }
 
-// overfull is a limiter, and counters beside it, of somebody whose limits increments exceed.
+// overfull is a limiter, and counters beside it, of features whose limits increments exceed.
 type overfull struct {
 	store    *hookedStore
 	limiter  *hierarchy.Limiter
@@ -204,9 +204,9 @@ func TestAFullLimitThatIncrementsExceedDeniesAtOnce(t *testing.T) {
 	})
 }
 
-// What stood there is no argument when the windows hold it no more: what is too many then may
-// be a crowd.
-func TestWhatStoodInAWindowIsForgottenWithIt(t *testing.T) {
+// A cached denial says nothing once the windows hold its events no more: the overshoot that
+// follows may be transient.
+func TestADenialIsForgottenWithItsWindow(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		o.increment(t, 10)
@@ -220,8 +220,8 @@ func TestWhatStoodInAWindowIsForgottenWithIt(t *testing.T) {
 	})
 }
 
-// Increments that come all the time make a crowd more, and prove that it stays no less than
-// one that does not change: nobody waits until the time is over.
+// Increments grow an overshoot, and it counts as one that does not shrink: no hit waits until the
+// timeout.
 func TestALimitThatIsExceededMoreAndMoreDenies(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
@@ -259,9 +259,9 @@ func TestADenialThatCameLateProvesNothing(t *testing.T) {
 	})
 }
 
-// A hit that was denied for want of time, in a crowd that grew smaller all the while, has not
-// found out what stays: who comes next finds that out.
-func TestACrowdThatLeavesProvesNothing(t *testing.T) {
+// A hit that the timeout denied, under an overshoot that shrank all the while, has not found out
+// what stays: the next hit does.
+func TestAnOvershootThatShrinksProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		o.increment(t, 21)
@@ -283,10 +283,9 @@ func TestACrowdThatLeavesProvesNothing(t *testing.T) {
 	})
 }
 
-// What a settled denial has found to stand is no argument for what came after it: a hit that
-// goes by it proves nothing of its own, so that a crowd that was there at the same time does not
-// keep anybody out when what stood there has left the window.
-func TestWhatStandsDoesNotVouchForACrowd(t *testing.T) {
+// A cached denial does not make transient adds count later: a hit is admitted under contention
+// when what filled the limit before has left the window.
+func TestACachedDenialProvesNoOvershoot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		o.increment(t, 11)
@@ -300,12 +299,12 @@ func TestWhatStandsDoesNotVouchForACrowd(t *testing.T) {
 		time.AfterFunc(hierarchy.DefaultTimeout/4, leave)
 		d, err := o.limiter.Hit(t.Context(), hitOf(o.event, 1, o.who))
 		require.NoError(t, err)
-		require.True(t, d.Allowed, "the crowd is of the moment")
+		require.True(t, d.Allowed, "the overshoot is transient")
 	})
 }
 
-// One crowd after another proves nothing, where a hit has seen room in between.
-func TestACrowdThatComesAfterAnotherProvesNothing(t *testing.T) {
+// One transient overshoot after another proves nothing, where a hit has seen room in between.
+func TestAnOvershootAfterAnotherProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		var comes atomic.Pointer[func()] // before the next hit adds
@@ -330,8 +329,8 @@ func TestACrowdThatComesAfterAnotherProvesNothing(t *testing.T) {
 	})
 }
 
-// A crowd at one limit and then one at another, of more, are two.
-func TestACrowdAtAnotherLimitProvesNothing(t *testing.T) {
+// An overshoot of one limit and then one of another, of more, are two.
+func TestAnOvershootOfAnotherLimitProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		o.event = parseEvent(t, "[{per: ip, rate: 10/m}, {per: user, rate: 20/m}]")
@@ -352,8 +351,8 @@ func TestACrowdAtAnotherLimitProvesNothing(t *testing.T) {
 	})
 }
 
-// A crowd of which some leave while others come is not gone by for longer than a second.
-func TestACrowdThatComesAndGoesIsForgottenSoon(t *testing.T) {
+// An overshoot from which hits leave while others come is not believed beyond its second.
+func TestAnOvershootThatComesAndGoesIsForgottenSoon(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		inside := &overfull{store: &hookedStore{Store: o.store.Store}, counter: o.counter}

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/bubble"
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -52,7 +52,7 @@ func (l *farLink) Name() string { return l.name }
 func (l *farLink) Up() bool     { return true }
 func (l *farLink) Whole() bool  { return true }
 
-func (l *farLink) Start(_ context.Context, _ time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
+func (l *farLink) Start(_ context.Context, _ time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
 	x := &farExchange{came: store.Op{Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}}
 	there, back := l.arrival()
 	time.AfterFunc(there, func() {
@@ -70,7 +70,7 @@ func (l *farLink) Start(_ context.Context, _ time.Time, counter copies.Counter, 
 	return x
 }
 
-func (l *farLink) Do(_ context.Context, counter copies.Counter, op *store.Op) {
+func (l *farLink) Do(_ context.Context, counter replication.Counter, op *store.Op) {
 	if op.Kind() != store.Subtract {
 		op.Err = errNotThere
 		return
@@ -142,9 +142,9 @@ func burstOnCopies(t *testing.T, limits string, replicas, used int, rtt time.Dur
 		}
 		var fleet []*Limiter
 		for range 3 {
-			set := copies.New(copies.Config{Replicas: replicas, Timeout: DefaultTimeout, Hash: hashOf})
+			set := replication.New(replication.Config{Replicas: replicas, Timeout: DefaultTimeout, Hash: hashOf})
 			defer set.Close()
-			var links []copies.Server
+			var links []replication.Server
 			for _, server := range servers {
 				links = append(links, &farLink{farServer: server, rtt: rtt})
 			}

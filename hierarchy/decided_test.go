@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
 type callerKey struct{}
@@ -80,7 +80,7 @@ func TestDecisionsOfOthersAreTold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := &decisions{}
 		o := newOverloaded(t)
-		o.l.decided = told.decided
+		o.l.onDecision = told.decided
 		o.fill()
 		_, err := o.l.Hit(t.Context(), hitOn(parsed(t, "[{per: ip, rate: 2/m, on_error: deny}]"), 9))
 		require.NoError(t, err)

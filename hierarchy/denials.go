@@ -5,11 +5,13 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/counterd/counterd/events"
 )
 
 const (
 	// denialLife is how long a denial is cached at the most, from the beginning of the round
-	// trip that showed it, where the clock stops or is set back.
+	// round trip that showed it, where the clock stops or is set back.
 	denialLife   = time.Second
 	denialShards = 64
 	// maxDenying bounds the counters whose denials are cached, in each of the
@@ -49,23 +51,15 @@ func (d *denialCache) of(counter string) []*cachedDenial {
 	return shard.denying[counter]
 }
 
-// denialKey is what a denial of a counter depends on: its limits and the cost.
+// mayDeny reports whether denials of one of the hit's counters are cached.
+func (d *denialCache) mayDeny(r *request) bool {
+	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return len(d.of(a.ID)) > 0 })
+}
+
+// cacheKey is what a denial of a counter depends on: its limits and the cost.
 type cacheKey struct {
 	limits uint64 // a hash
 	cost   int64
-}
-
-// indexOf returns which of the hit's limits on its counter it is.
-func (h *hit) indexOf(of *use) (place int) {
-	for i := range h.uses {
-		switch u := &h.uses[i]; {
-		case u == of:
-			return place
-		case u.claim == of.claim:
-			place++
-		}
-	}
-	return place
 }
 
 // cachedDenial is how each limit of a counter answered. It is not changed once it is in the
@@ -86,52 +80,25 @@ type cachedLimit struct {
 	reset   Wait
 }
 
-// keyOf returns the key of a denial of the hit by the counter. Other hits of the batch may have
-// other limits on it, of another generation of rules, which the key leaves out.
-func (h *hit) keyOf(c *claim) cacheKey {
-	hash := uint64(14695981039346656037) // FNV-1a, by words
-	for i := range h.uses {
-		if u := &h.uses[i]; u.claim == c {
-			hash = (hash ^ uint64(u.check.limit.Window)) * 1099511628211
-			hash = (hash ^ uint64(u.check.ceiling)) * 1099511628211
-		}
-	}
-	return cacheKey{hash, h.cost}
-}
-
 // recallHit finds whether the hit may add at once. One that never fits looks only, and so does one
 // whose denial is cached, or was and no look has found room since.
 func (d *denialCache) recallHit(h *hit, stamp int64, now time.Time, cache *BucketCache) {
-	for i := range h.uses {
-		if u := &h.uses[i]; u.enforced() && h.cost > u.check.ceiling {
+	for i := range h.limits {
+		if u := &h.limits[i]; u.enforced() && h.cost > u.window.ceiling {
 			h.path = looking
 		}
 	}
-	for _, c := range h.claims {
-		if !h.isEnforcedOn(c) {
+	for _, c := range h.counters {
+		on := limitsOn{h, c}
+		if !on.isEnforced() {
 			continue
 		}
-		found, mustProbe := d.recall(c.id, func() cacheKey { return h.keyOf(c) }, stamp, now, cache)
+		found, mustProbe := d.recall(c.id, on.key, stamp, now, cache)
 		if found != nil || mustProbe {
 			h.path = looking
 		}
 		if found != nil {
-			h.recall(c, found)
-		}
-	}
-}
-
-func (h *hit) isEnforcedOn(c *claim) bool {
-	return slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.enforced() })
-}
-
-// recall has the hit's limits on the counter weighed as the cached denial found them.
-func (h *hit) recall(c *claim, found *cachedDenial) {
-	next := 0
-	for i := range h.uses {
-		if u := &h.uses[i]; u.claim == c {
-			u.recalled = &found.limits[next]
-			next++
+			on.recall(found)
 		}
 	}
 }
@@ -156,15 +123,16 @@ func (d *denialCache) recall(counter string, key func() cacheKey, stamp int64, n
 }
 
 // isFull reports whether a final denial of the second found the limit full.
-func (d *denialCache) isFull(h *hit, u *use, stamp int64, now time.Time) bool {
-	known := d.of(u.claim.id)
+func (d *denialCache) isFull(h *hit, u *limitEval, stamp int64, now time.Time) bool {
+	known := d.of(u.counter.id)
 	if len(known) == 0 {
 		return false
 	}
-	key := h.keyOf(u.claim)
+	on := limitsOn{h, u.counter}
+	key := on.key()
 	for _, found := range known {
 		if found.key == key {
-			return found.stamp == stamp && now.Before(found.until) && found.limits[h.indexOf(u)].outcome == Full
+			return found.stamp == stamp && now.Before(found.until) && found.limits[on.indexOf(u)].outcome == Full
 		}
 	}
 	return false
@@ -175,43 +143,15 @@ func (d *denialCache) rememberHit(h *hit, stamp int64, now time.Time) {
 	if !h.isDenied() || h.retries {
 		return
 	}
-	for _, c := range h.claims {
-		if c.name.countAll || c.err != nil || h.isRecalledOn(c) {
+	for _, c := range h.counters {
+		on := limitsOn{h, c}
+		if c.name.countAll || c.err != nil || on.isRecalled() {
 			continue
 		}
-		if found, denies := h.denialBy(c, stamp, now); denies {
+		if found, denies := on.denial(stamp, now); denies {
 			d.remember(c.id, found, now)
 		}
 	}
-}
-
-// isRecalledOn reports whether a cached denial decided the hit's limits on the counter.
-func (h *hit) isRecalledOn(c *claim) bool {
-	return slices.ContainsFunc(h.uses, func(u use) bool { return u.claim == c && u.recalled != nil })
-}
-
-// denialBy returns how the hit's limits on the counter were weighed, and whether one denies.
-func (h *hit) denialBy(c *claim, stamp int64, now time.Time) (found *cachedDenial, denies bool) {
-	found = &cachedDenial{
-		key: h.keyOf(c), stamp: stamp, until: c.began.Add(denialLife), touched: c.touched,
-		limits: make([]cachedLimit, 0, len(h.uses)),
-	}
-	if h.verdict == contended {
-		found.until = now // it makes the hits that follow look, no more
-	}
-	for i := range h.uses {
-		u := &h.uses[i]
-		if u.claim != c {
-			continue
-		}
-		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own}
-		if !u.fits() && u.allows { // let through, so nothing searched its reset
-			s.reset = u.window()
-		}
-		found.limits = append(found.limits, s)
-		denies = denies || u.denies()
-	}
-	return found, denies
 }
 
 // remember keeps the denial, as of now.

@@ -241,7 +241,7 @@ func (s *failingStore) Do(ctx context.Context, ops ...*store.Op) {
 // What can be found out of a wait is found out of what is there, and where the search for it
 // is cut short it is no longer than the window.
 func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
-	isSecond := func(bucket uint64) bool { return Level(bucket>>levelShift) == Second }
+	isSecond := func(bucket uint64) bool { return bucketOf(bucket).Level == Second }
 	for name, test := range map[string]struct {
 		limits string
 		want   Wait

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/events"
@@ -22,7 +21,7 @@ const (
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
 
-	// tripsAtOnce bounds the trips of one decision that are under way at a time.
+	// tripsAtOnce bounds the round trips of one decision that are under way at a time.
 	tripsAtOnce = 64
 )
 
@@ -37,7 +36,7 @@ type LimiterConfig struct {
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
 	// Timeout is the longest wait for the store in one decision, what has to be taken
 	// back aside, which has as long again; where so many hits are decided together
-	// that their trips have to queue, for each 64 of them. 0: DefaultTimeout; at most
+	// that their round trips have to queue, for each 64 of them. 0: DefaultTimeout; at most
 	// half the grace.
 	Timeout time.Duration
 	// OnStoreError gets the error of each round trip to the store that failed, and of each
@@ -74,23 +73,23 @@ type LimiterConfig struct {
 // quarter of the grace and the store keeps what it acknowledged. docs/design.md
 // has the proof.
 //
-// Hits that come at the same time on one counter share a trip: see Hit. It is safe for
+// Hits that come at the same time on one counter share a round trip: see Hit. It is safe for
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
-	store    Store
-	local    Store
-	now      func() time.Time
-	real     bool // that is the real time
-	grace    time.Duration
-	timeout  time.Duration
-	report   func(error)
-	decided  func(context.Context, Hit, *Decision, Call) // or nil
-	together func(hit, trips context.Context, hits int)  // or nil
-	tally    tally
+	store        Store
+	local        Store
+	now          func() time.Time
+	real         bool // that is the real time
+	grace        time.Duration
+	timeout      time.Duration
+	onStoreError func(error)
+	onDecision   func(context.Context, Hit, *Decision, Call) // or nil
+	onCoalesced  func(hit, trips context.Context, hits int)  // or nil
+	tally        tally
 	// replicated: the store keeps several replicas of a counter.
 	replicated bool
 	since      func(counter string) int64 // of the store's capabilities, or nil
-	stamp      atomic.Int64               // the last one given
+	stamps     stamps
 	denials    *denialCache
 	coalescer  *coalescer
 	pending    *pending
@@ -110,24 +109,24 @@ type Limiter struct {
 // NewLimiter returns a Limiter on the store of the config.
 func NewLimiter(config LimiterConfig) (*Limiter, error) {
 	l := &Limiter{
-		store:    config.Store,
-		local:    config.Local,
-		now:      config.Clock,
-		grace:    cmp.Or(config.Grace, DefaultGrace),
-		timeout:  cmp.Or(config.Timeout, DefaultTimeout),
-		report:   config.OnStoreError,
-		decided:  config.OnDecision,
-		together: config.OnCoalesced,
-		denials:  newDenialCache(),
-		pending:  newPending(config.MaxPending),
-		requests: new(sync.Pool),
-		cache:    config.Cache,
-		mender:   config.Repairer,
-		random:   rand.N[time.Duration],
-		spanOf:   spanOf,
+		store:        config.Store,
+		local:        config.Local,
+		now:          config.Clock,
+		grace:        cmp.Or(config.Grace, DefaultGrace),
+		timeout:      cmp.Or(config.Timeout, DefaultTimeout),
+		onStoreError: config.OnStoreError,
+		onDecision:   config.OnDecision,
+		onCoalesced:  config.OnCoalesced,
+		denials:      newDenialCache(),
+		pending:      newPending(config.MaxPending),
+		requests:     new(sync.Pool),
+		cache:        config.Cache,
+		mender:       config.Repairer,
+		random:       rand.N[time.Duration],
+		spanOf:       spanOf,
 	}
-	if l.report == nil {
-		l.report = func(error) {}
+	if l.onStoreError == nil {
+		l.onStoreError = func(error) {}
 	}
 	if l.now == nil {
 		l.now, l.real = time.Now, true
@@ -203,8 +202,8 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 	r := l.newRequest(ctx, h)
 	defer l.freeRequest(r)
 	l.decide(r)
-	if l.decided != nil && r.err == nil {
-		l.decided(ctx, h, &r.decision, CallHit)
+	if l.onDecision != nil && r.err == nil {
+		l.onDecision(ctx, h, &r.decision, CallHit)
 	}
 	return r.decision, r.err
 }
@@ -235,16 +234,16 @@ func (l *Limiter) decide(r *request) {
 // decidedAtOnce decides the hit if that takes no round trip: where it is on a deny list, or a
 // denial is cached.
 func (l *Limiter) decidedAtOnce(r *request) bool {
-	if !r.onDenyList() && !l.mayBeDenied(r) {
+	if !r.onDenyList() && !l.denials.mayDeny(r) {
 		return false
 	}
-	f := l.newFlush(r.began, r)
+	f := l.newBatch(r.began, r)
 	f.recall()
 	h := f.hits.all[0]
-	if h.asksNobody() {
+	if h.needsNoStore() {
 		f.look()
 	}
-	if !h.asksNobody() || h.path == adding { // it has turned out to fit
+	if !h.needsNoStore() || h.path == adding { // it has turned out to fit
 		f.free()
 		return false
 	}
@@ -255,7 +254,7 @@ func (l *Limiter) decidedAtOnce(r *request) bool {
 // overload decides the hits of the group without the shared store. What is remembered
 // still counts.
 func (l *Limiter) overload(g *group) {
-	f := l.newFlush(g.requests[0].began, g.requests...)
+	f := l.newBatch(g.requests[0].began, g.requests...)
 	f.overloaded = true
 	f.recall()
 	f.look()
@@ -264,7 +263,7 @@ func (l *Limiter) overload(g *group) {
 }
 
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
-// the same counter in their order and in one trip. The error is that of the
+// the same counter in their order and in one round trip. The error is that of the
 // context, if it had ended before anything was done.
 func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if err := ctx.Err(); err != nil {
@@ -292,8 +291,8 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	}
 	results := make([]Result, len(hits))
 	for i, r := range requests {
-		if l.decided != nil && r.err == nil {
-			l.decided(ctx, hits[i], &r.decision, CallHit)
+		if l.onDecision != nil && r.err == nil {
+			l.onDecision(ctx, hits[i], &r.decision, CallHit)
 		}
 		results[i] = Result{r.decision, r.err}
 		l.freeRequest(r)
@@ -312,33 +311,34 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 	}()
 	for !handedOn {
 		if g.try > 0 {
-			l.pause(g.requests[0].ctx, g.try-1)
+			l.retryPolicy().pause(g.requests[0].ctx, g.try-1)
 			now = l.now()
 		} else {
 			g.began = now
 		}
-		f := l.newFlush(now, g.requests...)
-		f.again, f.first = g.try > 0, g.began
+		f := l.newBatch(now, g.requests...)
+		if f.again = g.try > 0; f.again {
+			f.first = g.began
+		}
 		f.recall()
 		f.look()
 		f.settle(g.try)
-		if f.hasFailed() {
+		if f.counters.hasFailed() {
 			l.coalescer.stayApart()
 		}
 		handedOn = l.handOn(f, g, own)
 	}
 }
 
-// settle decides the hits of the flush, which have looked.
-func (f *flush) settle(try int) {
+// settle decides the hits of the batch, which have looked.
+func (f *batch) settle(try int) {
 	f.add()
 	f.decide()
-	f.hint()
-	f.takeBack()
-	f.touch()
+	f.rollBackDenied()
+	f.counters.touch(f.l.cache)
 	retry := f.l.retryPolicy()
 	if open := retry.contended(f.hits.handedOut(), f.stamp, f.began); len(open) > 0 {
-		f.readClosed(open)
+		f.readClosed(open, f.closed())
 		retry.settle(open, try, f.l.now())
 	}
 	f.findResets()
@@ -347,25 +347,19 @@ func (f *flush) settle(try int) {
 	}
 }
 
-// hasFailed reports whether one of several trips has.
-func (f *flush) hasFailed() bool {
-	claims := f.claims.handedOut()
-	return len(claims) > 1 && slices.ContainsFunc(claims, func(c *claim) bool { return c.err != nil })
-}
-
-// handOn gives the hits of the group what the flush has decided, and frees the flush.
+// handOn gives the hits of the group what the batch has decided, and frees the batch.
 // Where own is decided, or all are, it hands on what is left of the group, or its lines,
 // and returns true; else the hits that are left retry.
-func (l *Limiter) handOn(f *flush, g *group, own *request) (done bool) {
+func (l *Limiter) handOn(f *batch, g *group, own *request) (done bool) {
 	l.tally.add(f)
 	left := g.requests[:0]
 	ownLeft := own == nil
 	hits := f.hits.handedOut()
 	// Before any is handed on: the hook may panic, and then all are abandoned.
-	if l.together != nil && own != nil && len(hits) > 1 {
+	if l.onCoalesced != nil && own != nil && len(hits) > 1 {
 		for _, h := range hits {
 			if !h.retries {
-				l.together(h.request.ctx, own.ctx, len(hits))
+				l.onCoalesced(h.request.ctx, own.ctx, len(hits))
 			}
 		}
 	}
@@ -424,7 +418,7 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 		return Decision{}, r.err
 	}
 	r.hurried()
-	f := l.newFlush(r.began, r)
+	f := l.newBatch(r.began, r)
 	defer f.free()
 	f.checkOnly = true
 	if l.pending.enter(1) {
@@ -437,63 +431,8 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	f.decide()
 	f.findResets()
 	r.decision = f.decision(f.hits.all[0])
-	if l.decided != nil {
-		l.decided(ctx, h, &r.decision, CallCheck)
+	if l.onDecision != nil {
+		l.onDecision(ctx, h, &r.decision, CallCheck)
 	}
 	return r.decision, nil
-}
-
-// nextStamp returns the second of the moment, or the last one given where that is
-// later: stamps never go back.
-func (l *Limiter) nextStamp(now time.Time) int64 {
-	for {
-		last := l.stamp.Load()
-		if now.Unix() <= last {
-			return last
-		}
-		if l.stamp.CompareAndSwap(last, now.Unix()) {
-			return now.Unix()
-		}
-	}
-}
-
-// trusted reports whether a hit that began at the moment, with that stamp, may
-// still be admitted: on the monotonic clock and on the wall's no more than half
-// the grace has passed since, and the stamp is not far ahead of the wall's.
-func (l *Limiter) trusted(began time.Time, stamp int64) bool {
-	now := l.now()
-	if elapsed := now.Sub(began); elapsed > l.grace/2 {
-		return false
-	}
-	stamped := began.Round(0)
-	if second := time.Unix(stamp, 0); second.After(stamped) {
-		stamped = second
-	}
-	wall := now.Round(0).Sub(stamped)
-	return wall >= -l.grace/4 && wall <= l.grace/2
-}
-
-// sideBySide calls do for each of the claims, a bounded number at a time, and
-// waits for all.
-func (f *flush) sideBySide(claims []*claim, do func(*flush, *claim)) {
-	switch len(claims) {
-	case 0:
-	case 1:
-		do(f, claims[0])
-	default:
-		f.allSideBySide(claims, do)
-	}
-}
-
-func (f *flush) allSideBySide(claims []*claim, do func(*flush, *claim)) {
-	var running sync.WaitGroup
-	slots := make(chan struct{}, tripsAtOnce)
-	for _, c := range claims {
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
-			do(f, c)
-		})
-	}
-	running.Wait()
 }

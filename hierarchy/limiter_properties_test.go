@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -121,7 +121,7 @@ func (s *soloStore) delete(op *store.Op) error {
 // sum returns what the counter holds at a level.
 func (s *soloStore) sum(counter string, level Level) (sum int64) {
 	for bucket, item := range s.items[counter] {
-		if Level(bucket>>levelShift) == level {
+		if bucketOf(bucket).Level == level {
 			sum += item.value
 		}
 	}

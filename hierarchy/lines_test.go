@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/bubble"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -425,7 +425,7 @@ func TestGenerationsOfRulesGoTogether(t *testing.T) {
 			running.Wait()
 		})
 	})
-	for name, counters := range map[string]int{"in a batch": 0, "in a batch of so many counters that they are found by a map": mappedClaims} {
+	for name, counters := range map[string]int{"in a batch": 0, "in a batch of so many counters that they are found by a map": mappedCounters} {
 		t.Run(name, func(t *testing.T) { testGenerationsInABatch(t, before, after, counters) })
 	}
 }

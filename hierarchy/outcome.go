@@ -83,7 +83,7 @@ func (r *ruling) rules(wholeFits bool) {
 
 // fold has all limits of a hit rule on it, and returns its verdict. A denial outranks a
 // refusal without a store, which outranks an admission. Shadow limits only report.
-func fold(limits []use) verdict {
+func fold(limits []limitEval) verdict {
 	wholeFits := true
 	for i := range limits {
 		wholeFits = wholeFits && (limits[i].fits() || !limits[i].isOfAll())

@@ -30,55 +30,57 @@ func TestFold(t *testing.T) {
 		refusing = &events.Rule{Per: []string{"user"}, OnError: events.OnErrorDeny}
 		shadowed = &events.Rule{Per: []string{"user"}, OnError: events.OnErrorDeny, Shadow: true}
 	)
-	on := func(rule *events.Rule, outcome Outcome) use { return use{ruling: ruling{rule: rule, outcome: outcome}} }
-	listed := func(rule *events.Rule, outcome Outcome, listing events.Listing) use {
+	on := func(rule *events.Rule, outcome Outcome) limitEval {
+		return limitEval{ruling: ruling{rule: rule, outcome: outcome}}
+	}
+	listed := func(rule *events.Rule, outcome Outcome, listing events.Listing) limitEval {
 		u := on(rule, outcome)
 		u.listing = listing
 		return u
 	}
-	without := func(rule *events.Rule, outcome Outcome) use {
+	without := func(rule *events.Rule, outcome Outcome) limitEval {
 		u := on(rule, outcome)
 		u.source = ofNone
 		return u
 	}
-	local := func(rule *events.Rule, outcome Outcome) use {
+	local := func(rule *events.Rule, outcome Outcome) limitEval {
 		u := on(rule, outcome)
 		u.source = ofLocal
 		return u
 	}
 	for name, test := range map[string]struct {
-		limits []use
+		limits []limitEval
 		want   verdict
 		allows []bool
 	}{
 		"no limit":                      {nil, admitted, nil},
-		"room":                          {[]use{on(perUser, Fits)}, admitted, []bool{true}},
-		"full":                          {[]use{on(perUser, Full)}, denied, []bool{false}},
-		"full for now":                  {[]use{on(perUser, FullForNow)}, denied, []bool{false}},
-		"one of two full":               {[]use{on(perUser, Fits), on(ofAll, Full)}, denied, []bool{true, false}},
-		"a shadow only reports":         {[]use{on(shadow, Full), on(ofAll, Fits)}, admitted, []bool{false, true}},
-		"allow list":                    {[]use{listed(perUser, Full, events.Allowed)}, admitted, []bool{true}},
-		"allow list and another limit":  {[]use{listed(perUser, Full, events.Allowed), on(ofAll, Full)}, denied, []bool{true, false}},
-		"deny list of a shadow":         {[]use{listed(shadow, Fits, events.Denied)}, admitted, []bool{false}},
-		"deny list":                     {[]use{listed(perUser, Fits, events.Denied)}, denied, []bool{false}},
-		"elastic, the whole has room":   {[]use{on(ofAll, Fits), on(elastic, Full)}, admitted, []bool{true, true}},
-		"elastic, the whole has none":   {[]use{on(ofAll, Full), on(elastic, Full)}, denied, []bool{false, false}},
-		"elastic, the whole has, after": {[]use{on(elastic, Full), on(ofAll, Fits)}, admitted, []bool{true, true}},
-		"elastic, the whole is unknown": {[]use{on(elastic, Full), without(ofAll, Unknown)}, admitted, []bool{true, true}},
-		"elastic without a whole":       {[]use{on(elastic, Full)}, admitted, []bool{true}},
-		"no store, allowed":             {[]use{without(allowing, Unknown)}, admitted, []bool{true}},
-		"no store, refused":             {[]use{without(refusing, Unknown)}, unavailable, []bool{false}},
-		"no store, a shadow":            {[]use{without(shadowed, Unknown)}, admitted, []bool{false}},
+		"room":                          {[]limitEval{on(perUser, Fits)}, admitted, []bool{true}},
+		"full":                          {[]limitEval{on(perUser, Full)}, denied, []bool{false}},
+		"full for now":                  {[]limitEval{on(perUser, FullForNow)}, denied, []bool{false}},
+		"one of two full":               {[]limitEval{on(perUser, Fits), on(ofAll, Full)}, denied, []bool{true, false}},
+		"a shadow only reports":         {[]limitEval{on(shadow, Full), on(ofAll, Fits)}, admitted, []bool{false, true}},
+		"allow list":                    {[]limitEval{listed(perUser, Full, events.Allowed)}, admitted, []bool{true}},
+		"allow list and another limit":  {[]limitEval{listed(perUser, Full, events.Allowed), on(ofAll, Full)}, denied, []bool{true, false}},
+		"deny list of a shadow":         {[]limitEval{listed(shadow, Fits, events.Denied)}, admitted, []bool{false}},
+		"deny list":                     {[]limitEval{listed(perUser, Fits, events.Denied)}, denied, []bool{false}},
+		"elastic, the whole has room":   {[]limitEval{on(ofAll, Fits), on(elastic, Full)}, admitted, []bool{true, true}},
+		"elastic, the whole has none":   {[]limitEval{on(ofAll, Full), on(elastic, Full)}, denied, []bool{false, false}},
+		"elastic, the whole has, after": {[]limitEval{on(elastic, Full), on(ofAll, Fits)}, admitted, []bool{true, true}},
+		"elastic, the whole is unknown": {[]limitEval{on(elastic, Full), without(ofAll, Unknown)}, admitted, []bool{true, true}},
+		"elastic without a whole":       {[]limitEval{on(elastic, Full)}, admitted, []bool{true}},
+		"no store, allowed":             {[]limitEval{without(allowing, Unknown)}, admitted, []bool{true}},
+		"no store, refused":             {[]limitEval{without(refusing, Unknown)}, unavailable, []bool{false}},
+		"no store, a shadow":            {[]limitEval{without(shadowed, Unknown)}, admitted, []bool{false}},
 		"no store, on an allow list": {
-			[]use{func() use { u := without(refusing, Unknown); u.listing = events.Allowed; return u }()}, admitted, []bool{true},
+			[]limitEval{func() limitEval { u := without(refusing, Unknown); u.listing = events.Allowed; return u }()}, admitted, []bool{true},
 		},
-		"no store, and it never fits":       {[]use{without(allowing, Full)}, denied, []bool{false}},
-		"a denial outranks a refusal":       {[]use{without(refusing, Unknown), on(perUser, Full)}, denied, []bool{false, false}},
-		"a refusal outranks an admission":   {[]use{on(perUser, Fits), without(refusing, Unknown)}, unavailable, []bool{true, false}},
-		"a denial outranks OnErrorAllow":    {[]use{without(allowing, Unknown), on(perUser, Full)}, denied, []bool{true, false}},
-		"local counters admit":              {[]use{local(refusing, Fits)}, admitted, []bool{true}},
-		"local counters deny":               {[]use{local(allowing, Full)}, denied, []bool{false}},
-		"no store for a shadow, never fits": {[]use{without(shadowed, Full)}, admitted, []bool{false}},
+		"no store, and it never fits":       {[]limitEval{without(allowing, Full)}, denied, []bool{false}},
+		"a denial outranks a refusal":       {[]limitEval{without(refusing, Unknown), on(perUser, Full)}, denied, []bool{false, false}},
+		"a refusal outranks an admission":   {[]limitEval{on(perUser, Fits), without(refusing, Unknown)}, unavailable, []bool{true, false}},
+		"a denial outranks OnErrorAllow":    {[]limitEval{without(allowing, Unknown), on(perUser, Full)}, denied, []bool{true, false}},
+		"local counters admit":              {[]limitEval{local(refusing, Fits)}, admitted, []bool{true}},
+		"local counters deny":               {[]limitEval{local(allowing, Full)}, denied, []bool{false}},
+		"no store for a shadow, never fits": {[]limitEval{without(shadowed, Full)}, admitted, []bool{false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, fold(test.limits))

@@ -106,16 +106,16 @@ func (r *reader) exact(cover Cover) (sum int64, known bool) {
 }
 
 // wantOthers wants what bounds the limits, beside what the adds return.
-func (c *claim) wantOthers() {
-	for _, check := range c.checks {
+func (c *counterState) wantOthers() {
+	for _, check := range c.windows {
 		for bucket := range check.span.others {
 			c.want(bucket)
 		}
 	}
 }
 
-// nameAdds names the buckets that the claim's hits add to.
-func (c *claim) nameAdds(p *plan) {
+// nameAdds names the buckets that the counter's hits add to.
+func (c *counterState) nameAdds(p *plan) {
 	if len(c.adds) > 0 {
 		return
 	}
@@ -127,8 +127,8 @@ func (c *claim) nameAdds(p *plan) {
 }
 
 // wantExactly wants the buckets that the exact sums of the limits need.
-func (c *claim) wantExactly() {
-	for _, check := range c.checks {
+func (c *counterState) wantExactly() {
+	for _, check := range c.windows {
 		c.tiles = check.span.cover(c.tiles[:0], c.finest)
 		c.wantAll(c.tiles)
 	}
@@ -137,12 +137,12 @@ func (c *claim) wantExactly() {
 // wantOpenEdges wants the buckets at the windows' edges of the limits that some
 // hit of the batch may fit and may not, and that are not exact yet. It reports
 // whether there is such a limit.
-func (c *claim) wantOpenEdges() (open bool) {
+func (c *counterState) wantOpenEdges() (open bool) {
 	most := c.adding + c.looked
 	if c.name.countAll {
 		most += c.adding // what other limits deny comes again
 	}
-	for _, check := range c.checks {
+	for _, check := range c.windows {
 		if check.lo < check.ceiling && check.hi+most > check.ceiling && check.lo != check.hi {
 			open = true
 			c.tiles = check.span.split(c.tiles[:0], c.finest)
@@ -153,18 +153,18 @@ func (c *claim) wantOpenEdges() (open bool) {
 }
 
 // bound sets the bounds of all limits.
-func (c *claim) bound() {
+func (c *counterState) bound() {
 	if !c.readable() {
 		return
 	}
-	for _, check := range c.checks {
+	for _, check := range c.windows {
 		check.lo, check.hi = c.bounds(&check.span)
 	}
 }
 
 // sum makes the sums of those limits exact whose edges are known.
-func (c *claim) sum() {
-	for _, check := range c.checks {
+func (c *counterState) sum() {
+	for _, check := range c.windows {
 		c.tiles = check.span.cover(c.tiles[:0], c.finest)
 		if exact, known := c.exact(c.tiles); known {
 			check.lo, check.hi = exact, exact
@@ -174,7 +174,7 @@ func (c *claim) sum() {
 
 // closedTiles returns the closed buckets that tile the limit's window, for the next use of its
 // counter's tiles.
-func (u *use) closedTiles(before int64) Cover {
-	u.claim.tiles = u.check.span.closed(u.claim.tiles[:0], u.claim.finest, before)
-	return u.claim.tiles
+func (u *limitEval) closedTiles(before int64) Cover {
+	u.counter.tiles = u.window.span.closed(u.counter.tiles[:0], u.counter.finest, before)
+	return u.counter.tiles
 }

@@ -62,11 +62,6 @@ func (r *request) onDenyList() bool {
 	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return a.Listing == events.Denied && !a.Rule.Shadow })
 }
 
-// mayBeDenied reports whether denials of one of the hit's counters are remembered.
-func (l *Limiter) mayBeDenied(r *request) bool {
-	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return len(l.denials.of(a.ID)) > 0 })
-}
-
 // hurried reports whether the hit's context ends before its wait for the store would,
 // and has the wait end with it.
 func (r *request) hurried() bool {

@@ -2,7 +2,6 @@ package hierarchy
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/counterd/counterd/events"
@@ -16,7 +15,7 @@ import (
 // in which the last of those events lies, its children, and theirs. Where it is cut short
 // that event lies no later than the hit, and so the wait is no longer than the window.
 type search struct {
-	use   *use
+	use   *limitEval
 	need  int64    // how much has to leave
 	tiles []Bucket // in the order of time, in which it has to be found
 	found Bucket   // the best so far: what has to leave lies no later than its end
@@ -25,12 +24,12 @@ type search struct {
 	wanted []Bucket
 }
 
-// newSearch begins a search on what is known of the claim.
-func newSearch(u *use, cost int64) *search {
-	c, span := u.claim, &u.check.span
+// newSearch begins a search on what is known of the counter.
+func newSearch(u *limitEval, cost int64) *search {
+	c, span := u.counter, &u.window.span
 	s := &search{use: u}
 	tiles := Cover{span.row}
-	if u.check.lo == u.check.hi {
+	if u.window.lo == u.window.hi {
 		tiles = span.cover(nil, c.finest)
 	} else {
 		// Without the bucket at the edge it is too much already, and that bucket
@@ -38,14 +37,14 @@ func newSearch(u *use, cost int64) *search {
 		tiles[0].First++
 	}
 	s.tiles = slices.Collect(tiles.Buckets())
-	s.need = u.check.lo + c.taken + cost - u.check.ceiling
+	s.need = u.window.lo + c.taken + cost - u.window.ceiling
 	return s
 }
 
 // next goes down as far as values are known. It returns the buckets that it has to
 // know to go on, none when it has come to the end.
 func (s *search) next() []Bucket {
-	c := s.use.claim
+	c := s.use.counter
 	for {
 		if s.below {
 			s.dropLost()
@@ -66,9 +65,9 @@ func (s *search) next() []Bucket {
 // after it, do not: that has been rolled back since, or was lost. When the first of them has
 // left the window it counts no more, for then they count in its place.
 func (s *search) dropLost() {
-	gap := s.use.claim.value(s.found)
+	gap := s.use.counter.value(s.found)
 	for _, tile := range s.tiles {
-		gap -= s.use.claim.value(tile)
+		gap -= s.use.counter.value(tile)
 	}
 	s.need -= max(gap, 0)
 }
@@ -77,7 +76,7 @@ func (s *search) dropLost() {
 func (s *search) pick() Bucket {
 	best := s.tiles[0]
 	for _, tile := range s.tiles {
-		value := s.use.claim.value(tile)
+		value := s.use.counter.value(tile)
 		if value >= s.need {
 			return tile
 		}
@@ -94,20 +93,20 @@ func (s *search) pick() Bucket {
 // stamp.
 func (s *search) wait(stamp int64) Wait {
 	last := s.found.Last()
-	if finest := s.use.claim.finest; s.found.Level > finest {
+	if finest := s.use.counter.finest; s.found.Level > finest {
 		last = min(last, BucketAt(finest, max(stamp, s.found.First())).Last())
 	}
-	return max(Wait(last-stamp)+s.use.window(), 1)
+	return max(Wait(last-stamp)+s.use.windowLength(), 1)
 }
 
 // window returns the length of the limit's window.
-func (u *use) window() Wait { return Wait(u.check.limit.Window / time.Second) }
+func (u *limitEval) windowLength() Wait { return Wait(u.window.limit.Window / time.Second) }
 
 // isInItsOwnWay reports whether the hit fitted the limit, and would not any more: another
 // limit has denied it, and this one's counter counts it all the same.
-func (h *hit) isInItsOwnWay(u *use) bool {
-	return h.isDenied() && h.path == adding && u.claim.name.countAll && u.enforced() && u.claim.err == nil &&
-		u.check.lo+u.claim.taken+h.cost > u.check.ceiling
+func (h *hit) isInItsOwnWay(u *limitEval) bool {
+	return h.isDenied() && h.path == adding && u.counter.name.countAll && u.enforced() && u.counter.err == nil &&
+		u.window.lo+u.counter.taken+h.cost > u.window.ceiling
 }
 
 // resets finds when hits fit that do not fit now.
@@ -117,8 +116,8 @@ type resets struct {
 }
 
 // findResets finds, for each limit that a hit does not fit, when it will: in at
-// most three more trips to read, one for each level below.
-func (f *flush) findResets() {
+// most three more round trips to read, one for each level below.
+func (f *batch) findResets() {
 	r := resets{stamp: f.stamp}
 	for _, h := range f.hits.handedOut() {
 		if h.isWeighed() && h.verdict != asBefore {
@@ -136,18 +135,18 @@ func (f *flush) findResets() {
 
 // begin finds the resets of the hit that need no search, and begins the others.
 func (r *resets) begin(h *hit) {
-	for i := range h.uses {
-		u := &h.uses[i]
+	for i := range h.limits {
+		u := &h.limits[i]
 		switch {
 		case u.allows && !h.isInItsOwnWay(u):
-		case h.cost > u.check.ceiling || u.listing == events.Denied:
+		case h.cost > u.window.ceiling || u.listing == events.Denied:
 			u.reset = Never
 		case u.source == ofNone:
-		case u.recalled != nil:
-			u.reset = u.recalled.reset
+		case u.cached != nil:
+			u.reset = u.cached.reset
 		case u.sourceNow().failed() && !u.source.failed():
 			// The store has denied it and has failed since, for others.
-			u.reset = u.window()
+			u.reset = u.windowLength()
 		case h.retries:
 			// It will look again; till then the bucket of the first step will do.
 			s := newSearch(u, h.cost)
@@ -164,7 +163,7 @@ func (r *resets) begin(h *hit) {
 
 // next takes all searches as far as values are known. It returns the counters that have more to
 // read; the searches that have come to the end are over.
-func (r *resets) next() (claims []*claim) {
+func (r *resets) next() (claims []*counterState) {
 	going := r.open[:0]
 	for _, s := range r.open {
 		missing := s.next()
@@ -173,14 +172,14 @@ func (r *resets) next() (claims []*claim) {
 			continue
 		}
 		going = append(going, s)
-		if c := s.use.claim; !slices.Contains(claims, c) {
+		if c := s.use.counter; !slices.Contains(claims, c) {
 			claims = append(claims, c)
 		}
 		s.wanted = missing
 	}
 	for _, s := range going {
 		for _, bucket := range s.wanted {
-			s.use.claim.want(bucket)
+			s.use.counter.want(bucket)
 		}
 	}
 	r.open = going
@@ -189,45 +188,28 @@ func (r *resets) next() (claims []*claim) {
 
 // drop ends the searches on counters whose read failed. They keep what they have found so far,
 // which is no earlier than the truth.
-func (r *resets) drop(failed map[*claim]bool) {
-	r.open = slices.DeleteFunc(r.open, func(s *search) bool { return failed[s.use.claim] })
+func (r *resets) drop(failed []*counterState) {
+	r.open = slices.DeleteFunc(r.open, func(s *search) bool { return slices.Contains(failed, s.use.counter) })
 }
 
 // stretch lets a hit on an elastic limit in as soon as the whole event has room for
 // it, if that is before the limit itself has.
 func (h *hit) stretch() {
 	whole := Wait(0)
-	for i := range h.uses {
-		u := &h.uses[i]
+	for i := range h.limits {
+		u := &h.limits[i]
 		u.own = u.reset
-		if len(u.check.rule.Per) == 0 && !u.allows {
+		if len(u.window.rule.Per) == 0 && !u.allows {
 			whole = whole.longer(u.reset)
 		}
 	}
-	for i := range h.uses {
-		u := &h.uses[i]
-		if u.check.rule.Throttle.Kind != events.Elastic || u.allows || u.source == ofNone || whole == Never || u.listing == events.Denied {
+	for i := range h.limits {
+		u := &h.limits[i]
+		if u.window.rule.Throttle.Kind != events.Elastic || u.allows || u.source == ofNone || whole == Never || u.listing == events.Denied {
 			continue
 		}
 		if u.reset == Never || whole < u.reset {
 			u.reset = whole
 		}
 	}
-}
-
-// readOn reads what the claims want, and returns those whose read failed.
-func (f *flush) readOn(claims []*claim) (failed map[*claim]bool) {
-	var mu sync.Mutex
-	f.sideBySide(claims, func(f *flush, c *claim) {
-		if err := c.trip(f.ctx, c.store, 0, f.l.now()); err != nil {
-			f.l.report(err)
-			mu.Lock()
-			defer mu.Unlock()
-			if failed == nil {
-				failed = map[*claim]bool{}
-			}
-			failed[c] = true
-		}
-	})
-	return failed
 }

@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
 
-// In a simulation with copies each process has its own copies.Set over a few servers.
+// In a simulation with copies each process has its own replication.Set over a few servers.
 // Every command to every server waits for the scheduler. Servers go down and come back,
 // some of them empty; processes are cut off from a server, or take it for down late or
 // without need; commands and answers are lost; processes crash and what they owe is lost
@@ -50,10 +50,10 @@ type simCopies struct {
 	replicas  int
 	servers   []*simServer
 	nodes     []*simNode
-	place     *copies.Set // where counters are at the beginning
-	faults    float64     // share of commands that go wrong, but to the one that all reach
-	weather   float64     // share of steps in which something befalls a server
-	wipes     bool        // servers come back empty
+	place     *replication.Set // where counters are at the beginning
+	faults    float64          // share of commands that go wrong, but to the one that all reach
+	weather   float64          // share of steps in which something befalls a server
+	wipes     bool             // servers come back empty
 	maxDebts  int
 	nobody    bool // no server is reached by all: all windows are judged
 	processes int  // at the least
@@ -68,7 +68,7 @@ type simCopies struct {
 	atHandover func()                  // befalls them before debts are paid
 	begin      func()                  // at the beginning
 	wrapStore  func(copiedStore) Store // breaks it
-	wrapServer func(*simLink) copies.Server
+	wrapServer func(*simLink) replication.Server
 
 	mu     sync.Mutex
 	safe   *simServer       // that all reach; nil: there is none, and all windows are judged
@@ -82,7 +82,7 @@ type simCopies struct {
 // simNode is the servers as one process has them.
 type simNode struct {
 	links []*simLink
-	set   *copies.Set
+	set   *replication.Set
 	store Store
 	payer *operation // pays debts
 }
@@ -110,7 +110,7 @@ type simLink struct {
 
 type simTrip struct {
 	operation int
-	counter   copies.Hash
+	counter   replication.Hash
 }
 
 // simCalls are those of one kind that an operation makes to one counter.
@@ -153,8 +153,8 @@ func (c *simCopies) settle() {
 	for len(c.servers) < c.replicas+c.spare {
 		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newBuckets()})
 	}
-	c.place = copies.New(copies.Config{Hash: hashOf, Replicas: c.replicas})
-	list := make([]copies.Server, len(c.servers))
+	c.place = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas})
+	list := make([]replication.Server, len(c.servers))
 	for i, server := range c.servers {
 		list[i] = &simLink{server: server}
 	}
@@ -178,7 +178,7 @@ func (c *simCopies) newNode(process int) *simNode {
 		}
 		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
 	}
-	n.set = copies.New(copies.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxDebts: c.maxDebts, Clock: skewed})
+	n.set = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxHints: c.maxDebts, Clock: skewed})
 	for i, server := range c.servers {
 		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simCalls]int{}, first: map[int]*float64{}})
 	}
@@ -197,7 +197,7 @@ func (c *simCopies) newNode(process int) *simNode {
 
 // use has the process use these servers.
 func (n *simNode) use(links []*simLink) {
-	list := make([]copies.Server, len(links))
+	list := make([]replication.Server, len(links))
 	for i, link := range links {
 		if list[i] = link; link.c.wrapServer != nil {
 			list[i] = link.c.wrapServer(link)
@@ -212,7 +212,7 @@ func (c *simCopies) promises(counter string) bool {
 	if c.missed {
 		return false
 	}
-	return c.safe == nil || slices.ContainsFunc(c.place.Of(hashOf(counter)), func(s copies.Server) bool {
+	return c.safe == nil || slices.ContainsFunc(c.place.Of(hashOf(counter)), func(s replication.Server) bool {
 		return s.(*simLink).server == c.safe
 	})
 }
@@ -338,7 +338,7 @@ func (c *simCopies) settleDebts() bool {
 
 func (c *simCopies) nothingOwed() bool {
 	for i, n := range c.nodes {
-		if owed, _ := n.set.Owed(); owed > 0 && !c.s.processes[i].crashed {
+		if owed, _ := n.set.PendingHints(); owed > 0 && !c.s.processes[i].crashed {
 			return false
 		}
 	}
@@ -426,7 +426,7 @@ func (c *simCopies) close() {
 }
 
 // hashOf returns the hash of a counter's name.
-func hashOf(counter string) (h copies.Hash) {
+func hashOf(counter string) (h replication.Hash) {
 	sum := sha256.Sum256([]byte(counter))
 	copy(h[:], sum[:])
 	return h
@@ -435,7 +435,7 @@ func hashOf(counter string) (h copies.Hash) {
 // copiedStore is the store of a process whose counters have copies.
 type copiedStore struct {
 	c   *simCopies
-	set *copies.Set
+	set *replication.Set
 }
 
 func (c copiedStore) Do(ctx context.Context, ops ...*store.Op) {
@@ -476,7 +476,7 @@ func (c copiedStore) Capabilities() store.Capabilities {
 
 // tie is so short a time that no two trips lose their patience at once: what comes of it
 // would not follow from the seed.
-func tie(op *operation, counter copies.Hash, reads []store.Read) time.Duration {
+func tie(op *operation, counter replication.Hash, reads []store.Read) time.Duration {
 	return time.Duration(uint64(op.id%4096)<<12 + uint64(counter[0])<<4 + firstRead(reads)%16)
 }
 
@@ -489,8 +489,8 @@ func firstRead(reads []store.Read) uint64 {
 	return reads[0].Item
 }
 
-func named(counter string) copies.Counter {
-	return copies.Counter{Name: counter, Hash: hashOf(counter)}
+func named(counter string) replication.Counter {
+	return replication.Counter{Name: counter, Hash: hashOf(counter)}
 }
 
 // holds reports whether what is sent does not arrive for the time being.
@@ -515,7 +515,7 @@ func (l *simLink) operation(ctx context.Context) *operation {
 type sender func(bucket uint64, run func()) answer
 
 // sender returns what sends commands of a call to the server, one after the other.
-func (l *simLink) sender(ctx context.Context, h copies.Hash, what string, of *simExchange) sender {
+func (l *simLink) sender(ctx context.Context, h replication.Hash, what string, of *simExchange) sender {
 	op := l.operation(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -536,7 +536,7 @@ func (l *simLink) sender(ctx context.Context, h copies.Hash, what string, of *si
 	}
 }
 
-func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.Counter, op *store.Op, index int, ended chan<- int) copies.Exchange {
+func (l *simLink) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
 	now := time.Now()
 	x := &simExchange{link: l, op: l.operation(ctx), counter: counter.Hash, index: index, ended: ended, limit: now.Add(deadline.Sub(now) * 7 / 16)}
 	x.came = store.Op{Counter: string(counter.Hash[:]), Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
@@ -556,7 +556,7 @@ func (l *simLink) Start(ctx context.Context, deadline time.Time, counter copies.
 	return x
 }
 
-func (l *simLink) Do(ctx context.Context, counter copies.Counter, op *store.Op) {
+func (l *simLink) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
 	what := "back"
 	if op.Kind() == store.Delete {
 		what = fmt.Sprint("delete", op.Writes[0].Item)
@@ -580,7 +580,7 @@ func (l *simLink) Do(ctx context.Context, counter copies.Counter, op *store.Op) 
 type simExchange struct {
 	link    *simLink
 	op      *operation
-	counter copies.Hash
+	counter replication.Hash
 	must    bool // it has to be answered
 	limit   time.Time
 	lane    string
@@ -614,7 +614,7 @@ func (c *simCopies) leave(x *simExchange) {
 }
 
 // returned notes what came of a trip.
-func (c *simCopies) returned(op *operation, counter copies.Hash, err error) {
+func (c *simCopies) returned(op *operation, counter replication.Hash, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	trip := simTrip{op.id, counter}

@@ -13,30 +13,30 @@ type LimiterStats struct {
 
 // Stats returns what the limiter has done so far.
 func (l *Limiter) Stats() LimiterStats {
-	return LimiterStats{l.tally.flushes.Load(), l.tally.hits.Load(), l.tally.recalled.Load()}
+	return LimiterStats{l.tally.batches.Load(), l.tally.hits.Load(), l.tally.recalled.Load()}
 }
 
 // tally counts the batches.
 type tally struct {
 	_                       [64]byte // what all callers write is on no cache line that others read
-	flushes, hits, recalled atomic.Int64
+	batches, hits, recalled atomic.Int64
 	_                       [64]byte
 }
 
 // add counts the batch, which is decided.
-func (t *tally) add(f *flush) {
+func (t *tally) add(f *batch) {
 	var asked, recalled int64
 	for _, h := range f.hits.handedOut() {
 		switch {
-		case h.path == faulty || h.path == listed || len(h.uses) == 0:
-		case h.asksNobody():
+		case h.path == faulty || h.path == listed || len(h.limits) == 0:
+		case h.needsNoStore():
 			recalled++
 		case !f.overloaded && !f.again:
 			asked++
 		}
 	}
 	if asked > 0 {
-		t.flushes.Add(1)
+		t.batches.Add(1)
 		t.hits.Add(asked)
 	}
 	if recalled > 0 {

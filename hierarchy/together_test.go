@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
 // Of hits that share a trip each is told whose it was, before its call returns. Who goes

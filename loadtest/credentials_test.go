@@ -16,8 +16,8 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/loadtest/child"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
 // startSecure runs a counterd that serves TLS with the certificate, and wants one of the

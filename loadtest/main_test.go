@@ -22,7 +22,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/builttest"
+	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/bench"

@@ -84,7 +84,7 @@ func (s *server) admit() error {
 
 func (s *server) stopped(g *gate) error {
 	if g.err == nil && s.breaker.gate.CompareAndSwap(g, nil) && s.pace > 0 {
-		s.pipes.background(s.watch)
+		s.pipeline.background(s.watch)
 	}
 	return g.err
 }
@@ -192,9 +192,9 @@ func (s *server) open(cause error) {
 		first = b.pauses.NextBackOff()
 	}
 	b.mu.Unlock()
-	s.pipes.drop(down)
+	s.pipeline.drop(down)
 	s.changed(Down)
-	s.pipes.background(func(ctx context.Context) { s.probeUntilBack(ctx, first) })
+	s.pipeline.background(func(ctx context.Context) { s.probeUntilBack(ctx, first) })
 }
 
 // plainCause takes the server's name off an error that wrap put there.
@@ -238,11 +238,11 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 // probe makes an exchange as trips do, on a connection of its own, and finds out whether
 // the server has come back empty.
 func (s *server) probe(ctx context.Context) error {
-	deadline := time.Now().Add(min(s.pipes.timeout, longestProbe))
+	deadline := time.Now().Add(min(s.pipeline.timeout, longestProbe))
 	if s.protocol == Classic {
 		return s.look(ctx, deadline, nil)
 	}
-	conn, err := s.pipes.dial(ctx, deadline)
+	conn, err := s.pipeline.dial(ctx, deadline)
 	switch {
 	case err == nil:
 		return conn.Close()
@@ -253,7 +253,7 @@ func (s *server) probe(ctx context.Context) error {
 }
 
 // drop ends all calls that wait for the server.
-func (ps *pipes) drop(fault error) {
+func (ps *pipeline) drop(fault error) {
 	for _, p := range ps.list {
 		p.drop(fault)
 	}
@@ -261,7 +261,7 @@ func (ps *pipes) drop(fault error) {
 
 // drop ends the calls that wait: at once those that were not sent, and by the reader
 // those on the wire, with their connection.
-func (p *pipe) drop(fault error) {
+func (p *pipelinedConn) drop(fault error) {
 	p.mu.Lock()
 	waiting := p.queue
 	p.queue = nil

@@ -12,10 +12,10 @@ import (
 )
 
 // The classic path: one trip at a time on each connection. gomemcache makes the changes; a
-// lane reads by itself.
+// pooled connection reads by itself.
 
-// classicOp makes the round trip on the lane, write by write.
-func (e *exchange) classicOp(l *lane) error {
+// classicOp makes the round trip on the pooled connection, write by write.
+func (e *exchange) classicOp(l *pooledConn) error {
 	e.landed = 0
 	prefix := e.hash.prefix()
 	for i := range e.writes {
@@ -66,9 +66,9 @@ func (e *exchange) set(client *gomemcache.Client, key string, w *store.Write) (e
 	return err
 }
 
-// get makes the reads on the lane in one multi-get. An item that is not there is zero. An item
+// get makes the reads on the pooled connection in one multi-get. An item that is not there is zero. An item
 // that holds no count leaves the others good.
-func (e *exchange) get(l *lane) error {
+func (e *exchange) get(l *pooledConn) error {
 	if len(e.op.Reads) == 0 {
 		return nil
 	}
@@ -113,14 +113,14 @@ func (e *exchange) classic() error {
 
 // do makes one trip to the server on a connection of its own, within the deadline and,
 // once it has the connection, the timeout.
-func (s *server) do(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*lane) error) error {
-	l, err := s.lanes.enter(ctx, deadline)
+func (s *server) do(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*pooledConn) error) error {
+	l, err := s.pool.enter(ctx, deadline)
 	if err == nil {
 		if soon := time.Now().Add(timeout); soon.Before(deadline) {
 			l.deadline = soon
 		}
 		err = l.run(trip)
-		s.lanes.leave(l)
+		s.pool.leave(l)
 	}
 	return s.wrap(err)
 }

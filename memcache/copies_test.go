@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -61,7 +61,7 @@ func holds(t *testing.T, fleet *memcache.Fleet, counter, server string, buckets 
 // paid waits until nothing is owed.
 func paid(t *testing.T, fleet *memcache.Fleet) {
 	t.Helper()
-	require.Eventually(t, func() bool { n, _ := fleet.Owed(); return n == 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { n, _ := fleet.PendingHints(); return n == 0 }, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestEveryCopyHasIt(t *testing.T) {
@@ -80,7 +80,7 @@ func TestEveryCopyHasIt(t *testing.T) {
 				require.Equal(t, want, holds(t, fleet, counter, name, 1, 2))
 			}
 		}
-		owed, _ := fleet.Owed()
+		owed, _ := fleet.PendingHints()
 		assert.Zero(t, owed)
 		assert.Empty(t, fleet.Differing())
 	})
@@ -103,7 +103,7 @@ func TestACopyDies(t *testing.T) {
 			keep(t, fleet, fmt.Sprint(i), 1, 2)
 			require.Equal(t, []int64{5, 7}, read(t, fleet, fmt.Sprint(i), 1, 2))
 		}
-		owed, to := fleet.Owed()
+		owed, to := fleet.PendingHints()
 		assert.Equal(t, 20, owed, "those of one second are one")
 		assert.Equal(t, 1, to)
 		require.Error(t, storetest.Delete(t.Context(), fleet, "0", []uint64{1}), "not every copy has acknowledged it")
@@ -288,7 +288,7 @@ func TestASlowCopyDoesNotCountTwice(t *testing.T) {
 		owed := 0
 		for range trips {
 			keep(t, fleet, "a", 1, 1)
-			n, _ := fleet.Owed()
+			n, _ := fleet.PendingHints()
 			owed = max(owed, n)
 		}
 		assert.Equal(t, 1, owed, "or it was not slow")

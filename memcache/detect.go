@@ -55,7 +55,7 @@ func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, er
 	refused, err := probeMeta(conn, deadline)
 	if err == nil {
 		// Before anything else is asked: whoever uses the connection knows.
-		refused, err = false, s.recollect(conn, nil)
+		refused, err = false, s.checkMarker(conn, nil)
 	}
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
@@ -152,9 +152,9 @@ func (s *server) classic(now int64) bool {
 		return false
 	}
 	if now >= until && s.asking.CompareAndSwap(false, true) {
-		if !s.pipes.background(func(ctx context.Context) {
+		if !s.pipeline.background(func(ctx context.Context) {
 			defer s.asking.Store(false)
-			conn, err := s.dialMeta(ctx, time.Now().Add(s.pipes.timeout))
+			conn, err := s.dialMeta(ctx, time.Now().Add(s.pipeline.timeout))
 			if err == nil {
 				conn.Close()
 			}
@@ -172,7 +172,7 @@ func (s *server) learn(err error) {
 	now := instant(time.Now())
 	if errors.Is(err, errClassic) {
 		s.classicSince.Store(now)
-		s.classicUntil.Store(now + int64(s.pipes.classicFor))
+		s.classicUntil.Store(now + int64(s.pipeline.classicFor))
 		s.tell(Classic)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store/storetest"
 )

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -104,12 +104,12 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 		return false // no replica lacks anything
 	}
 	hash, writes := f.keyer.hash(op.Counter), op.Writes
-	var s copies.Server
+	var s replication.Server
 	var list uint32
 	switch {
 	case op.Server != "":
 		if s = f.set.Named(op.Server); s == nil {
-			op.Err = copies.NotListed(op.Server)
+			op.Err = replication.NotListed(op.Server)
 			return false
 		}
 	case op.Kind() == store.Subtract:
@@ -117,13 +117,13 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 			return false
 		}
 		// Not where the counter is by now: where it was added to.
-		if s = f.set.FirstOf(copies.Hash(hash), op.Receipt.List); s == nil {
+		if s = f.set.FirstOf(replication.Hash(hash), op.Receipt.List); s == nil {
 			op.Err = errListChanged
 			return false
 		}
 		writes = writes[max(len(writes)-op.Receipt.On(0), 0):]
 	default:
-		s, list = f.set.First(copies.Hash(hash))
+		s, list = f.set.First(replication.Hash(hash))
 	}
 	e.list, e.writes = list, writes
 	return e.begin(ctx, s.(*server), hash, op, allTime)

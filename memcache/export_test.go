@@ -6,7 +6,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -31,14 +31,14 @@ func Dialed(c Config, dial func(context.Context, time.Time) (net.Conn, error)) C
 // SetClassicFor sets how long the fleet remembers that a server is a classic one.
 func (f *Fleet) SetClassicFor(d time.Duration) {
 	for _, s := range f.servers {
-		s.pipes.classicFor = d
+		s.pipeline.classicFor = d
 	}
 }
 
 // Waiting returns how many calls wait for answers on the meta path.
 func (f *Fleet) Waiting() (n int) {
 	for _, s := range f.servers {
-		for _, p := range s.pipes.list {
+		for _, p := range s.pipeline.list {
 			n += int(p.load.Load())
 		}
 	}
@@ -46,7 +46,7 @@ func (f *Fleet) Waiting() (n int) {
 }
 
 // StartCopy begins an op to the fleet's first server as to one of several copies.
-func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) copies.Exchange {
+func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) replication.Exchange {
 	first := f.set.Servers()[0]
 	return first.Start(ctx, time.Now().Add(f.timeout), f.keyer.counterOf(op.Counter), op, 0, ended)
 }

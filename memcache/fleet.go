@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -25,7 +25,7 @@ const (
 )
 
 // MaxReplicas is the most copies of a counter.
-const MaxReplicas = copies.MaxReplicas
+const MaxReplicas = replication.MaxReplicas
 
 var (
 	// ErrClosed is returned by a Fleet that was closed.
@@ -100,7 +100,7 @@ type Fleet struct {
 	dialer   dialer
 	keyer    *keyer
 	clock    func() time.Time // or nil
-	set      *copies.Set
+	set      *replication.Set
 	closed   atomic.Bool
 	closing  chan struct{}
 	began    int64 // Unix second
@@ -108,7 +108,7 @@ type Fleet struct {
 	changing sync.Mutex // of the servers
 	servers  servers
 	leaving  sync.WaitGroup // servers that are no longer used
-	memories memories
+	losses   lossDetectors
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -137,8 +137,8 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, err
 	}
 	f.began = f.wallClock().Unix()
-	f.memories.remembered = config.Retention
-	f.set = copies.New(copies.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock, Hash: func(counter string) copies.Hash { return copies.Hash(keyer.hash(counter)) }})
+	f.losses.retention = config.Retention
+	f.set = replication.New(replication.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock, Hash: func(counter string) replication.Hash { return replication.Hash(keyer.hash(counter)) }})
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 		}
 	}
 	f.servers = list
-	members := make([]copies.Server, len(list))
+	members := make([]replication.Server, len(list))
 	for i, s := range list {
 		members[i] = s
 	}
@@ -217,14 +217,14 @@ func (f *Fleet) Close() error {
 // Server returns the name of the server that holds the counter, of several copies the
 // first.
 func (f *Fleet) Server(counter string) string {
-	server, _ := f.set.First(copies.Hash(f.keyer.hash(counter)))
+	server, _ := f.set.First(replication.Hash(f.keyer.hash(counter)))
 	return server.Name()
 }
 
 // Servers returns the names of the servers that hold the counter's copies, in its order.
 func (f *Fleet) Servers(counter string) []string {
 	var names []string
-	for _, s := range f.set.Of(copies.Hash(f.keyer.hash(counter))) {
+	for _, s := range f.set.Of(replication.Hash(f.keyer.hash(counter))) {
 		names = append(names, s.Name())
 	}
 	return names
@@ -291,7 +291,7 @@ func (f *Fleet) ping(ctx context.Context, s *server, first *participant) error {
 		}
 		err = anew.wrap(err)
 	} else {
-		err = anew.do(ctx, deadline, f.timeout, func(l *lane) error { return l.client.Ping() })
+		err = anew.do(ctx, deadline, f.timeout, func(l *pooledConn) error { return l.client.Ping() })
 	}
 	switch admitted := s.admit(); {
 	case admitted != nil:
@@ -314,9 +314,9 @@ func (s *server) wrap(err error) error {
 // Differing returns counters whose copies were seen to differ, each once. Gaps returns a
 // number that grows whenever a server may have missed something. Owed returns how many
 // adds have to be made up for, on how many servers.
-func (f *Fleet) Differing() []string       { return f.set.Differing() }
-func (f *Fleet) Gaps() uint64              { return f.set.Gaps() }
-func (f *Fleet) Owed() (adds, servers int) { return f.set.Owed() }
+func (f *Fleet) Differing() []string               { return f.set.Differing() }
+func (f *Fleet) Gaps() uint64                      { return f.set.Gaps() }
+func (f *Fleet) PendingHints() (adds, servers int) { return f.set.PendingHints() }
 
 // ServersUp returns the names of the servers that have the counter and are up.
 func (f *Fleet) ServersUp(counter string) []string { return f.set.ServersUp(counter) }

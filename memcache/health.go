@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/replication"
 )
 
 // Change is what has become of a server.
@@ -68,10 +68,10 @@ func (f *Fleet) Health() []ServerHealth {
 // that of the server's clock and of the moment when it was noticed, whichever is later.
 // With several copies nothing is lost as long as one that is up has it all.
 func (f *Fleet) Since(counter string) int64 {
-	if f.memories.since.Load() == 0 && f.set.Changed() == 0 {
+	if f.losses.since.Load() == 0 && f.set.Changed() == 0 {
 		return 0
 	}
-	return f.set.Since(copies.Hash(f.keyer.hash(counter)), func(s copies.Server) int64 { return s.(*server).since() })
+	return f.set.Since(replication.Hash(f.keyer.hash(counter)), func(s replication.Server) int64 { return s.(*server).since() })
 }
 
 // Mended notes that the copies of all counters that this process knows were compared, and
@@ -116,14 +116,14 @@ func (f *Fleet) lookAtAll() bool {
 // settle ends the losses that were made good, and those that cannot be. It returns the
 // servers that count as whole again.
 func (f *Fleet) settle(gaps uint64) (whole []*server) {
-	f.memories.mu.Lock()
-	defer f.memories.mu.Unlock()
+	f.losses.mu.Lock()
+	defer f.losses.mu.Unlock()
 	now := f.wallClock().Unix()
 	var lossy []*server
 	losses := 0
 	for _, member := range f.set.Servers() {
 		s := member.(*server)
-		if lost := s.memory.unrepaired(); lost != 0 && lost >= now-f.memories.lossLasts() {
+		if lost := s.losses.unrepaired(); lost != 0 && lost >= now-f.losses.lossLasts() {
 			lossy = append(lossy, s)
 			if !f.set.Joined(s) { // else what it lacks has moved to it
 				losses++
@@ -133,19 +133,19 @@ func (f *Fleet) settle(gaps uint64) (whole []*server) {
 	if moved := f.set.Changed(); moved != 0 && !f.knewAll(moved) {
 		return nil
 	}
-	repaired := f.set.Mended(losses, gaps)
+	repaired := f.set.Repaired(losses, gaps)
 	if f.set.Gaps() != gaps {
 		return nil
 	}
 	for _, s := range lossy {
 		// A full server goes on to drop what it is given.
-		if s.memory.evicting || !f.knewAll(s.memory.unrepaired()) {
+		if s.losses.evicting || !f.knewAll(s.losses.unrepaired()) {
 			continue
 		}
-		s.memory.settle(repaired)
+		s.losses.settle(repaired)
 		whole = append(whole, s)
 	}
-	f.memories.weigh(now)
+	f.losses.weigh(now)
 	return slices.DeleteFunc(whole, func(s *server) bool { return s.since() != 0 })
 }
 
@@ -153,12 +153,12 @@ func (f *Fleet) settle(gaps uint64) (whole []*server) {
 // had run for as long as any is remembered; or no server held any when it began. The
 // memories are locked.
 func (f *Fleet) knewAll(second int64) bool {
-	if second-f.began >= int64(f.memories.remembers()/time.Second) {
+	if second-f.began >= int64(f.losses.longestRetention()/time.Second) {
 		return true
 	}
-	wasEmpty := !f.memories.held
-	for s := range f.memories.servers { // those too that are being closed
-		wasEmpty = wasEmpty && s.memory.wasEmpty
+	wasEmpty := !f.losses.held
+	for s := range f.losses.servers { // those too that are being closed
+		wasEmpty = wasEmpty && s.losses.wasEmpty
 	}
 	return wasEmpty && second >= f.began
 }
@@ -171,10 +171,10 @@ func (s *server) health() ServerHealth {
 	s.breaker.mu.Lock()
 	h.Err, h.Down = s.breaker.fault, s.breaker.since
 	s.breaker.mu.Unlock()
-	s.memory.all.mu.Lock()
-	h.OtherSecret = s.memory.other != ""
-	h.Evicting, h.Stats = h.Since != 0 && s.memory.evicting && h.Since == s.memory.lost, s.memory.stats
-	s.memory.all.mu.Unlock()
+	s.losses.all.mu.Lock()
+	h.OtherSecret = s.losses.other != ""
+	h.Evicting, h.Stats = h.Since != 0 && s.losses.evicting && h.Since == s.losses.lost, s.losses.stats
+	s.losses.all.mu.Unlock()
 	return h
 }
 

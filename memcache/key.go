@@ -10,17 +10,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/memcache/copies"
+	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/store"
 )
 
-// A key is a hash of its counter and the number of its bucket, both in letters
-// that Memcached takes, always of the same length. With a value of up to nine
-// digits the item fits Memcached's smallest chunk, of 96 bytes.
+// A key is a hash of its counter and the number of its item, both in letters that Memcached
+// takes, always of the same length: the letter behind the hash is the item's level. With a
+// value of up to nine digits the item fits Memcached's smallest chunk, of 96 bytes.
 const (
-	hashBytes   = copies.HashBytes // 120 bits: no two counters will ever share a key
+	hashBytes   = replication.HashBytes // 120 bits: no two counters will ever share a key
 	hashLetters = hashBytes * 8 / 6
-	bucketBits  = 40
-	keyLetters  = hashLetters + bucketBits/5
+	keyLetters  = hashLetters + store.ItemBits/5
 )
 
 const base32Letters = "0123456789abcdefghijklmnopqrstuv"
@@ -29,7 +29,7 @@ const base32Letters = "0123456789abcdefghijklmnopqrstuv"
 const MinKeySecret = 16
 
 // counterHash is what of a counter its keys and its place depend on.
-type counterHash copies.Hash
+type counterHash replication.Hash
 
 // keyer makes the hashes of counters: SHA-256, or HMAC-SHA256 with a secret, cut short.
 // The zero keyer has none. It is safe for concurrent use.
@@ -104,8 +104,8 @@ func (k *keyer) fingerprint() string {
 }
 
 // counterOf returns the counter as its copies know it.
-func (k *keyer) counterOf(counter string) copies.Counter {
-	return copies.Counter{Name: counter, Hash: copies.Hash(k.hash(counter))}
+func (k *keyer) counterOf(counter string) replication.Counter {
+	return replication.Counter{Name: counter, Hash: replication.Hash(k.hash(counter))}
 }
 
 // Keys returns the Memcached keys of a counter's buckets, as a Fleet without a KeySecret

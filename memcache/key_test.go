@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/store"
 )
 
 func TestExpirations(t *testing.T) {
@@ -36,6 +38,12 @@ func TestHashesAreStable(t *testing.T) {
 	keys, err = SecretKeys(nil, "a", []uint64{1})
 	require.NoError(t, err)
 	assert.Equal(t, Keys("a", []uint64{1}), keys)
+}
+
+// The letter behind the hash is the item's level, and the others are its number.
+func TestAKeyShowsTheLevel(t *testing.T) {
+	keys := Keys("a", []uint64{store.Item(0, 1), store.Item(3, 1), store.Item(31, 1<<store.NumberBits-1)})
+	assert.Equal(t, []string{"ypeBEsobvcr6wjGzmiPc00000001", "ypeBEsobvcr6wjGzmiPc30000001", "ypeBEsobvcr6wjGzmiPcvvvvvvvv"}, keys)
 }
 
 // States are shared by those that ask at once, and counters may be of any length.

@@ -18,7 +18,7 @@ func (e *exchange) send() {
 }
 
 func (e *exchange) write(c *call) {
-	c.write(e.hash, e.server.pipes.tag(max(len(e.writes), 1)), e.writes, e.op.Reads, e.clock)
+	c.write(e.hash, e.server.pipeline.tag(max(len(e.writes), 1)), e.writes, e.op.Reads, e.clock)
 }
 
 // hand hands the call to one of the server's connections.
@@ -29,7 +29,7 @@ func (e *exchange) hand(c *call) {
 		c.settle(ended, errNotSent)
 		return
 	}
-	e.server.pipes.next(e.now).take(c, e.now)
+	e.server.pipeline.next(e.now).take(c, e.now)
 }
 
 // outcome takes in a call that has ended. With an error the call may still be in the hands of
@@ -55,17 +55,17 @@ func (e *exchange) outcome() error {
 		c.free()
 		return nil
 	}
-	if astray := c.astray(e.writes); len(astray) > 0 {
-		e.undo(astray)
+	if orphaned := c.orphaned(e.writes); len(orphaned) > 0 {
+		e.undo(orphaned)
 	}
 	return e.server.wrap(err)
 }
 
 // undo takes back adds that were acknowledged although one before them had failed. Best
 // effort: what stays counts high, never low.
-func (e *exchange) undo(astray []store.Write) {
+func (e *exchange) undo(orphaned []store.Write) {
 	undo := exchange{
-		ctx: e.ctx, op: &store.Op{Writes: astray}, writes: astray, kind: RollBack, hash: e.hash, server: e.server,
+		ctx: e.ctx, op: &store.Op{Writes: orphaned}, writes: orphaned, kind: RollBack, hash: e.hash, server: e.server,
 		now: instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
 	}
 	undo.send()
@@ -73,9 +73,9 @@ func (e *exchange) undo(astray []store.Write) {
 	undo.tell(undo.outcome())
 }
 
-// astray returns the adds that were acknowledged although one before them failed, the last
+// orphaned returns the adds that were acknowledged although one before them failed, the last
 // first, each as what rolls it back.
-func (c *call) astray(adds []store.Write) (writes []store.Write) {
+func (c *call) orphaned(adds []store.Write) (writes []store.Write) {
 	if c.kind != store.Add || c.state.Load() == late || c.fault == nil {
 		return nil
 	}

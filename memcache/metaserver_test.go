@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/memcache"
 )
 

@@ -80,7 +80,7 @@ func putSecret(conn io.Writer, answers *bufio.Reader, verb, key, mark string) er
 
 // learnSecret takes in that there is another secret, and which; empty: there is none.
 func (s *server) learnSecret(other string) {
-	m := &s.memory
+	m := &s.losses
 	m.all.mu.Lock()
 	news := other != "" && other != m.other
 	m.other = other

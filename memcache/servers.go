@@ -15,11 +15,11 @@ import (
 // dials, and the ServerSelector that sends every key there: which server has a
 // counter is decided once for a trip, not for each of its keys.
 type server struct {
-	fleet  *Fleet
-	name   string // as configured: the address, and the server's part in placement
-	dialer dialer
-	lanes  lanes  // connections of the classic path
-	pipes  *pipes // connections of the meta path
+	fleet    *Fleet
+	name     string // as configured: the address, and the server's part in placement
+	dialer   dialer
+	pool     connPool  // connections of the classic path
+	pipeline *pipeline // connections of the meta path
 
 	// What is known of the commands it speaks.
 	classicSince atomic.Int64 // when it last was found to be a classic server
@@ -36,16 +36,16 @@ type server struct {
 	pace     time.Duration                                      // between two looks; below 0: nobody looks
 
 	breaker breaker
-	memory  memory
+	losses  lossDetector
 	pokes   chan struct{} // there is reason to look at it
 }
 
 func newServer(name string, conns int, timeout time.Duration, dialer dialer) *server {
 	s := &server{name: name, dialer: dialer}
-	s.lanes.server = s
-	s.lanes.slots = make(chan struct{}, conns)
-	s.lanes.closing = make(chan struct{})
-	s.pipes = newPipes(s, min(conns, maxPipes), timeout)
+	s.pool.server = s
+	s.pool.slots = make(chan struct{}, conns)
+	s.pool.closing = make(chan struct{})
+	s.pipeline = newPipeline(s, min(conns, maxPipelinedConns), timeout)
 	s.pokes = make(chan struct{}, 1)
 	s.breaker.init()
 	return s
@@ -57,14 +57,14 @@ func (s *server) belong(f *Fleet) {
 	s.fleet, s.clock = f, f.wallClock
 	s.learned, s.change, s.protocol, s.dialing = f.config.OnProtocol, f.config.OnServerChange, f.config.Protocol, f.config.dialing
 	s.pace = cmp.Or(f.config.pace, lookEvery)
-	s.memory.join(&f.memories, s, added)
+	s.losses.join(&f.losses, s, added)
 }
 
 // close waits for the trips under way and closes all connections.
 func (s *server) close() error {
-	s.pipes.close()
-	s.memory.leave(s)
-	return s.lanes.close()
+	s.pipeline.close()
+	s.losses.leave(s)
+	return s.pool.close()
 }
 
 // Network returns tcp, or unix for a name that is a path.

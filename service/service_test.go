@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,17 +31,17 @@ type counting struct {
 	rules atomic.Pointer[events.Rules]
 }
 
-func newCounting(tb testing.TB, store hierarchy.Store, rules string) *counting {
+func newCounting(tb testing.TB, on hierarchy.Store, rules string) *counting {
 	tb.Helper()
 	c := &counting{}
 	c.reload(tb, rules)
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: store, Clock: clock,
+		Store: on, Clock: clock,
 		Grace: 40 * time.Second, Timeout: 20 * time.Second, // the machine may be busy
 	})
 	require.NoError(tb, err)
 	c.Service, err = service.New(service.Config{
-		Rules: c.rules.Load, Limiter: limiter, Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+		Rules: c.rules.Load, Limiter: limiter, Counters: hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock}),
 	})
 	require.NoError(tb, err)
 	return c
@@ -157,17 +158,21 @@ func TestCounting(t *testing.T) {
 }
 
 // failing is a store that does not answer.
-type failing struct{ hierarchy.Store }
+type failing struct{}
 
-var errAway = errors.New("nobody there")
+var errAway = errors.New("no connection")
 
-func (failing) Trip(context.Context, string, int64, []uint64, []int64, []uint64, []int64) (int, error) {
-	return 0, errAway
+func (failing) Do(_ context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		op.Err = errAway
+	}
 }
+
+func (failing) Capabilities() store.Capabilities { return store.Capabilities{} }
 
 // A reset that the store has begun may have forgotten a part.
 func TestAResetThatFails(t *testing.T) {
-	c := newCounting(t, failing{newStore()}, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
+	c := newCounting(t, failing{}, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
 	event, err := c.Event("e")
 	require.NoError(t, err)
 	counter, err := event.Counter(ip)

@@ -68,7 +68,7 @@ func (s Kinds) Has(k Kind) bool { return s>>k&1 != 0 }
 // Write is one write to an item.
 type Write struct {
 	Kind    Kind
-	Item    uint64 // a number below 1<<40, which means something only together with the counter
+	Item    uint64 // its number among the items of the counter: see the function Item
 	By      int64
 	Expires int64  // Unix second
 	Version uint64 // for Swap

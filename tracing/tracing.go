@@ -1,5 +1,5 @@
 // Package tracing makes OpenTelemetry spans of what the store and the limiter tell: hand
-// its functions to memcache.Config.Tripped and hierarchy.LimiterConfig.Together. The spans
+// its functions to memcache.Config.OnRoundTrip and hierarchy.LimiterConfig.OnCoalesced. The spans
 // of requests and decisions are made by package api.
 //
 // Only the API of OpenTelemetry is used, not its SDK: where spans go is up to the program. The root
@@ -18,8 +18,8 @@ import (
 )
 
 // Trips returns what makes a span of each trip, from when it began until it ended, as a
-// child of the one in its context. A trip that nobody traces, as those of the mender, makes
-// none.
+// child of the one in its context. A round trip without a span in its context, such as
+// one of a repair, makes none.
 func Trips(tracer trace.Tracer) func(context.Context, memcache.RoundTrip) {
 	return func(ctx context.Context, trip memcache.RoundTrip) {
 		if !trace.SpanFromContext(ctx).IsRecording() {

@@ -23,8 +23,8 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/bubble"
-	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
 // transport makes an exchange in the network's place.

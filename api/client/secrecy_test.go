@@ -14,7 +14,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/markedtest"
+	"github.com/counterd/counterd/internal/testkit/markedtest"
 )
 
 // Errors are logged by services: whatever answers, they hold nothing of who was asked

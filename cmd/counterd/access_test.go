@@ -21,7 +21,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // The tokens of these tests.

@@ -23,13 +23,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
 // asCommand makes the test binary be counterd itself, for tests that need
@@ -243,7 +243,7 @@ func TestSettingsFromTheEnvironment(t *testing.T) {
 	assert.Equal(t, "127.0.0.1:8080", s.Listen)
 	assert.Equal(t, memcache.Classic, s.Protocol)
 	assert.Equal(t, 17, s.MaxPending)
-	assert.Equal(t, api.DefaultMaxConnections, s.MaxConnections)
+	assert.Equal(t, connections.DefaultMax, s.MaxConnections)
 	t.Setenv("COUNTERD_MEMCACHED_FILE", "servers")
 	_, err = parseServe(nil, io.Discard)
 	require.ErrorIs(t, err, errUsage, "one place is enough")

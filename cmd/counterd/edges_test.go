@@ -16,9 +16,9 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // Two processes are hammered across the edges of seconds and, where everything is tested, for

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // dayKey is the key of the day's bucket, and its server, as counterd keys prints them.

@@ -20,8 +20,8 @@ import (
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 	"github.com/counterd/counterd/service"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // One copy, and its server is killed: every hit is answered by its on_error, and all of
@@ -51,7 +51,7 @@ func TestAServerIsKilledAndComesBackEmpty(t *testing.T) {
 	}
 	assert.True(t, says("/readyz", `"reachable"`))
 	assert.True(t, says("/metrics", metric("up", "1\n")))
-	assert.True(t, says("/metrics", metric("lost_since_seconds", "0\n")))
+	assert.True(t, says("/metrics", metric("lost_since_timestamp_seconds", "0\n")))
 
 	server.Stop()
 	for i := range 20 {
@@ -95,6 +95,6 @@ func TestAServerIsKilledAndComesBackEmpty(t *testing.T) {
 		return !d.Limits[0].Incomplete
 	}, soon, 50*time.Millisecond)
 	assert.True(t, says("/readyz", "reachable, empty since 20"))
-	assert.False(t, says("/metrics", metric("lost_since_seconds", "0\n")))
+	assert.False(t, says("/metrics", metric("lost_since_timestamp_seconds", "0\n")))
 	assert.NotContains(t, p.log.String(), "203.0.113.9")
 }

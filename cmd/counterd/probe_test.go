@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // probed returns the exit status of a probe and what it wrote.

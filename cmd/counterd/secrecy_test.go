@@ -22,10 +22,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/internal/markedtest"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/markedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // stranger is a client whose every word is a mark, its address too.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // Under load, on kept connections, nothing that was acknowledged before a signal is

@@ -20,8 +20,8 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/oracle"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
 const (

@@ -22,8 +22,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/leaktest"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // collector takes spans, as an OpenTelemetry collector does.

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/oracle"
 )
 
@@ -34,7 +34,7 @@ const trafficCallers = 3
 // it the callers take the processors that the repair needs.
 const trafficPause = 5 * time.Millisecond
 
-// trafficTimeout is longer than the moments for which a busy machine stands still. A copy
+// trafficTimeout is longer than the moments for which a busy machine pauses. A copy
 // that came back empty must not be alone because the other one had no turn.
 const trafficTimeout = 5 * time.Second
 

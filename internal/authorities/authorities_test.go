@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 func TestRead(t *testing.T) {

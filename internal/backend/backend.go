@@ -117,8 +117,8 @@ const replayTimeout = 3 * time.Second
 // replayHints waits until replicas have got the adds of this process that they missed: no other
 // process has hints of those.
 func replayHints(fleet *memcache.Fleet, log *slog.Logger) {
-	adds, servers := fleet.Owed()
-	for end := time.Now().Add(replayTimeout); adds > 0 && time.Now().Before(end); adds, servers = fleet.Owed() {
+	adds, servers := fleet.PendingHints()
+	for end := time.Now().Add(replayTimeout); adds > 0 && time.Now().Before(end); adds, servers = fleet.PendingHints() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if adds > 0 {

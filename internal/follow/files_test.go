@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
 // Of two files that go together each state that is good is taken, also one that was there

@@ -80,7 +80,7 @@ func watch(t testing.TB, rules string) *watched {
 
 type owing struct{}
 
-func (owing) Owed() (adds, servers int) { return 5, 1 }
+func (owing) PendingHints() (adds, servers int) { return 5, 1 }
 
 type connections struct{}
 

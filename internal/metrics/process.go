@@ -15,7 +15,7 @@ type Process struct {
 	Generation     func() int64         // of the rules in force
 	ReloadFailures func() int64         // of the rules
 	Servers        func() []memcache.ServerHealth
-	Replicas       interface{ Owed() (adds, servers int) }
+	Replicas       interface{ PendingHints() (adds, servers int) }
 	Repair         func() hierarchy.RepairState // of the copies
 	Limiter        *hierarchy.Limiter
 	Counters       *hierarchy.Counters
@@ -65,7 +65,7 @@ func (m *Metrics) Watch(p Process) {
 
 func (m *Metrics) watchReplicas(p Process) {
 	m.AddGauge("counterd_hints_pending", "Adds that a replica did not acknowledge, and that wait to be replayed.",
-		func() float64 { adds, _ := p.Replicas.Owed(); return float64(adds) })
+		func() float64 { adds, _ := p.Replicas.PendingHints(); return float64(adds) })
 	m.AddGauge("counterd_repair_counters", "Counters whose replicas are compared when a server may have missed something.",
 		func() float64 { return float64(p.Repair().Known) })
 	m.AddGauge("counterd_repair_counters_left", "Counters whose replicas are still to be compared, or to be tried again.",

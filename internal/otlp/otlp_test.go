@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/otlp"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // Metrics show how often files were faulty, and when the certificate expires.

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/internal/leaktest"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
 // crowdedAdmin serves operators as a process does, with metrics that the test holds back. It

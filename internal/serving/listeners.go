@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/internal/settings"
 )
 
@@ -45,7 +46,7 @@ func Connections(s settings.Settings, servers int) int {
 
 // listener serves one address.
 type listener struct {
-	*api.Listener
+	*connections.Listener
 	server *http.Server
 }
 
@@ -55,7 +56,7 @@ func listen(address string, most int, secure *tls.Config, log *slog.Logger) (*li
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{server: api.NewServer(nil, log), Listener: api.NewListener(inner, most)}
+	l := &listener{server: api.NewServer(nil, log), Listener: connections.NewListener(inner, most)}
 	l.TLS = secure != nil
 	l.server.TLSConfig = secure
 	return l, nil
@@ -112,7 +113,7 @@ func Listen(s settings.Settings, access *Access, most int) (l *Listeners, err er
 }
 
 // Clients counts the connections of clients, for metrics.
-func (l *Listeners) Clients() *api.Listener { return l.clients.Listener }
+func (l *Listeners) Clients() *connections.Listener { return l.clients.Listener }
 
 // Handle has the listeners answer: with an address for operators, their routes only there. Of
 // clients' requests at most so many are answered at a time; those of operators take no place of

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/internal/leaktest"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/service"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/memcache/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // Metrics show each followed file, and no other, as refused while it holds a version that was

@@ -11,7 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 )
@@ -72,7 +72,7 @@ func Default() Settings {
 		Grace:          hierarchy.DefaultGrace,
 		MaxPending:     hierarchy.DefaultMaxPending,
 		Listen:         "127.0.0.1:8080",
-		MaxConnections: api.DefaultMaxConnections,
+		MaxConnections: connections.DefaultMax,
 		Log:            slog.Default(),
 		Start:          context.Background(),
 	}

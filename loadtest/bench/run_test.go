@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/internal/builttest"
+	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/loadtest/process"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
 // chunkBytes returns the bytes of all chunks in use.

@@ -524,10 +524,14 @@ func TestRunGivesUp(t *testing.T) {
 		}
 		return 0
 	}
-	result, err := replay.Run(t.Context(), configFor(t, server), readRealLog(t))
+	config := configFor(t, server)
+	config.Concurrency = 8
+	result, err := replay.Run(t.Context(), config, readRealLog(t))
 	require.ErrorIs(t, err, replay.ErrGaveUp)
 	require.ErrorIs(t, err, client.ErrUnavailable)
-	assert.Equal(t, 50, result.Events)
+	// A call under way at the end is canceled: its event may have been counted.
+	assert.LessOrEqual(t, result.Events, 50)
+	assert.Greater(t, result.Events, 50-config.Concurrency)
 	assert.GreaterOrEqual(t, result.Failed, 100)
 	assert.Less(t, server.Increments(), 200)
 }

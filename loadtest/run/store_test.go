@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/builttest"
+	"github.com/counterd/counterd/internal/testkit/builttest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/run"
 	"github.com/counterd/counterd/loadtest/traffic"
-	"github.com/counterd/counterd/memcache/memcachedtest"
 )
 
 const rules = `

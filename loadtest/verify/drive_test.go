@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/internal/bubble"
-	"github.com/counterd/counterd/internal/builttest"
+	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify"
 )

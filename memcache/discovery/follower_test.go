@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/bubble"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
 // followed is a follower of a source that a test sets. All of it is of one bubble.

@@ -1,0 +1,255 @@
+package memcache_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store/storetest"
+)
+
+// wallAt is a clock that a test sets.
+type wallAt struct{ second atomic.Int64 }
+
+func (w *wallAt) now() time.Time { return time.Unix(w.second.Load(), 0) }
+
+func newWall(second int64) *wallAt {
+	w := &wallAt{}
+	w.second.Store(second)
+	return w
+}
+
+const someSecond = 1_800_000_000
+
+// put writes an item.
+func put(t *testing.T, server *memcachedtest.Server, key, value string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "set %s 0 0 %d\r\n%s\r\n", key, len(value), value)
+	require.NoError(t, err)
+	answer := make([]byte, 8)
+	_, err = conn.Read(answer)
+	require.NoError(t, err)
+	require.Equal(t, "STORED\r\n", string(answer))
+}
+
+// A server that restarts between two trips is known to have, before the second is
+// answered; one that is flushed is soon.
+func TestAServerThatForgets(t *testing.T) {
+	server := memcachedtest.Start(t)
+	wall := newWall(someSecond)
+	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Clock: wall.now}, 30*time.Millisecond))
+	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
+	add(t, fleet, "a", 1, 1)
+	assert.Zero(t, fleet.Since("a"), "at first contact nothing is lost")
+
+	wall.second.Store(someSecond + 100)
+	server.Stop()
+	server.Restart()
+	require.Eventually(t, func() bool { return fleet.Health()[0].Up }, patience, time.Millisecond)
+	add(t, fleet, "a", 1, 1)
+	assert.Equal(t, int64(someSecond+100), fleet.Since("a"))
+	told.await(t, "emptied "+server.Addr)
+
+	wall.second.Store(someSecond + 200)
+	server.Ask("flush_all")
+	told.await(t, "emptied "+server.Addr)
+	assert.Equal(t, int64(someSecond+200), fleet.Since("a"))
+	assert.False(t, fleet.Health()[0].Evicting)
+
+	// Nobody asks any more.
+	wall.second.Store(someSecond + 200 + 32*24*60*60)
+	require.Eventually(t, func() bool { return fleet.Since("a") == 0 }, patience, time.Millisecond)
+	assert.Zero(t, fleet.Health()[0].Since)
+}
+
+// On the meta path no trip is answered by a server that has forgotten before that is
+// known, also where nobody looks.
+func TestALossIsKnownBeforeTheFirstTrip(t *testing.T) {
+	server := memcachedtest.Start(t)
+	wall := newWall(someSecond)
+	fleet, _ := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Meta, Clock: wall.now}, time.Hour))
+	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
+	for i := range int64(5) {
+		add(t, fleet, "a", 1, 1)
+		wall.second.Store(someSecond + 10*(i+1))
+		server.Stop()
+		server.Restart()
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		require.NoError(t, err)
+		require.Equal(t, someSecond+10*(i+1), fleet.Since("a"))
+	}
+}
+
+// On the classic path it is known soon: a connection that is opened is reason to look.
+func TestALossOnTheClassicPath(t *testing.T) {
+	server := memcachedtest.Start(t)
+	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Classic}, time.Hour))
+	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
+	add(t, fleet, "a", 1, 1)
+	for range 2 { // once it may be the first look that finds out
+		server.Stop()
+		server.Restart()
+		add(t, fleet, "a", 1, 1)
+		told.await(t, "emptied "+server.Addr)
+		assert.NotZero(t, fleet.Since("a"))
+	}
+}
+
+// Who comes after a restart knows of it by the other servers, and that a server was
+// added.
+func TestALossBeforeTheStart(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
+		wall := newWall(someSecond)
+		config := memcache.Paced(memcache.Config{Servers: []string{servers[0].Addr, servers[1].Addr}, Clock: wall.now, Protocol: protocol}, 30*time.Millisecond)
+		fleet, told := openTold(t, config)
+		fleet.Ping(t.Context())
+		for i := range 10 {
+			assert.Zero(t, fleet.Since(fmt.Sprint(i)))
+		}
+		wall.second.Store(someSecond + 100)
+		servers[1].Stop()
+		servers[1].Restart()
+		told.await(t, "emptied "+servers[1].Addr)
+
+		wall.second.Store(someSecond + 200)
+		second, toldSecond := openTold(t, config)
+		second.Ping(t.Context())
+		toldSecond.await(t, "emptied "+servers[1].Addr)
+		for i := range 10 {
+			want := int64(0)
+			if second.Server(fmt.Sprint(i)) == servers[1].Addr {
+				want = someSecond + 100
+			}
+			assert.Equal(t, want, second.Since(fmt.Sprint(i)))
+			assert.Equal(t, want, fleet.Since(fmt.Sprint(i)))
+		}
+	})
+}
+
+// Markers of the future, and what is no marker, are not believed.
+func TestMarkersThatCannotBe(t *testing.T) {
+	server, other := memcachedtest.Start(t), memcachedtest.Start(t)
+	put(t, other, "counterd:memory", fmt.Sprint(someSecond-100, " 0000000001"))
+	for _, value := range []string{fmt.Sprint(someSecond+1_000_000, " 0000000002"), "x", "", "-5 0", strings.Repeat("9", 5000)} {
+		put(t, server, "counterd:memory", value)
+		wall := newWall(someSecond)
+		fleet, _ := openTold(t, memcache.Config{Servers: []string{server.Addr, other.Addr}, Clock: wall.now})
+		for name, err := range fleet.Ping(t.Context()) {
+			require.NoError(t, err, name)
+		}
+		want := int64(0)
+		if strings.HasSuffix(value, "2") {
+			want = someSecond // as if it were of now
+		}
+		for _, h := range fleet.Health() {
+			if h.Name == server.Addr {
+				assert.Equal(t, want, h.Since, "%.20q", value)
+			} else {
+				assert.Zero(t, h.Since)
+			}
+		}
+		for i := range 4 {
+			add(t, fleet, fmt.Sprint(i), 1, 1)
+		}
+	}
+}
+
+// A full server drops what had not expired: that is said, and what it holds counts as
+// lost.
+func TestAServerThatEvicts(t *testing.T) {
+	server := memcachedtest.Start(t, "-m", "2")
+	wall := newWall(time.Now().Unix())
+	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Clock: wall.now}, 20*time.Millisecond))
+	fleet.Ping(t.Context())
+	require.Eventually(t, func() bool { return fleet.Health()[0].Stats.MaxBytes == 2<<20 }, patience, time.Millisecond)
+	assert.Zero(t, fleet.Since("a"))
+	wall.second.Add(10)
+	// Each time it is looked at: a server that nobody looks at until it has dropped all that
+	// it held has dropped the marker too, and counts as emptied, which is as true.
+	seen := func() memcache.ServerStats { return fleet.Health()[0].Stats }
+	number := func(text string) int64 {
+		n, err := strconv.ParseInt(text, 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	buckets := make([]uint64, 1000)
+	for i := 0; seen().Evictions == 0; i++ {
+		require.Less(t, i, 40, "it is full long before")
+		for j := range buckets {
+			buckets[j] = uint64(i*len(buckets) + j)
+		}
+		add(t, fleet, "a", 1, buckets...)
+		stats := server.Stats("")
+		items, evictions := number(stats["curr_items"]), number(stats["evictions"])
+		require.Eventually(t, func() bool {
+			return seen().Evictions >= max(evictions, 1) || evictions == 0 && seen().Items >= items
+		}, patience, time.Millisecond)
+	}
+	assert.Empty(t, told.await(t, "evicting "+server.Addr))
+	h := fleet.Health()[0]
+	assert.True(t, h.Evicting)
+	assert.Positive(t, h.Stats.Evictions)
+	assert.Positive(t, h.Stats.Items)
+	assert.Equal(t, wall.second.Load(), h.Since)
+	assert.Equal(t, wall.second.Load(), fleet.Since("a"))
+}
+
+// A proxy that hangs up on what it does not know is none the worse for it, nor one that
+// refuses to keep the marker.
+func TestAProxyWithoutStatistics(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		var asked, looks atomic.Int32
+		refuse := func(conn net.Conn, line string) (more bool) {
+			switch {
+			case line == "stats":
+				asked.Add(1)
+				return false
+			case line == "get counterd:memory":
+				looks.Add(1)
+				fmt.Fprint(conn, "END\r\n")
+			case strings.HasPrefix(line, "add counterd:memory"):
+			case line == "version":
+				fmt.Fprint(conn, "VERSION 1.4\r\n")
+			case len(line) == 21: // the marker itself
+				fmt.Fprint(conn, "SERVER_ERROR no\r\n")
+			case line == probe:
+				fmt.Fprint(conn, "NF Oprb\r\n")
+			case line == "mn":
+				fmt.Fprint(conn, "MN\r\n")
+			case strings.HasPrefix(line, "incr"):
+				fmt.Fprint(conn, "7\r\n")
+			default:
+				fmt.Fprint(conn, sound(line, 7))
+			}
+			return true
+		}
+		addr := fakeConns(t, func(_ int, conn net.Conn) {
+			for lines := bufio.NewScanner(conn); lines.Scan() && refuse(conn, lines.Text()); {
+			}
+		})
+		fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: time.Second}, time.Millisecond))
+		require.NoError(t, fleet.Ping(t.Context())[addr])
+		for range 100 {
+			assert.Equal(t, []int64{7}, add(t, fleet, "a", 7, 1))
+		}
+		require.Eventually(t, func() bool { return looks.Load() > 10 }, patience, time.Millisecond)
+		assert.Empty(t, told)
+		assert.True(t, fleet.Health()[0].Up)
+		assert.Positive(t, asked.Load())
+		assert.LessOrEqual(t, asked.Load(), int32(2), "it is not asked again and again")
+	})
+}

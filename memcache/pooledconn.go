@@ -1,0 +1,297 @@
+package memcache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	gomemcache "github.com/bradfitz/gomemcache/memcache"
+)
+
+// errBusy is returned where all connections to a server were in use until the
+// trip's time was over.
+var errBusy = errors.New("no connection became free in time")
+
+// pooledConn is one connection to a server, for one trip at a time. Its gomemcache
+// client keeps just that connection, and dials again when it broke. gomemcache
+// sets a new deadline for each exchange; a pooled connection holds them all to the trip's.
+//
+// A pooled connection reads items itself. gomemcache would allocate as much as a server says that an item
+// has, 4 GiB at the most, before the item comes.
+type pooledConn struct {
+	server   *server
+	client   *gomemcache.Client
+	conn     net.Conn  // the pooled connection's and the client's, or nil
+	answers  []byte    // memory for what get reads
+	answered bool      // something came on it
+	deadline time.Time // of the trip that is under way
+	inForce  time.Time // the deadline that the connection has
+}
+
+func newPooledConn(s *server) *pooledConn {
+	l := &pooledConn{server: s, client: gomemcache.NewFromSelector(s)}
+	l.client.MaxIdleConns = 1
+	l.client.DialContext = l.dial
+	return l
+}
+
+// dial returns the pooled connection's connection, which it opens where there is none.
+func (l *pooledConn) dial(context.Context, string, string) (net.Conn, error) {
+	if l.conn == nil {
+		conn, err := l.server.dial(context.Background(), l.deadline)
+		if err != nil {
+			return nil, err
+		}
+		l.conn, l.inForce, l.answered = conn, time.Time{}, false
+		l.server.reconnected()
+	}
+	return deadlineConn{l.conn, l}, nil
+}
+
+// close closes the connection, if there is one.
+func (l *pooledConn) close() error {
+	err := l.client.Close()
+	if l.conn != nil { // the client has not used it yet
+		err = errors.Join(err, deadlineConn{l.conn, l}.Close())
+	}
+	return err
+}
+
+// run makes the trip. gomemcache panics on some answers that no Memcached gives;
+// what is left of its connection is then of no use.
+func (l *pooledConn) run(trip func(*pooledConn) error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.close())
+		}
+	}()
+	return plain(trip(l))
+}
+
+// plain returns what an error of gomemcache means, without the keys that are in a server's
+// line.
+func plain(err error) error {
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		if isError([]byte(number.Num)) {
+			return refusal("the server answered " + withoutKeys(strings.TrimSpace(number.Num)))
+		}
+		return nonsense([]byte(number.Num))
+	}
+	switch {
+	case err == nil:
+	case strings.HasPrefix(err.Error(), "memcache: client error: "+strings.TrimPrefix(nonNumeric, "CLIENT_ERROR ")):
+		return errNoCount
+	case strings.HasPrefix(err.Error(), "memcache: unexpected"):
+		return errors.New(withoutKeys(err.Error()))
+	}
+	return err
+}
+
+// answerBuffer is how much of an answer get reads at once. It is longer than any one line
+// with its data.
+const answerBuffer = 4 << 10
+
+// get makes a call that reads and does nothing else.
+func (l *pooledConn) get(c *call) error {
+	conn, err := l.dial(context.Background(), "", "")
+	if err != nil {
+		return err
+	}
+	if err := l.read(conn, c); err != nil {
+		return errors.Join(err, l.close())
+	}
+	return nil
+}
+
+func (l *pooledConn) read(conn net.Conn, c *call) error {
+	if err := conn.SetDeadline(l.deadline); err != nil {
+		return err
+	}
+	if _, err := conn.Write(c.request); err != nil {
+		return err
+	}
+	if l.answers == nil {
+		l.answers = make([]byte, answerBuffer)
+	}
+	for have := 0; ; {
+		n, err := conn.Read(l.answers[have:])
+		have += n
+		used, last, fault := c.read(l.answers[:have])
+		rest := l.answers[used:have]
+		switch {
+		case fault != nil && strings.HasPrefix(string(rest), unauthenticated):
+			return errNoCredentials
+		case fault != nil && isError(rest):
+			line, _, _ := bytes.Cut(rest, []byte("\r\n"))
+			return refusal("the server answered " + withoutKeys(string(line)))
+		case fault != nil:
+			return fault
+		case last && len(rest) > 0:
+			return nonsense(rest)
+		case last:
+			return nil
+		case err != nil:
+			return err
+		}
+		have = copy(l.answers, rest)
+	}
+}
+
+// dead reports whether the server, or something on the way to it, has closed the
+// pooled connection's connection while it was idle: after a restart, or for want of traffic.
+// What is sent on it would be lost, and be an error that need not be.
+func (l *pooledConn) dead() bool {
+	if l.conn == nil {
+		return false
+	}
+	raw, records := control(l.conn)
+	return raw != nil && closedRaw(raw, records)
+}
+
+// deadlineConn is the connection of a pooled connection.
+type deadlineConn struct {
+	net.Conn
+	owner *pooledConn
+}
+
+// SetDeadline sets the deadline of the pooled connection's trip, whatever is asked for, and once
+// for each trip: gomemcache asks again with each line that it reads.
+func (c deadlineConn) SetDeadline(time.Time) error {
+	if c.owner.inForce.Equal(c.owner.deadline) {
+		return nil
+	}
+	c.owner.inForce = c.owner.deadline
+	return c.Conn.SetDeadline(c.owner.deadline)
+}
+
+// Read and Write say more of a connection that fails before its first answer.
+func (c deadlineConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.owner.answered = c.owner.answered || n > 0
+	return n, c.owner.explain(err)
+}
+
+func (c deadlineConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	return n, c.owner.explain(err)
+}
+
+// Close has the pooled connection open another connection for what comes next.
+func (c deadlineConn) Close() error {
+	if c.owner.conn == c.Conn {
+		c.owner.conn = nil
+	}
+	return c.Conn.Close()
+}
+
+func (l *pooledConn) explain(err error) error {
+	if err != nil && !l.answered {
+		return unanswered(l.conn, err)
+	}
+	return err
+}
+
+// connPool keeps the connections to one server. They are opened as they are needed,
+// and the one used last is used next, so that few calls keep few open.
+type connPool struct {
+	server  *server
+	slots   chan struct{} // one for each trip under way
+	closing chan struct{} // closed when the pool is
+	mu      sync.Mutex
+	closed  bool
+	idle    []*pooledConn
+}
+
+// enter returns a pooled connection for a trip that ends at the deadline, waiting for one to
+// become free if need be. leave gives it back.
+func (ls *connPool) enter(ctx context.Context, deadline time.Time) (*pooledConn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case ls.slots <- struct{}{}:
+	default:
+		if err := ls.wait(ctx, deadline); err != nil {
+			return nil, err
+		}
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed {
+		<-ls.slots
+		return nil, ErrClosed
+	}
+	l := ls.next()
+	l.deadline = deadline
+	return l, nil
+}
+
+// next returns the pooled connection used last whose connection is alive, or a new one.
+func (ls *connPool) next() *pooledConn {
+	for n := len(ls.idle); n > 0; n-- {
+		l := ls.idle[n-1]
+		ls.idle = ls.idle[:n-1]
+		if !l.dead() {
+			return l
+		}
+		_ = l.close() // it is closed already on the other side
+	}
+	return newPooledConn(ls.server)
+}
+
+// wait takes a slot as soon as one is free.
+func (ls *connPool) wait(ctx context.Context, deadline time.Time) error {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case ls.slots <- struct{}{}:
+		return nil
+	case <-ls.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return errBusy
+	}
+}
+
+func (ls *connPool) leave(l *pooledConn) {
+	ls.mu.Lock()
+	ls.idle = append(ls.idle, l)
+	ls.mu.Unlock()
+	<-ls.slots
+}
+
+// close waits for the trips under way and closes all connections. Only the first
+// call does.
+func (ls *connPool) close() error {
+	ls.mu.Lock()
+	again := ls.closed
+	ls.closed = true
+	ls.mu.Unlock()
+	if again {
+		return nil
+	}
+	close(ls.closing)
+	for range cap(ls.slots) {
+		ls.slots <- struct{}{}
+	}
+	// Nobody comes back from here on: who gets a slot finds the pool closed.
+	for range cap(ls.slots) {
+		<-ls.slots
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	var faults []error
+	for _, l := range ls.idle {
+		faults = append(faults, l.close())
+	}
+	ls.idle = nil
+	return errors.Join(faults...)
+}

@@ -1,0 +1,141 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/store"
+)
+
+// A server as package copies knows it: one of those that have a counter.
+
+// Name returns the server's name.
+func (s *server) Name() string { return s.name }
+
+// Up reports whether it is worth asking.
+func (s *server) Up() bool { return s.up() }
+
+// Whole reports whether the server has forgotten nothing, as far as is known.
+func (s *server) Whole() bool { return s.since() == 0 }
+
+// Do makes a round trip.
+func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
+	e := exchange{writes: op.Writes}
+	if e.begin(ctx, s, counterHash(counter.Hash), op, false) {
+		e.run()
+	}
+}
+
+// Start begins a round trip of adds and reads.
+func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+	e := exchange{writes: op.Writes}
+	begun := e.begin(ctx, s, counterHash(counter.Hash), op, false)
+	e.deadline = instant(deadline)
+	if begun && e.meta && (!e.auto || s.known.Load() == int32(Meta)) {
+		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes)}
+		m.call = newCall()
+		m.write(m.call)
+		m.call.done, m.call.index, m.call.afterwards = ended, index, m
+		m.hand(m.call)
+		return m
+	}
+	// It goes on if the caller gives up, so it has an op of its own.
+	own := &store.Op{Counter: op.Counter, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads), Err: op.Err}
+	c := &replicaExchange{exchange: e, ended: ended, index: index}
+	c.exchange.op, c.exchange.writes = own, own.Writes
+	if !begun {
+		c.settle(unsent)
+		return c
+	}
+	go func() {
+		own.Err = c.exchange.make()
+		c.exchange.note(own.Err)
+		c.at = instant(time.Now())
+		if !c.settle(over) && own.Err == nil && len(own.Writes) > 0 {
+			s.acknowledge(c.exchange.hash, own.Writes)
+		}
+	}()
+	return c
+}
+
+// replicaCall is a round trip on the meta path.
+type replicaCall struct {
+	exchange
+	adds []store.Write
+}
+
+func (m *replicaCall) answeredLate(c *call) {
+	// Of one that was answered in part only the rest is hinted, and an acknowledgment would be taken
+	// for that of another trip.
+	if c.fault == nil && len(m.adds) > 0 && c.partly.Load() == 0 {
+		m.server.acknowledge(m.hash, m.adds)
+	}
+}
+
+// acknowledge notes that adds were acknowledged that nobody awaited any more.
+func (s *server) acknowledge(hash counterHash, adds []store.Write) {
+	s.fleet.set.Acknowledge(s, replication.Hash(hash), adds)
+}
+
+// GiveUp has the round trip end.
+func (m *replicaCall) GiveUp() { m.call.settle(late, errNoReply) }
+
+// End fills in what came of it.
+func (m *replicaCall) End(op *store.Op) {
+	m.op, m.writes = op, op.Writes
+	m.end(m.outcome())
+}
+
+// replicaExchange is a round trip on the classic path, or to a server that has to be asked first how
+// it speaks, in a goroutine of its own.
+type replicaExchange struct {
+	exchange exchange // of the goroutine, until it has settled
+	ended    chan<- int
+	index    int
+	state    atomic.Int32
+	at       int64 // the instant of its end: End may be called much later
+}
+
+// The states of a replicaExchange: it is under way, then one of these.
+const (
+	over = 1 + iota
+	givenUp
+	unsent // it could not begin, and that has been told
+)
+
+func (c *replicaExchange) settle(state int32) (first bool) {
+	first = c.state.CompareAndSwap(0, state)
+	if first {
+		c.ended <- c.index
+	}
+	return first
+}
+
+// GiveUp has the round trip end.
+func (c *replicaExchange) GiveUp() { c.settle(givenUp) }
+
+// End fills in what came of it.
+func (c *replicaExchange) End(op *store.Op) {
+	own := c.exchange.op
+	switch c.state.Load() {
+	case givenUp:
+		op.Receipt, op.Err = store.Receipt{}, c.exchange.server.wrap(errNoReply)
+		// The goroutine has the exchange.
+		(&exchange{ctx: c.exchange.ctx, op: op, writes: op.Writes, kind: Exchange, server: c.exchange.server, now: c.exchange.now}).tell(op.Err)
+	case over:
+		copy(op.Writes, own.Writes)
+		copy(op.Reads, own.Reads)
+		op.Receipt, op.Err = store.Acknowledged(c.exchange.landed), own.Err
+		c.exchange.over = c.at
+		c.exchange.tell(own.Err)
+	default:
+		op.Receipt, op.Err = store.Receipt{}, own.Err
+	}
+}
+
+// errNoVersions is why copies on a server cannot be mended.
+var errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")

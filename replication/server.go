@@ -1,0 +1,47 @@
+package replication
+
+import (
+	"context"
+	"time"
+
+	"github.com/counterd/counterd/store"
+)
+
+// HashBytes is the length of a Hash.
+const HashBytes = 15
+
+// Hash is of a counter's name. The counter's place depends on it.
+type Hash [HashBytes]byte
+
+// Counter is a counter's name and the hash of it. Name may be empty where only
+// hints are replayed.
+type Counter struct {
+	Name string
+	Hash Hash
+}
+
+// Server is one server. It is safe for concurrent use.
+type Server interface {
+	// Name is the same in every process: places depend on it.
+	Name() string
+	// Up reports whether it is worth asking: it is not known to be down.
+	Up() bool
+	// Whole reports whether it has forgotten nothing, as far as is known. One that came
+	// back empty does not decide alone while one that has not can be asked.
+	Whole() bool
+	// Start begins a round trip of adds and reads, which ends by the deadline, and returns at
+	// once. The op is the caller's again until End. When the round trip has ended, the server
+	// sends index to ended, once, which has room for it.
+	Start(ctx context.Context, deadline time.Time, counter Counter, op *store.Op, index int, ended chan<- int) Exchange
+	// Do makes the round trip of any other op: the writes of the op in their order.
+	Do(ctx context.Context, counter Counter, op *store.Op)
+}
+
+// Exchange is a round trip to one server that is under way. It has one owner.
+type Exchange interface {
+	// GiveUp has it end now, if it has not.
+	GiveUp()
+	// End fills in what came of it, once it has ended, into an op like that of Start: the
+	// receipt is that of a store with one server. It is the end of the exchange.
+	End(op *store.Op)
+}
