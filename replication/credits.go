@@ -61,7 +61,7 @@ func (c *credits) use(now time.Time, server Server, h Hash, adds []store.Write) 
 	key, by := creditKeyOf(server, h, adds), adds[0].By
 	for _, of := range []map[creditKey]int64{c.older, c.newer} {
 		used := min(of[key], by)
-		if used == 0 {
+		if used <= 0 {
 			continue
 		}
 		by -= used
