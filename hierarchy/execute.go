@@ -124,7 +124,9 @@ func (x *execution) rollBack(surplus []*counterState) {
 	defer ctx.over()
 	x.ops, x.sent = x.ops[:0], x.sent[:0]
 	for _, c := range surplus {
-		for _, place := range c.places {
+		// The counter has one op for what follows its adds. The local store, which comes last in
+		// the places, is done with it before the shared one gets it.
+		for _, place := range slices.Backward(c.places) {
 			if place.receipt.None() {
 				continue
 			}

@@ -162,3 +162,45 @@ func (s *halfStore) Do(ctx context.Context, ops ...*store.Op) {
 		}
 	})
 }
+
+// A hit that adds to the shared store in part, and then to the local one, which denies it, is
+// rolled back in each by what that one acknowledged.
+func TestEachStoreRollsBackWhatItAcknowledged(t *testing.T) {
+	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	shared, local := newSoloStore(clock.Now), newSoloStore(clock.Now)
+	h := Hit{parsed(t, "[{per: ip, rate: 1/m, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1}
+	acknowledged := store.Receipt{List: 7, Acknowledged: [store.MaxReplicas]uint32{0, 2}}
+	var rolledBack []store.Receipt
+	partly := partlyStore{shared, func(op *store.Op) {
+		switch op.Kind() {
+		case store.Add:
+			op.Receipt = acknowledged
+		case store.Subtract:
+			rolledBack = append(rolledBack, op.Receipt)
+		}
+	}}
+	l, err := NewLimiter(LimiterConfig{Store: partly, Local: local, Clock: clock.Now})
+	require.NoError(t, err)
+	for _, want := range []bool{true, false} {
+		d, err := l.Hit(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, want, d.Allowed)
+	}
+	assert.Equal(t, []store.Receipt{acknowledged}, rolledBack)
+	counter, err := h.Event.Counter(h.Features)
+	require.NoError(t, err)
+	assert.Equal(t, int64(1), local.sum(counter.ID(), Minute))
+}
+
+// partlyStore fails, and says how much it has acknowledged.
+type partlyStore struct {
+	*soloStore
+	do func(*store.Op)
+}
+
+func (s partlyStore) Do(_ context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		op.Err = errDown
+		s.do(op)
+	}
+}

@@ -299,6 +299,31 @@ func TestASlowReplicaDoesNotCountTwice(t *testing.T) {
 	})
 }
 
+// A slow replica does not count twice either if it answers while the hit is still being decided,
+// before its hint: other counters of the hit have a slow replica, too.
+func TestASlowReplicaThatAnswersBeforeTheHintDoesNotCountTwice(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
+		const timeout = time.Second
+		quick, behind := memcachedtest.Start(t).Addr, memcachedtest.Start(t).Addr
+		for _, server := range []string{quick, behind} {
+			add(t, openFleet(t, server), "a", 1, 1)
+		}
+		slow, begin := slowly(t, behind, timeout*6/10)
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{quick, slow}, Replicas: 2, Protocol: protocol, Timeout: timeout})
+		require.NoError(t, err)
+		defer fleet.Close()
+		keep(t, fleet, "a", 1, 1)
+		begin()
+		landed := landedOf(t, fleet, "a", 1, 1)
+		time.Sleep(timeout * 3 / 10)
+		storetest.Hint(fleet, "a", 1, []uint64{1}, []int64{later()}, landed)
+		awaitReplay(t, fleet)
+		assert.Equal(t, []int64{3}, holds(t, fleet, "a", quick, 1))
+		assert.Equal(t, []int64{3}, holds(t, fleet, "a", slow, 1))
+	})
+}
+
 // A server without versions cannot be repaired. It answers with that error, not as an empty
 // server.
 func TestAServerWithoutVersions(t *testing.T) {

@@ -33,6 +33,7 @@ type hintQueue struct {
 
 	mu        sync.Mutex
 	pending   map[Server]map[Hash][]hint // the oldest first
+	early     credits                    // for hints that may follow
 	batch     []pendingWrite             // under way
 	n         int                        // hints, those included
 	replaying bool
@@ -48,6 +49,7 @@ type hint struct {
 
 func newHintQueue(set *Set, most int) *hintQueue {
 	l := &hintQueue{set: set, most: most, pending: map[Server]map[Hash][]hint{}}
+	l.early = credits{life: 2 * set.timeout, most: most}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
@@ -59,6 +61,13 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 	switch {
 	case l.closed, !l.set.topology.Load().has(server):
 		return // the server is of no list any more
+	}
+	if server.Up() && server.Whole() { // it has what it acknowledged
+		if adds = l.early.use(time.Now(), server, h, adds); adds == nil {
+			return
+		}
+	}
+	switch {
 	case l.merge(server, h, adds):
 		return
 	case l.n >= l.most:
@@ -118,13 +127,15 @@ func (l *hintQueue) merge(server Server, h Hash, adds []store.Write) bool {
 	return true
 }
 
-// acknowledge subtracts from a hint what the server acknowledged late.
+// acknowledge subtracts from a hint what the server acknowledged late. If there is no hint yet,
+// it subtracts that from the one that follows.
 func (l *hintQueue) acknowledge(server Server, h Hash, adds []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hints := l.pending[server][h]
 	d := find(hints, adds)
 	if d == nil {
+		l.early.keep(time.Now(), server, h, adds)
 		return
 	}
 	for i := range d.adds {
@@ -146,6 +157,7 @@ func (l *hintQueue) drop(h Hash, deletes []store.Write) {
 			return slices.ContainsFunc(deletes, func(w store.Write) bool { return w.Item == add.Item })
 		})
 	}
+	l.early.drop(h)
 	for server, hints := range l.pending {
 		before := len(hints[h])
 		l.put(server, h, slices.DeleteFunc(hints[h], deleted))
@@ -328,12 +340,14 @@ func (l *hintQueue) settle(server Server, landed []int) (all bool) {
 	all = true
 	known := l.set.topology.Load().has(server)
 	for i, p := range slices.Backward(l.batch) {
-		p.adds = p.adds[landed[i]:]
+		if p.adds = p.adds[landed[i]:]; len(p.adds) > 0 {
+			all = false
+			p.adds = l.early.use(time.Now(), server, p.hash, p.adds)
+		}
 		if len(p.adds) == 0 {
 			l.n--
 			continue
 		}
-		all = false
 		if p.dropped || !known || l.merge(server, p.hash, p.adds) {
 			l.n--
 			continue

@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -267,5 +268,80 @@ func TestLateAnswersDropHints(t *testing.T) {
 		synctest.Wait()
 		_, servers := s.PendingHints()
 		assert.Zero(t, servers, "nor is the server")
+	})
+}
+
+// An acknowledgement that comes after its round trip was given up, and before the hit is
+// decided, is no less one: the hint that follows owes nothing. A replay that is given
+// up and acknowledged at once owes nothing either.
+func TestAnswersBeforeTheHintAreCredited(t *testing.T) {
+	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
+		c := counter(1)
+		slow := on(s, c)[0]
+		hint := func(by int64) { hintMissed(s, c, by, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4)) }
+		s.Acknowledge(slow, c.Hash, addsOf(2, someAdds))
+		s.Acknowledge(slow, c.Hash, addsOf(3, someAdds))
+		hint(1)
+		hint(4)
+		requirePending(t, s, 0)
+		hint(1)
+		requirePending(t, s, 1)
+		time.Sleep(2*s.timeout + replayInterval)
+		assert.Equal(t, []fakeCall{{"replay", c.Hash, 1, someAdds}}, slow.callsOf("replay"), "no more than was acknowledged")
+
+		s.Acknowledge(slow, c.Hash, addsOf(2, someAdds))
+		hint(5)
+		time.Sleep(2*s.timeout + replayInterval)
+		synctest.Wait()
+		assert.Equal(t, fakeCall{"replay", c.Hash, 3, someAdds}, slow.callsOf("replay")[1], "what was not")
+
+		slow.set(func(f *fakeServer) { f.unheard = true })
+		hint(7)
+		time.Sleep(2*s.timeout + replayInterval) // the replay is under way
+		s.Acknowledge(slow, c.Hash, addsOf(7, someAdds))
+		time.Sleep(s.timeout)
+		requirePending(t, s, 0)
+	})
+}
+
+// A credit counts for what is owed soon, to a server that has what it acknowledged.
+func TestCreditsEnd(t *testing.T) {
+	for name, end := range map[string]func(s *Set, c Counter, slow *fakeServer){
+		"after their time": func(s *Set, _ Counter, _ *fakeServer) { time.Sleep(4 * s.timeout) },
+		"with a reset": func(s *Set, c Counter, _ *fakeServer) {
+			_ = storetest.Delete(context.Background(), s, c.Name, someAdds[3:])
+		},
+		"with what the server has": func(_ *Set, _ Counter, slow *fakeServer) { slow.set(func(f *fakeServer) { f.emptied = true }) },
+		"of a server that is down": func(_ *Set, _ Counter, slow *fakeServer) { slow.set(func(f *fakeServer) { f.down = true }) },
+		"for other items":          nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
+				c := counter(1)
+				slow, adds := on(s, c)[0], someAdds
+				s.Acknowledge(slow, c.Hash, addsOf(1, someAdds))
+				time.Sleep(s.timeout)
+				if end != nil {
+					end(s, c, slow)
+				} else {
+					adds = []uint64{12, 22, 33, 44}
+				}
+				hintMissed(s, c, 1, adds, expiresIn(time.Hour), receiptOf(s, 0, 4))
+				requirePending(t, s, 1)
+			})
+		})
+	}
+}
+
+// Credits are bounded: a server counts twice what is beyond.
+func TestCreditsAreBounded(t *testing.T) {
+	inBubble(t, Config{Replicas: 2, MaxHints: 10}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
+		for i := range 12 {
+			s.Acknowledge(on(s, counter(i))[0], counter(i).Hash, addsOf(1, someAdds))
+		}
+		for i := range 12 {
+			owe(s, counter(i), 1, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
+		}
+		requirePending(t, s, 2)
 	})
 }

@@ -342,3 +342,22 @@ func TestAnEmptiedReplicaDoesNotDecideAlone(t *testing.T) {
 		assert.Equal(t, 50*time.Millisecond, o.took, "who has forgotten nothing is enough")
 	})
 }
+
+// What a copy adds after its round trip was given up has an unknown outcome when the hit is
+// rolled back, and stays: the copy counts high, by no more than that.
+func TestAddsThatComeAfterTheRollbackStay(t *testing.T) {
+	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
+		c := counter(1)
+		quick, slow := on(s, c)[0], on(s, c)[1]
+		slow.set(func(f *fakeServer) { f.delay = 60 * time.Millisecond })
+		landed, err := storetest.Trip(t.Context(), s, c.Name, 1, someAdds, expiresIn(time.Hour), nil, make([]int64, len(someAdds)))
+		require.NoError(t, err)
+		assert.Equal(t, receiptOf(s, 4), landed)
+		require.NoError(t, rollBack(t.Context(), s, c, 1, someAdds, landed))
+		time.Sleep(time.Minute)
+		for _, bucket := range someAdds {
+			assert.Zero(t, quick.value(c.Hash, bucket))
+			assert.Equal(t, int64(1), slow.value(c.Hash, bucket))
+		}
+	})
+}

@@ -1,6 +1,9 @@
 package verify
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // counterLog is what was added to one counter.
 type counterLog struct {
@@ -13,6 +16,7 @@ type counterLog struct {
 	late     []point // increments of the past, from when they were sent on
 	lateSeen []point // and from when all know of them on
 	lost     []span  // increments of the past of unknown outcome
+	left     []tries // of which a slow replica may hold more
 	sure     []charge
 	begun    []point   // hits, from when they were sent on
 	ended    []point   // and from when they were answered on
@@ -29,6 +33,13 @@ type span struct {
 	answered int64
 }
 
+// tries is what the tries of a hit may have left on a slow replica: each has a stamp of its own,
+// in these seconds.
+type tries struct {
+	span
+	last int64
+}
+
 // charge is what is known to have been added.
 type charge struct {
 	point       // from when it was answered on
@@ -40,6 +51,14 @@ func (j *judge) logOf(id int) *counterLog {
 	for _, i := range c.entries {
 		e := j.log.entries[i]
 		sure, maybe := j.charge(id, e)
+		if left := j.left(e, i, c.all); left > 0 {
+			if e.stamp == 0 {
+				left -= maybe // it may be in any second
+			} else {
+				left, maybe = max(left, maybe), 0
+			}
+			c.left = append(c.left, j.triesOf(e, left))
+		}
 		switch {
 		case e.stamp == 0 && maybe > 0:
 			c.unplaced = append(c.unplaced, span{point{e.sent, 0, maybe}, e.answered})
@@ -95,6 +114,30 @@ func (j *judge) charge(id int, e entry) (sure, maybe int64) {
 	return cost, 0
 }
 
+// left returns what an entry may have left on a slow replica.
+func (j *judge) left(e entry, i int32, all bool) int64 {
+	switch {
+	case j.copies == 1 || e.kind == check || e.outcome == refused:
+		return 0
+	case e.kind > batch || all: // which are added once
+		return int64(e.cost) * min(j.givenUp[i], 1)
+	}
+	return int64(e.cost) * j.givenUp[i]
+}
+
+// triesOf returns the tries of an entry, and so much for what they may have left.
+func (j *judge) triesOf(e entry, left int64) tries {
+	first, last := j.second(e.sent), j.second(e.answered)
+	switch {
+	case e.stamp == 0:
+	case e.kind > batch:
+		first, last = e.stamp, e.stamp // it is never tried again
+	default:
+		first, last = min(first, e.stamp), max(last, e.stamp)
+	}
+	return tries{span{point{e.sent, first, left}, e.answered}, last}
+}
+
 // acknowledged is what is known to have been added, whatever was lost: from when it was
 // answered on, or from when it was sent on.
 func (c *counterLog) acknowledged(sent bool) (points []point) {
@@ -116,8 +159,29 @@ func (c *counterLog) most(questions []question, asked []int64) []int64 {
 		for i, more := range sumsOf(answeredSince(c.unplaced, moment), anywhere(some)) {
 			sums[i] += more
 		}
+		c.addLeft(sums, moment, some)
 		return sums
 	})
+}
+
+// addLeft adds to each sum what tries may have left in one of the seconds that its question asks
+// for: all that may have in that second or before it, and not before it only.
+func (c *counterLog) addLeft(sums []int64, moment int64, questions []question) {
+	var first, last []point
+	for _, t := range c.left {
+		if t.answered >= moment {
+			first = append(first, t.point)
+			last = append(last, point{t.time, t.last, t.by})
+		}
+	}
+	after := slices.Clone(questions)
+	for i := range after {
+		after[i].to = math.MaxInt64 - 1
+	}
+	begun, going, later := sumsOf(first, questions), sumsOf(last, after), sumsOf(first, after)
+	for i := range sums {
+		sums[i] += begun[i] + going[i] - later[i]
+	}
 }
 
 // byMoment answers questions, those together that are of one moment.

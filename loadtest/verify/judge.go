@@ -58,6 +58,7 @@ type judge struct {
 	rules    [][]int   // the rules of each counter
 	hurt     []bool    // counters of which a loss was said
 	resets   [][]reset // of each counter
+	givenUp  []int64   // of each entry, how many of its tries may have given up a replica; nil: none
 	reasons  []bool    // entries that a limit had a reason to keep waiting as long as it did
 }
 
@@ -70,6 +71,7 @@ func (j *judge) judge() {
 	for i := range j.log.entries {
 		j.sort(int32(i))
 	}
+	j.findGivenUp()
 	looks := make([][]look, len(j.counters))
 	for _, k := range j.log.looks {
 		looks[k.counter] = append(looks[k.counter], k)

@@ -251,6 +251,61 @@ func TestCountsAndTheLog(t *testing.T) {
 	}
 }
 
+// What a replica that was given up may hold more of is excused, and no more: from half of the
+// timeout on, with two replicas, for each try, in the seconds of the tries.
+func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
+	took := func(d time.Duration) func(*entry) {
+		return func(e *entry) { e.answered = e.sent + int64(d) }
+	}
+	on := func(target uint16) func(*entry) { return func(e *entry) { e.target = target } }
+	as := func(k kind) func(*entry) { return func(e *entry) { e.kind = k } }
+	before := func(d time.Duration) func(*entry) {
+		return func(e *entry) { e.sent, e.answered = e.sent-int64(d), e.sent+1e7 }
+	}
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		copies int
+		change func(j *judge)
+		most   int64 // of seconds 4 to 20, where one is admitted
+	}{
+		"none":                          {2, func(*judge) {}, 1},
+		"a denied one":                  {2, func(j *judge) { j.at(6, denied, 3, took(500*ms)) }, 2},
+		"one copy":                      {1, func(j *judge) { j.at(6, denied, 3, took(500*ms)) }, 1},
+		"less than half":                {2, func(j *judge) { j.at(6, denied, 3, took(499*ms)) }, 1},
+		"two tries":                     {2, func(j *judge) { j.at(6, denied, 3, took(750*ms)) }, 3},
+		"not quite":                     {2, func(j *judge) { j.at(6, denied, 3, took(749*ms)) }, 2},
+		"many":                          {2, func(j *judge) { j.at(6, denied, 3, took(2000*ms)) }, 10},
+		"an admitted one":               {2, func(j *judge) { j.at(6, admitted, 3, took(500*ms)) }, 3},
+		"an increment is added once":    {2, func(j *judge) { j.at(6, admitted, 3, took(900*ms), as(increment)) }, 3},
+		"a check adds nothing":          {2, func(j *judge) { j.at(6, denied, 3, took(500*ms), as(check)) }, 1},
+		"beside an older one":           {2, func(j *judge) { j.at(6, denied, 3); j.at(6, denied, 3, before(450*ms)) }, 2},
+		"not old enough":                {2, func(j *judge) { j.at(6, denied, 3); j.at(6, denied, 3, before(350*ms)) }, 1},
+		"one of another target":         {2, func(j *judge) { j.at(6, denied, 3); j.at(6, denied, 3, before(450*ms), on(1)) }, 1},
+		"two tries beside an older one": {2, func(j *judge) { j.at(6, denied, 3); j.at(6, denied, 3, before(660*ms)) }, 4},
+		"a batch tries by itself":       {2, func(j *judge) { j.at(6, denied, 3); j.at(6, denied, 3, before(660*ms), as(batch)) }, 3},
+		"beside an older count": {2, func(j *judge) {
+			j.at(6, denied, 3)
+			j.log.look(look{sent: 5.5e9, answered: 6.01e9, from: second0 + 50, to: second0 + 50})
+		}, 2},
+		"one that had ended":                 {2, func(j *judge) { j.at(6, denied, 3); j.at(5, denied, 3, took(400*ms)) }, 1},
+		"a try in a second behind the stamp": {2, func(j *judge) { j.at(3, denied, 3, took(1100*ms), func(e *entry) { e.stamp = second0 + 3 }) }, 10},
+		"a try in a second before the stamp": {2, func(j *judge) { j.at(20, denied, 3, took(600*ms), func(e *entry) { e.stamp = second0 + 21 }) }, 2},
+		"all of its tries were before":       {2, func(j *judge) { j.at(2, denied, 3, took(900*ms)) }, 1},
+		"all of its tries were later":        {2, func(j *judge) { j.at(21, denied, 3, took(700*ms)) }, 1},
+		"a seconds that it did not have":     {2, func(j *judge) { j.at(2, denied, 3, took(800*ms)); j.at(21, denied, 3, took(600*ms)) }, 1},
+	} {
+		for _, more := range []int64{0, 1} {
+			j := judgeOf(t, wire.Limit{Name: "l", Limit: 30, Window: "30s"})
+			j.copies = c.copies
+			j.at(10, admitted, 9)
+			c.change(j)
+			j.log.look(look{sent: 30e9, answered: 30.1e9, from: second0 + 4, to: second0 + 20, count: c.most + more})
+			j.judge()
+			assert.Equal(t, int(more), j.findings.total[CheckCounts], "%s: %d", name, c.most+more)
+		}
+	}
+}
+
 // What was counted before a reset is gone, what came after it is there; what was under way may
 // be, and take something with it.
 func TestCountsAfterAReset(t *testing.T) {

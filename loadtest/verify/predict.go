@@ -137,7 +137,7 @@ func (p *predictor) call(entries []int32, together int) bool {
 			p.excused.Repeated++
 			continue // what it says of the time to wait is not of now
 		}
-		if len(wrong) > 0 && p.pardoned(e, want) {
+		if len(wrong) > 0 && p.pardoned(e, want, entries) {
 			p.excused.Unpredicted++
 			return false
 		}
@@ -151,7 +151,9 @@ func (p *predictor) call(entries []int32, together int) bool {
 		if e.outcome == denied == want.Allowed {
 			return false // the log and the model go apart from here on
 		}
-		p.note(i)
+		if p.note(i); slices.ContainsFunc(entries, p.mayBeLeft) {
+			p.promises = nil // it may be in the way of those that come again
+		}
 	}
 	return true
 }
@@ -178,12 +180,14 @@ func (p *predictor) wrong(i int32, want forecast) (wrong []difference, repeated 
 }
 
 // pardoned reports whether a difference from the model breaks no promise:
-// after a loss that is said, and too much where copies may count twice.
-func (p *predictor) pardoned(e entry, want forecast) bool {
+// after a loss that is said, and too much where copies may count twice, of any of the entries up
+// to it.
+func (p *predictor) pardoned(e entry, want forecast, entries []int32) bool {
 	if p.losable() && e.incomplete != 0 {
 		return true
 	}
-	if p.copies == 1 || !p.losses.disturbed(p.began(), e.answered) || e.outcome == admitted && !want.Allowed {
+	twice := p.losses.disturbed(p.began(), e.answered) || slices.ContainsFunc(entries, p.mayBeLeft)
+	if p.copies == 1 || !twice || e.outcome == admitted && !want.Allowed {
 		return false
 	}
 	p.excused.HighCounts++

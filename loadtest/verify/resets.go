@@ -37,9 +37,7 @@ func (j *judge) sortResets() {
 // reset does not forget that.
 func (j *judge) pending(entries []int32, before int64) bool {
 	return j.copies > 1 && slices.ContainsFunc(entries, func(i int32) bool {
-		e := j.log.entries[i]
-		// A copy that is slower than half the timeout is not waited for.
-		return e.sent < before && (e.outcome == unknown || e.answered-e.sent >= j.timeout/2)
+		return j.log.entries[i].sent < before && j.mayBeLeft(i)
 	})
 }
 
