@@ -8,7 +8,7 @@ import (
 )
 
 // credits are adds that a server acknowledged after their round trip was given up, and before
-// the hint of their hit came. The hint owes that much less. Adds that are rolled back get no
+// the hint of their hit came. The hint is smaller by that much. Adds that are rolled back get no
 // hint, so credits end by themselves.
 type credits struct {
 	life         time.Duration // at least; twice as long at most

@@ -272,8 +272,8 @@ func TestLateAnswersDropHints(t *testing.T) {
 }
 
 // An acknowledgement that comes after its round trip was given up, and before the hit is
-// decided, is no less one: the hint that follows owes nothing. A replay that is given
-// up and acknowledged at once owes nothing either.
+// decided, counts: the hint that follows is empty. A replay that is given
+// up and acknowledged at once leaves no hint either.
 func TestAnswersBeforeTheHintAreCredited(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
 		c := counter(1)
@@ -304,7 +304,7 @@ func TestAnswersBeforeTheHintAreCredited(t *testing.T) {
 	})
 }
 
-// A credit counts for what is owed soon, to a server that has what it acknowledged.
+// A credit counts for hints that come soon, of a server that has what it acknowledged.
 func TestCreditsEnd(t *testing.T) {
 	for name, end := range map[string]func(s *Set, c Counter, slow *fakeServer){
 		"after their time": func(s *Set, _ Counter, _ *fakeServer) { time.Sleep(4 * s.timeout) },
@@ -340,7 +340,7 @@ func TestCreditsAreBounded(t *testing.T) {
 			s.Acknowledge(on(s, counter(i))[0], counter(i).Hash, addsOf(1, someAdds))
 		}
 		for i := range 12 {
-			owe(s, counter(i), 1, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
+			hintMissed(s, counter(i), 1, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
 		}
 		requirePending(t, s, 2)
 	})

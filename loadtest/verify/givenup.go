@@ -14,7 +14,7 @@ import (
 //
 // Hits of one target that share a counter go together: the oldest sets the time for all. And a
 // target that has given up a server a few times in a row takes it for down. That ends all its
-// round trips to the server, also those that have just begun.
+// round trips to the server, also the ones that have just begun.
 
 // findGivenUp notes, of each entry, how many tries may have given up a replica.
 func (j *judge) findGivenUp() {
@@ -64,7 +64,7 @@ func eachWithOldest(calls []underWay, do func(entry int32, took int64)) {
 	oldest := 0
 	for _, c := range calls {
 		for calls[oldest].answered < c.sent {
-			oldest++ // it has ended before those that follow, too
+			oldest++ // it has ended before the ones that follow, too
 		}
 		if c.entry != none {
 			do(c.entry, c.answered-calls[oldest].sent)

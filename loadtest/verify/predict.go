@@ -152,7 +152,7 @@ func (p *predictor) call(entries []int32, together int) bool {
 			return false // the log and the model go apart from here on
 		}
 		if p.note(i); slices.ContainsFunc(entries, p.mayBeLeft) {
-			p.promises = nil // it may be in the way of those that come again
+			p.promises = nil // it may be in the way of hits that come again
 		}
 	}
 	return true
