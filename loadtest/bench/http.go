@@ -165,7 +165,7 @@ func (h *webHits) connect() error {
 	for range h.row.callers {
 		c, err := dial(h.server.Addr)
 		if err != nil {
-			return err
+			return h.server.Because(err)
 		}
 		h.conns = append(h.conns, c)
 		if err := c.SetDeadline(time.Now().Add(h.slice + answerTimeout)); err != nil {
@@ -206,7 +206,7 @@ var onError = []byte(`"on_error":`)
 func (h *webHits) exchange(c *conn, request webRequest, first bool) error {
 	status, body, err := c.exchange(request.bytes)
 	if err != nil {
-		return errors.Join(err, h.server.Alive())
+		return h.server.Because(err)
 	}
 	if status != h.status || bytes.Count(body, h.contains) != len(request.addresses) || bytes.Contains(body, onError) {
 		return fmt.Errorf("an answer of status %d was not expected: %.500s", status, body)

@@ -20,6 +20,7 @@ import (
 const (
 	StartTimeout = 10 * time.Second // until a child is ready
 	stopTimeout  = 5 * time.Second  // until a child has ended by itself
+	endIsKnown   = time.Second      // after the calls to a child that ended have failed
 	startTries   = 5                // each on another port
 	logTail      = 4 << 10          // bytes of a child's log
 )
@@ -133,6 +134,16 @@ func (c *Child) Alive() error {
 		return fmt.Errorf("%s has ended: %s; its log ends: %s", c.name, c.cmd.ProcessState, c.log.String())
 	}
 	return nil
+}
+
+// Because adds to the error of a call to the child that the child has ended, if it has. The calls
+// to a process that dies fail a moment before its end is known.
+func (c *Child) Because(err error) error {
+	select {
+	case <-c.ended:
+	case <-time.After(endIsKnown):
+	}
+	return errors.Join(err, c.Alive())
 }
 
 // PID returns the number of the process.
