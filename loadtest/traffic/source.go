@@ -37,7 +37,7 @@ func (c Config) Check() error {
 		faults = append(faults, fmt.Errorf("traffic: %q cannot be an event", c.Event))
 	}
 	if c.Population == nil || c.Rand == nil {
-		faults = append(faults, errors.New("traffic: a crowd and a source of random numbers are needed"))
+		faults = append(faults, errors.New("traffic: a population and a source of random numbers are needed"))
 	}
 	if c.Mix != nil {
 		faults = append(faults, checkWeights(c.Mix))
