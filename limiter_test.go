@@ -21,6 +21,7 @@ import (
 
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -375,7 +376,7 @@ func TestClose(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(someRules), 0o600))
 		rules, err := counterd.ReadRules(path)
 		require.NoError(t, err)
-		log := &lines{}
+		log := &testkit.Log{}
 		limiter, err := counterd.New(rules, append(options, counterd.WithReload(make(chan os.Signal)), counterd.WithListen("127.0.0.1:0"), counterd.WithLog(slog.New(slog.NewTextHandler(log, nil))))...)
 		require.NoError(t, err)
 		served := make(chan error, 1)
@@ -402,24 +403,6 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// lines is a log that is read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func serveOnce(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -427,7 +410,7 @@ func serveOnce(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 }
 
 func TestMiddleware(t *testing.T) {
-	log := &lines{}
+	log := &testkit.Log{}
 	limiter := start(t, parse(t, "events: {login: {limits: [{per: ip, rate: 2/d}, {per: team, rate: 5/d}]}}"), counterd.WithLog(slog.New(slog.NewTextHandler(log, nil))))
 	team := counterd.FeatureFrom("team", func(r *http.Request) (string, error) { return r.Header.Get("Team"), nil })
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -456,7 +439,7 @@ func TestMiddleware(t *testing.T) {
 // A middleware that does not fit the rules is logged at once. It serves nothing without a limit,
 // and serves again when the rules fit.
 func TestMiddlewareThatDoesNotFit(t *testing.T) {
-	log := &lines{}
+	log := &testkit.Log{}
 	limiter := start(t, parse(t, someRules), counterd.WithLog(slog.New(slog.NewTextHandler(log, nil))))
 	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	unknown := limiter.Middleware("logn")(next)

@@ -43,7 +43,7 @@ func newQuery(r *http.Request, names ...string) (*query, error) {
 		}
 	}
 	if unknown > 0 {
-		// What stands for a name may be a feature that was not encoded.
+		// An unknown name may be a feature that was not encoded.
 		q.faults = append(q.faults, &requestError{[]wire.Fault{{Detail: unknownParameters(unknown, names)}}})
 	}
 	if len(names) == 0 {

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,28 +20,14 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/markedtest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // aLog is one that may be written and read at once.
-type aLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *aLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *aLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type aLog struct{ testkit.Log }
 
 // await waits until the log says that.
 func (l *aLog) await(t *testing.T, says string) {

@@ -164,7 +164,7 @@ func (f *batch) join(r *request) {
 		a := &r.applied[i]
 		c, isNew := f.counters.of(a)
 		if isNew {
-			f.l.mender.note(a.ID, a.Counter, f.began)
+			f.l.repairer.note(a.ID, a.Counter, f.began)
 			c.store = f.l.store
 		}
 		if !slices.Contains(h.counters, c) {

@@ -74,7 +74,7 @@ type Counters struct {
 	now        func() time.Time
 	grace      time.Duration
 	cache      *BucketCache
-	mender     *Repairer
+	repairer   *Repairer
 	pending    *pending
 	resets     chan struct{} // one for each Reset under way
 }
@@ -83,7 +83,7 @@ type Counters struct {
 func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
-		cache: config.Cache, mender: config.Repairer, pending: newPending(max(config.MaxPending, 0)),
+		cache: config.Cache, repairer: config.Repairer, pending: newPending(max(config.MaxPending, 0)),
 		resets: make(chan struct{}, resetsAtOnce),
 	}
 	if c.cache == nil {
@@ -159,7 +159,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
 	now := c.now()
-	c.mender.note(r.id, counter, now)
+	c.repairer.note(r.id, counter, now)
 	err := r.trip(ctx, c.store, by, now)
 	if err != nil && !r.op.Receipt.None() {
 		// The acknowledged adds are rolled back, so that a failed increment does not stay
@@ -231,7 +231,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r := newReader(counter.ID())
 	defer r.free()
 	now := c.now()
-	c.mender.note(r.id, counter, now)
+	c.repairer.note(r.id, counter, now)
 	r.remember(c.cache, now, c.closed(now), time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.

@@ -29,11 +29,13 @@ func (x *execution) travel(claims []*counterState, now time.Time) {
 	x.ops, x.sent = x.ops[:0], x.sent[:0]
 	for _, c := range claims {
 		switch {
-		case x.overloaded:
-			x.doWithout(c, now)
 		case c.local:
 			x.send(c, now)
-		case c.travels():
+		case !c.travels():
+		case x.overloaded:
+			c.unwant()
+			x.fail(c, ErrOverload)
+		default:
 			x.ops, x.sent = append(x.ops, c.pack(c.due())), append(x.sent, c)
 		}
 	}
@@ -43,16 +45,6 @@ func (x *execution) travel(claims []*counterState, now time.Time) {
 	x.l.store.Do(x.ctx, x.ops...)
 	for _, c := range x.sent {
 		x.arrived(c, c.unpack(c.due(), now))
-	}
-}
-
-// doWithout has the counter do without the shared store, which too much waits for.
-func (x *execution) doWithout(c *counterState, now time.Time) {
-	if c.local {
-		x.send(c, now)
-	} else if c.travels() {
-		c.unwant()
-		x.fail(c, ErrOverload)
 	}
 }
 

@@ -97,7 +97,7 @@ type Limiter struct {
 	// on to with it.
 	requests *sync.Pool
 	cache    *BucketCache
-	mender   *Repairer
+	repairer *Repairer
 	random   func(below time.Duration) time.Duration
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64
@@ -120,7 +120,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		pending:      newPending(config.MaxPending),
 		requests:     new(sync.Pool),
 		cache:        config.Cache,
-		mender:       config.Repairer,
+		repairer:     config.Repairer,
 		random:       rand.N[time.Duration],
 		spanOf:       spanOf,
 	}

@@ -212,7 +212,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 	require.NoError(t, err)
 	for name, outside := range map[string]func(*simReplicas){
 		"each process reaches another replica only": func(c *simReplicas) {
-			c.replicas, c.handover, c.nobody, c.weather, c.processes = 2, false, true, 0, 2
+			c.replicas, c.handover, c.noneSafe, c.weather, c.processes = 2, false, true, 0, 2
 			c.begin = func() {
 				for i, n := range c.nodes {
 					for k, link := range n.links {
@@ -224,7 +224,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 			}
 		},
 		"no replica is reached by all": func(c *simReplicas) {
-			c.replicas, c.handover, c.nobody, c.wipes = 2, false, true, false
+			c.replicas, c.handover, c.noneSafe, c.wipes = 2, false, true, false
 		},
 		"a process takes the intact replica for down": func(c *simReplicas) {
 			c.replicas, c.handover, c.wipes, c.processes = 2, false, false, 2
@@ -272,7 +272,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 			c.spare = 2
 		},
 		"two lists of servers at a time": func(c *simReplicas) {
-			c.replicas, c.handover, c.nobody, c.weather, c.processes = 2, false, true, 0, 2
+			c.replicas, c.handover, c.noneSafe, c.weather, c.processes = 2, false, true, 0, 2
 			c.spare = 2
 			c.begin = func() {
 				for i, n := range c.nodes {

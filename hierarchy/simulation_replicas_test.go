@@ -55,7 +55,7 @@ type simReplicas struct {
 	weather   float64          // share of steps in which something befalls a server
 	wipes     bool             // servers come back empty
 	maxHints  int
-	nobody    bool // no server is reached by all: all windows are judged
+	noneSafe  bool // no server is reached by all: all windows are judged
 	processes int  // at the least
 	spare     int  // servers more than copies
 
@@ -164,7 +164,7 @@ func (c *simReplicas) settle() {
 		panic(err) // the simulation's own mistake
 	}
 	of := c.place.Of(hashOf(counters[c.rng.IntN(len(counters))].ID()))
-	if c.safe = of[c.rng.IntN(len(of))].(*simLink).server; c.nobody {
+	if c.safe = of[c.rng.IntN(len(of))].(*simLink).server; c.noneSafe {
 		c.safe = nil
 	}
 }

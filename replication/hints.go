@@ -99,7 +99,7 @@ func (l *hintQueue) put(server Server, h Hash, hints []hint) {
 }
 
 // nextDue returns when a hint of now is replayed. A server that was too slow to be
-// waited for has answered by then, and Credit has taken note.
+// waited for has answered by then, and acknowledge has subtracted it.
 func (l *hintQueue) nextDue() time.Time { return time.Now().Add(2 * l.set.timeout) }
 
 // find returns the hint of the items of these adds; nil: there is none. That of this very

@@ -311,7 +311,7 @@ func (s *Set) rollBack(ctx context.Context, c Counter, op *store.Op) {
 		if n == 0 {
 			return nil
 		}
-		return doOn(ctx, server, c, op.Writes[len(op.Writes)-n:])
+		return writeOn(ctx, server, c, op.Writes[len(op.Writes)-n:])
 	})
 }
 
@@ -320,12 +320,12 @@ func (s *Set) delete(ctx context.Context, c Counter, op *store.Op) {
 	s.hints.drop(c.Hash, op.Writes)
 	var list [MaxReplicas]Server
 	op.Err = onEach(s.topology.Load().of(c.Hash, &list), func(_ int, server Server) error {
-		return doOn(ctx, server, c, op.Writes)
+		return writeOn(ctx, server, c, op.Writes)
 	})
 }
 
-// doOn makes the writes on one server.
-func doOn(ctx context.Context, server Server, c Counter, writes []store.Write) error {
+// writeOn makes the writes on one server.
+func writeOn(ctx context.Context, server Server, c Counter, writes []store.Write) error {
 	part := store.Op{Counter: c.Name, Writes: slices.Clone(writes)}
 	part.Receipt = store.Acknowledged(len(writes))
 	server.Do(ctx, c, &part)

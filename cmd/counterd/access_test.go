@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -30,14 +30,6 @@ const (
 	opsToken  = "the-token-of-operators"
 	newToken  = "the-new-token-of-edge"
 )
-
-// secretFile returns a file of its own with that text.
-func secretFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	replace(t, path, text)
-	return path
-}
 
 // logged waits until the process has logged what matches so many times.
 func (p *process) logged(t *testing.T, times int, pattern string) {
@@ -98,8 +90,8 @@ var work = []struct {
 // afterwards; with it, the work is done.
 func TestTokensOfAProcess(t *testing.T) {
 	server := memcachedtest.Start(t)
-	tokens := secretFile(t, fmt.Sprintf("# who may\nedge decide %s\nops all sha256:%x\n", edgeToken, sha256.Sum256([]byte(opsToken))))
-	rules := secretFile(t, "events: {url_shorten: {limits: [{per: ip, rate: 100/d}], from: {ip: peer}}}")
+	tokens := testkit.SecretFile(t, fmt.Sprintf("# who may\nedge decide %s\nops all sha256:%x\n", edgeToken, sha256.Sum256([]byte(opsToken))))
+	rules := testkit.SecretFile(t, "events: {url_shorten: {limits: [{per: ip, rate: 100/d}], from: {ip: peer}}}")
 	p := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s", "-tokens", tokens, "-rules", rules)
 	// What the process tells by that the server has not been emptied.
 	require.Eventually(t, func() bool { return server.Stats("")["curr_items"] == "1" }, soon, time.Millisecond)
@@ -139,7 +131,7 @@ func TestTokensOfAProcess(t *testing.T) {
 // clients take the new one, then the old one goes. No request fails, and afterwards the
 // old one is good for nothing.
 func TestTokensAreRotatedUnderLoad(t *testing.T) {
-	tokens := secretFile(t, "edge decide "+edgeToken+"\nops all "+opsToken+"\n")
+	tokens := testkit.SecretFile(t, "edge decide "+edgeToken+"\nops all "+opsToken+"\n")
 	p := startProcess(t, "-tokens", tokens)
 	var current atomic.Pointer[string]
 	use := func(token string) { current.Store(&token) }
@@ -171,17 +163,17 @@ func TestTokensAreRotatedUnderLoad(t *testing.T) {
 		}
 	}
 	more()
-	replace(t, tokens, "edge decide "+edgeToken+"\nedge decide "+newToken+"\nops all "+opsToken+"\n")
+	testkit.ReplaceFile(t, tokens, "edge decide "+edgeToken+"\nedge decide "+newToken+"\nops all "+opsToken+"\n")
 	p.logged(t, 1, `msg="tokens reloaded"[^\n]* tokens=3`)
 	more()
 	use(newToken)
 	more()
 	// What is faulty leaves what is in force.
-	replace(t, tokens, "edge decide "+newToken+"\nedge "+edgeToken+"\n")
+	testkit.ReplaceFile(t, tokens, "edge decide "+newToken+"\nedge "+edgeToken+"\n")
 	p.logged(t, 1, `level=ERROR msg="tokens not reloaded, those in force stay"[^\n]* failures=1 faults=1`)
 	p.logged(t, 1, `level=ERROR msg="fault in the file"[^\n]* line=2`)
 	more()
-	replace(t, tokens, "edge decide "+newToken+"\n")
+	testkit.ReplaceFile(t, tokens, "edge decide "+newToken+"\n")
 	p.logged(t, 1, `msg="tokens reloaded"[^\n]* tokens=1`)
 	more()
 	stopped.Store(true)
@@ -238,7 +230,7 @@ func TestAccessFromTheEnvironment(t *testing.T) {
 
 // The log names secrets that others can read, and addresses that are open to all callers.
 func TestWhatLiesOpenIsWarnedOf(t *testing.T) {
-	tokens := secretFile(t, "ops all "+opsToken)
+	tokens := testkit.SecretFile(t, "ops all "+opsToken)
 	require.NoError(t, os.Chmod(tokens, 0o644))
 	p := startProcess(t, "-listen", "0.0.0.0:0", "-admin", "127.0.0.1:0", "-tokens", tokens)
 	assert.Regexp(t, `level=WARN msg="a file with a secret[^\n]*file=`+tokens, p.log.String())
@@ -254,7 +246,7 @@ func TestWhatLiesOpenIsWarnedOf(t *testing.T) {
 	id := authority.Issue(t)
 	p = startProcess(t, "-listen", "0.0.0.0:0", "-tls-cert", id.CertFile, "-tls-key", id.KeyFile, "-tls-client-ca", authority.File)
 	assert.NotContains(t, p.log.String(), "level=WARN")
-	p = startProcess(t, "-listen", "0.0.0.0:0", "-tls-cert", id.CertFile, "-tls-key", id.KeyFile, "-tokens", secretFile(t, "ops all "+opsToken))
+	p = startProcess(t, "-listen", "0.0.0.0:0", "-tls-cert", id.CertFile, "-tls-key", id.KeyFile, "-tokens", testkit.SecretFile(t, "ops all "+opsToken))
 	assert.NotContains(t, p.log.String(), "level=WARN")
 }
 
@@ -263,8 +255,8 @@ func TestFaultySecretsAtTheStart(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	id, other := authority.Issue(t), authority.Issue(t)
 	expired := authority.Issue(t, outOfDate)
-	faulty := secretFile(t, "edge decide short\nedge "+edgeToken+"\n")
-	empty := secretFile(t, "# none\n")
+	faulty := testkit.SecretFile(t, "edge decide short\nedge "+edgeToken+"\n")
+	empty := testkit.SecretFile(t, "# none\n")
 	for says, args := range map[string][]string{
 		"no such file":             {"-tokens", "/nowhere/tokens"},
 		"line 2: there are 2":      {"-tokens", faulty},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -97,7 +98,7 @@ func copyOver(t *testing.T, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
 	require.NoError(t, err)
-	replace(t, to, string(text))
+	testkit.ReplaceFile(t, to, string(text))
 }
 
 var visitor = events.Features{"ip": "203.0.113.9"}

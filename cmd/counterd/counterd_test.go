@@ -27,6 +27,7 @@ import (
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -62,24 +63,7 @@ func status(t *testing.T, url string) int {
 type process struct {
 	*exec.Cmd
 	url string
-	log *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log *testkit.Log
 }
 
 var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","address":")([^\s"]+)`)
@@ -87,7 +71,7 @@ var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","add
 // startProcess runs counterd until the test ends, on a free port.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{log: &lockedBuffer{}}
+	p := &process{log: &testkit.Log{}}
 	leaktest.Check(t)
 	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0"}, args...)...)
 	p.Env = append(os.Environ(), asCommand+"=1")
@@ -306,7 +290,7 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	wrong := filepath.Join(t.TempDir(), "servers")
-	write(t, wrong, "one\ntwo\n")
+	testkit.WriteFile(t, wrong, "one\ntwo\n")
 	for _, args := range [][]string{
 		{"-listen", taken.Addr().String()},
 		{"-listen", "127.0.0.1:0", "-admin", taken.Addr().String()},

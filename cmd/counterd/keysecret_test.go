@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -31,7 +32,7 @@ func TestKeySecret(t *testing.T) {
 	const mark = "sesame-open-sesame"
 	first, second := memcachedtest.Start(t), memcachedtest.Start(t)
 	servers := first.Addr + "," + second.Addr
-	file, same := secretFile(t, mark+"\n"), secretFile(t, mark+"\r\nmore\n")
+	file, same := testkit.SecretFile(t, mark+"\n"), testkit.SecretFile(t, mark+"\r\nmore\n")
 	start := func(args ...string) *process {
 		return startProcess(t, append([]string{"-memcached", servers, "-timeout", "1s"}, args...)...)
 	}
@@ -58,12 +59,12 @@ func TestKeySecret(t *testing.T) {
 	assert.Equal(t, "7", holder.Ask("get " + key)[1])
 	assert.Empty(t, append(first.Ask("get "+plain), second.Ask("get "+plain)...))
 
-	for _, args := range [][]string{nil, {"-key-secret", secretFile(t, "another secret of keys\n")}} {
+	for _, args := range [][]string{nil, {"-key-secret", testkit.SecretFile(t, "another secret of keys\n")}} {
 		other := start(args...)
 		assert.Zero(t, counted(other))
 		for _, noticed := range []*process{other, p, q} { // the earlier ones, too
-			says(t, noticed.log, "level=WARN", "has another key secret", "server="+first.Addr)
-			says(t, noticed.log, "level=WARN", "has another key secret", "server="+second.Addr)
+			noticed.log.Await(t, "level=WARN", "has another key secret", "server="+first.Addr)
+			noticed.log.Await(t, "level=WARN", "has another key secret", "server="+second.Addr)
 			series, _ := scrape(t, noticed)
 			assert.Equal(t, 2.0, series.take(t, "counterd_memcached_key_secret_mismatch"))
 			assert.Equal(t, "reachable, another key secret in use", noticed.readiness(t)[first.Addr])
@@ -74,7 +75,7 @@ func TestKeySecret(t *testing.T) {
 }
 
 func TestKeySecretsThatCannotBe(t *testing.T) {
-	short, empty := secretFile(t, "fifteen-letters\nand another line"), secretFile(t, "")
+	short, empty := testkit.SecretFile(t, "fifteen-letters\nand another line"), testkit.SecretFile(t, "")
 	for _, c := range []struct {
 		args []string
 		exit int
@@ -100,7 +101,7 @@ func TestKeySecretsThatCannotBe(t *testing.T) {
 
 // A secret that every user can read is warned of.
 func TestAKeySecretForAll(t *testing.T) {
-	file := secretFile(t, "sesame-open-sesame")
+	file := testkit.SecretFile(t, "sesame-open-sesame")
 	require.NoError(t, os.Chmod(file, 0o644))
 	p := startProcess(t, "-memcached", "127.0.0.1:1", "-key-secret", file)
 	assert.Regexp(t, `level=WARN msg="a file with a secret[^\n]*file=`+file+` mode=-rw-r--r--`, p.log.String())

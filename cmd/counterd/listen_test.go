@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -19,7 +20,7 @@ import (
 // nowhere else.
 func TestOperatorsHaveAnAddressOfTheirOwn(t *testing.T) {
 	server := memcachedtest.Start(t)
-	tokens := secretFile(t, "edge decide,read,increment,reset,rules "+edgeToken+"\nops operate "+opsToken)
+	tokens := testkit.SecretFile(t, "edge decide,read,increment,reset,rules "+edgeToken+"\nops operate "+opsToken)
 	p := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s", "-tokens", tokens, "-admin", "127.0.0.1:0")
 	admin := p.admin(t)
 	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/goroutine?debug=1"} {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -31,7 +32,7 @@ var (
 // labels, and what it means in the words of its help.
 func TestThePageOfTheMetrics(t *testing.T) {
 	servers := filepath.Join(t.TempDir(), "servers")
-	write(t, servers, strings.Join(memcachedtest.StartMany(t, 2), ","))
+	testkit.WriteFile(t, servers, strings.Join(memcachedtest.StartMany(t, 2), ","))
 	p := startProcess(t, "-memcached-file", servers, "-replicas", "2", "-otlp-endpoint", startCollector(t).URL,
 		"-rules", "../../deploy/rules/rules.yaml")
 	_, err := p.client(t).Hit(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1)

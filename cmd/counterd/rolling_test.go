@@ -48,7 +48,7 @@ func newRolling(t *testing.T, every time.Duration) *rolling {
 	leaktest.Check(t)
 	r := &rolling{t: t, admitted: map[string]int{}}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, rules, rollingRules)
+	testkit.WriteFile(t, rules, rollingRules)
 	var names []string
 	for range 2 {
 		server := memcachedtest.Start(t)
@@ -129,7 +129,7 @@ func (r *rolling) lose(server int) {
 	}
 	r.servers[server].Stop()
 	for _, p := range r.processes {
-		says(r.t, p.log, "a memcached server is down")
+		p.log.Await(r.t, "a memcached server is down")
 	}
 	r.servers[server].Restart()
 	for i, p := range r.processes {

@@ -19,29 +19,11 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // soon bounds the waits for what has to happen.
 const soon = 30 * time.Second
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-}
-
-// replace puts a new file in the place of the old one, as most editors do.
-func replace(t *testing.T, path, text string) {
-	t.Helper()
-	write(t, path+"~", text)
-	require.NoError(t, os.Rename(path+"~", path))
-}
-
-// lead has a symbolic link lead elsewhere, in one step.
-func lead(t *testing.T, link, to string) {
-	t.Helper()
-	require.NoError(t, os.Symlink(to, link+"~"))
-	require.NoError(t, os.Rename(link+"~", link))
-}
 
 // oneLimit is a rules file with that N.
 func oneLimit(n int) string {
@@ -51,7 +33,7 @@ func oneLimit(n int) string {
 // SIGHUP ends no process, with or without a rules file.
 func TestSIGHUP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	for want, args := range map[string][]string{
 		"there is no rules file to read again":                                  nil,
 		`level=INFO msg="the rules file holds the rules in force" file=` + path: {"-rules", path},
@@ -136,8 +118,8 @@ func TestReloadUnderLoad(t *testing.T) {
 		version++
 		folder := filepath.Join(dir, fmt.Sprintf("..%d", version))
 		require.NoError(t, os.Mkdir(folder, 0o700))
-		write(t, filepath.Join(folder, "rules.yaml"), text)
-		lead(t, filepath.Join(dir, "..data"), filepath.Base(folder))
+		testkit.WriteFile(t, filepath.Join(folder, "rules.yaml"), text)
+		testkit.Link(t, filepath.Join(dir, "..data"), filepath.Base(folder))
 	}
 	swap(generation(base))
 	require.NoError(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
@@ -227,11 +209,11 @@ func TestReloadUnderLoad(t *testing.T) {
 		return file
 	}
 	ways := []func(text string){
-		func(text string) { write(t, path, text) },
-		func(text string) { replace(t, real(), text) },
+		func(text string) { testkit.WriteFile(t, path, text) },
+		func(text string) { testkit.ReplaceFile(t, real(), text) },
 		swap,
 		func(text string) {
-			replace(t, real(), text)
+			testkit.ReplaceFile(t, real(), text)
 			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 		},
 	}

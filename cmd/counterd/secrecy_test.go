@@ -231,7 +231,7 @@ func TestNothingSaysWhoWasCounted(t *testing.T) {
 			var marks markedtest.Marks
 			s := newStranger(t, &marks)
 			rules := filepath.Join(t.TempDir(), "rules.yaml")
-			write(t, rules, s.rules())
+			testkit.WriteFile(t, rules, s.rules())
 			servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
 			names := servers[0].Addr + "," + servers[1].Addr
 			secret := marks.Word()
@@ -239,11 +239,11 @@ func TestNothingSaysWhoWasCounted(t *testing.T) {
 				return startProcess(t, append([]string{"-rules", rules, "-timeout", "200ms", "-max-connections", "50", "-log", format}, args...)...)
 			}
 			all := map[string]*process{
-				"one copy":   start("-memcached", names, "-key-secret", secretFile(t, secret)),
+				"one copy":   start("-memcached", names, "-key-secret", testkit.SecretFile(t, secret)),
 				"two copies": start("-memcached", names, "-replicas", "2", "-protocol", "classic"),
 				"embedded":   start("-access-log"),
-				"guarded":    start("-access-log", "-tokens", secretFile(t, "edge all "+marks.Word()+marks.Word()+"\n")),
-				"forbidding": start("-access-log", "-tokens", secretFile(t, "edge rules sha256:"+sumOf(s.word)+"\n")),
+				"guarded":    start("-access-log", "-tokens", testkit.SecretFile(t, "edge all "+marks.Word()+marks.Word()+"\n")),
+				"forbidding": start("-access-log", "-tokens", testkit.SecretFile(t, "edge rules sha256:"+sumOf(s.word)+"\n")),
 				"parrot":     start("-memcached", parrot(t), "-protocol", "classic"),
 				"parroted":   start("-memcached", parrot(t), "-protocol", "meta"),
 				"overloaded": start("-memcached", names, "-max-pending", "1", "-timeout", "1s", "-max-connections", "3"),
@@ -268,16 +268,16 @@ func TestNothingSaysWhoWasCounted(t *testing.T) {
 
 			// Each broken edit.
 			for i, text := range s.busted() {
-				replace(t, rules, text)
+				testkit.ReplaceFile(t, rules, text)
 				for _, p := range all {
-					says(t, p.log, "rules not reloaded", fmt.Sprintf(failures, i+1))
+					p.log.Await(t, "rules not reloaded", fmt.Sprintf(failures, i+1))
 				}
 				var stdout, stderr bytes.Buffer
 				assert.Equal(t, exitFailed, run(t.Context(), []string{"validate", rules}, &stdout, &stderr), text)
 				assert.Equal(t, exitFailed, run(t.Context(), []string{"-listen", "127.0.0.1:0", "-rules", rules}, &stdout, &stderr), text)
 				marks.Absent(t, "what is said of "+text, stdout.String()+stderr.String())
 			}
-			replace(t, rules, s.rules())
+			testkit.ReplaceFile(t, rules, s.rules())
 
 			// Too much at once, while a server hangs.
 			servers[0].Pause()
@@ -337,7 +337,7 @@ func TestTheSearchFinds(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), marks.Word())
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	path := filepath.Join(folder, "rules.yaml")
-	write(t, path, "events: {}")
+	testkit.WriteFile(t, path, "events: {}")
 	var stderr bytes.Buffer
 	require.Equal(t, exitFailed, run(t.Context(), []string{"-rules", path}, io.Discard, &stderr))
 	assert.NotEmpty(t, marks.Find(stderr.String()))

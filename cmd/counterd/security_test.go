@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -71,11 +72,11 @@ func TestOpenSecrets(t *testing.T) {
 	assert.NotContains(t, p.log.String(), "the password goes")
 
 	servers := filepath.Join(t.TempDir(), "servers")
-	write(t, servers, "127.0.0.1:1")
+	testkit.WriteFile(t, servers, "127.0.0.1:1")
 	p = startProcess(t, "-memcached-file", servers, "-memcached-auth", auth)
 	assert.NotContains(t, p.log.String(), "the password goes")
-	replace(t, servers, "192.0.2.1:11211")
-	says(t, p.log, "the password goes", "server=192.0.2.1:11211")
+	testkit.ReplaceFile(t, servers, "192.0.2.1:11211")
+	p.log.Await(t, "the password goes", "server=192.0.2.1:11211")
 }
 
 func TestSecurityFromTheEnvironment(t *testing.T) {

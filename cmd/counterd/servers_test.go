@@ -22,28 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
-
-// says waits for a line of the log.
-func says(t *testing.T, log *lockedBuffer, parts ...string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		for line := range strings.Lines(log.String()) {
-			has := 0
-			for _, part := range parts {
-				if strings.Contains(line, part) {
-					has++
-				}
-			}
-			if has == len(parts) {
-				return true
-			}
-		}
-		return false
-	}, soon, time.Millisecond, "%q: %s", parts, log)
-}
 
 // The first servers are waited for, not for ever, and why there are none is said in one
 // line.
@@ -75,28 +57,28 @@ func TestAProcessFollowsAFileOfServers(t *testing.T) {
 	servers := memcachedtest.StartMany(t, 2)
 	dir := t.TempDir()
 	rules, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "servers")
-	write(t, rules, oneLimit(5))
-	write(t, path, "# the fleet\n"+servers[0]+"\n")
+	testkit.WriteFile(t, rules, oneLimit(5))
+	testkit.WriteFile(t, path, "# the fleet\n"+servers[0]+"\n")
 	p := startProcess(t, "-rules", rules, "-memcached-file", path, "-timeout", "1s")
-	says(t, p.log, `msg="memcached store" servers=`+servers[0])
+	p.log.Await(t, `msg="memcached store" servers=`+servers[0])
 	who := events.Features{"ip": "203.0.113.9"}
 	_, err := p.client(t).Increment(t.Context(), "e", who, 1, time.Time{})
 	require.NoError(t, err)
 
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	says(t, p.log, "the rules file holds the rules in force")
-	says(t, p.log, "the memcached servers found are those in force")
-	replace(t, path, "")
-	says(t, p.log, "those in force stay", "no server is named")
-	replace(t, path, servers[0]+"\nnonsense\n")
-	says(t, p.log, "those in force stay", "line 2: nonsense is neither")
-	replace(t, path, strings.Join(servers, "\n"))
-	says(t, p.log, "added="+servers[1]+" removed=\"\" servers=")
+	p.log.Await(t, "the rules file holds the rules in force")
+	p.log.Await(t, "the memcached servers found are those in force")
+	testkit.ReplaceFile(t, path, "")
+	p.log.Await(t, "those in force stay", "no server is named")
+	testkit.ReplaceFile(t, path, servers[0]+"\nnonsense\n")
+	p.log.Await(t, "those in force stay", "line 2: nonsense is neither")
+	testkit.ReplaceFile(t, path, strings.Join(servers, "\n"))
+	p.log.Await(t, "added="+servers[1]+" removed=\"\" servers=")
 	_, err = p.client(t).Increment(t.Context(), "e", who, 1, time.Time{})
 	assert.NoError(t, err)
 
 	var stdout bytes.Buffer
-	write(t, path, servers[1])
+	testkit.WriteFile(t, path, servers[1])
 	args := []string{"keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", path}
 	require.Equal(t, exitOK, run(t.Context(), args, &stdout, os.Stderr))
 	assert.Contains(t, stdout.String(), servers[1])
@@ -107,7 +89,7 @@ func TestAProcessFollowsAFileOfServers(t *testing.T) {
 func TestMetricsTellOfAServerListThatIsRefused(t *testing.T) {
 	servers := memcachedtest.StartMany(t, 2)
 	path := filepath.Join(t.TempDir(), "servers")
-	write(t, path, servers[0])
+	testkit.WriteFile(t, path, servers[0])
 	p := startProcess(t, "-memcached-file", path)
 	const failing, failures = `counterd_server_list_failing{source="file"}`, `counterd_server_list_failures_total{source="file"}`
 	series, _ := scrape(t, p)
@@ -120,14 +102,14 @@ func TestMetricsTellOfAServerListThatIsRefused(t *testing.T) {
 			return series[failing] == value
 		}, soon, 10*time.Millisecond)
 	}
-	replace(t, path, servers[0]+"\nnonsense\n")
+	testkit.ReplaceFile(t, path, servers[0]+"\nnonsense\n")
 	becomes(1)
 	series, text := scrape(t, p)
 	assert.GreaterOrEqual(t, series.take(t, failures), 1.0)
 	assert.NotContains(t, text, "nonsense")
-	replace(t, path, strings.Join(servers, "\n"))
+	testkit.ReplaceFile(t, path, strings.Join(servers, "\n"))
 	becomes(0)
-	says(t, p.log, "added="+servers[1])
+	p.log.Await(t, "added="+servers[1])
 	require.NoError(t, os.Remove(path))
 	becomes(1)
 
@@ -181,18 +163,18 @@ func TestAProcessFollowsACluster(t *testing.T) {
 	address, tell := clusterOf(t)
 	tell(1, servers[0])
 	p := startProcess(t, "-memcached", "aws:"+address, "-timeout", "1s")
-	says(t, p.log, `msg="memcached store" servers=`+servers[0])
-	says(t, p.log, `msg="the memcached servers are followed" from=aws:`+address)
+	p.log.Await(t, `msg="memcached store" servers=`+servers[0])
+	p.log.Await(t, `msg="the memcached servers are followed" from=aws:`+address)
 	_, err := p.client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Time{})
 	require.NoError(t, err)
 	tell(2)
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	says(t, p.log, "those in force stay", "no server is named")
+	p.log.Await(t, "those in force stay", "no server is named")
 	series, _ := scrape(t, p)
 	assert.Equal(t, 1.0, series.take(t, `counterd_server_list_failing{source="aws"}`))
 	tell(3, servers...)
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	says(t, p.log, "added="+servers[1]+" removed=\"\" servers=")
+	p.log.Await(t, "added="+servers[1]+" removed=\"\" servers=")
 }
 
 // clusterOver is a real server that demands TLS and is the endpoint of its own cluster, in the
@@ -233,12 +215,12 @@ func TestAClusterWithTLS(t *testing.T) {
 			}
 			right := append([]string{"-memcached-ca", authority.File}, args...)
 			p := startProcess(t, right...)
-			says(t, p.log, `msg="memcached store" servers=`+endpoint)
+			p.log.Await(t, `msg="memcached store" servers=`+endpoint)
 			_, err := p.client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Time{})
 			require.NoError(t, err)
 			assert.Equal(t, http.StatusOK, status(t, p.url+"/readyz"))
 			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-			says(t, p.log, "the memcached servers found are those in force", "servers="+endpoint)
+			p.log.Await(t, "the memcached servers found are those in force", "servers="+endpoint)
 			assert.NotContains(t, p.log.String(), "level=WARN")
 
 			_, server := dayKey(t, "-memcached", "aws:"+endpoint, "-memcached-tls", "-memcached-ca", authority.File, "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile)
@@ -251,7 +233,7 @@ func TestAClusterWithTLS(t *testing.T) {
 			} {
 				// Long enough to report the cause once: the fault does not go away.
 				ctx, cancel := context.WithCancel(t.Context())
-				var stderr lockedBuffer
+				var stderr testkit.Log
 				var running sync.WaitGroup
 				running.Go(func() { run(ctx, args, io.Discard, &stderr) })
 				require.Eventually(t, func() bool { return strings.Contains(stderr.String(), says) }, soon, time.Millisecond, "%s: %s", says, &stderr)

@@ -79,7 +79,7 @@ func newSite(t *testing.T, config siteConfig) *site {
 	t.Helper()
 	s := &site{t: t, stalls: testkit.WatchStalls(t), timeout: cmp.Or(config.timeout, siteTimeout), counters: map[counterName]*oracle.Counter{}, slowest: map[string]time.Duration{}}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, rules, siteRules)
+	testkit.WriteFile(t, rules, siteRules)
 	start := func(tb testing.TB) *memcachedtest.Server { return memcachedtest.Start(tb) }
 	if config.small {
 		start = memcachedtest.StartSmall
@@ -128,7 +128,7 @@ func (s *site) writeList() {
 	for _, server := range s.servers {
 		fmt.Fprintln(&names, server.Addr)
 	}
-	replace(s.t, s.list, names.String())
+	testkit.ReplaceFile(s.t, s.list, names.String())
 }
 
 // addServer adds a server to the file, and waits until all processes reach it.

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -158,7 +159,7 @@ const traced = `{"features": {"ip": "203.0.113.77"}}`
 func tracedRules(t *testing.T) string {
 	t.Helper()
 	path := t.TempDir() + "/rules.yaml"
-	write(t, path, "events: {url_shorten: {limits: [{per: ip, rate: [5/m, 100/d], on_error: deny}]}}\n")
+	testkit.WriteFile(t, path, "events: {url_shorten: {limits: [{per: ip, rate: [5/m, 100/d], on_error: deny}]}}\n")
 	return path
 }
 
@@ -319,7 +320,7 @@ func TestNoFeatureInSpansAndLogs(t *testing.T) {
 	c := startCollector(t)
 	servers := strings.Join(append(memcachedtest.StartMany(t, 1), "127.0.0.1:1"), ",")
 	rules := t.TempDir() + "/rules.yaml"
-	write(t, rules, `
+	testkit.WriteFile(t, rules, `
 trusted_proxies: [127.0.0.1]
 events:
   url_shorten: {limits: [{per: [ip, user], rate: [2/m, 100/d], on_error: allow}, {per: [user], rate: 100/d, deny: [secret-denied]}], from: {user: header X-User, ip: forwarded}}
@@ -350,7 +351,7 @@ events:
 	exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", `{"secret": "203.0.113.`, "X-Request-Id", "a secret")
 	p.stop(t)
 	// Callers without a valid token choose their words, too.
-	guarded := startProcess(t, "-rules", rules, "-otlp-endpoint", c.URL, "-access-log", "-tokens", secretFile(t, "edge rules the-secret-of-the-edge\n"))
+	guarded := startProcess(t, "-rules", rules, "-otlp-endpoint", c.URL, "-access-log", "-tokens", testkit.SecretFile(t, "edge rules the-secret-of-the-edge\n"))
 	for _, token := range []string{"", "Bearer secret-unknown-token", "Bearer the-secret-of-the-edge", "Basic secret"} {
 		for _, method := range []string{"SECRET", "GET", "POST", "DELETE"} {
 			for _, path := range []string{"hit", "secret", "count", "counters", "check?feature=user:secret"} {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // A web page that has its name lead to the loopback gets no answer from a process without
@@ -29,7 +30,7 @@ func TestWebPagesDoNotReachALocalProcess(t *testing.T) {
 		assert.Equal(t, 200, under(url, ""), url)
 		assert.Equal(t, 200, under(url, "localhost"), url)
 	}
-	p = startProcess(t, "-tokens", secretFile(t, "ops all "+opsToken))
+	p = startProcess(t, "-tokens", testkit.SecretFile(t, "ops all "+opsToken))
 	assert.Equal(t, 401, under(p.url+"/v1/events", "counterd.internal"))
 	p = startProcess(t, "-tokens", "none")
 	assert.Equal(t, 200, under(p.url+"/v1/events", "counterd.internal"))

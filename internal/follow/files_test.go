@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
@@ -18,9 +19,9 @@ import (
 // before, and no other; Ask has them judged again, whatever they hold.
 func TestFilesThatGoTogether(t *testing.T) {
 	leaktest.Check(t)
-	one, two := secretFile(t, "a"), secretFile(t, "a")
+	one, two := testkit.SecretFile(t, "a"), testkit.SecretFile(t, "a")
 	taken := make(chan string, 10)
-	log := &lockedBuffer{}
+	log := &testkit.Log{}
 	f, err := Open("letters", []string{one, two}, func(contents [][]byte) ([]any, error) {
 		if string(contents[0]) != string(contents[1]) {
 			return nil, errors.New("they differ")
@@ -46,10 +47,10 @@ func TestFilesThatGoTogether(t *testing.T) {
 	next("a")
 	assert.False(t, f.refused.Load())
 	for i, letter := range []string{"b", "a", "c"} {
-		replace(t, one, letter)
+		testkit.ReplaceFile(t, one, letter)
 		logged(i+1, "letters not reloaded, those in force stay")
 		assert.True(t, f.refused.Load(), "until they suit each other")
-		replace(t, two, letter)
+		testkit.ReplaceFile(t, two, letter)
 		next(letter)
 		require.Eventually(t, func() bool { return !f.refused.Load() }, soon, time.Millisecond)
 	}
@@ -59,7 +60,7 @@ func TestFilesThatGoTogether(t *testing.T) {
 	f.Ask()
 	logged(5, "letters not reloaded, those in force stay")
 	assert.True(t, f.refused.Load())
-	replace(t, two, "c")
+	testkit.ReplaceFile(t, two, "c")
 	logged(1, "the files hold the letters in force")
 	assert.False(t, f.refused.Load(), "what is in force stands in the files again")
 	f.Ask()

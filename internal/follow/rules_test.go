@@ -1,13 +1,10 @@
 package follow
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,61 +14,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // soon bounds the waits for what has to happen.
 const soon = 30 * time.Second
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-}
-
-// replace puts a new file in the place of the old one, as most editors do.
-func replace(t *testing.T, path, text string) {
-	t.Helper()
-	write(t, path+"~", text)
-	require.NoError(t, os.Rename(path+"~", path))
-}
-
-// secretFile writes a file with a secret.
-func secretFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	write(t, path, text)
-	return path
-}
-
-func debugLog() (*slog.Logger, *lockedBuffer) {
-	var text lockedBuffer
-	return slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})), &text
-}
-
-// lead has a symbolic link lead elsewhere, in one step.
-func lead(t *testing.T, link, to string) {
-	t.Helper()
-	require.NoError(t, os.Symlink(to, link+"~"))
-	require.NoError(t, os.Rename(link+"~", link))
-}
 
 // oneLimit is a rules file with that N.
 func oneLimit(n int) string {
@@ -88,9 +37,9 @@ const brokenRules = `events:
 `
 
 // following opens the file until the test ends.
-func following(t *testing.T, path string) (*Rules, *lockedBuffer) {
+func following(t *testing.T, path string) (*Rules, *testkit.Log) {
 	t.Helper()
-	log, text := debugLog()
+	log, text := testkit.DebugLog()
 	rules, file, err := ReadRules(path)
 	require.NoError(t, err)
 	f := NewRules(rules, file, log)
@@ -100,9 +49,9 @@ func following(t *testing.T, path string) (*Rules, *lockedBuffer) {
 
 // unfollowed returns the file as it is without its goroutine, for tests that
 // take the goroutine's steps themselves.
-func unfollowed(t *testing.T, path string) (*Rules, *lockedBuffer) {
+func unfollowed(t *testing.T, path string) (*Rules, *testkit.Log) {
 	t.Helper()
-	log, text := debugLog()
+	log, text := testkit.DebugLog()
 	rules, file, err := ReadRules(path)
 	require.NoError(t, err)
 	return newRules(rules, file, log), text
@@ -111,7 +60,7 @@ func unfollowed(t *testing.T, path string) (*Rules, *lockedBuffer) {
 func TestRulesFollowTheirFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "rules.yaml")
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	f, log := following(t, path)
 	require.Equal(t, int64(1), nOf(f))
 	n := 1
@@ -122,29 +71,29 @@ func TestRulesFollowTheirFile(t *testing.T) {
 		require.Eventually(t, func() bool { return nOf(f) == int64(n) }, soon, time.Millisecond, "%d: %s", n, log)
 		require.Eventually(t, func() bool { return strings.Contains(log.String(), fmt.Sprintf("generation=%d events=1", n)) }, soon, time.Millisecond)
 	}
-	follows(func(text string) { write(t, path, text) })
-	follows(func(text string) { replace(t, path, text) })
+	follows(func(text string) { testkit.WriteFile(t, path, text) })
+	follows(func(text string) { testkit.ReplaceFile(t, path, text) })
 	follows(func(text string) {
 		require.NoError(t, os.Remove(path))
-		write(t, path, text)
+		testkit.WriteFile(t, path, text)
 	})
 	// A link to a file of another folder, that is edited there in either way.
 	elsewhere := filepath.Join(t.TempDir(), "other.yaml")
 	follows(func(text string) {
-		write(t, elsewhere, text)
-		lead(t, path, elsewhere)
+		testkit.WriteFile(t, elsewhere, text)
+		testkit.Link(t, path, elsewhere)
 	})
-	follows(func(text string) { write(t, elsewhere, text) })
-	follows(func(text string) { replace(t, elsewhere, text) })
+	follows(func(text string) { testkit.WriteFile(t, elsewhere, text) })
+	follows(func(text string) { testkit.ReplaceFile(t, elsewhere, text) })
 	// The way of Kubernetes: the file is a link through ..data, and that is swapped.
 	for i := range 3 {
 		follows(func(text string) {
 			version := filepath.Join(dir, fmt.Sprintf("..%d", i))
 			require.NoError(t, os.Mkdir(version, 0o700))
-			write(t, filepath.Join(version, "rules.yaml"), text)
-			lead(t, filepath.Join(dir, "..data"), filepath.Base(version))
+			testkit.WriteFile(t, filepath.Join(version, "rules.yaml"), text)
+			testkit.Link(t, filepath.Join(dir, "..data"), filepath.Base(version))
 			if i == 0 {
-				lead(t, path, filepath.Join("..data", "rules.yaml"))
+				testkit.Link(t, path, filepath.Join("..data", "rules.yaml"))
 				return
 			}
 			require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..%d", i-1))))
@@ -161,12 +110,12 @@ func TestRulesBehindAFolderThatIsSwapped(t *testing.T) {
 	require.NoError(t, err)
 	for i, version := range []string{"v1", "v2"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o700))
-		write(t, filepath.Join(dir, version, "rules.yaml"), oneLimit(i+1))
+		testkit.WriteFile(t, filepath.Join(dir, version, "rules.yaml"), oneLimit(i+1))
 	}
 	current := filepath.Join(dir, "current")
-	lead(t, current, "v1")
+	testkit.Link(t, current, "v1")
 	f, _ := unfollowed(t, filepath.Join(current, "rules.yaml"))
-	lead(t, current, "v2")
+	testkit.Link(t, current, "v2")
 	f.look()
 	f.settled()
 	assert.Equal(t, int64(2), nOf(f))
@@ -174,7 +123,7 @@ func TestRulesBehindAFolderThatIsSwapped(t *testing.T) {
 
 func TestABrokenEditKeepsTheRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	f, log := following(t, path)
 	before := f.Rules()
 	failures := func(n int64) {
@@ -182,7 +131,7 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 		require.Eventually(t, func() bool { return f.failures.Load() == n }, soon, time.Millisecond, "%s", log)
 		require.Same(t, before, f.Rules())
 	}
-	replace(t, path, brokenRules)
+	testkit.ReplaceFile(t, path, brokenRules)
 	failures(1)
 	require.Eventually(t, func() bool { return strings.Count(log.String(), "fault in the rules file") == 2 }, soon, time.Millisecond)
 	var loud []string
@@ -198,7 +147,7 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 	assert.Contains(t, loud[1], "line 5, column 15: events.e.limits[0].rate: a window: it is written like 90s, 15m, 24h or 7d")
 	assert.Contains(t, loud[2], "line=6 ")
 
-	replace(t, path, "")
+	testkit.ReplaceFile(t, path, "")
 	failures(2)
 	require.NoError(t, os.Remove(path))
 	failures(3)
@@ -207,14 +156,14 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	failures(5)
 	assert.True(t, f.refused.Load())
-	replace(t, path, oneLimit(1))
+	testkit.ReplaceFile(t, path, oneLimit(1))
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "the rules file holds the rules in force") }, soon, time.Millisecond)
 	failures(5)
 	assert.False(t, f.refused.Load(), "what is in force stands in the file again")
-	replace(t, path, brokenRules)
+	testkit.ReplaceFile(t, path, brokenRules)
 	failures(6)
 	assert.True(t, f.refused.Load())
-	replace(t, path, oneLimit(2))
+	testkit.ReplaceFile(t, path, oneLimit(2))
 	require.Eventually(t, func() bool { return nOf(f) == 2 }, soon, time.Millisecond)
 	assert.False(t, f.refused.Load())
 	assert.Equal(t, int64(2), f.generation.Load())
@@ -224,14 +173,14 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 // it has been the same for a while.
 func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	f, log := unfollowed(t, path)
 	for _, part := range []string{"", "events: {e: {}}", oneLimit(2), oneLimit(2) + "\nheaders: none"} {
-		write(t, path, part)
+		testkit.WriteFile(t, path, part)
 		f.look()
 		require.True(t, f.settling)
 		require.NotEmpty(t, f.pending)
-		write(t, path, part+"\n#")
+		testkit.WriteFile(t, path, part+"\n#")
 		f.settled()
 		require.True(t, f.settling, "it has changed meanwhile")
 	}
@@ -247,7 +196,7 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 
 func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	f, log := unfollowed(t, path)
 	before := f.Rules()
 	glances := func() {
@@ -265,12 +214,12 @@ func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 		require.False(t, f.settling)
 		glances()
 	}
-	replace(t, path, oneLimit(1))
+	testkit.ReplaceFile(t, path, oneLimit(1))
 	glances()
 	require.Empty(t, log.String())
 
 	for _, broken := range []func(){
-		func() { write(t, path, brokenRules) },
+		func() { testkit.WriteFile(t, path, brokenRules) },
 		func() { require.NoError(t, os.Remove(path)) },
 	} {
 		broken()
@@ -283,7 +232,7 @@ func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 	f.asked = true
 	judged()
 	require.Equal(t, 3, strings.Count(log.String(), "not reloaded"), "%s", log)
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	judged()
 	f.asked = true
 	judged()
@@ -294,9 +243,9 @@ func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 
 func TestAVeryBrokenFileDoesNotFloodTheLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	f, log := unfollowed(t, path)
-	write(t, path, "events:\n"+strings.Repeat("  A: {}\n", 5000))
+	testkit.WriteFile(t, path, "events:\n"+strings.Repeat("  A: {}\n", 5000))
 	f.look()
 	f.settled()
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
@@ -307,12 +256,12 @@ func TestAVeryBrokenFileDoesNotFloodTheLog(t *testing.T) {
 
 func TestAReloadSaysWhatIsIncomplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, oneLimit(1))
+	testkit.WriteFile(t, path, oneLimit(1))
 	f, _ := unfollowed(t, path)
 	now := time.Unix(1_790_000_000, 0)
 	f.now = func() time.Time { return now }
 	for _, text := range []string{"events: {e: {limits: [{per: ip, rate: [1/m, 9/d]}]}}", "events: {e: {limits: [{per: ip, rate: [2/m, 9/d]}]}}"} {
-		write(t, path, text)
+		testkit.WriteFile(t, path, text)
 		f.look()
 		f.settled()
 		limits := f.Rules().Events["e"].Rules[0].Limits
@@ -338,7 +287,7 @@ func TestRulesFromAPipe(t *testing.T) {
 
 func TestAStartWithBrokenRules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	write(t, path, brokenRules)
+	testkit.WriteFile(t, path, brokenRules)
 	_, _, err := ReadRules(path)
 	require.ErrorIs(t, err, events.ErrInvalid)
 	assert.ErrorContains(t, err, path+":\nline 5, column 15")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -16,8 +17,8 @@ import (
 func TestAccessControlReportsItsFiles(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)
-	tokens := secretFile(t, "ops all ops-token-of-the-test")
-	log := &lockedBuffer{}
+	tokens := testkit.SecretFile(t, "ops all ops-token-of-the-test")
+	log := &testkit.Log{}
 	s := settings.Default()
 	s.Log = slog.New(slog.NewTextHandler(log, nil))
 	s.Tokens, s.TLSCert, s.TLSKey = tokens, id.CertFile, id.KeyFile
@@ -28,8 +29,8 @@ func TestAccessControlReportsItsFiles(t *testing.T) {
 	assert.Equal(t, id.Leaf.NotAfter, expires)
 	assert.Equal(t, id.Leaf.NotAfter.Sub(id.Leaf.NotBefore), lifetime)
 	assert.Zero(t, d.tokenFailures()+d.tlsFailures())
-	replace(t, tokens, "ops")
-	replace(t, id.KeyFile, "no key")
+	testkit.ReplaceFile(t, tokens, "ops")
+	testkit.ReplaceFile(t, id.KeyFile, "no key")
 	require.Eventually(t, func() bool { return d.tokenFailures() == 1 && d.tlsFailures() == 1 }, 30*time.Second, time.Millisecond, "%s", log)
 	assert.Equal(t, 1, d.tokens.inForce.Load().Len())
 

@@ -7,11 +7,12 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // No more connections are taken than the system has files for, and the log says so.
 func TestConnectionsAreAsManyAsFiles(t *testing.T) {
-	var log lockedBuffer
+	var log testkit.Log
 	set := func(most int) settings.Settings {
 		return settings.Settings{MaxConnections: most, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	}

@@ -1,16 +1,12 @@
 package serving
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/service"
 )
@@ -28,43 +25,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // soon bounds the waits for what has to happen.
 const soon = 30 * time.Second
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-}
-
-// replace puts a new file in the place of the old one, as most editors do.
-func replace(t *testing.T, path, text string) {
-	t.Helper()
-	write(t, path+"~", text)
-	require.NoError(t, os.Rename(path+"~", path))
-}
-
-// secretFile writes a file with a secret.
-func secretFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	write(t, path, text)
-	return path
-}
 
 // ask returns the status and body of a GET on a connection of its own.
 func ask(t *testing.T, url string) (status int, body string) {
@@ -176,7 +136,7 @@ func TestShutdownClosesKeptConnections(t *testing.T) {
 	}))}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	log := &lockedBuffer{}
+	log := &testkit.Log{}
 	var draining atomic.Bool
 	go func() { ended <- p.serveUntil(ctx, 0, &draining, slog.New(slog.NewTextHandler(log, nil))) }()
 	answers := make(chan *http.Response, 1)

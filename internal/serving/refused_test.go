@@ -14,6 +14,7 @@ import (
 
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -23,8 +24,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	id := authority.Issue(t)
 	const good = "ops all ops-token-of-the-test"
-	tokens := secretFile(t, good)
-	log := &lockedBuffer{}
+	tokens := testkit.SecretFile(t, good)
+	log := &testkit.Log{}
 	s := settings.Default()
 	s.Log = slog.New(slog.NewTextHandler(log, nil))
 	s.Tokens, s.TLSCert, s.TLSKey = tokens, id.CertFile, id.KeyFile
@@ -43,17 +44,17 @@ func TestFilesThatAreRefused(t *testing.T) {
 		}, soon, time.Millisecond, "%s", log)
 	}
 	eventually(0, 0)
-	replace(t, tokens, "ops")
+	testkit.ReplaceFile(t, tokens, "ops")
 	eventually(0, 1)
-	replace(t, id.KeyFile, "no key")
+	testkit.ReplaceFile(t, id.KeyFile, "no key")
 	eventually(1, 1)
-	replace(t, tokens, good)
+	testkit.ReplaceFile(t, tokens, good)
 	eventually(1, 0)
 	next := authority.Issue(t)
 	for from, to := range map[string]string{next.KeyFile: id.KeyFile, next.CertFile: id.CertFile} {
 		text, err := os.ReadFile(from)
 		require.NoError(t, err)
-		replace(t, to, string(text))
+		testkit.ReplaceFile(t, to, string(text))
 	}
 	eventually(0, 0)
 }

@@ -16,12 +16,13 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/follow"
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // Of a file that is too large what is left would be taken for all there is, half a token
 // among it.
 func TestAFollowedFileThatIsTooLarge(t *testing.T) {
-	path := secretFile(t, strings.Repeat("#", events.MaxRulesFile-20)+"\nedge all "+"edge-token-of-the-test"+"-and-more\n")
+	path := testkit.SecretFile(t, strings.Repeat("#", events.MaxRulesFile-20)+"\nedge all "+"edge-token-of-the-test"+"-and-more\n")
 	_, err := openTokens(path, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, follow.ErrTooLarge)
 }
@@ -29,7 +30,7 @@ func TestAFollowedFileThatIsTooLarge(t *testing.T) {
 // Of a file of tokens only sums are left in memory, also of one that was refused or has been
 // replaced. What is looked for is kept in another form, so as not to be found in the test.
 func TestTokensAreNotKeptInMemory(t *testing.T) {
-	path := secretFile(t, "")
+	path := testkit.SecretFile(t, "")
 	hidden := make([]byte, 32)
 	_, _ = rand.Read(hidden)
 	for i, b := range hidden {
@@ -43,7 +44,7 @@ func TestTokensAreNotKeptInMemory(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, append(text, '\n'), 0o600))
 		clear(text[:cap(text)])
 	}
-	log := &lockedBuffer{}
+	log := &testkit.Log{}
 	fill("edge all ")
 	f, err := openTokens(path, slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(t, err)

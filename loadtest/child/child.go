@@ -36,10 +36,10 @@ type Child struct {
 
 // Program is a program to run as a child.
 type Program struct {
-	Path   string
-	Args   func(addr string) []string // for an address to listen at
-	Ready  func(addr string) error    // nil once it is ready
-	Nobody bool                       // it refuses to run as root
+	Path         string
+	Args         func(addr string) []string // for an address to listen at
+	Ready        func(addr string) error    // nil once it is ready
+	Unprivileged bool                       // it refuses to run as root
 }
 
 // Memcached is a Memcached server with further flags.
@@ -57,7 +57,7 @@ func Memcached(path string, flags ...string) Program {
 			}
 			return conn.Close()
 		},
-		Nobody: true,
+		Unprivileged: true,
 	}
 }
 
@@ -80,7 +80,7 @@ func StartAt(ctx context.Context, p Program, addr string) (*Child, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	attributes, err := apart(p.Nobody)
+	attributes, err := apart(p.Unprivileged)
 	if err != nil {
 		return nil, err
 	}

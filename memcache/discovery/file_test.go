@@ -14,27 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-}
-
-// replace puts a new file in the place of the old one, as most editors do.
-func replace(t *testing.T, path, text string) {
-	t.Helper()
-	write(t, path+"~", text)
-	require.NoError(t, os.Rename(path+"~", path))
-}
-
-// lead has a symbolic link lead elsewhere, in one step.
-func lead(t *testing.T, link, to string) {
-	t.Helper()
-	require.NoError(t, os.Symlink(to, link+"~"))
-	require.NoError(t, os.Rename(link+"~", link))
-}
 
 func TestAFileOfServers(t *testing.T) {
 	for text, want := range map[string][]string{
@@ -105,9 +87,9 @@ func TestWhatIsNoFileOfServers(t *testing.T) {
 		assert.ErrorContains(t, err, path)
 	}
 	fails("no such file")
-	write(t, path, "")
+	testkit.WriteFile(t, path, "")
 	fails("no server is named")
-	write(t, path, "a:1\n"+strings.Repeat("#", maxFile))
+	testkit.WriteFile(t, path, "a:1\n"+strings.Repeat("#", maxFile))
 	fails("more than 65536 bytes")
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Mkdir(path, 0o700))
@@ -120,7 +102,7 @@ func TestWhatIsNoFileOfServers(t *testing.T) {
 // Half of a list is a list too, and is not taken.
 func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
-	write(t, path, "a:1")
+	testkit.WriteFile(t, path, "a:1")
 	bubble.Test(t, func(t *testing.T) {
 		var writing sync.WaitGroup
 		defer writing.Wait()
@@ -137,7 +119,7 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.ErrorContains(t, err, "while it changed")
 		writing.Wait()
-		write(t, path, "a:1,b:1")
+		testkit.WriteFile(t, path, "a:1,b:1")
 		servers, err := List(t.Context(), File{path})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a:1", "b:1"}, servers)
@@ -180,7 +162,7 @@ func receive[T any](t *testing.T, from <-chan T) (value T) {
 func TestAFileIsFollowed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "servers")
-	write(t, path, "n:1")
+	testkit.WriteFile(t, path, "n:1")
 	_, to := following(t, path)
 	before := "n:1"
 	follows := func(now string, change func(text string)) {
@@ -189,21 +171,21 @@ func TestAFileIsFollowed(t *testing.T) {
 		assert.Equal(t, Change{Servers: []string{now}, Added: []string{now}, Removed: []string{before}}, receive(t, to.changes))
 		before = now
 	}
-	follows("n:2", func(text string) { write(t, path, text) })
-	follows("n:3", func(text string) { replace(t, path, text) })
+	follows("n:2", func(text string) { testkit.WriteFile(t, path, text) })
+	follows("n:3", func(text string) { testkit.ReplaceFile(t, path, text) })
 	follows("n:4", func(text string) {
 		require.NoError(t, os.Remove(path))
-		write(t, path, text)
+		testkit.WriteFile(t, path, text)
 	})
 	// The way of Kubernetes: the file is a link through ..data, and that is swapped.
 	for i, now := range []string{"n:5", "n:6", "n:7"} {
 		follows(now, func(text string) {
 			version := filepath.Join(dir, "..v"+now[2:])
 			require.NoError(t, os.Mkdir(version, 0o700))
-			write(t, filepath.Join(version, "servers"), text)
-			lead(t, filepath.Join(dir, "..data"), filepath.Base(version))
+			testkit.WriteFile(t, filepath.Join(version, "servers"), text)
+			testkit.Link(t, filepath.Join(dir, "..data"), filepath.Base(version))
 			if i == 0 {
-				lead(t, path, filepath.Join("..data", "servers"))
+				testkit.Link(t, path, filepath.Join("..data", "servers"))
 			}
 		})
 	}
@@ -212,15 +194,15 @@ func TestAFileIsFollowed(t *testing.T) {
 
 func TestAFileThatIsBrokenChangesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
-	write(t, path, "a:1,b:1")
+	testkit.WriteFile(t, path, "a:1,b:1")
 	f, to := following(t, path)
 	for _, way := range []struct {
 		want  string
 		wreck func()
 	}{
-		{"line 2: b is neither", func() { replace(t, path, "a:1\nb\n") }},
-		{"no server is named", func() { write(t, path, "") }},
-		{"no server is named", func() { write(t, path, "#a:1") }},
+		{"line 2: b is neither", func() { testkit.ReplaceFile(t, path, "a:1\nb\n") }},
+		{"no server is named", func() { testkit.WriteFile(t, path, "") }},
+		{"no server is named", func() { testkit.WriteFile(t, path, "#a:1") }},
 		{"no such file", func() { require.NoError(t, os.Remove(path)) }},
 		{"not a regular file", func() { require.NoError(t, os.Mkdir(path, 0o700)) }},
 	} {
@@ -230,11 +212,11 @@ func TestAFileThatIsBrokenChangesNothing(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.Remove(path))
-	write(t, path, "b:1\na:1\n")
+	testkit.WriteFile(t, path, "b:1\na:1\n")
 	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same), "the repair is reported")
 	f.Ask()
 	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same))
 	assert.Empty(t, to.changes)
-	write(t, path, "b:1,c:1")
+	testkit.WriteFile(t, path, "b:1,c:1")
 	assert.Equal(t, Change{Servers: []string{"b:1", "c:1"}, Added: []string{"c:1"}, Removed: []string{"a:1"}}, receive(t, to.changes))
 }
