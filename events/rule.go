@@ -34,6 +34,8 @@ type Limit struct {
 	Name   string        // printable ASCII without quotes and backslashes, at most MaxLimitName bytes
 	N      int64         // 0 to MaxN; 0 denies always
 	Window time.Duration // whole seconds, 1s to MaxWindow
+	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
+	Algorithm string
 	// Since is the Unix second from which on the counter is kept for the limit, for
 	// one that a reload has added; 0: it always was.
 	Since int64

@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 // These benchmarks back the figures in docs/performance.md.
@@ -36,10 +37,10 @@ func benchStores(b *testing.B, bench func(b *testing.B, counters *hierarchy.Coun
 	clock := func() time.Time { return notesMoment }
 	for _, store := range []struct {
 		name string
-		open func(b *testing.B) hierarchy.Store
+		open func(b *testing.B) store.Store
 	}{
-		{"embedded", func(*testing.B) hierarchy.Store { return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}) }},
-		{"memcached", func(b *testing.B) hierarchy.Store { return openFleet(b, clock, memcachedtest.Start(b).Addr) }},
+		{"embedded", func(*testing.B) store.Store { return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}) }},
+		{"memcached", func(b *testing.B) store.Store { return openFleet(b, clock, memcachedtest.Start(b).Addr) }},
 	} {
 		counters := func(b *testing.B) *hierarchy.Counters {
 			return hierarchy.NewCounters(hierarchy.Config{Store: store.open(b), Clock: clock})

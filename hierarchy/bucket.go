@@ -3,6 +3,7 @@ package hierarchy
 import (
 	"time"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/store"
 )
 
@@ -39,16 +40,12 @@ func bucketOf(id uint64) Bucket {
 // the grace for clocks that differ, the second for stores that count time in
 // whole ones.
 func (b Bucket) Expires(retention, grace time.Duration) int64 {
-	return b.Last() + 1 + ceilSeconds(retention) + b.Level.Seconds() + ceilSeconds(grace) + 1
+	return b.Last() + 1 + engine.CeilSeconds(retention) + b.Level.Seconds() + engine.CeilSeconds(grace) + 1
 }
 
 // openSeconds returns for how many seconds a bucket that has ended may still be
 // changed by hits: twice the grace. After that it is closed.
-func openSeconds(grace time.Duration) int64 { return ceilSeconds(2 * grace) }
-
-func ceilSeconds(d time.Duration) int64 {
-	return int64((d + time.Second - 1) / time.Second)
-}
+func openSeconds(grace time.Duration) int64 { return engine.CeilSeconds(2 * grace) }
 
 // floorDiv returns a/b rounded down, for b above 0.
 func floorDiv(a, b int64) int64 {

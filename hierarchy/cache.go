@@ -7,32 +7,26 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/coocood/freecache"
 )
 
 const (
-	// DefaultCacheBytes bounds a BucketCache where nothing else is set. The
+	// DefaultCacheBytes bounds what is remembered of closed buckets where nothing else is set. The
 	// buckets of one counter may take a thousandth of it, enough for 680.
 	DefaultCacheBytes = 16 << 20
 
 	// closedLife is how long a closed bucket is remembered, from the beginning of the
 	// trip that read it.
 	closedLife = time.Second
-
-	// touchPlaces is how many counts of changes there are: so many that counters seldom
-	// share one, for each change of one would end the denials of the other, too.
-	touchPlaces = 1 << 16
 )
 
-// BucketCache remembers what closed buckets hold, for at most a second. A bucket is
+// bucketCache remembers what closed buckets hold, for at most a second. A bucket is
 // closed when it ended more than twice the grace ago: no hit changes it any more.
 // Late increments and resets do, and those of other processes are seen a second
-// later; those of this process at once, if all of its Counters and Limiters on
-// one store share one BucketCache.
+// later; those of this process at once.
 //
 // It is bounded in bytes, and safe for concurrent use. It belongs to one store.
-type BucketCache struct {
+type bucketCache struct {
 	entries *freecache.Cache // of the records of each counter, by its entry's key
 	first   sync.Once
 	epoch   time.Time
@@ -41,26 +35,22 @@ type BucketCache struct {
 	// buckets, by a hash of the counter: what was read before a change must not be
 	// remembered after it.
 	changes [256]changes
-	// touches count all that this process has changed, by a hash of the counter that is
-	// the same in each process, so that the same hits make the same trips: a denial from
-	// before a change must not be given after it.
-	touches []atomic.Uint32
 
 	_            [64]byte // what all callers write is on no cache line that others read
 	hits, misses atomic.Int64
 }
 
-// CacheStats is what was asked of a BucketCache so far.
+// CacheStats is what was asked of closed buckets that are remembered, so far.
 type CacheStats struct {
 	Hits   int64 // closed buckets that were wanted and known, and so not read
 	Misses int64 // closed buckets that were read
 }
 
-// Stats returns what was asked of the cache so far.
-func (c *BucketCache) Stats() CacheStats { return CacheStats{c.hits.Load(), c.misses.Load()} }
+// stats returns what was asked of the cache so far.
+func (c *bucketCache) stats() CacheStats { return CacheStats{c.hits.Load(), c.misses.Load()} }
 
 // count adds to the stats.
-func (c *BucketCache) count(hits, misses int) {
+func (c *bucketCache) count(hits, misses int) {
 	if hits > 0 {
 		c.hits.Add(int64(hits))
 	}
@@ -74,15 +64,13 @@ type changes struct {
 	count atomic.Uint32
 }
 
-// NewBucketCache returns a cache of so many bytes, at least half a megabyte; 0:
+// newBucketCache returns a cache of so many bytes, at least half a megabyte; 0:
 // DefaultCacheBytes. It takes them at once, so that no hit has to wait for that.
-func NewBucketCache(maxBytes int) *BucketCache {
+func newBucketCache(maxBytes int) *bucketCache {
 	if maxBytes <= 0 {
 		maxBytes = DefaultCacheBytes
 	}
-	return &BucketCache{
-		entries: freecache.NewCache(maxBytes), seed: maphash.MakeSeed(), touches: make([]atomic.Uint32, touchPlaces),
-	}
+	return &bucketCache{entries: freecache.NewCache(maxBytes), seed: maphash.MakeSeed()}
 }
 
 // record is a closed bucket, its value, and when the trip began that read it, in
@@ -111,14 +99,14 @@ func recordAt(b []byte) record {
 
 // since returns the moment as nanoseconds since the cache's epoch, the first moment
 // that it was asked about; on the monotonic clock, where the moments have it.
-func (c *BucketCache) since(now time.Time) int64 {
+func (c *bucketCache) since(now time.Time) int64 {
 	c.first.Do(func() { c.epoch = now })
 	return int64(now.Sub(c.epoch))
 }
 
 // recall puts the records of the counter in b, of which it keeps the memory, and
 // returns them.
-func (c *BucketCache) recall(b []byte, key []byte) []byte {
+func (c *bucketCache) recall(b []byte, key []byte) []byte {
 	found, err := c.entries.GetWithBuf(key, b[:cap(b)])
 	if err != nil {
 		return b[:0] // there are none
@@ -127,24 +115,18 @@ func (c *BucketCache) recall(b []byte, key []byte) []byte {
 }
 
 // appendKey appends the key of the counter's entry.
-func (c *BucketCache) appendKey(b []byte, id string) []byte { return appendEntryKey(b, c.seed, id) }
+func (c *bucketCache) appendKey(b []byte, id string) []byte { return appendEntryKey(b, c.seed, id) }
 
-func (c *BucketCache) changesOf(key []byte) *changes {
+func (c *bucketCache) changesOf(key []byte) *changes {
 	return &c.changes[hashIn(key)%uint64(len(c.changes))]
 }
 
 // changed returns what keep has to be given for what is read from now on.
-func (c *BucketCache) changed(key []byte) uint32 { return c.changesOf(key).count.Load() }
-
-// touchesOf returns how often this process has changed the counter, or one that shares
-// its place.
-func (c *BucketCache) touchesOf(id string) *atomic.Uint32 {
-	return &c.touches[xxhash.Sum64String(id)%touchPlaces]
-}
+func (c *bucketCache) changed(key []byte) uint32 { return c.changesOf(key).count.Load() }
 
 // keep remembers the records instead of those there were, unless the counter has
 // changed since. Where they are too many for their share those there were stay.
-func (c *BucketCache) keep(key, records []byte, since uint32) {
+func (c *bucketCache) keep(key, records []byte, since uint32) {
 	of := c.changesOf(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -157,13 +139,12 @@ func (c *BucketCache) keep(key, records []byte, since uint32) {
 }
 
 // forget has nothing be remembered that was read of the counter before now.
-func (c *BucketCache) forget(id string, now time.Time) {
+func (c *bucketCache) forget(id string, now time.Time) {
 	c.since(now)
 	key := c.appendKey(nil, id)
 	of := c.changesOf(key)
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	of.count.Add(1)
-	c.touchesOf(id).Add(1)
 	c.entries.Del(key)
 }

@@ -9,28 +9,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // cached are two processes on one store, each with a cache, and a clock.
 type cached struct {
-	clock    *manualClock
-	store    *soloStore
+	clock    *testkit.Clock
+	store    *storetest.Solo
 	event    *events.Event
 	counter  events.Counter
 	counters [2]*Counters
-	limiters [2]*Limiter
+	limiters [2]*limiter.Limiter
 }
 
 func newCached(t *testing.T, limits string) *cached {
-	c := &cached{clock: &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}, event: parsed(t, limits)}
-	c.store = newSoloStore(c.clock.Now)
+	c := &cached{clock: testkit.NewClock(time.Time{}), event: testkit.Event(t, limits)}
+	c.store = storetest.NewSolo(c.clock.Now)
 	var err error
 	c.counter, err = c.event.Counter(events.Features{"ip": "192.0.2.1"})
 	require.NoError(t, err)
 	for i := range 2 {
-		cache := NewBucketCache(0)
-		c.counters[i] = NewCounters(Config{Store: c.store, Clock: c.clock.Now, Cache: cache})
-		c.limiters[i], err = NewLimiter(LimiterConfig{Store: c.store, Clock: c.clock.Now, Cache: cache})
+		c.counters[i] = NewCounters(Config{Store: c.store, Clock: c.clock.Now})
+		c.limiters[i], err = limiter.New(limiter.Config{Engine: c.counters[i]})
 		require.NoError(t, err)
 	}
 	return c
@@ -38,17 +40,17 @@ func newCached(t *testing.T, limits string) *cached {
 
 func (c *cached) increment(t *testing.T, process int, ago time.Duration) {
 	t.Helper()
-	_, err := c.counters[process].Increment(t.Context(), 1, c.clock.now.Add(-ago), c.counter)
+	_, err := c.counters[process].Increment(t.Context(), 1, c.clock.Now().Add(-ago), c.counter)
 	require.NoError(t, err)
 }
 
 // day returns the count of the last day and how many buckets were read for it.
 func (c *cached) day(t *testing.T, process int) (count int64, reads int) {
 	t.Helper()
-	c.store.reads = 0
+	c.store.Reads = 0
 	sum, err := c.counters[process].Count(t.Context(), c.counter, 24*time.Hour, time.Time{})
 	require.NoError(t, err)
-	return sum.Count, c.store.reads
+	return sum.Count, c.store.Reads
 }
 
 // Asked again within a second, a count reads the buckets that are still open only.
@@ -59,12 +61,12 @@ func TestClosedBucketsAreReadOnceASecond(t *testing.T) {
 	assert.Equal(t, int64(1), count)
 	whole := reads
 	require.Greater(t, whole, 80)
-	c.clock.now = c.clock.now.Add(999 * time.Millisecond)
+	c.clock.Advance(999 * time.Millisecond)
 	count, reads = c.day(t, 0)
 	assert.Equal(t, int64(1), count)
 	assert.LessOrEqual(t, reads, 6, "the open ones: twice the grace, and now")
 	assert.GreaterOrEqual(t, reads, 5)
-	c.clock.now = c.clock.now.Add(2 * time.Millisecond)
+	c.clock.Advance(2 * time.Millisecond)
 	_, reads = c.day(t, 0)
 	assert.Greater(t, reads, whole-8, "a second later")
 }
@@ -76,23 +78,23 @@ func TestAHotCounterReadsItsCoverOnceASecond(t *testing.T) {
 	for range 20 { // in the hour that the window cuts, before and behind the cut
 		c.increment(t, 0, 23*time.Hour+59*time.Minute)
 	}
-	c.clock.now = c.clock.now.Add(2 * time.Minute)
+	c.clock.Advance(2 * time.Minute)
 	first := 0
 	for i := range 50 {
-		c.store.reads = 0
-		d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+		c.store.Reads = 0
+		d, err := c.limiters[0].Hit(t.Context(), limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 		require.NoError(t, err)
 		require.True(t, d.Allowed, i)
 		switch {
-		case c.store.reads > 20:
+		case c.store.Reads > 20:
 			require.Zero(t, first, "the second time, at hit %d", i)
 			first = i
 		case first > 0:
-			require.LessOrEqual(t, c.store.reads, 1)
+			require.LessOrEqual(t, c.store.Reads, 1)
 		}
 	}
 	require.Positive(t, first)
-	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+	d, err := c.limiters[0].Hit(t.Context(), limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
 }
@@ -111,7 +113,7 @@ func TestChangesOfClosedBucketsAreSeen(t *testing.T) {
 	assert.Equal(t, int64(2), count, "its own increment")
 	count, _ = c.day(t, 1)
 	assert.Equal(t, int64(1), count, "another's, within the second")
-	c.clock.now = c.clock.now.Add(time.Second)
+	c.clock.Advance(time.Second)
 	count, _ = c.day(t, 1)
 	assert.Equal(t, int64(2), count, "another's, a second later")
 
@@ -120,7 +122,7 @@ func TestChangesOfClosedBucketsAreSeen(t *testing.T) {
 	require.NoError(t, c.counters[0].Reset(t.Context(), c.counter))
 	count, _ = c.day(t, 0)
 	assert.Zero(t, count, "its own reset")
-	c.clock.now = c.clock.now.Add(time.Second)
+	c.clock.Advance(time.Second)
 	count, _ = c.day(t, 1)
 	assert.Zero(t, count, "another's, a second later")
 }
@@ -129,16 +131,16 @@ func TestChangesOfClosedBucketsAreSeen(t *testing.T) {
 func TestAResetEndsDenials(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 2/h}]")
 	hit := func() bool {
-		d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+		d, err := c.limiters[0].Hit(t.Context(), limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 		require.NoError(t, err)
 		return d.Allowed
 	}
 	for _, want := range []bool{true, true, false, false} {
 		require.Equal(t, want, hit())
 	}
-	c.store.trips = 0
+	c.store.Trips = 0
 	require.False(t, hit())
-	require.Zero(t, c.store.trips, "from memory")
+	require.Zero(t, c.store.Trips, "from memory")
 	require.NoError(t, c.counters[0].Reset(t.Context(), c.counter))
 	for _, want := range []bool{true, true, false} {
 		assert.Equal(t, want, hit())
@@ -150,10 +152,10 @@ func TestWhatWasReadBeforeAChangeIsNotRemembered(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 1000/d}]")
 	c.increment(t, 0, time.Hour)
 	changing := false
-	c.store.before = func() error {
+	c.store.Before = func() error {
 		if changing {
 			changing = false
-			c.counters[0].cache.forget(c.counter.ID(), c.clock.now)
+			c.counters[0].cache.forget(c.counter.ID(), c.clock.Now())
 		}
 		return nil
 	}
@@ -169,7 +171,7 @@ func TestWhatWasReadBeforeAChangeIsNotRemembered(t *testing.T) {
 func TestAClockSetBackRemembersNothing(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 1000/d}]")
 	_, whole := c.day(t, 0)
-	c.clock.now = c.clock.now.Add(-10 * time.Second)
+	c.clock.Advance(-10 * time.Second)
 	_, reads := c.day(t, 0)
 	assert.Greater(t, reads, whole/2)
 }
@@ -178,12 +180,12 @@ func TestAClockSetBackRemembersNothing(t *testing.T) {
 // read again. Counts stay right.
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 1000/d}]")
-	small := NewBucketCache(1)
-	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Cache: small})
+	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, CacheBytes: 1})
+	small := counters.cache
 	for i := range 3000 {
 		counter, err := c.event.Counter(events.Features{"ip": fmt.Sprintf("10.0.%d.%d", i/250, i%250)})
 		require.NoError(t, err)
-		_, err = counters.Increment(t.Context(), 3, c.clock.now.Add(-8*time.Second), counter)
+		_, err = counters.Increment(t.Context(), 3, c.clock.Now().Add(-8*time.Second), counter)
 		require.NoError(t, err)
 		for _, window := range []time.Duration{24 * time.Hour, time.Hour, 10 * time.Second} {
 			for range 2 {
@@ -207,7 +209,7 @@ func TestAChangeBetweenTwoTripsIsSeen(t *testing.T) {
 	for range 25 {
 		c.increment(t, 0, 2*time.Second)
 	}
-	c.clock.now = c.clock.now.Add(2 * time.Minute)
+	c.clock.Advance(2 * time.Minute)
 	hour := func() int64 {
 		count, err := c.counters[0].Count(t.Context(), c.counter, time.Hour, time.Time{})
 		require.NoError(t, err)
@@ -215,16 +217,16 @@ func TestAChangeBetweenTwoTripsIsSeen(t *testing.T) {
 	}
 	require.Equal(t, int64(25), hour())
 	trips := 0
-	c.store.before = func() error {
+	c.store.Before = func() error {
 		if trips++; trips == 1 {
 			c.increment(t, 0, 32*time.Minute)
 		}
 		return nil
 	}
-	_, err := c.limiters[0].Hit(t.Context(), Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1})
+	_, err := c.limiters[0].Hit(t.Context(), limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 	require.NoError(t, err)
-	require.Greater(t, c.store.trips, 2, "the hit had to read its cover")
-	c.store.before = nil
+	require.Greater(t, c.store.Trips, 2, "the hit had to read its cover")
+	c.store.Before = nil
 	assert.Equal(t, int64(27), hour(), "with the increment, and the hit")
 }
 
@@ -237,16 +239,16 @@ func TestABucketThatClosesUnderWay(t *testing.T) {
 		return count.Count
 	}
 	trips := 0
-	c.store.before = func() error {
+	c.store.Before = func() error {
 		if trips++; trips == 1 {
-			c.clock.now = c.clock.now.Add(100 * time.Millisecond) // the trip takes that long
+			c.clock.Advance(100 * time.Millisecond) // the trip takes that long
 			require.Zero(t, count())
 		}
 		return nil
 	}
-	c.clock.now = c.clock.now.Add(950 * time.Millisecond)
+	c.clock.Advance(950 * time.Millisecond)
 	c.increment(t, 0, 4*time.Second)
-	c.store.before = nil
+	c.store.Before = nil
 	assert.Equal(t, int64(1), count())
 }
 
@@ -254,13 +256,14 @@ func TestABucketThatClosesUnderWay(t *testing.T) {
 // reader's own clock and grace.
 func TestOpenBucketsAreNotBelieved(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 5/10s}]")
-	cache := NewBucketCache(0)
-	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Cache: cache, Grace: time.Second})
-	l, err := NewLimiter(LimiterConfig{Store: c.store, Clock: c.clock.Now, Cache: cache, Grace: 20 * time.Second, Timeout: time.Second})
+	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Grace: time.Second})
+	patient := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Grace: 20 * time.Second})
+	patient.cache = counters.cache
+	l, err := limiter.New(limiter.Config{Engine: patient, Timeout: time.Second})
 	require.NoError(t, err)
-	hit := Hit{c.event, events.Features{"ip": "192.0.2.1"}, 1}
+	hit := limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
 	admitted := 0
-	hitFiveTimes := func(l *Limiter) {
+	hitFiveTimes := func(l *limiter.Limiter) {
 		for range 5 {
 			d, err := l.Hit(t.Context(), hit)
 			require.NoError(t, err)
@@ -269,12 +272,12 @@ func TestOpenBucketsAreNotBelieved(t *testing.T) {
 			}
 		}
 	}
-	c.clock.now = c.clock.now.Add(5 * time.Second)
+	c.clock.Advance(5 * time.Second)
 	_, err = counters.Count(t.Context(), c.counter, 10*time.Second, time.Time{})
 	require.NoError(t, err)
-	c.clock.now = c.clock.now.Add(-5 * time.Second) // another process's clock is behind
+	c.clock.Advance(-5 * time.Second) // another process's clock is behind
 	hitFiveTimes(c.limiters[1])
-	c.clock.now = c.clock.now.Add(5500 * time.Millisecond)
+	c.clock.Advance(5500 * time.Millisecond)
 	hitFiveTimes(l)
 	assert.Equal(t, 5, admitted)
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/engine"
+
 	"github.com/coocood/freecache"
 
 	"github.com/counterd/counterd/events"
@@ -68,7 +70,7 @@ func (c *census) note(id string, counter events.Counter, now time.Time) (isNew b
 		k.finest, k.coarsest = min(k.finest, before.finest), max(k.coarsest, before.coarsest)
 		k.retention = max(k.retention, before.retention)
 	}
-	keep := ceilSeconds(k.retention) + censusDay + censusHour
+	keep := engine.CeilSeconds(k.retention) + censusDay + censusHour
 	for longest := c.longest.Load(); longest < keep && !c.longest.CompareAndSwap(longest, keep); {
 		longest = c.longest.Load()
 	}
@@ -129,7 +131,7 @@ func (c *census) knownBefore() iter.Seq[known] {
 // encode packs the counter, which is remembered for whole seconds, and the pass in which
 // it was noted first.
 func (k known) encode(pass uint32) []byte {
-	b := binary.LittleEndian.AppendUint32([]byte{byte(k.finest), byte(k.coarsest)}, uint32(ceilSeconds(k.retention)))
+	b := binary.LittleEndian.AppendUint32([]byte{byte(k.finest), byte(k.coarsest)}, uint32(engine.CeilSeconds(k.retention)))
 	return binary.LittleEndian.AppendUint32(b, pass)
 }
 

@@ -3,6 +3,8 @@ package hierarchy
 import (
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 )
 
@@ -20,7 +22,7 @@ type Footprint struct {
 // precision.
 func FootprintOf(counter events.Counter, grace time.Duration) Footprint {
 	finest, coarsest := levels(counter)
-	cost := Footprint{Finest: finest, Coarsest: coarsest, Reads: mostReads(ceilSeconds(retention(counter)), finest, coarsest)}
+	cost := Footprint{Finest: finest, Coarsest: coarsest, Reads: mostReads(engine.CeilSeconds(retention(counter)), finest, coarsest)}
 	for l := finest; l <= coarsest; l++ {
 		life := BucketAt(l, 0).Expires(retention(counter), grace)
 		cost.Bytes += (life/l.Seconds() + 1) * itemBytes
@@ -42,11 +44,12 @@ func FarReadsOf(counter events.Counter, windows []time.Duration, grace time.Dura
 	finest, _ := levels(counter)
 	var far FarReads
 	const day = 86400
+	sliding, _ := algorithm.Of(algorithm.Default)
 	for now := int64(day); now < 2*day; now++ {
 		// All that limits of one rank read is what the widest of them reads.
 		var widest [Levels]BucketRange
 		for _, window := range windows {
-			s := spanOf(now, window, finest, ceilSeconds(grace))
+			s := spanOf(sliding, now, window, finest, engine.CeilSeconds(grace))
 			if row := &widest[s.rank]; *row == (BucketRange{}) {
 				*row = s.row
 			} else {

@@ -11,12 +11,13 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
 )
 
 // readsStore is empty at every trip, and counts what is read, by level.
 type readsStore struct {
-	Store
+	store.Store
 	reads [Levels]int
 }
 
@@ -59,18 +60,18 @@ func TestFarReadsAreThoseOfALimiter(t *testing.T) {
 			event := &events.Event{Name: "e", Rules: []events.Rule{rule}}
 			store := &readsStore{}
 			now := time.Date(2026, 3, 14, 0, 0, 0, 0, time.UTC)
-			limiter, err := NewLimiter(LimiterConfig{Store: store, Clock: func() time.Time { return now }})
+			l, err := limiter.New(limiter.Config{Engine: NewCounters(Config{Store: store, Clock: func() time.Time { return now }})})
 			require.NoError(t, err)
 			const seconds = 86400
 			for i := range seconds {
-				d, err := limiter.Hit(t.Context(), Hit{Event: event, Features: events.Features{"ip": fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)}, Cost: 1})
+				d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)}, Cost: 1})
 				require.NoError(t, err)
 				require.True(t, d.Allowed)
 				now = now.Add(time.Second)
 			}
 			far := FarReadsOf(events.Counter{Retention: event.Remembered(), Precision: c.precision}, windows, DefaultGrace)
-			for l, reads := range store.reads {
-				assert.InDelta(t, float64(reads)/seconds, far.Closed[l]+far.Open[l], 1e-6, Level(l))
+			for level, reads := range store.reads {
+				assert.InDelta(t, float64(reads)/seconds, far.Closed[level]+far.Open[level], 1e-6, Level(level))
 			}
 		})
 	}

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/store"
 )
@@ -44,57 +46,78 @@ const (
 
 // Config sets up Counters. Only Store is needed.
 type Config struct {
-	Store Store
+	Store store.Store
 	Clock func() time.Time // nil: time.Now
 	Grace time.Duration    // 0: DefaultGrace; processes that share a store need the same
 	// MaxPending bounds the calls that may wait for the store at once: a Count and a
 	// History are one, an Increment is one for each counter, a Reset is as many as its calls
-	// of the store at once, 16, and one while it waits for its turn. One beyond it returns ErrOverload at once, and has done
+	// of the store at once, 16, and one while it waits for its turn. One beyond it returns [engine.ErrOverload] at once, and has done
 	// nothing. 0: DefaultMaxPending.
 	MaxPending int
-	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
-	// Limiter on the same store should have the same one.
-	Cache *BucketCache
-	// Repairer gets each counter that is used; nil: none.
-	Repairer *Repairer
+	// CacheBytes bounds what is remembered of closed buckets, at least half a megabyte, which it
+	// takes at once. 0: DefaultCacheBytes.
+	CacheBytes int
+	// OnUse is called with each counter that is used, in the caller's goroutine; nil: it is not.
+	OnUse func(id string, counter events.Counter, now time.Time)
 }
 
-func (c Config) clock() func() time.Time {
-	if c.Clock == nil {
-		return time.Now
-	}
-	return c.Clock
-}
-
-// Counters counts events. It is safe for concurrent use, and any number of
-// Counters, in any number of processes, may share one store.
+// Counters counts events. It is safe for concurrent use, and any number of Counters, in any
+// number of processes, may share one store. Counters are the engine of a limiter that decides
+// on the same counts.
 type Counters struct {
-	store      Store
+	base       engine.Base
+	store      store.Store
 	replicated bool // the store keeps several replicas of a counter
 	now        func() time.Time
 	grace      time.Duration
-	cache      *BucketCache
-	repairer   *Repairer
-	pending    *pending
+	cache      *bucketCache
+	changes    *engine.Changes
+	use        func(id string, counter events.Counter, now time.Time)
+	pending    *engine.Pending
 	resets     chan struct{} // one for each Reset under way
+
+	// What the simulation breaks to see that it finds it broken.
+	ahead  int64 // seconds for which the clocks of other processes may be ahead
+	open   int64 // seconds for which a bucket that has ended may still change
+	spanOf func(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span
 }
 
 // NewCounters returns Counters on the store of the config.
 func NewCounters(config Config) *Counters {
 	c := &Counters{
-		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
-		cache: config.Cache, repairer: config.Repairer, pending: newPending(max(config.MaxPending, 0)),
-		resets: make(chan struct{}, resetsAtOnce),
+		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.Clock, grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
+		cache: newBucketCache(config.CacheBytes), changes: new(engine.Changes), use: config.OnUse, pending: engine.NewPending(config.MaxPending),
+		resets: make(chan struct{}, resetsAtOnce), spanOf: spanOf,
 	}
-	if c.cache == nil {
-		c.cache = NewBucketCache(0)
+	c.base = engine.Base{Store: c.store, Clock: config.Clock, Grace: c.grace}
+	c.ahead, c.open = engine.CeilSeconds(c.grace), openSeconds(c.grace)
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.use == nil {
+		c.use = func(string, events.Counter, time.Time) {}
 	}
 	return c
 }
 
-// Load returns how much waits for the store, and how many calls have found that it was
+// Base returns what the counters were made with.
+func (c *Counters) Base() engine.Base { return c.base }
+
+// Keeps reports whether the algorithm counts by windows: all of these do with buckets.
+func (c *Counters) Keeps(name string) bool {
+	a, known := algorithm.Of(name)
+	return known && a.Around != nil
+}
+
+// Changes returns the changes of this process.
+func (c *Counters) Changes() *engine.Changes { return c.changes }
+
+// QueueStats returns how much waits for the store, and how many calls have found that it was
 // too much.
-func (c *Counters) QueueStats() QueueStats { return c.pending.load() }
+func (c *Counters) QueueStats() engine.QueueStats { return c.pending.Stats() }
+
+// CacheStats returns what was asked of closed buckets that are remembered.
+func (c *Counters) CacheStats() CacheStats { return c.cache.stats() }
 
 // Increment adds by, 1 to MaxBy, to each of the counters at the moment at, which
 // lies between their retention back and the grace ahead; the zero time is now.
@@ -112,26 +135,26 @@ func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counte
 		return time.Time{}, err
 	}
 	if len(counters) == 0 {
-		return time.Time{}, outOfRange(ArgCounters, "there is none to add to")
+		return time.Time{}, engine.OutOfRange(engine.ArgCounters, "there is none to add to")
 	}
 	second := at.Unix()
 	for _, counter := range counters {
 		if kept := c.kept(counter, now); second < kept.First || second > kept.Last {
-			return time.Time{}, outOfRange(ArgAt, "it lies between %s back and %s ahead of now",
+			return time.Time{}, engine.OutOfRange(engine.ArgAt, "it lies between %s back and %s ahead of now",
 				events.FormatDuration(retention(counter)), c.grace)
 		}
 	}
-	if !c.pending.enter(len(counters)) {
-		return time.Time{}, ErrOverload
+	if !c.pending.Enter(len(counters)) {
+		return time.Time{}, engine.ErrOverload
 	}
-	defer c.pending.leave(len(counters))
+	defer c.pending.Leave(len(counters))
 	return time.Unix(second, 0).UTC(), c.add(ctx, by, second, counters)
 }
 
 // CheckBy returns a *RangeError for what Increment does not add.
 func CheckBy(by int64) error {
 	if by < 1 || by > MaxBy {
-		return outOfRange(ArgBy, "it is 1 to %d", MaxBy)
+		return engine.OutOfRange(engine.ArgBy, "it is 1 to %d", MaxBy)
 	}
 	return nil
 }
@@ -159,7 +182,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
 	now := c.now()
-	c.repairer.note(r.id, counter, now)
+	c.use(r.id, counter, now)
 	err := r.trip(ctx, c.store, by, now)
 	if err != nil && !r.op.Receipt.None() {
 		// The acknowledged adds are rolled back, so that a failed increment does not stay
@@ -175,7 +198,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		c.store.Do(ctx, &hint)
 	}
 	// Whatever became of it: denials from before it may be true no more.
-	c.cache.touchesOf(r.id).Add(1)
+	c.changes.Of(r.id).Add(1)
 	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(c.now()) {
 		c.cache.forget(r.id, now)
 	}
@@ -203,22 +226,22 @@ func (c *Counters) Count(ctx context.Context, counter events.Counter, length tim
 		at = now
 	}
 	if length < time.Second || length%time.Second != 0 {
-		return Count{}, outOfRange(ArgWindow, "it is in whole seconds, at least 1s")
+		return Count{}, engine.OutOfRange(engine.ArgWindow, "it is in whole seconds, at least 1s")
 	}
 	if length > retention(counter) {
-		return Count{}, outOfRange(ArgWindow, "the counter is remembered for %s, no longer window can be summed",
+		return Count{}, engine.OutOfRange(engine.ArgWindow, "the counter is remembered for %s, no longer window can be summed",
 			events.FormatDuration(retention(counter)))
 	}
 	w, kept := WindowAt(at, length), c.kept(counter, now)
 	switch {
 	case w.Last > kept.Last:
-		return Count{}, outOfRange(ArgAt, "the window ends more than %s ahead of now", c.grace)
+		return Count{}, engine.OutOfRange(engine.ArgAt, "the window ends more than %s ahead of now", c.grace)
 	case w.Last < kept.First:
-		return Count{}, outOfRange(ArgAt, "the window ends longer ago than the %s for which the counter is remembered",
+		return Count{}, engine.OutOfRange(engine.ArgAt, "the window ends longer ago than the %s for which the counter is remembered",
 			events.FormatDuration(retention(counter)))
 	// A caller's clock may be behind by the grace: its last 24 hours are no fault.
-	case w.First < kept.First-ceilSeconds(c.grace):
-		return Count{}, outOfRange(ArgWindow, "the window begins longer ago than the %s for which the counter is remembered",
+	case w.First < kept.First-engine.CeilSeconds(c.grace):
+		return Count{}, engine.OutOfRange(engine.ArgWindow, "the window begins longer ago than the %s for which the counter is remembered",
 			events.FormatDuration(retention(counter)))
 	}
 	return c.sum(ctx, counter, w)
@@ -231,17 +254,17 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r := newReader(counter.ID())
 	defer r.free()
 	now := c.now()
-	c.repairer.note(r.id, counter, now)
+	c.use(r.id, counter, now)
 	r.remember(c.cache, now, c.closed(now), time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.
 	r.asks = c.replicated
 	r.wantAll(cover)
 	if len(r.op.Reads) > 0 {
-		if !c.pending.enter(1) {
-			return Count{}, ErrOverload
+		if !c.pending.Enter(1) {
+			return Count{}, engine.ErrOverload
 		}
-		defer c.pending.leave(1)
+		defer c.pending.Leave(1)
 		if err := r.trip(ctx, c.store, 0, now); err != nil {
 			return Count{}, err
 		}
@@ -277,24 +300,24 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 	w := Window{from.Unix(), to.Unix()}
 	switch {
 	case level < finest || level > coarsest:
-		return nil, outOfRange(ArgLevel, "the counter has the levels %s to %s", finest, coarsest)
-	case w.First < kept.First-ceilSeconds(c.grace):
-		return nil, outOfRange(ArgFrom, "it is longer ago than the %s for which the counter is remembered",
+		return nil, engine.OutOfRange(engine.ArgLevel, "the counter has the levels %s to %s", finest, coarsest)
+	case w.First < kept.First-engine.CeilSeconds(c.grace):
+		return nil, engine.OutOfRange(engine.ArgFrom, "it is longer ago than the %s for which the counter is remembered",
 			events.FormatDuration(retention(counter)))
 	case w.Last > kept.Last:
-		return nil, outOfRange(ArgTo, "it is more than %s ahead of now", c.grace)
+		return nil, engine.OutOfRange(engine.ArgTo, "it is more than %s ahead of now", c.grace)
 	case w.First > w.Last:
-		return nil, outOfRange(ArgFrom, "it is later than to")
+		return nil, engine.OutOfRange(engine.ArgFrom, "it is later than to")
 	}
 	if n := runWithin(level, w).Len(); n > MaxHistory {
-		return nil, outOfRange(ArgFrom, "there are %d buckets from here, at most %d are returned: choose a coarser level or a later moment",
+		return nil, engine.OutOfRange(engine.ArgFrom, "there are %d buckets from here, at most %d are returned: choose a coarser level or a later moment",
 			n, MaxHistory)
 	}
 	buckets := bucketsWithin(level, w)
-	if !c.pending.enter(1) {
-		return nil, ErrOverload
+	if !c.pending.Enter(1) {
+		return nil, engine.ErrOverload
 	}
-	defer c.pending.leave(1)
+	defer c.pending.Leave(1)
 	values, err := c.read(ctx, counter, buckets)
 	if err != nil {
 		return nil, err
@@ -322,11 +345,14 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 		return err
 	}
 	defer func() { <-c.resets }()
-	if !c.pending.enter(resetTrips) {
-		return ErrOverload
+	if !c.pending.Enter(resetTrips) {
+		return engine.ErrOverload
 	}
-	defer c.pending.leave(resetTrips)
-	defer func() { c.cache.forget(counter.ID(), c.now()) }()
+	defer c.pending.Leave(resetTrips)
+	defer func() {
+		c.cache.forget(counter.ID(), c.now())
+		c.changes.Of(counter.ID()).Add(1)
+	}()
 	finest, coarsest := levels(counter)
 	if c.replicated {
 		// What is found there is deleted on every copy. Where nothing is, one that could not
@@ -338,7 +364,7 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	// Whatever can still be there, of each level, is not yet expired.
 	now := c.now().Unix()
 	alive := func(l Level) Window {
-		return Window{now - ceilSeconds(retention(counter)) - 2*ceilSeconds(c.grace) - 1 - 2*l.Seconds(), now + ceilSeconds(c.grace)}
+		return Window{now - engine.CeilSeconds(retention(counter)) - 2*engine.CeilSeconds(c.grace) - 1 - 2*l.Seconds(), now + engine.CeilSeconds(c.grace)}
 	}
 	var parents []Bucket  // of the level above the finest
 	var coarse [][]Bucket // of it and those above, the coarsest first
@@ -391,15 +417,15 @@ const (
 // awaitReset waits for a turn to reset a counter. It leaves the room of the reset's calls to
 // others meanwhile.
 func (c *Counters) awaitReset(ctx context.Context) error {
-	if !c.pending.enter(1) {
-		return ErrOverload
+	if !c.pending.Enter(1) {
+		return engine.ErrOverload
 	}
-	defer c.pending.leave(1)
+	defer c.pending.Leave(1)
 	select {
 	case c.resets <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return storeError(ctx.Err())
+		return engine.StoreError(ctx.Err())
 	}
 }
 
@@ -439,9 +465,9 @@ func (c *Counters) appendNonEmpty(ctx context.Context, full []Bucket, counter ev
 		return err
 	})
 	switch {
-	case errors.Is(err, ErrBadCounter) && len(buckets) <= tripDeletes:
+	case errors.Is(err, engine.ErrBadCounter) && len(buckets) <= tripDeletes:
 		return append(full, buckets...), nil
-	case errors.Is(err, ErrBadCounter):
+	case errors.Is(err, engine.ErrBadCounter):
 		half := len(buckets) / 2
 		if full, err = c.appendNonEmpty(ctx, full, counter, buckets[:half]); err != nil {
 			return nil, err
@@ -469,7 +495,7 @@ func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []B
 		}
 		c.store.Do(ctx, &op)
 		if op.Err != nil {
-			return nil, storeError(op.Err)
+			return nil, engine.StoreError(op.Err)
 		}
 		for i := range op.Reads {
 			values = append(values, op.Reads[i].Value)
@@ -493,7 +519,7 @@ func (c *Counters) delete(ctx context.Context, counter events.Counter, buckets [
 			return tryAgain(ctx, func() error {
 				c.store.Do(ctx, &op)
 				if op.Err != nil {
-					return storeError(op.Err)
+					return engine.StoreError(op.Err)
 				}
 				return nil
 			})
@@ -507,7 +533,7 @@ func (c *Counters) delete(ctx context.Context, counter events.Counter, buckets [
 func tryAgain(ctx context.Context, part func() error) error {
 	for try := 1; ; try++ {
 		err := part()
-		if err == nil || errors.Is(err, ErrBadCounter) || try == resetTries {
+		if err == nil || errors.Is(err, engine.ErrBadCounter) || try == resetTries {
 			return err
 		}
 		pause := time.NewTimer(resetPause)
@@ -523,7 +549,7 @@ func tryAgain(ctx context.Context, part func() error) error {
 // kept returns the seconds whose events the counter takes at the moment now.
 func (c *Counters) kept(counter events.Counter, now time.Time) Window {
 	second := now.Unix()
-	return Window{second - ceilSeconds(retention(counter)), second + int64(c.grace/time.Second)}
+	return Window{second - engine.CeilSeconds(retention(counter)), second + int64(c.grace/time.Second)}
 }
 
 // BucketsOf yields the buckets to which an event in that Unix second is added,

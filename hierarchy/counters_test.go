@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
@@ -22,7 +24,7 @@ var errBroken = errors.New("broken")
 
 // brokenStore fails its deletes from the n-th call on, or all of its trips.
 type brokenStore struct {
-	hierarchy.Store
+	store.Store
 	trips   bool
 	deletes atomic.Int64
 }
@@ -37,12 +39,12 @@ func (s *brokenStore) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-func newEmbedded(clock *fakeClock) *memcache.Embedded {
+func newEmbedded(clock *testkit.Clock) *memcache.Embedded {
 	return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
 }
 
 func TestAddsGoFinestFirst(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	recorder := &recordingStore{Store: newEmbedded(clock)}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: recorder, Clock: clock.Now})
 	counter := testCounters(t)[0]
@@ -60,7 +62,7 @@ func TestAddsGoFinestFirst(t *testing.T) {
 
 // recordingStore keeps the adds and the number of reads of each trip.
 type recordingStore struct {
-	hierarchy.Store
+	store.Store
 	adds  [][]uint64
 	reads []int
 }
@@ -81,7 +83,7 @@ func (s *recordingStore) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 func TestACountIsOneTripOfItsCover(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	recorder := &recordingStore{Store: newEmbedded(clock)}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: recorder, Clock: clock.Now})
 	count, err := counters.Count(t.Context(), testCounters(t)[0], 24*time.Hour, time.Time{})
@@ -93,8 +95,8 @@ func TestACountIsOneTripOfItsCover(t *testing.T) {
 }
 
 func TestResetForgetsOneCounterOnly(t *testing.T) {
-	clock := newFakeClock()
-	onEveryStore(t, clock.Now, func(t *testing.T, open func() hierarchy.Store) {
+	clock := testkit.NewClock(time.Time{})
+	onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
 		all := testCounters(t)
 		log := &oracle{log: map[string][]logged{}}
@@ -140,7 +142,7 @@ func total(t *testing.T, counters *hierarchy.Counters, counter events.Counter, n
 
 func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
 	for _, complete := range []int64{0, 1, 2, 3, 4} {
-		clock := newFakeClock()
+		clock := testkit.NewClock(time.Time{})
 		broken := &brokenStore{Store: newEmbedded(clock)}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: broken, Clock: clock.Now})
 		counter := testCounters(t)[0]
@@ -150,7 +152,7 @@ func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
 		}
 		broken.deletes.Store(complete)
 		err := counters.Reset(t.Context(), counter)
-		require.ErrorIs(t, err, hierarchy.ErrStore)
+		require.ErrorIs(t, err, engine.ErrStore)
 		require.ErrorIs(t, err, errBroken)
 
 		broken.deletes.Store(1 << 30)
@@ -160,8 +162,8 @@ func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
 }
 
 func TestHistory(t *testing.T) {
-	clock := newFakeClock()
-	onEveryStore(t, clock.Now, func(t *testing.T, open func() hierarchy.Store) {
+	clock := testkit.NewClock(time.Time{})
+	onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
 		counter := testCounters(t)[0]
 		for back, by := range map[time.Duration]int64{0: 1, time.Hour: 2, 90 * time.Minute: 4, 20 * time.Hour: 8} {
@@ -186,7 +188,7 @@ func TestHistory(t *testing.T) {
 }
 
 func TestArgumentsOutOfRange(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
 	counter, minutes := testCounters(t)[0], testCounters(t)[4]
 	now := clock.Now()
@@ -205,72 +207,72 @@ func TestArgumentsOutOfRange(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		err  error
-		want hierarchy.Argument // empty: none
+		want engine.Argument // empty: none
 	}{
-		"by 0":              {increment(0, now), hierarchy.ArgBy},
-		"by -1":             {increment(-1, now), hierarchy.ArgBy},
-		"by 1,000,001":      {increment(1_000_001, now), hierarchy.ArgBy},
+		"by 0":              {increment(0, now), engine.ArgBy},
+		"by -1":             {increment(-1, now), engine.ArgBy},
+		"by 1,000,001":      {increment(1_000_001, now), engine.ArgBy},
 		"by 1,000,000":      {increment(1_000_000, now), ""},
 		"at the retention":  {increment(1, now.Add(-day)), ""},
-		"at before it":      {increment(1, now.Add(-day-time.Second)), hierarchy.ArgAt},
+		"at before it":      {increment(1, now.Add(-day-time.Second)), engine.ArgAt},
 		"at the grace":      {increment(1, now.Add(2*time.Second)), ""},
-		"at behind it":      {increment(1, now.Add(3*time.Second)), hierarchy.ArgAt},
-		"window 0":          {count(0, now), hierarchy.ArgWindow},
-		"window 1.5s":       {count(1500*time.Millisecond, now), hierarchy.ArgWindow},
+		"at behind it":      {increment(1, now.Add(3*time.Second)), engine.ArgAt},
+		"window 0":          {count(0, now), engine.ArgWindow},
+		"window 1.5s":       {count(1500*time.Millisecond, now), engine.ArgWindow},
 		"window a day":      {count(day, now), ""},
-		"window longer":     {count(day+time.Second, now), hierarchy.ArgWindow},
+		"window longer":     {count(day+time.Second, now), engine.ArgWindow},
 		"window of grace":   {count(day, now.Add(-2*time.Second)), ""},
-		"begins before":     {count(day, now.Add(-4*time.Second)), hierarchy.ArgWindow},
-		"ends before":       {count(time.Second, now.Add(-day-time.Second)), hierarchy.ArgAt},
-		"ends far ahead":    {count(time.Second, now.Add(3*time.Second)), hierarchy.ArgAt},
-		"no seconds":        {history(minutes, hierarchy.Second, now, now), hierarchy.ArgLevel},
+		"begins before":     {count(day, now.Add(-4*time.Second)), engine.ArgWindow},
+		"ends before":       {count(time.Second, now.Add(-day-time.Second)), engine.ArgAt},
+		"ends far ahead":    {count(time.Second, now.Add(3*time.Second)), engine.ArgAt},
+		"no seconds":        {history(minutes, hierarchy.Second, now, now), engine.ArgLevel},
 		"minutes":           {history(minutes, hierarchy.Minute, now, now), ""},
-		"history too long":  {history(counter, hierarchy.Second, now.Add(-10_000*time.Second), now), hierarchy.ArgFrom},
-		"history reversed":  {history(counter, hierarchy.Second, now, now.Add(-time.Second)), hierarchy.ArgFrom},
-		"history too far":   {history(counter, hierarchy.Hour, now.Add(-25*time.Hour), now), hierarchy.ArgFrom},
-		"history ahead":     {history(counter, hierarchy.Hour, now, now.Add(time.Minute)), hierarchy.ArgTo},
+		"history too long":  {history(counter, hierarchy.Second, now.Add(-10_000*time.Second), now), engine.ArgFrom},
+		"history reversed":  {history(counter, hierarchy.Second, now, now.Add(-time.Second)), engine.ArgFrom},
+		"history too far":   {history(counter, hierarchy.Hour, now.Add(-25*time.Hour), now), engine.ArgFrom},
+		"history ahead":     {history(counter, hierarchy.Hour, now, now.Add(time.Minute)), engine.ArgTo},
 		"history a minute ": {history(counter, hierarchy.Second, now.Add(-time.Minute), time.Time{}), ""},
 	} {
 		if test.want == "" {
 			assert.NoError(t, test.err, name)
 			continue
 		}
-		fault, ok := errors.AsType[*hierarchy.RangeError](test.err)
+		fault, ok := errors.AsType[*engine.RangeError](test.err)
 		if assert.True(t, ok, "%s: %v", name, test.err) {
 			assert.Equal(t, test.want, fault.Argument, name)
-			assert.ErrorIs(t, test.err, hierarchy.ErrOutOfRange)
+			assert.ErrorIs(t, test.err, engine.ErrOutOfRange)
 		}
 	}
 }
 
 func TestNothingIsCountedOfAnIncrementOutOfRange(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
 	all := testCounters(t)
 	// The moment is in the retention of the first counter, not of the last.
 	_, err := counters.Increment(t.Context(), 1, clock.Now().Add(-time.Hour), all[0], all[7])
-	require.ErrorIs(t, err, hierarchy.ErrOutOfRange)
+	require.ErrorIs(t, err, engine.ErrOutOfRange)
 	require.Zero(t, total(t, counters, all[0], clock.Now()))
 }
 
 func TestAStoreThatFailsIsAnError(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: &brokenStore{Store: newEmbedded(clock), trips: true}, Clock: clock.Now})
 	all := testCounters(t)
 	_, err := counters.Increment(t.Context(), 1, time.Time{}, all...)
-	require.ErrorIs(t, err, hierarchy.ErrStore)
+	require.ErrorIs(t, err, engine.ErrStore)
 	require.ErrorIs(t, err, errBroken)
 	_, err = counters.Count(t.Context(), all[0], time.Minute, time.Time{})
-	require.ErrorIs(t, err, hierarchy.ErrStore)
+	require.ErrorIs(t, err, engine.ErrStore)
 	_, err = counters.History(t.Context(), all[0], hierarchy.Hour, time.Time{}, time.Time{})
-	require.ErrorIs(t, err, hierarchy.ErrStore)
-	require.ErrorIs(t, counters.Reset(t.Context(), all[0]), hierarchy.ErrStore)
+	require.ErrorIs(t, err, engine.ErrStore)
+	require.ErrorIs(t, counters.Reset(t.Context(), all[0]), engine.ErrStore)
 }
 
 // cutStore is cut short after its first add: acknowledged or, if the answer is
 // lost, not.
 type cutStore struct {
-	hierarchy.Store
+	store.Store
 	cut, lost bool
 }
 
@@ -291,7 +293,7 @@ func (s *cutStore) Do(ctx context.Context, ops ...*store.Op) {
 
 func TestAnIncrementThatWasCutShort(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		clock := newFakeClock()
+		clock := testkit.NewClock(time.Time{})
 		store := &cutStore{Store: newEmbedded(clock), cut: true, lost: lost}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 		counter := testCounters(t)[0]
@@ -309,7 +311,7 @@ func TestAnIncrementThatWasCutShort(t *testing.T) {
 
 // A parent that was evicted hides nothing from a reset.
 func TestAResetFindsWhatHasLostItsParents(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	store := newEmbedded(clock)
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 	counter := testCounters(t)[0]
@@ -323,8 +325,8 @@ func TestAResetFindsWhatHasLostItsParents(t *testing.T) {
 }
 
 func TestResetReachesWhatACountReaches(t *testing.T) {
-	clock := newFakeClock()
-	clock.now = time.Date(2026, 3, 14, 23, 59, 59, 0, time.UTC)
+	clock := testkit.NewClock(time.Time{})
+	clock.Set(time.Date(2026, 3, 14, 23, 59, 59, 0, time.UTC))
 	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
 	counter := testCounters(t)[0]
 	_, err := c.Increment(t.Context(), 1, time.Time{}, counter)
@@ -341,7 +343,7 @@ func TestResetReachesWhatACountReaches(t *testing.T) {
 }
 
 func TestHistoryGoesAsFarBackAsTheRetention(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
 	points, err := c.History(t.Context(), testCounters(t)[6], hierarchy.Second, time.Time{}, time.Time{})
 	require.NoError(t, err)
@@ -350,7 +352,7 @@ func TestHistoryGoesAsFarBackAsTheRetention(t *testing.T) {
 
 // failsOn fails for one counter.
 type failsOn struct {
-	hierarchy.Store
+	store.Store
 	id string
 }
 
@@ -365,7 +367,7 @@ func (s failsOn) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 func TestAnyFaultOfSeveralTripsIsReturned(t *testing.T) {
-	clock := newFakeClock()
+	clock := testkit.NewClock(time.Time{})
 	all := testCounters(t)[:3]
 	for _, counter := range all {
 		c := hierarchy.NewCounters(hierarchy.Config{Store: failsOn{newEmbedded(clock), counter.ID()}, Clock: clock.Now})
@@ -374,5 +376,5 @@ func TestAnyFaultOfSeveralTripsIsReturned(t *testing.T) {
 	}
 	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
 	_, err := c.Increment(t.Context(), 1, time.Time{})
-	require.ErrorIs(t, err, hierarchy.ErrOutOfRange, "no counter to add to")
+	require.ErrorIs(t, err, engine.ErrOutOfRange, "no counter to add to")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 )
@@ -162,8 +163,8 @@ func TestNoBucketExpiresWhileACoverNeedsIt(t *testing.T) {
 		coarsest := RankLevel(retention)
 		finest := Level(rng.IntN(int(coarsest) + 1))
 		now := int64(1_790_000_000) + rng.Int64N(10*86400)
-		oldest := now - ceilSeconds(retention) - ceilSeconds(grace)
-		w := Window{oldest + rng.Int64N(ceilSeconds(retention)), 0}
+		oldest := now - engine.CeilSeconds(retention) - engine.CeilSeconds(grace)
+		w := Window{oldest + rng.Int64N(engine.CeilSeconds(retention)), 0}
 		w.Last = w.First + rng.Int64N(now-w.First+1)
 		for b := range CoverOf(w, finest, coarsest).Buckets() {
 			require.Greater(t, b.Expires(retention, grace), now, "%v of %v at %d", b, w, now)

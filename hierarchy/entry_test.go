@@ -39,7 +39,7 @@ func grown(do func()) int64 {
 func TestChosenFeaturesTakeNoMoreMemory(t *testing.T) {
 	const n = 600 // would be four megabytes: a place for 1,024, and the 255 others of its kind
 	ids := chosen(n)
-	cache, list := NewBucketCache(0), newCensus(DefaultCacheBytes, time.Now)
+	cache, list := newBucketCache(0), newCensus(DefaultCacheBytes, time.Now)
 	assert.Less(t, grown(func() {
 		for _, id := range ids {
 			cache.keep(cache.appendKey(nil, id), make([]byte, recordBytes), 0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"sync"
 	"time"
 
 	"github.com/counterd/counterd/events"
@@ -25,42 +24,6 @@ func Example() {
 	}
 	fmt.Println(counter.Feature, "did it", day.Count, "time in a day")
 	// Output: ip:192.168.0.1 did it 1 time in a day
-}
-
-// A program that has a Limiter in it counts what it wants of the decisions, with any
-// library for metrics. Names of events and limits are few: they make good labels. Values of
-// features do not.
-func ExampleLimiterConfig_onDecision() {
-	var mu sync.Mutex // hits are decided at the same time
-	counted := map[string]int{}
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}),
-		OnDecision: func(_ context.Context, hit hierarchy.Hit, decision *hierarchy.Decision, call hierarchy.Call) {
-			if call != hierarchy.CallHit {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, limit := range decision.Limits {
-				counted[fmt.Sprintf("%s %s allowed=%t", hit.Event.Name, limit.Name, limit.Allowed)]++
-			}
-		},
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	rules, err := events.ParseRules([]byte("events: {login_failed: {limits: [{per: ip, rate: 2/d}]}}"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for range 5 {
-		hit := hierarchy.Hit{Event: rules.Events["login_failed"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
-		if _, err := limiter.Hit(context.Background(), hit); err != nil {
-			log.Fatal(err)
-		}
-	}
-	fmt.Println(counted)
-	// Output: map[login_failed ip-2-per-24h allowed=false:3 login_failed ip-2-per-24h allowed=true:2]
 }
 
 // The cover of the notes' example: a day at 23:30:33.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -15,153 +14,46 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
-
-// soloStore is a store that one test has for itself. It counts what it is asked.
-type soloStore struct {
-	simStore
-	trips int
-	reads int
-	// Whether a rollback came, and how many reads there were before it.
-	rolledBack bool
-	decided    int
-	delay      time.Duration // of each trip, half of it before the store acts
-	before     func() error  // each command
-}
-
-func newSoloStore(now func() time.Time) *soloStore {
-	return &soloStore{simStore: simStore{simBuckets: simBuckets{now: now, items: map[string]map[uint64]simItem{}}}}
-}
-
-// copied returns a store that holds the same.
-func (s *soloStore) copied(now func() time.Time) *soloStore {
-	c := newSoloStore(now)
-	for counter, items := range s.items {
-		c.items[counter] = maps.Clone(items)
-	}
-	return c
-}
-
-func (s *soloStore) command(run func()) error {
-	if s.delay > 0 {
-		time.Sleep(s.delay)
-	}
-	if s.before != nil {
-		if err := s.before(); err != nil {
-			return err
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	run()
-	return nil
-}
-
-func (s *soloStore) Do(_ context.Context, ops ...*store.Op) {
-	store.SideBySide(ops, func(op *store.Op) { op.Err = s.do(op) })
-}
-
-func (s *soloStore) do(op *store.Op) error {
-	switch op.Kind() {
-	case store.Subtract:
-		return s.rollBack(op)
-	case store.Delete:
-		return s.delete(op)
-	}
-	s.mu.Lock()
-	s.trips++
-	s.reads += len(op.Reads)
-	s.mu.Unlock()
-	for i := range op.Writes {
-		op.Receipt = store.Acknowledged(i)
-		w := &op.Writes[i]
-		if err := s.command(func() { w.Result = s.add(op.Counter, w.Item, w.By, w.Expires) }); err != nil {
-			return err
-		}
-	}
-	op.Receipt = store.Acknowledged(len(op.Writes))
-	if len(op.Reads) == 0 {
-		return nil
-	}
-	return s.command(func() {
-		for i := range op.Reads {
-			op.Reads[i].Value = s.read(op.Counter, op.Reads[i].Item)
-		}
-	})
-}
-
-func (s *soloStore) rollBack(op *store.Op) error {
-	s.mu.Lock()
-	if !s.rolledBack {
-		s.rolledBack, s.decided = true, s.reads
-	}
-	s.mu.Unlock()
-	for _, w := range op.Writes[len(op.Writes)-op.Receipt.On(0):] {
-		if err := s.command(func() { s.subtract(op.Counter, w.Item, w.By) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *soloStore) delete(op *store.Op) error {
-	for _, w := range op.Writes {
-		if err := s.command(func() { delete(s.items[op.Counter], w.Item) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sum returns what the counter holds at a level.
-func (s *soloStore) sum(counter string, level Level) (sum int64) {
-	for bucket, item := range s.items[counter] {
-		if bucketOf(bucket).Level == level {
-			sum += item.value
-		}
-	}
-	return sum
-}
-
-// manualClock is a clock that its test moves.
-type manualClock struct{ now time.Time }
-
-func (c *manualClock) Now() time.Time { return c.now }
 
 // smallCache is for tests that make thousands of limiters: big enough for the 42
 // buckets of a counter.
 const smallCache = 1 << 20
 
-func newTestLimiter(tb testing.TB, store Store, clock func() time.Time) *Limiter {
+func newTestLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
-	l, err := NewLimiter(LimiterConfig{Store: store, Clock: clock, Timeout: time.Second, Cache: NewBucketCache(smallCache)})
+	l, err := limiter.New(limiter.Config{Engine: NewCounters(Config{Store: store, Clock: clock, CacheBytes: smallCache}), Timeout: time.Second})
 	require.NoError(tb, err)
 	return l
 }
 
-// noCache stands for one where none is used.
-var noCache = NewBucketCache(1)
-
-// newForgetfulLimiter returns a limiter without a cache, for tests that make many.
-func newForgetfulLimiter(tb testing.TB, store Store, clock func() time.Time) *Limiter {
+// newUncachedLimiter returns a limiter that has each denial decided by the store.
+func newUncachedLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
-	l, err := NewLimiter(LimiterConfig{Store: store, Clock: clock, Timeout: time.Second, Cache: noCache})
+	l, err := limiter.New(limiter.Config{Engine: NewCounters(Config{Store: store, Clock: clock, CacheBytes: smallCache}), Timeout: time.Second, NoCachedDenials: true})
 	require.NoError(tb, err)
-	l.cache = nil
 	return l
 }
 
-// parsed returns the event e of rules that are its limits in YAML.
-func parsed(tb testing.TB, limits string) *events.Event {
+var uncached = NewCounters(Config{Store: storetest.NewSolo(time.Now)})
+
+// newForgetfulLimiter returns a limiter that caches nothing, for tests that make many.
+func newForgetfulLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
-	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+	c := *uncached
+	c.cache, c.store, c.now = nil, store, clock
+	c.base.Store, c.base.Clock = store, clock
+	l, err := limiter.New(limiter.Config{Engine: &c, Timeout: time.Second, NoCachedDenials: true})
 	require.NoError(tb, err)
-	return rules.Events["e"]
+	return l
 }
 
 // drawnRules are rules for random histories.
@@ -217,29 +109,28 @@ func step(rng *rand.Rand) time.Duration {
 // cover of each window, taken from an exact log at the same instant.
 func TestDecisionsEqualTheFullCover(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	clock := testkit.NewClock(time.Time{})
 	decisions, admitted := 0, 0
 	for _, limits := range drawnRules {
-		event := parsed(t, limits)
+		event := testkit.Event(t, limits)
 		for range testkit.Times(30) {
-			store := newSoloStore(clock.Now)
-			var fleet []*Limiter // of clocks that differ a little
+			store := storetest.NewSolo(clock.Now)
+			var fleet []*limiter.Limiter // of clocks that differ a little
 			for i := range 3 {
-				fleet = append(fleet, newTestLimiter(t, store, func() time.Time { return clock.now.Add(time.Duration(i) * 250 * time.Millisecond) }))
+				fleet = append(fleet, newUncachedLimiter(t, store, func() time.Time { return clock.Now().Add(time.Duration(i) * 250 * time.Millisecond) }))
 			}
 			log := exactLog{}
 			for range 60 {
-				clock.now = clock.now.Add(step(rng))
+				clock.Advance(step(rng))
 				l := fleet[rng.IntN(len(fleet))]
-				l.denials.forgetAll() // it would decide without asking
-				h := Hit{event, events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}, 1 + rng.Int64N(3)}
+				h := limiter.Hit{Event: event, Features: events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}, Cost: 1 + rng.Int64N(3)}
 				check, err := l.Check(t.Context(), h)
 				require.NoError(t, err)
-				store.trips, store.reads, store.rolledBack = 0, 0, false
+				store.Trips, store.Reads, store.RolledBack = 0, 0, false
 				d, err := l.Hit(t.Context(), h)
 				require.NoError(t, err)
-				requireLikeLog(t, log, l, h, d, store)
-				requireLikeLog(t, log, l, h, check, nil)
+				requireLikeLog(t, log, h, d, store)
+				requireLikeLog(t, log, h, check, nil)
 				decisions++
 				if d.Allowed {
 					admitted++
@@ -259,10 +150,12 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 
 // requireLikeLog fails unless the decision is the log's, and no more was read for
 // it than the covers hold.
-func requireLikeLog(t *testing.T, log exactLog, l *Limiter, h Hit, d Decision, store *soloStore) {
+func requireLikeLog(t *testing.T, log exactLog, h limiter.Hit, d limiter.Decision, store *storetest.Solo) {
 	t.Helper()
 	applied, err := h.Event.Apply(nil, h.Features)
 	require.NoError(t, err)
+	sliding, _ := algorithm.Of(algorithm.Default)
+	ahead := engine.CeilSeconds(DefaultGrace)
 	i, covers, want := 0, 0, true
 	for _, a := range applied {
 		rule, counter := a.Rule, a.Counter
@@ -271,7 +164,7 @@ func requireLikeLog(t *testing.T, log exactLog, l *Limiter, h Hit, d Decision, s
 			state := d.Limits[i]
 			i++
 			ceiling := rule.Throttle.Ceiling(limit.N)
-			count := log.holds(counter, limit.Window, d.At.Unix(), l.ahead)
+			count := log.holds(counter, limit.Window, d.At.Unix(), ahead)
 			require.Equal(t, count+h.Cost <= ceiling, state.Allowed, "%+v, the log holds %d", state, count)
 			want = want && (state.Allowed || rule.Shadow)
 			if store != nil && d.Allowed {
@@ -283,18 +176,18 @@ func requireLikeLog(t *testing.T, log exactLog, l *Limiter, h Hit, d Decision, s
 				require.NotNil(t, store, "a check is exact")
 				require.GreaterOrEqual(t, state.Count, count, "%+v", state)
 			}
-			span := spanOf(d.At.Unix(), limit.Window, finest, l.ahead)
+			span := spanOf(sliding, d.At.Unix(), limit.Window, finest, ahead)
 			covers += span.cover(nil, finest).Len()
 		}
 	}
 	require.Equal(t, want, d.Allowed)
-	fits := !slices.ContainsFunc(d.Limits, func(s LimitState) bool { return !s.Allowed })
+	fits := !slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return !s.Allowed })
 	switch {
 	case store == nil:
-	case store.rolledBack: // what is read after that is for the reset
-		require.LessOrEqual(t, store.decided, covers)
+	case store.RolledBack: // what is read after that is for the reset
+		require.LessOrEqual(t, store.Decided, covers)
 	case fits:
-		require.LessOrEqual(t, store.reads, covers)
+		require.LessOrEqual(t, store.Reads, covers)
 	}
 }
 
@@ -302,30 +195,30 @@ func requireLikeLog(t *testing.T, log exactLog, l *Limiter, h Hit, d Decision, s
 // for each limit whose window is a whole unit, and none for a second; near the end
 // of a bucket the next one, too.
 func TestFarFromItsLimitsAHitReadsLittle(t *testing.T) {
-	event := parsed(t, "[{per: ip, rate: [100/s, 100/m, 100/h, 100/d]}]")
+	event := testkit.Event(t, "[{per: ip, rate: [100/s, 100/m, 100/h, 100/d]}]")
 	rng := rand.New(rand.NewPCG(1, 2))
 	twice := 0
 	for range testkit.Times(2000) {
-		clock := &manualClock{time.Unix(1_773_500_000+rng.Int64N(10*86400), 0)}
-		store := newSoloStore(clock.Now)
+		clock := testkit.NewClock(time.Unix(1_773_500_000+rng.Int64N(10*86400), 0))
+		store := storetest.NewSolo(clock.Now)
 		l := newTestLimiter(t, store, clock.Now)
 		for range 30 {
-			store.trips, store.reads = 0, 0
-			_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+			store.Trips, store.Reads = 0, 0
+			_, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 			require.NoError(t, err)
-			require.Equal(t, 1, store.trips)
+			require.Equal(t, 1, store.Trips)
 			nearEnd := 0
 			for _, unit := range []int64{60, 3600, 86400} {
-				if clock.now.Unix()%unit >= unit-2 {
+				if clock.Now().Unix()%unit >= unit-2 {
 					nearEnd++
 				}
 			}
-			require.LessOrEqual(t, store.reads, 3+nearEnd)
+			require.LessOrEqual(t, store.Reads, 3+nearEnd)
 			if nearEnd > 0 {
 				twice++
 			}
 		}
-		clock.now = clock.now.Add(time.Duration(rng.IntN(20)) * time.Second)
+		clock.Advance(time.Duration(rng.IntN(20)) * time.Second)
 	}
 	require.Positive(t, twice)
 }
@@ -334,23 +227,21 @@ func TestFarFromItsLimitsAHitReadsLittle(t *testing.T) {
 // second earlier it is denied; so is each limit's at its Reset.
 func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
-	clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
+	clock := testkit.NewClock(time.Time{})
 	denials, never := 0, 0
 	for _, limits := range slices.Concat(drawnRules, countingRules) {
-		event := parsed(t, limits)
+		event := testkit.Event(t, limits)
 		for range testkit.Times(30) {
-			store := newSoloStore(clock.Now)
-			l := newTestLimiter(t, store, clock.Now)
-			ahead := newTestLimiter(t, store, func() time.Time { return clock.now.Add(500 * time.Millisecond) })
+			store := storetest.NewSolo(clock.Now)
+			l := newUncachedLimiter(t, store, clock.Now)
+			ahead := newUncachedLimiter(t, store, func() time.Time { return clock.Now().Add(500 * time.Millisecond) })
 			for range 60 {
-				clock.now = clock.now.Add(step(rng))
+				clock.Advance(step(rng))
 				if rng.IntN(3) == 0 {
-					clock.now = clock.now.Truncate(time.Second)
+					clock.Set(clock.Now().Truncate(time.Second))
 				}
 				features := events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}
-				l.denials.forgetAll()
-				ahead.denials.forgetAll()
-				h := Hit{event, features, pick[int64](rng, 1, 1, 2, 3, 5, 11)}
+				h := limiter.Hit{Event: event, Features: features, Cost: pick[int64](rng, 1, 1, 2, 3, 5, 11)}
 				d, err := pick(rng, l, l, ahead).Hit(t.Context(), h)
 				require.NoError(t, err)
 				if d.Allowed {
@@ -360,17 +251,17 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 				check, err := newForgetfulLimiter(t, store, func() time.Time { return d.At }).Check(t.Context(), h)
 				require.NoError(t, err)
 				require.Equal(t, d.RetryAfter, check.RetryAfter, "a check says the same")
-				if d.RetryAfter == Never {
+				if d.RetryAfter == engine.Never {
 					never++
-					require.True(t, slices.ContainsFunc(d.Limits, func(s LimitState) bool { return s.Reset == Never && h.Cost > s.N }))
+					require.True(t, slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Reset == engine.Never && h.Cost > s.N }))
 					continue
 				}
 				denials++
 				require.Positive(t, d.RetryAfter)
-				requireAt(t, store, h, d.At, d.RetryAfter, func(d Decision) bool { return d.Allowed }, limits)
+				requireAt(t, store, h, d.At, d.RetryAfter, func(d limiter.Decision) bool { return d.Allowed }, limits)
 				for i, s := range d.Limits {
-					if s.Reset != Never && s.Reset != 0 {
-						requireAt(t, store, h, d.At, s.Reset, func(d Decision) bool { return d.Limits[i].Allowed }, limits)
+					if s.Reset != engine.Never && s.Reset != 0 {
+						requireAt(t, store, h, d.At, s.Reset, func(d limiter.Decision) bool { return d.Limits[i].Allowed }, limits)
 					}
 				}
 			}
@@ -383,11 +274,11 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 
 // requireAt fails unless the hit, and a check of it, is admitted that long after
 // the second, and denied a second earlier.
-func requireAt(t *testing.T, store *soloStore, h Hit, at time.Time, wait Wait, admits func(Decision) bool, about string) {
+func requireAt(t *testing.T, store *storetest.Solo, h limiter.Hit, at time.Time, wait engine.Wait, admits func(limiter.Decision) bool, about string) {
 	t.Helper()
 	for _, early := range []int64{0, 1} {
 		now := func() time.Time { return at.Add(time.Duration(int64(wait)-early) * time.Second) }
-		l := newForgetfulLimiter(t, store.copied(now), now)
+		l := newForgetfulLimiter(t, store.Copied(now), now)
 		check, err := l.Check(t.Context(), h)
 		require.NoError(t, err)
 		hit, err := l.Hit(t.Context(), h)
@@ -427,15 +318,17 @@ func TestNoStarvation(t *testing.T) {
 func starve(t *testing.T, processes int, long, think time.Duration, forgetful bool) int64 {
 	var admitted atomic.Int64
 	bubble.Test(t, func(t *testing.T) {
-		event := parsed(t, "[{per: ip, rate: 10/2s}]")
-		store := newSoloStore(time.Now)
-		store.delay = time.Millisecond / 2 // a trip is an add and a read
-		var fleet []*Limiter
+		event := testkit.Event(t, "[{per: ip, rate: 10/2s}]")
+		store := storetest.NewSolo(time.Now)
+		store.Delay = time.Millisecond / 2 // a trip is an add and a read
+		var fleet []*limiter.Limiter
 		for range processes {
-			l := newTestLimiter(t, store, time.Now)
+			config := limiter.Config{Engine: NewCounters(Config{Store: store, CacheBytes: smallCache}), Timeout: time.Second}
 			if forgetful {
-				l.timeout = 1 // it does not try again, either
+				config.NoCachedDenials, config.Timeout = true, 1 // it does not try again, either
 			}
+			l, err := limiter.New(config)
+			require.NoError(t, err)
 			fleet = append(fleet, l)
 		}
 		end := time.Now().Add(long)
@@ -446,10 +339,7 @@ func starve(t *testing.T, processes int, long, think time.Duration, forgetful bo
 			l := fleet[caller%processes]
 			running.Go(func() {
 				for time.Now().Before(end) {
-					if forgetful {
-						l.denials.forgetAll()
-					}
-					d, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+					d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 					if err != nil {
 						t.Errorf("hit: %v", err)
 					}
@@ -470,24 +360,24 @@ var errDown = errors.New("down")
 // A hit that one limit denies leaves no trace in any counter, also when the caller
 // has left.
 func TestADeniedHitLeavesNoTrace(t *testing.T) {
-	event := parsed(t, "[{per: ip, rate: [100/s, 100/d]}, {per: user, rate: 1/m}, {per: [ip, user], rate: 100/h}]")
+	event := testkit.Event(t, "[{per: ip, rate: [100/s, 100/d]}, {per: user, rate: 1/m}, {per: [ip, user], rate: 100/h}]")
 	for _, cancelled := range []bool{false, true} {
-		clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
-		store := newSoloStore(clock.Now)
+		clock := testkit.NewClock(time.Time{})
+		store := storetest.NewSolo(clock.Now)
 		l := newTestLimiter(t, store, clock.Now)
-		h := Hit{event, events.Features{"ip": "192.0.2.1", "user": "a"}, 1}
+		h := limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1", "user": "a"}, Cost: 1}
 		d, err := l.Hit(t.Context(), h)
 		require.NoError(t, err)
 		require.True(t, d.Allowed)
-		before := store.copied(clock.Now).items
+		before := store.Copied(clock.Now).Of
 		ctx, cancel := context.WithCancel(t.Context())
 		if cancelled {
-			store.before = func() error { cancel(); return nil }
+			store.Before = func() error { cancel(); return nil }
 		}
 		d, err = l.Hit(ctx, h)
 		require.NoError(t, err)
 		require.False(t, d.Allowed)
-		require.Equal(t, before, store.items)
+		require.Equal(t, before, store.Of)
 		cancel()
 	}
 }
@@ -495,15 +385,14 @@ func TestADeniedHitLeavesNoTrace(t *testing.T) {
 // Whichever command of a denied hit fails, acknowledged adds are rolled back, and the
 // others are neither rolled back nor sent again.
 func TestALostAddStays(t *testing.T) {
-	event := parsed(t, "[{per: ip, rate: [2/s, 2/m, 2/h, 100/d], on_error: deny}]")
+	event := testkit.Event(t, "[{per: ip, rate: [2/s, 2/m, 2/h, 100/d], on_error: deny}]")
 	for failing := range 4 {
 		for _, landed := range []bool{false, true} {
-			clock := &manualClock{time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
-			store := newSoloStore(clock.Now)
-			l := newTestLimiter(t, store, clock.Now)
-			h := Hit{event, events.Features{"ip": "192.0.2.1"}, 1}
-			lossy := &lossyStore{soloStore: store, failing: failing, landed: landed}
-			l.store = lossy
+			clock := testkit.NewClock(time.Time{})
+			store := storetest.NewSolo(clock.Now)
+			h := limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
+			lossy := &lossyStore{Solo: store, failing: failing, landed: landed}
+			l := newTestLimiter(t, lossy, clock.Now)
 			d, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)
 			require.False(t, d.Allowed)
@@ -516,7 +405,7 @@ func TestALostAddStays(t *testing.T) {
 				if landed && level == Level(failing) {
 					want = 1
 				}
-				assert.Equal(t, want, store.sum(counter.ID(), level), "%s, the %dth add lost", level, failing+1)
+				assert.Equal(t, want, store.Sum(counter.ID(), uint8(level)), "%s, the %dth add lost", level, failing+1)
 			}
 		}
 	}
@@ -524,7 +413,7 @@ func TestALostAddStays(t *testing.T) {
 
 // lossyStore loses the answer of one add.
 type lossyStore struct {
-	*soloStore
+	*storetest.Solo
 	failing int
 	landed  bool
 	sent    int
@@ -533,14 +422,14 @@ type lossyStore struct {
 func (s *lossyStore) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
 		if !storetest.IsTrip(op) {
-			s.soloStore.Do(ctx, op)
+			s.Solo.Do(ctx, op)
 			return
 		}
 		for i := range op.Writes {
 			s.sent++
 			w := &op.Writes[i]
 			if i != s.failing || s.landed {
-				w.Result = s.add(op.Counter, w.Item, w.By, w.Expires)
+				w.Result = s.Add(op.Counter, w.Item, w.By, w.Expires)
 			}
 			if i == s.failing {
 				op.Receipt, op.Err = store.Acknowledged(i), errDown
@@ -548,7 +437,7 @@ func (s *lossyStore) Do(ctx context.Context, ops ...*store.Op) {
 			}
 		}
 		reads := store.Op{Counter: op.Counter, Reads: op.Reads}
-		s.soloStore.Do(ctx, &reads)
+		s.Solo.Do(ctx, &reads)
 		op.Receipt, op.Err = store.Acknowledged(len(op.Writes)), reads.Err
 	})
 }

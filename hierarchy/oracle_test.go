@@ -10,6 +10,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/store"
 )
 
 // oracle keeps every event, and counts by looking at all of them.
@@ -35,28 +37,6 @@ func (o *oracle) count(counter events.Counter, w hierarchy.Window) (sum int64) {
 		}
 	}
 	return sum
-}
-
-// fakeClock is a clock that its test moves.
-type fakeClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newFakeClock() *fakeClock {
-	return &fakeClock{now: time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)}
-}
-
-func (c *fakeClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *fakeClock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }
 
 // testCounters are counters of different features, retentions and precisions.
@@ -85,8 +65,8 @@ func testCounters(t *testing.T) []events.Counter {
 // while the clock goes on; random windows as of random moments are then exactly
 // what a log of every event says.
 func TestCountsEqualAnOracle(t *testing.T) {
-	clock := newFakeClock()
-	onEveryStore(t, clock.Now, func(t *testing.T, open func() hierarchy.Store) {
+	clock := testkit.NewClock(time.Time{})
+	onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		const rounds, adds, counts, processes = 14, 80, 120, 2
 		var process [processes]*hierarchy.Counters
 		for i := range process {

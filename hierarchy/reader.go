@@ -8,6 +8,7 @@ import (
 
 	"github.com/kamstrup/intmap"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/store"
 )
 
@@ -20,7 +21,7 @@ type reader struct {
 	op    store.Op // the next round trip, or the last one
 	one   [1]*store.Op
 
-	cache    *BucketCache // nil: none
+	cache    *bucketCache // nil: none
 	asks     bool         // it uses what is remembered, and adds nothing to it
 	key      []byte       // the ID
 	closed   int64        // buckets that end before this second are closed
@@ -28,7 +29,6 @@ type reader struct {
 	recalled int          // bytes of these that the cache had; the others were read
 	own      int64        // since when records are of what was read for this decision
 	before   uint32       // what the cache wants for what the trip reads
-	touched  uint32       // the cache's count of this process's changes, from before the trip
 	found    int          // closed buckets that were wanted and had been remembered
 	missed   int          // closed buckets that were read
 }
@@ -88,7 +88,7 @@ func (r *reader) begin(id string) {
 // second before now, and the read buckets that end before the second closed are put there.
 // What was read since the moment own, where there is one, was read for the same decision:
 // that is no hit.
-func (r *reader) remember(cache *BucketCache, now time.Time, closed int64, own time.Time) {
+func (r *reader) remember(cache *bucketCache, now time.Time, closed int64, own time.Time) {
 	if cache == nil {
 		return // in tests
 	}
@@ -99,7 +99,6 @@ func (r *reader) remember(cache *BucketCache, now time.Time, closed int64, own t
 	}
 	r.key = cache.appendKey(r.key[:0], r.id)
 	r.before = cache.changed(r.key)
-	r.touched = cache.touchesOf(r.id).Load()
 	r.records = cache.recall(r.records, r.key)
 	r.recalled = len(r.records)
 	r.recall(at)
@@ -186,7 +185,7 @@ func (r *reader) knows(b Bucket) bool { return r.known.Has(b.ID()) }
 // trip adds by to the buckets that add named, where it is not 0, and reads the ones
 // that want named. What is known of the former is without by. With an error nothing more is
 // known than before.
-func (r *reader) trip(ctx context.Context, st Store, by int64, began time.Time) error {
+func (r *reader) trip(ctx context.Context, st store.Store, by int64, began time.Time) error {
 	r.one[0] = r.pack(by)
 	st.Do(ctx, r.one[:]...)
 	return r.unpack(by, began)
@@ -208,7 +207,7 @@ func (r *reader) pack(by int64) *store.Op {
 func (r *reader) unpack(by int64, began time.Time) error {
 	if r.op.Err != nil {
 		r.unwant()
-		return storeError(r.op.Err)
+		return engine.StoreError(r.op.Err)
 	}
 	for i := range r.op.Writes {
 		r.known.Put(r.op.Writes[i].Item, r.op.Writes[i].Result-by)
@@ -230,4 +229,16 @@ func (r *reader) unpack(by int64, began time.Time) error {
 		r.cache.keep(r.key, r.records, r.before)
 	}
 	return nil
+}
+
+// exact returns the sum over the cover, if all of its buckets are known.
+func (r *reader) exact(cover Cover) (sum int64, known bool) {
+	for bucket := range cover.Buckets() {
+		value, known := r.told(bucket.ID())
+		if !known {
+			return 0, false
+		}
+		sum += value
+	}
+	return sum, true
 }

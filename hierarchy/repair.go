@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/counterd/counterd/engine"
+
 	"github.com/counterd/counterd/store"
 )
 
@@ -169,8 +171,8 @@ func (g *repair) run(ctx context.Context, row BucketRange) error {
 // alive returns the seconds whose buckets of the level may be there. Later buckets cannot
 // have been added to when the repair began.
 func (g *repair) alive(l Level) Window {
-	grace := ceilSeconds(g.m.grace)
-	return Window{g.began - ceilSeconds(g.counter.retention) - 2*grace - 1 - 2*l.Seconds(), g.began + 2*grace}
+	grace := engine.CeilSeconds(g.m.grace)
+	return Window{g.began - engine.CeilSeconds(g.counter.retention) - 2*grace - 1 - 2*l.Seconds(), g.began + 2*grace}
 }
 
 func (g *repair) left() int {

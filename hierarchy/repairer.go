@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/engine"
+
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
@@ -353,7 +355,7 @@ func (m *Repairer) repair(ctx context.Context, k known) {
 		return
 	}
 	if err != nil {
-		m.report(fmt.Errorf("%w: a counter could not be repaired: %w", ErrStore, err))
+		m.report(fmt.Errorf("%w: a counter could not be repaired: %w", engine.ErrStore, err))
 	}
 	m.ended(k, g.raised, err)
 }

@@ -13,10 +13,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -36,7 +38,7 @@ type survivor struct {
 	mender   *hierarchy.Repairer
 	mended   chan uint64
 	counters *hierarchy.Counters
-	limiter  *hierarchy.Limiter
+	limiter  *limiter.Limiter
 	event    *events.Event
 
 	mu      sync.Mutex
@@ -67,7 +69,7 @@ func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivo
 	require.NoError(t, err)
 	t.Cleanup(s.mender.Close)
 	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Repairer: s.mender})
-	s.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: s.fleet, Repairer: s.mender, Timeout: time.Second})
+	s.limiter, err = limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: s.fleet}), Repairer: s.mender, Timeout: time.Second})
 	require.NoError(t, err)
 	s.event = &events.Event{Name: "e", Rules: []events.Rule{{Per: []string{"user"}, OnError: events.OnErrorDeny, Limits: []events.Limit{
 		{N: 20, Window: time.Second, Name: "20/s"}, {N: 1 << 40, Window: 24 * time.Hour, Name: "d"},
@@ -140,7 +142,7 @@ func (s *survivor) hit(t *testing.T, users int) {
 			case <-time.After(loadPause):
 			}
 			user := fmt.Sprint(rng.IntN(users))
-			d, err := s.limiter.Hit(context.Background(), hierarchy.Hit{Event: s.event, Features: events.Features{"user": user}, Cost: 1})
+			d, err := s.limiter.Hit(context.Background(), limiter.Hit{Event: s.event, Features: events.Features{"user": user}, Cost: 1})
 			assert.NoError(t, err)
 			switch {
 			case d.Unavailable || err != nil:
@@ -217,7 +219,7 @@ func patiently[T any](t *testing.T, ask func() (T, error)) (answer T) {
 	t.Helper()
 	var err error
 	for range 60 {
-		if answer, err = ask(); !errors.Is(err, hierarchy.ErrStore) {
+		if answer, err = ask(); !errors.Is(err, engine.ErrStore) {
 			break
 		}
 	}

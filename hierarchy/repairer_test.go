@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
@@ -350,7 +351,7 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				require.Empty(t, told.repaired)
 				require.Equal(t, 1, m.State().Failed)
-				require.ErrorIs(t, told.faults[0], ErrStore)
+				require.ErrorIs(t, told.faults[0], engine.ErrStore)
 				require.Greater(t, len(told.faults), 1, "it was tried again")
 				store.change(func() { change(store, false) })
 				time.Sleep(2 * time.Minute)

@@ -14,9 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // farServer is what a server has that farLinks lead to.
@@ -24,7 +27,7 @@ type farServer struct {
 	name string
 	mu   sync.Mutex
 	rng  *rand.Rand
-	simBuckets
+	storetest.Items
 }
 
 // farLink is the way of one process to a server: each trip takes another time, and trips
@@ -60,10 +63,10 @@ func (l *farLink) Start(_ context.Context, _ time.Time, counter replication.Coun
 		defer l.mu.Unlock()
 		for i := range x.came.Writes {
 			w := &x.came.Writes[i]
-			w.Result = l.add(counter.Name, w.Item, w.By, w.Expires)
+			w.Result = l.Add(counter.Name, w.Item, w.By, w.Expires)
 		}
 		for i := range x.came.Reads {
-			x.came.Reads[i].Value = l.read(counter.Name, x.came.Reads[i].Item)
+			x.came.Reads[i].Value = l.Read(counter.Name, x.came.Reads[i].Item)
 		}
 		time.AfterFunc(back, func() { ended <- index })
 	})
@@ -79,7 +82,7 @@ func (l *farLink) Do(_ context.Context, counter replication.Counter, op *store.O
 	time.Sleep(there)
 	l.mu.Lock()
 	for _, w := range op.Writes {
-		l.subtract(counter.Name, w.Item, w.By)
+		l.Subtract(counter.Name, w.Item, w.By)
 	}
 	l.mu.Unlock()
 	time.Sleep(back)
@@ -133,28 +136,28 @@ func TestBurstsWithReplicas(t *testing.T) {
 func burstOnReplicas(t *testing.T, limits string, replicas, used int, rtt time.Duration, seed uint64) int {
 	var admitted atomic.Int64
 	bubble.Test(t, func(t *testing.T) {
-		event := parsed(t, limits)
+		event := testkit.Event(t, limits)
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var servers []*farServer
 		for i := range 3 {
-			buckets := simBuckets{now: time.Now, items: map[string]map[uint64]simItem{}}
-			servers = append(servers, &farServer{name: fmt.Sprint("server ", i), rng: rand.New(rand.NewPCG(seed, uint64(i))), simBuckets: buckets})
+			buckets := storetest.NewItems(time.Now)
+			servers = append(servers, &farServer{name: fmt.Sprint("server ", i), rng: rand.New(rand.NewPCG(seed, uint64(i))), Items: buckets})
 		}
-		var fleet []*Limiter
+		var fleet []*limiter.Limiter
 		for range 3 {
-			set := replication.New(replication.Config{Replicas: replicas, Timeout: DefaultTimeout, Hash: hashOf})
+			set := replication.New(replication.Config{Replicas: replicas, Timeout: limiter.DefaultTimeout, Hash: hashOf})
 			defer set.Close()
 			var links []replication.Server
 			for _, server := range servers {
 				links = append(links, &farLink{farServer: server, rtt: rtt})
 			}
 			set.Use(links)
-			l, err := NewLimiter(LimiterConfig{Store: set, Cache: NewBucketCache(smallCache)})
+			l, err := limiter.New(limiter.Config{Engine: NewCounters(Config{Store: set})})
 			require.NoError(t, err)
 			fleet = append(fleet, l)
 		}
 		hit := func(i int) bool {
-			d, err := fleet[i%3].Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1})
+			d, err := fleet[i%3].Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 			assert.NoError(t, err)
 			return d.Allowed
 		}

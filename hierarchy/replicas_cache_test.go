@@ -10,13 +10,15 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
 )
 
 // lowReplicas is a store with copies, of which at times only one answers that has missed
 // everything.
 type lowReplicas struct {
-	hierarchy.Store
+	store.Store
 	low bool
 }
 
@@ -41,26 +43,26 @@ func (s *lowReplicas) Do(ctx context.Context, ops ...*store.Op) {
 // What a count or a check has read of a copy that missed something decides no hit: those
 // may all have reached another copy.
 func TestCountsAndChecksOfALowReplicaDecideNoHits(t *testing.T) {
-	event := parseEvent(t, "[{per: ip, rate: 10/m}]")
+	event := testkit.Event(t, "[{per: ip, rate: 10/m}]")
 	who := events.Features{"ip": "203.0.113.9"}
 	counter, err := event.Counter(who)
 	require.NoError(t, err)
-	for name, ask := range map[string]func(l *hierarchy.Limiter, c *hierarchy.Counters) error{
-		"count": func(_ *hierarchy.Limiter, c *hierarchy.Counters) error {
+	for name, ask := range map[string]func(l *limiter.Limiter, c *hierarchy.Counters) error{
+		"count": func(_ *limiter.Limiter, c *hierarchy.Counters) error {
 			_, err := c.Count(t.Context(), counter, time.Minute, time.Time{})
 			return err
 		},
-		"check": func(l *hierarchy.Limiter, _ *hierarchy.Counters) error {
+		"check": func(l *limiter.Limiter, _ *hierarchy.Counters) error {
 			_, err := l.Check(t.Context(), hitOf(event, 1, who))
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clock := newFakeClock()
+			clock := testkit.NewClock(time.Time{})
 			clock.Advance(7 * time.Second) // to the second 40 of a minute
 			store := &lowReplicas{Store: newEmbedded(clock)}
 			cache := hierarchy.NewBucketCache(0)
-			limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock.Now, Cache: cache})
+			limiter, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})})
 			require.NoError(t, err)
 			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, Cache: cache})
 			admitted := 0

@@ -36,16 +36,16 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 	for name, broken := range map[string]func(*simReplicas){
 		"the smallest value counts": func(c *simReplicas) {
 			c.wrapServer = func(l *simLink) replication.Server { return &turnedServer{l} }
-			c.wrapStore = func(s replicatedStore) Store { return &turnedStore{s} }
+			c.wrapStore = func(s replicatedStore) store.Store { return &turnedStore{s} }
 		},
 		"hints are not replayed": func(c *simReplicas) {
-			c.wrapStore = func(s replicatedStore) Store { return &hintlessStore{s} }
+			c.wrapStore = func(s replicatedStore) store.Store { return &hintlessStore{s} }
 		},
 		"rolls back on replicas that did not acknowledge": func(c *simReplicas) {
-			c.wrapStore = func(s replicatedStore) Store { return &credulousReplicas{s} }
+			c.wrapStore = func(s replicatedStore) store.Store { return &credulousReplicas{s} }
 		},
 		"leaves hints of rollbacks": func(c *simReplicas) {
-			c.wrapStore = func(s replicatedStore) Store { return &hintedRollBacks{s} }
+			c.wrapStore = func(s replicatedStore) store.Store { return &hintedRollBacks{s} }
 		},
 		"takes a trip for made that failed midway": func(c *simReplicas) {
 			c.wrapServer = func(l *simLink) replication.Server { return &trustedServer{l} }
@@ -253,7 +253,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 			c.atHandover = func() {
 				for _, server := range c.servers {
 					if server != c.safe {
-						clear(server.items)
+						clear(server.Of)
 					}
 				}
 			}
@@ -304,7 +304,7 @@ func (c *simReplicas) crashHolders() {
 // evict has the servers but the one that all reach lose the coarsest buckets.
 func (c *simReplicas) evict() {
 	for _, server := range c.servers {
-		for _, buckets := range server.items {
+		for _, buckets := range server.Of {
 			if server != c.safe && len(buckets) > 0 {
 				delete(buckets, slices.Max(slices.Collect(maps.Keys(buckets))))
 			}

@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
 )
@@ -21,7 +23,7 @@ import (
 // distantStore is as a server far away with the usual timeout: a trip takes the longer the
 // more it reads, and one that takes too long fails when its time is over.
 type distantStore struct {
-	hierarchy.Store
+	store.Store
 	trip     time.Duration // for one that reads nothing
 	perRead  time.Duration
 	lose     uint64   // of so many buckets, the first trip that begins with one gets no answer; 0: none
@@ -79,7 +81,7 @@ func (s *distantStore) Do(ctx context.Context, ops ...*store.Op) {
 // and one of many that gets no answer is repeated.
 func TestResetsOfThirtyDaysOnADistantStore(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		clock := newFakeClock()
+		clock := testkit.NewClock(time.Time{})
 		store := &distantStore{Store: newEmbedded(clock), trip: 40 * time.Millisecond, perRead: 100 * time.Microsecond}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 		event := &events.Event{Name: "e", Retention: 30 * day, Rules: []events.Rule{{Per: []string{"user"}}}}
@@ -116,7 +118,7 @@ func TestResetsOfThirtyDaysOnADistantStore(t *testing.T) {
 // longer than its caller.
 func TestAResetIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		clock := newFakeClock()
+		clock := testkit.NewClock(time.Time{})
 		store := &distantStore{Store: newEmbedded(clock), trip: 90 * time.Millisecond}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 		counter := testCounters(t)[0]
@@ -130,7 +132,7 @@ func TestAResetIsBounded(t *testing.T) {
 		var resets sync.WaitGroup
 		for range 4 {
 			resets.Go(func() {
-				assert.ErrorIs(t, counters.Reset(t.Context(), counter), hierarchy.ErrStore)
+				assert.ErrorIs(t, counters.Reset(t.Context(), counter), engine.ErrStore)
 				assert.LessOrEqual(t, time.Since(began), 8*time.Second+distantTimeout)
 			})
 		}
@@ -152,7 +154,7 @@ func TestAResetIsBounded(t *testing.T) {
 // Resets that wait for their turn take no room from counts.
 func TestResetsThatWaitLeaveRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		clock := newFakeClock()
+		clock := testkit.NewClock(time.Time{})
 		store := &distantStore{Store: newEmbedded(clock), trip: 90 * time.Millisecond}
 		const most = 4*16 + 10 // four resets, and ten other calls
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, MaxPending: most})

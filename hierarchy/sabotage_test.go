@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -16,22 +17,22 @@ import (
 // that hold more than they may. It is the same simulation, with the same seeds.
 func TestSimulationFindsSabotage(t *testing.T) {
 	for name, broken := range map[string]sabotage{
-		"no look ahead": {limiter: func(l *Limiter) { l.ahead = 0 }},
-		"coarse adds first": {store: func(_ *simulation, s Store) Store {
+		"no look ahead": {counters: func(c *Counters) { c.ahead = 0 }},
+		"coarse adds first": {store: func(_ *simulation, s store.Store) store.Store {
 			return &coarseFirst{s}
 		}},
-		"a rank level by the moment": {limiter: func(l *Limiter) { l.spanOf = spanByTheMoment(l.now) }},
-		"a bound from a coarser level": {store: func(s *simulation, inner Store) Store {
+		"a rank level by the moment": {counters: func(c *Counters) { c.spanOf = spanByTheMoment(c.now) }},
+		"a bound from a coarser level": {store: func(s *simulation, inner store.Store) store.Store {
 			return &coarserBound{inner, s}
 		}},
-		"rolls back what was not acknowledged": {store: func(_ *simulation, s Store) Store {
+		"rolls back what was not acknowledged": {store: func(_ *simulation, s store.Store) store.Store {
 			return &credulous{s}
 		}},
-		"reads before it adds": {store: func(_ *simulation, s Store) Store {
+		"reads before it adds": {store: func(_ *simulation, s store.Store) store.Store {
 			return &readsFirst{s}
 		}},
-		"remembers buckets that are not closed": {limiter: func(l *Limiter) { l.open = 0 }},
-		"trusts slow trips":                     {limiter: func(l *Limiter) { l.grace *= 1000 }},
+		"remembers buckets that are not closed": {counters: func(c *Counters) { c.open = 0 }},
+		"trusts slow trips":                     {counters: func(c *Counters) { c.base.Grace *= 1000 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +44,7 @@ func TestSimulationFindsSabotage(t *testing.T) {
 }
 
 // coarseFirst adds to the coarsest level first.
-type coarseFirst struct{ Store }
+type coarseFirst struct{ store.Store }
 
 func (s *coarseFirst) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
@@ -61,9 +62,9 @@ func (s *coarseFirst) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 // spanByTheMoment takes a rank level one finer at every other moment.
-func spanByTheMoment(clock func() time.Time) func(int64, time.Duration, Level, int64) span {
-	return func(now int64, length time.Duration, finest Level, ahead int64) span {
-		s := spanOf(now, length, finest, ahead)
+func spanByTheMoment(clock func() time.Time) func(algorithm.Algorithm, int64, time.Duration, Level, int64) span {
+	return func(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span {
+		s := spanOf(a, now, length, finest, ahead)
 		// A few hundred reads are enough.
 		if clock().UnixMicro()%2 == 0 || s.rank == finest || s.row.Len() > 3 {
 			return s
@@ -83,7 +84,7 @@ func spanByTheMoment(clock func() time.Time) func(int64, time.Duration, Level, i
 // coarserBound admits where what the add at the coarsest level returns, which
 // covers the window, is within the limits; else the rank levels decide.
 type coarserBound struct {
-	Store
+	store.Store
 	s *simulation
 }
 
@@ -130,7 +131,7 @@ func (b *coarserBound) id(per []string) string {
 }
 
 // credulous takes every add for acknowledged.
-type credulous struct{ Store }
+type credulous struct{ store.Store }
 
 func (s *credulous) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
@@ -142,7 +143,7 @@ func (s *credulous) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 // readsFirst reads all, and adds then.
-type readsFirst struct{ Store }
+type readsFirst struct{ store.Store }
 
 func (s *readsFirst) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {

@@ -40,7 +40,7 @@ var (
 // simServer is one server.
 type simServer struct {
 	name string
-	simBuckets
+	storetest.Items
 }
 
 // simReplicas are the servers of a simulation, and what befalls them.
@@ -63,11 +63,11 @@ type simReplicas struct {
 	handPhase     int
 	handLeft      int // hits left to begin in that phase
 	handed        bool
-	withoutReplay bool                        // it dies before the hints are replayed
-	atOnce        bool                        // it dies when they are, under hits that began before
-	atHandover    func()                      // befalls them before the hints are replayed
-	begin         func()                      // at the beginning
-	wrapStore     func(replicatedStore) Store // breaks it
+	withoutReplay bool                              // it dies before the hints are replayed
+	atOnce        bool                              // it dies when they are, under hits that began before
+	atHandover    func()                            // befalls them before the hints are replayed
+	begin         func()                            // at the beginning
+	wrapStore     func(replicatedStore) store.Store // breaks it
 	wrapServer    func(*simLink) replication.Server
 
 	mu     sync.Mutex
@@ -83,7 +83,7 @@ type simReplicas struct {
 type simNode struct {
 	links    []*simLink
 	set      *replication.Set
-	store    Store
+	store    store.Store
 	replayer *operation // replays hints
 }
 
@@ -130,7 +130,7 @@ func newSimReplicas(s *simulation, seed uint64, processes *int, broken func(*sim
 		c.faults = pick(rng, 0, 0.02)
 	}
 	for i := range servers {
-		c.servers = append(c.servers, &simServer{fmt.Sprint(seed, i), s.newBuckets()})
+		c.servers = append(c.servers, &simServer{fmt.Sprint(seed, i), s.newItems()})
 	}
 	c.handPhase, c.handLeft = rng.IntN(len(s.phases)), 1+rng.IntN(3)
 	c.handover = c.replicas > 1 && rng.IntN(2) == 0
@@ -151,7 +151,7 @@ func newSimReplicas(s *simulation, seed uint64, processes *int, broken func(*sim
 // settle chooses the server that all reach: one that has a counter of the event.
 func (c *simReplicas) settle() {
 	for len(c.servers) < c.replicas+c.spare {
-		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newBuckets()})
+		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newItems()})
 	}
 	c.place = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas})
 	list := make([]replication.Server, len(c.servers))
@@ -252,7 +252,7 @@ func (c *simReplicas) turn() {
 		link.suspected.Store(link.state != sound)
 	case 6:
 		if c.wipes {
-			clear(link.server.items)
+			clear(link.server.Of)
 			c.setAll(link.server, sound)
 		}
 	}
@@ -294,7 +294,7 @@ func (c *simReplicas) advance(phase, left int) {
 	c.mu.Unlock()
 	switch c.rng.IntN(4) {
 	case 0:
-		clear(c.gone.items) // and it goes on
+		clear(c.gone.Of) // and it goes on
 		return
 	case 1:
 		c.setAll(c.gone, holding)
@@ -565,9 +565,9 @@ func (l *simLink) Do(ctx context.Context, counter replication.Counter, op *store
 	for _, w := range op.Writes {
 		a := send(w.Item, func() {
 			if w.Kind == store.Subtract {
-				l.server.subtract(string(counter.Hash[:]), w.Item, w.By)
+				l.server.Subtract(string(counter.Hash[:]), w.Item, w.By)
 			} else {
-				l.server.remove(string(counter.Hash[:]), w.Item)
+				l.server.Remove(string(counter.Hash[:]), w.Item)
 			}
 		})
 		if op.Err = a.err; op.Err != nil {
@@ -630,7 +630,7 @@ func (x *simExchange) run(send sender, adds []store.Write, reads []store.Read) {
 	server, counter := x.link.server, x.came.Counter
 	for i, w := range adds {
 		var value int64
-		a := send(w.Item, func() { value = server.add(counter, w.Item, w.By, w.Expires) })
+		a := send(w.Item, func() { value = server.Add(counter, w.Item, w.By, w.Expires) })
 		switch {
 		case a.err == nil:
 			x.acknowledge(i, value)
@@ -645,7 +645,7 @@ func (x *simExchange) run(send sender, adds []store.Write, reads []store.Read) {
 		some := reads[from:to]
 		a := send(some[0].Item, func() {
 			for i := range some {
-				some[i].Value = server.read(counter, some[i].Item)
+				some[i].Value = server.Read(counter, some[i].Item)
 			}
 		})
 		if a.err != nil {

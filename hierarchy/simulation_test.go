@@ -22,7 +22,9 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // The simulation: a few processes hit the same counters on one store, while their
@@ -65,9 +67,9 @@ type answer struct {
 type operation struct {
 	id       int
 	process  int
-	hits     []Hit
+	hits     []limiter.Hit
 	reset    *events.Counter
-	results  []Result
+	results  []limiter.Result
 	err      error
 	begun    int // the scheduler's step
 	ended    int // 0: it never did
@@ -84,20 +86,7 @@ type simStore struct {
 	late    atomic.Int64 // goroutines that send what arrives after its caller has gone
 	parts   uint64       // seed of how reads are cut
 	strict  bool         // it ends by the deadlines of the contexts
-	simBuckets
-}
-
-// simBuckets is what a server has, of each counter.
-type simBuckets struct {
-	now   func() time.Time
-	items map[string]map[uint64]simItem
-	// It keeps a bucket for as long as the last add wants. Memcached keeps it for as long as
-	// the first one did, and a limit that a reload has added is incomplete for a window.
-	prolongs bool
-}
-
-type simItem struct {
-	value, expires int64
+	storetest.Items
 }
 
 // do has the command wait for its turn.
@@ -137,7 +126,7 @@ func (s *simStore) trip(ctx context.Context, op *store.Op) error {
 	for i := range op.Writes {
 		op.Receipt = store.Acknowledged(i)
 		w := &op.Writes[i]
-		a := s.do(ctx, op.Counter, w.Item, func() { w.Result = s.add(op.Counter, w.Item, w.By, w.Expires) })
+		a := s.do(ctx, op.Counter, w.Item, func() { w.Result = s.Add(op.Counter, w.Item, w.By, w.Expires) })
 		if a.err == nil {
 			continue
 		}
@@ -151,7 +140,7 @@ func (s *simStore) trip(ctx context.Context, op *store.Op) error {
 	for from, to := range parts {
 		a := s.do(ctx, op.Counter, op.Reads[from].Item, func() {
 			for i := from; i < to; i++ {
-				op.Reads[i].Value = s.read(op.Counter, op.Reads[i].Item)
+				op.Reads[i].Value = s.Read(op.Counter, op.Reads[i].Item)
 			}
 		})
 		if a.err != nil {
@@ -185,7 +174,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, adds []store.Wr
 	go func() {
 		defer s.late.Add(-1)
 		for _, w := range adds {
-			if s.do(ctx, counter+" late", w.Item, func() { s.add(counter, w.Item, w.By, w.Expires) }).err != nil {
+			if s.do(ctx, counter+" late", w.Item, func() { s.Add(counter, w.Item, w.By, w.Expires) }).err != nil {
 				return
 			}
 		}
@@ -194,7 +183,7 @@ func (s *simStore) sendLate(ctx context.Context, counter string, adds []store.Wr
 
 func (s *simStore) rollBack(ctx context.Context, op *store.Op) error {
 	for _, w := range op.Writes[len(op.Writes)-op.Receipt.On(0):] {
-		a := s.do(ctx, op.Counter, w.Item, func() { s.subtract(op.Counter, w.Item, w.By) })
+		a := s.do(ctx, op.Counter, w.Item, func() { s.Subtract(op.Counter, w.Item, w.By) })
 		if a.err != nil {
 			return a.err
 		}
@@ -204,50 +193,18 @@ func (s *simStore) rollBack(ctx context.Context, op *store.Op) error {
 
 func (s *simStore) delete(ctx context.Context, op *store.Op) error {
 	for _, w := range op.Writes {
-		if a := s.do(ctx, op.Counter, w.Item, func() { s.remove(op.Counter, w.Item) }); a.err != nil {
+		if a := s.do(ctx, op.Counter, w.Item, func() { s.Remove(op.Counter, w.Item) }); a.err != nil {
 			return a.err
 		}
 	}
 	return nil
 }
 
-func (s *simBuckets) add(counter string, bucket uint64, by, expires int64) int64 {
-	if s.items[counter] == nil {
-		s.items[counter] = map[uint64]simItem{}
-	}
-	item, found := s.items[counter][bucket]
-	if !found || item.expires <= s.now().Unix() {
-		item = simItem{expires: expires}
-	}
-	item.value += by
-	if s.prolongs {
-		item.expires = max(item.expires, expires)
-	}
-	s.items[counter][bucket] = item
-	return item.value
-}
-
-func (s *simBuckets) subtract(counter string, bucket uint64, by int64) {
-	if item, found := s.items[counter][bucket]; found {
-		item.value = max(item.value-by, 0)
-		s.items[counter][bucket] = item
-	}
-}
-
-func (s *simBuckets) remove(counter string, bucket uint64) { delete(s.items[counter], bucket) }
-
-func (s *simBuckets) read(counter string, bucket uint64) int64 {
-	if item := s.items[counter][bucket]; item.expires > s.now().Unix() {
-		return item.value
-	}
-	return 0
-}
-
 // sabotage breaks the limiter in one way.
 type sabotage struct {
-	limiter func(*Limiter)
-	store   func(*simulation, Store) Store
-	copies  func(*simReplicas) // there are copies; it may break them
+	counters func(*Counters)
+	store    func(*simulation, store.Store) store.Store
+	copies   func(*simReplicas) // there are copies; it may break them
 }
 
 // simulation is one run.
@@ -279,7 +236,7 @@ type simulation struct {
 // simProcess is one process.
 type simProcess struct {
 	skew     atomic.Int64 // nanoseconds, from 0 to a quarter of the grace
-	limiter  *Limiter
+	limiter  *limiter.Limiter
 	counters *Counters
 	crashed  bool
 }
@@ -317,8 +274,8 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		early = s.grace / 4
 	}
 	s.offset.Store(int64(time.Until(time.Unix(s.phases[0], 0).Add(-time.Duration(rng.Int64N(int64(early)))))))
-	s.store = &simStore{parts: rng.Uint64(), strict: s.chance(0.3), simBuckets: s.newBuckets()}
-	var store Store = s.store
+	s.store = &simStore{parts: rng.Uint64(), strict: s.chance(0.3), Items: s.newItems()}
+	var store store.Store = s.store
 	if broken.store != nil {
 		store = broken.store(s, store)
 	}
@@ -334,24 +291,22 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		}
 		p.skew.Store(s.drawSkew())
 		clock := func() time.Time { return s.now().Add(time.Duration(p.skew.Load())) }
-		cache := NewBucketCache(smallCache)
-		p.limiter, _ = NewLimiter(LimiterConfig{Store: store, Clock: clock, Grace: s.grace, Timeout: s.grace / 2, Cache: cache})
+		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace, CacheBytes: smallCache})
+		if broken.counters != nil {
+			broken.counters(p.counters)
+		}
 		share := rng.Float64() // of the longest pause
-		p.limiter.random = func(below time.Duration) time.Duration {
+		p.limiter, _ = limiter.New(limiter.Config{Engine: p.counters, Timeout: s.grace / 2, NoCachedDenials: s.forgetful, Random: func(below time.Duration) time.Duration {
 			// No two at once: which is first would not follow from the seed.
 			return time.Duration(share*float64(below)) + time.Duration(s.pauses.Add(1))
-		}
-		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace, Cache: cache})
-		if broken.limiter != nil {
-			broken.limiter(p.limiter)
-		}
+		}})
 		s.processes = append(s.processes, p)
 	}
 	return s
 }
 
-func (s *simulation) newBuckets() simBuckets {
-	return simBuckets{now: s.now, items: map[string]map[uint64]simItem{}, prolongs: s.reloaded != s.event}
+func (s *simulation) newItems() storetest.Items {
+	return storetest.Items{Now: s.now, Of: map[string]map[uint64]storetest.Item{}, Prolongs: s.reloaded != s.event}
 }
 
 func (s *simulation) drawSkew() int64 {
@@ -640,23 +595,20 @@ func (s *simulation) start() {
 		return
 	}
 	for range pick(s.rng, 1, 1, 1, 1, 3) {
-		op.hits = append(op.hits, Hit{Event: pick(s.rng, s.event, s.reloaded), Features: features(), Cost: pick[int64](s.rng, 1, 1, 1, 1, 2, 3)})
+		op.hits = append(op.hits, limiter.Hit{Event: pick(s.rng, s.event, s.reloaded), Features: features(), Cost: pick[int64](s.rng, 1, 1, 1, 1, 2, 3)})
 	}
 	if s.narrow {
 		op.hits = op.hits[:1]
 		op.hits[0].Cost = 1
-	}
-	if s.forgetful {
-		p.limiter.denials.forgetAll()
 	}
 	cancelled := s.chance(0.05)
 	s.running.Add(1)
 	go func() {
 		defer s.running.Add(-1)
 		if len(op.hits) == 1 { // it may wait in line, and go with others
-			var result Result
+			var result limiter.Result
 			result.Decision, result.Err = p.limiter.Hit(ctx, op.hits[0])
-			op.results = []Result{result}
+			op.results = []limiter.Result{result}
 		} else {
 			op.results, op.err = p.limiter.Hits(ctx, op.hits)
 		}
@@ -724,7 +676,7 @@ func (s *simulation) judge() (faults []string, admitted, denied int) {
 }
 
 // log enters an admitted hit for each of the limits that hold for it.
-func (s *simulation) log(op *operation, h Hit, d Decision, log map[limitKey][]admission) {
+func (s *simulation) log(op *operation, h limiter.Hit, d limiter.Decision, log map[limitKey][]admission) {
 	applied, _ := h.Event.Apply(nil, h.Features)
 	i := 0
 	for _, a := range applied {

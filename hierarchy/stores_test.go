@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,10 +22,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // does. The function open that it gets returns the store as one process has it; called
 // again, as another process does. The embedded store has one process. Another server
 // demands TLS and a password.
-func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, open func() hierarchy.Store)) {
+func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, open func() store.Store)) {
 	t.Run("embedded", func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-		test(t, func() hierarchy.Store { return store })
+		test(t, func() store.Store { return store })
 	})
 	for name, fleet := range map[string]struct {
 		servers   int
@@ -42,7 +42,7 @@ func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, 
 			// no bucket expires under a slow test, each lives an hour longer;
 			// package memcache tests how long they do live.
 			earlier := func() time.Time { return clock().Add(-time.Hour) }
-			test(t, func() hierarchy.Store {
+			test(t, func() store.Store {
 				opened++
 				return openFleetOf(t, fleet.protocols[(opened-1)%len(fleet.protocols)], earlier, servers...)
 			})
@@ -59,7 +59,7 @@ func onEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, 
 			},
 			Clock: func() time.Time { return clock().Add(-time.Hour) },
 		}
-		test(t, func() hierarchy.Store { return openConfig(t, config) })
+		test(t, func() store.Store { return openConfig(t, config) })
 	})
 }
 

@@ -1,0 +1,50 @@
+// Package algorithm has the ways in which a limit counts: a row of its table for each. A limit
+// names its row by the key algorithm of the rules.
+//
+// Import it to list the algorithms. A new one is a package beneath this one and a row here.
+package algorithm
+
+// Algorithm is one way in which a limit counts what its window holds.
+type Algorithm struct {
+	Name string // in the rules
+	// Around returns the seconds whose hits share a window with hits of the second, from first
+	// to last, the second among them. Both directions agree: one second is around another where
+	// that is around the one. Length is that of the window, at least 1. A hit leaves the windows
+	// of others when the last second around it has passed.
+	Around func(second, length int64) (first, last int64)
+}
+
+// table has the algorithms, the default first.
+var table = []Algorithm{
+	{"sliding-window", slidingWindow},
+}
+
+// Default is the algorithm of limits that name none.
+var Default = table[0].Name
+
+// Of returns the algorithm of that name; the empty name is that of the default.
+func Of(name string) (Algorithm, bool) {
+	if name == "" {
+		return table[0], true
+	}
+	for _, a := range table {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return Algorithm{}, false
+}
+
+// Names returns the names of all algorithms, the default first.
+func Names() []string {
+	names := make([]string, len(table))
+	for i := range table {
+		names[i] = table[i].Name
+	}
+	return names
+}
+
+// slidingWindow: a window of the length ends with each second.
+func slidingWindow(second, length int64) (first, last int64) {
+	return second - length + 1, second + length - 1
+}

@@ -1,0 +1,220 @@
+package limiter
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+)
+
+// errLate is why a hit is not admitted that took longer than the grace allows.
+var errLate = errors.New("limiter: the decision took longer than half the grace")
+
+// decide folds the verdicts: the hits that were added, in their order. A denied
+// one is skipped by those after it.
+func (f *batch) decide() {
+	late := !f.moment.Check && !isTrusted(f.moment, f.l.now(), f.l.grace)
+	for _, h := range f.hits.handedOut() {
+		switch h.path {
+		case listed:
+			h.refuse()
+		case adding:
+			h.evaluate(f.again())
+			if late && h.verdict == admitted {
+				f.distrust(h)
+			}
+			for _, c := range h.counters {
+				if h.verdict == admitted || c.name.countAll {
+					c.taken += h.cost
+				}
+			}
+		}
+	}
+	if hits := f.hits.handedOut(); len(hits) > 1 {
+		for _, h := range hits {
+			h.putBehind(f.again())
+		}
+	}
+}
+
+// putBehind decides a denied hit again, behind all hits that were admitted with it: its counts
+// are then true when it is answered, and its cached denial stays true. To come last denies it
+// all the more.
+func (h *hit) putBehind(again bool) {
+	if !h.isDenied() || !h.isAhead() {
+		return
+	}
+	before := slices.Clone(h.limits)
+	for i := range h.limits {
+		if u := &h.limits[i]; u.counter.taken > 0 {
+			u.cached = nil
+		}
+	}
+	h.charge(-1)
+	h.evaluate(again)
+	h.charge(1)
+	if !h.isDenied() { // by what the store has said since it looked; it has not added
+		copy(h.limits, before)
+		h.verdict = denied
+	}
+}
+
+// isAhead reports whether the hit does not know of all that was admitted with it.
+func (h *hit) isAhead() bool {
+	ahead := false
+	for i := range h.limits {
+		u := &h.limits[i]
+		if u.counter.err != nil {
+			return false
+		}
+		taken := u.counter.taken
+		if u.counter.name.countAll && h.path == adding {
+			taken -= h.cost
+		}
+		ahead = ahead || taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.cost).Count)
+	}
+	return ahead
+}
+
+// charge adds what a denied hit leaves on counters of all hits, so many times.
+func (h *hit) charge(times int64) {
+	for _, c := range h.counters {
+		if c.name.countAll && h.path == adding {
+			c.taken += times * h.cost
+		}
+	}
+}
+
+// isWeighed reports whether the hit's limits decide it.
+func (h *hit) isWeighed() bool { return h.path == looking || h.path == adding }
+
+// isDenied reports whether limits deny the hit.
+func (h *hit) isDenied() bool {
+	return h.isWeighed() && (h.verdict == denied || h.verdict == contended)
+}
+
+// evaluate decides one hit on the sums of its counters.
+func (h *hit) evaluate(again bool) {
+	for i := range h.limits {
+		h.limits[i].weigh(h.cost)
+	}
+	h.verdict = fold(h.limits)
+	if again && slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.err != nil }) {
+		h.verdict = asBefore
+	}
+}
+
+// weigh finds the outcome of one limit for a hit of that cost.
+func (u *limitEval) weigh(cost int64) {
+	c := u.window
+	u.source, u.ahead = u.sourceNow(), 0
+	switch {
+	case u.source == ofDenial:
+		u.count, u.exact, u.outcome = u.cached.count, u.cached.exact, u.cached.outcome
+	case u.source == ofNone && cost <= c.ceiling:
+		u.count, u.exact, u.outcome = 0, false, engine.Unknown
+	case u.source == ofNone:
+		u.count, u.exact, u.outcome = 0, false, engine.Full
+	default:
+		u.ahead = u.counter.taken
+		s := u.standing(u.ahead, cost)
+		u.count, u.exact, u.outcome = s.Count, s.Exact, s.Outcome
+	}
+}
+
+// standing returns how the limit stands for a hit behind others of its batch.
+func (u *limitEval) standing(ahead, cost int64) engine.Standing {
+	return u.counter.session.Standing(u.window.index, ahead, cost)
+}
+
+// distrust makes of an admitted hit that took too long one whose store failed.
+func (f *batch) distrust(h *hit) {
+	for _, c := range h.counters {
+		if c.err == nil {
+			f.fail(c, errLate)
+		}
+	}
+	h.evaluate(f.again())
+}
+
+// refuse denies a hit that is on a deny list, without a round trip. Its decision names the
+// limits of the rules with that list only.
+func (h *hit) refuse() {
+	denying := h.limits[:0]
+	for _, u := range h.limits {
+		if u.listing == events.Denied && !u.window.rule.Shadow {
+			u.reset = engine.Never
+			denying = append(denying, u)
+		}
+	}
+	clear(h.limits[len(denying):])
+	h.limits = denying
+}
+
+// rollBackDenied rolls back what hits that are not admitted have added, as far as it was
+// acknowledged. Replicas that missed what stays get hints.
+func (f *batch) rollBackDenied() {
+	f.surplus = f.surplus[:0]
+	added := f.countersOn(adding)
+	for _, c := range added {
+		if c.adding > c.taken {
+			f.surplus = append(f.surplus, c)
+		}
+		c.session.Stay(c.taken)
+	}
+	f.hint(added)
+	f.rollBack(f.surplus)
+}
+
+// decision makes a decision of the hit's verdict.
+func (f *batch) decision(h *hit) Decision {
+	d := Decision{Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC()}
+	d.Limits = make([]LimitState, len(h.limits))
+	for i := range h.limits {
+		u, s := &h.limits[i], &d.Limits[i]
+		limit := &u.window.limit
+		*s = LimitState{
+			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.Window,
+			Count: u.count, Exact: u.exact, Reset: u.reset,
+			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
+			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(),
+		}
+		if s.Failed {
+			s.OnError = u.rule.OnError
+		}
+		if charged := d.Allowed || u.counter.name.countAll && h.path == adding; charged && !f.moment.Check && u.source != ofNone {
+			s.Count += h.cost
+		}
+		if !s.Unknown {
+			s.Remaining = max(s.N-s.Count, 0)
+		}
+		s.Over = s.Allowed && s.Count > s.N
+		s.Incomplete = u.isYoung(f.moment.Stamp) || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
+		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
+			d.RetryAfter = d.RetryAfter.Longer(s.Reset)
+		}
+	}
+	return d
+}
+
+// isYoung reports whether the rules have not kept the counter for a whole window yet.
+func (u *limitEval) isYoung(stamp int64) bool {
+	since := u.window.limit.Since
+	return since != 0 && stamp < since+int64(u.window.limit.Window/time.Second)
+}
+
+// isLost reports whether the store may have lost what was counted in the window that
+// it decided on. What was lost was stamped by clocks that may have been ahead by the
+// grace, and may lie as far behind the second of the loss.
+func (u *limitEval) isLost(since func(counter string) int64, ahead int64) bool {
+	if since == nil || u.sourceNow() == ofLocal {
+		return false
+	}
+	c := u.counter
+	if !c.sinceKnown {
+		c.since, c.sinceKnown = since(c.id), true
+	}
+	return c.since != 0 && c.session.First(u.window.index) <= c.since+ahead
+}

@@ -1,0 +1,48 @@
+package limiter
+
+import (
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+)
+
+// Decision is the answer to a hit or a check.
+type Decision struct {
+	Allowed bool
+	// Unavailable is set where the hit is refused not by a limit but because the
+	// store could not be asked in time and a rule wants that refused.
+	Unavailable bool
+	At          time.Time // the second in which the hit was stamped, UTC
+	// RetryAfter is the wait until the first second in which all limits admit the
+	// hit if nothing else comes; 0 where they do now.
+	RetryAfter engine.Wait
+	Limits     []LimitState // of all rules that apply, in their order
+}
+
+// LimitState is the state of one limit for a hit.
+type LimitState struct {
+	Name    string
+	Feature events.Feature
+	N       int64
+	Window  time.Duration
+	// Count is what the window holds: with the hit's cost where it was
+	// admitted, without it where it was denied or only checked. Where Exact is
+	// false it is an upper bound. Where Unknown is true no store answered: the hit is
+	// on a deny list, or the store failed; Count and Remaining are 0 then.
+	Count      int64
+	Exact      bool
+	Unknown    bool
+	Remaining  int64          // N less Count, never below 0
+	Reset      engine.Wait    // until a hit of this cost fits this limit
+	Allowed    bool           // whether this limit admits the hit
+	Listing    events.Listing // on which of the rule's lists the hit is
+	Shadow     bool           // its no is reported, not enforced
+	Over       bool           // Count is above N, and the throttle lets it be
+	Incomplete bool           // the counter has not been kept for a whole window yet, or the store has lost a part of it
+	// Failed is set where the store could not be asked in time. OnError says what
+	// was decided then; with OnErrorLocal the state is that of this process's own
+	// counters.
+	Failed  bool
+	OnError events.OnError
+}

@@ -1,0 +1,218 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	// denialLife is how long a denial is cached at the most, from the beginning of the round
+	// round trip that showed it, where the clock stops or is set back.
+	denialLife   = time.Second
+	denialShards = 64
+	// maxDenying bounds the counters whose denials are cached, in each of the
+	// shards. Beyond it the expired ones are dropped, and if that does not help, all.
+	maxDenying = 1 << 10
+	// maxDenials bounds the denials of one counter, by hits of different costs and
+	// limits. Beyond it the oldest is dropped.
+	maxDenials = 16
+)
+
+// denialCache knows which counters denied. It gives a denial again without a round trip as long
+// as that is true as far as this process can know: in the second of the denial, for in the next
+// one the windows are others, and until this process changes the counter. After that a hit has to
+// probe for room before it adds: a flood of denied hits, each with transient adds, would else keep
+// all hits out.
+type denialCache struct {
+	caches bool // else nothing is in it
+	seed   maphash.Seed
+	shards [denialShards]denialShard
+}
+
+type denialShard struct {
+	mu      sync.RWMutex
+	denying map[string][]*cachedDenial // by the counter's ID; the lists are not changed, but replaced
+}
+
+func newDenialCache(caches bool) *denialCache {
+	return &denialCache{caches: caches, seed: maphash.MakeSeed()}
+}
+
+func (d *denialCache) shardOf(counter string) *denialShard {
+	return &d.shards[maphash.String(d.seed, counter)%denialShards]
+}
+
+// of returns the denials of the counter.
+func (d *denialCache) of(counter string) []*cachedDenial {
+	shard := d.shardOf(counter)
+	shard.mu.RLock()
+	defer shard.mu.RUnlock()
+	return shard.denying[counter]
+}
+
+// mayDeny reports whether denials of one of the hit's counters are cached.
+func (d *denialCache) mayDeny(r *request) bool {
+	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return len(d.of(a.ID)) > 0 })
+}
+
+// cacheKey is what a denial of a counter depends on: its limits and the cost.
+type cacheKey struct {
+	limits uint64 // a hash
+	cost   int64
+}
+
+// cachedDenial is how each limit of a counter answered. It is not changed once it is in the
+// list.
+type cachedDenial struct {
+	key     cacheKey
+	stamp   int64 // the second that it is of
+	until   time.Time
+	touched uint32        // the changes that it knows of
+	limits  []cachedLimit // in the order of the hit's uses of the counter
+}
+
+// isOf reports whether the denial is of the moment's second.
+func (d *cachedDenial) isOf(moment engine.Moment) bool {
+	return d.stamp == moment.Stamp && moment.Now.Before(d.until)
+}
+
+// cachedLimit is how a limit answered when its counter denied.
+type cachedLimit struct {
+	outcome engine.Outcome
+	count   int64
+	exact   bool
+	reset   engine.Wait
+}
+
+// recallHit finds whether the hit may add at once. One that never fits looks only, and so does one
+// whose denial is cached, or was and no look has found room since.
+func (d *denialCache) recallHit(h *hit, moment engine.Moment) {
+	for i := range h.limits {
+		if u := &h.limits[i]; u.enforced() && h.cost > u.window.ceiling {
+			h.path = looking
+		}
+	}
+	for _, c := range h.counters {
+		on := limitsOn{h, c}
+		if !on.isEnforced() {
+			continue
+		}
+		found, mustProbe := d.recall(c, on.key, moment)
+		if found != nil || mustProbe {
+			h.path = looking
+		}
+		if found != nil {
+			on.recall(found)
+		}
+	}
+}
+
+// recall returns the denial that is cached for hits with that stamp, or nil; mustProbe is
+// true where one was and no look has found room since.
+func (d *denialCache) recall(c *counterState, key func() cacheKey, moment engine.Moment) (remembered *cachedDenial, mustProbe bool) {
+	known := d.of(c.id)
+	if len(known) == 0 {
+		return nil, false
+	}
+	of := key()
+	for _, found := range known {
+		if found.key == of {
+			if found.isOf(moment) && found.touched == c.changes.Of(c.id).Load() {
+				return found, false
+			}
+			return nil, true
+		}
+	}
+	return nil, false
+}
+
+// isFull reports whether a final denial of the second found the limit full.
+func (d *denialCache) isFull(h *hit, u *limitEval, moment engine.Moment) bool {
+	known := d.of(u.counter.id)
+	if len(known) == 0 {
+		return false
+	}
+	on := limitsOn{h, u.counter}
+	key := on.key()
+	for _, found := range known {
+		if found.key == key {
+			return found.isOf(moment) && found.limits[on.indexOf(u)].outcome == engine.Full
+		}
+	}
+	return false
+}
+
+// rememberHit caches how the limits of the hit's counters were weighed, where they denied it.
+func (d *denialCache) rememberHit(h *hit, moment engine.Moment) {
+	if !d.caches || !h.isDenied() || h.retries {
+		return
+	}
+	for _, c := range h.counters {
+		on := limitsOn{h, c}
+		if c.name.countAll || c.err != nil || on.isRecalled() {
+			continue
+		}
+		if found, denies := on.denial(moment); denies {
+			d.remember(c.id, found, moment.Now)
+		}
+	}
+}
+
+// remember keeps the denial, as of now.
+func (d *denialCache) remember(counter string, found *cachedDenial, now time.Time) {
+	shard := d.shardOf(counter)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	if shard.denying == nil {
+		shard.denying = map[string][]*cachedDenial{}
+	}
+	others := without(shard.denying[counter], found.key)
+	if len(others) == maxDenials {
+		others = others[1:]
+	}
+	if len(shard.denying) >= maxDenying && len(others) == 0 {
+		shard.forgetOver(now)
+	}
+	shard.denying[counter] = append(others, found)
+}
+
+// forgetOver makes room, with the shard locked.
+func (s *denialShard) forgetOver(now time.Time) {
+	for counter, list := range s.denying {
+		if !slices.ContainsFunc(list, func(d *cachedDenial) bool { return now.Before(d.until) }) {
+			delete(s.denying, counter)
+		}
+	}
+	if len(s.denying) >= maxDenying {
+		clear(s.denying)
+	}
+}
+
+// without returns the list without the denials of that key.
+func without(list []*cachedDenial, key cacheKey) []*cachedDenial {
+	others := make([]*cachedDenial, 0, len(list)+1)
+	for _, d := range list {
+		if d.key != key {
+			others = append(others, d)
+		}
+	}
+	return others
+}
+
+func (d *denialCache) forget(counter string, key cacheKey) {
+	shard := d.shardOf(counter)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	switch list := shard.denying[counter]; {
+	case len(list) == 0:
+	case len(list) == 1 && list[0].key == key:
+		delete(shard.denying, counter)
+	default:
+		shard.denying[counter] = without(list, key)
+	}
+}

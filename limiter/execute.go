@@ -1,0 +1,199 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
+)
+
+// execution makes the round trips of a batch: the sessions say what they add and read, and the
+// verdicts say what is rolled back. Those of several counters go side by side.
+type execution struct {
+	l     *Limiter
+	began time.Time
+	until time.Time // when the wait for the store is over
+	ctx   *tripContext
+	// Too much waits for the shared store: it is not asked.
+	overloaded bool
+	ops        []*store.Op     // of the round trips under way
+	going      []*counterState // of each of them
+}
+
+// travel makes the round trips of the counters' steps, those of several counters side by side,
+// until all steps have ended. Where a step decides, counters whose round trip fails do without
+// the store from then on; else they know no more than before.
+func (x *execution) travel(counters []*counterState, now time.Time, decides bool) {
+	x.going = append(x.going[:0], counters...)
+	for {
+		x.ops = x.ops[:0]
+		going := x.going[:0]
+		for _, c := range x.going {
+			if c.local {
+				x.travelAlone(x.ctx, c, now, decides)
+			} else if op := c.session.Next(now); op == nil {
+				continue
+			} else if x.overloaded {
+				op.Err = engine.ErrOverload // and has done nothing
+				_ = c.session.Absorb()
+				x.failed(c, op.Err, decides)
+			} else {
+				x.ops, going = append(x.ops, op), append(going, c)
+			}
+		}
+		if x.going = going; len(going) == 0 {
+			return
+		}
+		x.l.store.Do(x.ctx, x.ops...)
+		going = x.going[:0]
+		for i, c := range x.going {
+			if x.arrived(c, x.ops[i], decides) {
+				going = append(going, c)
+			}
+		}
+		x.going = going
+	}
+}
+
+// travelAlone makes the round trips of the counter's step to this process's own store.
+func (x *execution) travelAlone(ctx context.Context, c *counterState, now time.Time, decides bool) {
+	for op := c.session.Next(now); op != nil; op = c.session.Next(now) {
+		x.l.local.Do(ctx, op)
+		if !x.arrived(c, op, decides) {
+			return
+		}
+	}
+}
+
+// arrived takes in what came of a round trip, and notes what it has added. It reports whether
+// the step goes on.
+func (x *execution) arrived(c *counterState, op *store.Op, decides bool) bool {
+	if len(op.Writes) > 0 {
+		c.places = append(c.places, place{c.local, op.Receipt, op.Err == nil})
+	}
+	err := c.session.Absorb()
+	if err != nil {
+		x.failed(c, err, decides)
+	}
+	return err == nil
+}
+
+// failed ends a step of the counter whose round trip has failed.
+func (x *execution) failed(c *counterState, err error, decides bool) {
+	if decides {
+		x.fail(c, err)
+	} else {
+		x.l.onStoreError(err)
+	}
+}
+
+// fail has the counter do without the shared store. Where a rule says so, this
+// process's own counters are asked instead, from the beginning.
+func (x *execution) fail(c *counterState, err error) {
+	x.l.onStoreError(err)
+	c.err = errors.Join(c.err, err)
+	wanted := slices.ContainsFunc(c.windows, func(check *limitWindow) bool { return check.rule.OnError == events.OnErrorLocal })
+	if c.local || x.l.local == nil || !wanted {
+		c.local = false
+		return
+	}
+	c.local = true
+	c.session.Restart()
+	// The time for the shared one may be over.
+	ctx := &tripContext{caller: x.ctx.caller, deadline: time.Now().Add(x.l.timeout)}
+	defer ctx.over()
+	if c.adding > 0 {
+		c.session.Add(c.adding, c.most())
+		x.travelAlone(ctx, c, x.began, true)
+	}
+	if c.local {
+		c.session.Look()
+		x.travelAlone(ctx, c, x.began, true)
+	}
+}
+
+// rollBack subtracts what the counters have more than stays.
+func (x *execution) rollBack(surplus []*counterState) {
+	if len(surplus) == 0 {
+		return
+	}
+	// In its own time, whatever became of the caller's.
+	ctx := &tripContext{caller: x.ctx.caller, deadline: time.Now().Add(x.l.timeout)}
+	defer ctx.over()
+	x.ops, x.going = x.ops[:0], x.going[:0]
+	for _, c := range surplus {
+		// The counter has one op for what follows its adds. The local store, which comes last in
+		// the places, is done with it before the shared one gets it.
+		for _, place := range slices.Backward(c.places) {
+			if place.receipt.None() {
+				continue
+			}
+			c.session.RollBack(&c.after, place.receipt, c.adding-c.taken)
+			if !place.local {
+				x.ops, x.going = append(x.ops, &c.after), append(x.going, c)
+				continue
+			}
+			x.l.local.Do(ctx, &c.after)
+			x.rolledBack(c)
+		}
+	}
+	if len(x.ops) == 0 {
+		return
+	}
+	x.l.store.Do(ctx, x.ops...)
+	for _, c := range x.going {
+		x.rolledBack(c)
+	}
+}
+
+func (x *execution) rolledBack(c *counterState) {
+	if c.after.Err != nil {
+		x.l.onStoreError(c.after.Err)
+		c.notRolledBack = true
+	}
+}
+
+// hint has the replicas that have missed the adds get what stays of them.
+func (x *execution) hint(counters []*counterState) {
+	if !x.l.replicated {
+		return
+	}
+	x.ops = x.ops[:0]
+	for _, c := range counters {
+		for _, place := range c.places {
+			if c.taken > 0 && place.whole && !place.local {
+				c.session.Hint(&c.after, place.receipt, c.taken)
+				x.ops = append(x.ops, &c.after)
+			}
+		}
+	}
+	if len(x.ops) > 0 {
+		x.l.store.Do(x.ctx, x.ops...)
+	}
+}
+
+// readFinal finds what no rollback can take away from the limits that deny hits by a look. Where
+// the store fails that is unknown, and 0.
+func (x *execution) readFinal(hits []*hit) {
+	var counters []*counterState
+	var denying []*limitEval
+	for _, h := range hits {
+		for i := range h.limits {
+			if u := &h.limits[i]; h.path == looking && u.denies() {
+				u.counter.session.WantFinal(u.window.index)
+				denying = append(denying, u)
+				if !slices.Contains(counters, u.counter) {
+					counters = append(counters, u.counter)
+				}
+			}
+		}
+	}
+	x.travel(counters, x.l.now(), false)
+	for _, u := range denying {
+		u.window.final = u.counter.session.Final(u.window.index)
+	}
+}

@@ -1,0 +1,426 @@
+package limiter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
+)
+
+const (
+	// DefaultTimeout is the longest wait for the store in one decision.
+	DefaultTimeout = 100 * time.Millisecond
+	// MaxCost is the most that one hit costs.
+	MaxCost = 1_000_000
+	// MaxHits is the most hits that are decided together.
+	MaxHits = 1000
+
+	// tripsAtOnce bounds the round trips of one decision that are under way at a time.
+	tripsAtOnce = 64
+)
+
+// Config sets up a Limiter. Only Engine is needed.
+type Config struct {
+	// Engine keeps the counters, on the store that it was made with. Its clock stamps the hits.
+	Engine engine.Engine
+	// Local decides where the store cannot be asked and a rule says so
+	// (events.OnErrorLocal); nil: such a rule denies then. It is of this process
+	// alone.
+	Local store.Store
+	// Timeout is the longest wait for the store in one decision; a rollback has as long
+	// again. Where so many hits are decided together that their round trips have to queue,
+	// it is the wait for each 64 of them. 0: DefaultTimeout; at most half the grace.
+	Timeout time.Duration
+	// OnStoreError gets the error of each round trip to the store that failed, and of each
+	// rollback that did: what it should have subtracted stays counted.
+	OnStoreError func(error)
+	// OnDecision gets each decision before it is returned, that of each hit of Hits by itself,
+	// in the goroutine of the caller, which waits for it. It must not change or keep the
+	// decision; it may keep the Limits. A faulty hit has no decision. Callers call it
+	// concurrently. It must not panic.
+	OnDecision func(context.Context, Hit, *Decision, Call)
+	// OnCoalesced gets each hit that was decided with hits of other callers: its context, the
+	// context of the caller whose round trips they shared (the same one, for that caller's own
+	// hit), and how many hits they were. It runs before the hit's call returns, in that caller's
+	// goroutine. Callers call it concurrently. It must not panic: the hits that wait for that
+	// caller would fail.
+	OnCoalesced func(hit, trips context.Context, hits int)
+	// MaxPending is the most hits and checks that may wait for the store at once, those
+	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
+	// rules, as if the store had failed; what needs no store is decided as ever. 0:
+	// DefaultMaxPending.
+	MaxPending int
+	// NoCachedDenials has each denial decided by the store.
+	NoCachedDenials bool
+	// Random returns how long a hit pauses that retries, less than the given time; nil: each time
+	// is as likely. It is called concurrently.
+	Random func(below time.Duration) time.Duration
+}
+
+// Limiter decides hits: it adds them to their counters and admits the hits that fit
+// the limits of all their rules. However many Limiters decide at once on one
+// store, in however many processes, no window of a limit ever holds more
+// admitted cost than the limit allows, as long as their clocks agree within a
+// quarter of the grace and the store keeps what it acknowledged. docs/design.md
+// has the proof.
+//
+// Hits that come at the same time on one counter share a round trip: see Hit. It is safe for
+// concurrent use. Its counters are those of Counters.
+type Limiter struct {
+	engine       engine.Engine
+	store        store.Store
+	local        store.Store
+	now          func() time.Time
+	real         bool // that is the real time
+	grace        time.Duration
+	timeout      time.Duration
+	onStoreError func(error)
+	onDecision   func(context.Context, Hit, *Decision, Call) // or nil
+	onCoalesced  func(hit, trips context.Context, hits int)  // or nil
+	tally        tally
+	// replicated: the store keeps several replicas of a counter.
+	replicated bool
+	since      func(counter string) int64 // of the store's capabilities, or nil
+	stamps     stamps
+	denials    *denialCache
+	coalescer  *coalescer
+	pending    *engine.Pending
+	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
+	// channels of another. It is not a part of the limiter, which the runtime would hold
+	// on to with it.
+	requests *sync.Pool
+	random   func(below time.Duration) time.Duration
+}
+
+// New returns a Limiter on the engine of the config.
+func New(config Config) (*Limiter, error) {
+	if config.Engine == nil {
+		return nil, errors.New("limiter: it needs an engine")
+	}
+	base := config.Engine.Base()
+	l := &Limiter{
+		engine:       config.Engine,
+		store:        base.Store,
+		local:        config.Local,
+		now:          base.Clock,
+		grace:        base.Grace,
+		timeout:      cmp.Or(config.Timeout, DefaultTimeout),
+		onStoreError: config.OnStoreError,
+		onDecision:   config.OnDecision,
+		onCoalesced:  config.OnCoalesced,
+		denials:      newDenialCache(!config.NoCachedDenials),
+		pending:      engine.NewPending(config.MaxPending),
+		requests:     new(sync.Pool),
+		random:       config.Random,
+	}
+	if l.onStoreError == nil {
+		l.onStoreError = func(error) {}
+	}
+	if l.now == nil {
+		l.now, l.real = time.Now, true
+	}
+	if l.random == nil {
+		l.random = rand.N[time.Duration]
+	}
+	l.coalescer = newCoalescer(l.timeout / maxWaitShare)
+	can := l.store.Capabilities()
+	l.replicated, l.since = can.Replicated(), can.Since
+	if l.timeout < 0 || l.timeout > l.grace/2 {
+		return nil, fmt.Errorf("limiter: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
+	}
+	if config.MaxPending < 0 {
+		return nil, fmt.Errorf("limiter: MaxPending is negative: %d", config.MaxPending)
+	}
+	return l, nil
+}
+
+// QueueStats returns how many hits and checks wait for the store, and how many have found too
+// many of them.
+func (l *Limiter) QueueStats() engine.QueueStats { return l.pending.Stats() }
+
+// Call is what a decision was asked for by.
+type Call int
+
+const (
+	CallHit   Call = iota + 1 // Hit or Hits
+	CallCheck                 // Check
+)
+
+// String returns hit or check.
+func (c Call) String() string {
+	switch c {
+	case CallHit:
+		return "hit"
+	case CallCheck:
+		return "check"
+	}
+	return fmt.Sprintf("Call(%d)", int(c))
+}
+
+// Hit is what a Limiter decides: an event with the features that do it.
+type Hit struct {
+	Event    *events.Event
+	Features events.Features
+	Cost     int64 // 1 to MaxCost
+}
+
+// Result is what became of one of several hits: a decision, or why there is none.
+type Result struct {
+	Decision Decision
+	Err      error
+}
+
+// Hit adds the hit to its counters and decides it. Where it is denied its adds
+// are rolled back, unless a rule counts all hits. A fault of the hit is an error
+// that wraps events.ErrInvalid or engine.ErrOutOfRange; a store that fails is a decision
+// by the rules' OnError, not an error.
+//
+// While hits on one of its counters are being decided it waits, and then goes with
+// all others that did; the decision is what it would be one by one. A hit whose
+// context ends before the timeout does goes by itself.
+func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
+	r := l.newRequest(ctx, h)
+	defer l.freeRequest(r)
+	l.decide(r)
+	if l.onDecision != nil && r.err == nil {
+		l.onDecision(ctx, h, &r.decision, CallHit)
+	}
+	return r.decision, r.err
+}
+
+// decide has the hit decided, by its caller or by others.
+func (l *Limiter) decide(r *request) {
+	if r.err != nil || l.decidedAtOnce(r) {
+		return
+	}
+	if !l.pending.Enter(1) {
+		l.overload(newGroup(r))
+		return
+	}
+	defer l.pending.Leave(1)
+	now := r.began
+	var g *group
+	if r.hurried() {
+		g = newGroup(r)
+	} else if g = l.coalescer.enter(r); g == nil {
+		if g = <-r.turn; g == nil {
+			return
+		}
+		now = l.now()
+	}
+	l.lead(g, r, now)
+}
+
+// decidedAtOnce decides the hit if that takes no round trip: where it is on a deny list, or a
+// denial is cached.
+func (l *Limiter) decidedAtOnce(r *request) bool {
+	if !r.onDenyList() && !l.denials.mayDeny(r) {
+		return false
+	}
+	f := l.newBatch(engine.Moment{Now: r.began}, r)
+	f.recall()
+	h := f.hits.all[0]
+	if h.needsNoStore() {
+		f.look()
+	}
+	if !h.needsNoStore() || h.path == adding { // it has turned out to fit
+		f.free()
+		return false
+	}
+	f.settle(0)
+	return l.handOn(f, newGroup(r), r)
+}
+
+// overload decides the hits of the group without the shared store. What is remembered
+// still counts.
+func (l *Limiter) overload(g *group) {
+	f := l.newBatch(engine.Moment{Now: g.requests[0].began}, g.requests...)
+	f.overloaded = true
+	f.recall()
+	f.look()
+	f.settle(maxTries)
+	l.handOn(f, g, nil)
+}
+
+// Hits decides several hits, at most MaxHits, as Hit does each of them, those on
+// the same counter in their order and in one round trip. The error is that of the
+// context, if it had ended before anything was done.
+func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(hits) > MaxHits {
+		return nil, engine.OutOfRange(engine.ArgHits, "%d of them, at most %d are decided together", len(hits), MaxHits)
+	}
+	if len(hits) == 0 {
+		return []Result{}, nil
+	}
+	g := newGroup()
+	for _, h := range hits {
+		r := l.newRequest(ctx, h)
+		r.until = r.until.Add(l.timeout * time.Duration(len(hits)/tripsAtOnce))
+		r.hurried()
+		g.requests = append(g.requests, r)
+	}
+	requests := slices.Clone(g.requests)
+	if l.pending.Enter(len(hits)) {
+		defer l.pending.Leave(len(hits))
+		l.lead(g, nil, requests[0].began)
+	} else {
+		l.overload(g)
+	}
+	results := make([]Result, len(hits))
+	for i, r := range requests {
+		if l.onDecision != nil && r.err == nil {
+			l.onDecision(ctx, hits[i], &r.decision, CallHit)
+		}
+		results[i] = Result{r.decision, r.err}
+		l.freeRequest(r)
+	}
+	return results, nil
+}
+
+// lead decides the hits of the group, again and again where they try again. It ends when
+// own is decided, the caller's, or with all of them where that is nil.
+func (l *Limiter) lead(g *group, own *request, now time.Time) {
+	handedOn := false
+	defer func() {
+		if !handedOn {
+			l.abandon(g) // the store, or a hook, has panicked
+		}
+	}()
+	for !handedOn {
+		var first time.Time
+		if g.try > 0 {
+			l.retryPolicy().pause(g.requests[0].ctx, g.try-1)
+			first, now = g.began, l.now()
+		} else {
+			g.began = now
+		}
+		f := l.newBatch(engine.Moment{Now: now, First: first}, g.requests...)
+		f.recall()
+		f.look()
+		f.settle(g.try)
+		if f.counters.hasFailed() {
+			l.coalescer.stayApart()
+		}
+		handedOn = l.handOn(f, g, own)
+	}
+}
+
+// settle decides the hits of the batch, which have looked.
+func (f *batch) settle(try int) {
+	f.add()
+	f.decide()
+	f.rollBackDenied()
+	f.counters.touch()
+	retry := f.l.retryPolicy()
+	if open := retry.contended(f.hits.handedOut(), f.moment); len(open) > 0 {
+		f.readFinal(open)
+		retry.settle(open, try, f.l.now())
+	}
+	f.findResets()
+	for _, h := range f.hits.handedOut() {
+		f.l.denials.rememberHit(h, f.moment)
+	}
+}
+
+// handOn gives the hits of the group what the batch has decided, and frees the batch.
+// Where own is decided, or all are, it hands on what is left of the group, or its lines,
+// and returns true; else the hits that are left retry.
+func (l *Limiter) handOn(f *batch, g *group, own *request) (done bool) {
+	l.tally.add(f)
+	left := g.requests[:0]
+	ownLeft := own == nil
+	hits := f.hits.handedOut()
+	// Before any is handed on: the hook may panic, and then all are abandoned.
+	if l.onCoalesced != nil && own != nil && len(hits) > 1 {
+		for _, h := range hits {
+			if !h.retries {
+				l.onCoalesced(h.request.ctx, own.ctx, len(hits))
+			}
+		}
+	}
+	for _, h := range hits {
+		r := h.request
+		// Where the store has failed since, the denial of the try before holds.
+		if h.path != faulty && h.verdict != asBefore {
+			r.decision = f.decision(h)
+		}
+		switch {
+		case h.retries:
+			left = append(left, r)
+			ownLeft = ownLeft || r == own
+		case r.waited:
+			r.turn <- nil // it is its caller's from here on
+		}
+	}
+	f.free()
+	clear(g.requests[len(left):])
+	g.requests = left
+	g.try++
+	switch {
+	case len(left) == 0:
+		l.coalescer.leave(g)
+	case !ownLeft:
+		l.coalescer.pass(g)
+	default:
+		return false
+	}
+	return true
+}
+
+// errAbandoned is the error of hits whose decision another caller's panic has broken off.
+var errAbandoned = fmt.Errorf("%w: the decision was broken off by a panic", engine.ErrStore)
+
+// abandon ends the wait for the group.
+func (l *Limiter) abandon(g *group) {
+	for _, r := range g.requests {
+		if r.waited {
+			r.err = errAbandoned
+			r.turn <- nil
+		}
+	}
+	l.coalescer.leave(g)
+}
+
+// Check returns the decision that the hit would get, with exact counts, and adds
+// nothing.
+func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
+	if err := ctx.Err(); err != nil {
+		return Decision{}, err
+	}
+	r := l.newRequest(ctx, h)
+	defer l.freeRequest(r)
+	if r.err != nil {
+		return Decision{}, r.err
+	}
+	r.hurried()
+	f := l.newBatch(engine.Moment{Now: r.began, Check: true}, r)
+	defer f.free()
+	if l.pending.Enter(1) {
+		defer l.pending.Leave(1)
+	} else {
+		f.overloaded = true
+	}
+	f.recall()
+	f.look()
+	f.decide()
+	f.findResets()
+	r.decision = f.decision(f.hits.all[0])
+	if l.onDecision != nil {
+		l.onDecision(ctx, h, &r.decision, CallCheck)
+	}
+	return r.decision, nil
+}

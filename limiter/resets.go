@@ -1,0 +1,106 @@
+package limiter
+
+import (
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+)
+
+// windowLength returns the length of the limit's window.
+func (u *limitEval) windowLength() engine.Wait {
+	return engine.Wait(u.window.limit.Window / time.Second)
+}
+
+// mayBeInItsOwnWay reports whether the hit fitted the limit, and may not any more: another limit
+// has denied it, and this one's counter counts it all the same.
+func (h *hit) mayBeInItsOwnWay(u *limitEval) bool {
+	return h.isDenied() && h.path == adding && u.counter.name.countAll && u.enforced() && u.counter.err == nil
+}
+
+// findResets finds, for each limit that a hit does not fit, when it will.
+func (f *batch) findResets() {
+	f.searches, f.some = f.searches[:0], f.some[:0]
+	for _, h := range f.hits.handedOut() {
+		if h.isWeighed() && h.verdict != asBefore {
+			f.beginResets(h)
+		}
+	}
+	if len(f.searches) > 0 {
+		f.travel(f.some, f.l.now(), false)
+	}
+	for _, s := range f.searches {
+		s.use.reset = s.use.counter.session.Wait(s.number)
+	}
+	for _, h := range f.hits.handedOut() {
+		h.stretch()
+	}
+}
+
+// resetSearch is the search for the reset of one limit.
+type resetSearch struct {
+	use    *limitEval
+	number int // among those of its session
+}
+
+// beginResets finds the resets of the hit that need no search, and begins the others.
+func (f *batch) beginResets(h *hit) {
+	for i := range h.limits {
+		u := &h.limits[i]
+		switch {
+		case u.allows && !h.mayBeInItsOwnWay(u):
+		case h.cost > u.window.ceiling || u.listing == events.Denied:
+			u.reset = engine.Never
+		case u.source == ofNone:
+		case u.cached != nil:
+			u.reset = u.cached.reset
+		case u.sourceNow().failed() && !u.source.failed():
+			// The store has denied it and has failed since, for others.
+			u.reset = u.windowLength()
+		default:
+			f.beginReset(h, u)
+		}
+	}
+}
+
+// beginReset begins the search for one limit. A hit that retries will look again: till then what
+// is known will do.
+func (f *batch) beginReset(h *hit, u *limitEval) {
+	c := u.counter
+	number, full := c.session.Search(u.window.index, c.taken, h.cost)
+	switch {
+	case !full && u.allows:
+	case !full:
+		u.reset = 1 // what was in its way when it looked has gone meanwhile
+	case h.retries:
+		u.reset = c.session.Wait(number)
+	default:
+		f.searches = append(f.searches, resetSearch{u, number})
+		if !slices.Contains(f.some, c) {
+			f.some = append(f.some, c)
+		}
+	}
+}
+
+// stretch lets a hit on an elastic limit in as soon as the whole event has room for
+// it, if that is before the limit itself has.
+func (h *hit) stretch() {
+	whole := engine.Wait(0)
+	for i := range h.limits {
+		u := &h.limits[i]
+		u.own = u.reset
+		if len(u.window.rule.Per) == 0 && !u.allows {
+			whole = whole.Longer(u.reset)
+		}
+	}
+	for i := range h.limits {
+		u := &h.limits[i]
+		if u.window.rule.Throttle.Kind != events.Elastic || u.allows || u.source == ofNone || whole == engine.Never || u.listing == events.Denied {
+			continue
+		}
+		if u.reset == engine.Never || whole < u.reset {
+			u.reset = whole
+		}
+	}
+}
