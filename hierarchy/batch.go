@@ -164,7 +164,9 @@ func (f *batch) join(r *request) {
 		a := &r.applied[i]
 		c, isNew := f.counters.of(a)
 		if isNew {
-			f.l.repairer.note(a.ID, a.Counter, f.began)
+			if f.l.onUse != nil {
+				f.l.onUse(a.ID, a.Counter, f.began)
+			}
 			c.store = f.l.store
 		}
 		if !slices.Contains(h.counters, c) {

@@ -55,8 +55,9 @@ type Config struct {
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
 	// Limiter on the same store should have the same one.
 	Cache *BucketCache
-	// Repairer gets each counter that is used; nil: none.
-	Repairer *Repairer
+	// OnUse is called with each counter that is used, by its ID too, in the caller's goroutine.
+	// Callers call it concurrently. nil: it is not called.
+	OnUse func(id string, counter events.Counter, now time.Time)
 }
 
 func (c Config) clock() func() time.Time {
@@ -74,7 +75,7 @@ type Counters struct {
 	now        func() time.Time
 	grace      time.Duration
 	cache      *BucketCache
-	repairer   *Repairer
+	onUse      func(id string, counter events.Counter, now time.Time)
 	pending    *pending
 	resets     chan struct{} // one for each Reset under way
 }
@@ -83,11 +84,14 @@ type Counters struct {
 func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.clock(), grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
-		cache: config.Cache, repairer: config.Repairer, pending: newPending(max(config.MaxPending, 0)),
+		cache: config.Cache, onUse: config.OnUse, pending: newPending(max(config.MaxPending, 0)),
 		resets: make(chan struct{}, resetsAtOnce),
 	}
 	if c.cache == nil {
 		c.cache = NewBucketCache(0)
+	}
+	if c.onUse == nil {
+		c.onUse = func(string, events.Counter, time.Time) {}
 	}
 	return c
 }
@@ -159,7 +163,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
 	now := c.now()
-	c.repairer.note(r.id, counter, now)
+	c.onUse(r.id, counter, now)
 	err := r.trip(ctx, c.store, by, now)
 	if err != nil && !r.op.Receipt.None() {
 		// The acknowledged adds are rolled back, so that a failed increment does not stay
@@ -231,7 +235,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r := newReader(counter.ID())
 	defer r.free()
 	now := c.now()
-	c.repairer.note(r.id, counter, now)
+	c.onUse(r.id, counter, now)
 	r.remember(c.cache, now, c.closed(now), time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.

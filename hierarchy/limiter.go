@@ -60,9 +60,9 @@ type LimiterConfig struct {
 	// Cache remembers closed buckets; nil: one of its own, of DefaultCacheBytes. The
 	// Counters on the same store should have the same one.
 	Cache *BucketCache
-	// Repairer gets each counter that is used. The Counters on the same store should have the
-	// same one.
-	Repairer *Repairer
+	// OnUse is called with each counter that is used, by its ID too, in the caller's goroutine.
+	// Callers call it concurrently. nil: it is not called.
+	OnUse func(id string, counter events.Counter, now time.Time)
 }
 
 // Limiter decides hits: it adds them to their counters and admits the hits that fit
@@ -97,7 +97,7 @@ type Limiter struct {
 	// on to with it.
 	requests *sync.Pool
 	cache    *BucketCache
-	repairer *Repairer
+	onUse    func(id string, counter events.Counter, now time.Time) // or nil
 	random   func(below time.Duration) time.Duration
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64
@@ -120,7 +120,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		pending:      newPending(config.MaxPending),
 		requests:     new(sync.Pool),
 		cache:        config.Cache,
-		repairer:     config.Repairer,
+		onUse:        config.OnUse,
 		random:       rand.N[time.Duration],
 		spanOf:       spanOf,
 	}

@@ -170,14 +170,9 @@ func (m *Repairer) Close() {
 	m.running.Wait()
 }
 
-// Note adds a counter that is used to the list. A nil Repairer takes no notice.
-func (m *Repairer) Note(counter events.Counter) {
-	if m != nil {
-		m.note(counter.ID(), counter, m.now())
-	}
-}
-
-func (m *Repairer) note(id string, counter events.Counter, now time.Time) {
+// Note adds a counter that is used to the list: it is for the OnUse of a Limiter and of
+// Counters. A nil Repairer takes no notice.
+func (m *Repairer) Note(id string, counter events.Counter, now time.Time) {
 	if m == nil || !m.counted.note(id, counter, now) || !m.open.Load() {
 		return
 	}

@@ -66,8 +66,8 @@ func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivo
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.mender.Close)
-	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Repairer: s.mender})
-	s.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: s.fleet, Repairer: s.mender, Timeout: time.Second})
+	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, OnUse: s.mender.Note})
+	s.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: s.fleet, OnUse: s.mender.Note, Timeout: time.Second})
 	require.NoError(t, err)
 	s.event = &events.Event{Name: "e", Rules: []events.Rule{{Per: []string{"user"}, OnError: events.OnErrorDeny, Limits: []events.Limit{
 		{N: 20, Window: time.Second, Name: "20/s"}, {N: 1 << 40, Window: 24 * time.Hour, Name: "d"},

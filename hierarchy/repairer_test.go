@@ -153,6 +153,9 @@ func repairedCounter(user string) events.Counter {
 	return counter
 }
 
+// noteUse has the Repairer know the counter.
+func noteUse(m *Repairer, counter events.Counter) { m.Note(counter.ID(), counter, time.Now()) }
+
 // withRepairer runs a test on a Repairer in fake time.
 func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents)) {
 	t.Helper()
@@ -192,7 +195,7 @@ func TestAnEmptyReplicaIsRepaired(t *testing.T) {
 		now := time.Now().Unix()
 		for i := range 300 {
 			c := repairedCounter(fmt.Sprint(i))
-			m.Note(c)
+			noteUse(m, c)
 			store.put(0, c, now-int64(i)*250, 3)
 			store.put(0, c, now-int64(i), 4)
 		}
@@ -223,7 +226,7 @@ func TestAnEmptyReplicaIsRepaired(t *testing.T) {
 func TestReplicasThatMissedDifferentEvents(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c, now := repairedCounter("a"), time.Now().Unix()
-		m.Note(c)
+		noteUse(m, c)
 		store.put(0, c, now-100, 3)
 		store.put(1, c, now-7200, 5)
 		store.change(func() { store.gaps++ })
@@ -242,7 +245,7 @@ func TestReplicasThatMissedDifferentEvents(t *testing.T) {
 func TestAParentWaitsForItsChildren(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c, now := repairedCounter("a"), time.Now()
-		m.Note(c)
+		noteUse(m, c)
 		second := BucketAt(Minute, now.Unix()-3600).First()
 		store.put(0, c, second, 3)
 		store.put(1, c, second+1, 3)
@@ -274,7 +277,7 @@ func TestACounterOfMinutes(t *testing.T) {
 			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 				c, now := repairedCounter("a"), time.Now().Unix()
 				c.Precision, c.Retention = precision, retention
-				m.Note(c)
+				noteUse(m, c)
 				for back := int64(0); back < int64(retention/time.Second); back += int64(retention/time.Second) / 7 {
 					store.put(0, c, now-back, 3)
 				}
@@ -291,7 +294,7 @@ func TestACounterWithManyBuckets(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, _ *repairerEvents) {
 		c, now := repairedCounter("a"), time.Now().Unix()
 		c.Retention = 72 * time.Hour
-		m.Note(c)
+		noteUse(m, c)
 		for second := range int64(120_000) { // more than are repaired at once
 			store.put(0, c, now-second*2, 1)
 		}
@@ -312,7 +315,7 @@ func TestManyCountersWithManyBuckets(t *testing.T) {
 		}
 		for i := range counters {
 			c := repairedCounter(fmt.Sprint(i))
-			m.Note(c)
+			noteUse(m, c)
 			store.copies[0][c.ID()] = maps.Clone(store.copies[0][first.ID()])
 		}
 		begun := 0
@@ -344,7 +347,7 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 				c := repairedCounter("a")
-				m.Note(c)
+				noteUse(m, c)
 				store.put(0, c, time.Now().Unix(), 3)
 				store.change(func() { store.gaps++; change(store, true) })
 				time.Sleep(30 * time.Second)
@@ -367,12 +370,12 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 func TestACounterThatComesDuringThePass(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		a, b := repairedCounter("a"), repairedCounter("b")
-		m.Note(a)
+		noteUse(m, a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
 		store.onLook = func(string) {
 			store.onLook = nil
-			m.Note(b)
+			noteUse(m, b)
 		}
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
@@ -393,7 +396,7 @@ func TestAStreamOfNewCounters(t *testing.T) {
 				stream.Go(func() {
 					for i := 0; ; i++ {
 						c := repairedCounter(fmt.Sprint("new ", i))
-						m.Note(c)
+						noteUse(m, c)
 						store.put(i%2, c, time.Now().Unix(), 1) // the other copy differs: all the more to do
 						store.change(func() { store.differing = append(store.differing, c.ID()) })
 						select {
@@ -407,7 +410,7 @@ func TestAStreamOfNewCounters(t *testing.T) {
 				defer close(ended)
 				for i := range 50 {
 					c := repairedCounter(fmt.Sprint(i))
-					m.Note(c)
+					noteUse(m, c)
 					store.put(0, c, time.Now().Unix()-int64(i), 3)
 				}
 				for gaps := uint64(1); gaps <= 3; gaps++ {
@@ -432,8 +435,8 @@ func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		busy, other := repairedCounter("busy"), repairedCounter("other")
 		busy.Precision = events.Minute // never quiet, and without finer buckets
-		m.Note(busy)
-		m.Note(other)
+		noteUse(m, busy)
+		noteUse(m, other)
 		store.put(0, busy, time.Now().Unix(), 3)
 		store.put(0, other, time.Now().Unix(), 3)
 		store.onLook = func(id string) {
@@ -454,7 +457,7 @@ func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
 // has missed something meanwhile.
 func TestAPassForTwoReasons(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
-		m.Note(repairedCounter("a"))
+		noteUse(m, repairedCounter("a"))
 		m.mu.Lock()
 		m.again = true
 		m.mu.Unlock()
@@ -472,7 +475,7 @@ func TestAPassForTwoReasons(t *testing.T) {
 func TestCountersThatDiffer(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		a, b := repairedCounter("a"), repairedCounter("b")
-		m.Note(a)
+		noteUse(m, a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
 		seen := func() { store.change(func() { store.differing = []string{a.ID(), b.ID()} }) }
@@ -499,7 +502,7 @@ func TestCountersThatDiffer(t *testing.T) {
 func TestAResetMeetsTheRepairer(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c := repairedCounter("a")
-		m.Note(c)
+		noteUse(m, c)
 		store.put(0, c, time.Now().Unix(), 3)
 		store.onRaise = func(counter string) { // the reset has just deleted here
 			clear(store.copies[0][counter])
@@ -515,7 +518,7 @@ func TestAResetMeetsTheRepairer(t *testing.T) {
 func TestALostSourceIsNoReset(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c := repairedCounter("a")
-		m.Note(c)
+		noteUse(m, c)
 		store.put(0, c, time.Now().Unix(), 3)
 		before := store.values(0, c)
 		store.onRaise = func(counter string) {
@@ -571,7 +574,7 @@ func TestNotingAKnownCounterCostsLittle(t *testing.T) {
 	list.note(id, c, now)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(id, c, now) }))
 	var none *Repairer
-	none.Note(c)
+	noteUse(none, c)
 	none.Close()
 }
 
@@ -590,6 +593,6 @@ func BenchmarkNote(b *testing.B) {
 	id := counter.ID()
 	b.ReportAllocs()
 	for b.Loop() {
-		m.note(id, counter, now)
+		m.Note(id, counter, now)
 	}
 }

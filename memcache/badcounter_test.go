@@ -276,7 +276,7 @@ func TestABadItemIsRepaired(t *testing.T) {
 	mender, err := hierarchy.NewRepairer(hierarchy.RepairerConfig{Store: fleet})
 	require.NoError(t, err)
 	defer mender.Close()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Repairer: mender})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, OnUse: mender.Note})
 	counter := events.Counter{Event: "e", Retention: time.Hour}
 	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
 	require.NoError(t, err)
