@@ -80,7 +80,7 @@ func open(l *Limiter, rules Rules) (err error) {
 		return err
 	}
 	cache := hierarchy.NewBucketCache(0)
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: l.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, Cache: cache, OnUse: l.backend.Repairer.Note})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: l.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, Cache: cache, OnUse: l.backend.OnUse})
 	engine, err := newEngine(l, cache)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func newEngine(l *Limiter, cache *hierarchy.BucketCache) (*hierarchy.Limiter, er
 		Timeout:    l.settings.Timeout,
 		MaxPending: l.settings.MaxPending,
 		Cache:      cache,
-		OnUse:      l.backend.Repairer.Note,
+		OnUse:      l.backend.OnUse,
 		OnDecision: l.metrics.OnDecision,
 		OnStoreError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {

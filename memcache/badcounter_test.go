@@ -18,6 +18,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -273,10 +274,11 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 // The repairer replaces a bad item by what another copy has.
 func TestABadItemIsRepaired(t *testing.T) {
 	fleet, servers := replicasOn(t, memcache.Meta, 2)
-	mender, err := hierarchy.NewRepairer(hierarchy.RepairerConfig{Store: fleet})
+	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
+	mender, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace})
 	require.NoError(t, err)
 	defer mender.Close()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, OnUse: mender.Note})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, OnUse: layout.OnUse(mender.Note)})
 	counter := events.Counter{Event: "e", Retention: time.Hour}
 	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
 	require.NoError(t, err)

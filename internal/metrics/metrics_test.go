@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 	"github.com/counterd/counterd/service"
 )
 
@@ -39,7 +40,7 @@ type watched struct {
 	t       testing.TB
 	rules   atomic.Pointer[events.Rules]
 	servers []string
-	mender  hierarchy.RepairState
+	mender  repair.State
 	limiter *hierarchy.Limiter
 	handler http.Handler
 }
@@ -68,7 +69,7 @@ func watch(t testing.TB, rules string) *watched {
 			}
 			return all
 		},
-		Replicas: owing{}, Repair: func() hierarchy.RepairState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
+		Replicas: owing{}, Repair: func() repair.State { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
 	})
 	counting, err := service.New(service.Config{Rules: w.rules.Load, Counters: counters, Limiter: w.limiter})
 	require.NoError(t, err)
@@ -134,7 +135,7 @@ func (w *watched) trip(server string) {
 func TestTheRepairerIsSeen(t *testing.T) {
 	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
 	for _, overflowed := range []bool{false, true} {
-		w.mender = hierarchy.RepairState{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
+		w.mender = repair.State{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
 		var want []string
 		for name, value := range map[string]int{"counters": 11, "counters_left": 25, "raised_buckets_total": 14, "overflowed": map[bool]int{true: 1}[overflowed]} {
 			want = append(want, fmt.Sprintf("counterd_repair_%s %d", name, value))

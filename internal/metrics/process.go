@@ -6,6 +6,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 )
 
 // Process is what a process knows of itself, to be read at each scrape. Where there is no
@@ -16,7 +17,7 @@ type Process struct {
 	ReloadFailures func() int64         // of the rules
 	Servers        func() []memcache.ServerHealth
 	Replicas       interface{ PendingHints() (adds, servers int) }
-	Repair         func() hierarchy.RepairState // of the copies
+	Repair         func() repair.State // of the copies
 	Limiter        *hierarchy.Limiter
 	Counters       *hierarchy.Counters
 	Cache          *hierarchy.BucketCache

@@ -1,4 +1,4 @@
-package hierarchy
+package repair
 
 import (
 	"context"
@@ -11,11 +11,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memoryReplicas is a store of two copies in memory, each a map by counter and bucket.
 type memoryReplicas struct {
@@ -46,10 +50,10 @@ func (s *memoryReplicas) put(at int, counter events.Counter, second, value int64
 	if s.copies[at][id] == nil {
 		s.copies[at][id] = map[uint64]replicaItem{}
 	}
-	for bucket := range BucketsOf(counter, second) {
+	for bucket := range hierarchy.BucketsOf(counter, second) {
 		s.versions++
 		item := s.copies[at][id][bucket.ID()]
-		s.copies[at][id][bucket.ID()] = replicaItem{item.value + value, bucket.Expires(retention(counter), DefaultGrace), s.versions}
+		s.copies[at][id][bucket.ID()] = replicaItem{item.value + value, layout.Expires(bucket.ID(), retention(counter)), s.versions}
 	}
 }
 
@@ -154,17 +158,32 @@ func repairedCounter(user string) events.Counter {
 }
 
 // noteUse has the Repairer know the counter.
-func noteUse(m *Repairer, counter events.Counter) { m.Note(counter.ID(), counter, time.Now()) }
+func noteUse(m *Repairer, counter events.Counter) {
+	layout.OnUse(m.Note)(counter.ID(), counter, time.Now())
+}
+
+// layout is that of the engine with which the tests count.
+var layout = hierarchy.Layout{Grace: hierarchy.DefaultGrace}
+
+// kept returns the counter as the Repairer knows it.
+func kept(counter events.Counter) (k Counter) {
+	layout.OnUse(func(id string, finest, coarsest uint8, retention time.Duration, _ time.Time) {
+		k = Counter{id, finest, coarsest, retention}
+	})(counter.ID(), counter, time.Now())
+	return k
+}
+
+func retention(counter events.Counter) time.Duration { return kept(counter).Retention }
 
 // withRepairer runs a test on a Repairer in fake time.
 func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		store, told := newMemoryReplicas(), &repairerEvents{}
-		m, err := NewRepairer(RepairerConfig{
-			Store: store, MaxBytes: 1 << 19, OnError: told.report,
+		m, err := New(Config{
+			Store: store, Layout: layout, Grace: layout.Grace, MaxBytes: 1 << 19, OnError: told.report,
 			OnRepaired: func(gaps uint64) { told.change(func() { told.repaired = append(told.repaired, gaps) }) },
-			OnPassEnd:  func(walk RepairPass) { told.change(func() { told.passes = append(told.passes, walk) }) },
+			OnPassEnd:  func(walk Pass) { told.change(func() { told.passes = append(told.passes, walk) }) },
 		})
 		require.NoError(t, err)
 		defer m.Close()
@@ -176,7 +195,7 @@ func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m
 type repairerEvents struct {
 	mu       sync.Mutex
 	repaired []uint64
-	passes   []RepairPass
+	passes   []Pass
 	faults   []error
 }
 
@@ -210,7 +229,7 @@ func TestAnEmptyReplicaIsRepaired(t *testing.T) {
 		require.Equal(t, []uint64{7}, told.repaired)
 		require.Len(t, told.passes, 1)
 		require.Equal(t, 300, told.passes[0].Counters)
-		require.Equal(t, RepairState{Known: 300, Raised: int64(told.passes[0].Raised), Walked: 7}, m.State())
+		require.Equal(t, State{Known: 300, Raised: int64(told.passes[0].Raised), Walked: 7}, m.State())
 		require.Empty(t, told.faults)
 		store.change(func() {
 			for id, items := range store.copies[1] {
@@ -246,7 +265,7 @@ func TestAParentWaitsForItsChildren(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c, now := repairedCounter("a"), time.Now()
 		noteUse(m, c)
-		second := BucketAt(Minute, now.Unix()-3600).First()
+		second := hierarchy.BucketAt(hierarchy.Minute, now.Unix()-3600).First()
 		store.put(0, c, second, 3)
 		store.put(1, c, second+1, 3)
 		store.onLook = func(id string) {
@@ -254,7 +273,7 @@ func TestAParentWaitsForItsChildren(t *testing.T) {
 				return
 			}
 			for at := range store.copies {
-				bucket := BucketAt(Second, second+int64(at)).ID()
+				bucket := hierarchy.BucketAt(hierarchy.Second, second+int64(at)).ID()
 				item := store.copies[at][id][bucket]
 				store.versions++
 				item.version = store.versions
@@ -329,7 +348,7 @@ func TestManyCountersWithManyBuckets(t *testing.T) {
 			time.Sleep(time.Second)
 			store.change(func() { raised = begun > 0 })
 		}
-		require.LessOrEqual(t, begun, repairerEntries/seconds+repairerLooks)
+		require.LessOrEqual(t, begun, heldEntries/seconds+atOnce)
 	})
 }
 
@@ -353,7 +372,7 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				require.Empty(t, told.repaired)
 				require.Equal(t, 1, m.State().Failed)
-				require.ErrorIs(t, told.faults[0], ErrStore)
+				require.ErrorContains(t, told.faults[0], "could not be repaired")
 				require.Greater(t, len(told.faults), 1, "it was tried again")
 				store.change(func() { change(store, false) })
 				time.Sleep(2 * time.Minute)
@@ -458,9 +477,9 @@ func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
 func TestAPassForTwoReasons(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		noteUse(m, repairedCounter("a"))
-		m.mu.Lock()
-		m.again = true
-		m.mu.Unlock()
+		m.backlog.mu.Lock()
+		m.backlog.again = true
+		m.backlog.mu.Unlock()
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
 		told.change(func() {
@@ -540,7 +559,7 @@ func TestTheListOfCounters(t *testing.T) {
 	note := func(user string, retention time.Duration, precision events.Precision) bool {
 		c := repairedCounter(user)
 		c.Retention, c.Precision = retention, precision
-		return list.note(c.ID(), c, now)
+		return list.note(kept(c), now)
 	}
 	require.True(t, note("a", time.Hour, events.Minute))
 	require.False(t, note("a", time.Hour, events.Minute))
@@ -548,7 +567,7 @@ func TestTheListOfCounters(t *testing.T) {
 	require.False(t, note("a", time.Minute, events.Second))
 	k, found := list.find(repairedCounter("a").ID())
 	require.True(t, found)
-	require.Equal(t, known{repairedCounter("a").ID(), Second, Day, 48 * time.Hour}, k, "the most of what it may be")
+	require.Equal(t, Counter{repairedCounter("a").ID(), uint8(hierarchy.Second), uint8(hierarchy.Day), 48 * time.Hour}, k, "the most of what it may be")
 	now = now.Add(48*time.Hour + 20*time.Hour)
 	require.Equal(t, 1, list.len())
 	require.False(t, note("a", time.Minute, events.Second), "used again")
@@ -569,30 +588,32 @@ func TestTheListOfCounters(t *testing.T) {
 }
 
 func TestNotingAKnownCounterCostsLittle(t *testing.T) {
-	list, c, now := newCensus(1<<19, time.Now), repairedCounter("a"), time.Now()
-	id := c.ID()
-	list.note(id, c, now)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(id, c, now) }))
+	list, c, now := newCensus(1<<19, time.Now), kept(repairedCounter("a")), time.Now()
+	list.note(c, now)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(c, now) }))
 	var none *Repairer
-	noteUse(none, c)
 	none.Close()
 }
 
-func TestRepairerConfigs(t *testing.T) {
-	for _, config := range []RepairerConfig{{}, {Store: newMemoryReplicas(), Timeout: -1}, {Store: newMemoryReplicas(), Rate: -1}, {Store: newMemoryReplicas(), MaxBytes: -1}} {
-		_, err := NewRepairer(config)
+func TestConfigs(t *testing.T) {
+	for _, config := range []Config{
+		{}, {Store: newMemoryReplicas(), Grace: 1}, {Layout: layout, Grace: 1}, {Store: newMemoryReplicas(), Layout: layout},
+		{Store: newMemoryReplicas(), Layout: layout, Grace: 1, Timeout: -1}, {Store: newMemoryReplicas(), Layout: layout, Grace: 1, Rate: -1},
+		{Store: newMemoryReplicas(), Layout: layout, Grace: 1, MaxBytes: -1},
+	} {
+		_, err := New(config)
 		require.Error(t, err)
 	}
 }
 
 // What Note costs a hit.
 func BenchmarkNote(b *testing.B) {
-	m, err := newRepairer(RepairerConfig{Store: newMemoryReplicas()})
+	m, err := newRepairer(Config{Store: newMemoryReplicas(), Layout: layout, Grace: layout.Grace})
 	require.NoError(b, err)
 	counter, now := repairedCounter("a"), time.Now()
-	id := counter.ID()
+	id, note := counter.ID(), layout.OnUse(m.Note)
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Note(id, counter, now)
+		note(id, counter, now)
 	}
 }
