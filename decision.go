@@ -4,7 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/limiter"
 )
 
 // Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value
@@ -60,14 +61,14 @@ type LimitState struct {
 	OnError string
 }
 
-func waitOf(w hierarchy.Wait) time.Duration {
-	if w == hierarchy.Never {
+func waitOf(w engine.Wait) time.Duration {
+	if w == engine.Never {
 		return Never
 	}
 	return time.Duration(w) * time.Second
 }
 
-func decisionOf(d hierarchy.Decision) Decision {
+func decisionOf(d limiter.Decision) Decision {
 	decision := Decision{
 		Allowed: d.Allowed, Unavailable: d.Unavailable, At: d.At, RetryAfter: waitOf(d.RetryAfter),
 		Limits: make([]LimitState, len(d.Limits)),
@@ -78,7 +79,7 @@ func decisionOf(d hierarchy.Decision) Decision {
 	return decision
 }
 
-func stateOf(l *hierarchy.LimitState) LimitState {
+func stateOf(l *limiter.LimitState) LimitState {
 	state := LimitState{
 		Name: l.Name, Feature: l.Feature.String(), Limit: l.N, Window: l.Window,
 		Count: l.Count, Remaining: l.Remaining, Reset: waitOf(l.Reset), Allowed: l.Allowed,

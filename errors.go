@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 )
 
 // The causes of errors, for errors.Is. The texts of errors hold no feature's value.
@@ -18,13 +18,13 @@ var (
 	// ErrInvalid is the cause of an error about features, rules, options or a context.
 	ErrInvalid = events.ErrInvalid
 	// ErrOutOfRange is the cause of an error about a cost, a window or another number.
-	ErrOutOfRange = hierarchy.ErrOutOfRange
+	ErrOutOfRange = engine.ErrOutOfRange
 	// ErrStore is the cause of an error of the store. An increment that fails with it may have
 	// been counted. A hit does not fail with it: the on_error of its rules decides.
-	ErrStore = hierarchy.ErrStore
+	ErrStore = engine.ErrStore
 	// ErrOverload is the cause of an error about too many calls that wait for the store. It is
 	// also an ErrStore, and nothing was counted.
-	ErrOverload = hierarchy.ErrOverload
+	ErrOverload = engine.ErrOverload
 	// ErrClosed is the error of a Limiter that is closed.
 	ErrClosed = errors.New("counterd: the limiter is closed")
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -34,7 +34,7 @@ func (l *Limiter) CheckN(ctx context.Context, event string, features Features, c
 }
 
 // decide has the service decide a hit.
-func decide(l *Limiter, ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (hierarchy.Decision, error)) (Decision, error) {
+func decide(l *Limiter, ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (limiter.Decision, error)) (Decision, error) {
 	event, err := eventOf(l, ctx, name)
 	if err != nil {
 		return Decision{}, err
@@ -55,8 +55,8 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if ctx == nil {
 		return nil, errNoContext
 	}
-	if len(hits) > hierarchy.MaxHits {
-		return nil, errorf(ErrOutOfRange, "%d hits are too many: at most %d are decided together", len(hits), hierarchy.MaxHits)
+	if len(hits) > limiter.MaxHits {
+		return nil, errorf(ErrOutOfRange, "%d hits are too many: at most %d are decided together", len(hits), limiter.MaxHits)
 	}
 	rules := l.rules.Rules()
 	results := make([]Result, len(hits))

@@ -5,9 +5,9 @@ import (
 	"net/http"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/serving"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -81,7 +81,7 @@ func CostOf(cost func(*http.Request) int64) MiddlewareOption {
 func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) MiddlewareOption {
 	return func(c *api.MiddlewareConfig) {
 		if answer != nil {
-			c.OnDenied = func(w http.ResponseWriter, r *http.Request, d hierarchy.Decision) { answer(w, r, decisionOf(d)) }
+			c.OnDenied = func(w http.ResponseWriter, r *http.Request, d limiter.Decision) { answer(w, r, decisionOf(d)) }
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/internal/serving"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/tracing"
@@ -79,14 +80,13 @@ func open(l *Limiter, rules Rules) (err error) {
 	if l.backend, err = backend.Open(s.Start, s, backend.Config{Retention: l.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
 	}
-	cache := hierarchy.NewBucketCache(0)
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: l.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, Cache: cache, Repairer: l.backend.Repairer})
-	engine, err := newEngine(l, cache)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: l.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, OnUse: l.backend.OnUse})
+	decider, err := newDecider(l, counters)
 	if err != nil {
 		return err
 	}
-	watch(l, metrics.Process{Limiter: engine, Counters: counters, Cache: cache})
-	l.service, err = service.New(service.Config{Rules: l.rules.Rules, Limiter: engine, Counters: counters, Tracer: l.spans.tracer})
+	watch(l, metrics.Process{Limiter: decider, Counters: counters})
+	l.service, err = service.New(service.Config{Rules: l.rules.Rules, Limiter: decider, Counters: counters, Tracer: l.spans.tracer})
 	if err != nil {
 		return err
 	}
@@ -97,18 +97,15 @@ func open(l *Limiter, rules Rules) (err error) {
 	return nil
 }
 
-// newEngine returns the engine that decides hits. Failures of the store are logged at most once
-// a second for each cause.
-func newEngine(l *Limiter, cache *hierarchy.BucketCache) (*hierarchy.Limiter, error) {
+// newDecider returns what decides hits on the counters. Failures of the store are logged at most
+// once a second for each cause.
+func newDecider(l *Limiter, counters *hierarchy.Counters) (*limiter.Limiter, error) {
 	var failures sparse.Lines
-	config := hierarchy.LimiterConfig{
-		Store:      l.backend.Store,
+	config := limiter.Config{
+		Engine:     counters,
 		Local:      backend.NewEmbedded(l.settings.Log),
-		Grace:      l.settings.Grace,
 		Timeout:    l.settings.Timeout,
 		MaxPending: l.settings.MaxPending,
-		Cache:      cache,
-		Repairer:   l.backend.Repairer,
 		OnDecision: l.metrics.OnDecision,
 		OnStoreError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
@@ -119,7 +116,7 @@ func newEngine(l *Limiter, cache *hierarchy.BucketCache) (*hierarchy.Limiter, er
 	if l.spans.tracer != nil {
 		config.OnCoalesced = tracing.Together
 	}
-	return hierarchy.NewLimiter(config)
+	return limiter.New(config)
 }
 
 // both returns a hook that calls the one and then the other.

@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -62,7 +63,7 @@ func newGuarded(t *testing.T) *guarded {
 		fmt.Fprintf(&text, "%s %s %s\n", class, class, secret(class))
 	}
 	g.tokens.Store(parseTokens(t, text.String()))
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: g.store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock})})
 	require.NoError(t, err)
 	all := testRules()
 	all.Events["authorized"] = &events.Event{
@@ -79,7 +80,7 @@ func newGuarded(t *testing.T) *guarded {
 				return all
 			},
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}),
-			Limiter:  limiter,
+			Limiter:  decider,
 		}),
 		Gate:     service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals}),
 		Metrics:  said("metrics"),

@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -65,9 +66,9 @@ func newServer() *server {
 	return s
 }
 
-func newHandler(store hierarchy.Store, log io.Writer, servers func() []service.ServerState) http.Handler {
+func newHandler(store store.Store, log io.Writer, servers func() []service.ServerState) http.Handler {
 	rules := testRules()
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})})
 	if err != nil {
 		panic(err)
 	}
@@ -75,7 +76,7 @@ func newHandler(store hierarchy.Store, log io.Writer, servers func() []service.S
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-			Limiter:  limiter,
+			Limiter:  decider,
 		}),
 		Health: service.Health{Servers: servers},
 		Log:    slog.New(slog.NewTextHandler(log, nil)),
@@ -90,7 +91,7 @@ func newService(config service.Config) *service.Service {
 	}
 	var err error
 	if config.Limiter == nil {
-		config.Limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+		config.Limiter, err = limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})})
 		if err != nil {
 			panic(err)
 		}
@@ -667,7 +668,7 @@ func FuzzCountQuery(f *testing.F) {
 }
 
 // badStore is one on which a counter has an item that holds no count.
-type badStore struct{ hierarchy.Store }
+type badStore struct{ store.Store }
 
 func (s badStore) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {

@@ -29,6 +29,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -84,7 +85,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 	b := &backstage{}
 	store := &switchedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{}), &b.storeDown}
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second, Timeout: 20 * time.Second})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}), Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	rules := parseRules(t, documented(t, documentedRules))
 	for i := range rules.Events["api"].Rules {
@@ -97,7 +98,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-			Limiter:  limiter,
+			Limiter:  decider,
 		}),
 		Gate: service.NewGate(service.GateConfig{Tokens: tokens}),
 		Log:  slog.New(slog.DiscardHandler),
@@ -117,7 +118,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 
 // switchedStore fails while it is down.
 type switchedStore struct {
-	hierarchy.Store
+	store.Store
 	down *atomic.Bool
 }
 

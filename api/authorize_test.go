@@ -17,10 +17,11 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 // newAuthorizer returns a handler with those rules, and its log.
-func newAuthorizer(t *testing.T, yaml string, store hierarchy.Store) (http.Handler, *bytes.Buffer) {
+func newAuthorizer(t *testing.T, yaml string, store store.Store) (http.Handler, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	rules := parseRules(t, yaml)

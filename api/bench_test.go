@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -36,7 +37,7 @@ const benchRules = `events:
 // does not move: a denial stays cached.
 type benched struct {
 	http.Handler
-	limiter *hierarchy.Limiter
+	limiter *limiter.Limiter
 	rules   *events.Rules
 }
 
@@ -45,16 +46,16 @@ func newBenched(tb testing.TB) benched {
 	rules, err := events.ParseRules([]byte(benchRules))
 	require.NoError(tb, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})})
 	require.NoError(tb, err)
 	handler := api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-			Limiter:  limiter,
+			Limiter:  decider,
 		}),
 	})
-	return benched{handler, limiter, rules}
+	return benched{handler, decider, rules}
 }
 
 // A naive answer to a hit, as doNothing writes it.
@@ -184,11 +185,11 @@ func batchBody(event string, hits int) string {
 func BenchmarkHandler(b *testing.B) {
 	h := newBenched(b)
 	naive := newExchange(doNothing(), "POST", "/v1/events/far/hit", who)
-	limiter := func(event string, n int) func() {
-		hits := make([]hierarchy.Hit, n)
+	alone := func(event string, n int) func() {
+		hits := make([]limiter.Hit, n)
 		for i := range hits {
 			ip := fmt.Sprintf("203.0.113.%d", i)
-			hits[i] = hierarchy.Hit{Event: h.rules.Events[event], Features: events.Features{"ip": ip}, Cost: 1}
+			hits[i] = limiter.Hit{Event: h.rules.Events[event], Features: events.Features{"ip": ip}, Cost: 1}
 		}
 		return func() {
 			if _, err := h.limiter.Hits(b.Context(), hits); err != nil {
@@ -196,21 +197,21 @@ func BenchmarkHandler(b *testing.B) {
 			}
 		}
 	}
-	check := hierarchy.Hit{Event: h.rules.Events["far"], Features: events.Features{"ip": "203.0.113.9"}, Cost: 1}
+	check := limiter.Hit{Event: h.rules.Events["far"], Features: events.Features{"ip": "203.0.113.9"}, Cost: 1}
 	for _, test := range []struct {
 		name    string
 		ours    *exchange
 		status  int
 		limiter func()
 	}{
-		{"hit", newExchange(h, "POST", "/v1/events/far/hit", who), 200, limiter("far", 1)},
-		{"denied", newExchange(h, "POST", "/v1/events/full/hit", who), 429, limiter("full", 1)},
+		{"hit", newExchange(h, "POST", "/v1/events/far/hit", who), 200, alone("far", 1)},
+		{"denied", newExchange(h, "POST", "/v1/events/full/hit", who), 429, alone("full", 1)},
 		{"check", newExchange(h, "GET", "/v1/events/far/check?feature=ip:203.0.113.9", ""), 200, func() {
 			if _, err := h.limiter.Check(b.Context(), check); err != nil {
 				b.Error(err)
 			}
 		}},
-		{"batch of 100", newExchange(h, "POST", "/v1/batch", batchBody("far", 100)), 200, limiter("far", 100)},
+		{"batch of 100", newExchange(h, "POST", "/v1/batch", batchBody("far", 100)), 200, alone("far", 100)},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			for range 2 { // the first fills what is denied from then on

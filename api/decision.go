@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -19,7 +20,7 @@ const quotaExceeded = "Request cannot be satisfied as assigned quota has been ex
 
 // answerDecision writes the answer to a hit: its decision, where it is denied as
 // a problem document with denyStatus, and the headers that the rules send.
-func (p *responder) answerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d hierarchy.Decision, denyStatus int) {
+func (p *responder) answerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, denyStatus int) {
 	setRateLimitHeaders(w.Header(), event.Rules, d)
 	if service.OutcomeOf(&d) != service.Denied {
 		p.answerDecided(w, r, event, d)
@@ -32,7 +33,7 @@ func (p *responder) answerDecision(w http.ResponseWriter, r *http.Request, event
 
 // answerDecided writes a decision as it is, be it yes or no; that of a store which does
 // not answer as a problem document.
-func (p *responder) answerDecided(w http.ResponseWriter, r *http.Request, event service.Event, d hierarchy.Decision) {
+func (p *responder) answerDecided(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision) {
 	response := newResponse()
 	defer response.free()
 	if service.OutcomeOf(&d) != service.Unavailable {
@@ -45,7 +46,7 @@ func (p *responder) answerDecided(w http.ResponseWriter, r *http.Request, event 
 	if refusing {
 		p.logOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name)
 	}
-	problem := problemOf(hierarchy.ErrStore, r.Method)
+	problem := problemOf(engine.ErrStore, r.Method)
 	p.answer(w, problem.Status, wire.TypeProblem, &wire.Denial{Problem: problem, Decision: *response.decisionOf(event.Name, d)})
 }
 
@@ -72,7 +73,7 @@ func newResponse() *response { return responses.Get().(*response) }
 func (b *response) free() { responses.Put(b) }
 
 // denialOf returns the problem document of a denied hit, until the next call.
-func (b *response) denialOf(event string, d hierarchy.Decision, status int) *wire.Denial {
+func (b *response) denialOf(event string, d limiter.Decision, status int) *wire.Denial {
 	b.decisionOf(event, d)
 	b.denial.Type = wire.TypeQuotaExceeded
 	b.denial.Title = quotaExceeded
@@ -86,7 +87,7 @@ func (b *response) denialOf(event string, d hierarchy.Decision, status int) *wir
 	b.denial.ViolatedPolicies = violators
 	wait := "it will never fit."
 	switch d.RetryAfter {
-	case hierarchy.Never:
+	case engine.Never:
 	case 1:
 		wait = "it fits in 1 second, if nothing else comes."
 	default:
@@ -97,7 +98,7 @@ func (b *response) denialOf(event string, d hierarchy.Decision, status int) *wir
 }
 
 // decisionOf returns the decision as the contract has it, until the next call.
-func (b *response) decisionOf(event string, d hierarchy.Decision) *wire.Decision {
+func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 	b.seconds = b.seconds[:0]
 	out := &b.denial.Decision
 	*out = wire.Decision{
@@ -156,8 +157,8 @@ func (b *response) windowOf(i int, length time.Duration) string {
 }
 
 // secondsOf returns nil for Never.
-func (b *response) secondsOf(w hierarchy.Wait) *int64 {
-	if w == hierarchy.Never {
+func (b *response) secondsOf(w engine.Wait) *int64 {
+	if w == engine.Never {
 		return nil
 	}
 	b.seconds = append(b.seconds, int64(w))

@@ -10,23 +10,24 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 )
 
 // anyDecision returns a decision with up to three limits, each with any of what a
 // limit may have.
-func anyDecision(random *rand.Rand, by []events.Feature) hierarchy.Decision {
+func anyDecision(random *rand.Rand, by []events.Feature) limiter.Decision {
 	flip := func() bool { return random.IntN(2) == 0 }
-	wait := func() hierarchy.Wait {
-		return []hierarchy.Wait{hierarchy.Never, 0, 1, 2, 86400}[random.IntN(5)]
+	wait := func() engine.Wait {
+		return []engine.Wait{engine.Never, 0, 1, 2, 86400}[random.IntN(5)]
 	}
-	d := hierarchy.Decision{
+	d := limiter.Decision{
 		Allowed: flip(), Unavailable: flip(), At: time.Unix(random.Int64N(1e10), 0).UTC(), RetryAfter: wait(),
-		Limits: make([]hierarchy.LimitState, random.IntN(4)),
+		Limits: make([]limiter.LimitState, random.IntN(4)),
 	}
 	for i := range d.Limits {
-		d.Limits[i] = hierarchy.LimitState{
+		d.Limits[i] = limiter.LimitState{
 			Name: fmt.Sprint("limit-", random.IntN(9)), Feature: by[random.IntN(len(by))], N: random.Int64N(100), Window: time.Duration(random.IntN(99)) * time.Minute,
 			Count: random.Int64N(3), Exact: flip(), Unknown: flip(), Remaining: random.Int64N(100), Reset: wait(), Allowed: flip(),
 			Shadow: flip(), Over: flip(), Incomplete: flip(), Failed: flip(), OnError: events.OnErrorLocal,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 )
 
 // allocated returns how many bytes do allocates, all together.
@@ -25,8 +25,8 @@ func allocated(do func()) uint64 {
 }
 
 func TestBoundsOfBodies(t *testing.T) {
-	assert.Equal(t, hierarchy.MaxHits, wire.MaxHits)
-	assert.Equal(t, hierarchy.MaxHits*events.MaxFeatureKinds, wire.MaxFeatures)
+	assert.Equal(t, limiter.MaxHits, wire.MaxHits)
+	assert.Equal(t, limiter.MaxHits*events.MaxFeatureKinds, wire.MaxFeatures)
 }
 
 // Bodies of a mebibyte that are cheap to send take no more memory than honest ones.

@@ -9,6 +9,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -17,7 +18,7 @@ import (
 func ExampleNewHandler() {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store})})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -25,7 +26,7 @@ func ExampleNewHandler() {
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:  limiter,
+		Limiter:  decider,
 	})
 	if err != nil {
 		fmt.Println(err)

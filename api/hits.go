@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -80,7 +80,7 @@ func batchOf(r *http.Request) ([]wire.BatchHit, error) {
 }
 
 // resultsOf returns the results of several hits, each until the next.
-func (b *response) resultsOf(hits []service.Hit, results []hierarchy.Result) wire.ResultSeq {
+func (b *response) resultsOf(hits []service.Hit, results []limiter.Result) wire.ResultSeq {
 	return func(yield func(wire.Result) bool) {
 		for i := range results {
 			if !yield(b.resultOf(i, hits[i].Event, &results[i])) {
@@ -91,7 +91,7 @@ func (b *response) resultsOf(hits []service.Hit, results []hierarchy.Result) wir
 }
 
 // resultOf returns the result of the i-th hit, until the next call.
-func (b *response) resultOf(i int, event string, result *hierarchy.Result) wire.Result {
+func (b *response) resultOf(i int, event string, result *limiter.Result) wire.Result {
 	if result.Err != nil {
 		return faultyResult(i, result.Err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -47,11 +48,9 @@ func newLimits(t *testing.T, rules string) *limits {
 	clock := func() time.Time { return now.Add(l.late) }
 	l.reload(t, rules)
 	l.store = memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: breakable{l.store, &l.broken, &l.adds},
-		Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}),
-		Clock: clock,
-	})
+	decider, err := limiter.New(limiter.Config{
+		Engine: hierarchy.NewCounters(hierarchy.Config{Store: breakable{l.store, &l.broken, &l.adds}, Clock: clock}),
+		Local:  memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})})
 	require.NoError(t, err)
 	l.Handler = api.NewHandler(api.Config{
 		Service: newService(service.Config{
@@ -60,7 +59,7 @@ func newLimits(t *testing.T, rules string) *limits {
 				return l.rules.Load()
 			},
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: l.store, Clock: clock}),
-			Limiter:  limiter,
+			Limiter:  decider,
 		}),
 		Log: slog.New(slog.NewTextHandler(&l.log, nil)),
 	})
@@ -76,7 +75,7 @@ func (l *limits) reload(t *testing.T, rules string) {
 
 // breakable is a store that a test breaks.
 type breakable struct {
-	hierarchy.Store
+	store.Store
 	broken *atomic.Bool
 	adds   *atomic.Int64
 }
@@ -463,7 +462,7 @@ func TestFaultyHitsInABatch(t *testing.T) {
 func TestTheLargestBatch(t *testing.T) {
 	l := newLimits(t, "events: {e: {limits: [{per: user, rate: 10/d}, {per: [], rate: 600/h}]}}")
 	var hits []wire.BatchHit
-	for i := range hierarchy.MaxHits {
+	for i := range limiter.MaxHits {
 		hits = append(hits, wire.BatchHit{Event: "e", Features: map[string]string{"user": fmt.Sprint(i / 20)}})
 	}
 	results := batchOf(t, l, hits...)

@@ -6,7 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -47,7 +47,7 @@ func (i *requestInfo) about(event string) {
 }
 
 // decided notes what was decided.
-func (i *requestInfo) decided(d *hierarchy.Decision) {
+func (i *requestInfo) decided(d *limiter.Decision) {
 	if i != nil {
 		i.verdict = service.OutcomeOf(d).String()
 	}

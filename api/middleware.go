@@ -10,8 +10,9 @@ import (
 	"slices"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -28,14 +29,14 @@ type MiddlewareConfig struct {
 	// From says for kinds of features where requests carry them, instead of what
 	// the rules say.
 	From map[string]Extractor
-	// Cost is what a request costs, 1 to hierarchy.MaxCost; any other cost is
+	// Cost is what a request costs, 1 to limiter.MaxCost; any other cost is
 	// answered 400. nil: each costs 1.
 	Cost func(*http.Request) int64
 
 	// OnDenied answers a request that a limit denied. The headers that tell how
 	// the limits stand, and when to come back, are set by then. nil: 429 with a
 	// problem document, as the contract has it.
-	OnDenied func(http.ResponseWriter, *http.Request, hierarchy.Decision)
+	OnDenied func(http.ResponseWriter, *http.Request, limiter.Decision)
 	Log      *slog.Logger // nil: slog.Default
 }
 
@@ -76,8 +77,8 @@ type decisionKey struct{}
 
 // DecisionOf returns the decision by which a middleware has admitted, or denied,
 // the request of that context. Of several middlewares it is the innermost's.
-func DecisionOf(ctx context.Context) (d hierarchy.Decision, found bool) {
-	d, found = ctx.Value(decisionKey{}).(hierarchy.Decision)
+func DecisionOf(ctx context.Context) (d limiter.Decision, found bool) {
+	d, found = ctx.Value(decisionKey{}).(limiter.Decision)
 	return d, found
 }
 
@@ -111,7 +112,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 }
 
 // answerHit has the next handler serve an admitted request, and answers a denied one.
-func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d hierarchy.Decision, next http.Handler) {
+func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, next http.Handler) {
 	switch {
 	case d.Allowed:
 		setRateLimitHeaders(w.Header(), event.Rules, d)
@@ -135,10 +136,10 @@ func (m *middleware) unnamed() error {
 
 // hitOf decides a request as a hit, its features taken from it. Faults have the
 // request for their place, which has no body or query of ours.
-func hitOf(s *service.Service, r *http.Request, event service.Event, own map[string]Extractor, cost int64) (hierarchy.Decision, error) {
+func hitOf(s *service.Service, r *http.Request, event service.Event, own map[string]Extractor, cost int64) (limiter.Decision, error) {
 	features, err := featuresOf(r, event, own)
 	if err != nil {
-		return hierarchy.Decision{}, inRequest(err)
+		return limiter.Decision{}, inRequest(err)
 	}
 	d, err := s.Hit(r.Context(), event, features, cost)
 	return d, inRequest(err)
@@ -147,7 +148,7 @@ func hitOf(s *service.Service, r *http.Request, event service.Event, own map[str
 // inRequest takes from faults of a hit their places in a body or a query. Other
 // errors it returns as they are.
 func inRequest(err error) error {
-	if !errors.Is(err, events.ErrInvalid) && !errors.Is(err, hierarchy.ErrOutOfRange) {
+	if !errors.Is(err, events.ErrInvalid) && !errors.Is(err, engine.ErrOutOfRange) {
 		return err
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

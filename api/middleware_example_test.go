@@ -8,6 +8,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -25,13 +26,13 @@ events:
 		panic(err)
 	}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{}) // or memcache.NewFleet
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store})})
 	if err != nil {
 		panic(err)
 	}
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
-		Limiter:  limiter,
+		Limiter:  decider,
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
 	})
 	if err != nil {
@@ -91,7 +92,7 @@ trusted_proxies: [10.0.0.0/8]
 				return user, nil
 			},
 		},
-		OnDenied: func(w http.ResponseWriter, r *http.Request, d hierarchy.Decision) {
+		OnDenied: func(w http.ResponseWriter, r *http.Request, d limiter.Decision) {
 			for _, state := range d.Limits {
 				if !state.Allowed {
 					fmt.Fprintln(w, "denied by", state.Name)

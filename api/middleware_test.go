@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -37,18 +38,16 @@ func parseRules(t *testing.T, yaml string) *events.Rules {
 }
 
 // serviceOf returns a service on the limiter.
-func serviceOf(limiter *hierarchy.Limiter, rules func() *events.Rules) *service.Service {
-	return newService(service.Config{Limiter: limiter, Rules: rules})
+func serviceOf(decider *limiter.Limiter, rules func() *events.Rules) *service.Service {
+	return newService(service.Config{Limiter: decider, Rules: rules})
 }
 
-func newTestLimiter(t *testing.T, store hierarchy.Store) *hierarchy.Limiter {
+func newTestLimiter(t *testing.T, store store.Store) *limiter.Limiter {
 	t.Helper()
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: store, Clock: clock, Grace: 40 * time.Second, Timeout: 20 * time.Second,
-	})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}), Timeout: 20 * time.Second})
 	require.NoError(t, err)
-	return limiter
+	return decider
 }
 
 // gate is a service behind a middleware, with what is seen of the two.
@@ -308,7 +307,7 @@ func TestMiddlewareCost(t *testing.T) {
 	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 10/m}]}}", func(c *api.MiddlewareConfig) {
 		c.Cost = func(*http.Request) int64 { return cost }
 	})
-	for _, cost = range []int64{0, -1, hierarchy.MaxCost + 1} {
+	for _, cost = range []int64{0, -1, limiter.MaxCost + 1} {
 		p := problem(t, get(g, "203.0.113.9"), 400)
 		assert.Equal(t, "cost: it is 1 to 1000000", p.Detail)
 	}
@@ -345,7 +344,7 @@ func TestMiddlewareEventOf(t *testing.T) {
 
 func TestMiddlewareOnDenied(t *testing.T) {
 	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
-		c.OnDenied = func(w http.ResponseWriter, r *http.Request, d hierarchy.Decision) {
+		c.OnDenied = func(w http.ResponseWriter, r *http.Request, d limiter.Decision) {
 			same, found := api.DecisionOf(r.Context())
 			assert.True(t, found)
 			assert.Equal(t, d, same)
@@ -394,7 +393,7 @@ func TestMiddlewareWithoutAStore(t *testing.T) {
 	for onError, want := range map[string]int{"allow": 200, "deny": 503} {
 		g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m, on_error: "+onError+"}]}}", func(c *api.MiddlewareConfig) {
 			c.Service = serviceOf(newTestLimiter(t, failingStore{}), c.Service.Rules)
-			c.OnDenied = func(http.ResponseWriter, *http.Request, hierarchy.Decision) { t.Error("it is not denied by a limit") }
+			c.OnDenied = func(http.ResponseWriter, *http.Request, limiter.Decision) { t.Error("it is not denied by a limit") }
 		})
 		for range 3 {
 			w := get(g, "203.0.113.9")
@@ -413,7 +412,7 @@ func TestMiddlewareWithoutAStore(t *testing.T) {
 
 // pausingStore lets a test act while a hit is on its way.
 type pausingStore struct {
-	hierarchy.Store
+	store.Store
 	during func()
 }
 
@@ -567,7 +566,7 @@ events:
   said: {limits: [{per: ip, rate: 1/m}, {per: email, rate: 1/m}], from: {email: none}}
 `)
 	inForce := func() *events.Rules { return rules }
-	limiter := newTestLimiter(t, newStore())
+	decider := newTestLimiter(t, newStore())
 	forwarded := &events.Rules{Events: map[string]*events.Event{"e": {
 		Name: "e", Rules: events.Example().Events["url_shorten"].Rules, From: map[string]events.Source{"ip": {Place: events.FromForwarded}},
 	}}}
@@ -576,34 +575,34 @@ events:
 		faults []string
 	}{
 		"nothing": {api.MiddlewareConfig{}, []string{"Service is missing", "Event is missing, and so is EventOf"}},
-		"both":    {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "e", EventOf: func(*http.Request) string { return "" }}, []string{"both given"}},
+		"both":    {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", EventOf: func(*http.Request) string { return "" }}, []string{"both given"}},
 		"no rules": {
-			api.MiddlewareConfig{Service: serviceOf(limiter, func() *events.Rules { return nil }), Event: "e"}, []string{"Service has no rules in force"},
+			api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return nil }), Event: "e"}, []string{"Service has no rules in force"},
 		},
-		"unknown event": {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "f"}, []string{`the rules do not name "f"`}},
-		"no limits":     {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "plain"}, []string{"plain has no limits"}},
+		"unknown event": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "f"}, []string{`the rules do not name "f"`}},
+		"no limits":     {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "plain"}, []string{"plain has no limits"}},
 		"no sources": {
-			api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "login"},
+			api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "login"},
 			[]string{"login has limits per email", "login has limits per tenant"},
 		},
 		"no proxies": {
-			api.MiddlewareConfig{Service: serviceOf(limiter, func() *events.Rules { return forwarded }), Event: "e"}, []string{"believed from TrustedProxies only"},
+			api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return forwarded }), Event: "e"}, []string{"believed from TrustedProxies only"},
 		},
 		"kinds": {
-			api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "e", From: map[string]api.Extractor{"User": api.FromBearer, "ip": nil}},
+			api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", From: map[string]api.Extractor{"User": api.FromBearer, "ip": nil}},
 			[]string{`From: "User": a kind is 1 to 32`, `From: "ip" has no extractor`},
 		},
-		"fine": {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "e"}, nil},
-		"said": {api.MiddlewareConfig{Service: serviceOf(limiter, inForce), Event: "said"}, nil},
+		"fine": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e"}, nil},
+		"said": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "said"}, nil},
 		"own sources": {
 			api.MiddlewareConfig{
-				Service: serviceOf(limiter, inForce), Event: "login",
+				Service: serviceOf(decider, inForce), Event: "login",
 				From: map[string]api.Extractor{"email": api.FromHeader("X-Email"), "tenant": api.FromNone},
 			}, nil,
 		},
 		"own proxies": {
 			api.MiddlewareConfig{
-				Service: serviceOf(limiter, func() *events.Rules { return forwarded }), Event: "e",
+				Service: serviceOf(decider, func() *events.Rules { return forwarded }), Event: "e",
 				From: map[string]api.Extractor{"ip": api.FromForwarded(proxies)},
 			}, nil,
 		},
@@ -630,9 +629,9 @@ events:
 func BenchmarkMiddleware(b *testing.B) {
 	rules, err := events.ParseRules([]byte("{events: {e: {limits: [{per: ip, rate: 100000000/m}], from: {ip: forwarded}}}, trusted_proxies: 10.0.0.0/8}"))
 	require.NoError(b, err)
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now})})
 	require.NoError(b, err)
-	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Service: serviceOf(limiter, func() *events.Rules { return rules }), Event: "e"})
+	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return rules }), Event: "e"})
 	require.NoError(b, err)
 	h := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	r := from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.1, 203.0.113.9, 10.0.0.2")

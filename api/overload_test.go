@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -29,7 +30,7 @@ import (
 
 // heldStore lets no trip go on before it is released, and says when one has come.
 type heldStore struct {
-	hierarchy.Store
+	store.Store
 	arrived, released chan struct{}
 }
 
@@ -52,13 +53,13 @@ func TestOverloadIsAnswered(t *testing.T) {
   deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
 	require.NoError(t, err)
 	const patience = time.Minute // held requests wait for as long as the others take
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, MaxPending: 1, Timeout: patience, Grace: 2 * patience})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience}), MaxPending: 1, Timeout: patience})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1, Grace: 2 * patience}),
-			Limiter:  limiter,
+			Limiter:  decider,
 		}),
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/service"
 )
 
@@ -59,14 +59,14 @@ var statuses = []struct {
 	{errMediaType, http.StatusUnsupportedMediaType, "The body is JSON in UTF-8, not compressed: Content-Type: application/json."},
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},
-	{hierarchy.ErrOutOfRange, http.StatusBadRequest, ""},
+	{engine.ErrOutOfRange, http.StatusBadRequest, ""},
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
 	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{service.ErrUnready, http.StatusServiceUnavailable, "No server of the store answers."},
 	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
 	{service.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
-	{hierarchy.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},
-	{hierarchy.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
+	{engine.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},
+	{engine.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
 	{context.Canceled, http.StatusServiceUnavailable, "The request was given up before anything was done."},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
 }
@@ -137,7 +137,7 @@ func faultsOf(err error, method string) []wire.Fault {
 	}
 	fault := wire.Fault{Detail: err.Error()}
 	place := ""
-	if e, ok := errors.AsType[*hierarchy.RangeError](err); ok {
+	if e, ok := errors.AsType[*engine.RangeError](err); ok {
 		place, fault.Detail = string(e.Argument), e.Reason
 	}
 	e, isFeature := errors.AsType[*events.FeatureError](err)

@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -98,7 +99,7 @@ func (q *query) cost() int64 {
 	}
 	// What is no number is no cost either.
 	cost, _ := strconv.ParseUint(q.values.Get("cost"), 10, 32)
-	if err := hierarchy.CheckCost(int64(cost)); err != nil {
+	if err := limiter.CheckCost(int64(cost)); err != nil {
 		q.faults = append(q.faults, err)
 	}
 	return int64(cost)

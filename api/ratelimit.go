@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -18,8 +19,8 @@ import (
 //
 // Shadow limits are not among them: what is not enforced is no client's concern.
 // Nor is, of the limits whose counters could not be asked, how they stand.
-func setRateLimitHeaders(header http.Header, rules *events.Rules, d hierarchy.Decision) {
-	if service.OutcomeOf(&d) == service.Denied && d.RetryAfter != hierarchy.Never {
+func setRateLimitHeaders(header http.Header, rules *events.Rules, d limiter.Decision) {
+	if service.OutcomeOf(&d) == service.Denied && d.RetryAfter != engine.Never {
 		header.Set("Retry-After", strconv.FormatInt(int64(d.RetryAfter), 10))
 	}
 	if rules.Sends(events.HeaderRateLimit) {
@@ -36,7 +37,7 @@ func setRateLimitHeaders(header http.Header, rules *events.Rules, d hierarchy.De
 // One that admits has none: when its next event leaves the window is not known
 // without more reads, and a 0 would tell clients that pace themselves by r and t
 // to send all that remains at once.
-func setStructured(header http.Header, limits []hierarchy.LimitState) {
+func setStructured(header http.Header, limits []limiter.LimitState) {
 	var space [512]byte // for most of them
 	list := structuredList(space[:0])
 	for i := range limits {
@@ -51,7 +52,7 @@ func setStructured(header http.Header, limits []hierarchy.LimitState) {
 			continue
 		}
 		list = list.add(states, s.Name).param(";r=", s.Remaining)
-		if !s.Allowed && s.Reset != hierarchy.Never {
+		if !s.Allowed && s.Reset != engine.Never {
 			list = list.param(";t=", int64(s.Reset))
 		}
 	}
@@ -88,14 +89,14 @@ func (l structuredList) param(name string, value int64) structuredList {
 
 // setTightest sets X-RateLimit-Limit, -Remaining and -Reset, the latter in seconds
 // from now. Where no time will do there is no -Reset.
-func setTightest(header http.Header, limits []hierarchy.LimitState) {
+func setTightest(header http.Header, limits []limiter.LimitState) {
 	s, found := tightest(limits)
 	if !found {
 		return
 	}
 	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
-	if s.Reset != hierarchy.Never {
+	if s.Reset != engine.Never {
 		header.Set("X-RateLimit-Reset", strconv.FormatInt(int64(s.Reset), 10))
 	}
 }
@@ -103,7 +104,7 @@ func setTightest(header http.Header, limits []hierarchy.LimitState) {
 // tightest returns the limit that a client has to mind first, if there is one: of
 // the limits that deny the one that does it for longest, else the one with the least
 // remaining. Of equals it is the first.
-func tightest(limits []hierarchy.LimitState) (tightest hierarchy.LimitState, found bool) {
+func tightest(limits []limiter.LimitState) (tightest limiter.LimitState, found bool) {
 	for i := range limits {
 		s := &limits[i]
 		if s.Shadow || service.Unanswered(s) {
@@ -117,11 +118,11 @@ func tightest(limits []hierarchy.LimitState) (tightest hierarchy.LimitState, fou
 }
 
 // denies returns for how long the limit denies the hit: 0 where it does not.
-func denies(s *hierarchy.LimitState) int64 {
+func denies(s *limiter.LimitState) int64 {
 	switch {
 	case s.Allowed:
 		return 0
-	case s.Reset == hierarchy.Never:
+	case s.Reset == engine.Never:
 		return math.MaxInt64
 	}
 	return int64(s.Reset)

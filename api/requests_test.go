@@ -27,6 +27,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
 )
@@ -305,11 +306,11 @@ func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
 	})
 }
 
-func limiterOf(t *testing.T, store hierarchy.Store) *hierarchy.Limiter {
+func limiterOf(t *testing.T, store store.Store) *limiter.Limiter {
 	t.Helper()
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})})
 	require.NoError(t, err)
-	return limiter
+	return decider
 }
 
 // What net/http has to say is a warning, once a second, and no request waits for the log.

@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -22,13 +23,13 @@ func TestRequestsAreTold(t *testing.T) {
 	var told []string
 	rules := testRules()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})})
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-			Limiter:  limiter,
+			Limiter:  decider,
 		}),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
 		OnRequest: func(route, method string, status int, took time.Duration) {

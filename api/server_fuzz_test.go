@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -65,14 +66,14 @@ func newAnyHandler(f *testing.F) http.Handler {
 	rules, err := events.ParseRules([]byte(anyRules))
 	require.NoError(f, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	cache := hierarchy.NewBucketCache(0)
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock, Cache: cache})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: counters})
 	require.NoError(f, err)
 	return api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Cache: cache}),
-			Limiter:  limiter,
+			Counters: counters,
+			Limiter:  decider,
 		}),
 		Log: slog.New(slog.DiscardHandler),
 	})

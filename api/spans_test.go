@@ -20,15 +20,17 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
-func limiterOn(tb testing.TB, store hierarchy.Store) *hierarchy.Limiter {
+func limiterOn(tb testing.TB, store store.Store) *limiter.Limiter {
 	tb.Helper()
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})})
 	require.NoError(tb, err)
-	return limiter
+	return decider
 }
 
 // recorded is a handler whose spans can be read.
@@ -38,7 +40,7 @@ type recorded struct {
 	spans  *tracetest.SpanRecorder
 }
 
-func newRecorded(tb testing.TB, store hierarchy.Store, options ...sdktrace.TracerProviderOption) recorded {
+func newRecorded(tb testing.TB, store store.Store, options ...sdktrace.TracerProviderOption) recorded {
 	tb.Helper()
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...).Tracer("test")
@@ -110,15 +112,14 @@ func TestWhatSpansSayOfDecisions(t *testing.T) {
 // A panic loses no span: what was done when it came is what is looked for then.
 func TestSpansOfAPanic(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock,
-		OnDecision: func(context.Context, hierarchy.Hit, *hierarchy.Decision, hierarchy.Call) { panic("told") },
-	})
+	decider, err := limiter.New(limiter.Config{
+		Engine:     hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock}),
+		OnDecision: func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call) { panic("told") }})
 	require.NoError(t, err)
 	rules := testRules()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	h := api.NewHandler(api.Config{
-		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Limiter: limiter, Tracer: tracer}),
+		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Limiter: decider, Tracer: tracer}),
 		Log:     slog.New(slog.DiscardHandler), Tracer: tracer,
 	})
 	for _, asked := range [][2]string{{"/v1/events/url_shorten/hit", who}, {"/v1/batch", `{"hits": [` + goodHit + `]}`}} {

@@ -12,6 +12,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
 )
@@ -40,7 +41,7 @@ func benchStores(b *testing.B, bench func(b *testing.B, counters *hierarchy.Coun
 		open func(b *testing.B) store.Store
 	}{
 		{"embedded", func(*testing.B) store.Store { return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}) }},
-		{"memcached", func(b *testing.B) store.Store { return openFleet(b, clock, memcachedtest.Start(b).Addr) }},
+		{"memcached", func(b *testing.B) store.Store { return storestest.OpenFleet(b, clock, memcachedtest.Start(b).Addr) }},
 	} {
 		counters := func(b *testing.B) *hierarchy.Counters {
 			return hierarchy.NewCounters(hierarchy.Config{Store: store.open(b), Clock: clock})
@@ -133,7 +134,7 @@ func BenchmarkCountAgainstGetMulti(b *testing.B) {
 		name := map[bool]string{true: "present", false: "absent"}[present]
 		b.Run(name, func(b *testing.B) {
 			server := memcachedtest.Start(b)
-			counters := hierarchy.NewCounters(hierarchy.Config{Store: openFleet(b, clock, server.Addr), Clock: clock})
+			counters := hierarchy.NewCounters(hierarchy.Config{Store: storestest.OpenFleet(b, clock, server.Addr), Clock: clock})
 			if present {
 				fill(b, counters, counter)
 			}

@@ -140,6 +140,9 @@ func (c *bucketCache) keep(key, records []byte, since uint32) {
 
 // forget has nothing be remembered that was read of the counter before now.
 func (c *bucketCache) forget(id string, now time.Time) {
+	if c == nil {
+		return
+	}
 	c.since(now)
 	key := c.appendKey(nil, id)
 	of := c.changesOf(key)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -280,4 +281,25 @@ func TestOpenBucketsAreNotBelieved(t *testing.T) {
 	c.clock.Advance(5500 * time.Millisecond)
 	hitFiveTimes(l)
 	assert.Equal(t, 5, admitted)
+}
+
+// What is known of closed buckets is a hit of the cache, what is read of them is not.
+func TestTheStatsOfTheCache(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		counters := NewCounters(Config{Store: storetest.NewSolo(time.Now), CacheBytes: smallCache})
+		counter, err := testkit.Event(t, "[{per: ip, rate: 9/d}]").Counter(events.Features{"ip": "192.0.2.1"})
+		require.NoError(t, err)
+		count := func() {
+			_, err := counters.Count(t.Context(), counter, 10*time.Second, time.Time{})
+			require.NoError(t, err)
+		}
+		require.Equal(t, CacheStats{}, counters.CacheStats())
+		count() // ten seconds, of which the last five are open: the grace is two
+		require.Equal(t, CacheStats{0, 5}, counters.CacheStats())
+		count()
+		require.Equal(t, CacheStats{5, 5}, counters.CacheStats())
+		time.Sleep(closedLife)
+		count()
+		require.Equal(t, CacheStats{5, 10}, counters.CacheStats(), "it is too old")
+	})
 }

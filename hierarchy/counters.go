@@ -55,9 +55,10 @@ type Config struct {
 	// nothing. 0: DefaultMaxPending.
 	MaxPending int
 	// CacheBytes bounds what is remembered of closed buckets, at least half a megabyte, which it
-	// takes at once. 0: DefaultCacheBytes.
+	// takes at once. 0: DefaultCacheBytes; less: nothing is remembered.
 	CacheBytes int
-	// OnUse is called with each counter that is used, in the caller's goroutine; nil: it is not.
+	// OnUse is called with each counter that is used, by its ID too, in the caller's goroutine.
+	// Callers call it concurrently. nil: it is not called.
 	OnUse func(id string, counter events.Counter, now time.Time)
 }
 
@@ -86,11 +87,14 @@ type Counters struct {
 func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.Clock, grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
-		cache: newBucketCache(config.CacheBytes), changes: new(engine.Changes), use: config.OnUse, pending: engine.NewPending(config.MaxPending),
+		changes: new(engine.Changes), use: config.OnUse, pending: engine.NewPending(config.MaxPending),
 		resets: make(chan struct{}, resetsAtOnce), spanOf: spanOf,
 	}
 	c.base = engine.Base{Store: c.store, Clock: config.Clock, Grace: c.grace}
 	c.ahead, c.open = engine.CeilSeconds(c.grace), openSeconds(c.grace)
+	if config.CacheBytes >= 0 {
+		c.cache = newBucketCache(config.CacheBytes)
+	}
 	if c.now == nil {
 		c.now = time.Now
 	}
@@ -117,7 +121,12 @@ func (c *Counters) Changes() *engine.Changes { return c.changes }
 func (c *Counters) QueueStats() engine.QueueStats { return c.pending.Stats() }
 
 // CacheStats returns what was asked of closed buckets that are remembered.
-func (c *Counters) CacheStats() CacheStats { return c.cache.stats() }
+func (c *Counters) CacheStats() CacheStats {
+	if c.cache == nil {
+		return CacheStats{}
+	}
+	return c.cache.stats()
+}
 
 // Increment adds by, 1 to MaxBy, to each of the counters at the moment at, which
 // lies between their retention back and the grace ahead; the zero time is now.

@@ -15,7 +15,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -39,13 +39,9 @@ func (s *brokenStore) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-func newEmbedded(clock *testkit.Clock) *memcache.Embedded {
-	return memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
-}
-
 func TestAddsGoFinestFirst(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	recorder := &recordingStore{Store: newEmbedded(clock)}
+	recorder := &recordingStore{Store: storestest.Embedded(clock.Now)}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: recorder, Clock: clock.Now})
 	counter := testCounters(t)[0]
 	_, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
@@ -84,7 +80,7 @@ func (s *recordingStore) Do(ctx context.Context, ops ...*store.Op) {
 
 func TestACountIsOneTripOfItsCover(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	recorder := &recordingStore{Store: newEmbedded(clock)}
+	recorder := &recordingStore{Store: storestest.Embedded(clock.Now)}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: recorder, Clock: clock.Now})
 	count, err := counters.Count(t.Context(), testCounters(t)[0], 24*time.Hour, time.Time{})
 	require.NoError(t, err)
@@ -96,7 +92,7 @@ func TestACountIsOneTripOfItsCover(t *testing.T) {
 
 func TestResetForgetsOneCounterOnly(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
 		all := testCounters(t)
 		log := &oracle{log: map[string][]logged{}}
@@ -143,7 +139,7 @@ func total(t *testing.T, counters *hierarchy.Counters, counter events.Counter, n
 func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
 	for _, complete := range []int64{0, 1, 2, 3, 4} {
 		clock := testkit.NewClock(time.Time{})
-		broken := &brokenStore{Store: newEmbedded(clock)}
+		broken := &brokenStore{Store: storestest.Embedded(clock.Now)}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: broken, Clock: clock.Now})
 		counter := testCounters(t)[0]
 		for back := range 200 {
@@ -163,7 +159,7 @@ func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
 		counter := testCounters(t)[0]
 		for back, by := range map[time.Duration]int64{0: 1, time.Hour: 2, 90 * time.Minute: 4, 20 * time.Hour: 8} {
@@ -189,7 +185,7 @@ func TestHistory(t *testing.T) {
 
 func TestArgumentsOutOfRange(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
 	counter, minutes := testCounters(t)[0], testCounters(t)[4]
 	now := clock.Now()
 	const day = 24 * time.Hour
@@ -247,7 +243,7 @@ func TestArgumentsOutOfRange(t *testing.T) {
 
 func TestNothingIsCountedOfAnIncrementOutOfRange(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
 	all := testCounters(t)
 	// The moment is in the retention of the first counter, not of the last.
 	_, err := counters.Increment(t.Context(), 1, clock.Now().Add(-time.Hour), all[0], all[7])
@@ -257,7 +253,7 @@ func TestNothingIsCountedOfAnIncrementOutOfRange(t *testing.T) {
 
 func TestAStoreThatFailsIsAnError(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: &brokenStore{Store: newEmbedded(clock), trips: true}, Clock: clock.Now})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: &brokenStore{Store: storestest.Embedded(clock.Now), trips: true}, Clock: clock.Now})
 	all := testCounters(t)
 	_, err := counters.Increment(t.Context(), 1, time.Time{}, all...)
 	require.ErrorIs(t, err, engine.ErrStore)
@@ -294,7 +290,7 @@ func (s *cutStore) Do(ctx context.Context, ops ...*store.Op) {
 func TestAnIncrementThatWasCutShort(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		clock := testkit.NewClock(time.Time{})
-		store := &cutStore{Store: newEmbedded(clock), cut: true, lost: lost}
+		store := &cutStore{Store: storestest.Embedded(clock.Now), cut: true, lost: lost}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 		counter := testCounters(t)[0]
 		_, err := counters.Increment(t.Context(), 9, time.Time{}, counter)
@@ -312,7 +308,7 @@ func TestAnIncrementThatWasCutShort(t *testing.T) {
 // A parent that was evicted hides nothing from a reset.
 func TestAResetFindsWhatHasLostItsParents(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	store := newEmbedded(clock)
+	store := storestest.Embedded(clock.Now)
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 	counter := testCounters(t)[0]
 	at, err := counters.Increment(t.Context(), 1, clock.Now().Add(-5*time.Hour), counter)
@@ -327,7 +323,7 @@ func TestAResetFindsWhatHasLostItsParents(t *testing.T) {
 func TestResetReachesWhatACountReaches(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	clock.Set(time.Date(2026, 3, 14, 23, 59, 59, 0, time.UTC))
-	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	c := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
 	counter := testCounters(t)[0]
 	_, err := c.Increment(t.Context(), 1, time.Time{}, counter)
 	require.NoError(t, err)
@@ -344,7 +340,7 @@ func TestResetReachesWhatACountReaches(t *testing.T) {
 
 func TestHistoryGoesAsFarBackAsTheRetention(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	c := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
 	points, err := c.History(t.Context(), testCounters(t)[6], hierarchy.Second, time.Time{}, time.Time{})
 	require.NoError(t, err)
 	require.Len(t, points, 5400)
@@ -370,11 +366,11 @@ func TestAnyFaultOfSeveralTripsIsReturned(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	all := testCounters(t)[:3]
 	for _, counter := range all {
-		c := hierarchy.NewCounters(hierarchy.Config{Store: failsOn{newEmbedded(clock), counter.ID()}, Clock: clock.Now})
+		c := hierarchy.NewCounters(hierarchy.Config{Store: failsOn{storestest.Embedded(clock.Now), counter.ID()}, Clock: clock.Now})
 		_, err := c.Increment(t.Context(), 1, time.Time{}, all...)
 		require.ErrorIs(t, err, errBroken)
 	}
-	c := hierarchy.NewCounters(hierarchy.Config{Store: newEmbedded(clock), Clock: clock.Now})
+	c := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
 	_, err := c.Increment(t.Context(), 1, time.Time{})
 	require.ErrorIs(t, err, engine.ErrOutOfRange, "no counter to add to")
 }

@@ -56,31 +56,6 @@ func newForgetfulLimiter(tb testing.TB, store store.Store, clock func() time.Tim
 	return l
 }
 
-// drawnRules are rules for random histories.
-var drawnRules = []string{
-	"[{per: ip, rate: 3/s}]",
-	"[{per: ip, rate: 4/8s}]",
-	"[{per: ip, rate: 5/m}]",
-	"[{per: ip, rate: [6/90s, 20/15m]}]",
-	"[{per: ip, rate: 17/d}]",
-	"[{per: ip, rate: [2/s, 5/m, 10/h, 40/d]}]",
-	"[{per: ip, rate: [5/m, 12/15m, 20/30m]}, {per: user, rate: [7/90s, 15/h]}]",
-	"[{per: ip, rate: 12/h, throttle: soft 25%}, {per: [ip, user], rate: [3/10s, 8/20m]}]",
-	"[{per: ip, rate: [6/m, 15/15m], precision: minute}]",
-	"[{per: ip, rate: [10/h, 30/d], precision: hour}]",
-	"[{per: ip, rate: [10/2d]}, {per: user, rate: 9/61m}, {per: [], rate: 50/d}]",
-	"[{per: ip, rate: [0/m, 5/h], shadow: true}, {per: user, rate: [4/m, 12/h]}]",
-}
-
-// countingRules count hits that they deny: of one that another limit denies, too.
-var countingRules = []string{
-	"[{per: ip, rate: [6/m, 30/15m], count: all}]",
-	"[{per: ip, rate: 12/m, count: all}, {per: user, rate: [1/10s, 5/m]}]",
-	"[{per: ip, rate: [10/90s, 40/h], count: all}, {per: user, rate: [4/20s, 20/h], count: all}]",
-	"[{per: ip, rate: 15/15m, count: all, precision: minute}, {per: [ip, user], rate: 3/10s}]",
-	"[{per: ip, rate: 2/m, count: all, shadow: true}, {per: user, rate: 3/10s}]",
-}
-
 // event is an admitted hit on a counter, as an exact log has it.
 type logEvent struct{ second, cost int64 }
 
@@ -100,18 +75,13 @@ func (l exactLog) holds(counter events.Counter, window time.Duration, second, ah
 	return sum
 }
 
-// step is how far a random history goes on between two hits.
-func step(rng *rand.Rand) time.Duration {
-	return time.Duration(rng.Int64N([]int64{1e8, 1e9, 3e9, 10e9, 60e9, 1000e9, 5000e9, 40000e9}[rng.IntN(8)]))
-}
-
 // In a random history without concurrency every decision is that of the full
 // cover of each window, taken from an exact log at the same instant.
 func TestDecisionsEqualTheFullCover(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	clock := testkit.NewClock(time.Time{})
 	decisions, admitted := 0, 0
-	for _, limits := range drawnRules {
+	for _, limits := range testkit.Limits {
 		event := testkit.Event(t, limits)
 		for range testkit.Times(30) {
 			store := storetest.NewSolo(clock.Now)
@@ -121,9 +91,9 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 			}
 			log := exactLog{}
 			for range 60 {
-				clock.Advance(step(rng))
+				clock.Advance(testkit.Step(rng))
 				l := fleet[rng.IntN(len(fleet))]
-				h := limiter.Hit{Event: event, Features: events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}, Cost: 1 + rng.Int64N(3)}
+				h := limiter.Hit{Event: event, Features: events.Features{"ip": testkit.Pick(rng, "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(rng, "a", "b")}, Cost: 1 + rng.Int64N(3)}
 				check, err := l.Check(t.Context(), h)
 				require.NoError(t, err)
 				store.Trips, store.Reads, store.RolledBack = 0, 0, false
@@ -229,20 +199,20 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	clock := testkit.NewClock(time.Time{})
 	denials, never := 0, 0
-	for _, limits := range slices.Concat(drawnRules, countingRules) {
+	for _, limits := range slices.Concat(testkit.Limits, testkit.CountingLimits) {
 		event := testkit.Event(t, limits)
 		for range testkit.Times(30) {
 			store := storetest.NewSolo(clock.Now)
 			l := newUncachedLimiter(t, store, clock.Now)
 			ahead := newUncachedLimiter(t, store, func() time.Time { return clock.Now().Add(500 * time.Millisecond) })
 			for range 60 {
-				clock.Advance(step(rng))
+				clock.Advance(testkit.Step(rng))
 				if rng.IntN(3) == 0 {
 					clock.Set(clock.Now().Truncate(time.Second))
 				}
-				features := events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "b")}
-				h := limiter.Hit{Event: event, Features: features, Cost: pick[int64](rng, 1, 1, 2, 3, 5, 11)}
-				d, err := pick(rng, l, l, ahead).Hit(t.Context(), h)
+				features := events.Features{"ip": testkit.Pick(rng, "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(rng, "a", "b")}
+				h := limiter.Hit{Event: event, Features: features, Cost: testkit.Pick[int64](rng, 1, 1, 2, 3, 5, 11)}
+				d, err := testkit.Pick(rng, l, l, ahead).Hit(t.Context(), h)
 				require.NoError(t, err)
 				if d.Allowed {
 					require.Zero(t, d.RetryAfter)

@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/store"
 )
 
@@ -66,7 +67,7 @@ func testCounters(t *testing.T) []events.Counter {
 // what a log of every event says.
 func TestCountsEqualAnOracle(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		const rounds, adds, counts, processes = 14, 80, 120, 2
 		var process [processes]*hierarchy.Counters
 		for i := range process {

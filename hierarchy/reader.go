@@ -90,7 +90,7 @@ func (r *reader) begin(id string) {
 // that is no hit.
 func (r *reader) remember(cache *bucketCache, now time.Time, closed int64, own time.Time) {
 	if cache == nil {
-		return // in tests
+		return
 	}
 	at := cache.since(now)
 	r.cache, r.closed, r.own = cache, closed, math.MaxInt64

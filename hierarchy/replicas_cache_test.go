@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
 )
@@ -53,22 +54,21 @@ func TestCountsAndChecksOfALowReplicaDecideNoHits(t *testing.T) {
 			return err
 		},
 		"check": func(l *limiter.Limiter, _ *hierarchy.Counters) error {
-			_, err := l.Check(t.Context(), hitOf(event, 1, who))
+			_, err := l.Check(t.Context(), limiter.Hit{Event: event, Cost: 1, Features: who})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := testkit.NewClock(time.Time{})
 			clock.Advance(7 * time.Second) // to the second 40 of a minute
-			store := &lowReplicas{Store: newEmbedded(clock)}
-			cache := hierarchy.NewBucketCache(0)
-			limiter, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})})
+			store := &lowReplicas{Store: storestest.Embedded(clock.Now)}
+			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
+			decider, err := limiter.New(limiter.Config{Engine: counters})
 			require.NoError(t, err)
-			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, Cache: cache})
 			admitted := 0
 			hits := func(n int) {
 				for range n {
-					d, err := limiter.Hit(t.Context(), hitOf(event, 1, who))
+					d, err := decider.Hit(t.Context(), limiter.Hit{Event: event, Cost: 1, Features: who})
 					require.NoError(t, err)
 					if d.Allowed {
 						admitted++
@@ -78,7 +78,7 @@ func TestCountsAndChecksOfALowReplicaDecideNoHits(t *testing.T) {
 			hits(10)
 			clock.Advance(40 * time.Second)
 			store.low = true
-			require.NoError(t, ask(limiter, counters))
+			require.NoError(t, ask(decider, counters))
 			store.low = false
 			hits(12)
 			assert.Equal(t, 10, admitted)

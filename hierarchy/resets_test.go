@@ -17,6 +17,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/store"
 )
 
@@ -82,7 +83,7 @@ func (s *distantStore) Do(ctx context.Context, ops ...*store.Op) {
 func TestResetsOfThirtyDaysOnADistantStore(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		clock := testkit.NewClock(time.Time{})
-		store := &distantStore{Store: newEmbedded(clock), trip: 40 * time.Millisecond, perRead: 100 * time.Microsecond}
+		store := &distantStore{Store: storestest.Embedded(clock.Now), trip: 40 * time.Millisecond, perRead: 100 * time.Microsecond}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 		event := &events.Event{Name: "e", Retention: 30 * day, Rules: []events.Rule{{Per: []string{"user"}}}}
 		var all []events.Counter
@@ -119,7 +120,7 @@ func TestResetsOfThirtyDaysOnADistantStore(t *testing.T) {
 func TestAResetIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		clock := testkit.NewClock(time.Time{})
-		store := &distantStore{Store: newEmbedded(clock), trip: 90 * time.Millisecond}
+		store := &distantStore{Store: storestest.Embedded(clock.Now), trip: 90 * time.Millisecond}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 		counter := testCounters(t)[0]
 		counter.Retention = 30 * day
@@ -155,7 +156,7 @@ func TestAResetIsBounded(t *testing.T) {
 func TestResetsThatWaitLeaveRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		clock := testkit.NewClock(time.Time{})
-		store := &distantStore{Store: newEmbedded(clock), trip: 90 * time.Millisecond}
+		store := &distantStore{Store: storestest.Embedded(clock.Now), trip: 90 * time.Millisecond}
 		const most = 4*16 + 10 // four resets, and ten other calls
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, MaxPending: most})
 		counter := testCounters(t)[0]

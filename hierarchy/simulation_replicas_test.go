@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
@@ -122,12 +123,12 @@ type simCalls struct {
 func newSimReplicas(s *simulation, seed uint64, processes *int, broken func(*simReplicas)) *simReplicas {
 	c := &simReplicas{s: s, rng: rand.New(rand.NewPCG(seed, 2)), wipes: true, lost: map[simTrip]bool{}}
 	rng := c.rng
-	c.replicas = pick(rng, 1, 2, 2, 2, 3)
-	servers := max(c.replicas, pick(rng, 1, 2, 2, 3, 4))
-	c.faults = pick(rng, 0, 0.02, 0.1, 0.3)
-	c.weather = pick(rng, 0.02, 0.05, 0.1)
+	c.replicas = testkit.Pick(rng, 1, 2, 2, 2, 3)
+	servers := max(c.replicas, testkit.Pick(rng, 1, 2, 2, 3, 4))
+	c.faults = testkit.Pick(rng, 0, 0.02, 0.1, 0.3)
+	c.weather = testkit.Pick(rng, 0.02, 0.05, 0.1)
 	if s.store.strict = rng.IntN(4) > 0; s.narrow {
-		c.faults = pick(rng, 0, 0.02)
+		c.faults = testkit.Pick(rng, 0, 0.02)
 	}
 	for i := range servers {
 		c.servers = append(c.servers, &simServer{fmt.Sprint(seed, i), s.newItems()})
@@ -239,7 +240,7 @@ func (c *simReplicas) turn() {
 		return
 	}
 	link := able[c.rng.IntN(len(able))]
-	switch state := pick(c.rng, refusing, holding); c.rng.IntN(7) {
+	switch state := testkit.Pick(c.rng, refusing, holding); c.rng.IntN(7) {
 	case 0: // it goes down
 		c.setAll(link.server, state)
 	case 1, 2: // the process is cut off

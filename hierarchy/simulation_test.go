@@ -246,24 +246,22 @@ func (s *simulation) now() time.Time { return time.Now().Round(0).Add(time.Durat
 // chance reports true with that probability.
 func (s *simulation) chance(p float64) bool { return s.rng.Float64() < p }
 
-func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
-
 // newSimulation draws rules, clocks, and the moments at which things happen.
 func newSimulation(seed uint64, broken sabotage) *simulation {
 	s := &simulation{rng: rand.New(rand.NewPCG(seed, 1))}
 	rng := s.rng
-	s.grace = pick(rng, 400*time.Millisecond, time.Second, 2*time.Second, 2*time.Second, 3*time.Second)
-	s.window = pick[int64](rng, 1, 2, 8, 60, 60, 61, 90, 900, 1800, 3600, 3600, 86400, 86400)
+	s.grace = testkit.Pick(rng, 400*time.Millisecond, time.Second, 2*time.Second, 2*time.Second, 3*time.Second)
+	s.window = testkit.Pick[int64](rng, 1, 2, 8, 60, 60, 61, 90, 900, 1800, 3600, 3600, 86400, 86400)
 	if s.narrow = s.chance(0.3); s.narrow {
-		s.window = pick[int64](rng, 60, 60, 3600, 86400)
+		s.window = testkit.Pick[int64](rng, 60, 60, 3600, 86400)
 	}
 	s.change = 0.05
-	s.faults = pick(rng, 0, 0, 0.02, 0.1)
-	s.crashes = pick(rng, 0, 0, 0, 0.01)
-	s.hurry = pick(rng, 0, 0.7, 0.9)
-	s.ticks = pick(rng, 0.03, 0.1, 0.2)
+	s.faults = testkit.Pick(rng, 0, 0, 0.02, 0.1)
+	s.crashes = testkit.Pick(rng, 0, 0, 0, 0.01)
+	s.hurry = testkit.Pick(rng, 0, 0.7, 0.9)
+	s.ticks = testkit.Pick(rng, 0.03, 0.1, 0.2)
 	if s.narrow { // a hit may be held up for long
-		s.change, s.hurry, s.faults, s.crashes = 0.01, pick(rng, 0.95, 1), 0, 0
+		s.change, s.hurry, s.faults, s.crashes = 0.01, testkit.Pick(rng, 0.95, 1), 0, 0
 	}
 	s.forgetful = s.chance(0.5)
 	s.drawRules()
@@ -311,7 +309,7 @@ func (s *simulation) newItems() storetest.Items {
 
 func (s *simulation) drawSkew() int64 {
 	most := int64(s.grace / 4)
-	return pick(s.rng, 0, most, s.rng.Int64N(most))
+	return testkit.Pick(s.rng, 0, most, s.rng.Int64N(most))
 }
 
 func (s *simulation) drawRules() {
@@ -319,7 +317,7 @@ func (s *simulation) drawRules() {
 	s.event = &events.Event{Name: "e"}
 	pers := [][]string{{"ip"}, {"user"}, {"ip", "user"}, {}}
 	rng.Shuffle(len(pers), func(i, j int) { pers[i], pers[j] = pers[j], pers[i] })
-	rules, more := pick(rng, 1, 1, 2, 3), pick(rng, 0, 0, 1, 2, 3)
+	rules, more := testkit.Pick(rng, 1, 1, 2, 3), testkit.Pick(rng, 0, 0, 1, 2, 3)
 	if s.narrow {
 		rules, more = 1, 0
 	}
@@ -379,7 +377,7 @@ func (s *simulation) drawReload() {
 		case 0:
 			rule.Limits = rule.Limits[:1]
 		case 1:
-			window := pick(s.rng, time.Minute, time.Hour, 24*time.Hour, 48*time.Hour)
+			window := testkit.Pick(s.rng, time.Minute, time.Hour, 24*time.Hour, 48*time.Hour)
 			limit := events.Limit{N: int64(1 + s.rng.IntN(4)), Window: window}
 			limit.Name = events.FormatRate(limit)
 			if !slices.ContainsFunc(rule.Limits, func(other events.Limit) bool { return other.Window == window }) {
@@ -400,7 +398,7 @@ func (s *simulation) drawPhases() {
 		s.phases = []int64{edge}
 		return
 	}
-	unit := pick[int64](rng, 1, 60, 3600, 86400)
+	unit := testkit.Pick[int64](rng, 1, 60, 3600, 86400)
 	edge := (20_000*86400+rng.Int64N(10*86400))/unit*unit + unit
 	for _, i := range []int64{-1, 0, 1} {
 		if i == 0 || s.chance(0.6) {
@@ -579,7 +577,7 @@ func (s *simulation) start() {
 		if s.narrow {
 			return events.Features{"ip": "192.0.2.1", "user": "a"}
 		}
-		return events.Features{"ip": pick(s.rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": pick(s.rng, "a", "a", "a", "b")}
+		return events.Features{"ip": testkit.Pick(s.rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(s.rng, "a", "a", "a", "b")}
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), operationKey{}, op))
 	op.cancel = cancel
@@ -594,8 +592,8 @@ func (s *simulation) start() {
 		}()
 		return
 	}
-	for range pick(s.rng, 1, 1, 1, 1, 3) {
-		op.hits = append(op.hits, limiter.Hit{Event: pick(s.rng, s.event, s.reloaded), Features: features(), Cost: pick[int64](s.rng, 1, 1, 1, 1, 2, 3)})
+	for range testkit.Pick(s.rng, 1, 1, 1, 1, 3) {
+		op.hits = append(op.hits, limiter.Hit{Event: testkit.Pick(s.rng, s.event, s.reloaded), Features: features(), Cost: testkit.Pick[int64](s.rng, 1, 1, 1, 1, 2, 3)})
 	}
 	if s.narrow {
 		op.hits = op.hits[:1]

@@ -12,6 +12,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
@@ -23,6 +24,9 @@ type countingStore struct {
 	store.Store
 	trips, reads int
 }
+
+// notesMoment is the moment at which the cover of a day is longest.
+var notesMoment = time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC)
 
 func (s *countingStore) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {
@@ -56,7 +60,7 @@ func benchHit(b *testing.B, store, rates, state string) {
 	clock := func() time.Time { return now }
 	counted := &countingStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
 	if store == "memcached" {
-		counted.Store = openFleet(b, clock, memcachedtest.Start(b).Addr)
+		counted.Store = storestest.OpenFleet(b, clock, memcachedtest.Start(b).Addr)
 	}
 	open := func() *limiter.Limiter {
 		l, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: counted, Clock: clock}), Timeout: time.Second})

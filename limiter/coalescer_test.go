@@ -18,6 +18,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
@@ -29,21 +30,20 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	clock := testkit.NewClock(time.Time{})
 	admitted, denied, mixed := 0, 0, 0
-	for _, limits := range drawnRules {
+	for _, limits := range testkit.Limits {
 		event := testkit.Event(t, limits)
 		for range testkit.Times(25) {
 			store := storetest.NewSolo(clock.Now)
 			l := newTestLimiter(t, store, clock.Now)
 			for range 12 {
-				clock.Advance(step(rng))
+				clock.Advance(testkit.Step(rng))
 				var hits []Hit
 				for range 1 + rng.IntN(12) {
-					features := events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "a", "b")}
-					hits = append(hits, Hit{event, features, pick[int64](rng, 1, 1, 1, 2, 3, 4)})
+					features := events.Features{"ip": testkit.Pick(rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(rng, "a", "a", "b")}
+					hits = append(hits, Hit{event, features, testkit.Pick[int64](rng, 1, 1, 1, 2, 3, 4)})
 				}
 				apart := store.Copied(clock.Now)
 				one := newForgetfulLimiter(t, apart, clock.Now)
-				l.denials.forgetAll()
 				together, err := l.Hits(t.Context(), hits)
 				require.NoError(t, err)
 				yes := 0
@@ -73,11 +73,11 @@ func standing(s *storetest.Solo) map[string]map[uint64]int64 {
 	all := map[string]map[uint64]int64{}
 	for counter, items := range s.Of {
 		for bucket, item := range items {
-			if item.value != 0 {
+			if item.Value != 0 {
 				if all[counter] == nil {
 					all[counter] = map[uint64]int64{}
 				}
-				all[counter][bucket] = item.value
+				all[counter][bucket] = item.Value
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func TestABatchRollsBackTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := storetest.NewSolo(time.Now)
 		store.Delay = time.Millisecond
-		takeBacks := &countedRollBacks{soloStore: store}
+		takeBacks := &countedRollBacks{Solo: store}
 		l := newTestLimiter(t, takeBacks, time.Now)
 		event := testkit.Event(t, "[{per: ip, rate: 10/d}]")
 		who := events.Features{"ip": "192.0.2.1"}
@@ -196,7 +196,7 @@ func (s *countedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
 			s.calls.Add(1)
 		}
 	}
-	s.soloStore.Do(ctx, ops...)
+	s.Solo.Do(ctx, ops...)
 }
 
 // stuckStore holds one counter's first trip up for as long as it may take.
@@ -212,14 +212,14 @@ func (s *stuckStore) Do(ctx context.Context, ops ...*store.Op) {
 			op.Err = ctx.Err()
 			return
 		}
-		s.soloStore.Do(ctx, op)
+		s.Solo.Do(ctx, op)
 	})
 }
 
 // The wait in the queue is bounded: hits behind a hit that is held up go without it.
 func TestTheWaitInTheQueueEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		store := &stuckStore{soloStore: storetest.NewSolo(time.Now)}
+		store := &stuckStore{Solo: storetest.NewSolo(time.Now)}
 		store.stuck.Store(true)
 		l := newTestLimiter(t, store, time.Now) // a second's timeout
 		event := testkit.Event(t, "[{per: ip, rate: 100/d, on_error: deny}]")
@@ -251,7 +251,7 @@ type downStore struct{ *storetest.Solo }
 func (s downStore) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
 		if !storetest.IsTrip(op) {
-			s.soloStore.Do(ctx, op)
+			s.Solo.Do(ctx, op)
 			return
 		}
 		<-ctx.Done()
@@ -350,14 +350,14 @@ func (s *panickingStore) Do(ctx context.Context, ops ...*store.Op) {
 		time.Sleep(after)
 		panic("a store's mistake")
 	}
-	s.soloStore.Do(ctx, ops...)
+	s.Solo.Do(ctx, ops...)
 }
 
 // A panic of the store is that of the one hit that made the trip; the others of its batch
 // get an error, and no hit waits for ever.
 func TestAPanicLeavesNoHitInTheQueue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		store := &panickingStore{soloStore: storetest.NewSolo(time.Now)}
+		store := &panickingStore{Solo: storetest.NewSolo(time.Now)}
 		l := newTestLimiter(t, store, time.Now)
 		event := testkit.Event(t, "[{per: ip, rate: 100/d}]")
 		hit := Hit{event, events.Features{"ip": "192.0.2.1"}, 1}
@@ -469,7 +469,7 @@ func (s partlyDown) Do(ctx context.Context, ops ...*store.Op) {
 		default:
 			time.Sleep(time.Millisecond)
 		}
-		s.soloStore.Do(ctx, op)
+		s.Solo.Do(ctx, op)
 	})
 }
 
@@ -517,11 +517,11 @@ type farStore struct {
 func (s farStore) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
 		if op.Kind() == store.Delete {
-			s.soloStore.Do(ctx, op)
+			s.Solo.Do(ctx, op)
 			return
 		}
 		time.Sleep(s.rtt / 2)
-		s.soloStore.Do(ctx, op)
+		s.Solo.Do(ctx, op)
 		op.Err = cmp.Or(op.Err, s.back(ctx))
 	})
 }
@@ -593,10 +593,9 @@ func TestCallsAtOnceOnWhatIncrementsExceed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		event := testkit.Event(t, "[{per: ip, rate: 20/m}, {per: user, rate: [10/s, 50/h]}, {per: [], rate: 1000/d}]")
 		store := farStore{storetest.NewSolo(time.Now), time.Millisecond}
-		cache := hierarchy.NewBucketCache(0)
-		l, err := New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store})})
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: store})
+		l, err := New(Config{Engine: counters})
 		require.NoError(t, err)
-		counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Cache: cache})
 		var hits, slow atomic.Int64
 		var waited atomic.Int64
 		var running sync.WaitGroup

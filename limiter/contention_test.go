@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
@@ -36,7 +37,7 @@ func TestABurstOnStackedLimitsAdmitsWhatFits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			event := testkit.Event(t, test.limits)
 			clock := testkit.NewClock(time.Time{})
-			onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+			storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 				var limiters []*limiter.Limiter
 				for range 3 {
 					limiters = append(limiters, newLimiter(t, open(), clock.Now))
@@ -77,14 +78,14 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	who := events.Features{"ip": "203.0.113.9"}
 	_, err = l.Hit(t.Context(), hitOf(testkit.Event(t, "[{per: ip, rate: [100/m, 100/h]}]"), 90, who))
 	assert.NoError(t, err)
-	store.Trips = 0
+	store.trips = 0
 	began := time.Now()
 	d, err := l.Hit(t.Context(), hitOf(testkit.Event(t, "[{per: ip, rate: [10/m, 20/h]}]"), 1, who))
 	assert.NoError(t, err)
 	assert.False(t, d.Allowed)
 	assert.Equal(t, engine.Wait(3600), d.RetryAfter)
 	assert.Less(t, time.Since(began), limiter.DefaultTimeout)
-	assert.LessOrEqual(t, store.Trips, 2+20+3, "add and roll back, looks, the search")
+	assert.LessOrEqual(t, store.trips, 2+20+3, "add and roll back, looks, the search")
 }
 
 // overfull is a limiter, and counters beside it, of features whose limits increments exceed.
@@ -99,10 +100,11 @@ type overfull struct {
 
 func newOverfull(t *testing.T) *overfull {
 	t.Helper()
-	store, cache := &hookedStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}, hierarchy.NewBucketCache(1<<20)
-	l, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store})})
+	store := &hookedStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, CacheBytes: 1 << 20})
+	l, err := limiter.New(limiter.Config{Engine: counters})
 	require.NoError(t, err)
-	o := &overfull{store: store, limiter: l, counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Cache: cache})}
+	o := &overfull{store: store, limiter: l, counters: counters}
 	o.who = events.Features{"ip": "203.0.113.9"}
 	o.limit(t, "[{per: ip, rate: [10/m, 20/h]}]")
 	return o
@@ -312,7 +314,7 @@ func TestAnOvershootAfterAnotherProvesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverfull(t)
 		var comes atomic.Pointer[func()] // before the next hit adds
-		o.store.Before = func(_ string, adds []uint64) error {
+		o.store.before = func(_ string, adds []uint64) error {
 			if len(adds) > 0 {
 				if come := comes.Swap(nil); come != nil {
 					(*come)()
@@ -363,7 +365,7 @@ func TestAnOvershootThatComesAndGoesIsForgottenSoon(t *testing.T) {
 		stay := inside.transient(t, 20)
 		var leave func()
 		// Some leave, or come back, before each look.
-		o.store.Before = func(_ string, adds []uint64) error {
+		o.store.before = func(_ string, adds []uint64) error {
 			switch {
 			case len(adds) > 0:
 			case leave == nil:
@@ -375,7 +377,7 @@ func TestAnOvershootThatComesAndGoesIsForgottenSoon(t *testing.T) {
 			return nil
 		}
 		require.GreaterOrEqual(t, o.denied(t), limiter.DefaultTimeout/2)
-		o.store.Before = nil
+		o.store.before = nil
 		if leave != nil {
 			leave()
 		}

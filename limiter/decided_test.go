@@ -105,18 +105,18 @@ func TestStats(t *testing.T) {
 		}
 		hit(5)
 		hit(5)
-		require.Equal(t, LimiterStats{2, 2, 0}, o.l.Stats())
+		require.Equal(t, Stats{2, 2, 0}, o.l.Stats())
 		hit(5)
-		require.Equal(t, LimiterStats{3, 3, 0}, o.l.Stats(), "the first denial is the store's")
+		require.Equal(t, Stats{3, 3, 0}, o.l.Stats(), "the first denial is the store's")
 		hit(5)
 		hit(5)
-		require.Equal(t, LimiterStats{3, 3, 2}, o.l.Stats())
+		require.Equal(t, Stats{3, 3, 2}, o.l.Stats())
 		_, err := o.l.Hits(t.Context(), []Hit{hitOn(event, 6), hitOn(event, 7), hitOn(event, 5), {event, events.Features{}, 1}})
 		require.NoError(t, err)
-		require.Equal(t, LimiterStats{4, 5, 3}, o.l.Stats())
+		require.Equal(t, Stats{4, 5, 3}, o.l.Stats())
 		_, err = o.l.Check(t.Context(), hitOn(event, 5))
 		require.NoError(t, err)
-		require.Equal(t, LimiterStats{4, 5, 3}, o.l.Stats(), "a check is no hit")
+		require.Equal(t, Stats{4, 5, 3}, o.l.Stats(), "a check is no hit")
 
 		// One waits for the store, one in line, and two go together when that is over.
 		o.store.stuck.Store(true)
@@ -128,29 +128,7 @@ func TestStats(t *testing.T) {
 		hit(9) // too much waits: that makes no trip
 		close(o.store.released)
 		waiting.Wait()
-		require.Equal(t, LimiterStats{6, 8, 3}, o.l.Stats())
-	})
-}
-
-// What is known of closed buckets is a hit of the cache, what is read of them is not.
-func TestTheStatsOfTheCache(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		cache := hierarchy.NewBucketCache(smallCache)
-		counters := hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now), Cache: cache})
-		counter, err := testkit.Event(t, "[{per: ip, rate: 9/d}]").Counter(events.Features{"ip": "192.0.2.1"})
-		require.NoError(t, err)
-		count := func() {
-			_, err := counters.Count(t.Context(), counter, 10*time.Second, time.Time{})
-			require.NoError(t, err)
-		}
-		require.Equal(t, CacheStats{}, cache.Stats())
-		count() // ten seconds, of which the last five are open: the grace is two
-		require.Equal(t, CacheStats{0, 5}, cache.Stats())
-		count()
-		require.Equal(t, CacheStats{5, 5}, cache.Stats())
-		time.Sleep(closedLife)
-		count()
-		require.Equal(t, CacheStats{5, 10}, cache.Stats(), "it is too old")
+		require.Equal(t, Stats{6, 8, 3}, o.l.Stats())
 	})
 }
 
@@ -165,33 +143,33 @@ func TestWhatADecisionHasReadIsNoHitOfTheCache(t *testing.T) {
 		require.NoError(t, err)
 		clock.Advance(5 * time.Second)
 	}
-	cache := hierarchy.NewBucketCache(0)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 	hit := func() bool {
-		l, err := New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})})
+		l, err := New(Config{Engine: counters})
 		require.NoError(t, err)
 		d, err := l.Hit(t.Context(), h)
 		require.NoError(t, err)
 		return d.Allowed
 	}
 	require.False(t, hit())
-	cold := cache.Stats()
+	cold := counters.CacheStats()
 	require.Zero(t, cold.Hits)
 	require.Positive(t, cold.Misses)
 	clock.Advance(time.Millisecond)
 	require.False(t, hit())
-	require.GreaterOrEqual(t, cache.Stats().Hits, cold.Misses, "all of that is known to another limiter")
+	require.GreaterOrEqual(t, counters.CacheStats().Hits, cold.Misses, "all of that is known to another limiter")
 
-	l, err := New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})})
+	l, err := New(Config{Engine: counters})
 	require.NoError(t, err)
 	_, err = l.Hit(t.Context(), h)
 	require.NoError(t, err)
 	for range 3 { // it looks first, since it was denied
 		clock.Advance(5 * time.Second)
-		before := cache.Stats()
+		before := counters.CacheStats()
 		_, err := l.Hit(t.Context(), h)
 		require.NoError(t, err)
-		require.Equal(t, before.Hits, cache.Stats().Hits, "what is remembered is too old")
-		require.Greater(t, cache.Stats().Misses, before.Misses)
+		require.Equal(t, before.Hits, counters.CacheStats().Hits, "what is remembered is too old")
+		require.Greater(t, counters.CacheStats().Misses, before.Misses)
 	}
 }
 
@@ -199,8 +177,9 @@ func TestWhatADecisionHasReadIsNoHitOfTheCache(t *testing.T) {
 func TestTheStatsOfTheCacheWhereTheStoreFails(t *testing.T) {
 	for _, onError := range []string{"allow", "local"} {
 		clock := testkit.NewClock(time.Time{})
-		store, cache := storetest.NewSolo(clock.Now), hierarchy.NewBucketCache(smallCache)
-		l, err := New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now}), Local: storetest.NewSolo(clock.Now)})
+		store := storetest.NewSolo(clock.Now)
+		counters := newCounters(store, clock.Now)
+		l, err := New(Config{Engine: counters, Local: storetest.NewSolo(clock.Now)})
 		require.NoError(t, err)
 		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/m, on_error: "+onError+"}]"), events.Features{"ip": "192.0.2.1"}, 1}
 		hit := func() {
@@ -208,10 +187,10 @@ func TestTheStatsOfTheCacheWhereTheStoreFails(t *testing.T) {
 			require.NoError(t, err)
 		}
 		hit()
-		read := cache.Stats().Misses
+		read := counters.CacheStats().Misses
 		require.Positive(t, read)
 		store.Before = func() error { return errDown }
 		hit()
-		require.Equal(t, CacheStats{read, read}, cache.Stats(), onError)
+		require.Equal(t, hierarchy.CacheStats{Hits: read, Misses: read}, counters.CacheStats(), onError)
 	}
 }

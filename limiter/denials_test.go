@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,12 +95,13 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
 	clock := testkit.NewClock(time.Time{})
 	denied, recalled, together := 0, int64(0), 0
-	for _, limits := range append([]string{"[{per: ip, rate: [5/3s, 9/20s]}, {per: user, rate: 7/5s}]"}, drawnRules...) {
+	for _, limits := range append([]string{"[{per: ip, rate: [5/3s, 9/20s]}, {per: user, rate: 7/5s}]"}, testkit.Limits...) {
 		event := testkit.Event(t, limits)
 		for range testkit.Times(15) {
 			store := storetest.NewSolo(clock.Now)
-			l := newTestLimiter(t, store, clock.Now)
-			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, Cache: l.cache})
+			counters := newCounters(store, clock.Now)
+			l, err := New(Config{Engine: counters, Timeout: time.Second})
+			require.NoError(t, err)
 			asked := newForgetfulLimiter(t, store, clock.Now)
 			requireTrue := func(h Hit, d Decision) {
 				want, err := asked.Check(t.Context(), h)
@@ -118,7 +120,7 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 				clock.Advance(time.Duration(rng.Int64N([]int64{1, 2e8, 2e9, 40e9, 4000e9}[rng.IntN(5)])))
 				hits := make([]Hit, 1+max(0, rng.IntN(12)-7))
 				for i := range hits {
-					features := events.Features{"ip": pick(rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": pick(rng, "a", "a", "b")}
+					features := events.Features{"ip": testkit.Pick(rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(rng, "a", "a", "b")}
 					hits[i] = Hit{event, features, 1 + rng.Int64N(4)}
 				}
 				// No more than fits: what is overfull is looked at again and again, for it may be of
@@ -182,7 +184,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 		for _, onError := range []string{"allow", "deny", "local"} {
 			t.Run(name+", "+onError, func(t *testing.T) {
 				c := newCached(t, "[{per: ip, rate: [5/10s, 100/h], on_error: "+onError+"}, {per: user, rate: 50/h, on_error: "+onError+"}]")
-				failing := &failingStore{soloStore: c.store}
+				failing := &failingStore{Solo: c.store}
 				var err error
 				c.limiters[0], err = New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now}), Local: storetest.NewSolo(c.clock.Now)})
 				require.NoError(t, err)
@@ -223,27 +225,28 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 // failingStore fails as its test says.
 type failingStore struct {
 	*storetest.Solo
+	mu   sync.Mutex // trips of a decision go side by side
 	fail func(adds []store.Write) error
 }
 
 func (s *failingStore) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
 		if s.fail != nil && storetest.IsTrip(op) {
-			s.mu.Lock() // trips of a decision go side by side
+			s.mu.Lock()
 			op.Err = s.fail(op.Writes)
 			s.mu.Unlock()
 			if op.Err != nil {
 				return
 			}
 		}
-		s.soloStore.Do(ctx, op)
+		s.Solo.Do(ctx, op)
 	})
 }
 
 // What can be found out of a wait is found out of what is there, and where the search for it
 // is cut short it is no longer than the window.
 func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
-	isSecond := func(bucket uint64) bool { return hierarchy.bucketOf(bucket).Level == hierarchy.Second }
+	isSecond := func(bucket uint64) bool { return store.ItemLevel(bucket) == uint8(hierarchy.Second) }
 	for name, test := range map[string]struct {
 		limits string
 		want   engine.Wait
@@ -270,8 +273,8 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 		}, true},
 		"some of them are lost": {"[{per: ip, rate: 5/m}]", 60 - 40, func(c *cached, _ []store.Write) error {
 			for bucket, item := range c.store.Of[c.counter.ID()] {
-				if isSecond(bucket) && item.value > 0 {
-					item.value = 1
+				if isSecond(bucket) && item.Value > 0 {
+					item.Value = 1
 					c.store.Of[c.counter.ID()][bucket] = item
 				}
 			}
@@ -280,7 +283,7 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCached(t, test.limits)
-			failing := &failingStore{soloStore: c.store}
+			failing := &failingStore{Solo: c.store}
 			var err error
 			c.limiters[0], err = New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now})})
 			require.NoError(t, err)

@@ -51,7 +51,7 @@ func TestAHalfFailedHitIsCounted(t *testing.T) {
 	features := events.Features{"ip": "192.0.2.1", "user": "a"}
 	user, err := event.Counter(events.Features{"user": "a"})
 	require.NoError(t, err)
-	half := &halfStore{soloStore: store, down: user.ID()}
+	half := &halfStore{Solo: store, down: user.ID()}
 	l := newTestLimiter(t, half, clock.Now)
 	for second := range 3 {
 		admitted := 0
@@ -109,8 +109,8 @@ func TestAllHitsAreCounted(t *testing.T) {
 func TestLocalCountersKeepTheLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down, local := storetest.NewSolo(time.Now), storetest.NewSolo(time.Now)
-		down.before = func() error { return errDown }
-		local.delay = time.Millisecond
+		down.Before = func() error { return errDown }
+		local.Delay = time.Millisecond
 		l, err := New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}), Local: local})
 		require.NoError(t, err)
 		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1}
@@ -162,7 +162,7 @@ type halfStore struct {
 func (s *halfStore) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
 		if op.Err = errDown; op.Counter != s.down {
-			s.soloStore.Do(ctx, op)
+			s.Solo.Do(ctx, op)
 		}
 	})
 }

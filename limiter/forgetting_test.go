@@ -30,7 +30,7 @@ func (s *forgetfulStore) Capabilities() store.Capabilities {
 // After a loss each limit is incomplete until its window, and the grace, have passed.
 func TestALimitIsIncompleteAfterALoss(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	store := &forgetfulStore{soloStore: storetest.NewSolo(clock.Now)}
+	store := &forgetfulStore{Solo: storetest.NewSolo(clock.Now)}
 	l := newTestLimiter(t, store, clock.Now)
 	grace := int64(l.grace / time.Second)
 	event := testkit.Event(t, "[{per: ip, rate: [900/s, 900/10s, 900/m]}, {per: user, rate: 900/2m, precision: minute}]")
@@ -76,7 +76,7 @@ func TestALimitIsIncompleteAfterALoss(t *testing.T) {
 // A decision of this process's own counters, or of none, says nothing of the store's loss.
 func TestALossIsNoneOfTheLocalStore(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	store := &forgetfulStore{soloStore: storetest.NewSolo(clock.Now), since: clock.Now().Unix()}
+	store := &forgetfulStore{Solo: storetest.NewSolo(clock.Now), since: clock.Now().Unix()}
 	l := newTestLimiter(t, store, clock.Now)
 	l.local = storetest.NewSolo(clock.Now)
 	hit := func(limits string) LimitState {

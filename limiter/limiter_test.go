@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
 )
@@ -58,7 +59,7 @@ func TestConcurrentHitsAdmitTheLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			event := testkit.Event(t, test.limits)
-			onEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+			storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 				var limiters []*limiter.Limiter
 				for range 3 {
 					limiters = append(limiters, newLimiter(t, open(), clock.Now))
@@ -86,7 +87,7 @@ func TestConcurrentHitsAdmitTheLimit(t *testing.T) {
 func TestAFixedWindowsEdge(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	event := testkit.Event(t, "[{per: ip, rate: 100/m}]")
-	l := newLimiter(t, newEmbedded(clock), clock.Now)
+	l := newLimiter(t, storestest.Embedded(clock.Now), clock.Now)
 	admitted := 0
 	for range 4 { // 59 seconds into the minute, then the next one
 		for range 100 {
@@ -104,7 +105,7 @@ func TestAFixedWindowsEdge(t *testing.T) {
 func TestADecision(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	event := testkit.Event(t, "[{per: ip, rate: [2/s, 5/m, 100/d]}]")
-	l := newLimiter(t, newEmbedded(clock), clock.Now)
+	l := newLimiter(t, storestest.Embedded(clock.Now), clock.Now)
 	who := events.Features{"ip": "203.0.113.9"}
 	for i := range 5 {
 		d, err := l.Hit(t.Context(), hitOf(event, 1, who))

@@ -5,19 +5,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 )
-
-func TestOutcomeOf(t *testing.T) {
-	for _, test := range []struct {
-		held, cost, ceiling int64
-		want                Outcome
-	}{
-		{0, 1, 1, Fits}, {1, 1, 1, Full}, {9, 1, 10, Fits}, {9, 2, 10, Full}, {30, 1, 10, Full}, {0, 1, 0, Full},
-	} {
-		assert.Equal(t, test.want, outcomeOf(test.held, test.cost, test.ceiling), "%+v", test)
-	}
-}
 
 // The verdict on a hit follows from its limits alone.
 func TestFold(t *testing.T) {
@@ -30,20 +20,20 @@ func TestFold(t *testing.T) {
 		refusing = &events.Rule{Per: []string{"user"}, OnError: events.OnErrorDeny}
 		shadowed = &events.Rule{Per: []string{"user"}, OnError: events.OnErrorDeny, Shadow: true}
 	)
-	on := func(rule *events.Rule, outcome Outcome) limitEval {
+	on := func(rule *events.Rule, outcome engine.Outcome) limitEval {
 		return limitEval{ruling: ruling{rule: rule, outcome: outcome}}
 	}
-	listed := func(rule *events.Rule, outcome Outcome, listing events.Listing) limitEval {
+	listed := func(rule *events.Rule, outcome engine.Outcome, listing events.Listing) limitEval {
 		u := on(rule, outcome)
 		u.listing = listing
 		return u
 	}
-	without := func(rule *events.Rule, outcome Outcome) limitEval {
+	without := func(rule *events.Rule, outcome engine.Outcome) limitEval {
 		u := on(rule, outcome)
 		u.source = ofNone
 		return u
 	}
-	local := func(rule *events.Rule, outcome Outcome) limitEval {
+	local := func(rule *events.Rule, outcome engine.Outcome) limitEval {
 		u := on(rule, outcome)
 		u.source = ofLocal
 		return u
@@ -54,33 +44,33 @@ func TestFold(t *testing.T) {
 		allows []bool
 	}{
 		"no limit":                      {nil, admitted, nil},
-		"room":                          {[]limitEval{on(perUser, Fits)}, admitted, []bool{true}},
-		"full":                          {[]limitEval{on(perUser, Full)}, denied, []bool{false}},
-		"full for now":                  {[]limitEval{on(perUser, FullForNow)}, denied, []bool{false}},
-		"one of two full":               {[]limitEval{on(perUser, Fits), on(ofAll, Full)}, denied, []bool{true, false}},
-		"a shadow only reports":         {[]limitEval{on(shadow, Full), on(ofAll, Fits)}, admitted, []bool{false, true}},
-		"allow list":                    {[]limitEval{listed(perUser, Full, events.Allowed)}, admitted, []bool{true}},
-		"allow list and another limit":  {[]limitEval{listed(perUser, Full, events.Allowed), on(ofAll, Full)}, denied, []bool{true, false}},
-		"deny list of a shadow":         {[]limitEval{listed(shadow, Fits, events.Denied)}, admitted, []bool{false}},
-		"deny list":                     {[]limitEval{listed(perUser, Fits, events.Denied)}, denied, []bool{false}},
-		"elastic, the whole has room":   {[]limitEval{on(ofAll, Fits), on(elastic, Full)}, admitted, []bool{true, true}},
-		"elastic, the whole has none":   {[]limitEval{on(ofAll, Full), on(elastic, Full)}, denied, []bool{false, false}},
-		"elastic, the whole has, after": {[]limitEval{on(elastic, Full), on(ofAll, Fits)}, admitted, []bool{true, true}},
-		"elastic, the whole is unknown": {[]limitEval{on(elastic, Full), without(ofAll, Unknown)}, admitted, []bool{true, true}},
-		"elastic without a whole":       {[]limitEval{on(elastic, Full)}, admitted, []bool{true}},
-		"no store, allowed":             {[]limitEval{without(allowing, Unknown)}, admitted, []bool{true}},
-		"no store, refused":             {[]limitEval{without(refusing, Unknown)}, unavailable, []bool{false}},
-		"no store, a shadow":            {[]limitEval{without(shadowed, Unknown)}, admitted, []bool{false}},
+		"room":                          {[]limitEval{on(perUser, engine.Fits)}, admitted, []bool{true}},
+		"full":                          {[]limitEval{on(perUser, engine.Full)}, denied, []bool{false}},
+		"full for now":                  {[]limitEval{on(perUser, engine.FullForNow)}, denied, []bool{false}},
+		"one of two full":               {[]limitEval{on(perUser, engine.Fits), on(ofAll, engine.Full)}, denied, []bool{true, false}},
+		"a shadow only reports":         {[]limitEval{on(shadow, engine.Full), on(ofAll, engine.Fits)}, admitted, []bool{false, true}},
+		"allow list":                    {[]limitEval{listed(perUser, engine.Full, events.Allowed)}, admitted, []bool{true}},
+		"allow list and another limit":  {[]limitEval{listed(perUser, engine.Full, events.Allowed), on(ofAll, engine.Full)}, denied, []bool{true, false}},
+		"deny list of a shadow":         {[]limitEval{listed(shadow, engine.Fits, events.Denied)}, admitted, []bool{false}},
+		"deny list":                     {[]limitEval{listed(perUser, engine.Fits, events.Denied)}, denied, []bool{false}},
+		"elastic, the whole has room":   {[]limitEval{on(ofAll, engine.Fits), on(elastic, engine.Full)}, admitted, []bool{true, true}},
+		"elastic, the whole has none":   {[]limitEval{on(ofAll, engine.Full), on(elastic, engine.Full)}, denied, []bool{false, false}},
+		"elastic, the whole has, after": {[]limitEval{on(elastic, engine.Full), on(ofAll, engine.Fits)}, admitted, []bool{true, true}},
+		"elastic, the whole is unknown": {[]limitEval{on(elastic, engine.Full), without(ofAll, engine.Unknown)}, admitted, []bool{true, true}},
+		"elastic without a whole":       {[]limitEval{on(elastic, engine.Full)}, admitted, []bool{true}},
+		"no store, allowed":             {[]limitEval{without(allowing, engine.Unknown)}, admitted, []bool{true}},
+		"no store, refused":             {[]limitEval{without(refusing, engine.Unknown)}, unavailable, []bool{false}},
+		"no store, a shadow":            {[]limitEval{without(shadowed, engine.Unknown)}, admitted, []bool{false}},
 		"no store, on an allow list": {
-			[]limitEval{func() limitEval { u := without(refusing, Unknown); u.listing = events.Allowed; return u }()}, admitted, []bool{true},
+			[]limitEval{func() limitEval { u := without(refusing, engine.Unknown); u.listing = events.Allowed; return u }()}, admitted, []bool{true},
 		},
-		"no store, and it never fits":       {[]limitEval{without(allowing, Full)}, denied, []bool{false}},
-		"a denial outranks a refusal":       {[]limitEval{without(refusing, Unknown), on(perUser, Full)}, denied, []bool{false, false}},
-		"a refusal outranks an admission":   {[]limitEval{on(perUser, Fits), without(refusing, Unknown)}, unavailable, []bool{true, false}},
-		"a denial outranks OnErrorAllow":    {[]limitEval{without(allowing, Unknown), on(perUser, Full)}, denied, []bool{true, false}},
-		"local counters admit":              {[]limitEval{local(refusing, Fits)}, admitted, []bool{true}},
-		"local counters deny":               {[]limitEval{local(allowing, Full)}, denied, []bool{false}},
-		"no store for a shadow, never fits": {[]limitEval{without(shadowed, Full)}, admitted, []bool{false}},
+		"no store, and it never fits":       {[]limitEval{without(allowing, engine.Full)}, denied, []bool{false}},
+		"a denial outranks a refusal":       {[]limitEval{without(refusing, engine.Unknown), on(perUser, engine.Full)}, denied, []bool{false, false}},
+		"a refusal outranks an admission":   {[]limitEval{on(perUser, engine.Fits), without(refusing, engine.Unknown)}, unavailable, []bool{true, false}},
+		"a denial outranks OnErrorAllow":    {[]limitEval{without(allowing, engine.Unknown), on(perUser, engine.Full)}, denied, []bool{true, false}},
+		"local counters admit":              {[]limitEval{local(refusing, engine.Fits)}, admitted, []bool{true}},
+		"local counters deny":               {[]limitEval{local(allowing, engine.Full)}, denied, []bool{false}},
+		"no store for a shadow, never fits": {[]limitEval{without(shadowed, engine.Full)}, admitted, []bool{false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, test.want, fold(test.limits))

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
@@ -29,7 +29,7 @@ type heldStore struct {
 }
 
 func newHeldStore() *heldStore {
-	return &heldStore{soloStore: storetest.NewSolo(time.Now), released: make(chan struct{})}
+	return &heldStore{Solo: storetest.NewSolo(time.Now), released: make(chan struct{})}
 }
 
 func (s *heldStore) Do(ctx context.Context, ops ...*store.Op) {
@@ -37,7 +37,7 @@ func (s *heldStore) Do(ctx context.Context, ops ...*store.Op) {
 		if storetest.IsTrip(op) && s.stuck.Load() {
 			<-s.released
 		}
-		s.soloStore.Do(ctx, op)
+		s.Solo.Do(ctx, op)
 	})
 }
 
@@ -126,7 +126,7 @@ func TestOverloadIsDecidedByOnError(t *testing.T) {
 			assert.False(t, d.Unavailable)
 			assert.Equal(t, int64(min(i+1, 2)), d.Limits[0].Count)
 		}
-		assert.Equal(t, engine.QueueStats{testPending, 15}, o.l.QueueStats())
+		assert.Equal(t, engine.QueueStats{Pending: testPending, Refused: 15}, o.l.QueueStats())
 		require.Len(t, o.reports, 15)
 		for _, err := range o.reports {
 			assert.ErrorIs(t, err, engine.ErrOverload)
@@ -201,10 +201,10 @@ func TestDenialsAreRememberedUnderOverload(t *testing.T) {
 		o.fill()
 		o.atOnce(func() { require.True(t, hit(), "by on_error: the denial is over") })
 		o.release()
-		added := o.store.sum(counterOf(t, event, 9).ID(), hierarchy.Second)
+		added := o.store.Sum(counterOf(t, event, 9).ID(), uint8(hierarchy.Second))
 		o.store.RolledBack = false
 		require.False(t, hit())
-		assert.Equal(t, added, o.store.sum(counterOf(t, event, 9).ID(), hierarchy.Second))
+		assert.Equal(t, added, o.store.Sum(counterOf(t, event, 9).ID(), uint8(hierarchy.Second)))
 		assert.False(t, o.store.RolledBack, "it has looked")
 	})
 }
@@ -259,7 +259,7 @@ func TestABatchCountsItsHits(t *testing.T) {
 		o.atOnce(func() { assert.Equal(t, 2, batch(2), "one is too many, so none") })
 		o.waiting.Go(func() { assert.Zero(t, batch(1), "there is room for one") })
 		synctest.Wait()
-		assert.Equal(t, engine.QueueStats{testPending, 2}, o.l.QueueStats())
+		assert.Equal(t, engine.QueueStats{Pending: testPending, Refused: 2}, o.l.QueueStats())
 		o.atOnce(func() { assert.Equal(t, 1, batch(1)) })
 		o.release()
 		o.store.stuck.Store(false)
@@ -274,7 +274,7 @@ func (s panicStore) Do(ctx context.Context, ops ...*store.Op) {
 	if storetest.IsTrip(ops[0]) {
 		panic("out of order")
 	}
-	s.soloStore.Do(ctx, ops...)
+	s.Solo.Do(ctx, ops...)
 }
 
 // Whatever becomes of waiting hits, they give their memory budget back.
@@ -331,10 +331,10 @@ func TestOverloadIsExact(t *testing.T) {
 		}
 		running.Wait()
 		assert.Positive(t, refused.Load())
-		assert.Equal(t, engine.QueueStats{0, refused.Load()}, l.QueueStats())
+		assert.Equal(t, engine.QueueStats{Pending: 0, Refused: refused.Load()}, l.QueueStats())
 		for i := range 2 {
 			assert.Positive(t, admitted[i].Load())
-			assert.Equal(t, admitted[i].Load(), store.sum(counterOf(t, event, i).ID(), hierarchy.Day))
+			assert.Equal(t, admitted[i].Load(), store.Sum(counterOf(t, event, i).ID(), uint8(hierarchy.Day)))
 			for range 50 {
 				d, err := l.Hit(t.Context(), hitOn(event, i))
 				require.NoError(t, err)
@@ -351,7 +351,7 @@ func TestOverloadIsExact(t *testing.T) {
 func TestOverloadOfCounters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := newHeldStore()
-		c := hierarchy.NewCounters(hierarchy.Config{Store: store, MaxPending: testPending, Cache: hierarchy.NewBucketCache(smallCache)})
+		c := hierarchy.NewCounters(hierarchy.Config{Store: store, MaxPending: testPending, CacheBytes: smallCache})
 		event := testkit.Event(t, "[{per: ip, rate: 100/d}]")
 		who := counterOf(t, event, 1)
 		_, err := c.Increment(t.Context(), 1, time.Time{}, who)
@@ -402,5 +402,5 @@ func TestOverloadOfCounters(t *testing.T) {
 
 func TestMaxPendingIsChecked(t *testing.T) {
 	_, err := New(Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}), MaxPending: -1})
-	assert.True(t, errors.Is(err, errMaxPending))
+	assert.ErrorContains(t, err, "MaxPending is negative")
 }

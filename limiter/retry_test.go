@@ -2,6 +2,7 @@ package limiter_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
@@ -22,6 +24,8 @@ type hookedStore struct {
 	store.Store
 	before, after func(counter string, adds []uint64) error
 }
+
+var errBroken = errors.New("broken")
 
 func (s *hookedStore) Do(ctx context.Context, ops ...*store.Op) {
 	store.SideBySide(ops, func(op *store.Op) {
@@ -63,7 +67,7 @@ func quietLimiter(t *testing.T, store store.Store, clock *testkit.Clock) *limite
 // one, though the rule admits where the store fails.
 func TestADenialOutlastsTheStore(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	store := &hookedStore{Store: newEmbedded(clock)}
+	store := &hookedStore{Store: storestest.Embedded(clock.Now)}
 	event := testkit.Event(t, "[{per: ip, rate: [2/m, 2/h]}]")
 	who := events.Features{"ip": "203.0.113.9"}
 	l := quietLimiter(t, store, clock)
@@ -71,7 +75,7 @@ func TestADenialOutlastsTheStore(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
 	added := false
-	store.Before = func(_ string, adds []uint64) error {
+	store.before = func(_ string, adds []uint64) error {
 		if added && len(adds) == 0 {
 			return errBroken
 		}
@@ -88,7 +92,7 @@ func TestADenialOutlastsTheStore(t *testing.T) {
 // A hit that tries again does not repeat an add whose answer was lost.
 func TestALostAddIsNotRepeatedByATry(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	embedded := newEmbedded(clock)
+	embedded := storestest.Embedded(clock.Now)
 	store := &hookedStore{Store: embedded}
 	event := testkit.Event(t, "[{per: ip, rate: [2/m, 2/h]}, {per: user, rate: 1000/h}]")
 	ip, err := event.Counter(events.Features{"ip": "203.0.113.9"})
@@ -100,7 +104,7 @@ func TestALostAddIsNotRepeatedByATry(t *testing.T) {
 	for bucket := range hierarchy.BucketsOf(ip, clock.Now().Unix()) {
 		buckets = append(buckets, bucket.ID())
 	}
-	store.Before = func(counter string, adds []uint64) error { // transient contention
+	store.before = func(counter string, adds []uint64) error { // transient contention
 		if counter == ip.ID() && len(adds) > 0 {
 			_, err := counters.Increment(t.Context(), 5, time.Time{}, ip)
 			return err
@@ -127,7 +131,7 @@ func TestElasticResets(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	event := testkit.Event(t, "[{per: [], rate: 20/m}, {per: user, rate: 10/h, throttle: elastic}]")
 	who := events.Features{"user": "42"}
-	l := quietLimiter(t, newEmbedded(clock), clock)
+	l := quietLimiter(t, storestest.Embedded(clock.Now), clock)
 	d, err := l.Hit(t.Context(), hitOf(event, 20, who))
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
@@ -151,7 +155,7 @@ func TestElasticResets(t *testing.T) {
 // A denied hit that is counted is a part of the count in its decision.
 func TestCountAllCountsTheDenied(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
-	store := newEmbedded(clock)
+	store := storestest.Embedded(clock.Now)
 	event := testkit.Event(t, "[{per: ip, rate: 2/m, count: all}, {per: user, rate: 1/m}]")
 	l := quietLimiter(t, store, clock)
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
@@ -183,7 +187,7 @@ func TestCountAllCountsTheDenied(t *testing.T) {
 func TestADeniedHitIsInItsOwnWay(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	event := testkit.Event(t, "[{per: ip, rate: 2/m, count: all}, {per: user, rate: 1/10s}]")
-	l := quietLimiter(t, newEmbedded(clock), clock)
+	l := quietLimiter(t, storestest.Embedded(clock.Now), clock)
 	hit := hitOf(event, 1, events.Features{"ip": "203.0.113.9", "user": "42"})
 	d, err := l.Hit(t.Context(), hit)
 	require.NoError(t, err)
@@ -196,4 +200,12 @@ func TestADeniedHitIsInItsOwnWay(t *testing.T) {
 	assert.Equal(t, engine.Wait(60), d.Limits[0].Reset)
 	assert.Equal(t, engine.Wait(10), d.Limits[1].Reset)
 	assert.Equal(t, engine.Wait(60), d.RetryAfter)
+}
+
+// total returns what the counter holds of the second.
+func total(t *testing.T, counters *hierarchy.Counters, counter events.Counter, now time.Time) int64 {
+	t.Helper()
+	count, err := counters.Count(t.Context(), counter, time.Second, now)
+	require.NoError(t, err)
+	return count.Count
 }

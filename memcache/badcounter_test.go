@@ -13,11 +13,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -193,7 +196,7 @@ func TestABadCounterUntilItIsReset(t *testing.T) {
 		now := time.Now().Truncate(time.Minute)
 		clock := func() time.Time { return now }
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
-		limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: fleet, Clock: clock, Timeout: hierarchy.DefaultGrace / 2})
+		decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock}), Timeout: hierarchy.DefaultGrace / 2})
 		require.NoError(t, err)
 		rules, err := events.ParseRules([]byte(`
 events:
@@ -213,23 +216,23 @@ events:
 					bucket := hierarchy.BucketAt(level, now.Unix()).ID()
 					storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
 					now = now.Add(5 * time.Second) // what is remembered of a closed bucket is from before
-					hit := hierarchy.Hit{Event: event, Features: events.Features{"user": user}, Cost: 1}
+					hit := limiter.Hit{Event: event, Features: events.Features{"user": user}, Cost: 1}
 					if !item.addable && level > hierarchy.Second { // the hit adds to the bucket
-						decision, err := limiter.Hit(t.Context(), hit)
+						decision, err := decider.Hit(t.Context(), hit)
 						require.NoError(t, err)
 						require.Equal(t, event.Name == "strict", decision.Unavailable, "%s %s", name, level)
 						require.Equal(t, event.Name == "lenient", decision.Allowed)
 						storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
 						_, err = counters.Increment(t.Context(), 1, time.Time{}, counter)
-						require.ErrorIs(t, err, hierarchy.ErrBadCounter)
+						require.ErrorIs(t, err, engine.ErrBadCounter)
 						storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
 					}
 					_, err = counters.History(t.Context(), counter, level, now.Add(-time.Minute), now)
-					require.ErrorIs(t, err, hierarchy.ErrBadCounter)
-					require.ErrorIs(t, err, hierarchy.ErrStore)
-					other := hierarchy.Hit{Event: event, Features: events.Features{"user": user + " neighbor"}, Cost: 1}
+					require.ErrorIs(t, err, engine.ErrBadCounter)
+					require.ErrorIs(t, err, engine.ErrStore)
+					other := limiter.Hit{Event: event, Features: events.Features{"user": user + " neighbor"}, Cost: 1}
 					for _, allowed := range []bool{true, false} {
-						decision, err := limiter.Hit(t.Context(), other)
+						decision, err := decider.Hit(t.Context(), other)
 						require.NoError(t, err)
 						require.False(t, decision.Limits[0].Failed)
 						require.Equal(t, allowed, decision.Allowed, "others' limits hold")
@@ -238,7 +241,7 @@ events:
 					count, err := counters.Count(t.Context(), counter, 24*time.Hour, time.Time{})
 					require.NoError(t, err)
 					require.Zero(t, count.Count)
-					decision, err := limiter.Hit(t.Context(), hit)
+					decision, err := decider.Hit(t.Context(), hit)
 					require.NoError(t, err)
 					require.True(t, decision.Allowed && !decision.Limits[0].Failed)
 				}
@@ -273,10 +276,11 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 // The repairer replaces a bad item by what another copy has.
 func TestABadItemIsRepaired(t *testing.T) {
 	fleet, servers := replicasOn(t, memcache.Meta, 2)
-	mender, err := hierarchy.NewRepairer(hierarchy.RepairerConfig{Store: fleet})
+	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
+	mender, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace})
 	require.NoError(t, err)
 	defer mender.Close()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Repairer: mender})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, OnUse: layout.OnUse(mender.Note)})
 	counter := events.Counter{Event: "e", Retention: time.Hour}
 	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
 	require.NoError(t, err)

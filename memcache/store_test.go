@@ -22,14 +22,15 @@ import (
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A repairer of package hierarchy can repair the replicas of a fleet.
-var _ hierarchy.Replicas = (*memcache.Fleet)(nil)
+// A repairer can repair the replicas of a fleet.
+var _ repair.Replicas = (*memcache.Fleet)(nil)
 
 // maxWait is the timeout of trips where it is not what is tested.
 const maxWait = 20 * time.Second

@@ -8,25 +8,26 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 )
 
 // Hit adds a hit to its counters and decides it. A fault of the arguments is an error; a
 // store that fails is a decision by the rules' on_error.
-func (s *Service) Hit(ctx context.Context, event Event, features events.Features, cost int64) (hierarchy.Decision, error) {
-	return s.decide(ctx, hierarchy.Hit{Event: event.Event, Features: features, Cost: cost}, hierarchy.CallHit, s.config.Limiter.Hit)
+func (s *Service) Hit(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallHit, s.config.Limiter.Hit)
 }
 
 // Check returns the decision that a hit would get, and adds nothing.
-func (s *Service) Check(ctx context.Context, event Event, features events.Features, cost int64) (hierarchy.Decision, error) {
-	return s.decide(ctx, hierarchy.Hit{Event: event.Event, Features: features, Cost: cost}, hierarchy.CallCheck, s.config.Limiter.Check)
+func (s *Service) Check(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, s.config.Limiter.Check)
 }
 
-type decider = func(context.Context, hierarchy.Hit) (hierarchy.Decision, error)
+type decider = func(context.Context, limiter.Hit) (limiter.Decision, error)
 
 // decide has the limiter decide, within a span.
-func (s *Service) decide(ctx context.Context, hit hierarchy.Hit, call hierarchy.Call, limiter decider) (hierarchy.Decision, error) {
+func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, limiter decider) (limiter.Decision, error) {
 	ctx, span := s.startSpan(ctx)
 	if span == nil {
 		return limiter(ctx, hit)
@@ -46,11 +47,11 @@ type Hit struct {
 	Cost     int64
 }
 
-// Hits decides several hits by the rules in force, at most hierarchy.MaxHits: those on one
+// Hits decides several hits by the rules in force, at most limiter.MaxHits: those on one
 // counter in their order. It returns a result for each of them; that of an event which the
 // rules do not name is events.ErrUnknownEvent. The error is that of the context, if it had
 // ended before anything was done.
-func (s *Service) Hits(ctx context.Context, hits []Hit) ([]hierarchy.Result, error) {
+func (s *Service) Hits(ctx context.Context, hits []Hit) ([]limiter.Result, error) {
 	batch := batches.Get().(*batch)
 	defer batch.free()
 	batch.add(s.Rules(), hits)
@@ -62,7 +63,7 @@ func (s *Service) Hits(ctx context.Context, hits []Hit) ([]hierarchy.Result, err
 }
 
 // decideAll has the limiter decide several hits, within a span.
-func (s *Service) decideAll(ctx context.Context, hits []hierarchy.Hit) ([]hierarchy.Result, error) {
+func (s *Service) decideAll(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
 	ctx, span := s.startSpan(ctx)
 	if span == nil {
 		return s.config.Limiter.Hits(ctx, hits)
@@ -78,7 +79,7 @@ func (s *Service) decideAll(ctx context.Context, hits []hierarchy.Hit) ([]hierar
 // batch holds the hits of one call of Hits while they are decided, and those of another
 // call afterwards.
 type batch struct {
-	hits   []hierarchy.Hit // on events that the rules name
+	hits   []limiter.Hit   // on events that the rules name
 	events []*events.Event // of each hit; nil: the rules do not name it
 }
 
@@ -90,14 +91,14 @@ func (b *batch) add(rules *events.Rules, hits []Hit) {
 		event := rules.Events[hits[i].Event]
 		b.events = append(b.events, event)
 		if event != nil {
-			b.hits = append(b.hits, hierarchy.Hit{Event: event, Features: hits[i].Features, Cost: hits[i].Cost})
+			b.hits = append(b.hits, limiter.Hit{Event: event, Features: hits[i].Features, Cost: hits[i].Cost})
 		}
 	}
 }
 
 // spread returns the results at the places of their hits, and errors at the others.
-func (b *batch) spread(results []hierarchy.Result) []hierarchy.Result {
-	all := make([]hierarchy.Result, len(b.events))
+func (b *batch) spread(results []limiter.Result) []limiter.Result {
+	all := make([]limiter.Result, len(b.events))
 	for i, event := range b.events {
 		if event == nil {
 			all[i].Err = events.ErrUnknownEvent
@@ -130,7 +131,7 @@ func (s *Service) startSpan(ctx context.Context) (context.Context, trace.Span) {
 
 // describe says in a span what was decided. A span holds names of the rules and numbers, no
 // feature and no text of an error.
-func describe(span trace.Span, hit hierarchy.Hit, call hierarchy.Call, d *hierarchy.Decision, err error) {
+func describe(span trace.Span, hit limiter.Hit, call limiter.Call, d *limiter.Decision, err error) {
 	span.SetAttributes(
 		attribute.String("counterd.event", hit.Event.Name),
 		attribute.String("counterd.call", call.String()),
@@ -144,7 +145,7 @@ func describe(span trace.Span, hit hierarchy.Hit, call hierarchy.Call, d *hierar
 }
 
 // describeAll says in a span how many of several hits had which outcome.
-func describeAll(span trace.Span, results []hierarchy.Result, hits int, err error) {
+func describeAll(span trace.Span, results []limiter.Result, hits int, err error) {
 	span.SetAttributes(attribute.Int("counterd.hits", hits))
 	if err != nil {
 		span.SetStatus(codes.Error, "")
@@ -170,9 +171,9 @@ func describeAll(span trace.Span, results []hierarchy.Result, hits int, err erro
 
 // attributesOf returns the outcome of a decision, and the names of its limits by what each
 // of them says.
-func attributesOf(d *hierarchy.Decision) []attribute.KeyValue {
+func attributesOf(d *limiter.Decision) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attribute.String("counterd.verdict", OutcomeOf(d).String())}
-	if d.RetryAfter != hierarchy.Never {
+	if d.RetryAfter != engine.Never {
 		attrs = append(attrs, attribute.Int64("counterd.retry_after", int64(d.RetryAfter)))
 	}
 	var allowed, denied, shadow, failed []string

@@ -3,7 +3,7 @@ package service
 import (
 	"errors"
 
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/engine"
 )
 
 var (
@@ -12,7 +12,7 @@ var (
 	// ErrForbidden is what a Refusal wraps whose request has a token of other classes.
 	ErrForbidden = errors.New("service: the token may not do this")
 	// ErrOverload refuses a request because of what others ask. Nothing was done for it.
-	ErrOverload = hierarchy.ErrOverload
+	ErrOverload = engine.ErrOverload
 	// ErrNotReset is what the error of a Reset wraps that the store did not complete: the
 	// counter may be forgotten in part.
 	ErrNotReset = errors.New("service: the counter was not reset")

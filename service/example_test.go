@@ -6,6 +6,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -17,13 +18,13 @@ func Example() {
 		panic(err)
 	}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store})})
 	if err != nil {
 		panic(err)
 	}
 	s, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
-		Limiter:  limiter,
+		Limiter:  decider,
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
 	})
 	if err != nil {

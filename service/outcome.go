@@ -1,6 +1,9 @@
 package service
 
-import "github.com/counterd/counterd/hierarchy"
+import (
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/limiter"
+)
 
 // Outcome is a decision in one word.
 type Outcome uint8
@@ -18,7 +21,7 @@ var outcomeNames = [...]string{Allowed: "allowed", Denied: "denied", Unavailable
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // OutcomeOf returns the outcome of a decision.
-func OutcomeOf(d *hierarchy.Decision) Outcome {
+func OutcomeOf(d *limiter.Decision) Outcome {
 	switch {
 	case d.Allowed:
 		return Allowed
@@ -30,10 +33,10 @@ func OutcomeOf(d *hierarchy.Decision) Outcome {
 
 // Unanswered reports whether neither the store nor this process's own counters could say
 // how much of the limit is used.
-func Unanswered(limit *hierarchy.LimitState) bool { return limit.Failed && limit.Unknown }
+func Unanswered(limit *limiter.LimitState) bool { return limit.Failed && limit.Unknown }
 
 // Denies reports whether the limit is a reason to deny the hit. A hit that never fits is
 // denied even where the store does not answer.
-func Denies(limit *hierarchy.LimitState) bool {
-	return !limit.Allowed && !limit.Shadow && (!Unanswered(limit) || limit.Reset == hierarchy.Never)
+func Denies(limit *limiter.LimitState) bool {
+	return !limit.Allowed && !limit.Shadow && (!Unanswered(limit) || limit.Reset == engine.Never)
 }

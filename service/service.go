@@ -7,15 +7,17 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 )
 
 // Config sets up a Service. Rules, Limiter and Counters are needed, the latter two on one
 // store.
 type Config struct {
 	Rules    func() *events.Rules // the rules in force
-	Limiter  *hierarchy.Limiter
+	Limiter  *limiter.Limiter
 	Counters *hierarchy.Counters
 	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
 	// decisions have no spans.
@@ -94,7 +96,7 @@ func (s *Service) History(ctx context.Context, counter events.Counter, level hie
 // Reset forgets one counter. An error of a store that was asked wraps ErrNotReset, too.
 func (s *Service) Reset(ctx context.Context, counter events.Counter) error {
 	err := s.config.Counters.Reset(ctx, counter)
-	if errors.Is(err, hierarchy.ErrStore) && !errors.Is(err, ErrOverload) {
+	if errors.Is(err, engine.ErrStore) && !errors.Is(err, ErrOverload) {
 		return resetError{err}
 	}
 	return err

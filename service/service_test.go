@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/store"
@@ -31,17 +33,15 @@ type counting struct {
 	rules atomic.Pointer[events.Rules]
 }
 
-func newCounting(tb testing.TB, on hierarchy.Store, rules string) *counting {
+func newCounting(tb testing.TB, on store.Store, rules string) *counting {
 	tb.Helper()
 	c := &counting{}
 	c.reload(tb, rules)
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: on, Clock: clock,
-		Grace: 40 * time.Second, Timeout: 20 * time.Second, // the machine may be busy
-	})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock, Grace: 40 * time.Second}), Timeout: 20 * time.Second})// the machine may be busy
+
 	require.NoError(tb, err)
 	c.Service, err = service.New(service.Config{
-		Rules: c.rules.Load, Limiter: limiter, Counters: hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock}),
+		Rules: c.rules.Load, Limiter: decider, Counters: hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock}),
 	})
 	require.NoError(tb, err)
 	return c
@@ -81,7 +81,7 @@ func TestHitAndCheck(t *testing.T) {
 		assert.Equal(t, want, service.OutcomeOf(&check), i)
 	}
 	_, err = c.Hit(t.Context(), event, ip, 0)
-	assert.ErrorIs(t, err, hierarchy.ErrOutOfRange)
+	assert.ErrorIs(t, err, engine.ErrOutOfRange)
 	_, err = c.Event("none")
 	assert.ErrorIs(t, err, events.ErrUnknownEvent)
 }
@@ -141,7 +141,7 @@ func TestCounting(t *testing.T) {
 	assert.Len(t, done.Counters, 3)
 	_, err = c.Increment(t.Context(), event, events.Features{"ip": "x"}, 0, time.Time{})
 	assert.ErrorIs(t, err, events.ErrInvalid, "all faults are told")
-	assert.ErrorIs(t, err, hierarchy.ErrOutOfRange)
+	assert.ErrorIs(t, err, engine.ErrOutOfRange)
 
 	counter, err := event.Counter(ip)
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestAResetThatFails(t *testing.T) {
 	require.NoError(t, err)
 	err = c.Reset(t.Context(), counter)
 	assert.ErrorIs(t, err, service.ErrNotReset)
-	assert.ErrorIs(t, err, hierarchy.ErrStore)
+	assert.ErrorIs(t, err, engine.ErrStore)
 	assert.ErrorIs(t, err, errAway)
 	assert.NotErrorIs(t, err, service.ErrOverload)
 }
@@ -187,18 +187,18 @@ func TestAResetThatFails(t *testing.T) {
 // What a limit says counts by what is known of it.
 func TestDenies(t *testing.T) {
 	for _, test := range []struct {
-		limit      hierarchy.LimitState
+		limit      limiter.LimitState
 		denies     bool
 		unanswered bool
 	}{
-		{hierarchy.LimitState{Allowed: true}, false, false},
-		{hierarchy.LimitState{}, true, false},
-		{hierarchy.LimitState{Shadow: true}, false, false},
-		{hierarchy.LimitState{Unknown: true, Reset: hierarchy.Never}, true, false}, // a deny list
-		{hierarchy.LimitState{Failed: true, Unknown: true}, false, true},           // on_error: deny
-		{hierarchy.LimitState{Failed: true, Unknown: true, Reset: hierarchy.Never}, true, true},
-		{hierarchy.LimitState{Failed: true}, true, false}, // on_error: local
-		{hierarchy.LimitState{Failed: true, Exact: true, Allowed: true}, false, false},
+		{limiter.LimitState{Allowed: true}, false, false},
+		{limiter.LimitState{}, true, false},
+		{limiter.LimitState{Shadow: true}, false, false},
+		{limiter.LimitState{Unknown: true, Reset: engine.Never}, true, false}, // a deny list
+		{limiter.LimitState{Failed: true, Unknown: true}, false, true},        // on_error: deny
+		{limiter.LimitState{Failed: true, Unknown: true, Reset: engine.Never}, true, true},
+		{limiter.LimitState{Failed: true}, true, false}, // on_error: local
+		{limiter.LimitState{Failed: true, Exact: true, Allowed: true}, false, false},
 	} {
 		assert.Equal(t, test.denies, service.Denies(&test.limit), fmt.Sprintf("%+v", test.limit))
 		assert.Equal(t, test.unanswered, service.Unanswered(&test.limit), fmt.Sprintf("%+v", test.limit))
@@ -206,7 +206,7 @@ func TestDenies(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
-	for want, d := range map[string]hierarchy.Decision{
+	for want, d := range map[string]limiter.Decision{
 		"allowed": {Allowed: true}, "denied": {}, "unavailable": {Unavailable: true},
 	} {
 		assert.Equal(t, want, service.OutcomeOf(&d).String())

@@ -20,8 +20,10 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 func TestMain(m *testing.M) {
@@ -30,11 +32,11 @@ func TestMain(m *testing.M) {
 }
 
 // handlerOf returns the real handler.
-func handlerOf(rules *events.Rules, store hierarchy.Store, limiter *hierarchy.Limiter) http.Handler {
+func handlerOf(rules *events.Rules, store store.Store, decider *limiter.Limiter) http.Handler {
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:  limiter,
+		Limiter:  decider,
 	})
 	if err != nil {
 		panic(err)
@@ -47,10 +49,10 @@ func realServer(tb testing.TB) *httptest.Server {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second})})
 	require.NoError(tb, err)
 	leaktest.Check(tb)
-	server := httptest.NewServer(handlerOf(rules, store, limiter))
+	server := httptest.NewServer(handlerOf(rules, store, decider))
 	tb.Cleanup(server.Close)
 	return server
 }
@@ -299,11 +301,11 @@ func TestURLs(t *testing.T) {
 func ExampleClient() {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store})})
 	if err != nil {
 		panic(err)
 	}
-	server := httptest.NewServer(handlerOf(rules, store, limiter)) // such as counterd is
+	server := httptest.NewServer(handlerOf(rules, store, decider)) // such as counterd is
 	defer server.Close()
 
 	c, err := client.New(client.Config{URL: server.URL}) // such as http://127.0.0.1:8080
@@ -331,11 +333,11 @@ func ExampleClient() {
 // Counting without deciding, in any window.
 func ExampleClient_Count() {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store})})
 	if err != nil {
 		panic(err)
 	}
-	server := httptest.NewServer(handlerOf(events.Example(), store, limiter)) // such as counterd is
+	server := httptest.NewServer(handlerOf(events.Example(), store, decider)) // such as counterd is
 	defer server.Close()
 	c, err := client.New(client.Config{URL: server.URL})
 	if err != nil {

@@ -21,8 +21,10 @@ import (
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 // heap returns the bytes that are in use.
@@ -43,7 +45,7 @@ const floodedBytes = 64 << 20
 // flooded is what a process consists of, without its connections.
 type flooded struct {
 	handler http.Handler
-	limiter *hierarchy.Limiter
+	limiter *limiter.Limiter
 }
 
 func newFlooded(t *testing.T, rules string, servers ...string) flooded {
@@ -54,23 +56,23 @@ func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 	s := settings.Default()
 	s.Log, s.Memcached = log, servers
 	s.Timeout, s.Grace = 10*time.Second, 20*time.Second // the machine may be busy
-	var store hierarchy.Store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes})
+	var store store.Store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: floodedBytes})
 	if len(servers) > 0 {
 		opened, err := backend.Open(t.Context(), s, backend.Config{Retention: func() time.Duration { return time.Hour }})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, opened.Close()) })
 		store = opened.Store
 	}
-	cache := hierarchy.NewBucketCache(0)
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Local: backend.NewEmbedded(log), Grace: s.Grace, Timeout: s.Timeout, Cache: cache})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.Grace})
+	decider, err := limiter.New(limiter.Config{Engine: counters, Local: backend.NewEmbedded(log), Timeout: s.Timeout})
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return parsed },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.Grace, Cache: cache}),
-		Limiter:  limiter,
+		Counters: counters,
+		Limiter:  decider,
 	})
 	require.NoError(t, err)
-	return flooded{handler: api.NewHandler(api.Config{Service: counting, Log: log}), limiter: limiter}
+	return flooded{handler: api.NewHandler(api.Config{Service: counting, Log: log}), limiter: decider}
 }
 
 // batch hits with each of the addresses, and returns the answer.

@@ -9,19 +9,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/discovery"
+	"github.com/counterd/counterd/replication/repair"
+	"github.com/counterd/counterd/store"
 )
 
 // Backend is an open store.
 type Backend struct {
-	hierarchy.Store
-	Repairer *hierarchy.Repairer // nil: there are no replicas
+	store.Store
+	// OnUse is called with each counter in use; nil: there are no replicas to repair.
+	OnUse func(id string, counter events.Counter, now time.Time)
 
 	settings settings.Settings
+	repairer *repair.Repairer    // nil: there are no replicas
 	fleet    *memcache.Fleet     // nil: the store is embedded
 	follower *discovery.Follower // nil: the servers are those of the start
 }
@@ -56,10 +61,12 @@ func Open(ctx context.Context, s settings.Settings, config Config) (*Backend, er
 		b.follow(source, servers)
 	}
 	if s.Replicas > 1 {
-		if b.Repairer, err = newRepairer(s, fleet); err != nil {
+		layout := hierarchy.Layout{Grace: s.Grace}
+		if b.repairer, err = newRepairer(s, fleet, layout); err != nil {
 			_ = b.Close() // nothing was counted
 			return nil, err
 		}
+		b.OnUse = layout.OnUse(b.repairer.Note)
 	}
 	return b, nil
 }
@@ -100,7 +107,7 @@ func (b *Backend) HasServers() bool { return b.fleet != nil }
 
 // Close waits for the operations under way and closes the store.
 func (b *Backend) Close() error {
-	b.Repairer.Close()
+	b.repairer.Close()
 	if b.follower != nil {
 		b.follower.Close()
 	}
@@ -172,11 +179,10 @@ func openFleet(ctx context.Context, s settings.Settings, servers []string, c Con
 
 // newRepairer returns the repairer of the fleet's replicas. Failures are logged at most once a
 // second for each cause.
-func newRepairer(s settings.Settings, fleet *memcache.Fleet) (*hierarchy.Repairer, error) {
+func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layout) (*repair.Repairer, error) {
 	var failures sparse.Lines
-	return hierarchy.NewRepairer(hierarchy.RepairerConfig{
-		Store: fleet,
-		Grace: s.Grace,
+	return repair.New(repair.Config{
+		Store: fleet, Layout: layout, Grace: s.Grace,
 		OnRepaired: func(gaps uint64) {
 			fleet.Repaired(gaps)
 			warnOfLosses(fleet.Health(), s.Log)
@@ -189,7 +195,7 @@ func newRepairer(s settings.Settings, fleet *memcache.Fleet) (*hierarchy.Repaire
 		OnPassStart: func(counters int) {
 			s.Log.Info("a server may have missed something: the replicas of all counters are compared", "counters", counters)
 		},
-		OnPassEnd: func(pass hierarchy.RepairPass) {
+		OnPassEnd: func(pass repair.Pass) {
 			s.Log.Info("the replicas of all counters were compared",
 				"counters", pass.Counters, "raised", pass.Raised, "left", pass.Failed, "took", pass.Took.Round(time.Millisecond))
 		},

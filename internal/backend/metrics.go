@@ -4,13 +4,12 @@ import "github.com/counterd/counterd/internal/metrics"
 
 // Watch adds the store to a process and to its metrics.
 func (b *Backend) Watch(m *metrics.Metrics, process *metrics.Process) {
-	process.Repair = b.Repairer.State
 	if b.fleet == nil {
 		return
 	}
 	process.Servers = b.fleet.Health
 	if b.settings.Replicas > 1 {
-		process.Replicas = b.fleet
+		process.Replicas, process.Repair = b.fleet, b.repairer.State
 	}
 	if b.follower == nil {
 		return

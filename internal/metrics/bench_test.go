@@ -9,6 +9,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -20,7 +21,7 @@ func BenchmarkHit(b *testing.B) {
 	for _, counted := range []bool{false, true} {
 		name := map[bool]string{false: "without", true: "with"}[counted]
 		b.Run(name, func(b *testing.B) {
-			config := hierarchy.LimiterConfig{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+			config := limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})}
 			if counted {
 				m := metrics.New()
 				m.Watch(metrics.Process{
@@ -30,12 +31,12 @@ func BenchmarkHit(b *testing.B) {
 				})
 				config.OnDecision = m.OnDecision
 			}
-			limiter, err := hierarchy.NewLimiter(config)
+			decider, err := limiter.New(config)
 			require.NoError(b, err)
-			hit := hierarchy.Hit{Event: rules.Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
+			hit := limiter.Hit{Event: rules.Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := limiter.Hit(b.Context(), hit); err != nil {
+				if _, err := decider.Hit(b.Context(), hit); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -49,7 +50,7 @@ func BenchmarkOnDecision(b *testing.B) {
 	hit, decision := w.decided(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		w.OnDecision(b.Context(), hit, &decision, hierarchy.CallHit)
+		w.OnDecision(b.Context(), hit, &decision, limiter.CallHit)
 	}
 }
 
@@ -64,8 +65,8 @@ func BenchmarkOnRoundTrip(b *testing.B) {
 const fourLimits = "events: {e: {limits: [{per: ip, rate: [1000000000/s, 1000000001/m, 1000000002/h, 1000000003/d]}]}}"
 
 // decided returns a hit and the decision on it.
-func (w *watched) decided(t testing.TB) (hierarchy.Hit, hierarchy.Decision) {
-	hit := hierarchy.Hit{Event: w.rules.Load().Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
+func (w *watched) decided(t testing.TB) (limiter.Hit, limiter.Decision) {
+	hit := limiter.Hit{Event: w.rules.Load().Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
 	d, err := w.limiter.Hit(t.Context(), hit)
 	require.NoError(t, err)
 	require.Len(t, d.Limits, 4)
@@ -78,7 +79,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	hit, decision := w.decided(t)
 	ctx := t.Context()
 	allocs := testing.AllocsPerRun(100, func() {
-		w.OnDecision(ctx, hit, &decision, hierarchy.CallHit)
+		w.OnDecision(ctx, hit, &decision, limiter.CallHit)
 		w.trip("one:11211")
 		w.OnRequest("/v1/batch", "POST", 200, time.Millisecond)
 	})

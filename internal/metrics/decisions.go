@@ -8,12 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
 var (
-	calls         = [...]hierarchy.Call{hierarchy.CallHit, hierarchy.CallCheck}
+	calls         = [...]limiter.Call{limiter.CallHit, limiter.CallCheck}
 	verdicts      = [...]service.Outcome{service.Allowed, service.Denied, service.Unavailable}
 	limitVerdicts = [...]string{service.Allowed: "allowed", service.Denied: "denied", shadowDenied: "shadow_denied"}
 	onErrors      = [...]events.OnError{events.OnErrorAllow, events.OnErrorDeny, events.OnErrorLocal}
@@ -78,20 +78,20 @@ func (d *decisions) follow(inForce func() *events.Rules) {
 	d.renew()
 }
 
-// OnDecision counts a decision, for a hierarchy.LimiterConfig.
-func (m *Metrics) OnDecision(_ context.Context, h hierarchy.Hit, d *hierarchy.Decision, call hierarchy.Call) {
+// OnDecision counts a decision, for a limiter.Config.
+func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *limiter.Decision, call limiter.Call) {
 	counters := m.decisions.of(h.Event)
 	if counters == nil {
 		return // the event has just been removed
 	}
-	counters.decided[call-hierarchy.CallHit][service.OutcomeOf(d)].Inc()
-	if call == hierarchy.CallHit {
+	counters.decided[call-limiter.CallHit][service.OutcomeOf(d)].Inc()
+	if call == limiter.CallHit {
 		counters.countLimits(d.Limits)
 	}
 }
 
 // countLimits counts what the limits of a hit said.
-func (c *eventCounters) countLimits(limits []hierarchy.LimitState) {
+func (c *eventCounters) countLimits(limits []limiter.LimitState) {
 	var failed [len(onErrors)]bool
 	for i := range limits {
 		s := &limits[i]
@@ -112,7 +112,7 @@ func (c *eventCounters) countLimits(limits []hierarchy.LimitState) {
 	}
 }
 
-func (c *limitCounters) count(s *hierarchy.LimitState) {
+func (c *limitCounters) count(s *limiter.LimitState) {
 	switch {
 	case s.Allowed:
 		c.decided[service.Allowed].Inc()
@@ -128,7 +128,7 @@ func (c *limitCounters) count(s *hierarchy.LimitState) {
 
 // isNear reports whether four fifths of the limit are used, or more. A feature on its allow
 // list is not near it.
-func isNear(s *hierarchy.LimitState) bool {
+func isNear(s *limiter.LimitState) bool {
 	return s.Listing != events.Allowed && s.Count >= s.N-s.N/5
 }
 

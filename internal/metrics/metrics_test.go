@@ -24,7 +24,9 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 	"github.com/counterd/counterd/service"
 )
 
@@ -39,8 +41,8 @@ type watched struct {
 	t       testing.TB
 	rules   atomic.Pointer[events.Rules]
 	servers []string
-	mender  hierarchy.RepairState
-	limiter *hierarchy.Limiter
+	mender  repair.State
+	limiter *limiter.Limiter
 	handler http.Handler
 }
 
@@ -50,14 +52,11 @@ func watch(t testing.TB, rules string) *watched {
 	w.reload(rules)
 	clock := func() time.Time { return someSecond }
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	cache := hierarchy.NewBucketCache(1 << 20)
+	// A wide grace: the machine may be busy.
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second, CacheBytes: 1 << 20})
 	var err error
-	w.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: store, Clock: clock, Cache: cache, OnDecision: w.OnDecision,
-		Grace: 40 * time.Second, Timeout: 20 * time.Second, // the machine may be busy
-	})
+	w.limiter, err = limiter.New(limiter.Config{Engine: counters, OnDecision: w.OnDecision, Timeout: 20 * time.Second})
 	require.NoError(t, err)
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Cache: cache})
 	w.Watch(metrics.Process{
 		Rules:          w.rules.Load,
 		Generation:     func() int64 { return 3 },
@@ -68,7 +67,7 @@ func watch(t testing.TB, rules string) *watched {
 			}
 			return all
 		},
-		Replicas: owing{}, Repair: func() hierarchy.RepairState { return w.mender }, Limiter: w.limiter, Counters: counters, Cache: cache, Connections: connections{},
+		Replicas: owing{}, Repair: func() repair.State { return w.mender }, Limiter: w.limiter, Counters: counters, Connections: connections{},
 	})
 	counting, err := service.New(service.Config{Rules: w.rules.Load, Counters: counters, Limiter: w.limiter})
 	require.NoError(t, err)
@@ -98,7 +97,7 @@ func (w *watched) hit(event, ip string) {
 	w.t.Helper()
 	e, err := w.rules.Load().Event(event)
 	require.NoError(w.t, err)
-	_, err = w.limiter.Hit(context.Background(), hierarchy.Hit{Event: e, Features: events.Features{"ip": ip}, Cost: 1})
+	_, err = w.limiter.Hit(context.Background(), limiter.Hit{Event: e, Features: events.Features{"ip": ip}, Cost: 1})
 	require.NoError(w.t, err)
 }
 
@@ -134,7 +133,7 @@ func (w *watched) trip(server string) {
 func TestTheRepairerIsSeen(t *testing.T) {
 	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
 	for _, overflowed := range []bool{false, true} {
-		w.mender = hierarchy.RepairState{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
+		w.mender = repair.State{Known: 11, ToWalk: 12, Failed: 13, Raised: 14, Overflowed: overflowed}
 		var want []string
 		for name, value := range map[string]int{"counters": 11, "counters_left": 25, "raised_buckets_total": 14, "overflowed": map[bool]int{true: 1}[overflowed]} {
 			want = append(want, fmt.Sprintf("counterd_repair_%s %d", name, value))
@@ -172,7 +171,7 @@ func TestAReload(t *testing.T) {
 	for _, event := range []string{"a", "b"} {
 		e, err := old.Event(event)
 		require.NoError(t, err)
-		_, err = w.limiter.Hit(t.Context(), hierarchy.Hit{Event: e, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+		_, err = w.limiter.Hit(t.Context(), limiter.Hit{Event: e, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
 		require.NoError(t, err)
 	}
 	w.hit("a", "192.0.2.9")
@@ -297,7 +296,7 @@ func TestTheSeriesStayTheSame(t *testing.T) {
 		address := fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
 		event, err := w.rules.Load().Event("a")
 		require.NoError(t, err)
-		hit := hierarchy.Hit{Event: event, Features: events.Features{"ip": address, "user": fmt.Sprintf("zebra-%d", i)}, Cost: 1}
+		hit := limiter.Hit{Event: event, Features: events.Features{"ip": address, "user": fmt.Sprintf("zebra-%d", i)}, Cost: 1}
 		for range 2 { // the second is denied
 			_, err = w.limiter.Hit(t.Context(), hit)
 			require.NoError(t, err)

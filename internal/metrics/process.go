@@ -3,9 +3,12 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 )
 
 // Process is what a process knows of itself, to be read at each scrape. Where there is no
@@ -16,10 +19,9 @@ type Process struct {
 	ReloadFailures func() int64         // of the rules
 	Servers        func() []memcache.ServerHealth
 	Replicas       interface{ PendingHints() (adds, servers int) }
-	Repair         func() hierarchy.RepairState // of the copies
-	Limiter        *hierarchy.Limiter
+	Repair         func() repair.State // of the copies
+	Limiter        *limiter.Limiter
 	Counters       *hierarchy.Counters
-	Cache          *hierarchy.BucketCache
 	Connections    interface {
 		Open() int
 		Refused() int64
@@ -48,12 +50,10 @@ func (m *Metrics) Watch(p Process) {
 	}
 	if p.Counters != nil {
 		m.addQueue("counts", p.Counters.QueueStats)
-	}
-	if p.Cache != nil {
 		m.AddCounter("counterd_bucket_cache_hits_total", "Closed buckets that were found in the cache.",
-			func() float64 { return float64(p.Cache.Stats().Hits) })
+			func() float64 { return float64(p.Counters.CacheStats().Hits) })
 		m.AddCounter("counterd_bucket_cache_misses_total", "Closed buckets that were read from the store.",
-			func() float64 { return float64(p.Cache.Stats().Misses) })
+			func() float64 { return float64(p.Counters.CacheStats().Misses) })
 	}
 	if p.Connections != nil {
 		m.AddGauge("counterd_connections", "Connections of clients.",
@@ -76,7 +76,7 @@ func (m *Metrics) watchReplicas(p Process) {
 		func() float64 { return float64(p.Repair().Raised) })
 }
 
-func (m *Metrics) watchLimiter(l *hierarchy.Limiter) {
+func (m *Metrics) watchLimiter(l *limiter.Limiter) {
 	m.AddCounter("counterd_batches_total", "Batches of coalesced hits that were decided with the store, each of one hit or more.",
 		func() float64 { return float64(l.Stats().Batches) })
 	m.AddCounter("counterd_batched_hits_total", "Hits in those batches: divided by them, how many hits shared a round trip on average.",
@@ -86,7 +86,7 @@ func (m *Metrics) watchLimiter(l *hierarchy.Limiter) {
 }
 
 // addQueue adds how much of something waits for the store.
-func (m *Metrics) addQueue(of string, load func() hierarchy.QueueStats) {
+func (m *Metrics) addQueue(of string, load func() engine.QueueStats) {
 	labels := prometheus.Labels{"of": of}
 	m.Add(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd/api/connections"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 )
@@ -70,7 +71,7 @@ func Default() Settings {
 		Replicas:       1,
 		Timeout:        memcache.DefaultTimeout,
 		Grace:          hierarchy.DefaultGrace,
-		MaxPending:     hierarchy.DefaultMaxPending,
+		MaxPending:     engine.DefaultMaxPending,
 		Listen:         "127.0.0.1:8080",
 		MaxConnections: connections.DefaultMax,
 		Log:            slog.Default(),

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -53,3 +54,36 @@ func (c *Clock) Set(at time.Time) {
 	defer c.mu.Unlock()
 	c.now = at
 }
+
+// Limits are the limits of events, in YAML, for random histories.
+var Limits = []string{
+	"[{per: ip, rate: 3/s}]",
+	"[{per: ip, rate: 4/8s}]",
+	"[{per: ip, rate: 5/m}]",
+	"[{per: ip, rate: [6/90s, 20/15m]}]",
+	"[{per: ip, rate: 17/d}]",
+	"[{per: ip, rate: [2/s, 5/m, 10/h, 40/d]}]",
+	"[{per: ip, rate: [5/m, 12/15m, 20/30m]}, {per: user, rate: [7/90s, 15/h]}]",
+	"[{per: ip, rate: 12/h, throttle: soft 25%}, {per: [ip, user], rate: [3/10s, 8/20m]}]",
+	"[{per: ip, rate: [6/m, 15/15m], precision: minute}]",
+	"[{per: ip, rate: [10/h, 30/d], precision: hour}]",
+	"[{per: ip, rate: [10/2d]}, {per: user, rate: 9/61m}, {per: [], rate: 50/d}]",
+	"[{per: ip, rate: [0/m, 5/h], shadow: true}, {per: user, rate: [4/m, 12/h]}]",
+}
+
+// CountingLimits count hits that they deny: of one that another limit denies, too.
+var CountingLimits = []string{
+	"[{per: ip, rate: [6/m, 30/15m], count: all}]",
+	"[{per: ip, rate: 12/m, count: all}, {per: user, rate: [1/10s, 5/m]}]",
+	"[{per: ip, rate: [10/90s, 40/h], count: all}, {per: user, rate: [4/20s, 20/h], count: all}]",
+	"[{per: ip, rate: 15/15m, count: all, precision: minute}, {per: [ip, user], rate: 3/10s}]",
+	"[{per: ip, rate: 2/m, count: all, shadow: true}, {per: user, rate: 3/10s}]",
+}
+
+// Step returns how far a random history goes on between two hits.
+func Step(rng *rand.Rand) time.Duration {
+	return time.Duration(rng.Int64N([]int64{1e8, 1e9, 3e9, 10e9, 60e9, 1000e9, 5000e9, 40000e9}[rng.IntN(8)]))
+}
+
+// Pick returns one of the list.
+func Pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
@@ -45,7 +46,7 @@ type hitting struct {
 	clock    func() time.Time
 	timeout  time.Duration
 	event    *events.Event
-	limiter  *hierarchy.Limiter
+	limiter  *limiter.Limiter
 	counters *hierarchy.Counters // not counted in the costs
 	features []events.Features
 	admitted []atomic.Int64 // by address, of all slices
@@ -83,7 +84,7 @@ func newHittingOn(s *stage, r row, kept store.Store, rates, retention string) (*
 
 // forget replaces the limiter with one that remembers nothing.
 func (h *hitting) forget() (err error) {
-	h.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: h.store, Clock: h.clock, Timeout: h.timeout, Grace: 2 * h.timeout})
+	h.limiter, err = limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock, Grace: 2 * h.timeout}), Timeout: h.timeout})
 	return err
 }
 
@@ -98,7 +99,7 @@ func (h *hitting) atRandom() step {
 }
 
 // admit makes a hit that has to be admitted.
-func (h *hitting) admit(i int, features events.Features) (hierarchy.Decision, error) {
+func (h *hitting) admit(i int, features events.Features) (limiter.Decision, error) {
 	d, err := h.hit(features)
 	if err == nil && !d.Allowed {
 		err = fmt.Errorf("a hit far from its limits was denied: %+v", d)
@@ -119,8 +120,8 @@ func (h *hitting) deny(i int) error {
 }
 
 // hit makes a hit. One decided without the store is an error.
-func (h *hitting) hit(features events.Features) (hierarchy.Decision, error) {
-	d, err := h.limiter.Hit(context.Background(), hierarchy.Hit{Event: h.event, Features: features, Cost: 1})
+func (h *hitting) hit(features events.Features) (limiter.Decision, error) {
+	d, err := h.limiter.Hit(context.Background(), limiter.Hit{Event: h.event, Features: features, Cost: 1})
 	if err == nil && (d.Unavailable || len(d.Limits) != 4) {
 		err = fmt.Errorf("a hit was not decided on four limits: %+v", d)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
 )
@@ -26,12 +27,12 @@ func TestNothingAnswersAsCounterdDoes(t *testing.T) {
 	rules, err := events.ParseRules([]byte("events:\n" + rulesOf("e", webRates, "24h")))
 	require.NoError(t, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Grace: 40 * time.Second, Timeout: 20 * time.Second})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}), Timeout: 20 * time.Second})
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
-		Limiter:  limiter,
+		Limiter:  decider,
 	})
 	require.NoError(t, err)
 	counterd := api.NewHandler(api.Config{Service: counting})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
 )
@@ -15,7 +16,7 @@ import (
 type hierarchical struct {
 	event   *events.Event
 	kind    string
-	limiter *hierarchy.Limiter
+	limiter *limiter.Limiter
 	store   *observed
 	clock   clock
 	ids     map[string]hitter
@@ -38,7 +39,7 @@ func newHierarchical(l events.Limit, kind string, precision events.Precision) (*
 // on has it decide on a store.
 func (h *hierarchical) on(kept store.Store) (err error) {
 	h.store = &observed{Store: kept, counters: map[string]*buckets{}}
-	h.limiter, err = hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: h.store, Clock: h.clock.now})
+	h.limiter, err = limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock.now})})
 	return err
 }
 
@@ -62,7 +63,7 @@ func (h *hierarchical) decide(ctx context.Context, feature string, now, cost int
 		h.ids[feature] = who
 	}
 	h.clock.set(now)
-	d, err := h.limiter.Hit(ctx, hierarchy.Hit{Event: h.event, Features: who.features, Cost: cost})
+	d, err := h.limiter.Hit(ctx, limiter.Hit{Event: h.event, Features: who.features, Cost: cost})
 	switch {
 	case err != nil:
 		return false, err

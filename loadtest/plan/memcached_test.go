@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -254,10 +255,7 @@ func (g *game) play(t *testing.T, servers []string) *asked {
 
 func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begin time.Time) error {
 	now := begin
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: fleet, Clock: func() time.Time { return now }, Grace: g.config.Grace, Timeout: min(time.Second, g.config.Grace/2),
-		Cache: hierarchy.NewBucketCache(1 << 20),
-	})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: func() time.Time { return now }, Grace: g.config.Grace, CacheBytes: 1 << 20}), Timeout: min(time.Second, g.config.Grace/2)})
 	if err != nil {
 		return err
 	}
@@ -266,7 +264,7 @@ func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begi
 			continue
 		}
 		now = begin.Add(time.Duration(next.second) * time.Second)
-		if err := hit(ctx, limiter, hierarchy.Hit{Event: g.event, Features: g.features(next.actor), Cost: 1}); err != nil {
+		if err := hit(ctx, decider, limiter.Hit{Event: g.event, Features: g.features(next.actor), Cost: 1}); err != nil {
 			return err
 		}
 	}
@@ -286,13 +284,13 @@ func (g *game) features(actor int) events.Features {
 }
 
 // hit repeats a hit that a busy machine had decided without the store.
-func hit(ctx context.Context, limiter *hierarchy.Limiter, h hierarchy.Hit) error {
+func hit(ctx context.Context, decider *limiter.Limiter, h limiter.Hit) error {
 	for end := time.Now().Add(maxWait); ; {
-		d, err := limiter.Hit(ctx, h)
+		d, err := decider.Hit(ctx, h)
 		switch {
 		case err != nil:
 			return err
-		case !slices.ContainsFunc(d.Limits, func(l hierarchy.LimitState) bool { return l.Failed }):
+		case !slices.ContainsFunc(d.Limits, func(l limiter.LimitState) bool { return l.Failed }):
 			if !d.Allowed {
 				return fmt.Errorf("%v is denied", h.Features)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 	"github.com/counterd/counterd/memcache"
@@ -21,12 +22,12 @@ import (
 func realServer(t *testing.T, event events.Event, clock func() time.Time) http.Handler {
 	rules := &events.Rules{Events: map[string]*events.Event{event.Name: &event}}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{Store: store, Clock: clock})
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})})
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
-		Limiter:  limiter,
+		Limiter:  decider,
 	})
 	require.NoError(t, err)
 	return api.NewHandler(api.Config{Service: counting})

@@ -13,17 +13,19 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/loadtest/traffic"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 // EmbeddedConfig says how counterd's handler runs in this process. Only Rules are needed.
 type EmbeddedConfig struct {
 	Rules   *events.Rules
 	Servers []string      // of Memcached; none: the embedded store
-	Timeout time.Duration // the longest wait for the store in one decision; 0: hierarchy.DefaultTimeout
+	Timeout time.Duration // the longest wait for the store in one decision; 0: limiter.DefaultTimeout
 	Pending int           // the most that waits for the store; 0: the engine's default
 }
 
@@ -57,17 +59,13 @@ func NewEmbedded(ctx context.Context, config EmbeddedConfig) (*Embedded, error) 
 	if err != nil {
 		return nil, err
 	}
-	cache := hierarchy.NewBucketCache(0)
-	grace := max(hierarchy.DefaultGrace, 2*config.Timeout)
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: store, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Grace: grace, Timeout: config.Timeout, MaxPending: config.Pending, Cache: cache,
-	})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: max(hierarchy.DefaultGrace, 2*config.Timeout), MaxPending: config.Pending})
+	decider, err := limiter.New(limiter.Config{Engine: counters, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Timeout: config.Timeout, MaxPending: config.Pending})
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	decides, err := service.New(service.Config{
-		Rules: func() *events.Rules { return config.Rules }, Limiter: limiter,
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: grace, MaxPending: config.Pending, Cache: cache}),
+		Rules: func() *events.Rules { return config.Rules }, Limiter: decider, Counters: counters,
 	})
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -77,7 +75,7 @@ func NewEmbedded(ctx context.Context, config EmbeddedConfig) (*Embedded, error) 
 	return e, err
 }
 
-func (e *Embedded) open(ctx context.Context) (hierarchy.Store, error) {
+func (e *Embedded) open(ctx context.Context) (store.Store, error) {
 	if len(e.config.Servers) == 0 {
 		store := &counted.Store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 		e.counts = &store.Counts

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 )
 
 // fate is what becomes of the lines of an actor before any limit is asked.
@@ -122,7 +122,7 @@ func CostOf(features events.Features, costKind string) (int64, bool) {
 		return 1, true
 	}
 	cost, err := strconv.ParseInt(text, 10, 64)
-	return cost, err == nil && hierarchy.CheckCost(cost) == nil
+	return cost, err == nil && limiter.CheckCost(cost) == nil
 }
 
 // nameOf names the features of the counters together, as decisions spell a feature: each

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 )
 
 // limit is a limit of the rules, and what it did.
@@ -47,7 +47,7 @@ func newLimits(event *events.Event, actors *actors, steps int) []*limit {
 
 // add counts a decision in which the limit took part, at a step of the timeline. The hit
 // was denied by so many limits that are enforced.
-func (l *limit) add(feature uint32, second int64, step int, d *hierarchy.Decision, state *hierarchy.LimitState, denials int) {
+func (l *limit) add(feature uint32, second int64, step int, d *limiter.Decision, state *limiter.LimitState, denials int) {
 	l.score.add(feature, second, state.Allowed)
 	if state.Listing == events.Denied {
 		l.listed++

@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/memcache"
@@ -60,7 +61,7 @@ type run struct {
 	Config
 	clock    *clock
 	store    *memcache.Embedded
-	limiter  *hierarchy.Limiter
+	limiter  *limiter.Limiter
 	failed   error // what the limiter reported
 	actors   *actors
 	whole    score
@@ -114,11 +115,9 @@ func newRun(config Config) (*run, error) {
 		r.named[l.limit.Name] = l
 	}
 	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
-	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
-		Store: patientStore{r.store}, Clock: r.clock.now, Timeout: timeout, Cache: hierarchy.NewBucketCache(cacheBytes),
-		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) },
-	})
-	r.limiter = limiter
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: patientStore{r.store}, Clock: r.clock.now, CacheBytes: cacheBytes}), Timeout: timeout,
+		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }})
+	r.limiter = decider
 	return r, err
 }
 
@@ -148,7 +147,7 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 	}
 	second := e.Second()
 	r.clock.at = time.Unix(second, 0)
-	hit := hierarchy.Hit{Event: r.Event, Features: a.features, Cost: a.cost}
+	hit := limiter.Hit{Event: r.Event, Features: a.features, Cost: a.cost}
 	decision, err := r.limiter.Hit(ctx, hit)
 	if err == nil {
 		decision, err = r.exactly(ctx, hit, decision)
@@ -169,7 +168,7 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 // with the other limits as they were then; other hits may have been counted since, of
 // another cost or on an allow list. And a count below the ceiling may be an upper bound,
 // which is then taken for above N.
-func (r *run) exactly(ctx context.Context, hit hierarchy.Hit, d hierarchy.Decision) (hierarchy.Decision, error) {
+func (r *run) exactly(ctx context.Context, hit limiter.Hit, d limiter.Decision) (limiter.Decision, error) {
 	unsure := !d.Allowed && (r.actors.mixed || r.allows()) && !r.countsAll(&d)
 	for i := range d.Limits {
 		if d.Limits[i].Listing == events.Denied && !d.Limits[i].Shadow {
@@ -201,11 +200,11 @@ func (r *run) allows() bool {
 
 // countsAll reports whether one of the hit's rules counts denied hits too. The engine
 // remembers no denial of such hits.
-func (r *run) countsAll(d *hierarchy.Decision) bool {
-	return slices.ContainsFunc(d.Limits, func(s hierarchy.LimitState) bool { return r.named[s.Name].rule.Count == events.CountAll })
+func (r *run) countsAll(d *limiter.Decision) bool {
+	return slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return r.named[s.Name].rule.Count == events.CountAll })
 }
 
-func (r *run) add(a *actor, second int64, d *hierarchy.Decision) error {
+func (r *run) add(a *actor, second int64, d *limiter.Decision) error {
 	step := r.timeline.at(second)
 	r.whole.add(a.whole, second, d.Allowed)
 	if d.Allowed {
@@ -238,7 +237,7 @@ func (r *run) nothing() error {
 	case len(r.Event.Rules) == 0:
 		return fmt.Errorf("%w: %s has no limits", ErrNoHits, r.Event.Name)
 	case r.lines[withoutCost] > 0:
-		return fmt.Errorf("%w: of %d lines %d have no cost from 1 to %d", ErrNoHits, r.Log.Lines, r.lines[withoutCost], hierarchy.MaxCost)
+		return fmt.Errorf("%w: of %d lines %d have no cost from 1 to %d", ErrNoHits, r.Log.Lines, r.lines[withoutCost], limiter.MaxCost)
 	}
 	return fmt.Errorf("%w: of %d lines none has the features that %s is limited per: %s", ErrNoHits,
 		r.Log.Lines, r.Event.Name, strings.Join(r.Event.Kinds(), ", "))

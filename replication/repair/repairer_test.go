@@ -1,4 +1,4 @@
-package hierarchy
+package repair
 
 import (
 	"context"
@@ -11,12 +11,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memoryReplicas is a store of two copies in memory, each a map by counter and bucket.
 type memoryReplicas struct {
@@ -47,10 +50,10 @@ func (s *memoryReplicas) put(at int, counter events.Counter, second, value int64
 	if s.copies[at][id] == nil {
 		s.copies[at][id] = map[uint64]replicaItem{}
 	}
-	for bucket := range BucketsOf(counter, second) {
+	for bucket := range hierarchy.BucketsOf(counter, second) {
 		s.versions++
 		item := s.copies[at][id][bucket.ID()]
-		s.copies[at][id][bucket.ID()] = replicaItem{item.value + value, bucket.Expires(retention(counter), DefaultGrace), s.versions}
+		s.copies[at][id][bucket.ID()] = replicaItem{item.value + value, layout.Expires(bucket.ID(), retention(counter)), s.versions}
 	}
 }
 
@@ -154,15 +157,33 @@ func repairedCounter(user string) events.Counter {
 	return counter
 }
 
+// noteUse has the Repairer know the counter.
+func noteUse(m *Repairer, counter events.Counter) {
+	layout.OnUse(m.Note)(counter.ID(), counter, time.Now())
+}
+
+// layout is that of the engine with which the tests count.
+var layout = hierarchy.Layout{Grace: hierarchy.DefaultGrace}
+
+// kept returns the counter as the Repairer knows it.
+func kept(counter events.Counter) (k Counter) {
+	layout.OnUse(func(id string, finest, coarsest uint8, retention time.Duration, _ time.Time) {
+		k = Counter{id, finest, coarsest, retention}
+	})(counter.ID(), counter, time.Now())
+	return k
+}
+
+func retention(counter events.Counter) time.Duration { return kept(counter).Retention }
+
 // withRepairer runs a test on a Repairer in fake time.
 func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		store, told := newMemoryReplicas(), &repairerEvents{}
-		m, err := NewRepairer(RepairerConfig{
-			Store: store, MaxBytes: 1 << 19, OnError: told.report,
+		m, err := New(Config{
+			Store: store, Layout: layout, Grace: layout.Grace, MaxBytes: 1 << 19, OnError: told.report,
 			OnRepaired: func(gaps uint64) { told.change(func() { told.repaired = append(told.repaired, gaps) }) },
-			OnPassEnd:  func(walk RepairPass) { told.change(func() { told.passes = append(told.passes, walk) }) },
+			OnPassEnd:  func(walk Pass) { told.change(func() { told.passes = append(told.passes, walk) }) },
 		})
 		require.NoError(t, err)
 		defer m.Close()
@@ -174,7 +195,7 @@ func withRepairer(t *testing.T, test func(t *testing.T, store *memoryReplicas, m
 type repairerEvents struct {
 	mu       sync.Mutex
 	repaired []uint64
-	passes   []RepairPass
+	passes   []Pass
 	faults   []error
 }
 
@@ -193,7 +214,7 @@ func TestAnEmptyReplicaIsRepaired(t *testing.T) {
 		now := time.Now().Unix()
 		for i := range 300 {
 			c := repairedCounter(fmt.Sprint(i))
-			m.Note(c)
+			noteUse(m, c)
 			store.put(0, c, now-int64(i)*250, 3)
 			store.put(0, c, now-int64(i), 4)
 		}
@@ -208,7 +229,7 @@ func TestAnEmptyReplicaIsRepaired(t *testing.T) {
 		require.Equal(t, []uint64{7}, told.repaired)
 		require.Len(t, told.passes, 1)
 		require.Equal(t, 300, told.passes[0].Counters)
-		require.Equal(t, RepairState{Known: 300, Raised: int64(told.passes[0].Raised), Walked: 7}, m.State())
+		require.Equal(t, State{Known: 300, Raised: int64(told.passes[0].Raised), Walked: 7}, m.State())
 		require.Empty(t, told.faults)
 		store.change(func() {
 			for id, items := range store.copies[1] {
@@ -224,7 +245,7 @@ func TestAnEmptyReplicaIsRepaired(t *testing.T) {
 func TestReplicasThatMissedDifferentEvents(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c, now := repairedCounter("a"), time.Now().Unix()
-		m.Note(c)
+		noteUse(m, c)
 		store.put(0, c, now-100, 3)
 		store.put(1, c, now-7200, 5)
 		store.change(func() { store.gaps++ })
@@ -243,8 +264,8 @@ func TestReplicasThatMissedDifferentEvents(t *testing.T) {
 func TestAParentWaitsForItsChildren(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c, now := repairedCounter("a"), time.Now()
-		m.Note(c)
-		second := BucketAt(Minute, now.Unix()-3600).First()
+		noteUse(m, c)
+		second := hierarchy.BucketAt(hierarchy.Minute, now.Unix()-3600).First()
 		store.put(0, c, second, 3)
 		store.put(1, c, second+1, 3)
 		store.onLook = func(id string) {
@@ -252,7 +273,7 @@ func TestAParentWaitsForItsChildren(t *testing.T) {
 				return
 			}
 			for at := range store.copies {
-				bucket := BucketAt(Second, second+int64(at)).ID()
+				bucket := hierarchy.BucketAt(hierarchy.Second, second+int64(at)).ID()
 				item := store.copies[at][id][bucket]
 				store.versions++
 				item.version = store.versions
@@ -275,7 +296,7 @@ func TestACounterOfMinutes(t *testing.T) {
 			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 				c, now := repairedCounter("a"), time.Now().Unix()
 				c.Precision, c.Retention = precision, retention
-				m.Note(c)
+				noteUse(m, c)
 				for back := int64(0); back < int64(retention/time.Second); back += int64(retention/time.Second) / 7 {
 					store.put(0, c, now-back, 3)
 				}
@@ -292,7 +313,7 @@ func TestACounterWithManyBuckets(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, _ *repairerEvents) {
 		c, now := repairedCounter("a"), time.Now().Unix()
 		c.Retention = 72 * time.Hour
-		m.Note(c)
+		noteUse(m, c)
 		for second := range int64(120_000) { // more than are repaired at once
 			store.put(0, c, now-second*2, 1)
 		}
@@ -313,7 +334,7 @@ func TestManyCountersWithManyBuckets(t *testing.T) {
 		}
 		for i := range counters {
 			c := repairedCounter(fmt.Sprint(i))
-			m.Note(c)
+			noteUse(m, c)
 			store.copies[0][c.ID()] = maps.Clone(store.copies[0][first.ID()])
 		}
 		begun := 0
@@ -327,7 +348,7 @@ func TestManyCountersWithManyBuckets(t *testing.T) {
 			time.Sleep(time.Second)
 			store.change(func() { raised = begun > 0 })
 		}
-		require.LessOrEqual(t, begun, repairerEntries/seconds+repairerLooks)
+		require.LessOrEqual(t, begun, heldEntries/seconds+atOnce)
 	})
 }
 
@@ -345,13 +366,13 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 				c := repairedCounter("a")
-				m.Note(c)
+				noteUse(m, c)
 				store.put(0, c, time.Now().Unix(), 3)
 				store.change(func() { store.gaps++; change(store, true) })
 				time.Sleep(30 * time.Second)
 				require.Empty(t, told.repaired)
 				require.Equal(t, 1, m.State().Failed)
-				require.ErrorIs(t, told.faults[0], engine.ErrStore)
+				require.ErrorContains(t, told.faults[0], "could not be repaired")
 				require.Greater(t, len(told.faults), 1, "it was tried again")
 				store.change(func() { change(store, false) })
 				time.Sleep(2 * time.Minute)
@@ -368,12 +389,12 @@ func TestAFailedRepairIsTriedAgain(t *testing.T) {
 func TestACounterThatComesDuringThePass(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		a, b := repairedCounter("a"), repairedCounter("b")
-		m.Note(a)
+		noteUse(m, a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
 		store.onLook = func(string) {
 			store.onLook = nil
-			m.Note(b)
+			noteUse(m, b)
 		}
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
@@ -394,7 +415,7 @@ func TestAStreamOfNewCounters(t *testing.T) {
 				stream.Go(func() {
 					for i := 0; ; i++ {
 						c := repairedCounter(fmt.Sprint("new ", i))
-						m.Note(c)
+						noteUse(m, c)
 						store.put(i%2, c, time.Now().Unix(), 1) // the other copy differs: all the more to do
 						store.change(func() { store.differing = append(store.differing, c.ID()) })
 						select {
@@ -408,7 +429,7 @@ func TestAStreamOfNewCounters(t *testing.T) {
 				defer close(ended)
 				for i := range 50 {
 					c := repairedCounter(fmt.Sprint(i))
-					m.Note(c)
+					noteUse(m, c)
 					store.put(0, c, time.Now().Unix()-int64(i), 3)
 				}
 				for gaps := uint64(1); gaps <= 3; gaps++ {
@@ -433,8 +454,8 @@ func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		busy, other := repairedCounter("busy"), repairedCounter("other")
 		busy.Precision = events.Minute // never quiet, and without finer buckets
-		m.Note(busy)
-		m.Note(other)
+		noteUse(m, busy)
+		noteUse(m, other)
 		store.put(0, busy, time.Now().Unix(), 3)
 		store.put(0, other, time.Now().Unix(), 3)
 		store.onLook = func(id string) {
@@ -455,10 +476,10 @@ func TestAGapEndsTheRepairOfSingleCounters(t *testing.T) {
 // has missed something meanwhile.
 func TestAPassForTwoReasons(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
-		m.Note(repairedCounter("a"))
-		m.mu.Lock()
-		m.again = true
-		m.mu.Unlock()
+		noteUse(m, repairedCounter("a"))
+		m.backlog.mu.Lock()
+		m.backlog.again = true
+		m.backlog.mu.Unlock()
 		store.change(func() { store.gaps++ })
 		time.Sleep(time.Minute)
 		told.change(func() {
@@ -473,7 +494,7 @@ func TestAPassForTwoReasons(t *testing.T) {
 func TestCountersThatDiffer(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		a, b := repairedCounter("a"), repairedCounter("b")
-		m.Note(a)
+		noteUse(m, a)
 		store.put(0, a, time.Now().Unix(), 3)
 		store.put(0, b, time.Now().Unix(), 3)
 		seen := func() { store.change(func() { store.differing = []string{a.ID(), b.ID()} }) }
@@ -500,7 +521,7 @@ func TestCountersThatDiffer(t *testing.T) {
 func TestAResetMeetsTheRepairer(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c := repairedCounter("a")
-		m.Note(c)
+		noteUse(m, c)
 		store.put(0, c, time.Now().Unix(), 3)
 		store.onRaise = func(counter string) { // the reset has just deleted here
 			clear(store.copies[0][counter])
@@ -516,7 +537,7 @@ func TestAResetMeetsTheRepairer(t *testing.T) {
 func TestALostSourceIsNoReset(t *testing.T) {
 	withRepairer(t, func(t *testing.T, store *memoryReplicas, m *Repairer, told *repairerEvents) {
 		c := repairedCounter("a")
-		m.Note(c)
+		noteUse(m, c)
 		store.put(0, c, time.Now().Unix(), 3)
 		before := store.values(0, c)
 		store.onRaise = func(counter string) {
@@ -538,7 +559,7 @@ func TestTheListOfCounters(t *testing.T) {
 	note := func(user string, retention time.Duration, precision events.Precision) bool {
 		c := repairedCounter(user)
 		c.Retention, c.Precision = retention, precision
-		return list.note(c.ID(), c, now)
+		return list.note(kept(c), now)
 	}
 	require.True(t, note("a", time.Hour, events.Minute))
 	require.False(t, note("a", time.Hour, events.Minute))
@@ -546,7 +567,7 @@ func TestTheListOfCounters(t *testing.T) {
 	require.False(t, note("a", time.Minute, events.Second))
 	k, found := list.find(repairedCounter("a").ID())
 	require.True(t, found)
-	require.Equal(t, known{repairedCounter("a").ID(), Second, Day, 48 * time.Hour}, k, "the most of what it may be")
+	require.Equal(t, Counter{repairedCounter("a").ID(), uint8(hierarchy.Second), uint8(hierarchy.Day), 48 * time.Hour}, k, "the most of what it may be")
 	now = now.Add(48*time.Hour + 20*time.Hour)
 	require.Equal(t, 1, list.len())
 	require.False(t, note("a", time.Minute, events.Second), "used again")
@@ -567,30 +588,32 @@ func TestTheListOfCounters(t *testing.T) {
 }
 
 func TestNotingAKnownCounterCostsLittle(t *testing.T) {
-	list, c, now := newCensus(1<<19, time.Now), repairedCounter("a"), time.Now()
-	id := c.ID()
-	list.note(id, c, now)
-	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(id, c, now) }))
+	list, c, now := newCensus(1<<19, time.Now), kept(repairedCounter("a")), time.Now()
+	list.note(c, now)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { list.note(c, now) }))
 	var none *Repairer
-	none.Note(c)
 	none.Close()
 }
 
-func TestRepairerConfigs(t *testing.T) {
-	for _, config := range []RepairerConfig{{}, {Store: newMemoryReplicas(), Timeout: -1}, {Store: newMemoryReplicas(), Rate: -1}, {Store: newMemoryReplicas(), MaxBytes: -1}} {
-		_, err := NewRepairer(config)
+func TestConfigs(t *testing.T) {
+	for _, config := range []Config{
+		{}, {Store: newMemoryReplicas(), Grace: 1}, {Layout: layout, Grace: 1}, {Store: newMemoryReplicas(), Layout: layout},
+		{Store: newMemoryReplicas(), Layout: layout, Grace: 1, Timeout: -1}, {Store: newMemoryReplicas(), Layout: layout, Grace: 1, Rate: -1},
+		{Store: newMemoryReplicas(), Layout: layout, Grace: 1, MaxBytes: -1},
+	} {
+		_, err := New(config)
 		require.Error(t, err)
 	}
 }
 
 // What Note costs a hit.
 func BenchmarkNote(b *testing.B) {
-	m, err := newRepairer(RepairerConfig{Store: newMemoryReplicas()})
+	m, err := newRepairer(Config{Store: newMemoryReplicas(), Layout: layout, Grace: layout.Grace})
 	require.NoError(b, err)
 	counter, now := repairedCounter("a"), time.Now()
-	id := counter.ID()
+	id, note := counter.ID(), layout.OnUse(m.Note)
 	b.ReportAllocs()
 	for b.Loop() {
-		m.note(id, counter, now)
+		note(id, counter, now)
 	}
 }

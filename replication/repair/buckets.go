@@ -1,14 +1,10 @@
-package hierarchy
+package repair
 
 import (
 	"context"
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/counterd/counterd/engine"
-
-	"github.com/counterd/counterd/store"
 )
 
 // A repair makes the replicas of one counter equal. A bucket is good on a replica when it
@@ -28,30 +24,28 @@ import (
 //     bucket does not change from before its children are read until after, they hold what
 //     it holds, what it has missed, and what is under way.
 type repair struct {
-	m       *Repairer
-	counter known
-	servers []string
-	began   int64            // Unix second
-	gaps    uint64           // of the store, then
-	levels  [Levels][]*entry // buckets that are not good everywhere yet
-	raised  int              // buckets, once for each replica
-	lists   bool             // it is its turn to list buckets
-	held    int64            // entries for which there is room
+	arithmetic
+	copies
+	turn
+	config  *Config // with all defaults
+	broken  sabotage
+	counter Counter
+	began   int64    // Unix second
+	gaps    uint64   // of the store, then
+	levels  underWay // buckets that are not good everywhere yet
+	raised  int      // buckets, once for each replica
 }
+
+// underWay are the entries of each level, in order.
+type underWay [][]*entry
 
 // entry is a bucket under repair.
 type entry struct {
-	bucket Bucket
-	looks  []look     // the last one at each replica
-	good   replicaSet // where it is
-	doubt  replicaSet // where a child was raised: it may have missed the same
-	short  []deficit  // of the rollup, for each replica; nil: no look so far
-}
-
-// look is what a bucket was found to be on one replica.
-type look struct {
-	value   int64
-	version uint64
+	bucket
+	looks []look     // the last one at each replica
+	good  replicaSet // where it is
+	doubt replicaSet // where a child was raised: it may have missed the same
+	short []deficit  // of the rollup, for each replica; nil: no look so far
 }
 
 // deficit is by how much less than its children a bucket was seen to hold.
@@ -69,8 +63,8 @@ func (s replicaSet) has(i int) bool { return s>>i&1 != 0 }
 func (s *replicaSet) add(i int) { *s |= 1 << i }
 
 const (
-	// lookBuckets is the most buckets of one look.
-	lookBuckets = 250
+	// maxLook is the most buckets of one look.
+	maxLook = 250
 	// deficitLooks is how many looks have to agree, in the end, on what a bucket lacks:
 	// each sees what is under way too, and the least of them is the nearest.
 	deficitLooks = 6
@@ -84,53 +78,23 @@ const (
 )
 
 var (
-	errFewReplicas = errors.New("hierarchy: fewer than two replicas of a counter are up")
-	errUnsettled   = errors.New("hierarchy: a counter was too busy to be repaired")
+	errFewReplicas = errors.New("fewer than two of its replicas are up")
+	errUnsettled   = errors.New("it was too busy")
 )
 
-func (m *Repairer) newRepair(k known) *repair {
-	return &repair{m: m, counter: k, servers: m.store.ServersUp(k.id), began: m.now().Unix(), gaps: m.store.Gaps()}
-}
-
-// takeTurn waits until the repair may list buckets. A repair that waits for that holds
-// nothing: else all could wait for each other.
-func (g *repair) takeTurn(ctx context.Context) error {
-	if g.lists {
-		return nil
+// run repairs all buckets of the counter. Without an error every one is good on every replica.
+func (g *repair) run(ctx context.Context) error {
+	if len(g.servers) < 2 {
+		return errFewReplicas
 	}
-	g.release()
-	err := g.m.listing.Acquire(ctx, 1)
-	g.lists = err == nil
-	return err
+	return g.runWithin(ctx, g.within(g.counter.Coarsest, g.alive(g.counter.Coarsest)))
 }
 
-// reserve waits until there is room for the listed entries, and lets others list then.
-// Before that there is none, and lists of busy counters are long.
-func (g *repair) reserve(ctx context.Context) error {
-	want := min(max(int64(g.left()), leastEntries), repairerEntries)
-	if err := g.m.room.Acquire(ctx, want); err != nil {
-		return err
-	}
-	g.release()
-	g.held = want
-	return nil
-}
-
-// release gives back what the repair holds.
-func (g *repair) release() {
-	if g.lists {
-		g.m.listing.Release(1)
-	}
-	g.m.room.Release(g.held)
-	g.lists, g.held = false, 0
-}
-
-// run repairs the counter's buckets within the row of the coarsest level; in two halves
-// where they are too many to be held at once. Without an error every one is good on every
-// replica.
-func (g *repair) run(ctx context.Context, row BucketRange) error {
-	g.levels = [Levels][]*entry{}
-	if err := g.takeTurn(ctx); err != nil {
+// runWithin repairs the counter's buckets within the row of the coarsest level; in two halves
+// where they are too many to be held at once.
+func (g *repair) runWithin(ctx context.Context, row buckets) error {
+	g.levels = make(underWay, g.counter.Coarsest+1)
+	if err := g.toList(ctx); err != nil {
 		return err
 	}
 	whole, err := g.list(ctx, row)
@@ -138,31 +102,33 @@ func (g *repair) run(ctx context.Context, row BucketRange) error {
 		return err
 	}
 	if !whole {
-		middle := row.First + int64(row.Len())/2
-		if err := g.run(ctx, BucketRange{row.Level, row.First, middle - 1}); err != nil {
+		middle := row.first + int64(row.len())/2
+		if err := g.runWithin(ctx, buckets{row.level, row.first, middle - 1}); err != nil {
 			return err
 		}
-		return g.run(ctx, BucketRange{row.Level, middle, row.Last})
+		return g.runWithin(ctx, buckets{row.level, middle, row.last})
 	}
-	if g.left() == 0 {
+	if g.levels.left() == 0 {
 		return nil
 	}
-	if err := g.reserve(ctx); err != nil {
+	if err := g.toHold(ctx, g.levels.left()); err != nil {
 		return err
 	}
-	for pass := 0; g.left() > 0; pass++ {
+	for pass := 0; g.levels.left() > 0; pass++ {
 		if pass == repairPasses {
 			return errUnsettled
 		}
-		if err := g.m.rest(ctx, g.m.quiet); err != nil {
+		if err := rest(ctx, g.config.quiet()); err != nil {
 			return err
 		}
 		var waiting map[int64]bool
-		for l := g.counter.finest; l <= g.counter.coarsest; l++ {
+		for l := g.counter.Finest; l <= g.counter.Coarsest; l++ {
 			if err := g.pass(ctx, l, waiting); err != nil {
 				return err
 			}
-			waiting = g.waiting(l)
+			if l < g.counter.Coarsest {
+				waiting = g.levels.parents(g.arithmetic, l)
+			}
 		}
 	}
 	return nil
@@ -170,14 +136,14 @@ func (g *repair) run(ctx context.Context, row BucketRange) error {
 
 // alive returns the seconds whose buckets of the level may be there. Later buckets cannot
 // have been added to when the repair began.
-func (g *repair) alive(l Level) Window {
-	grace := engine.CeilSeconds(g.m.grace)
-	return Window{g.began - engine.CeilSeconds(g.counter.retention) - 2*grace - 1 - 2*l.Seconds(), g.began + 2*grace}
+func (g *repair) alive(l uint8) span {
+	grace := ceilSeconds(g.config.Grace)
+	return span{max(g.began-ceilSeconds(g.counter.Retention)-2*grace-1-2*g.Seconds(l), 0), g.began + 2*grace}
 }
 
-func (g *repair) left() int {
+func (levels underWay) left() int {
 	n := 0
-	for _, entries := range g.levels {
+	for _, entries := range levels {
 		n += len(entries)
 	}
 	return n
@@ -186,48 +152,54 @@ func (g *repair) left() int {
 // list finds the buckets within the row that hold something on some replica, from the
 // coarsest level down; of the finer levels the children of those. It reports whether it has
 // come to the end: no more than maxEntries, unless the row is of one bucket.
-func (g *repair) list(ctx context.Context, row BucketRange) (whole bool, err error) {
-	some := bucketsWithin(row.Level, Window{Bucket{row.Level, row.First}.First(), Bucket{row.Level, row.Last}.Last()})
-	for l := row.Level; ; l-- {
-		if err := g.find(ctx, l, some); err != nil {
+func (g *repair) list(ctx context.Context, row buckets) (whole bool, err error) {
+	some := row.appendAll(nil)
+	for l := row.level; ; l-- {
+		if err := g.find(ctx, some); err != nil {
 			return false, err
 		}
-		if l == g.counter.finest {
+		if l == g.counter.Finest {
 			return true, nil
 		}
 		alive := g.alive(l - 1)
 		some = some[:0]
 		for _, parent := range g.levels[l] {
-			first, last := max(parent.bucket.First(), alive.First), min(parent.bucket.Last(), alive.Last)
-			if first > last {
+			in := g.spanOf(buckets{l, parent.number, parent.number})
+			in.first, in.last = max(in.first, alive.first), min(in.last, alive.last)
+			if in.first > in.last {
 				continue
 			}
-			some = append(some, bucketsWithin(l-1, Window{first, last})...)
-			if len(some) < lookBuckets {
+			some = g.within(l-1, in).appendAll(some)
+			if len(some) < maxLook {
 				continue
 			}
-			if err := g.find(ctx, l-1, some); err != nil {
+			if err := g.find(ctx, some); err != nil {
 				return false, err
 			}
 			some = some[:0]
-			if row.Len() > 1 && g.left() > maxEntries {
+			if row.len() > 1 && g.levels.left() > maxEntries {
 				return false, nil
 			}
 		}
 	}
 }
 
-// find lists the buckets that hold something on some replica.
-func (g *repair) find(ctx context.Context, l Level, buckets []Bucket) error {
+// find lists those of the buckets that hold something on some replica.
+func (g *repair) find(ctx context.Context, buckets []bucket) error {
 	n := len(g.servers)
-	for some := range slices.Chunk(buckets, lookBuckets) {
-		looks, err := g.lookAtAll(ctx, some)
+	items := make([]uint64, 0, maxLook)
+	for some := range slices.Chunk(buckets, maxLook) {
+		items = items[:0]
+		for _, b := range some {
+			items = append(items, b.item())
+		}
+		looks, err := g.lookAtAll(ctx, items)
 		if err != nil {
 			return err
 		}
-		for i, bucket := range some {
+		for i, b := range some {
 			if of := looks[i*n : (i+1)*n]; !missingEverywhere(of) {
-				g.levels[l] = append(g.levels[l], &entry{bucket: bucket, looks: slices.Clone(of)})
+				g.levels[b.level] = append(g.levels[b.level], &entry{bucket: b, looks: slices.Clone(of)})
 			}
 		}
 	}
@@ -238,29 +210,27 @@ func missingEverywhere(looks []look) bool {
 	return !slices.ContainsFunc(looks, func(k look) bool { return k.version != 0 })
 }
 
-// waiting returns which buckets of the next level, by their number, have children that are
+// parents returns the buckets of the next level, by their number, that have children which are
 // still under repair.
-func (g *repair) waiting(l Level) map[int64]bool {
-	if l == g.counter.coarsest {
-		return nil
+func (levels underWay) parents(a arithmetic, l uint8) map[int64]bool {
+	parents := map[int64]bool{}
+	for _, e := range levels[l] {
+		parents[a.parent(e.bucket).number] = true
 	}
-	waiting := map[int64]bool{}
-	for _, e := range g.levels[l] {
-		waiting[BucketAt(l+1, e.bucket.First()).Number] = true
-	}
-	return waiting
+	return parents
 }
 
 // pass looks at the buckets of a level once more, and makes good what it can.
-func (g *repair) pass(ctx context.Context, l Level, waiting map[int64]bool) error {
+func (g *repair) pass(ctx context.Context, l uint8, waiting map[int64]bool) error {
 	entries := g.levels[l]
 	left := entries[:0]
-	for some := range slices.Chunk(entries, lookBuckets) {
-		buckets := make([]Bucket, len(some))
+	everywhere := replicaSet(1)<<len(g.servers) - 1
+	for some := range slices.Chunk(entries, maxLook) {
+		items := make([]uint64, len(some))
 		for i, e := range some {
-			buckets[i] = e.bucket
+			items[i] = e.item()
 		}
-		looks, err := g.lookAtAll(ctx, buckets)
+		looks, err := g.lookAtAll(ctx, items)
 		if err != nil {
 			return err
 		}
@@ -271,11 +241,11 @@ func (g *repair) pass(ctx context.Context, l Level, waiting map[int64]bool) erro
 			}
 			quiet := slices.EqualFunc(of, e.looks, func(a, b look) bool { return a.version == b.version })
 			copy(e.looks, of)
-			if err := g.repairBucket(ctx, e, quiet || g.m.broken.hasty, waiting[e.bucket.Number]); err != nil {
+			if err := g.repairBucket(ctx, e, quiet || g.broken.hasty, waiting[e.number]); err != nil {
 				return err
 			}
 			// One whose children are not good may have to be looked at again when they are.
-			if e.good != g.everywhere() || e.doubt != 0 || waiting[e.bucket.Number] {
+			if e.good != everywhere || e.doubt != 0 || waiting[e.number] {
 				left = append(left, e)
 			}
 		}
@@ -285,8 +255,6 @@ func (g *repair) pass(ctx context.Context, l Level, waiting map[int64]bool) erro
 	return nil
 }
 
-func (g *repair) everywhere() replicaSet { return 1<<len(g.servers) - 1 }
-
 // repairBucket makes a bucket good where it can.
 func (g *repair) repairBucket(ctx context.Context, e *entry, quiet, waiting bool) error {
 	if quiet {
@@ -294,7 +262,7 @@ func (g *repair) repairBucket(ctx context.Context, e *entry, quiet, waiting bool
 			return err
 		}
 	}
-	if e.bucket.Level == g.counter.finest || !g.childrenLive(e) {
+	if e.level == g.counter.Finest || !g.childrenLive(e) {
 		e.doubt = 0
 		return nil
 	}
@@ -314,8 +282,8 @@ func (g *repair) repairBucket(ctx context.Context, e *entry, quiet, waiting bool
 
 // childrenLive reports whether all of the bucket's children can still be there.
 func (g *repair) childrenLive(e *entry) bool {
-	first := BucketAt(e.bucket.Level-1, e.bucket.First())
-	return first.Expires(g.counter.retention, g.m.grace) > g.m.now().Unix()+2
+	first := bucket{e.level - 1, g.children(e.bucket).first}
+	return g.Expires(first.item(), g.counter.Retention) > g.config.Clock().Unix()+2
 }
 
 // fromPeers raises a quiet bucket to the largest of its values. A change since the look has
@@ -363,7 +331,7 @@ func (g *repair) fromChildren(ctx context.Context, e *entry, i int) error {
 		if short.looks > 0 {
 			lacks = min(lacks, short.least)
 		}
-		if lacks > 0 && short.looks >= deficitLooks && g.m.now().Sub(short.since) >= g.m.quiet {
+		if lacks > 0 && short.looks >= deficitLooks && g.config.Clock().Sub(short.since) >= g.config.quiet() {
 			raised, err := g.raise(ctx, e, i, before, before.value+lacks)
 			if err != nil {
 				return err
@@ -378,7 +346,7 @@ func (g *repair) fromChildren(ctx context.Context, e *entry, i int) error {
 			}
 			continue // busy: it was changed in between
 		}
-		after, err := g.lookAt(ctx, i, []Bucket{e.bucket})
+		after, err := g.lookAt(ctx, i, []uint64{e.item()})
 		if err != nil {
 			return err
 		}
@@ -390,7 +358,7 @@ func (g *repair) fromChildren(ctx context.Context, e *entry, i int) error {
 			e.doubt &^= 1 << i
 			return nil
 		case short.looks == 0:
-			short.since = g.m.now()
+			short.since = g.config.Clock()
 		case short.looks >= deficitLooks:
 			return nil // till the next pass
 		}
@@ -403,16 +371,15 @@ func (g *repair) fromChildren(ctx context.Context, e *entry, i int) error {
 // lookAtChildren looks at a bucket of one replica and then at its children there. It
 // returns the bucket, and by how much less it holds than they do.
 func (g *repair) lookAtChildren(ctx context.Context, e *entry, i int) (before look, lacks int64, err error) {
-	children := bucketsWithin(e.bucket.Level-1, Window{e.bucket.First(), e.bucket.Last()})
-	buckets := append([]Bucket{e.bucket}, children...)
-	if g.m.broken.childrenFirst {
-		slices.Reverse(buckets)
+	items := g.children(e.bucket).appendItems([]uint64{e.item()})
+	if g.broken.childrenFirst {
+		slices.Reverse(items)
 	}
-	looks, err := g.lookAt(ctx, i, buckets)
+	looks, err := g.lookAt(ctx, i, items)
 	if err != nil {
 		return look{}, 0, err
 	}
-	if g.m.broken.childrenFirst {
+	if g.broken.childrenFirst {
 		slices.Reverse(looks)
 	}
 	sum := int64(0)
@@ -424,30 +391,21 @@ func (g *repair) lookAtChildren(ctx context.Context, e *entry, i int) (before lo
 
 // raise sets a bucket on one replica.
 func (g *repair) raise(ctx context.Context, e *entry, i int, from look, value int64) (raised bool, err error) {
-	expires := e.bucket.Expires(g.counter.retention, g.m.grace)
-	if expires <= g.m.now().Unix() {
+	expires := g.Expires(e.item(), g.counter.Retention)
+	if expires <= g.config.Clock().Unix() {
 		return false, nil
 	}
-	if err := g.m.looking.Acquire(ctx, 1); err != nil {
+	raised, err = g.copies.raise(ctx, i, e.item(), from, value, expires)
+	if !raised || err != nil {
 		return false, err
-	}
-	defer g.m.looking.Release(1)
-	write := store.Write{Kind: store.Swap, Item: e.bucket.ID(), Version: from.version, By: value, Expires: expires}
-	if from.version == 0 {
-		write.Kind = store.Create
-	}
-	op := store.Op{Counter: g.counter.id, Server: g.servers[i], Writes: []store.Write{write}}
-	g.m.store.Do(ctx, &op)
-	if op.Err != nil || op.Writes[0].Result == 0 {
-		return false, op.Err
 	}
 	g.raised++
 	// What it was raised for, its parent may have missed too.
-	if up := e.bucket.Level + 1; up <= g.counter.coarsest {
-		number := BucketAt(up, e.bucket.First()).Number
-		at, found := slices.BinarySearchFunc(g.levels[up], number, func(e *entry, number int64) int { return int(e.bucket.Number - number) })
+	if e.level < g.counter.Coarsest {
+		up := g.parent(e.bucket)
+		at, found := slices.BinarySearchFunc(g.levels[up.level], up.number, func(e *entry, number int64) int { return int(e.number - number) })
 		if found {
-			g.levels[up][at].doubt.add(i)
+			g.levels[up.level][at].doubt.add(i)
 		}
 	}
 	return true, nil
@@ -461,7 +419,7 @@ func (g *repair) undoReset(ctx context.Context, e *entry, created int) error {
 		if i == created || e.looks[i].version == 0 {
 			continue
 		}
-		looks, err := g.lookAt(ctx, i, []Bucket{e.bucket})
+		looks, err := g.lookAt(ctx, i, []uint64{e.item()})
 		if err != nil {
 			return err
 		}
@@ -482,50 +440,8 @@ func (g *repair) undoResetOfChildren(ctx context.Context, e *entry, i int) error
 // forget deletes a bucket that has gone from its source. That a server which has just
 // come back empty is no reset shows in the gaps; rather one bucket too many than too few.
 func (g *repair) forget(ctx context.Context, e *entry, gone bool) error {
-	if !gone || g.m.store.Gaps() != g.gaps {
+	if !gone || g.Gaps() != g.gaps {
 		return nil
 	}
-	op := store.Op{Counter: g.counter.id, Writes: []store.Write{{Kind: store.Delete, Item: e.bucket.ID()}}}
-	g.m.store.Do(ctx, &op)
-	return op.Err
-}
-
-// lookAtAll looks at buckets on all replicas. Looks at one bucket are next to each other.
-func (g *repair) lookAtAll(ctx context.Context, buckets []Bucket) ([]look, error) {
-	n := len(g.servers)
-	looks := make([]look, n*len(buckets))
-	for i := range g.servers {
-		of, err := g.lookAt(ctx, i, buckets)
-		if err != nil {
-			return nil, err
-		}
-		for b, k := range of {
-			looks[b*n+i] = k
-		}
-	}
-	return looks, nil
-}
-
-// lookAt looks at buckets on one replica, at most lookBuckets, in their order.
-func (g *repair) lookAt(ctx context.Context, i int, buckets []Bucket) ([]look, error) {
-	op := store.Op{Counter: g.counter.id, Server: g.servers[i], Reads: make([]store.Read, len(buckets)), Versions: true}
-	for b, bucket := range buckets {
-		op.Reads[b].Item = bucket.ID()
-	}
-	if err := g.m.rate.WaitN(ctx, len(buckets)); err != nil {
-		return nil, err
-	}
-	if err := g.m.looking.Acquire(ctx, 1); err != nil {
-		return nil, err
-	}
-	defer g.m.looking.Release(1)
-	g.m.store.Do(ctx, &op)
-	if op.Err != nil {
-		return nil, op.Err
-	}
-	looks := make([]look, len(buckets))
-	for b := range looks {
-		looks[b] = look{op.Reads[b].Value, op.Reads[b].Version}
-	}
-	return looks, nil
+	return g.remove(ctx, e.item())
 }

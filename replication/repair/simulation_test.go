@@ -1,8 +1,9 @@
-package hierarchy
+package repair
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/store"
@@ -27,6 +29,14 @@ import (
 //
 // An oracle knows what was acknowledged. When the repairer reports the counter repaired,
 // each replica's value of a bucket and its hints together are at least that.
+
+// errLost is what is known of a command whose answer was lost.
+var errLost = errors.New("the answer was lost")
+
+// repairerKey is the key of a context's value that says which of the repairers it is.
+type repairerKey struct{}
+
+func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
 
 // replicaCommand is one command to one replica.
 type replicaCommand struct {
@@ -104,7 +114,7 @@ func (c *replicasStore) ServersUp(string) (names []string) {
 }
 
 // repairerOf returns which of the repairers it is: a number below 1.
-func repairerOf(ctx context.Context) int { return ctx.Value(operationKey{}).(int) }
+func repairerOf(ctx context.Context) int { return ctx.Value(repairerKey{}).(int) }
 
 func replicaNamed(server string) (at int) {
 	fmt.Sscan(server, &at)
@@ -202,7 +212,7 @@ func (c *replicasStore) Differing() []string { return nil }
 
 // brokenRepair is what the sabotage breaks.
 type brokenRepair struct {
-	mender        brokenRepairer
+	mender        sabotage
 	plainSet      bool
 	addDifference bool
 	finestFirst   bool // rollbacks
@@ -263,7 +273,7 @@ func newRepairSimulation(seed uint64, broken brokenRepair) *repairSimulation {
 		s.store.items = append(s.store.items, map[uint64]replicaItem{})
 		s.hinted = append(s.hinted, map[uint64]int64{})
 	}
-	s.repairer, _ = newRepairer(RepairerConfig{Store: s.store, Clock: s.now, Grace: s.grace, Timeout: s.timeout, Rate: 1 << 30, MaxBytes: 1 << 19})
+	s.repairer, _ = newRepairer(Config{Store: s.store, Layout: hierarchy.Layout{Grace: s.grace}, Clock: s.now, Grace: s.grace, Timeout: s.timeout, Rate: 1 << 30, MaxBytes: 1 << 19})
 	s.repairer.broken = broken.mender
 	// What was before.
 	for range rng.IntN(8) {
@@ -272,7 +282,7 @@ func newRepairSimulation(seed uint64, broken brokenRepair) *repairSimulation {
 			back = rng.Int64N(5)
 		}
 		by := 1 + rng.Int64N(5)
-		for bucket := range BucketsOf(s.counter, s.now().Unix()-back) {
+		for bucket := range hierarchy.BucketsOf(s.counter, s.now().Unix()-back) {
 			s.acked[bucket.ID()] += by
 			for at := range copies {
 				s.store.add(at, bucket.ID(), by, bucket.Expires(s.counter.Retention, s.grace))
@@ -303,8 +313,8 @@ func (s *repairSimulation) operate() {
 }
 
 func (s *repairSimulation) operation(id int, second, by int64, denied bool) {
-	var buckets []Bucket
-	for bucket := range BucketsOf(s.counter, second) {
+	var buckets []hierarchy.Bucket
+	for bucket := range hierarchy.BucketsOf(s.counter, second) {
 		buckets = append(buckets, bucket)
 	}
 	deadline := time.Now().Add(s.timeout)
@@ -350,7 +360,7 @@ func (s *repairSimulation) operation(id int, second, by int64, denied bool) {
 	})
 }
 
-func (s *repairSimulation) note(sums map[uint64]int64, by int64, buckets []Bucket) {
+func (s *repairSimulation) note(sums map[uint64]int64, by int64, buckets []hierarchy.Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, bucket := range buckets {
@@ -366,7 +376,7 @@ func (s *repairSimulation) onEach(do func(at int)) {
 	all.Wait()
 }
 
-func (s *repairSimulation) addAll(id, at int, deadline time.Time, by int64, buckets []Bucket) int {
+func (s *repairSimulation) addAll(id, at int, deadline time.Time, by int64, buckets []hierarchy.Bucket) int {
 	for i, bucket := range buckets {
 		if s.store.do(id, at, deadline, func() { s.store.add(at, bucket.ID(), by, bucket.Expires(s.counter.Retention, s.grace)) }) != nil {
 			return i
@@ -375,7 +385,7 @@ func (s *repairSimulation) addAll(id, at int, deadline time.Time, by int64, buck
 	return len(buckets)
 }
 
-func (s *repairSimulation) rollBack(id, at int, deadline time.Time, by int64, buckets []Bucket) {
+func (s *repairSimulation) rollBack(id, at int, deadline time.Time, by int64, buckets []hierarchy.Bucket) {
 	buckets = slices.Clone(buckets)
 	if !s.broken.finestFirst {
 		slices.Reverse(buckets)
@@ -448,8 +458,8 @@ func (s *repairSimulation) run() {
 		var all sync.WaitGroup
 		for i := range menders {
 			all.Go(func() {
-				ctx := context.WithValue(ctx, operationKey{}, -i)
-				if s.repairer.rest(ctx, 2*s.timeout+s.timeout/2+time.Duration(i)*s.timeout/3) == nil {
+				ctx := context.WithValue(ctx, repairerKey{}, -i)
+				if rest(ctx, 2*s.timeout+s.timeout/2+time.Duration(i)*s.timeout/3) == nil {
 					s.repair(ctx)
 				}
 			})
@@ -483,10 +493,10 @@ func (s *repairSimulation) lose(at int) {
 
 // repair repairs the counter until it succeeds.
 func (s *repairSimulation) repair(ctx context.Context) {
-	k := knownOf(s.counter.ID(), s.counter)
+	k := kept(s.counter)
 	for ctx.Err() == nil {
-		g := s.repairer.newRepair(k)
-		err := g.run(ctx, runWithin(k.coarsest, g.alive(k.coarsest)))
+		g := s.repairer.begin(k)
+		err := g.run(ctx)
 		g.release()
 		s.mu.Lock()
 		s.raised += g.raised
@@ -545,7 +555,7 @@ func (s *repairSimulation) judge(when string) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	for id, acked := range s.acked {
-		bucket := bucketOf(id)
+		bucket := hierarchy.Bucket{Level: hierarchy.Level(store.ItemLevel(id)), Number: store.ItemNumber(id)}
 		if bucket.Expires(s.counter.Retention, s.grace) <= s.now().Unix() {
 			continue
 		}
@@ -621,7 +631,7 @@ func simulateRepair(t *testing.T, first, n uint64, broken brokenRepair, stop boo
 // was acknowledged once the counter is reported repaired.
 func TestRepairedReplicasHoldAll(t *testing.T) {
 	var total repairOutcome
-	inParts(t, testkit.Seeds(400), func(t *testing.T, first, n uint64) repairOutcome {
+	testkit.InParts(t, testkit.Seeds(400), func(t *testing.T, first, n uint64) repairOutcome {
 		o := simulateRepair(t, first, n, brokenRepair{}, false)
 		assert.Zero(t, o.low, o.first)
 		return o
@@ -648,8 +658,8 @@ func TestRepairSimulationFindsSabotage(t *testing.T) {
 	for name, broken := range map[string]brokenRepair{
 		"a plain set":                {plainSet: true},
 		"adds the difference":        {addDifference: true},
-		"children before the bucket": {mender: brokenRepairer{childrenFirst: true}},
-		"does not wait for quiet":    {mender: brokenRepairer{hasty: true}},
+		"children before the bucket": {mender: sabotage{childrenFirst: true}},
+		"does not wait for quiet":    {mender: sabotage{hasty: true}},
 		"rolls back finest first":    {finestFirst: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package hierarchy_test
+package repair_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication/repair"
 )
 
 // gappedFleet is a fleet to which a test adds gaps.
@@ -35,7 +36,7 @@ func (f *gappedFleet) Gaps() uint64 { return f.Fleet.Gaps() + f.gaps.Load() }
 type survivor struct {
 	servers  []*memcachedtest.Server
 	fleet    *gappedFleet
-	mender   *hierarchy.Repairer
+	mender   *repair.Repairer
 	mended   chan uint64
 	counters *hierarchy.Counters
 	limiter  *limiter.Limiter
@@ -61,15 +62,16 @@ func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivo
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
 	s.fleet = &gappedFleet{Fleet: fleet}
-	s.mender, err = hierarchy.NewRepairer(hierarchy.RepairerConfig{
-		Store: s.fleet, MaxBytes: 1 << 20,
+	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
+	s.mender, err = repair.New(repair.Config{
+		Store: s.fleet, Layout: layout, Grace: layout.Grace, MaxBytes: 1 << 20,
 		OnRepaired: func(gaps uint64) { s.mended <- gaps },
-		OnPassEnd:  func(walk hierarchy.RepairPass) { t.Logf("%+v", walk) },
+		OnPassEnd:  func(walk repair.Pass) { t.Logf("%+v", walk) },
 	})
 	require.NoError(t, err)
 	t.Cleanup(s.mender.Close)
-	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Repairer: s.mender})
-	s.limiter, err = limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: s.fleet}), Repairer: s.mender, Timeout: time.Second})
+	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, OnUse: layout.OnUse(s.mender.Note)})
+	s.limiter, err = limiter.New(limiter.Config{Engine: s.counters, Timeout: time.Second})
 	require.NoError(t, err)
 	s.event = &events.Event{Name: "e", Rules: []events.Rule{{Per: []string{"user"}, OnError: events.OnErrorDeny, Limits: []events.Limit{
 		{N: 20, Window: time.Second, Name: "20/s"}, {N: 1 << 40, Window: 24 * time.Hour, Name: "d"},

@@ -1,4 +1,4 @@
-package hierarchy
+package repair
 
 import (
 	"encoding/binary"
@@ -7,23 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/engine"
-
 	"github.com/coocood/freecache"
-
-	"github.com/counterd/counterd/events"
 )
 
-// known is a counter that this process has used, as the store knows it.
-type known struct {
-	id               string
-	finest, coarsest Level
-	retention        time.Duration
-}
-
-func knownOf(id string, counter events.Counter) known {
-	finest, coarsest := levels(counter)
-	return known{id, finest, coarsest, retention(counter)}
+// Counter is a counter that this process has used, as its engine keeps it.
+type Counter struct {
+	ID               string
+	Finest, Coarsest uint8         // levels of its buckets
+	Retention        time.Duration // for how long it is remembered
 }
 
 // census is the list of counters that this process knows. It is bounded in bytes, and
@@ -50,31 +41,39 @@ type secondsOf func() time.Time
 func (s secondsOf) Now() uint32 { return uint32(s().Unix()) }
 
 const (
-	censusDay  = 86_400
-	censusHour = 3_600
+	day  = 86_400
+	hour = 3_600
+	// keyHash is how many bytes of an entry's key are a hash.
+	keyHash = 8
 )
+
+// key returns the key of a counter's entry: a hash with this process's own seed, then the
+// counter's ID. freecache finds its places by a hash that is the same in every process: a caller
+// could choose features whose places are one, and the table grows with its fullest place.
+func (c *census) key(id string) []byte {
+	return append(binary.LittleEndian.AppendUint64(nil, maphash.String(c.seed, id)), id...)
+}
 
 // note adds a counter to the list, or has it stay there. It reports whether it is new. A
 // counter that is noted again within the hour costs next to nothing.
-func (c *census) note(id string, counter events.Counter, now time.Time) (isNew bool) {
-	hash := maphash.String(c.seed, id)
+func (c *census) note(k Counter, now time.Time) (isNew bool) {
+	hash := maphash.String(c.seed, k.ID)
 	// A counter that is kept otherwise since a reload is another one here.
-	mark := hash ^ uint64(now.Unix()/censusHour)<<32 ^ uint64(counter.Retention)<<2 ^ uint64(counter.Precision)
+	mark := hash ^ uint64(now.Unix()/hour)<<32 ^ uint64(k.Retention)<<8 ^ uint64(k.Coarsest)<<4 ^ uint64(k.Finest)
 	recent := &c.recent[hash%uint64(len(c.recent))]
 	if recent.Load() == mark {
 		return false
 	}
-	k := knownOf(id, counter)
-	before, pass, found := c.lookup(id)
+	before, pass, found := c.lookup(k.ID)
 	if found {
-		k.finest, k.coarsest = min(k.finest, before.finest), max(k.coarsest, before.coarsest)
-		k.retention = max(k.retention, before.retention)
+		k.Finest, k.Coarsest = min(k.Finest, before.Finest), max(k.Coarsest, before.Coarsest)
+		k.Retention = max(k.Retention, before.Retention)
 	}
-	keep := engine.CeilSeconds(k.retention) + censusDay + censusHour
+	keep := ceilSeconds(k.Retention) + day + hour
 	for longest := c.longest.Load(); longest < keep && !c.longest.CompareAndSwap(longest, keep); {
 		longest = c.longest.Load()
 	}
-	if c.entries.Set(appendEntryKey(nil, c.seed, id), k.encode(pass), int(keep)) != nil {
+	if c.entries.Set(c.key(k.ID), k.encode(pass), int(keep)) != nil {
 		c.overflow(now) // its name is too long
 		return false
 	}
@@ -94,33 +93,33 @@ func (c *census) overflowed() bool { return c.now().Unix() < c.until.Load() }
 func (c *census) len() int { return int(c.entries.EntryCount()) }
 
 // find returns the counter of that ID.
-func (c *census) find(id string) (known, bool) {
+func (c *census) find(id string) (Counter, bool) {
 	k, _, found := c.lookup(id)
 	return k, found
 }
 
 // lookup returns the counter of that ID, and the pass in which it was noted first; where it
 // is not there, the pass of now.
-func (c *census) lookup(id string) (k known, pass uint32, found bool) {
-	value, err := c.entries.Get(appendEntryKey(nil, c.seed, id))
+func (c *census) lookup(id string) (k Counter, pass uint32, found bool) {
+	value, err := c.entries.Get(c.key(id))
 	if err != nil {
-		return known{}, c.passes.Load(), false
+		return Counter{}, c.passes.Load(), false
 	}
-	k, pass = decodeKnown(id, value)
+	k, pass = decodeCounter(id, value)
 	return k, pass, true
 }
 
 // knownBefore begins a pass: it returns the counters that were noted before it, in no order,
 // however many are noted while they are gone through.
-func (c *census) knownBefore() iter.Seq[known] {
+func (c *census) knownBefore() iter.Seq[Counter] {
 	pass := c.passes.Add(1)
-	return func(yield func(known) bool) {
+	return func(yield func(Counter) bool) {
 		for all := c.entries.NewIterator(); ; {
 			entry := all.Next()
 			if entry == nil {
 				return
 			}
-			k, noted := decodeKnown(string(entry.Key[entryHash:]), entry.Value)
+			k, noted := decodeCounter(string(entry.Key[keyHash:]), entry.Value)
 			if noted < pass && !yield(k) {
 				return
 			}
@@ -130,12 +129,12 @@ func (c *census) knownBefore() iter.Seq[known] {
 
 // encode packs the counter, which is remembered for whole seconds, and the pass in which
 // it was noted first.
-func (k known) encode(pass uint32) []byte {
-	b := binary.LittleEndian.AppendUint32([]byte{byte(k.finest), byte(k.coarsest)}, uint32(engine.CeilSeconds(k.retention)))
+func (k Counter) encode(pass uint32) []byte {
+	b := binary.LittleEndian.AppendUint32([]byte{k.Finest, k.Coarsest}, uint32(ceilSeconds(k.Retention)))
 	return binary.LittleEndian.AppendUint32(b, pass)
 }
 
-func decodeKnown(id string, b []byte) (k known, pass uint32) {
+func decodeCounter(id string, b []byte) (k Counter, pass uint32) {
 	seconds := time.Duration(binary.LittleEndian.Uint32(b[2:]))
-	return known{id, Level(b[0]), Level(b[1]), seconds * time.Second}, binary.LittleEndian.Uint32(b[6:])
+	return Counter{id, b[0], b[1], seconds * time.Second}, binary.LittleEndian.Uint32(b[6:])
 }

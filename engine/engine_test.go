@@ -1,0 +1,19 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/stretchr/testify/assert"
+)
+
+func TestOutcomeOf(t *testing.T) {
+	for _, test := range []struct {
+		held, cost, ceiling int64
+		want                engine.Outcome
+	}{
+		{0, 1, 1, engine.Fits}, {1, 1, 1, engine.Full}, {9, 1, 10, engine.Fits}, {9, 2, 10, engine.Full}, {30, 1, 10, engine.Full}, {0, 1, 0, engine.Full},
+	} {
+		assert.Equal(t, test.want, engine.OutcomeOf(test.held, test.cost, test.ceiling), "%+v", test)
+	}
+}

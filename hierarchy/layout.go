@@ -1,0 +1,29 @@
+package hierarchy
+
+import (
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
+
+// Layout is how counters are kept in buckets, for the repair of their replicas, which knows
+// items alone. Grace is that of the Counters.
+type Layout struct{ Grace time.Duration }
+
+// Seconds returns the length of the level's buckets.
+func (Layout) Seconds(level uint8) int64 { return Level(level).Seconds() }
+
+// Expires returns the Unix second from which the bucket of that ID may be gone, of a counter
+// with that retention.
+func (l Layout) Expires(bucket uint64, retention time.Duration) int64 {
+	return bucketOf(bucket).Expires(retention, l.Grace)
+}
+
+// OnUse returns an OnUse for a Config. It calls note with the levels of the
+// counter's buckets and its retention.
+func (Layout) OnUse(note func(id string, finest, coarsest uint8, retention time.Duration, now time.Time)) func(id string, counter events.Counter, now time.Time) {
+	return func(id string, counter events.Counter, now time.Time) {
+		finest, coarsest := levels(counter)
+		note(id, uint8(finest), uint8(coarsest), retention(counter), now)
+	}
+}

@@ -1,0 +1,350 @@
+// Package repair makes the replicas of counters equal again when one may have missed something
+// (anti-entropy): it came back empty, was away, or is new. A [Repairer] does that in the
+// background while the counters are in use. Import it beside a store with replicas, such as a
+// fleet of package memcache. docs/design.md has the method and its reasons.
+package repair
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+)
+
+const (
+	// DefaultMaxBytes bounds a Repairer's list of counters where nothing else is set: some
+	// 300,000.
+	DefaultMaxBytes = 32 << 20
+	// DefaultRate is how many looks at a bucket a Repairer takes in a second where nothing else
+	// is set, a few hundred of them in one request. A million buckets with two replicas take
+	// two minutes.
+	DefaultRate = 50_000
+
+	// pollEvery is how often a Repairer asks the store whether there is something to do.
+	pollEvery = 250 * time.Millisecond
+	// hintPause is the time, beside that of round trips, in which hints are replayed.
+	hintPause = time.Second
+	// A failed repair is tried again after a time that doubles.
+	firstRetry, lastRetry = 5 * time.Second, time.Minute
+)
+
+// Config sets up a Repairer. Store, Layout and Grace are needed.
+type Config struct {
+	Store  Replicas
+	Layout Layout           // of the counters
+	Clock  func() time.Time // nil: time.Now
+	Grace  time.Duration    // that of the engine
+	// Timeout is the longest that a round trip to the store is under way, in any process; 0:
+	// half the grace. What is quiet for more than twice as long is taken to be so.
+	Timeout  time.Duration
+	MaxBytes int // bounds the list of counters; 0: DefaultMaxBytes
+	Rate     int // looks at buckets in a second, those at all replicas together; 0: DefaultRate
+	// OnError gets the error of each failed repair of a counter, which is repaired later.
+	// nil: it is not called.
+	OnError func(error)
+	// OnPassStart and OnPassEnd are called for each pass over all counters. nil: they are
+	// not.
+	OnPassStart func(counters int)
+	OnPassEnd   func(Pass)
+	// OnRepaired is called when all counters that this process knew when the store's Gaps
+	// were that number have been repaired since; nil: it is not called.
+	OnRepaired func(gaps uint64)
+}
+
+// complete checks the config and sets all defaults.
+func (c *Config) complete() error {
+	if c.Store == nil || c.Layout == nil || c.Grace <= 0 {
+		return errors.New("repair: a repairer needs a store, a layout and a grace above 0")
+	}
+	c.Timeout = cmp.Or(c.Timeout, c.Grace/2)
+	if c.Timeout < 0 || c.Rate < 0 || c.MaxBytes < 0 {
+		return fmt.Errorf("repair: the timeout, %s, the rate, %d, and the bytes, %d, of a repairer cannot be negative", c.Timeout, c.Rate, c.MaxBytes)
+	}
+	c.MaxBytes, c.Rate = cmp.Or(c.MaxBytes, DefaultMaxBytes), cmp.Or(c.Rate, DefaultRate)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return nil
+}
+
+// quiet returns for how long nothing changes that has nothing under way.
+func (c *Config) quiet() time.Duration { return 2*c.Timeout + c.Timeout/2 }
+
+// pause returns how long to wait for what is under way, and for hints, before a repair.
+func (c *Config) pause() time.Duration { return 2*c.Timeout + hintPause }
+
+// Pass is the result of a pass over all counters that a process knew when it began.
+type Pass struct {
+	Gaps     uint64 // of the store when it began
+	Counters int
+	Raised   int // buckets, once for each replica
+	Failed   int // counters that have to be repaired later
+	Took     time.Duration
+}
+
+// Repairer makes the replicas of counters equal again. It knows the counters that this process
+// has used, by Note. It is safe for concurrent use, and any number of processes may repair at
+// once.
+type Repairer struct {
+	config  Config // with all defaults
+	store   *paced
+	bounds  bounds
+	counted *census
+	backlog *backlog
+	broken  sabotage
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	raised atomic.Int64
+	walked atomic.Uint64 // Gaps
+	toWalk atomic.Int64
+	open   atomic.Bool // a pass is under way: new counters are noted for afterwards
+}
+
+// sabotage is what the tests break.
+type sabotage struct {
+	hasty         bool // nothing has to be quiet
+	childrenFirst bool
+}
+
+// New returns a Repairer, which works until it is closed.
+func New(config Config) (*Repairer, error) {
+	r, err := newRepairer(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.running.Go(func() { r.run(ctx) })
+	return r, nil
+}
+
+func newRepairer(config Config) (*Repairer, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	return &Repairer{
+		config: config, bounds: newBounds(), backlog: newBacklog(), stop: func() {},
+		store:   &paced{config.Store, rate.NewLimiter(rate.Limit(config.Rate), maxLook), semaphore.NewWeighted(atOnce)},
+		counted: newCensus(config.MaxBytes, config.Clock),
+	}, nil
+}
+
+// Close ends the repairs, and waits for them. That of a nil Repairer does nothing.
+func (r *Repairer) Close() {
+	if r == nil {
+		return
+	}
+	r.stop()
+	r.running.Wait()
+}
+
+// Note adds a counter that is used now to the list: its ID, the levels of its buckets, and for
+// how long it is remembered. One that is noted again within the hour costs next to nothing.
+func (r *Repairer) Note(id string, finest, coarsest uint8, retention time.Duration, now time.Time) {
+	counter := Counter{id, finest, coarsest, retention}
+	if r.counted.note(counter, now) && r.open.Load() {
+		r.backlog.come(counter)
+	}
+}
+
+// State is how far a Repairer is.
+type State struct {
+	Known      int    // counters
+	ToWalk     int    // of the pass that is under way
+	Failed     int    // that have to be tried again
+	Raised     int64  // buckets so far, once for each replica
+	Walked     uint64 // the store's Gaps up to which all known counters were repaired
+	Overflowed bool   // counters may be missing for which there was no room
+}
+
+// State returns how far the Repairer is.
+func (r *Repairer) State() State {
+	failed, _ := r.backlog.size()
+	return State{
+		Known: r.counted.len(), ToWalk: int(max(r.toWalk.Load(), 0)), Failed: failed, Raised: r.raised.Load(),
+		Walked: r.walked.Load(), Overflowed: r.counted.overflowed(),
+	}
+}
+
+// run repairs whatever there is to repair until the context ends.
+func (r *Repairer) run(ctx context.Context) {
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	var seen uint64
+	var retryAt time.Time
+	retry := firstRetry
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		due := !r.backlog.isEmpty() && !time.Now().Before(retryAt)
+		_, more := r.backlog.size()
+		switch gaps := r.store.Gaps(); {
+		case gaps != seen || due && more:
+			if rest(ctx, r.config.pause()) != nil {
+				return
+			}
+			seen = r.store.Gaps()
+			r.pass(ctx, seen)
+			retry = firstRetry
+			retryAt = time.Now().Add(retry)
+		case due:
+			if r.repairUntilGap(ctx, seen, r.left) {
+				r.finish(seen)
+			}
+			retry = min(2*retry, lastRetry)
+			retryAt = time.Now().Add(retry)
+		default:
+			if r.backlog.isEmpty() {
+				r.repairUntilGap(ctx, seen, slices.Values(r.backlog.takeFresh()))
+			}
+			differing := r.differing()
+			if len(differing) == 0 || rest(ctx, r.config.pause()) != nil {
+				continue
+			}
+			r.repairUntilGap(ctx, seen, slices.Values(differing))
+		}
+	}
+}
+
+// repairUntilGap repairs counters, until a server may have missed something once more: then
+// a pass over all of them is due, without delay. It reports whether it came to the end.
+func (r *Repairer) repairUntilGap(ctx context.Context, seen uint64, counters iter.Seq[Counter]) (ended bool) {
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for r.store.Gaps() == seen {
+			if rest(ctx, pollEvery) != nil {
+				return
+			}
+		}
+		stop()
+	})
+	r.repairAll(ctx, counters)
+	stop()
+	watch.Wait()
+	return r.store.Gaps() == seen
+}
+
+// pass repairs all counters that are known as it begins. Later counters reach all replicas
+// by themselves: however many come, the pass ends. What other processes had counted of them
+// before is repaired afterwards, as far as it can be; nothing waits for that.
+func (r *Repairer) pass(ctx context.Context, gaps uint64) {
+	began, raised := time.Now(), r.raised.Load()
+	r.backlog.begin()
+	r.open.Store(true)
+	r.toWalk.Store(int64(r.counted.len()))
+	if r.config.OnPassStart != nil {
+		r.config.OnPassStart(r.counted.len())
+	}
+	n := r.repairAll(ctx, r.counted.knownBefore())
+	r.open.Store(false)
+	r.toWalk.Store(0)
+	if ctx.Err() != nil {
+		return
+	}
+	took := time.Since(began)
+	r.finish(gaps) // before OnPassEnd is called, so that its callee sees the result
+	if r.config.OnPassEnd != nil {
+		failed, _ := r.backlog.size()
+		r.config.OnPassEnd(Pass{gaps, n, int(r.raised.Load() - raised), failed, took})
+	}
+}
+
+// finish calls OnRepaired if all known counters are repaired.
+func (r *Repairer) finish(gaps uint64) {
+	if !r.backlog.isEmpty() {
+		return
+	}
+	before := r.walked.Swap(gaps)
+	if before != gaps && r.config.OnRepaired != nil && !r.counted.overflowed() {
+		r.config.OnRepaired(gaps)
+	}
+}
+
+// repairAll repairs counters, many at a time, and returns how many there were when it is
+// done with them.
+func (r *Repairer) repairAll(ctx context.Context, counters iter.Seq[Counter]) (n int) {
+	var repairs sync.WaitGroup
+	for counter := range counters {
+		if r.bounds.listing.Acquire(ctx, 1) != nil {
+			break // it is closed
+		}
+		n++
+		repairs.Go(func() {
+			r.repair(ctx, counter)
+			if r.open.Load() {
+				r.toWalk.Add(-1)
+			}
+		})
+	}
+	repairs.Wait()
+	return n
+}
+
+// repair repairs one counter, whose turn it is to be listed.
+func (r *Repairer) repair(ctx context.Context, counter Counter) {
+	g := r.begin(counter)
+	g.lists = true
+	defer g.release()
+	err := g.run(ctx)
+	r.raised.Add(int64(g.raised))
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil && r.config.OnError != nil {
+		r.config.OnError(fmt.Errorf("repair: a counter could not be repaired: %w", err))
+	}
+	r.backlog.ended(counter.ID, g.raised, err)
+}
+
+// begin returns the repair of a counter, which has not begun to list its buckets.
+func (r *Repairer) begin(counter Counter) *repair {
+	return &repair{
+		arithmetic: arithmetic{r.config.Layout}, copies: r.store.of(counter.ID), turn: turn{bounds: r.bounds},
+		config: &r.config, broken: r.broken, counter: counter, began: r.config.Clock().Unix(), gaps: r.store.Gaps(),
+	}
+}
+
+// left yields the counters whose repair failed.
+func (r *Repairer) left(yield func(Counter) bool) {
+	for id := range r.backlog.takeLeft() {
+		if counter, found := r.counted.find(id); found && !yield(counter) {
+			return
+		}
+	}
+}
+
+// differing returns the known counters whose replicas were seen to differ, unless they have
+// a cooldown.
+func (r *Repairer) differing() (counters []Counter) {
+	for _, id := range r.store.Differing() {
+		if counter, found := r.counted.find(id); found && r.backlog.isDue(id) {
+			counters = append(counters, counter)
+		}
+	}
+	return counters
+}
+
+// rest waits.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
