@@ -60,7 +60,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	}
 	rules := l.rules.Rules()
 	results := make([]Result, len(hits))
-	places, wanted := make([]int, 0, len(hits)), make([]service.Hit, 0, len(hits))
+	places, wanted := make([]int, 0, len(hits)), make([]hierarchy.Hit, 0, len(hits))
 	for i, hit := range hits {
 		event, err := findEvent(ctx, rules, hit.Event)
 		if err == nil {
@@ -74,7 +74,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			hit.Cost = 1
 		}
 		places = append(places, i)
-		wanted = append(wanted, service.Hit{Event: hit.Event, Features: events.Features(hit.Features), Cost: hit.Cost})
+		wanted = append(wanted, hierarchy.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost})
 	}
 	if l.life.ctx.Err() != nil {
 		return nil, ErrClosed

@@ -25,7 +25,7 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 		if err != nil {
 			return err
 		}
-		x.info.decided(&d)
+		x.verdict = service.OutcomeOf(&d).String()
 		if !d.Allowed {
 			e.answerDecision(x, x.request, event, d, status)
 			return nil

@@ -3,21 +3,16 @@ package api
 import "github.com/counterd/counterd/api/wire"
 
 // alive says that the process answers.
-func (h *handler) alive(x *exchange) (any, error) {
-	if _, err := newQuery(x.request); err != nil {
-		return nil, err
-	}
-	return wire.Health{Status: "alive"}, nil
+func (h *handler) alive(x *exchange) error {
+	h.reply(x, wire.Health{Status: "alive"})
+	return nil
 }
 
 // ready says whether the process should be asked, and the states of the store's servers.
-func (h *handler) ready(x *exchange) (any, error) {
-	if _, err := newQuery(x.request); err != nil {
-		return nil, err
-	}
+func (h *handler) ready(x *exchange) error {
 	servers, err := h.Health.Ready()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	health := wire.Health{Status: "ready"}
 	if h.Health.Servers != nil && !h.Redacted {
@@ -26,5 +21,6 @@ func (h *handler) ready(x *exchange) (any, error) {
 			health.Store[server.Name] = server.String()
 		}
 	}
-	return health, nil
+	h.reply(x, health)
+	return nil
 }

@@ -39,10 +39,3 @@ func requestID(w http.ResponseWriter, r *http.Request) string {
 	}
 	return id
 }
-
-// nameAnswer has the answer to a client that names its requests say the name.
-func nameAnswer(w http.ResponseWriter, r *http.Request) {
-	if len(r.Header[headerRequestID]) > 0 {
-		requestID(w, r)
-	}
-}

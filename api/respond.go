@@ -1,12 +1,16 @@
 package api
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
@@ -59,6 +63,11 @@ func setFields(header http.Header, fields ...field) {
 // maxUncounted is the length up to which net/http sets the Content-Length itself. A longer
 // body it would send in chunks.
 const maxUncounted = 2 << 10
+
+// reply answers 200 with a body.
+func (p *responder) reply(w http.ResponseWriter, body any) {
+	p.answer(w, http.StatusOK, wire.TypeJSON, body)
+}
 
 // answer writes a body.
 func (p *responder) answer(w http.ResponseWriter, status int, mediaType string, body any) {
@@ -120,21 +129,47 @@ func (p *responder) logError(w http.ResponseWriter, r *http.Request, status int,
 	}
 }
 
-// panicked answers a request whose action panicked. An answer that has begun is
-// broken off, so that no client takes it for a whole one.
-func (p *responder) panicked(x *exchange, fault any) {
-	if fault == http.ErrAbortHandler {
-		panic(fault)
+// buffer holds the text of a body while it is read or written, and that of another
+// one afterwards.
+type buffer struct{ text []byte }
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+// maxKept bounds the buffers that are kept for the next: the text of a batch of a
+// hundred hits fits, that of the largest does not.
+const maxKept = 128 << 10
+
+// newBuffer returns an empty buffer.
+func newBuffer() *buffer { return buffers.Get().(*buffer) }
+
+// free gives the buffer to the next one. Its text is not used from then on.
+func (b *buffer) free() {
+	if cap(b.text) <= maxKept {
+		b.text = b.text[:0]
+		buffers.Put(b)
 	}
-	r, stack := x.request, stackOf()
-	p.failures.Do("panic", func(suppressed int64) {
-		p.logOf(x, r).Error("a request panicked", "method", methodOf(r), "panic", faultOf(fault), "stack", stack, "suppressed", suppressed)
-	})
-	if x.status != 0 {
-		panic(http.ErrAbortHandler)
+}
+
+// appender is a body that appends itself, as json.Marshal would have it.
+type appender interface {
+	AppendTo([]byte) ([]byte, error)
+}
+
+// encode appends a body.
+func (b *buffer) encode(body any) (err error) {
+	if itself, ok := body.(appender); ok {
+		b.text, err = itself.AppendTo(b.text)
+		return err
 	}
-	id := requestID(x, r)
-	clear(x.Header()) // of the answer that it would have been
-	x.Header()[headerRequestID] = []string{id}
-	p.answer(x, http.StatusInternalServerError, wire.TypeProblem, problemOf(errPanic, r.Method))
+	text, err := json.Marshal(body)
+	b.text = append(b.text, text...)
+	return err
+}
+
+// readFrom reads the text, whole.
+func (b *buffer) readFrom(r io.Reader) error {
+	text := bytes.NewBuffer(b.text)
+	_, err := text.ReadFrom(r)
+	b.text = text.Bytes()
+	return err
 }
