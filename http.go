@@ -8,7 +8,6 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/serving"
-	"github.com/counterd/counterd/service"
 )
 
 // Handler returns the whole HTTP interface, as docs/http.md describes it, metrics included. With
@@ -20,7 +19,7 @@ func (l *Limiter) Handler() http.Handler { return l.handler }
 func apiConfig(l *Limiter) api.Config {
 	return api.Config{
 		Service:   l.service,
-		Health:    service.Health{Servers: l.backend.States(), Drain: l.access.Draining},
+		Health:    l.access.Health(l.backend.States()),
 		Metrics:   l.metrics.Handler(),
 		OnRequest: l.metrics.OnRequest,
 		Log:       l.settings.Log,

@@ -53,7 +53,7 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		began: time.Now(), method: methodOf(r), route: routeOf(r),
 	}
 	r.Body = requestBody{x}
-	if h.Health.Draining() {
+	if h.Health.Drain() {
 		// The client opens its next connection to another process, before this one is cut.
 		w.Header()["Connection"] = []string{"close"}
 	}
