@@ -19,36 +19,29 @@ import (
 // quotaExceeded is the title of a denial, that of its type.
 const quotaExceeded = "Request cannot be satisfied as assigned quota has been exceeded"
 
-// answerDecision writes the answer to a hit: its decision, where it is denied as
-// a problem document with denyStatus, and the headers that the rules send.
+// answerDecision writes a decision: a denial with denyStatus, as a problem document, and that of a
+// store which does not answer as one of its own. A denyStatus of 200 is an answer like any other.
 func (p *responder) answerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d hierarchy.Decision, denyStatus int) {
-	setRateLimitHeaders(w.Header(), event.Rules, d)
-	if service.OutcomeOf(&d) != service.Denied {
-		p.answerDecided(w, r, event, d)
-		return
-	}
 	response := newResponse()
 	defer response.free()
-	p.answer(w, denyStatus, wire.TypeProblem, response.denialOf(event.Name, d, denyStatus))
+	switch outcome := service.OutcomeOf(&d); {
+	case outcome == service.Unavailable:
+		p.answerUnavailable(w, r, event, response.decisionOf(event.Name, d))
+	case outcome == service.Denied && denyStatus != http.StatusOK:
+		p.answer(w, denyStatus, wire.TypeProblem, response.denialOf(event.Name, d, denyStatus))
+	default:
+		p.answer(w, http.StatusOK, wire.TypeJSON, response.decisionOf(event.Name, d))
+	}
 }
 
-// answerDecided writes a decision as it is, be it yes or no; that of a store which does
-// not answer as a problem document.
-func (p *responder) answerDecided(w http.ResponseWriter, r *http.Request, event service.Event, d hierarchy.Decision) {
-	response := newResponse()
-	defer response.free()
-	if service.OutcomeOf(&d) != service.Unavailable {
-		p.answer(w, http.StatusOK, wire.TypeJSON, response.decisionOf(event.Name, d))
-		return
-	}
+// answerUnavailable writes the decision of a store that does not answer.
+func (p *responder) answerUnavailable(w http.ResponseWriter, r *http.Request, event service.Event, decision *wire.Decision) {
 	requestID(w, r)
-	refusing := false
-	p.outage.Do(func() { refusing = true })
-	if refusing {
-		p.logOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name)
-	}
+	p.lines.Do("outage", func(suppressed int64) {
+		p.logOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name, "suppressed", suppressed)
+	})
 	problem := problemOf(hierarchy.ErrStore, r.Method)
-	p.answer(w, problem.Status, wire.TypeProblem, &wire.Denial{Problem: problem, Decision: *response.decisionOf(event.Name, d)})
+	p.answer(w, problem.Status, wire.TypeProblem, &wire.Denial{Problem: problem, Decision: *decision})
 }
 
 // outcomeStatuses are what a hit alone is answered with.

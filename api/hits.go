@@ -21,6 +21,7 @@ func (e *endpoints) hit(x *exchange, event service.Event) error {
 		return err
 	}
 	x.verdict = service.OutcomeOf(&d).String()
+	setRateLimitHeaders(x.Header(), event.Rules, d)
 	e.answerDecision(x, x.request, event, d, http.StatusTooManyRequests)
 	return nil
 }
@@ -37,7 +38,7 @@ func (e *endpoints) check(x *exchange, event service.Event) error {
 		return err
 	}
 	x.verdict = service.OutcomeOf(&d).String()
-	e.answerDecided(x, x.request, event, d)
+	e.answerDecision(x, x.request, event, d, http.StatusOK)
 	return nil
 }
 

@@ -17,7 +17,7 @@ func (p *responder) panicked(x *exchange, fault any) {
 		panic(fault)
 	}
 	r, stack := x.request, stackOf()
-	p.failures.Do("panic", func(suppressed int64) {
+	p.lines.Do("panic", func(suppressed int64) {
 		p.logOf(x, r).Error("a request panicked", "method", methodOf(r), "panic", faultOf(fault), "stack", stack, "suppressed", suppressed)
 	})
 	if x.status != 0 {

@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/sparse"
@@ -23,10 +21,8 @@ import (
 // responder writes answers, and logs why they are not what was asked for: each cause at most
 // once a second.
 type responder struct {
-	log      *slog.Logger
-	failures sparse.Lines   // by their causes
-	refusals sparse.Lines   // by their reasons
-	outage   rate.Sometimes // hits that are refused because the store does not answer
+	log   *slog.Logger
+	lines sparse.Lines // by their causes
 }
 
 // newResponder returns a responder; nil: it logs to slog.Default.
@@ -34,7 +30,7 @@ func newResponder(log *slog.Logger) *responder {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &responder{log: log, outage: rate.Sometimes{Interval: time.Second}}
+	return &responder{log: log}
 }
 
 // logOf returns the log for a line about the request.
@@ -150,7 +146,7 @@ func (p *responder) logError(w http.ResponseWriter, r *http.Request, status int,
 	refusal, refused := errors.AsType[*service.Refusal](err)
 	switch {
 	case refused:
-		p.refusals.Do(refusal.Reason.String(), func(suppressed int64) {
+		p.lines.Do(refusal.Reason.String(), func(suppressed int64) {
 			p.logOf(w, r).Warn("a request was refused", "reason", refusal.Reason.String(), "class", refusal.Class.String(),
 				"client", refusal.Client, "method", methodOf(r), "suppressed", suppressed)
 		})
@@ -159,7 +155,7 @@ func (p *responder) logError(w http.ResponseWriter, r *http.Request, status int,
 		p.logOf(w, r).Error("request failed", "method", methodOf(r), "error", err)
 	case errors.Is(err, service.ErrDraining): // its beginning is logged
 	case status == http.StatusServiceUnavailable:
-		p.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+		p.lines.Do(sparse.CauseOf(err), func(suppressed int64) {
 			p.logOf(w, r).Warn("store failed", "method", methodOf(r), "error", err, "suppressed", suppressed)
 		})
 	}
