@@ -132,6 +132,21 @@ func TestSpansOfAPanic(t *testing.T) {
 	}
 }
 
+// gone is a client that an answer cannot be written to.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (gone) Write([]byte) (int, error) { panic("gone") }
+
+// An answer that is broken off is an error, whatever status it began with.
+func TestSpanOfAnAnswerThatIsBrokenOff(t *testing.T) {
+	h := newRecorded(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}))
+	w := gone{httptest.NewRecorder()}
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/events", nil)) })
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Len(t, h.spans.Ended(), 1)
+	assert.Equal(t, codes.Error, h.spans.Ended()[0].Status().Code)
+}
+
 // The caller's word on sampling counts, also where it says no.
 func TestTheCallerSaysWhatIsSampled(t *testing.T) {
 	for flags, want := range map[string]int{"00": 0, "01": 2} {
