@@ -16,15 +16,15 @@ import (
 func (l *Limiter) Handler() http.Handler { return l.handler }
 
 // apiConfig returns what handlers work with, without a gate.
-func apiConfig(l *Limiter) api.Config {
+func (p *process) apiConfig() api.Config {
 	return api.Config{
-		Service:   l.service,
-		Health:    l.access.Health(l.backend.States()),
-		Metrics:   l.metrics.Handler(),
-		OnRequest: l.metrics.OnRequest,
-		Log:       l.settings.Log,
-		AccessLog: l.settings.AccessLog,
-		Tracer:    l.spans.tracer,
+		Service:   p.service,
+		Health:    p.access.Health(p.backend.States()),
+		Metrics:   p.metrics.Handler(),
+		OnRequest: p.metrics.OnRequest,
+		Log:       p.settings.Log,
+		AccessLog: p.settings.AccessLog,
+		Tracer:    p.spans.tracer,
 	}
 }
 
@@ -51,7 +51,7 @@ func (l *Limiter) Serve(ctx context.Context) error {
 		return err
 	}
 	l.metrics.Watch(metrics.Process{Connections: listeners.Clients()})
-	listeners.Handle(apiConfig(l), most)
+	listeners.Handle(l.apiConfig(), most)
 	return listeners.Serve(ctx, len(l.rules.Rules().Events))
 }
 
