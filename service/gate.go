@@ -113,7 +113,8 @@ func (g *Gate) refuse(a *Admission, class Class, reason Reason) error {
 	return refusal
 }
 
-// Admission is a request that a Gate has admitted, and the memory that the request holds.
+// Admission is a request that a Gate has admitted, and the memory that the request holds. One
+// goroutine at a time may use it.
 type Admission struct {
 	Client  string // the name of its token; empty: it has none
 	gate    *Gate
@@ -182,7 +183,7 @@ func (e *Refusal) Unwrap() error {
 }
 
 // Refusals counts the requests that their tokens did not admit. The zero Refusals is ready,
-// and several gates may share it.
+// and several gates may share it. It is safe for concurrent use.
 type Refusals struct {
 	counts [ClassOperate + 1][reasons]atomic.Int64
 }

@@ -60,7 +60,7 @@ type Client struct {
 	token func() (string, error)
 }
 
-// New returns a client of the server at the config's URL.
+// New returns a client of the server at the config's URL. Its error wraps ErrInvalid.
 func New(config Config) (*Client, error) {
 	base, err := url.Parse(config.URL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {

@@ -46,7 +46,7 @@ const (
 // Where there is neither, the Listener answers the new connection with a 503 and closes it: a
 // queue would hide from its client that another process may have time. A server
 // reports the states of its connections by OnState and Context, and its handler the requests
-// that were admitted, by Admit.
+// that were admitted, by Admit. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
 	// TLS says that connections begin with a handshake: a client that is refused could not

@@ -13,7 +13,8 @@ import (
 	"github.com/counterd/counterd/service"
 )
 
-// Access is access control: it lets callers in as the files in force say.
+// Access is access control: it lets callers in as the files in force say. It is safe for concurrent
+// use.
 type Access struct {
 	tokens       *tokensFile   // nil: no token is wanted
 	certificates *certificates // nil: there is no TLS
