@@ -42,8 +42,8 @@ func (p *responder) logOf(w http.ResponseWriter, r *http.Request) *slog.Logger {
 	return log
 }
 
-// headerRequestID is the header by which a request is named, in canonical form: the
-// client's name for it, or one that is made where it is needed. The answer's header holds it once it is known.
+// headerRequestID is the header by which a request is named, in canonical form: the client's name
+// for it, or one that is made where it is needed. The answer has it once it is known.
 const headerRequestID = "X-Request-Id"
 
 // maxRequestID is how long a client's name for its request may be.
