@@ -81,10 +81,13 @@ func Open(what string, paths []string, take func(contents [][]byte) (logged []an
 
 func newFiles(what string, paths []string, take func([][]byte) ([]any, error), log *slog.Logger) *Files {
 	f := &Files{
-		what: what, paths: paths, take: take, log: log.With("file", strings.Join(paths, ",")),
+		what: what, paths: paths, take: take, log: log,
 		asks: make(chan struct{}, 1), done: make(chan struct{}), settle: time.NewTimer(quiet),
 	}
 	f.settle.Stop()
+	if f.Follows() {
+		f.log = log.With("file", strings.Join(paths, ","))
+	}
 	return f
 }
 
