@@ -35,7 +35,7 @@ func (l *Limiter) Count(ctx context.Context, event string, features Features, wi
 
 // CountAt is Count of the window that ends in a second of the past; the zero time is now.
 func (l *Limiter) CountAt(ctx context.Context, event string, features Features, window time.Duration, at time.Time) (int64, error) {
-	counter, err := counterOf(l, ctx, event, features)
+	counter, err := l.counter(ctx, event, features)
 	if err != nil {
 		return 0, err
 	}
@@ -48,7 +48,7 @@ func (l *Limiter) CountAt(ctx context.Context, event string, features Features, 
 // within the retention of the event; the zero time is now. An error of the store leaves open
 // whether it was counted.
 func (l *Limiter) Increment(ctx context.Context, event string, features Features, by int64, at time.Time) error {
-	known, err := eventOf(l, ctx, event)
+	known, err := l.event(ctx, event)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (l *Limiter) Increment(ctx context.Context, event string, features Features
 // from the one that holds from to the one that holds to. A zero from is as far back as the
 // counter is kept, a zero to is now.
 func (l *Limiter) History(ctx context.Context, event string, features Features, level Level, from, to time.Time) ([]Bucket, error) {
-	counter, err := counterOf(l, ctx, event, features)
+	counter, err := l.counter(ctx, event, features)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +82,16 @@ func (l *Limiter) History(ctx context.Context, event string, features Features, 
 // Reset forgets one counter, not its combinations. Other processes see it within a second. After
 // an error of the store call it again.
 func (l *Limiter) Reset(ctx context.Context, event string, features Features) error {
-	counter, err := counterOf(l, ctx, event, features)
+	counter, err := l.counter(ctx, event, features)
 	if err != nil {
 		return err
 	}
 	return l.service.Reset(ctx, counter)
 }
 
-// counterOf returns the one counter of the features.
-func counterOf(l *Limiter, ctx context.Context, name string, features Features) (events.Counter, error) {
-	event, err := eventOf(l, ctx, name)
+// counter returns the one counter of the features.
+func (p *process) counter(ctx context.Context, name string, features Features) (events.Counter, error) {
+	event, err := p.event(ctx, name)
 	if err != nil {
 		return events.Counter{}, err
 	}

@@ -101,49 +101,16 @@ func unnamed(event *events.Event, features Features) error {
 // maxListed is how many names an error lists.
 const maxListed = 8
 
-// suggest ends a sentence about an unknown name: with the closest of the known ones, or a list.
+// suggest ends a sentence about an unknown name: with the nearest of the known ones, or a list.
 func suggest(name string, known []string) string {
-	closest, best := "", len(name)/3+2
-	for _, one := range known {
-		if d := distance(name, one, best); d < best {
-			closest, best = one, d
-		}
-	}
+	nearest := events.Nearest(name, known)
 	switch {
-	case closest != "":
-		return fmt.Sprintf(": did you mean %q?", closest)
+	case nearest != "":
+		return fmt.Sprintf(": did you mean %q?", nearest)
 	case len(known) == 0:
 		return ""
 	case len(known) > maxListed:
 		return fmt.Sprintf(": there are %s and %d more", strings.Join(known[:maxListed], ", "), len(known)-maxListed)
 	}
 	return ": there is " + strings.Join(known, ", ")
-}
-
-// distance returns how many bytes have to be inserted, deleted, replaced or swapped with the
-// next to make one name the other; most, where it is no less.
-func distance(a, b string, most int) int {
-	if len(a)-len(b) >= most || len(b)-len(a) >= most {
-		return most
-	}
-	var before, last []int
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before, last, row = last, row, make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := last[j]
-			if a[i] != b[j] {
-				replaced++
-			}
-			row[j+1] = min(replaced, last[j+1]+1, row[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-	}
-	return min(row[len(b)], most)
 }

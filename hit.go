@@ -14,28 +14,28 @@ import (
 // features of every limit are missing. A store that fails is none: the on_error of the rules
 // decides.
 func (l *Limiter) Hit(ctx context.Context, event string, features Features) (Decision, error) {
-	return decide(l, ctx, event, features, 1, l.service.Hit)
+	return l.decide(ctx, event, features, 1, l.service.Hit)
 }
 
 // HitN is Hit with a cost, 1 to 1,000,000.
 func (l *Limiter) HitN(ctx context.Context, event string, features Features, cost int64) (Decision, error) {
-	return decide(l, ctx, event, features, cost, l.service.Hit)
+	return l.decide(ctx, event, features, cost, l.service.Hit)
 }
 
 // Check returns the decision that Hit would return, and counts nothing. Do not check and then
 // hit: Hit decides by itself, and between the two other hits may come.
 func (l *Limiter) Check(ctx context.Context, event string, features Features) (Decision, error) {
-	return decide(l, ctx, event, features, 1, l.service.Check)
+	return l.decide(ctx, event, features, 1, l.service.Check)
 }
 
 // CheckN is Check with a cost.
 func (l *Limiter) CheckN(ctx context.Context, event string, features Features, cost int64) (Decision, error) {
-	return decide(l, ctx, event, features, cost, l.service.Check)
+	return l.decide(ctx, event, features, cost, l.service.Check)
 }
 
 // decide has the service decide a hit.
-func decide(l *Limiter, ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (limiter.Decision, error)) (Decision, error) {
-	event, err := eventOf(l, ctx, name)
+func (p *process) decide(ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (limiter.Decision, error)) (Decision, error) {
+	event, err := p.event(ctx, name)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -60,7 +60,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	}
 	rules := l.rules.Rules()
 	results := make([]Result, len(hits))
-	places, wanted := make([]int, 0, len(hits)), make([]service.Hit, 0, len(hits))
+	places, wanted := make([]int, 0, len(hits)), make([]limiter.Hit, 0, len(hits))
 	for i, hit := range hits {
 		event, err := findEvent(ctx, rules, hit.Event)
 		if err == nil {
@@ -74,7 +74,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			hit.Cost = 1
 		}
 		places = append(places, i)
-		wanted = append(wanted, service.Hit{Event: hit.Event, Features: events.Features(hit.Features), Cost: hit.Cost})
+		wanted = append(wanted, limiter.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost})
 	}
 	if l.life.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -93,11 +93,11 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	return results, nil
 }
 
-// eventOf returns the event of a call by the rules in force.
-func eventOf(l *Limiter, ctx context.Context, name string) (service.Event, error) {
-	rules := l.rules.Rules()
+// event returns the event of a call by the rules in force.
+func (p *process) event(ctx context.Context, name string) (service.Event, error) {
+	rules := p.rules.Rules()
 	event, err := findEvent(ctx, rules, name)
-	if err == nil && l.life.ctx.Err() != nil {
+	if err == nil && p.life.ctx.Err() != nil {
 		err = ErrClosed
 	}
 	return service.Event{Event: event, Rules: rules}, err

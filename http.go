@@ -8,7 +8,6 @@ import (
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/serving"
 	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
 )
 
 // Handler returns the whole HTTP interface, as docs/http.md describes it, metrics included. With
@@ -17,15 +16,15 @@ import (
 func (l *Limiter) Handler() http.Handler { return l.handler }
 
 // apiConfig returns what handlers work with, without a gate.
-func apiConfig(l *Limiter) api.Config {
+func (p *process) apiConfig() api.Config {
 	return api.Config{
-		Service:   l.service,
-		Health:    service.Health{Servers: l.backend.States(), Drain: l.access.Draining},
-		Metrics:   l.metrics.Handler(),
-		OnRequest: l.metrics.OnRequest,
-		Log:       l.settings.Log,
-		AccessLog: l.settings.AccessLog,
-		Tracer:    l.spans.tracer,
+		Service:   p.service,
+		Health:    p.access.Health(p.backend.States()),
+		Metrics:   p.metrics.Handler(),
+		OnRequest: p.metrics.OnRequest,
+		Log:       p.settings.Log,
+		AccessLog: p.settings.AccessLog,
+		Tracer:    p.spans.tracer,
 	}
 }
 
@@ -52,7 +51,7 @@ func (l *Limiter) Serve(ctx context.Context) error {
 		return err
 	}
 	l.metrics.Watch(metrics.Process{Connections: listeners.Clients()})
-	listeners.Handle(apiConfig(l), most)
+	listeners.Handle(l.apiConfig(), most)
 	return listeners.Serve(ctx, len(l.rules.Rules().Events))
 }
 

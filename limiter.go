@@ -23,6 +23,12 @@ import (
 // Limiter decides hits and counts events. It is safe for concurrent use, and one serves a whole
 // program. Close ends it.
 type Limiter struct {
+	process
+	served atomic.Bool
+}
+
+// process is what a Limiter works with.
+type process struct {
 	settings settings.Settings
 	rules    *follow.Rules
 	spans    spans
@@ -32,7 +38,6 @@ type Limiter struct {
 	metrics  *metrics.Metrics
 	handler  http.Handler
 	life     *life
-	served   atomic.Bool
 }
 
 // New returns a Limiter by those rules. Servers that do not answer are no error: the rules say
@@ -53,67 +58,67 @@ func New(rules Rules, options ...Option) (*Limiter, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &Limiter{settings: s, metrics: metrics.New(), life: newLife()}
-	if err := open(l, rules); err != nil {
+	l := &Limiter{process: process{settings: s, metrics: metrics.New(), life: newLife()}}
+	if err := l.open(rules); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// open opens what the limiter works with, each on what is opened before it.
-func open(l *Limiter, rules Rules) (err error) {
-	s := l.settings
+// open opens the parts, each on what is opened before it.
+func (p *process) open(rules Rules) (err error) {
+	s := p.settings
 	if !s.Follow {
 		rules.file = follow.RulesFile{}
 	}
-	l.rules = follow.NewRules(rules.parsed, rules.file, s.Log)
-	if l.spans, err = openSpans(s); err != nil {
+	p.rules = follow.NewRules(rules.parsed, rules.file, s.Log)
+	if p.spans, err = openSpans(s); err != nil {
 		return err
 	}
-	if l.access, err = serving.OpenAccess(s); err != nil {
+	if p.access, err = serving.OpenAccess(s); err != nil {
 		return err
 	}
-	roundTrips := l.metrics.OnRoundTrip
-	if l.spans.tracer != nil {
-		roundTrips = both(l.metrics.OnRoundTrip, tracing.Trips(l.spans.tracer))
+	roundTrips := p.metrics.OnRoundTrip
+	if p.spans.tracer != nil {
+		roundTrips = both(p.metrics.OnRoundTrip, tracing.Trips(p.spans.tracer))
 	}
-	if l.backend, err = backend.Open(s.Start, s, backend.Config{Retention: l.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
+	if p.backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
 	}
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: l.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, OnUse: l.backend.OnUse})
-	decider, err := newDecider(l, counters)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, OnUse: p.backend.OnUse})
+	decider, err := p.newDecider(counters)
 	if err != nil {
 		return err
 	}
-	watch(l, metrics.Process{Limiter: decider, Counters: counters})
-	l.service, err = service.New(service.Config{Rules: l.rules.Rules, Limiter: decider, Counters: counters, Tracer: l.spans.tracer})
+	p.watch(metrics.Process{Limiter: decider, Counters: counters})
+	p.service, err = service.New(service.Config{Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer})
 	if err != nil {
 		return err
 	}
-	config := apiConfig(l)
-	config.Gate = l.access.Gate(s.MaxConnections)
-	l.handler = api.NewHandler(config)
-	l.life.relay(s.Asks, l.rules.Ask, l.backend.Ask, l.access.Ask)
+	config := p.apiConfig()
+	config.Gate = p.access.Gate(s.MaxConnections)
+	p.handler = api.NewHandler(config)
+	p.life.relay(s.Asks, p.rules.Ask, p.backend.Ask, p.access.Ask)
 	return nil
 }
 
 // newDecider returns what decides hits on the counters. Failures of the store are logged at most
 // once a second for each cause.
-func newDecider(l *Limiter, counters *hierarchy.Counters) (*limiter.Limiter, error) {
+func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, error) {
 	var failures sparse.Lines
 	config := limiter.Config{
 		Engine:     counters,
-		Local:      backend.NewEmbedded(l.settings.Log),
-		Timeout:    l.settings.Timeout,
-		MaxPending: l.settings.MaxPending,
-		OnDecision: l.metrics.OnDecision,
+		Local:      backend.NewEmbedded(p.settings.Log),
+		Timeout:    p.settings.Timeout,
+		MaxPending: p.settings.MaxPending,
+		OnDecision: p.metrics.OnDecision,
 		OnStoreError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
-				l.settings.Log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)
+				p.settings.Log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)
 			})
 		},
 	}
-	if l.spans.tracer != nil {
+	if p.spans.tracer != nil {
 		config.OnCoalesced = tracing.Together
 	}
 	return limiter.New(config)
@@ -128,17 +133,17 @@ func both(one, other func(context.Context, memcache.RoundTrip)) func(context.Con
 }
 
 // watch adds all parts to the metrics, beside those of the process.
-func watch(l *Limiter, process metrics.Process) {
-	process.Rules, process.Generation, process.ReloadFailures = l.rules.Rules, l.rules.Generation, l.rules.Failures
-	l.backend.Watch(l.metrics, &process)
-	l.metrics.Watch(process)
-	l.access.Watch(l.metrics)
+func (p *process) watch(process metrics.Process) {
+	process.Rules, process.Generation, process.ReloadFailures = p.rules.Rules, p.rules.Generation, p.rules.Failures
+	p.backend.Watch(p.metrics, &process)
+	p.metrics.Watch(process)
+	p.access.Watch(p.metrics)
 	var followed serving.Refused
-	if l.rules.Follows() {
-		followed = l.rules
+	if p.rules.Follows() {
+		followed = p.rules
 	}
-	l.access.WatchFiles(l.metrics, followed)
-	l.spans.watch(l.metrics)
+	p.access.WatchFiles(p.metrics, followed)
+	p.spans.watch(p.metrics)
 }
 
 // SetRules puts other rules in force. Calls under way finish by the rules that they began with.

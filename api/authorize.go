@@ -25,12 +25,12 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 		if err != nil {
 			return err
 		}
-		x.info.decided(&d)
+		x.verdict = service.OutcomeOf(&d).String()
+		setRateLimitHeaders(x.Header(), event.Rules, d)
 		if !d.Allowed {
 			e.answerDecision(x, x.request, event, d, status)
 			return nil
 		}
-		setRateLimitHeaders(x.Header(), event.Rules, d)
 	}
 	x.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
 	x.WriteHeader(http.StatusNoContent)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
@@ -10,37 +11,39 @@ import (
 )
 
 // increment adds to counters.
-func (e *endpoints) increment(x *exchange, event service.Event) (any, error) {
+func (e *endpoints) increment(x *exchange, event service.Event) error {
 	var in wire.Increment
 	if err := decodeBody(x.request, &in); err != nil {
-		return nil, err
+		return err
 	}
 	by := costOf(in.By)
 	done, err := e.service.Increment(x.request.Context(), event, in.Features, by, in.At.Time)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out := wire.Incremented{Event: event.Name, At: wire.Moment{Time: done.At}, By: by}
 	for _, counter := range done.Counters {
 		out.Counters = append(out.Counters, counter.Feature.String())
 	}
-	return out, nil
+	e.reply(x, out)
+	return nil
 }
 
 // count sums a window of a counter.
-func (e *endpoints) count(x *exchange, event service.Event) (any, error) {
+func (e *endpoints) count(x *exchange, event service.Event) error {
 	q, err := countQuery(x.request, event)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	count, err := e.service.Count(x.request.Context(), q.counter, q.window, q.at)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return wire.Count{
+	e.reply(x, wire.Count{
 		Event: event.Name, Feature: q.counter.Feature.String(), Window: events.FormatDuration(q.window),
 		From: unix(count.Window.First), To: unix(count.Window.Last), Count: count.Count, Buckets: bucketsOf(count),
-	}, nil
+	})
+	return nil
 }
 
 // bucketsOf returns how many buckets were summed.
@@ -58,17 +61,17 @@ func bucketsOf(count hierarchy.Count) wire.Buckets {
 }
 
 // history lists the buckets of a counter.
-func (e *endpoints) history(x *exchange, event service.Event) (any, error) {
+func (e *endpoints) history(x *exchange, event service.Event) error {
 	q, err := historyQuery(x.request, event)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	points, err := e.service.History(x.request.Context(), q.counter, q.level, q.from, q.to)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := x.admission.Hold(int64(len(points) * bucketBytes)); err != nil {
-		return nil, err
+		return err
 	}
 	history := wire.History{
 		Event: event.Name, Feature: q.counter.Feature.String(), Level: q.level.String(),
@@ -79,16 +82,21 @@ func (e *endpoints) history(x *exchange, event service.Event) (any, error) {
 	for i, point := range points {
 		history.Buckets[i] = wire.Bucket{Start: unix(point.Bucket.First()), Count: point.Count}
 	}
-	return history, nil
+	e.reply(x, history)
+	return nil
 }
 
 // reset forgets a counter.
-func (e *endpoints) reset(x *exchange, event service.Event) (any, error) {
+func (e *endpoints) reset(x *exchange, event service.Event) error {
 	counter, err := counterQuery(x.request, event)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return nil, e.service.Reset(x.request.Context(), counter)
+	if err := e.service.Reset(x.request.Context(), counter); err != nil {
+		return err
+	}
+	x.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 func unix(second int64) wire.Moment { return wire.Moment{Time: time.Unix(second, 0).UTC()} }

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,36 +20,29 @@ import (
 // quotaExceeded is the title of a denial, that of its type.
 const quotaExceeded = "Request cannot be satisfied as assigned quota has been exceeded"
 
-// answerDecision writes the answer to a hit: its decision, where it is denied as
-// a problem document with denyStatus, and the headers that the rules send.
+// answerDecision writes a decision: a denial with denyStatus, as a problem document, and that of a
+// store which does not answer as one of its own. A denyStatus of 200 is an answer like any other.
 func (p *responder) answerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, denyStatus int) {
-	setRateLimitHeaders(w.Header(), event.Rules, d)
-	if service.OutcomeOf(&d) != service.Denied {
-		p.answerDecided(w, r, event, d)
-		return
-	}
 	response := newResponse()
 	defer response.free()
-	p.answer(w, denyStatus, wire.TypeProblem, response.denialOf(event.Name, d, denyStatus))
+	switch outcome := service.OutcomeOf(&d); {
+	case outcome == service.Unavailable:
+		p.answerUnavailable(w, r, event, response.decisionOf(event.Name, d))
+	case outcome == service.Denied && denyStatus != http.StatusOK:
+		p.answer(w, denyStatus, wire.TypeProblem, response.denialOf(event.Name, d, denyStatus))
+	default:
+		p.answer(w, http.StatusOK, wire.TypeJSON, response.decisionOf(event.Name, d))
+	}
 }
 
-// answerDecided writes a decision as it is, be it yes or no; that of a store which does
-// not answer as a problem document.
-func (p *responder) answerDecided(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision) {
-	response := newResponse()
-	defer response.free()
-	if service.OutcomeOf(&d) != service.Unavailable {
-		p.answer(w, http.StatusOK, wire.TypeJSON, response.decisionOf(event.Name, d))
-		return
-	}
+// answerUnavailable writes the decision of a store that does not answer.
+func (p *responder) answerUnavailable(w http.ResponseWriter, r *http.Request, event service.Event, decision *wire.Decision) {
 	requestID(w, r)
-	refusing := false
-	p.outage.Do(func() { refusing = true })
-	if refusing {
-		p.logOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name)
-	}
+	p.lines.Do("outage", func(suppressed int64) {
+		p.logOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name, "suppressed", suppressed)
+	})
 	problem := problemOf(engine.ErrStore, r.Method)
-	p.answer(w, problem.Status, wire.TypeProblem, &wire.Denial{Problem: problem, Decision: *response.decisionOf(event.Name, d)})
+	p.answer(w, problem.Status, wire.TypeProblem, &wire.Denial{Problem: problem, Decision: *decision})
 }
 
 // outcomeStatuses are what a hit alone is answered with.
@@ -163,4 +158,119 @@ func (b *response) secondsOf(w engine.Wait) *int64 {
 	}
 	b.seconds = append(b.seconds, int64(w))
 	return &b.seconds[len(b.seconds)-1]
+}
+
+// setRateLimitHeaders sets the headers that tell a client its limits: those of
+// draft-ietf-httpapi-ratelimit-headers, the older X-RateLimit ones, or neither, as
+// the rules say, and on a denial Retry-After.
+//
+// Shadow limits are not among them: what is not enforced is no client's concern.
+// Nor is, of the limits whose counters could not be asked, how they stand.
+func setRateLimitHeaders(header http.Header, rules *events.Rules, d limiter.Decision) {
+	if service.OutcomeOf(&d) == service.Denied && d.RetryAfter != engine.Never {
+		header.Set("Retry-After", strconv.FormatInt(int64(d.RetryAfter), 10))
+	}
+	if rules.Sends(events.HeaderRateLimit) {
+		setStructured(header, d.Limits)
+	}
+	if rules.Sends(events.HeaderXRateLimit) {
+		setTightest(header, d.Limits)
+	}
+}
+
+// setStructured sets RateLimit-Policy and RateLimit.
+//
+// The parameter t, the seconds until there is more, is that of a limit that denies.
+// One that admits has none: when its next event leaves the window is not known
+// without more reads, and a 0 would tell clients that pace themselves by r and t
+// to send all that remains at once.
+func setStructured(header http.Header, limits []limiter.LimitState) {
+	var space [512]byte // for most of them
+	list := structuredList(space[:0])
+	for i := range limits {
+		if s := &limits[i]; !s.Shadow {
+			list = list.add(0, s.Name).param(";q=", s.N).param(";w=", int64(s.Window/time.Second))
+		}
+	}
+	states := len(list)
+	for i := range limits {
+		s := &limits[i]
+		if s.Shadow || service.Unanswered(s) {
+			continue
+		}
+		list = list.add(states, s.Name).param(";r=", s.Remaining)
+		if !s.Allowed && s.Reset != engine.Never {
+			list = list.param(";t=", int64(s.Reset))
+		}
+	}
+	text := string(list)
+	setFields(header, field{policyField, text[:states]}, field{stateField, text[states:]})
+}
+
+var (
+	policyField = http.CanonicalHeaderKey("RateLimit-Policy")
+	stateField  = http.CanonicalHeaderKey("RateLimit")
+)
+
+// structuredList are lists of strings with integers for parameters, as structured
+// fields (RFC 9651) write them, one list behind the other. A library for all of
+// them takes ten times the time, on every hit; the tests have one read what this
+// writes.
+type structuredList []byte
+
+// add adds the name of a limit, in which nothing has to be escaped, to the list
+// that begins there.
+func (l structuredList) add(begin int, name string) structuredList {
+	if len(l) > begin {
+		l = append(l, ", "...)
+	}
+	l = append(l, '"')
+	l = append(l, name...)
+	return append(l, '"')
+}
+
+// param adds a parameter to the string added last.
+func (l structuredList) param(name string, value int64) structuredList {
+	return strconv.AppendInt(append(l, name...), value, 10)
+}
+
+// setTightest sets X-RateLimit-Limit, -Remaining and -Reset, the latter in seconds
+// from now. Where no time will do there is no -Reset.
+func setTightest(header http.Header, limits []limiter.LimitState) {
+	s, found := tightest(limits)
+	if !found {
+		return
+	}
+	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
+	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
+	if s.Reset != engine.Never {
+		header.Set("X-RateLimit-Reset", strconv.FormatInt(int64(s.Reset), 10))
+	}
+}
+
+// tightest returns the limit that a client has to mind first, if there is one: of
+// the limits that deny the one that does it for longest, else the one with the least
+// remaining. Of equals it is the first.
+func tightest(limits []limiter.LimitState) (tightest limiter.LimitState, found bool) {
+	for i := range limits {
+		s := &limits[i]
+		if s.Shadow || service.Unanswered(s) {
+			continue
+		}
+		if !found || cmp.Or(cmp.Compare(denies(&tightest), denies(s)), cmp.Compare(s.Remaining, tightest.Remaining)) < 0 {
+			tightest, found = *s, true
+		}
+	}
+	return tightest, found
+}
+
+// denies returns for how long the limit denies the hit: 0 where it does not.
+func denies(s *limiter.LimitState) int64 {
+	switch {
+	case s.Allowed:
+		return 0
+	case s.Reset == engine.Never:
+		return math.MaxInt64
+	}
+	return int64(s.Reset)
 }

@@ -40,8 +40,8 @@ func bodiless(do action) action {
 	}
 }
 
-// unread makes an action of one that takes no body, for anyone: the server does not wait for a
-// stranger's body, not even to see that it is none.
+// unread makes an action of one that takes neither body nor query, for anyone: the server does
+// not wait for a stranger's body, not even to see that it is none.
 func unread(do action) action {
 	return func(x *exchange) error {
 		r := x.request
@@ -50,6 +50,9 @@ func unread(do action) action {
 		}
 		if r.ContentLength != 0 {
 			return errBody
+		}
+		if err := noQuery(r); err != nil {
+			return err
 		}
 		return do(x)
 	}
@@ -64,6 +67,15 @@ func checkNone(r *http.Request) error {
 		return errBody
 	}
 	return nil
+}
+
+// noQuery finds parameters where none are taken.
+func noQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	_, err := newQuery(r)
+	return err
 }
 
 // checkLength finds a body that says beforehand that it is too large, so that it
@@ -95,7 +107,7 @@ func decodeBody(r *http.Request, v any) error {
 	if err := checkLength(r); err != nil {
 		return err
 	}
-	if _, err := newQuery(r); err != nil {
+	if err := noQuery(r); err != nil {
 		return err
 	}
 	if !isJSON(r.Header) {

@@ -10,23 +10,25 @@ import (
 )
 
 // events lists the rules in force.
-func (e *endpoints) events(x *exchange) (any, error) {
-	if _, err := newQuery(x.request); err != nil {
-		return nil, err
+func (e *endpoints) events(x *exchange) error {
+	if err := noQuery(x.request); err != nil {
+		return err
 	}
 	var all wire.Events
 	for _, event := range e.service.Rules().All() {
 		all.Events = append(all.Events, wireEvent(event))
 	}
-	return all, nil
+	e.reply(x, all)
+	return nil
 }
 
 // event shows the rules of one event.
-func (e *endpoints) event(x *exchange, event service.Event) (any, error) {
-	if _, err := newQuery(x.request); err != nil {
-		return nil, err
+func (e *endpoints) event(x *exchange, event service.Event) error {
+	if err := noQuery(x.request); err != nil {
+		return err
 	}
-	return wireEvent(event.Event), nil
+	e.reply(x, wireEvent(event.Event))
+	return nil
 }
 
 func wireEvent(event *events.Event) wire.Event {

@@ -75,6 +75,9 @@ func newHandler(config Config) *handler {
 	if config.Gate == nil {
 		config.Gate = service.NewGate(service.GateConfig{})
 	}
+	if config.Health.Drain == nil {
+		config.Health.Drain = func() bool { return false }
+	}
 	return &handler{Config: config, responder: newResponder(config.Log)}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
@@ -19,7 +20,8 @@ func (e *endpoints) hit(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
-	x.info.decided(&d)
+	x.verdict = service.OutcomeOf(&d).String()
+	setRateLimitHeaders(x.Header(), event.Rules, d)
 	e.answerDecision(x, x.request, event, d, http.StatusTooManyRequests)
 	return nil
 }
@@ -35,8 +37,8 @@ func (e *endpoints) check(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
-	x.info.decided(&d)
-	e.answerDecided(x, x.request, event, d)
+	x.verdict = service.OutcomeOf(&d).String()
+	e.answerDecision(x, x.request, event, d, http.StatusOK)
 	return nil
 }
 
@@ -50,9 +52,9 @@ func (e *endpoints) batch(x *exchange) error {
 	if err := x.admission.Hold(int64(len(in) * resultBytes)); err != nil {
 		return err
 	}
-	hits := make([]service.Hit, len(in))
+	rules, hits := e.service.Rules(), make([]limiter.Hit, len(in))
 	for i, hit := range in {
-		hits[i] = service.Hit{Event: hit.Event, Features: hit.Features, Cost: costOf(hit.Cost)}
+		hits[i] = limiter.Hit{Event: rules.Events[hit.Event], Features: hit.Features, Cost: costOf(hit.Cost)}
 	}
 	results, err := e.service.Hits(x.request.Context(), hits)
 	if err != nil {
@@ -80,7 +82,7 @@ func batchOf(r *http.Request) ([]wire.BatchHit, error) {
 }
 
 // resultsOf returns the results of several hits, each until the next.
-func (b *response) resultsOf(hits []service.Hit, results []limiter.Result) wire.ResultSeq {
+func (b *response) resultsOf(hits []limiter.Hit, results []limiter.Result) wire.ResultSeq {
 	return func(yield func(wire.Result) bool) {
 		for i := range results {
 			if !yield(b.resultOf(i, hits[i].Event, &results[i])) {
@@ -91,11 +93,11 @@ func (b *response) resultsOf(hits []service.Hit, results []limiter.Result) wire.
 }
 
 // resultOf returns the result of the i-th hit, until the next call.
-func (b *response) resultOf(i int, event string, result *limiter.Result) wire.Result {
+func (b *response) resultOf(i int, event *events.Event, result *limiter.Result) wire.Result {
 	if result.Err != nil {
 		return faultyResult(i, result.Err)
 	}
-	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: b.decisionOf(event, result.Decision)}
+	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: b.decisionOf(event.Name, result.Decision)}
 }
 
 // faultyResult is the result of the i-th hit of a batch, which is at fault.

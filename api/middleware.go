@@ -113,12 +113,11 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // answerHit has the next handler serve an admitted request, and answers a denied one.
 func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, next http.Handler) {
+	setRateLimitHeaders(w.Header(), event.Rules, d)
 	switch {
 	case d.Allowed:
-		setRateLimitHeaders(w.Header(), event.Rules, d)
 		next.ServeHTTP(w, r)
 	case m.OnDenied != nil && !d.Unavailable:
-		setRateLimitHeaders(w.Header(), event.Rules, d)
 		m.OnDenied(w, r, d)
 	default:
 		m.answerDecision(w, r, event, d, http.StatusTooManyRequests)

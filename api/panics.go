@@ -2,10 +2,32 @@ package api
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"runtime"
 	"strings"
+
+	"github.com/counterd/counterd/api/wire"
 )
+
+// panicked answers a request whose action panicked. An answer that has begun is
+// broken off, so that no client takes it for a whole one.
+func (p *responder) panicked(x *exchange, fault any) {
+	if fault == http.ErrAbortHandler {
+		panic(fault)
+	}
+	r, stack := x.request, stackOf()
+	p.lines.Do("panic", func(suppressed int64) {
+		p.logOf(x, r).Error("a request panicked", "method", methodOf(r), "panic", faultOf(fault), "stack", stack, "suppressed", suppressed)
+	})
+	if x.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	id := requestID(x, r)
+	clear(x.Header()) // of the answer that it would have been
+	x.Header()[headerRequestID] = []string{id}
+	p.answer(x, http.StatusInternalServerError, wire.TypeProblem, problemOf(errPanic, r.Method))
+}
 
 // maxFrames bounds the stack of a panic in the log.
 const maxFrames = 64

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -89,6 +90,7 @@ func TestRequestIDsInTheLog(t *testing.T) {
 	require.Regexp(t, madeID, id)
 	assert.Equal(t, 2, strings.Count(log.String(), "request_id="+id+" "), "%s", &log)
 	assert.Contains(t, log.String(), "msg=request request_id="+id+" method=GET route=/v1/events status=500 ")
+	assert.Contains(t, log.String(), fmt.Sprintf(" bytes=%d\n", w.Body.Len()))
 }
 
 // A middleware names the requests that it answers itself, by the name that the program has

@@ -1,14 +1,17 @@
 package api
 
 import (
+	"bytes"
+	"crypto/rand"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
-	"time"
+	"sync"
 
+	"github.com/go-json-experiment/json"
 	"go.opentelemetry.io/otel/trace"
-	"golang.org/x/time/rate"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/sparse"
@@ -18,10 +21,8 @@ import (
 // responder writes answers, and logs why they are not what was asked for: each cause at most
 // once a second.
 type responder struct {
-	log      *slog.Logger
-	failures sparse.Lines   // by their causes
-	refusals sparse.Lines   // by their reasons
-	outage   rate.Sometimes // hits that are refused because the store does not answer
+	log   *slog.Logger
+	lines sparse.Lines // by their causes
 }
 
 // newResponder returns a responder; nil: it logs to slog.Default.
@@ -29,7 +30,7 @@ func newResponder(log *slog.Logger) *responder {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &responder{log: log, outage: rate.Sometimes{Interval: time.Second}}
+	return &responder{log: log}
 }
 
 // logOf returns the log for a line about the request.
@@ -39,6 +40,41 @@ func (p *responder) logOf(w http.ResponseWriter, r *http.Request) *slog.Logger {
 		log = log.With("trace_id", span.TraceID().String())
 	}
 	return log
+}
+
+// headerRequestID is the header by which a request is named, in canonical form: the client's name
+// for it, or one that is made where it is needed. The answer has it once it is known.
+const headerRequestID = "X-Request-Id"
+
+// maxRequestID is how long a client's name for its request may be.
+const maxRequestID = 64
+
+// givenID returns the client's name for its request; "": it gives none that is one. The
+// name goes into logs, so it is short and has no blanks, quotes or line ends.
+func givenID(r *http.Request) string {
+	values := r.Header[headerRequestID]
+	if len(values) != 1 || values[0] == "" || len(values[0]) > maxRequestID {
+		return ""
+	}
+	for _, c := range []byte(values[0]) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && c != '.' && c != '_' && c != '-' {
+			return ""
+		}
+	}
+	return values[0]
+}
+
+// requestID returns the request's name, and has the answer say it.
+func requestID(w http.ResponseWriter, r *http.Request) string {
+	id := w.Header().Get(headerRequestID)
+	if id == "" {
+		if id = givenID(r); id == "" {
+			id = rand.Text()
+		}
+		w.Header()[headerRequestID] = []string{id}
+	}
+	return id
 }
 
 // field is a header field. Its name is in canonical form.
@@ -59,6 +95,11 @@ func setFields(header http.Header, fields ...field) {
 // maxUncounted is the length up to which net/http sets the Content-Length itself. A longer
 // body it would send in chunks.
 const maxUncounted = 2 << 10
+
+// reply answers 200 with a body.
+func (p *responder) reply(w http.ResponseWriter, body any) {
+	p.answer(w, http.StatusOK, wire.TypeJSON, body)
+}
 
 // answer writes a body.
 func (p *responder) answer(w http.ResponseWriter, status int, mediaType string, body any) {
@@ -105,7 +146,7 @@ func (p *responder) logError(w http.ResponseWriter, r *http.Request, status int,
 	refusal, refused := errors.AsType[*service.Refusal](err)
 	switch {
 	case refused:
-		p.refusals.Do(refusal.Reason.String(), func(suppressed int64) {
+		p.lines.Do(refusal.Reason.String(), func(suppressed int64) {
 			p.logOf(w, r).Warn("a request was refused", "reason", refusal.Reason.String(), "class", refusal.Class.String(),
 				"client", refusal.Client, "method", methodOf(r), "suppressed", suppressed)
 		})
@@ -114,27 +155,53 @@ func (p *responder) logError(w http.ResponseWriter, r *http.Request, status int,
 		p.logOf(w, r).Error("request failed", "method", methodOf(r), "error", err)
 	case errors.Is(err, service.ErrDraining): // its beginning is logged
 	case status == http.StatusServiceUnavailable:
-		p.failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+		p.lines.Do(sparse.CauseOf(err), func(suppressed int64) {
 			p.logOf(w, r).Warn("store failed", "method", methodOf(r), "error", err, "suppressed", suppressed)
 		})
 	}
 }
 
-// panicked answers a request whose action panicked. An answer that has begun is
-// broken off, so that no client takes it for a whole one.
-func (p *responder) panicked(x *exchange, fault any) {
-	if fault == http.ErrAbortHandler {
-		panic(fault)
+// buffer holds the text of a body while it is read or written, and that of another
+// one afterwards.
+type buffer struct{ text []byte }
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+// maxKept bounds the buffers that are kept for the next: the text of a batch of a
+// hundred hits fits, that of the largest does not.
+const maxKept = 128 << 10
+
+// newBuffer returns an empty buffer.
+func newBuffer() *buffer { return buffers.Get().(*buffer) }
+
+// free gives the buffer to the next one. Its text is not used from then on.
+func (b *buffer) free() {
+	if cap(b.text) <= maxKept {
+		b.text = b.text[:0]
+		buffers.Put(b)
 	}
-	r, stack := x.request, stackOf()
-	p.failures.Do("panic", func(suppressed int64) {
-		p.logOf(x, r).Error("a request panicked", "method", methodOf(r), "panic", faultOf(fault), "stack", stack, "suppressed", suppressed)
-	})
-	if x.status != 0 {
-		panic(http.ErrAbortHandler)
+}
+
+// appender is a body that appends itself, as json.Marshal would have it.
+type appender interface {
+	AppendTo([]byte) ([]byte, error)
+}
+
+// encode appends a body.
+func (b *buffer) encode(body any) (err error) {
+	if itself, ok := body.(appender); ok {
+		b.text, err = itself.AppendTo(b.text)
+		return err
 	}
-	id := requestID(x, r)
-	clear(x.Header()) // of the answer that it would have been
-	x.Header()[headerRequestID] = []string{id}
-	p.answer(x, http.StatusInternalServerError, wire.TypeProblem, problemOf(errPanic, r.Method))
+	text, err := json.Marshal(body)
+	b.text = append(b.text, text...)
+	return err
+}
+
+// readFrom reads the text, whole.
+func (b *buffer) readFrom(r io.Reader) error {
+	text := bytes.NewBuffer(b.text)
+	_, err := text.ReadFrom(r)
+	b.text = text.Bytes()
+	return err
 }

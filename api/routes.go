@@ -44,13 +44,13 @@ func (h *handler) clientRoutes() table {
 	// The router tries one route after the other: what is asked most comes first.
 	t.add(service.ClassDecide, posts, "/v1/events/{event}/hit", e.onEvent(e.hit))
 	t.add(service.ClassDecide, posts, "/v1/batch", e.batch)
-	t.add(service.ClassRules, gets, "/v1/events", bodiless(h.reply(e.events)))
-	t.add(service.ClassRules, gets, "/v1/events/{event}", bodiless(e.replyOn(e.event)))
-	t.add(service.ClassRead, gets, "/v1/events/{event}/count", bodiless(e.replyOn(e.count)))
-	t.add(service.ClassRead, gets, "/v1/events/{event}/history", bodiless(e.replyOn(e.history)))
+	t.add(service.ClassRules, gets, "/v1/events", bodiless(e.events))
+	t.add(service.ClassRules, gets, "/v1/events/{event}", bodiless(e.onEvent(e.event)))
+	t.add(service.ClassRead, gets, "/v1/events/{event}/count", bodiless(e.onEvent(e.count)))
+	t.add(service.ClassRead, gets, "/v1/events/{event}/history", bodiless(e.onEvent(e.history)))
 	t.add(service.ClassDecide, gets, "/v1/events/{event}/check", bodiless(e.onEvent(e.check)))
-	t.add(service.ClassIncrement, posts, "/v1/events/{event}/increment", e.replyOn(e.increment))
-	t.add(service.ClassReset, deletes, "/v1/events/{event}/counters", bodiless(e.replyOn(e.reset)))
+	t.add(service.ClassIncrement, posts, "/v1/events/{event}/increment", e.onEvent(e.increment))
+	t.add(service.ClassReset, deletes, "/v1/events/{event}/counters", bodiless(e.onEvent(e.reset)))
 	t.add(service.ClassDecide, nil, authorizeRoute, e.onEvent(e.authorize))
 	t.addOperators()
 	return t
@@ -66,9 +66,9 @@ func (h *handler) adminRoutes() table {
 // addOperators adds what operators and their probes ask for.
 func (t table) addOperators() {
 	h := t.h
-	t.add(service.ClassPublic, gets, "/", unread(h.reply(t.index)))
-	t.add(service.ClassPublic, gets, "/healthz", unread(h.reply(h.alive)))
-	t.add(service.ClassPublic, gets, "/readyz", unread(h.reply(h.ready)))
+	t.add(service.ClassPublic, gets, "/", unread(t.index))
+	t.add(service.ClassPublic, gets, "/healthz", unread(h.alive))
+	t.add(service.ClassPublic, gets, "/readyz", unread(h.ready))
 	if h.Metrics != nil {
 		t.add(service.ClassOperate, gets, "/metrics", handOn(h.Metrics))
 	}
@@ -78,12 +78,9 @@ func (t table) addOperators() {
 }
 
 // index lists the routes.
-func (t table) index(x *exchange) (any, error) {
-	if _, err := newQuery(x.request); err != nil {
-		return nil, err
-	}
-	index := &wire.Index{Service: "counterd", Documentation: documentation}
-	return index, t.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+func (t table) index(x *exchange) error {
+	index := wire.Index{Service: "counterd", Documentation: documentation}
+	err := t.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		path, err := route.GetPathTemplate()
 		if err != nil {
 			return err
@@ -95,6 +92,34 @@ func (t table) index(x *exchange) (any, error) {
 		index.Routes = append(index.Routes, wire.Route{Path: path, Methods: methods})
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	t.h.reply(x, index)
+	return nil
+}
+
+// alive says that the process answers.
+func (h *handler) alive(x *exchange) error {
+	h.reply(x, wire.Health{Status: "alive"})
+	return nil
+}
+
+// ready says whether the process should be asked, and the states of the store's servers.
+func (h *handler) ready(x *exchange) error {
+	servers, err := h.Health.Ready()
+	if err != nil {
+		return err
+	}
+	health := wire.Health{Status: "ready"}
+	if h.Health.Servers != nil && !h.Redacted {
+		health.Store = map[string]string{}
+		for _, server := range servers {
+			health.Store[server.Name] = server.String()
+		}
+	}
+	h.reply(x, health)
+	return nil
 }
 
 // newTable returns a table without routes, which answers requests for any other.
@@ -131,26 +156,6 @@ func (t table) handler() http.Handler {
 		}
 		router.ServeHTTP(w, r)
 	})
-}
-
-// endpoint does what a request asks for and returns the body of the answer: nil
-// for none.
-type endpoint func(*exchange) (any, error)
-
-// reply makes an action of an endpoint.
-func (p *responder) reply(do endpoint) action {
-	return func(x *exchange) error {
-		body, err := do(x)
-		switch {
-		case err != nil:
-			return err
-		case body == nil:
-			x.WriteHeader(http.StatusNoContent)
-		default:
-			p.answer(x, http.StatusOK, wire.TypeJSON, body)
-		}
-		return nil
-	}
 }
 
 // handOn makes an action of a handler.
@@ -192,16 +197,9 @@ func (e *endpoints) onEvent(do func(*exchange, service.Event) error) action {
 		if err != nil {
 			return err
 		}
-		x.info.about(event.Name)
+		x.event = event.Name
 		return do(x, event)
 	}
-}
-
-// replyOn makes an action of an endpoint on an event.
-func (e *endpoints) replyOn(do func(*exchange, service.Event) (any, error)) action {
-	return e.onEvent(func(x *exchange, event service.Event) error {
-		return e.reply(func(x *exchange) (any, error) { return do(x, event) })(x)
-	})
 }
 
 // allowed returns the methods that the request's path takes.

@@ -13,41 +13,39 @@ import (
 
 // trace begins the span of the request, in the trace of its caller. Probes and scrapes have
 // none: they come again and again, and decide nothing. A span holds names of the contract and
-// of the rules and numbers, no path, query, address or header: each may hold a feature.
-func (h *handler) trace(i *requestInfo, r *http.Request) *http.Request {
-	if h.Tracer == nil || i.route != Other && !strings.HasPrefix(i.route, "/v1/") {
-		return r
+// of the rules and numbers, no path, query, address or header: each may hold a feature. Only the
+// caller's tracestate goes on as it came.
+func (x *exchange) trace(tracer trace.Tracer) {
+	if x.route != Other && !strings.HasPrefix(x.route, "/v1/") {
+		return
 	}
-	name, attrs := i.method, make([]attribute.KeyValue, 0, 2)
-	if i.method == Other {
+	name, attrs := x.method, make([]attribute.KeyValue, 0, 2)
+	if x.method == Other {
 		name = "HTTP"
 		attrs = append(attrs, semconv.HTTPRequestMethodOther)
 	} else {
-		attrs = append(attrs, semconv.HTTPRequestMethodKey.String(i.method))
+		attrs = append(attrs, semconv.HTTPRequestMethodKey.String(x.method))
 	}
-	if i.route != Other {
-		name += " " + i.route
-		attrs = append(attrs, semconv.HTTPRoute(i.route))
+	if x.route != Other {
+		name += " " + x.route
+		attrs = append(attrs, semconv.HTTPRoute(x.route))
 	}
-	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-	ctx, i.span = h.Tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
-	return r.WithContext(ctx)
+	ctx := propagation.TraceContext{}.Extract(x.request.Context(), propagation.HeaderCarrier(x.request.Header))
+	ctx, x.span = tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
+	x.request = x.request.WithContext(ctx)
 }
 
-// endSpan ends the span of the request, where it has one.
-func (i *requestInfo) endSpan(status int) {
-	if i.span == nil {
-		return
-	}
-	if i.span.IsRecording() {
-		if i.event != "" {
-			i.span.SetAttributes(attribute.String("counterd.event", i.event))
+// endSpan ends the span of the request.
+func (x *exchange) endSpan(status int) {
+	if x.span.IsRecording() {
+		if x.event != "" {
+			x.span.SetAttributes(attribute.String("counterd.event", x.event))
 		}
-		i.span.SetAttributes(semconv.HTTPResponseStatusCode(status))
+		x.span.SetAttributes(semconv.HTTPResponseStatusCode(status))
 		// A status of 4xx is the client's fault, or a denial.
-		if i.broken || status >= http.StatusInternalServerError {
-			i.span.SetStatus(codes.Error, "")
+		if x.broken || status >= http.StatusInternalServerError {
+			x.span.SetStatus(codes.Error, "")
 		}
 	}
-	i.span.End()
+	x.span.End()
 }

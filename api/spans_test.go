@@ -93,7 +93,7 @@ func TestWhatSpansSayOfDecisions(t *testing.T) {
 	assert.Equal(t, codes.Unset, span.Status().Code)
 	request(t, h, "POST", "/v1/batch", `{"hits": [{"event": "e", "features": {"ip": "203.0.113.8"}}, {"event": "e", "features": {"ip": "203.0.113.9"}}, {"event": "e", "features": {"ip": "x"}}, {"event": "none", "features": {}}]}`)
 	said, _ = h.decide(t)
-	assert.Equal(t, map[string]any{"hits": int64(3), "hits.allowed": int64(1), "hits.denied": int64(1), "hits.faulty": int64(1)}, said)
+	assert.Equal(t, map[string]any{"hits": int64(4), "hits.allowed": int64(1), "hits.denied": int64(1), "hits.faulty": int64(2)}, said)
 	request(t, h, "POST", "/v1/events/e/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 0}`)
 	said, span = h.decide(t)
 	assert.NotContains(t, said, "verdict")
@@ -131,6 +131,21 @@ func TestSpansOfAPanic(t *testing.T) {
 		assert.Equal(t, []string{"decide", "POST " + strings.Replace(asked[0], "url_shorten", "{event}", 1)}, names)
 		spans.Reset()
 	}
+}
+
+// gone is a client that an answer cannot be written to.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (gone) Write([]byte) (int, error) { panic("gone") }
+
+// An answer that is broken off is an error, whatever status it began with.
+func TestSpanOfAnAnswerThatIsBrokenOff(t *testing.T) {
+	h := newRecorded(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}))
+	w := gone{httptest.NewRecorder()}
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/events", nil)) })
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Len(t, h.spans.Ended(), 1)
+	assert.Equal(t, codes.Error, h.spans.Ended()[0].Status().Code)
 }
 
 // The caller's word on sampling counts, also where it says no.

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -64,41 +63,6 @@ func (n Networks) around(network netip.Prefix) []netip.Prefix {
 		return p.Addr().Compare(addr)
 	})
 	return n.sorted[max(at-1, 0):min(at+1, len(n.sorted))]
-}
-
-// List is a list of features: networks for the kind ip, values for others. The
-// zero List is empty.
-type List struct {
-	Networks Networks
-	Values   map[string]bool
-}
-
-// Strings returns the networks and then the values, each in order.
-func (l List) Strings() []string {
-	var all []string
-	for _, network := range l.Networks.sorted {
-		if network.IsSingleIP() {
-			all = append(all, network.Addr().String())
-		} else {
-			all = append(all, network.String())
-		}
-	}
-	return slices.AppendSeq(all, slices.Values(slices.Sorted(maps.Keys(l.Values))))
-}
-
-// holds reports whether the value of one of the kinds is on the list. An address
-// is looked up as it is, not by the network by which it is counted.
-func (l List) holds(kinds []string, features Features) bool {
-	return slices.ContainsFunc(kinds, func(kind string) bool {
-		if kind != KindIP {
-			return l.Values[features[kind]]
-		}
-		if len(l.Networks.sorted) == 0 {
-			return false
-		}
-		network, err := parseNetwork(features[kind])
-		return err == nil && l.Networks.containsAll(network)
-	})
 }
 
 // listedNetwork reads an address or a network of a rules file, or says what is

@@ -1,6 +1,14 @@
 package events
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -40,4 +48,180 @@ type Counter struct {
 func (c Counter) ID() string {
 	var space [idSpace]byte
 	return string(append(appendString(space[:0], c.Event), c.Feature.id...))
+}
+
+// Counter returns the one counter of those features together; of the whole
+// event where there are none and a rule counts it. Errors wrap ErrInvalid.
+func (e *Event) Counter(features Features) (Counter, error) {
+	address, fine := features.check()
+	if !fine {
+		return Counter{}, features.Validate()
+	}
+	kinds := slices.Sorted(maps.Keys(features))
+	if len(kinds) == 0 && e.rule(nil) == nil {
+		return Counter{}, e.wantsFeature()
+	}
+	counter, _, err := e.counter(kinds, features, address)
+	return counter, err
+}
+
+// Counters returns the counters to which an event with those features is added:
+// one for each feature, and one for each combination that a rule names and the
+// features hold. Errors wrap ErrInvalid.
+func (e *Event) Counters(features Features) ([]Counter, error) {
+	address, fine := features.check()
+	if !fine {
+		return nil, features.Validate()
+	}
+	var combinations [][]string
+	for _, kind := range slices.Sorted(maps.Keys(features)) {
+		combinations = append(combinations, []string{kind})
+	}
+	for _, rule := range e.Rules {
+		if len(rule.Per) != 1 && features.hold(rule.Per) &&
+			!slices.ContainsFunc(combinations, func(kinds []string) bool { return slices.Equal(kinds, rule.Per) }) {
+			combinations = append(combinations, rule.Per)
+		}
+	}
+	if len(combinations) == 0 {
+		return nil, e.wantsFeature()
+	}
+	counters := make([]Counter, 0, len(combinations))
+	var faults []error
+	for _, kinds := range combinations {
+		counter, _, err := e.counter(kinds, features, address)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		counters = append(counters, counter)
+	}
+	return counters, errors.Join(faults...)
+}
+
+// counter returns the counter of those kinds, which features hold, with its ID. The
+// feature is a part of the ID, so that the two take one allocation.
+func (e *Event) counter(kinds []string, features Features, address netip.Prefix) (counter Counter, id string, err error) {
+	counter = Counter{Event: e.Name, Retention: e.Remembered()}
+	ipv6Prefix := DefaultIPv6Prefix
+	if rule := e.rule(kinds); rule != nil {
+		counter.Precision = rule.Precision
+		ipv6Prefix = rule.ipv6Prefix()
+	}
+	var space [idSpace]byte
+	bytes := appendString(space[:0], e.Name)
+	feature := len(bytes)
+	bytes, err = appendFeature(bytes, kinds, features, address, ipv6Prefix)
+	if err != nil {
+		return counter, "", err
+	}
+	id = string(bytes)
+	counter.Feature.id = id[feature:]
+	return counter, id, nil
+}
+
+// rule returns the first rule per those kinds. Rules with the same kinds agree
+// in all that shapes their counter.
+func (e *Event) rule(kinds []string) *Rule {
+	for i := range e.Rules {
+		if slices.Equal(e.Rules[i].Per, kinds) {
+			return &e.Rules[i]
+		}
+	}
+	return nil
+}
+
+func (e *Event) wantsFeature() error {
+	return &FeatureError{Index: -1, Reason: fmt.Sprintf("%s is counted by feature: at least one is wanted", e.Name)}
+}
+
+// Feature is what an event is counted by: one kind with its value, several
+// kinds with theirs, or, as the zero Feature, the whole event. It is canonical:
+// two features are the same one exactly if they are equal by ==, so a Feature
+// can be the key of a map.
+type Feature struct {
+	// id holds each kind and value behind its length, in the order of kinds.
+	id string
+}
+
+// idSpace is enough for the identity of most counters.
+const idSpace = 192
+
+// appendFeature appends the identity of the feature of those kinds, which features
+// must hold. The address among them has been parsed already. IPv6 addresses are taken by
+// their network of ipv6Prefix bits.
+func appendFeature(id []byte, kinds []string, features Features, address netip.Prefix, ipv6Prefix int) ([]byte, error) {
+	for _, kind := range kinds {
+		id = appendString(id, kind)
+		if kind != KindIP {
+			id = appendString(id, features[kind])
+			continue
+		}
+		network, reason := countedNetwork(address, ipv6Prefix)
+		if reason != "" {
+			return id, &FeatureError{Kind: kind, Index: -1, Reason: reason}
+		}
+		var text [longestNetwork]byte
+		canonical := appendNetwork(text[:0], network)
+		id = binary.AppendUvarint(id, uint64(len(canonical)))
+		id = append(id, canonical...)
+	}
+	return id, nil
+}
+
+// All yields each kind with its value, in the order of kinds.
+func (f Feature) All() iter.Seq2[string, string] {
+	return func(yield func(kind, value string) bool) {
+		rest := f.id
+		for rest != "" {
+			var kind, value string
+			kind, rest = cutString(rest)
+			value, rest = cutString(rest)
+			if !yield(kind, value) {
+				return
+			}
+		}
+	}
+}
+
+// Kinds returns the kinds of the feature, sorted; none for the whole event.
+func (f Feature) Kinds() []string {
+	var kinds []string
+	for kind := range f.All() {
+		kinds = append(kinds, kind)
+	}
+	return kinds
+}
+
+// String returns the feature for people to read: kind:value, joined by a plus
+// sign where several kinds stand together. It is not meant to be parsed.
+func (f Feature) String() string {
+	var b strings.Builder
+	for kind, value := range f.All() {
+		if b.Len() > 0 {
+			b.WriteByte('+')
+		}
+		b.WriteString(kind)
+		b.WriteByte(':')
+		b.WriteString(value)
+	}
+	return b.String()
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// cutString undoes appendString.
+func cutString(s string) (first, rest string) {
+	var n, shift int
+	for i := range len(s) {
+		n |= int(s[i]&0x7f) << shift
+		if s[i] < 0x80 {
+			return s[i+1 : i+1+n], s[i+1+n:]
+		}
+		shift += 7
+	}
+	return "", ""
 }

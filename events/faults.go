@@ -56,8 +56,9 @@ func (f Faults) sort() {
 	})
 }
 
-// nearest returns the word that s is likely to mean, or nothing.
-func nearest(s string, words []string) string {
+// Nearest returns the word that s is likely to be a misspelling of, up to two letters away; empty:
+// there is none.
+func Nearest(s string, words []string) string {
 	var best string
 	least := 3 // more than two slips of the finger are another word
 	for _, word := range words {

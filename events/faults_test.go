@@ -26,7 +26,7 @@ func TestNearest(t *testing.T) {
 		"rat": "rate", "rates": "rate", "raet": "rate", "Rate": "rate", "shadwo": "shadow", "on-error": "on_error",
 		"override": "overrides", "ipv6prefix": "ipv6_prefix", "pr": "per", "burst": "", "": "", "x": "", "retention": "",
 	} {
-		assert.Equal(t, want, nearest(s, words), "%q", s)
+		assert.Equal(t, want, Nearest(s, words), "%q", s)
 	}
 }
 

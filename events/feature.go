@@ -1,10 +1,8 @@
 package events
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -123,6 +121,16 @@ func (f Features) check() (address netip.Prefix, fine bool) {
 	return address, true
 }
 
+// hold reports whether there is a value of each of the kinds.
+func (f Features) hold(kinds []string) bool {
+	for _, kind := range kinds {
+		if _, found := f[kind]; !found {
+			return false
+		}
+	}
+	return true
+}
+
 var tooManyKinds = fmt.Sprintf("a request has at most %d features, this one has more", MaxFeatureKinds)
 
 // featureFault says what is wrong with a kind and its value, or nothing.
@@ -203,43 +211,6 @@ func validWord(s string, dots bool) bool {
 	return s != ""
 }
 
-// Feature is what an event is counted by: one kind with its value, several
-// kinds with theirs, or, as the zero Feature, the whole event. It is canonical:
-// two features are the same one exactly if they are equal by ==, so a Feature
-// can be the key of a map.
-type Feature struct {
-	// id holds each kind and value behind its length, in the order of kinds.
-	id string
-}
-
-// idSpace is enough for the identity of most counters.
-const idSpace = 192
-
-// appendFeature appends the identity of the feature of those kinds, which features
-// must hold. The address among them has been parsed already. IPv6 addresses are taken by
-// their network of ipv6Prefix bits.
-func appendFeature(id []byte, kinds []string, features Features, address netip.Prefix, ipv6Prefix int) ([]byte, error) {
-	for _, kind := range kinds {
-		id = appendString(id, kind)
-		if kind != KindIP {
-			id = appendString(id, features[kind])
-			continue
-		}
-		network, reason := countedNetwork(address, ipv6Prefix)
-		if reason != "" {
-			return id, &FeatureError{Kind: kind, Index: -1, Reason: reason}
-		}
-		var text [longestNetwork]byte
-		canonical := appendNetwork(text[:0], network)
-		id = binary.AppendUvarint(id, uint64(len(canonical)))
-		id = append(id, canonical...)
-	}
-	return id, nil
-}
-
-// longestNetwork is the longest text of a canonical network.
-const longestNetwork = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
-
 // canonicalIP returns the canonical form of an address or a network that a rules file
 // lists, an IPv6 one as the network by which it is counted. What it returns it also takes.
 func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
@@ -268,6 +239,9 @@ func countedNetwork(address netip.Prefix, ipv6Prefix int) (network netip.Prefix,
 	}
 	return netip.PrefixFrom(address.Addr(), bits).Masked(), ""
 }
+
+// longestNetwork is the longest text of a canonical network.
+const longestNetwork = len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
 
 // appendNetwork appends the network's text: that of the address where it is one.
 func appendNetwork(b []byte, network netip.Prefix) []byte {
@@ -309,61 +283,4 @@ func parseNetwork(value string) (netip.Prefix, error) {
 	}
 	addr = addr.Unmap()
 	return netip.PrefixFrom(addr, addr.BitLen()), nil
-}
-
-// All yields each kind with its value, in the order of kinds.
-func (f Feature) All() iter.Seq2[string, string] {
-	return func(yield func(kind, value string) bool) {
-		rest := f.id
-		for rest != "" {
-			var kind, value string
-			kind, rest = cutString(rest)
-			value, rest = cutString(rest)
-			if !yield(kind, value) {
-				return
-			}
-		}
-	}
-}
-
-// Kinds returns the kinds of the feature, sorted; none for the whole event.
-func (f Feature) Kinds() []string {
-	var kinds []string
-	for kind := range f.All() {
-		kinds = append(kinds, kind)
-	}
-	return kinds
-}
-
-// String returns the feature for people to read: kind:value, joined by a plus
-// sign where several kinds stand together. It is not meant to be parsed.
-func (f Feature) String() string {
-	var b strings.Builder
-	for kind, value := range f.All() {
-		if b.Len() > 0 {
-			b.WriteByte('+')
-		}
-		b.WriteString(kind)
-		b.WriteByte(':')
-		b.WriteString(value)
-	}
-	return b.String()
-}
-
-func appendString(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-// cutString undoes appendString.
-func cutString(s string) (first, rest string) {
-	var n, shift int
-	for i := range len(s) {
-		n |= int(s[i]&0x7f) << shift
-		if s[i] < 0x80 {
-			return s[i+1 : i+1+n], s[i+1+n:]
-		}
-		shift += 7
-	}
-	return "", ""
 }

@@ -29,7 +29,7 @@ func (r fileReader) methods(at place) []string {
 	seen := make(map[string]bool)
 	for _, item := range items {
 		method, ok := r.text(item)
-		likely := nearest(strings.ToUpper(method), usualMethods)
+		likely := Nearest(strings.ToUpper(method), usualMethods)
 		switch {
 		case !ok:
 			continue

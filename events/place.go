@@ -143,11 +143,11 @@ func (r *reader) isKey(name place) bool {
 // likely to be one of them is taken for it, so that its value is looked at too.
 func (r *reader) fields(at place, known ...string) map[string]place {
 	fields := make(map[string]place)
-	shown := func(key string) bool { return slices.Contains(known, key) || nearest(key, known) != "" }
+	shown := func(key string) bool { return slices.Contains(known, key) || Nearest(key, known) != "" }
 	for _, entry := range r.entries(at, shown) {
 		if slices.Contains(known, entry.key) {
 			fields[entry.key] = entry.at
-		} else if likely := nearest(entry.key, known); likely != "" {
+		} else if likely := Nearest(entry.key, known); likely != "" {
 			r.fault(entry.name, "unknown key: did you mean %s?", likely)
 			if !fields[likely].given() {
 				fields[likely] = entry.at

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -43,6 +44,48 @@ type Limit struct {
 
 // MaxLimitName is the most bytes that a limit's name may have.
 const MaxLimitName = 128
+
+// ThrottleKind says what happens above a limit's N.
+type ThrottleKind uint8
+
+// The kinds of throttle.
+const (
+	Hard    ThrottleKind = iota // never above N
+	Soft                        // up to a ceiling above N, what lies above N is marked
+	Elastic                     // above N while the whole event stays under its own limit
+)
+
+// MaxSoftPercent is the most that a soft throttle admits above N, in percent.
+const MaxSoftPercent = 1000
+
+// Throttle says how strictly a rule's limits are kept. The zero Throttle is
+// hard.
+type Throttle struct {
+	Kind    ThrottleKind
+	Percent int64 // of a soft throttle: how far above N it goes, 1 to MaxSoftPercent
+}
+
+// Ceiling returns how many a limit of n admits at most: for a soft throttle n
+// and its percentage, rounded down; else n, above which an elastic throttle asks
+// the limit of the whole event.
+func (t Throttle) Ceiling(n int64) int64 {
+	if t.Kind != Soft {
+		return n
+	}
+	// floor(n*p/100) by parts: exact, and far from overflow.
+	return n + n/100*t.Percent + n%100*t.Percent/100
+}
+
+// String returns the throttle as a rules file has it: hard, soft 10%, elastic.
+func (t Throttle) String() string {
+	switch t.Kind {
+	case Soft:
+		return "soft " + strconv.FormatInt(t.Percent, 10) + "%"
+	case Elastic:
+		return "elastic"
+	}
+	return "hard"
+}
 
 // Count says which hits a rule counts.
 type Count uint8
@@ -90,6 +133,41 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 	return r.Limits
 }
 
+// List is a list of features: networks for the kind ip, values for others. The
+// zero List is empty.
+type List struct {
+	Networks Networks
+	Values   map[string]bool
+}
+
+// Strings returns the networks and then the values, each in order.
+func (l List) Strings() []string {
+	var all []string
+	for _, network := range l.Networks.sorted {
+		if network.IsSingleIP() {
+			all = append(all, network.Addr().String())
+		} else {
+			all = append(all, network.String())
+		}
+	}
+	return slices.AppendSeq(all, slices.Values(slices.Sorted(maps.Keys(l.Values))))
+}
+
+// holds reports whether the value of one of the kinds is on the list. An address
+// is looked up as it is, not by the network by which it is counted.
+func (l List) holds(kinds []string, features Features) bool {
+	return slices.ContainsFunc(kinds, func(kind string) bool {
+		if kind != KindIP {
+			return l.Values[features[kind]]
+		}
+		if len(l.Networks.sorted) == 0 {
+			return false
+		}
+		network, err := parseNetwork(features[kind])
+		return err == nil && l.Networks.containsAll(network)
+	})
+}
+
 // Listing says on which of a rule's lists a hit is.
 type Listing uint8
 
@@ -130,8 +208,11 @@ type Applied struct {
 
 // Apply appends the rules of the event that apply to a hit with those features, in
 // their order. Where none does, the error names the kinds wanted. Errors wrap
-// ErrInvalid.
+// ErrInvalid; that of a nil Event, which the rules do not have, is ErrUnknownEvent.
 func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
+	if e == nil {
+		return list, ErrUnknownEvent
+	}
 	address, fine := features.check()
 	if !fine {
 		return list, features.Validate()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -218,6 +219,26 @@ func (r ruleReader) throttle(at place) Throttle {
 		r.fault(at, "%s", reason)
 	}
 	return throttle
+}
+
+// parseThrottle undoes Throttle.String, or says what is wrong. The % may be left out.
+func parseThrottle(s string) (t Throttle, reason string) {
+	switch s {
+	case "hard":
+		return Throttle{}, ""
+	case "elastic":
+		return Throttle{Kind: Elastic}, ""
+	}
+	kind, amount, _ := strings.Cut(s, " ")
+	digits := strings.TrimSuffix(strings.TrimSpace(amount), "%")
+	if kind != "soft" || digits == "" {
+		return Throttle{}, "a throttle is hard, soft N% as in soft 10%, or elastic"
+	}
+	p, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || p < 1 || p > MaxSoftPercent {
+		return Throttle{}, "the percentage of soft is a whole number from 1 to " + strconv.Itoa(MaxSoftPercent)
+	}
+	return Throttle{Kind: Soft, Percent: int64(p)}, ""
 }
 
 func (r ruleReader) prefixWanted(rule *ruleFields) {

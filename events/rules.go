@@ -2,9 +2,7 @@ package events
 
 import (
 	"errors"
-	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -93,101 +91,6 @@ func (e *Event) Remembered() time.Duration {
 		return DefaultRetention
 	}
 	return longest
-}
-
-// Counter returns the one counter of those features together; of the whole
-// event where there are none and a rule counts it. Errors wrap ErrInvalid.
-func (e *Event) Counter(features Features) (Counter, error) {
-	address, fine := features.check()
-	if !fine {
-		return Counter{}, features.Validate()
-	}
-	kinds := slices.Sorted(maps.Keys(features))
-	if len(kinds) == 0 && e.rule(nil) == nil {
-		return Counter{}, e.wantsFeature()
-	}
-	counter, _, err := e.counter(kinds, features, address)
-	return counter, err
-}
-
-// Counters returns the counters to which an event with those features is added:
-// one for each feature, and one for each combination that a rule names and the
-// features hold. Errors wrap ErrInvalid.
-func (e *Event) Counters(features Features) ([]Counter, error) {
-	address, fine := features.check()
-	if !fine {
-		return nil, features.Validate()
-	}
-	var combinations [][]string
-	for _, kind := range slices.Sorted(maps.Keys(features)) {
-		combinations = append(combinations, []string{kind})
-	}
-	for _, rule := range e.Rules {
-		if len(rule.Per) != 1 && features.hold(rule.Per) &&
-			!slices.ContainsFunc(combinations, func(kinds []string) bool { return slices.Equal(kinds, rule.Per) }) {
-			combinations = append(combinations, rule.Per)
-		}
-	}
-	if len(combinations) == 0 {
-		return nil, e.wantsFeature()
-	}
-	counters := make([]Counter, 0, len(combinations))
-	var faults []error
-	for _, kinds := range combinations {
-		counter, _, err := e.counter(kinds, features, address)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		counters = append(counters, counter)
-	}
-	return counters, errors.Join(faults...)
-}
-
-// counter returns the counter of those kinds, which features hold, with its ID. The
-// feature is a part of the ID, so that the two take one allocation.
-func (e *Event) counter(kinds []string, features Features, address netip.Prefix) (counter Counter, id string, err error) {
-	counter = Counter{Event: e.Name, Retention: e.Remembered()}
-	ipv6Prefix := DefaultIPv6Prefix
-	if rule := e.rule(kinds); rule != nil {
-		counter.Precision = rule.Precision
-		ipv6Prefix = rule.ipv6Prefix()
-	}
-	var space [idSpace]byte
-	bytes := appendString(space[:0], e.Name)
-	feature := len(bytes)
-	bytes, err = appendFeature(bytes, kinds, features, address, ipv6Prefix)
-	if err != nil {
-		return counter, "", err
-	}
-	id = string(bytes)
-	counter.Feature.id = id[feature:]
-	return counter, id, nil
-}
-
-// rule returns the first rule per those kinds. Rules with the same kinds agree
-// in all that shapes their counter.
-func (e *Event) rule(kinds []string) *Rule {
-	for i := range e.Rules {
-		if slices.Equal(e.Rules[i].Per, kinds) {
-			return &e.Rules[i]
-		}
-	}
-	return nil
-}
-
-func (e *Event) wantsFeature() error {
-	return &FeatureError{Index: -1, Reason: fmt.Sprintf("%s is counted by feature: at least one is wanted", e.Name)}
-}
-
-// hold reports whether there is a value of each of the kinds.
-func (f Features) hold(kinds []string) bool {
-	for _, kind := range kinds {
-		if _, found := f[kind]; !found {
-			return false
-		}
-	}
-	return true
 }
 
 // Example returns the rules that counterd has without a rules file: one event,

@@ -1,6 +1,9 @@
 package service
 
-import "sync/atomic"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 const (
 	// memoryBudget bounds what all requests together hold of large bodies and answers, in
@@ -10,6 +13,31 @@ const (
 	// there may be.
 	freeMemory = 20 << 10
 )
+
+// Class says what a request does, so that a token may be good for some requests and not for
+// others. The zero Class is none: no token is good for it.
+type Class uint8
+
+// The classes.
+const (
+	ClassPublic    Class = iota + 1 // needs no token
+	ClassDecide                     // hit, batch, authorize, check
+	ClassRead                       // count, history
+	ClassIncrement                  // increment
+	ClassReset                      // reset
+	ClassRules                      // the rules in force
+	ClassOperate                    // metrics and profiles
+)
+
+// classNames are the classes as a file of tokens names them, which has those from
+// ClassDecide on.
+var classNames = [...]string{
+	ClassPublic: "anyone", ClassDecide: "decide", ClassRead: "read", ClassIncrement: "increment",
+	ClassReset: "reset", ClassRules: "rules", ClassOperate: "operate",
+}
+
+// String returns the name of the class in a file of tokens.
+func (c Class) String() string { return classNames[c] }
 
 // GateConfig sets up a Gate.
 type GateConfig struct {
@@ -85,7 +113,8 @@ func (g *Gate) refuse(a *Admission, class Class, reason Reason) error {
 	return refusal
 }
 
-// Admission is a request that a Gate has admitted, and the memory that the request holds.
+// Admission is a request that a Gate has admitted, and the memory that the request holds. One
+// goroutine at a time may use it.
 type Admission struct {
 	Client  string // the name of its token; empty: it has none
 	gate    *Gate
@@ -117,5 +146,68 @@ func (a *Admission) Release() {
 	a.gate.memory.Add(-a.taken)
 	if a.counted {
 		a.gate.requests.Add(-1)
+	}
+}
+
+// Reason is why a token does not admit a request.
+type Reason uint8
+
+// The reasons.
+const (
+	TokenMissing   Reason = iota // the request has no token
+	TokenUnknown                 // the token is not among those in force
+	TokenForbidden               // the token is not good for the request's class
+	reasons        = iota
+)
+
+var reasonNames = [reasons]string{TokenMissing: "missing", TokenUnknown: "unknown", TokenForbidden: "forbidden"}
+
+// String returns missing, unknown or forbidden.
+func (r Reason) String() string { return reasonNames[r] }
+
+// Refusal is the error of a request that its token does not admit. It wraps ErrUnauthorized
+// or ErrForbidden.
+type Refusal struct {
+	Class  Class // of the request
+	Reason Reason
+	Client string // the name of the token; empty: it is not known
+}
+
+func (e *Refusal) Error() string { return fmt.Sprintf("%v (%s, %s)", e.Unwrap(), e.Class, e.Reason) }
+
+func (e *Refusal) Unwrap() error {
+	if e.Reason == TokenForbidden {
+		return ErrForbidden
+	}
+	return ErrUnauthorized
+}
+
+// Refusals counts the requests that their tokens did not admit. The zero Refusals is ready,
+// and several gates may share it. It is safe for concurrent use.
+type Refusals struct {
+	counts [ClassOperate + 1][reasons]atomic.Int64
+}
+
+// Refused is how many requests of a class were refused for a reason.
+type Refused struct {
+	Class  Class
+	Reason Reason
+	N      int64
+}
+
+// All returns the counts of each class that needs a token and of each reason, also the zeros.
+func (r *Refusals) All() []Refused {
+	var all []Refused
+	for class := ClassDecide; class <= ClassOperate; class++ {
+		for reason := range Reason(reasons) {
+			all = append(all, Refused{class, reason, r.counts[class][reason].Load()})
+		}
+	}
+	return all
+}
+
+func (r *Refusals) add(e *Refusal) {
+	if r != nil {
+		r.counts[e.Class][e.Reason].Add(1)
 	}
 }

@@ -37,19 +37,16 @@ type Health struct {
 	// Servers returns the states of the store's servers, as far as they are known, without a
 	// round trip; nil: the store has no servers, and is always there.
 	Servers func() []ServerState
-	// Drain returns whether the process is about to end; nil: it never is.
+	// Drain returns whether the process is about to end: a client with a connection should then
+	// open its next one to another process. nil: it never is.
 	Drain func() bool
 }
-
-// Draining reports whether the process is about to end: a client with a connection should
-// open its next one to another process.
-func (h Health) Draining() bool { return h.Drain != nil && h.Drain() }
 
 // Ready returns the states of the servers. It returns ErrDraining, or ErrUnready where no
 // server answers. One server that answers is enough: to take all processes out of service
 // because one of many servers is down would make a part's outage that of the whole.
 func (h Health) Ready() ([]ServerState, error) {
-	if h.Draining() {
+	if h.Drain != nil && h.Drain() {
 		return nil, ErrDraining
 	}
 	if h.Servers == nil {

@@ -65,6 +65,49 @@ func (s *Service) Event(name string) (Event, error) {
 	return Event{event, rules}, err
 }
 
+// Hit adds a hit to its counters and decides it. A fault of the arguments is an error; a
+// store that fails is a decision by the rules' on_error.
+func (s *Service) Hit(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallHit, s.config.Limiter.Hit)
+}
+
+// Check returns the decision that a hit would get, and adds nothing.
+func (s *Service) Check(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, s.config.Limiter.Check)
+}
+
+type decider = func(context.Context, limiter.Hit) (limiter.Decision, error)
+
+// decide has the limiter decide, within a span.
+func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, limiter decider) (limiter.Decision, error) {
+	if s.config.Tracer == nil {
+		return limiter(ctx, hit)
+	}
+	ctx, span := startSpan(ctx, s.config.Tracer)
+	defer span.End() // also when the limiter panics
+	d, err := limiter(ctx, hit)
+	if span.IsRecording() {
+		describe(span, hit, call, &d, err)
+	}
+	return d, err
+}
+
+// Hits decides several hits, at most limiter.MaxHits, those on one counter in their order. It
+// returns a result for each of them; that of a hit without an Event is events.ErrUnknownEvent.
+// The error is that of the context, if it had ended before anything was done.
+func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
+	if s.config.Tracer == nil {
+		return s.config.Limiter.Hits(ctx, hits)
+	}
+	ctx, span := startSpan(ctx, s.config.Tracer)
+	defer span.End()
+	results, err := s.config.Limiter.Hits(ctx, hits)
+	if span.IsRecording() {
+		describeAll(span, results, len(hits), err)
+	}
+	return results, err
+}
+
 // Incremented is what an Increment has added to.
 type Incremented struct {
 	At       time.Time // in whole seconds, UTC
@@ -108,3 +151,39 @@ type resetError struct{ error }
 func (e resetError) Unwrap() error { return e.error }
 
 func (resetError) Is(target error) bool { return target == ErrNotReset }
+
+// Outcome is a decision in one word.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Allowed     Outcome = iota
+	Denied              // a limit denies
+	Unavailable         // no limit denies, but the store did not answer, and a rule refuses hits then
+)
+
+var outcomeNames = [...]string{Allowed: "allowed", Denied: "denied", Unavailable: "unavailable"}
+
+// String returns allowed, denied or unavailable.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// OutcomeOf returns the outcome of a decision.
+func OutcomeOf(d *limiter.Decision) Outcome {
+	switch {
+	case d.Allowed:
+		return Allowed
+	case d.Unavailable:
+		return Unavailable
+	}
+	return Denied
+}
+
+// Unanswered reports whether neither the store nor this process's own counters could say
+// how much of the limit is used.
+func Unanswered(limit *limiter.LimitState) bool { return limit.Failed && limit.Unknown }
+
+// Denies reports whether the limit is a reason to deny the hit. A hit that never fits is
+// denied even where the store does not answer.
+func Denies(limit *limiter.LimitState) bool {
+	return !limit.Allowed && !limit.Shadow && (!Unanswered(limit) || limit.Reset == engine.Never)
+}

@@ -37,7 +37,7 @@ func newCounting(tb testing.TB, on store.Store, rules string) *counting {
 	tb.Helper()
 	c := &counting{}
 	c.reload(tb, rules)
-	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock, Grace: 40 * time.Second}), Timeout: 20 * time.Second})// the machine may be busy
+	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock, Grace: 40 * time.Second}), Timeout: 20 * time.Second}) // the machine may be busy
 
 	require.NoError(tb, err)
 	c.Service, err = service.New(service.Config{
@@ -105,10 +105,11 @@ func TestAnEventKeepsItsRules(t *testing.T) {
 func TestHits(t *testing.T) {
 	c := newCounting(t, newStore(), "events: {e: {limits: [{per: ip, rate: 2/m}]}, f: {limits: [{per: user, rate: 1/m}]}}")
 	user := events.Features{"user": "42"}
-	for range 2 { // the second uses what the first has given back
-		results, err := c.Hits(t.Context(), []service.Hit{
-			{Event: "none", Features: ip, Cost: 1}, {Event: "e", Features: ip, Cost: 1}, {Event: "f", Features: user, Cost: 1},
-			{Event: "e", Features: user, Cost: 1}, {Event: "", Features: ip, Cost: 1}, {Event: "f", Features: user, Cost: 1},
+	e, f := c.Rules().Events["e"], c.Rules().Events["f"]
+	for range 2 {
+		results, err := c.Hits(t.Context(), []limiter.Hit{
+			{Features: ip, Cost: 1}, {Event: e, Features: ip, Cost: 1}, {Event: f, Features: user, Cost: 1},
+			{Event: e, Features: user, Cost: 1}, {Features: ip, Cost: 1}, {Event: f, Features: user, Cost: 1},
 		})
 		require.NoError(t, err)
 		require.Len(t, results, 6)
@@ -119,7 +120,7 @@ func TestHits(t *testing.T) {
 		assert.ErrorIs(t, results[4].Err, events.ErrUnknownEvent)
 		assert.Equal(t, service.Denied, service.OutcomeOf(&results[5].Decision))
 	}
-	results, err := c.Hits(t.Context(), []service.Hit{{Event: "e", Features: ip, Cost: 1}})
+	results, err := c.Hits(t.Context(), []limiter.Hit{{Event: e, Features: ip, Cost: 1}})
 	require.NoError(t, err)
 	assert.Equal(t, service.Denied, service.OutcomeOf(&results[0].Decision), "two were admitted before")
 	results, err = c.Hits(t.Context(), nil)
@@ -127,7 +128,7 @@ func TestHits(t *testing.T) {
 	assert.Empty(t, results)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err = c.Hits(ended, []service.Hit{{Event: "none"}})
+	_, err = c.Hits(ended, []limiter.Hit{{}})
 	assert.ErrorIs(t, err, context.Canceled)
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/events"
@@ -102,6 +103,26 @@ func (t *Tokens) add(one token) []string {
 	}
 	t.list = append(t.list, one)
 	return nil
+}
+
+// classes is a set of classes.
+type classes uint
+
+func (s classes) has(c Class) bool { return s&(1<<c) != 0 }
+
+// parseClasses reads names with commas between, or all.
+func parseClasses(text string) (set classes, ok bool) {
+	if text == "all" {
+		text = strings.Join(classNames[ClassDecide:], ",")
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		class := slices.Index(classNames[:], name)
+		if class < int(ClassDecide) {
+			return 0, false
+		}
+		set |= 1 << class
+	}
+	return set, true
 }
 
 func validTokenName(name string) bool {

@@ -1,6 +1,6 @@
 // Package tracing makes OpenTelemetry spans of what the store and the limiter tell: hand
 // its functions to memcache.Config.OnRoundTrip and hierarchy.LimiterConfig.OnCoalesced. The spans
-// of requests and decisions are made by package api.
+// of requests are made by package api, those of decisions by service.
 //
 // Only the API of OpenTelemetry is used, not its SDK: where spans go is up to the program. The root
 // package does all of this by WithTracer: import this one beside packages hierarchy and memcache.

@@ -11,16 +11,15 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
-	"reflect"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -36,45 +35,6 @@ const (
 	// the largest batch.
 	maxAnswer = 64 << 20
 )
-
-// Kinds of errors, for errors.Is. An *Error wraps the one of its status.
-var (
-	ErrInvalid     = errors.New("client: invalid request") // 4xx but those below
-	ErrRefused     = errors.New("client: refused")         // 401, 403: the token is missing, unknown, or not good for this
-	ErrUnknown     = errors.New("client: unknown event")   // 404
-	ErrUnavailable = errors.New("client: unavailable")     // 503: the store does not answer in time; or the server does not answer
-	ErrUnexpected  = errors.New("client: unexpected answer")
-)
-
-// Error is an answer that is not a success.
-type Error struct {
-	wire.Problem
-	RequestID string // the server's log has it; empty: it said none
-}
-
-func (e *Error) Error() string {
-	text := fmt.Sprintf("counterd: %d %s", e.Status, e.Title)
-	if e.Detail != "" {
-		text += ": " + e.Detail
-	}
-	return text
-}
-
-// Unwrap returns the kind of the error.
-func (e *Error) Unwrap() error {
-	switch {
-	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
-		return ErrRefused
-	case e.Status == http.StatusNotFound:
-		return ErrUnknown
-	// A 429 that is an error comes from a proxy in between, not from counterd.
-	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
-		return ErrUnavailable
-	case e.Status >= 400 && e.Status < 500:
-		return ErrInvalid
-	}
-	return ErrUnexpected
-}
 
 // Config sets up a Client. Only URL is needed.
 type Config struct {
@@ -100,7 +60,7 @@ type Client struct {
 	token func() (string, error)
 }
 
-// New returns a client of the server at the config's URL.
+// New returns a client of the server at the config's URL. Its error wraps ErrInvalid.
 func New(config Config) (*Client, error) {
 	base, err := url.Parse(config.URL)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -333,84 +293,22 @@ func (c *Client) authorize(request *http.Request) error {
 	return nil
 }
 
-// answer is what came back.
-type answer struct {
-	*http.Response
-	data []byte
-}
+// errNoToken is what a file without a token, or with more than one, is.
+var errNoToken = errors.New("the file does not hold one token, and nothing else")
 
-// decode reads the body of a success into out, if that is not nil. Any other
-// answer is an error.
-func (a answer) decode(out any) error {
-	if a.StatusCode < 200 || a.StatusCode > 299 {
-		return a.problem()
-	}
-	if out == nil {
-		return nil
-	}
-	if err := a.unmarshal(out); err != nil {
-		// What json says repeats what it cannot read.
-		return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, len(a.data))
-	}
-	return nil
-}
-
-const (
-	// smallAnswer is the length, in bytes, up to which any answer may be decoded.
-	smallAnswer = 64 << 10
-	// memoryPerByte bounds the memory that the values of a longer answer take, per byte of
-	// its text. Those of the contract take less than 3.
-	memoryPerByte = 4
-)
-
-var errDense = errors.New("client: the answer holds more values than the contract has")
-
-// unmarshal decodes the body into out. It stops where the values take far more memory
-// than their text, as a list of a million empty objects does.
-func (a answer) unmarshal(out any) error {
-	if len(a.data) <= smallAnswer {
-		return json.Unmarshal(a.data, out)
-	}
-	left := memoryPerByte * len(a.data)
-	return json.Unmarshal(a.data, out, json.WithUnmarshalers(json.UnmarshalFromFunc(func(_ *jsontext.Decoder, v any) error {
-		if left -= int(reflect.TypeOf(v).Elem().Size()); left < 0 {
-			return errDense
+// TokenFile returns a function that reads the token from the file at each call: a token
+// that is replaced there is sent from then on. Replace the file by a rename, so that no
+// reader sees half of it.
+func TokenFile(path string) func() (string, error) {
+	return func() (string, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
 		}
-		return errors.ErrUnsupported // the usual way
-	})))
-}
-
-// denial returns the decision of a denied hit. A proxy in between may send a 429
-// of its own: that is none.
-func (a answer) denial() (decision wire.Decision, denied bool) {
-	if a.StatusCode != http.StatusTooManyRequests || !a.isProblem() {
-		return wire.Decision{}, false
-	}
-	var denial wire.Denial
-	if err := a.unmarshal(&denial); err != nil || denial.Type != wire.TypeQuotaExceeded || denial.Event == "" {
-		return wire.Decision{}, false
-	}
-	return denial.Decision, true
-}
-
-// problem makes an error of the answer. An answer of a proxy in between is not a problem
-// document.
-func (a answer) problem() error {
-	e := &Error{}
-	if a.isProblem() {
-		if err := a.unmarshal(&e.Problem); err != nil {
-			e.Problem = wire.Problem{}
+		words := strings.Fields(string(text))
+		if len(words) != 1 {
+			return "", fmt.Errorf("%s: %w", path, errNoToken)
 		}
+		return words[0], nil
 	}
-	e.Status = a.StatusCode
-	e.RequestID = a.Header.Get("X-Request-Id")
-	if e.Title == "" {
-		e.Title = http.StatusText(a.StatusCode)
-	}
-	return e
-}
-
-func (a answer) isProblem() bool {
-	media, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
-	return err == nil && media == wire.TypeProblem
 }

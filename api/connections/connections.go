@@ -46,7 +46,7 @@ const (
 // Where there is neither, the Listener answers the new connection with a 503 and closes it: a
 // queue would hide from its client that another process may have time. A server
 // reports the states of its connections by OnState and Context, and its handler the requests
-// that were admitted, by Admit.
+// that were admitted, by Admit. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
 	// TLS says that connections begin with a handshake: a client that is refused could not
@@ -106,7 +106,7 @@ func (l *Listener) Refused() int64 { return l.refused.Load() }
 func (l *Listener) admit(conn net.Conn) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.open) >= l.most && !l.evictStranger() && !l.evictIdle() {
+	if len(l.open) >= l.most && !l.evictOne() {
 		return nil
 	}
 	c := &Connection{Conn: conn, listener: l, address: networkOf(conn)}
@@ -115,8 +115,8 @@ func (l *Listener) admit(conn net.Conn) net.Conn {
 	return c
 }
 
-// evictStranger closes a stranger's connection, if there is one, with mu held.
-func (l *Listener) evictStranger() bool {
+// evictOne closes a stranger's connection, else an idle one, if there is either, with mu held.
+func (l *Listener) evictOne() bool {
 	var most *list.List
 	for _, of := range l.strangers {
 		if most == nil || of.Len() > most.Len() || of.Len() == most.Len() && oldest(of).quiet < oldest(most).quiet {
@@ -124,18 +124,12 @@ func (l *Listener) evictStranger() bool {
 		}
 	}
 	if most == nil {
+		most = &l.idle
+	}
+	if most.Len() == 0 {
 		return false
 	}
 	oldest(most).evict()
-	return true
-}
-
-// evictIdle closes an idle connection of a client, if there is one, with mu held.
-func (l *Listener) evictIdle() bool {
-	if l.idle.Len() == 0 {
-		return false
-	}
-	oldest(&l.idle).evict()
 	return true
 }
 

@@ -171,7 +171,7 @@ func TestTokensAreRotatedUnderLoad(t *testing.T) {
 	// What is faulty leaves what is in force.
 	testkit.ReplaceFile(t, tokens, "edge decide "+newToken+"\nedge "+edgeToken+"\n")
 	p.logged(t, 1, `level=ERROR msg="tokens not reloaded, those in force stay"[^\n]* failures=1 faults=1`)
-	p.logged(t, 1, `level=ERROR msg="fault in the file"[^\n]* line=2`)
+	p.logged(t, 1, `level=ERROR msg="fault in the tokens file"[^\n]* line=2`)
 	more()
 	testkit.ReplaceFile(t, tokens, "edge decide "+newToken+"\n")
 	p.logged(t, 1, `msg="tokens reloaded"[^\n]* tokens=1`)

@@ -61,10 +61,10 @@ func TestFilesThatGoTogether(t *testing.T) {
 	logged(5, "letters not reloaded, those in force stay")
 	assert.True(t, f.refused.Load())
 	testkit.ReplaceFile(t, two, "c")
-	logged(1, "the files hold the letters in force")
+	logged(1, "the letters file holds the letters in force")
 	assert.False(t, f.refused.Load(), "what is in force stands in the files again")
 	f.Ask()
-	logged(2, "the files hold the letters in force")
+	logged(2, "the letters file holds the letters in force")
 	assert.EqualValues(t, 5, f.failures.Load())
 	assert.Empty(t, taken)
 }

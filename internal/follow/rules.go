@@ -1,8 +1,6 @@
 package follow
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/filewatch"
 )
 
 // RulesFile is a rules file as it was read: where it is and which version it was. The zero
@@ -40,18 +37,13 @@ func ReadRules(path string) (*events.Rules, RulesFile, error) {
 }
 
 // Rules are the rules in force. They may follow a rules file: a broken version of it leaves
-// the rules in force as they are.
+// the rules in force as they are. It is safe for concurrent use.
 type Rules struct {
-	*watcher
-	file       string // absolute; empty: there is no file
-	log        *slog.Logger
+	*Files
 	now        func() time.Time
 	rules      atomic.Pointer[events.Rules]
 	replacing  sync.Mutex
 	generation atomic.Int64 // of the rules in force; the first is 1
-	failures   atomic.Int64
-	refused    atomic.Bool
-	inForce    []snapshot // what the rules in force came from; of the goroutine that follows
 }
 
 // NewRules puts the first rules in force, and follows their file, if any, until Close.
@@ -64,14 +56,17 @@ func NewRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
 }
 
 func newRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
-	r := &Rules{watcher: newWatcher(), file: file.path, log: log, now: time.Now, inForce: file.found}
-	r.judge, r.unwatched = r.judgeFile, r.logUnwatched
+	var paths []string
 	switch {
 	case len(file.found) > 0:
-		r.paths, r.judged = []string{file.path}, file.found
+		paths = []string{file.path}
 	case file.path != "":
 		log.Info("the rules are not in a regular file: they are read once", "file", file.path)
 	}
+	r := &Rules{now: time.Now}
+	r.Files = newFiles("rules", paths, r.take, log)
+	r.inForce, r.judged = file.found, file.found
+	r.state = func() []any { return []any{"generation", r.Generation()} }
 	r.warn(first)
 	r.rules.Store(first)
 	r.generation.Store(1)
@@ -84,12 +79,6 @@ func (r *Rules) Rules() *events.Rules { return r.rules.Load() }
 
 // Generation returns the number of the rules in force; the first have 1.
 func (r *Rules) Generation() int64 { return r.generation.Load() }
-
-// Failures returns how many versions of the rules file were refused.
-func (r *Rules) Failures() int64 { return r.failures.Load() }
-
-// Refused reports whether the rules file holds a version that was refused.
-func (r *Rules) Refused() bool { return r.refused.Load() }
 
 // Longest returns the longest retention of all counters.
 func (r *Rules) Longest() (longest time.Duration) {
@@ -113,65 +102,25 @@ func (r *Rules) Ask() {
 		r.log.Info("there is no rules file to read again")
 		return
 	}
-	r.watcher.Ask()
+	r.Files.Ask()
 }
 
-// judgeFile puts rules in force that are new and good.
-func (r *Rules) judgeFile(found []snapshot, contents [][]byte, known bool) {
-	switch {
-	case equal(found, r.inForce):
-		r.refused.Store(false)
-		level := slog.LevelDebug
-		if r.asked || !known {
-			level = slog.LevelInfo
-		}
-		r.log.Log(context.Background(), level, "the rules file holds the rules in force", "file", r.file, "generation", r.Generation())
-	case known && !r.asked:
-		r.log.Debug("the rules file is as broken as it was", "file", r.file)
-	case found[0].err != nil:
-		r.refuse(found[0].err)
-	default:
-		rules, err := events.ParseRules(contents[0])
-		if err != nil {
-			r.refuse(err)
-			return
-		}
-		r.inForce = found
-		r.refused.Store(false)
-		r.log.Info("rules reloaded", "file", r.file, "generation", r.Set(rules), "events", len(rules.Events))
-		r.warn(rules)
+// take puts the rules of the file in force.
+func (r *Rules) take(contents [][]byte) ([]any, error) {
+	rules, err := events.ParseRules(contents[0])
+	if err != nil {
+		return nil, err
 	}
+	r.warn(rules)
+	return []any{"generation", r.Set(rules), "events", len(rules.Events)}, nil
 }
 
 // warn logs what is valid in the rules and probably a mistake.
 func (r *Rules) warn(rules *events.Rules) {
 	for _, warning := range rules.Warnings[:min(len(rules.Warnings), maxFaultsLogged)] {
-		r.log.Warn("warning of the rules file", "file", r.file, "line", warning.Line, "warning", warning.Error())
+		r.log.Warn("warning of the rules file", "line", warning.Line, "warning", warning.Error())
 	}
 	if len(rules.Warnings) > maxFaultsLogged {
-		r.log.Warn("more warnings of the rules file: counterd validate shows all", "file", r.file, "warnings", len(rules.Warnings)-maxFaultsLogged)
+		r.log.Warn("more warnings of the rules file: counterd validate shows all", "warnings", len(rules.Warnings)-maxFaultsLogged)
 	}
-}
-
-// refuse logs why the rules in force stay.
-func (r *Rules) refuse(err error) {
-	const stay = "rules not reloaded, those in force stay"
-	r.refused.Store(true)
-	failures := r.failures.Add(1)
-	faults, ok := errors.AsType[events.Faults](err)
-	if !ok {
-		r.log.Error(stay, "file", r.file, "generation", r.Generation(), "failures", failures, "error", err)
-		return
-	}
-	r.log.Error(stay, "file", r.file, "generation", r.Generation(), "failures", failures, "faults", len(faults))
-	for _, fault := range faults[:min(len(faults), maxFaultsLogged)] {
-		r.log.Error("fault in the rules file", "file", r.file, "line", fault.Line, "fault", fault.Error())
-	}
-	if len(faults) > maxFaultsLogged {
-		r.log.Error("more faults in the rules file: counterd validate shows all", "file", r.file, "faults", len(faults)-maxFaultsLogged)
-	}
-}
-
-func (r *Rules) logUnwatched(err error) {
-	r.log.Warn("the rules file cannot be watched: it is read now and then instead", "file", r.file, "every", filewatch.Glance, "error", err)
 }

@@ -7,8 +7,11 @@
 package metrics
 
 import (
+	"cmp"
 	"iter"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -25,17 +28,18 @@ type Metrics struct {
 	registry   *prometheus.Registry
 	decisions  *decisions
 	roundTrips *roundTrips
-	requests   *requests
+	requests   *series[request, requestCounters]
 }
 
 // New returns metrics with those of the process itself.
 func New() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), roundTrips: newRoundTrips(), requests: newRequests()}
+	m := &Metrics{registry: prometheus.NewRegistry(), decisions: newDecisions(), roundTrips: newRoundTrips()}
+	m.requests = newRequests(m.registry)
 	m.Add(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newBuildInfo(),
-		m.decisions, m.roundTrips, m.requests,
+		m.decisions, m.roundTrips,
 	)
 	return m
 }
@@ -91,4 +95,23 @@ func Truth(so bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// newBuildInfo returns what the binary was built from, as labels of a 1.
+func newBuildInfo() prometheus.Collector {
+	labels := prometheus.Labels{"version": "(devel)", "revision": "unknown", "go_version": runtime.Version()}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		labels["version"] = cmp.Or(build.Main.Version, "(devel)")
+		for _, setting := range build.Settings {
+			if setting.Key == "vcs.revision" {
+				labels["revision"] = setting.Value
+			}
+		}
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "counterd_build_info", ConstLabels: labels,
+		Help: "Always 1; what the binary was built from is in the labels.",
+	})
+	info.Set(1)
+	return info
 }

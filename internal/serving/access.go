@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/internal/follow"
+	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/service"
 )
 
-// Access is access control: it lets callers in as the files in force say.
+// Access is access control: it lets callers in as the files in force say. It is safe for concurrent
+// use.
 type Access struct {
 	tokens       *tokensFile   // nil: no token is wanted
 	certificates *certificates // nil: there is no TLS
@@ -72,8 +74,10 @@ func (a *Access) Gate(most int) *service.Gate {
 	return service.NewGate(config)
 }
 
-// Draining reports whether the process is about to end.
-func (a *Access) Draining() bool { return a.draining.Load() }
+// Health returns the health of a process with those servers, which are nil for the embedded store.
+func (a *Access) Health(servers func() []service.ServerState) service.Health {
+	return service.Health{Servers: servers, Drain: a.draining.Load}
+}
 
 // warn logs where secrets lie or go open, and which addresses are open to all callers.
 func warn(s settings.Settings) {
@@ -115,6 +119,55 @@ func (a *Access) expiry() (expires time.Time, lifetime time.Duration) {
 	}
 	inForce := a.certificates.inForce.Load()
 	return inForce.expires, inForce.lifetime
+}
+
+// Watch adds the refused requests, and the files of access control, to the metrics.
+func (a *Access) Watch(m *metrics.Metrics) {
+	m.AddCounters("counterd_unauthorized_total", "Requests whose token did not admit them, by the class of their route; forbidden: the token is for other classes.",
+		[]string{"class", "reason"}, func(yield func([]string, float64) bool) {
+			for _, of := range a.refusals.All() {
+				if !yield([]string{of.Class.String(), of.Reason.String()}, float64(of.N)) {
+					return
+				}
+			}
+		})
+	m.AddCounter("counterd_tokens_reload_failures_total", "Edits of the tokens file that were faulty; the tokens in force stayed.",
+		func() float64 { return float64(a.tokenFailures()) })
+	m.AddCounter("counterd_tls_reload_failures_total", "Edits of the certificate's files that were faulty; the certificate in force stayed.",
+		func() float64 { return float64(a.tlsFailures()) })
+	m.AddGauge("counterd_tls_certificate_expiry_timestamp_seconds", "Unix second in which the certificate in force expires; 0: there is none.", func() float64 {
+		expires, _ := a.expiry()
+		return float64(expires.Unix())
+	})
+	m.AddGauge("counterd_tls_certificate_lifetime_seconds", "Lifetime of the certificate in force, from its beginning to its end; 0: there is none.", func() float64 {
+		_, lifetime := a.expiry()
+		return lifetime.Seconds()
+	})
+}
+
+// Refused is a followed file that may hold a version that was refused.
+type Refused interface{ Refused() bool }
+
+// WatchFiles adds the followed files to the metrics; rules is nil where none is followed.
+func (a *Access) WatchFiles(m *metrics.Metrics, rules Refused) {
+	files := map[string]Refused{}
+	if rules != nil {
+		files["rules"] = rules
+	}
+	if a.tokens != nil {
+		files["tokens"] = a.tokens
+	}
+	if a.certificates != nil {
+		files["tls"] = a.certificates
+	}
+	m.AddGauges("counterd_file_reload_failing", "Whether a watched file is faulty or cannot be read, and its former content is in force.",
+		[]string{"file"}, func(yield func([]string, float64) bool) {
+			for name, file := range files {
+				if !yield([]string{name}, metrics.Truth(file.Refused())) {
+					return
+				}
+			}
+		})
 }
 
 // tokensFile holds the tokens in force.
