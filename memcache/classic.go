@@ -1,7 +1,6 @@
 package memcache
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"time"
@@ -20,25 +19,29 @@ func (e *exchange) classicOp(l *pooledConn) error {
 	prefix := e.hash.prefix()
 	for i := range e.writes {
 		key := string(appendKey(make([]byte, 0, keyLetters), &prefix, e.writes[i].Item))
-		if err := e.classicWrite(l.client, key, &e.writes[i]); err != nil {
+		if err := l.write(key, &e.writes[i], e.clock); err != nil {
 			return err
 		}
 		e.landed++
 	}
-	return e.get(l)
+	if len(e.op.Reads) == 0 {
+		return nil
+	}
+	return l.readAll(e.hash, e.op.Reads, e.op.Versions)
 }
 
-func (e *exchange) classicWrite(client *gomemcache.Client, key string, w *store.Write) (err error) {
+// write makes one write.
+func (l *pooledConn) write(key string, w *store.Write, now time.Time) (err error) {
 	switch w.Kind {
 	case store.Add:
-		w.Result, err = add(client, key, w.By, expiration(w.Expires, e.clock))
+		w.Result, err = add(l.client, key, w.By, expiration(w.Expires, now))
 		return err
 	case store.Subtract:
-		_, err = client.Decrement(key, uint64(w.By))
+		_, err = l.client.Decrement(key, uint64(w.By))
 	case store.Delete:
-		err = client.Delete(key)
+		err = l.client.Delete(key)
 	default:
-		return e.set(client, key, w)
+		return l.set(key, w, now)
 	}
 	if errors.Is(err, gomemcache.ErrCacheMiss) {
 		return nil
@@ -47,14 +50,14 @@ func (e *exchange) classicWrite(client *gomemcache.Client, key string, w *store.
 }
 
 // set writes a count, if the item is not there or if it has the version.
-func (e *exchange) set(client *gomemcache.Client, key string, w *store.Write) (err error) {
+func (l *pooledConn) set(key string, w *store.Write, now time.Time) (err error) {
 	item := &gomemcache.Item{
-		Key: key, Value: strconv.AppendInt(nil, w.By, 10), Expiration: expiration(w.Expires, e.clock), CasID: w.Version,
+		Key: key, Value: strconv.AppendInt(nil, w.By, 10), Expiration: expiration(w.Expires, now), CasID: w.Version,
 	}
 	if w.Kind == store.Create {
-		err = client.Add(item)
+		err = l.client.Add(item)
 	} else {
-		err = client.CompareAndSwap(item)
+		err = l.client.CompareAndSwap(item)
 	}
 	switch {
 	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss):
@@ -66,18 +69,15 @@ func (e *exchange) set(client *gomemcache.Client, key string, w *store.Write) (e
 	return err
 }
 
-// get makes the reads on the pooled connection in one multi-get. An item that is not there is zero. An item
-// that holds no count leaves the others good.
-func (e *exchange) get(l *pooledConn) error {
-	if len(e.op.Reads) == 0 {
-		return nil
-	}
+// readAll makes the reads in one multi-get. An item that is not there is zero. An item that
+// holds no count leaves the others good.
+func (l *pooledConn) readAll(hash counterHash, reads []store.Read, versions bool) error {
 	c := newCall()
-	c.get(e.hash, e.op.Reads, e.op.Versions)
+	c.get(hash, reads, versions)
 	if err := l.get(c); err != nil {
 		return err
 	}
-	c.takeResults(e.op.Reads)
+	c.takeResults(reads)
 	fault := c.fault
 	c.free()
 	return fault
@@ -102,24 +102,4 @@ func add(client *gomemcache.Client, key string, by int64, expiration int32) (int
 			return by, err
 		}
 	}
-}
-
-// classic makes the round trip.
-func (e *exchange) classic() error {
-	e.over = 0 // of the meta path, which was tried before
-	return e.server.do(e.ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, e.classicOp)
-}
-
-// do makes one trip to the server on a connection of its own, within the deadline and,
-// once it has the connection, the timeout.
-func (s *server) do(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*pooledConn) error) error {
-	l, err := s.pool.enter(ctx, deadline)
-	if err == nil {
-		if soon := time.Now().Add(timeout); soon.Before(deadline) {
-			l.deadline = soon
-		}
-		err = l.run(trip)
-		s.pool.leave(l)
-	}
-	return s.wrap(err)
 }

@@ -6,9 +6,90 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 )
+
+// endpoint is where a server is, and how connections to it are opened. It is the net.Addr that
+// gomemcache dials, and the ServerSelector that sends every key there: which server has a
+// counter is decided once for a trip, not for each of its keys.
+type endpoint struct {
+	name    string // as configured: the address, and the server's part in placement
+	dialer  dialer
+	dialing func(context.Context, time.Time) (net.Conn, error) // nil: the dialer; for tests
+}
+
+// Network returns tcp, or unix for a name that is a path.
+func (e *endpoint) Network() string {
+	if strings.Contains(e.name, "/") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// String returns the server's name.
+func (e *endpoint) String() string { return e.name }
+
+// PickServer returns the server, whatever the key.
+func (e *endpoint) PickServer(string) (net.Addr, error) { return e, nil }
+
+// Each calls f with the server.
+func (e *endpoint) Each(f func(net.Addr) error) error { return f(e) }
+
+// check finds the names that can never be reached. A server that is down is no
+// fault: it may come back.
+func (e *endpoint) check(ctx context.Context) error {
+	if e.Network() == "unix" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(e.name)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("memcache: server %q is neither host:port nor the path of a socket", e.name)
+	}
+	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
+		return fmt.Errorf("memcache: server %q has no valid port", e.name)
+	}
+	if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
+		return fmt.Errorf("memcache: server %q: %w", e.name, err)
+	}
+	return nil
+}
+
+// dial opens a connection.
+func (e *endpoint) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	if e.dialing != nil {
+		return e.dialing(ctx, deadline)
+	}
+	conn, err := e.dialer.dial(ctx, e.Network(), e.name, deadline)
+	if err != nil {
+		return nil, &dialError{err}
+	}
+	return conn, nil
+}
+
+// dialError is why no connection could be opened: no listener, or a refusal.
+type dialError struct{ cause error }
+
+func (e *dialError) Error() string { return e.cause.Error() }
+
+func (e *dialError) Unwrap() error { return e.cause }
+
+// wrap names the server in an error.
+func (e *endpoint) wrap(err error) error {
+	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrDown) {
+		return err
+	}
+	return fmt.Errorf("memcache: server %s: %w", e.name, err)
+}
+
+// unwrap takes the server's name off an error that wrap put there.
+func (e *endpoint) unwrap(err error) error {
+	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "memcache: server "+e.name+": ") {
+		return inner
+	}
+	return err
+}
 
 // dialer opens the connections to servers. It is asked for each what the server has to
 // be shown, so that what is renewed takes effect on the connections opened after.

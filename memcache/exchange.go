@@ -53,8 +53,12 @@ func kindOf(op *store.Op) RoundTripKind {
 // have all the time of the context.
 func (f *Fleet) Do(ctx context.Context, ops ...*store.Op) {
 	switch {
+	case f.replicas > 1 && f.common.closed.Load():
+		for _, op := range ops {
+			op.Err = ErrClosed
+		}
 	case f.replicas > 1:
-		f.doReplicated(ctx, ops)
+		f.set.Do(ctx, ops...)
 	case len(ops) == 1:
 		var e exchange
 		if f.begin(ctx, &e, ops[0], false) {
@@ -132,17 +136,14 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 // begin begins an exchange of the writes with the server. It reports whether the exchange can
 // be made. Else the op has ended.
 func (e *exchange) begin(ctx context.Context, s *server, hash counterHash, op *store.Op, allTime bool) bool {
-	start, f := time.Now(), s.fleet
+	start, c := time.Now(), s.common
 	e.ctx, e.op, e.kind, e.hash, e.server = ctx, op, kindOf(op), hash, s
-	e.auto, e.now, e.timeout, e.clock = f.protocol == Auto, instant(start), f.timeout, start
+	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, instant(start), c.Timeout, start
 	op.Err = nil
 	if kind := op.Kind(); kind != store.Subtract {
 		op.Receipt = store.Receipt{}
 	}
-	err := f.enter(ctx, e)
-	if allTime {
-		e.takeAllTime(ctx)
-	}
+	err := e.enter(ctx, allTime)
 	if err != nil {
 		op.Err = err
 		e.tell(err)
@@ -150,49 +151,44 @@ func (e *exchange) begin(ctx context.Context, s *server, hash counterHash, op *s
 	return err == nil && len(e.writes)+len(op.Reads) > 0
 }
 
-// enter finds out whether the exchange can be made, and how.
-func (f *Fleet) enter(ctx context.Context, e *exchange) error {
-	s := e.server
-	if err := f.limit(ctx, e); err != nil {
-		return s.wrap(err)
-	}
-	if err := s.admit(); err != nil {
-		return err
-	}
-	if f.clock != nil {
-		e.clock = f.clock()
-	}
-	switch {
-	case f.protocol == Classic:
-	case !s.classic(e.now):
-		// Looks and raises are rare, so they take the classic path whatever the server knows.
-		e.meta = e.kind != Look && e.kind != Raise
-	case f.protocol == Meta:
-		return s.wrap(errClassic)
-	}
-	return nil
-}
-
-// limit sets the deadline: the fleet's timeout, or the context's if that is sooner.
-// Nothing else is asked of the context: a trip that has begun is not cut short, for
-// nothing is left half done that could be finished.
-func (f *Fleet) limit(ctx context.Context, e *exchange) error {
-	if f.closed.Load() {
+// enter finds out whether the exchange can be made, how, and until when: within the fleet's
+// timeout, or the context's if that is sooner; allTime: all the time of the context, as of many
+// trips that are started at once some wait for long until it is their turn. Nothing else is
+// asked of the context: a trip that has begun is not cut short, for nothing is left half done
+// that could be finished.
+func (e *exchange) enter(ctx context.Context, allTime bool) error {
+	s, c := e.server, e.server.common
+	if c.closed.Load() {
 		return ErrClosed
 	}
-	e.deadline = e.now + int64(f.timeout)
+	e.deadline = e.now + int64(c.Timeout)
 	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = min(e.deadline, instant(end))
+		if at := instant(end); allTime || at < e.deadline {
+			e.deadline = at
+		}
 	}
-	return ctx.Err()
-}
-
-// takeAllTime gives the exchange all the time of the context. Of many trips that are
-// started at once some wait for long until it is their turn.
-func (e *exchange) takeAllTime(ctx context.Context) {
-	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = instant(end)
+	if err := ctx.Err(); err != nil {
+		return s.wrap(err)
 	}
+	if err := s.breaker.admit(); err != nil {
+		return err
+	}
+	if c.Clock != nil {
+		e.clock = c.Clock()
+	}
+	if c.Protocol == Classic {
+		return nil
+	}
+	classic, ask := s.dialect.isClassic(e.now)
+	if ask {
+		s.askAgain()
+	}
+	if classic && c.Protocol == Meta {
+		return s.wrap(errClassic)
+	}
+	// Looks and raises are rare, so they take the classic path whatever the server knows.
+	e.meta = !classic && e.kind != Look && e.kind != Raise
+	return nil
 }
 
 // run makes the exchange, and ends the op.
@@ -207,21 +203,86 @@ func (e *exchange) make() error {
 	return e.await()
 }
 
+// classic makes the round trip on the classic path.
+func (e *exchange) classic() error {
+	e.over = 0 // of the meta path, which was tried before
+	return e.server.pool.trip(e.ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, e.classicOp)
+}
+
+// send sends the commands of the exchange.
+func (e *exchange) send() {
+	e.write()
+	e.hand()
+}
+
+// write writes the commands into a call.
+func (e *exchange) write() {
+	e.call = newCall()
+	e.call.write(e.hash, e.server.pipeline.tag(max(len(e.writes), 1)), e.writes, e.op.Reads, e.clock)
+}
+
+// hand hands the call to one of the server's connections, which it shares with others.
+func (e *exchange) hand() {
+	c := e.call
+	c.deadline = e.deadline
+	c.timed = e.server.common.OnRoundTrip != nil
+	if e.deadline <= e.now {
+		c.settle(ended, errNotSent)
+		return
+	}
+	e.server.pipeline.next(e.now).take(c, e.now)
+}
+
 // await waits for an exchange on the meta path. One that was not begun, because the server
-// does not know the meta commands, is made the classic way.
+// was asked and does not know the meta commands, is made the classic way.
 func (e *exchange) await() error {
 	<-e.call.own
 	err := e.outcome()
-	if e.turnsClassic(err) {
+	if e.auto && errors.Is(err, errClassic) {
 		return e.classic()
 	}
 	return err
 }
 
-// turnsClassic reports whether the exchange, not begun yet, has to be made the
-// classic way: the server was asked, and does not know the meta commands.
-func (e *exchange) turnsClassic(err error) bool {
-	return e.auto && errors.Is(err, errClassic)
+// outcome takes in a call that has ended. With an error the call may still be in the hands of
+// the connection: it is not to be used again.
+func (e *exchange) outcome() error {
+	c := e.call
+	e.over = c.at
+	err := c.verdict
+	switch {
+	case c.state.Load() == late:
+		e.landed = int(c.partly.Load())
+	default:
+		e.landed = c.landed
+		if err == nil {
+			err = c.fault
+		}
+	}
+	for i := range e.writes[:min(e.landed, len(e.writes))] {
+		e.writes[i].Result = c.values[i]
+	}
+	if err == nil {
+		c.takeResults(e.op.Reads)
+		c.free()
+		return nil
+	}
+	if orphaned := c.orphaned(e.writes); len(orphaned) > 0 {
+		e.undo(orphaned)
+	}
+	return e.server.wrap(err)
+}
+
+// undo rolls back adds that were acknowledged although one before them had failed. Best
+// effort: what stays counts high, never low.
+func (e *exchange) undo(orphaned []store.Write) {
+	undo := exchange{
+		ctx: e.ctx, op: &store.Op{Writes: orphaned}, writes: orphaned, kind: RollBack, hash: e.hash, server: e.server,
+		now: instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
+	}
+	undo.send()
+	<-undo.call.own
+	undo.tell(undo.outcome())
 }
 
 // end ends the op.
@@ -229,5 +290,12 @@ func (e *exchange) end(err error) {
 	if e.op.Kind() == store.Add {
 		e.op.Receipt = store.Receipt{List: e.list, Acknowledged: [store.MaxReplicas]uint32{uint32(e.landed)}}
 	}
-	e.op.Err = e.ended(err)
+	e.note(err)
+	e.tell(err)
+	e.op.Err = err
+}
+
+// note notes what the outcome says of the server.
+func (e *exchange) note(err error) {
+	e.server.breaker.note(err, e.now, e.deadline-e.now >= int64(e.timeout)/2)
 }

@@ -31,7 +31,7 @@ func Dialed(c Config, dial func(context.Context, time.Time) (net.Conn, error)) C
 // SetClassicFor sets how long the fleet remembers that a server is a classic one.
 func (f *Fleet) SetClassicFor(d time.Duration) {
 	for _, s := range f.servers {
-		s.pipeline.classicFor = d
+		s.dialect.lasts = d
 	}
 }
 
@@ -45,10 +45,13 @@ func (f *Fleet) Waiting() (n int) {
 	return n
 }
 
+// Since returns what the fleet's capabilities do.
+func (f *Fleet) Since(counter string) int64 { return f.Capabilities().Since(counter) }
+
 // StartCopy begins an op to the fleet's first server as to one of several copies.
 func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) replication.Exchange {
 	first := f.set.Servers()[0]
-	return first.Start(ctx, time.Now().Add(f.timeout), f.keyer.counterOf(op.Counter), op, 0, ended)
+	return first.Start(ctx, time.Now().Add(f.common.Timeout), f.keyer.counterOf(op.Counter), op, 0, ended, f.set)
 }
 
 // SetClockForward has the wall clock be ahead, by so many seconds, of what it was when the

@@ -1,10 +1,17 @@
 package memcache
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"math"
 	"net"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -14,12 +21,10 @@ const maxPipelinedConns = 2
 
 // pipeline keeps the shared connections to one server.
 type pipeline struct {
-	server  *server
-	timeout time.Duration // of connecting
-	// classicFor is how long it is remembered that the server is a classic one.
-	classicFor time.Duration
-	list       []*pipelinedConn
-	tags       atomic.Uint32 // the last tag that was given out
+	dial    func(context.Context, time.Time) (net.Conn, error) // of the meta path
+	timeout time.Duration                                      // of connecting
+	list    []*pipelinedConn
+	tags    atomic.Uint32 // the last tag that was given out
 
 	ctx    context.Context // of what goes on in the background
 	stop   context.CancelFunc
@@ -28,21 +33,13 @@ type pipeline struct {
 	others sync.WaitGroup // what goes on in the background
 }
 
-func newPipeline(s *server, conns int, timeout time.Duration) *pipeline {
-	ps := &pipeline{server: s, timeout: timeout, classicFor: classicFor}
+func newPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns int, timeout time.Duration) *pipeline {
+	ps := &pipeline{dial: dial, timeout: timeout}
 	ps.ctx, ps.stop = context.WithCancel(context.Background())
 	for range conns {
 		ps.list = append(ps.list, newPipelinedConn(ps))
 	}
 	return ps
-}
-
-// dial opens a connection to a server that knows the meta commands, and remembers
-// whether it does.
-func (ps *pipeline) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	conn, err := ps.server.dialMeta(ctx, deadline)
-	ps.server.learn(err)
-	return conn, err
 }
 
 // tag returns the first of n tags in a row.
@@ -97,4 +94,436 @@ func (ps *pipeline) close() {
 	}
 	closing.Wait()
 	ps.others.Wait()
+}
+
+// drop ends all calls that wait for the server.
+func (ps *pipeline) drop(fault error) {
+	for _, p := range ps.list {
+		p.drop(fault)
+	}
+}
+
+const (
+	// A batch is no longer than this, unless it is a single call: so its commands
+	// and its answers find room in the buffers of the two sockets, and neither side
+	// waits for the other to read while that waits for it.
+	maxBatchRequest = 64 << 10
+	maxBatchAnswer  = 64 << 10
+	// maxQuiet is how long a connection may have been idle and be used without
+	// looking whether the server has closed it.
+	maxQuiet = int64(time.Millisecond)
+	// restAfterRefusal is how long a server that refused a connection is not asked for one
+	// that no call needs: it may have a bound on them.
+	restAfterRefusal = int64(time.Second)
+	// readBuffer is how much is read at once. It is longer than any one line with
+	// its data.
+	readBuffer = 64 << 10
+)
+
+var (
+	errNotSent = fmt.Errorf("not sent in time: %w", os.ErrDeadlineExceeded)
+	errNoReply = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
+)
+
+// pipelinedConn is one connection to a server, shared by concurrent callers. While one
+// batch of calls is on the wire, the next gathers. A caller that finds the connection idle
+// writes its call itself; the reader, which reads all answers and wakes the callers, writes
+// what has gathered as soon as the batch before is answered. So no call waits for others to
+// join it, and the more calls there are, the fewer writes and reads each of them costs.
+//
+// One goroutine, run, opens the connection, reads from it and, where it fails, fails the
+// calls that are on the wire. It alone does: a goroutine that finds a fault closes the
+// connection and leaves the rest to it. It ends where the connection has failed and no call
+// waits for a new one.
+type pipelinedConn struct {
+	pipeline *pipeline
+	ctx      context.Context // of dialing; canceled where no call waits and the connection closes
+	stop     context.CancelFunc
+	load     atomic.Int32 // calls gathered or on the wire
+	open     atomic.Bool  // connected
+	rest     atomic.Int64 // until when no connection is opened unless a call needs it
+
+	mu      sync.Mutex
+	running bool
+	conn    net.Conn        // nil while there is none to write to
+	raw     syscall.RawConn // the connection's, or nil
+	records bool            // TLS records are to be seen there
+	fault   error           // why the connection was closed from this side
+	queue   []*call         // gathered: none of it was sent
+	wire    []*call         // the batch on the wire
+	head    int             // how many calls of it were answered
+	sent    int64           // when it was written, as instant has it
+	spare   []*call         // memory for the next batch
+	out     []byte          // the reader's: memory for what it writes
+	quiet   int64           // when the last batch was answered
+	closing bool
+	change  sync.Cond // on mu, of running, queue and wire, while closing
+
+	alarm   *time.Timer // for the calls whose deadline passes
+	alarmAt int64       // when it rings; never: math.MaxInt64
+}
+
+func newPipelinedConn(ps *pipeline) *pipelinedConn {
+	p := &pipelinedConn{pipeline: ps, alarmAt: math.MaxInt64}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.change.L = &p.mu
+	return p
+}
+
+// take takes the call in, and wakes its caller when it has ended. now is the present
+// instant.
+func (p *pipelinedConn) take(c *call, now int64) {
+	p.mu.Lock()
+	if p.closing {
+		p.mu.Unlock()
+		c.settle(ended, ErrClosed)
+		return
+	}
+	p.load.Add(1)
+	if c.deadline < p.alarmAt {
+		p.setAlarm(c.deadline, now)
+	}
+	conn := p.conn
+	if conn != nil && len(p.wire) == 0 && now-p.quiet > maxQuiet && p.closedMeanwhile() {
+		p.abandon(errors.New("the server closed the connection"))
+		conn = nil
+	}
+	if conn == nil || len(p.wire) > 0 {
+		p.queue = append(p.queue, c)
+		p.start()
+		p.mu.Unlock()
+		return
+	}
+	p.wire, p.sent = append(p.wire, c), now
+	p.mu.Unlock()
+	p.write(conn, c.request)
+}
+
+// connect opens the connection without a call.
+func (p *pipelinedConn) connect() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closing {
+		p.start()
+	}
+}
+
+// start runs the connection, with mu held.
+func (p *pipelinedConn) start() {
+	if !p.running {
+		p.running = true
+		go p.run()
+	}
+}
+
+// write writes a batch. Where it fails, it is unknown how much of it arrived.
+func (p *pipelinedConn) write(conn net.Conn, batch []byte) {
+	if _, err := conn.Write(batch); err != nil {
+		p.mu.Lock()
+		if p.conn == conn {
+			p.abandon(err)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// abandon closes the connection, with mu held. The reader finds out and does the
+// rest.
+func (p *pipelinedConn) abandon(fault error) {
+	p.fault = fault
+	p.open.Store(false)
+	p.conn.Close()
+	p.conn = nil
+}
+
+// closedMeanwhile reports, with mu held, whether the idle connection is of no use any more.
+// The reader is about to learn that too, but a caller that writes before it does loses a
+// trip.
+func (p *pipelinedConn) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
+
+// run opens the connection and reads from it, and again as long as it fails while calls
+// wait for it.
+func (p *pipelinedConn) run() {
+	for more := true; more; {
+		deadline := time.Now().Add(p.pipeline.timeout)
+		conn, err := p.pipeline.dial(p.ctx, deadline)
+		if err != nil {
+			more = p.refused(err, !time.Now().Before(deadline))
+			continue
+		}
+		p.connected(conn)
+		more = p.failed(conn, p.serve(conn))
+	}
+}
+
+// refused ends the calls that wait for a connection which could not be opened. It reports
+// whether to try again: where the time of this attempt was over, but not that of all
+// waiting calls.
+func (p *pipelinedConn) refused(err error, overdue bool) (more bool) {
+	var waiting []*call
+	p.rest.Store(instant(time.Now()) + restAfterRefusal)
+	p.mu.Lock()
+	if !overdue {
+		waiting, p.queue = p.queue, nil
+		p.load.Add(-int32(len(waiting)))
+	}
+	more = p.goesOn()
+	p.mu.Unlock()
+	for _, c := range waiting {
+		c.settle(ended, err)
+	}
+	return more
+}
+
+// connected takes the connection into use, for the waiting calls first.
+func (p *pipelinedConn) connected(conn net.Conn) {
+	p.mu.Lock()
+	p.conn, p.fault = conn, nil
+	p.raw, p.records = control(conn)
+	p.quiet = instant(time.Now())
+	p.open.Store(true)
+	p.gather()
+	batch := p.wire
+	p.signal()
+	p.mu.Unlock()
+	p.writeBatch(conn, batch)
+}
+
+// failed ends the calls on the wire of a connection that is over, and reports whether calls
+// wait for a new one.
+func (p *pipelinedConn) failed(conn net.Conn, fault error) (more bool) {
+	p.mu.Lock()
+	if p.conn != nil {
+		p.abandon(fault)
+	}
+	fault, p.fault = p.fault, nil
+	lost := p.wire[p.head:]
+	p.wire, p.head = nil, 0
+	p.load.Add(-int32(len(lost)))
+	more = p.goesOn()
+	p.mu.Unlock()
+	conn.Close()
+	for _, c := range lost {
+		c.settle(ended, fault)
+	}
+	return more
+}
+
+// goesOn reports, with mu held, whether calls wait for a connection. Where none does the
+// connection stops.
+func (p *pipelinedConn) goesOn() bool {
+	p.running = len(p.queue) > 0
+	p.signal()
+	return p.running
+}
+
+// signal tells close, with mu held, that something has changed.
+func (p *pipelinedConn) signal() {
+	if p.closing {
+		p.change.Broadcast()
+	}
+}
+
+// serve reads from the connection until it is over, and returns why.
+func (p *pipelinedConn) serve(conn net.Conn) error {
+	buf := make([]byte, readBuffer)
+	have := 0 // bytes read and not yet understood
+	var batch []*call
+	for {
+		n, err := conn.Read(buf[have:])
+		have += n
+		if len(batch) == 0 {
+			batch = p.onWire()
+		}
+		used, whole, fault := readAnswers(batch, buf[:have])
+		have = copy(buf, buf[used:have])
+		batch = p.answered(conn, batch, whole)
+		if err := cmp.Or(fault, err); err != nil {
+			return err
+		}
+	}
+}
+
+// readAnswers hands the answers in b to the calls of the batch. It returns how much of b it
+// understood and how many calls are answered whole. Bytes after the last call's answer are
+// unsolicited.
+func readAnswers(batch []*call, b []byte) (used, whole int, fault error) {
+	for ; whole < len(batch); whole++ {
+		c := batch[whole]
+		n, last, err := c.read(b[used:])
+		used += n
+		if !last {
+			c.partly.Store(int32(c.landed))
+			return used, whole, err
+		}
+	}
+	if used < len(b) {
+		return used, whole, nonsense(b[used:])
+	}
+	return used, whole, nil
+}
+
+// onWire returns the calls that wait for an answer.
+func (p *pipelinedConn) onWire() []*call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wire[p.head:]
+}
+
+// answered wakes the callers of the first calls of the batch, and writes the next batch
+// where it was the last of this one. It returns the calls that wait then.
+func (p *pipelinedConn) answered(conn net.Conn, batch []*call, whole int) []*call {
+	if whole == 0 {
+		return batch
+	}
+	woken, rest := batch[:whole], batch[whole:]
+	p.mu.Lock()
+	p.load.Add(-int32(whole))
+	p.head += whole
+	if len(rest) == 0 {
+		// The memory of this batch is in use until all are woken.
+		p.wire, p.spare, p.head = p.spare[:0], p.wire, 0
+		if p.conn == conn {
+			p.gather()
+		}
+		if len(p.wire) == 0 {
+			p.quiet = instant(time.Now())
+		}
+	}
+	next := p.wire
+	p.signal()
+	p.mu.Unlock()
+	if len(rest) == 0 {
+		p.writeBatch(conn, next)
+		rest = next
+	}
+	for _, c := range woken {
+		c.answerCame()
+	}
+	return rest
+}
+
+// gather makes of what has gathered the batch on the wire, with mu held and no other
+// batch there.
+func (p *pipelinedConn) gather() {
+	n, request, answer := 0, 0, 0
+	for ; n < len(p.queue); n++ {
+		c := p.queue[n]
+		request += len(c.request)
+		answer += c.answerBytes()
+		if n > 0 && (request > maxBatchRequest || answer > maxBatchAnswer) {
+			break
+		}
+	}
+	if n > 0 {
+		p.sent = instant(time.Now())
+	}
+	p.wire = append(p.wire, p.queue[:n]...)
+	p.queue = slices.Delete(p.queue, 0, n)
+}
+
+// writeBatch writes the calls' commands, from the goroutine that reads.
+func (p *pipelinedConn) writeBatch(conn net.Conn, batch []*call) {
+	switch {
+	case len(batch) == 0:
+	case len(batch) > 1:
+		p.out = p.out[:0]
+		for _, c := range batch {
+			p.out = append(p.out, c.request...)
+		}
+		p.write(conn, p.out)
+	case batch[0].large():
+		// It may not find room in the sockets: its answers have to be read meanwhile.
+		go p.write(conn, batch[0].request)
+	default:
+		p.write(conn, batch[0].request)
+	}
+}
+
+// setAlarm has ring called at the instant, with mu held.
+func (p *pipelinedConn) setAlarm(at, now int64) {
+	p.alarmAt = at
+	if wait := time.Duration(at - now); p.alarm == nil {
+		p.alarm = time.AfterFunc(wait, p.ring)
+	} else {
+		p.alarm.Reset(wait)
+	}
+}
+
+// ring lets the callers leave whose deadline has passed. Their unsent calls are never sent;
+// the answers to the others are skipped when they come. Where no caller is left of the
+// batch on the wire, and it has been there for the fleet's timeout, the connection is given
+// up, so that it does not keep the next calls waiting.
+func (p *pipelinedConn) ring() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, next := instant(time.Now()), int64(math.MaxInt64)
+	p.queue = slices.DeleteFunc(p.queue, func(c *call) bool {
+		if c.deadline > now {
+			next = min(next, c.deadline)
+			return false
+		}
+		p.load.Add(-1)
+		c.settle(late, errNotSent)
+		return true
+	})
+	alone := p.head < len(p.wire)
+	for _, c := range p.wire[p.head:] {
+		if c.deadline > now {
+			next = min(next, c.deadline)
+			alone = false
+		} else {
+			c.settle(late, errNoReply)
+		}
+	}
+	if alone && p.conn != nil {
+		// Not because of one caller without time: the server has the fleet's timeout.
+		if until := p.sent + int64(p.pipeline.timeout); until > now {
+			next = min(next, until)
+		} else {
+			p.abandon(errNoReply)
+		}
+	}
+	p.alarmAt = math.MaxInt64
+	if next < p.alarmAt {
+		p.setAlarm(next, now)
+	}
+	p.signal()
+}
+
+// drop ends the calls that wait: the unsent ones at once, and through the reader the calls
+// on the wire, with their connection.
+func (p *pipelinedConn) drop(fault error) {
+	p.mu.Lock()
+	waiting := p.queue
+	p.queue = nil
+	p.load.Add(-int32(len(waiting)))
+	if p.conn != nil {
+		p.abandon(fault)
+	}
+	p.signal()
+	p.mu.Unlock()
+	for _, c := range waiting {
+		c.settle(ended, fault)
+	}
+}
+
+// close waits for the calls under way and closes the connection.
+func (p *pipelinedConn) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closing = true
+	for p.running {
+		if len(p.queue) == 0 && p.head == len(p.wire) {
+			p.stop()
+			if p.conn != nil {
+				p.abandon(ErrClosed)
+			}
+		}
+		p.change.Wait()
+	}
+	p.stop()
+	if p.alarm != nil {
+		p.alarm.Stop()
+	}
 }

@@ -25,7 +25,8 @@ var errBusy = errors.New("no connection became free in time")
 // A pooled connection reads items itself. gomemcache would allocate as much as a server says that an item
 // has, 4 GiB at the most, before the item comes.
 type pooledConn struct {
-	server   *server
+	endpoint *endpoint
+	onDial   func()
 	client   *gomemcache.Client
 	conn     net.Conn  // the pooled connection's and the client's, or nil
 	answers  []byte    // memory for what get reads
@@ -34,8 +35,8 @@ type pooledConn struct {
 	inForce  time.Time // the deadline that the connection has
 }
 
-func newPooledConn(s *server) *pooledConn {
-	l := &pooledConn{server: s, client: gomemcache.NewFromSelector(s)}
+func newPooledConn(to *endpoint, onDial func()) *pooledConn {
+	l := &pooledConn{endpoint: to, onDial: onDial, client: gomemcache.NewFromSelector(to)}
 	l.client.MaxIdleConns = 1
 	l.client.DialContext = l.dial
 	return l
@@ -44,12 +45,12 @@ func newPooledConn(s *server) *pooledConn {
 // dial returns the pooled connection's connection, which it opens where there is none.
 func (l *pooledConn) dial(context.Context, string, string) (net.Conn, error) {
 	if l.conn == nil {
-		conn, err := l.server.dial(context.Background(), l.deadline)
+		conn, err := l.endpoint.dial(context.Background(), l.deadline)
 		if err != nil {
 			return nil, err
 		}
 		l.conn, l.inForce, l.answered = conn, time.Time{}, false
-		l.server.reconnected()
+		l.onDial()
 	}
 	return deadlineConn{l.conn, l}, nil
 }
@@ -200,12 +201,31 @@ func (l *pooledConn) explain(err error) error {
 // connPool keeps the connections to one server. They are opened as they are needed,
 // and the one used last is used next, so that few calls keep few open.
 type connPool struct {
-	server  *server
-	slots   chan struct{} // one for each trip under way
-	closing chan struct{} // closed when the pool is
-	mu      sync.Mutex
-	closed  bool
-	idle    []*pooledConn
+	endpoint *endpoint
+	onDial   func()        // is called when a connection was opened
+	slots    chan struct{} // one for each trip under way
+	closing  chan struct{} // closed when the pool is
+	mu       sync.Mutex
+	closed   bool
+	idle     []*pooledConn
+}
+
+func newConnPool(to *endpoint, conns int, onDial func()) *connPool {
+	return &connPool{endpoint: to, onDial: onDial, slots: make(chan struct{}, conns), closing: make(chan struct{})}
+}
+
+// trip makes one trip to the server on a connection of its own, within the deadline and,
+// once it has the connection, the timeout.
+func (ls *connPool) trip(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*pooledConn) error) error {
+	l, err := ls.enter(ctx, deadline)
+	if err == nil {
+		if soon := time.Now().Add(timeout); soon.Before(deadline) {
+			l.deadline = soon
+		}
+		err = l.run(trip)
+		ls.leave(l)
+	}
+	return ls.endpoint.wrap(err)
 }
 
 // enter returns a pooled connection for a trip that ends at the deadline, waiting for one to
@@ -242,7 +262,7 @@ func (ls *connPool) next() *pooledConn {
 		}
 		_ = l.close() // it is closed already on the other side
 	}
-	return newPooledConn(ls.server)
+	return newPooledConn(ls.endpoint, ls.onDial)
 }
 
 // wait takes a slot as soon as one is free.

@@ -17,10 +17,16 @@ import (
 func (s *server) Name() string { return s.name }
 
 // Up reports whether it is worth asking.
-func (s *server) Up() bool { return s.up() }
+func (s *server) Up() bool { return s.breaker.up() }
 
-// Whole reports whether the server has forgotten nothing, as far as is known.
-func (s *server) Whole() bool { return s.since() == 0 }
+// Memory returns what is known of its losses.
+func (s *server) Memory() *replication.Memory { return s.examiner.memory }
+
+// Look looks at the server.
+func (s *server) Look(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	return s.examiner.look(ctx, deadline, nil)
+}
 
 // Do makes a round trip.
 func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
@@ -31,16 +37,15 @@ func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.
 }
 
 // Start begins a round trip of adds and reads.
-func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
 	e := exchange{writes: op.Writes}
 	begun := e.begin(ctx, s, counterHash(counter.Hash), op, false)
 	e.deadline = instant(deadline)
-	if begun && e.meta && (!e.auto || s.known.Load() == int32(Meta)) {
-		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes)}
-		m.call = newCall()
-		m.write(m.call)
+	if begun && e.meta && (!e.auto || s.dialect.speaks() == Meta) {
+		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes), late: late}
+		m.write()
 		m.call.done, m.call.index, m.call.afterwards = ended, index, m
-		m.hand(m.call)
+		m.hand()
 		return m
 	}
 	// It goes on if the caller gives up, so it has an op of its own.
@@ -56,7 +61,7 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter replicat
 		c.exchange.note(own.Err)
 		c.at = instant(time.Now())
 		if !c.settle(over) && own.Err == nil && len(own.Writes) > 0 {
-			s.acknowledge(c.exchange.hash, own.Writes)
+			late.Acknowledge(s, counter.Hash, own.Writes)
 		}
 	}()
 	return c
@@ -66,19 +71,15 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter replicat
 type replicaCall struct {
 	exchange
 	adds []store.Write
+	late replication.Acknowledger
 }
 
 func (m *replicaCall) answeredLate(c *call) {
 	// Of one that was answered in part only the rest is hinted, and an acknowledgment would be taken
 	// for that of another trip.
 	if c.fault == nil && len(m.adds) > 0 && c.partly.Load() == 0 {
-		m.server.acknowledge(m.hash, m.adds)
+		m.late.Acknowledge(m.server, replication.Hash(m.hash), m.adds)
 	}
-}
-
-// acknowledge notes late acknowledgements of adds, whose caller has left.
-func (s *server) acknowledge(hash counterHash, adds []store.Write) {
-	s.fleet.set.Acknowledge(s, replication.Hash(hash), adds)
 }
 
 // GiveUp has the round trip end.

@@ -94,7 +94,7 @@ func wasRefused(err error) bool {
 // tell calls OnRoundTrip with the exchange, which has ended. An exchange with nothing to do
 // asks no server.
 func (e *exchange) tell(err error) {
-	told := e.server.fleet.config.OnRoundTrip
+	told := e.server.common.OnRoundTrip
 	if told == nil || len(e.writes)+len(e.op.Reads) == 0 {
 		return
 	}
