@@ -2,23 +2,19 @@ package memcache
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/counterd/counterd/memcache/wire"
 )
 
 // ErrDown is what calls return at once whose server is known to be down.
-var ErrDown = errors.New("memcache: the server is down")
+var ErrDown = wire.ErrDown
 
 // How a breaker opens, and how a server that is down is probed. The longest pause and
 // the longest probe together are less than two seconds: so soon is it noticed that a
@@ -69,13 +65,13 @@ type guarded interface {
 	begin()
 	// probe makes an exchange as trips do, and returns nil if it is answered.
 	probe(context.Context) error
-	// opened ends all calls that wait, with that error, and has run run in the background.
-	opened(down *downError, run func(context.Context))
+	// down ends all calls that wait, with that error, and has run run in the background.
+	down(cause *downError, run func(context.Context))
 	// changed is called when calls go again.
 	changed(Change)
-	// String returns the server's name, and unwrap takes it off an error.
+	// String returns the server's name, and Unwrap takes it off an error.
 	String() string
-	unwrap(error) error
+	Unwrap(error) error
 }
 
 // gate is what calls find before a server: the error that stops them, or nothing, for a
@@ -123,63 +119,15 @@ func (b *breaker) outage() (fault error, since time.Time) {
 // conclusive: it had time enough to prove something.
 func (b *breaker) note(err error, began int64, conclusive bool) {
 	switch {
-	case err == nil || isAnswer(err):
+	case err == nil || wire.IsAnswer(err):
 		if b.failures.Load() != 0 {
 			b.failures.Store(0)
 		}
 	// A caller with hardly any time proves nothing, nor does what began before the
 	// server was found to be back.
-	case isOutage(err) && conclusive && began >= b.closed.Load():
+	case wire.IsOutage(err) && conclusive && began >= b.closed.Load():
 		b.failed(err)
 	}
-}
-
-// isOutage reports whether the error speaks for a server that is down: no listener, a
-// refused connection, no answer in time, a connection that broke, or answers that make no
-// sense.
-func isOutage(err error) bool {
-	if errors.Is(err, ErrDown) || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) {
-		return false
-	}
-	if _, ok := errors.AsType[*dialError](err); ok || isForbidden(err) {
-		return true
-	}
-	if _, ok := errors.AsType[*net.OpError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[syscall.Errno](err); ok {
-		return true
-	}
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, io.ErrClosedPipe) || errors.Is(err, errNonsense) || isNonsense(err)
-}
-
-// isForbidden reports whether the server demands a login. Such a server is as good as down.
-func isForbidden(err error) bool {
-	text := err.Error() // that is all that gomemcache gives
-	return errors.Is(err, errNoCredentials) || strings.Contains(text, "memcache: client error: unauthenticated") || strings.Contains(text, unauthenticated)
-}
-
-// isNonsense reports whether the classic path was answered something that is no answer.
-func isNonsense(err error) bool {
-	text := err.Error()
-	return (strings.Contains(text, "memcache: unexpected ") || strings.Contains(text, "memcache: corrupt ")) && !isAnswer(err)
-}
-
-// isAnswer reports whether the error is the server's own, in good form: then it is
-// there.
-func isAnswer(err error) bool {
-	if _, ok := errors.AsType[refusal](err); ok || errors.Is(err, errClassic) || errors.Is(err, errNoCount) {
-		return true
-	}
-	if isForbidden(err) {
-		return false
-	}
-	// gomemcache has a text only.
-	text := err.Error()
-	return strings.Contains(text, "memcache: ") &&
-		(strings.Contains(text, `"ERROR`) || strings.Contains(text, `"SERVER_ERROR`) || strings.Contains(text, `"CLIENT_ERROR`) ||
-			strings.Contains(text, "memcache: client error: ") || strings.HasSuffix(text, "memcache: server error"))
 }
 
 // failed notes a failure that may be the last one in a row.
@@ -192,7 +140,7 @@ func (b *breaker) failed(err error) {
 // open has calls fail at once until a probe is answered. Of many calls that fail at the
 // same time one opens the breaker.
 func (b *breaker) open(cause error) {
-	down := &downError{b.String(), b.unwrap(cause)}
+	down := &downError{b.String(), b.Unwrap(cause)}
 	b.mu.Lock()
 	if !b.since.IsZero() {
 		b.mu.Unlock()
@@ -202,13 +150,13 @@ func (b *breaker) open(cause error) {
 	b.gate.Store(&gate{down})
 	b.openings.Add(1)
 	first := firstProbe
-	if now := instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(cooldown) {
+	if now := wire.Instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(cooldown) {
 		b.pauses.Reset()
 	} else {
 		first = b.pauses.NextBackOff()
 	}
 	b.mu.Unlock()
-	b.opened(down, func(ctx context.Context) { b.probeUntilBack(ctx, first) })
+	b.down(down, func(ctx context.Context) { b.probeUntilBack(ctx, first) })
 }
 
 // probeUntilBack probes a server that is down until it answers.
@@ -226,7 +174,7 @@ func (b *breaker) probeUntilBack(ctx context.Context, pause time.Duration) {
 		if err == nil {
 			b.since, b.fault = time.Time{}, nil
 			b.failures.Store(0)
-			b.closed.Store(instant(time.Now()))
+			b.closed.Store(wire.Instant(time.Now()))
 			b.gate.Store(nil)
 			b.mu.Unlock()
 			b.changed(Back)

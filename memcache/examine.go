@@ -1,13 +1,13 @@
 package memcache
 
 import (
-	"bufio"
 	"context"
 	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 )
 
@@ -23,7 +23,7 @@ const (
 // examiner looks at a server beside its trips: at its marker, at the secrets of other
 // processes, and at its statistics.
 type examiner struct {
-	endpoint *endpoint
+	endpoint *wire.Endpoint
 	breaker  *breaker
 	memory   *replication.Memory
 	secrets  secrets
@@ -32,8 +32,8 @@ type examiner struct {
 	pokes    chan struct{} // there is reason to look
 
 	mu      sync.Mutex
-	stats   ServerStats // the last
-	noStats time.Time   // until when it is not asked for them
+	stats   wire.Stats // the last
+	noStats time.Time  // until when it is not asked for them
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is
@@ -79,7 +79,7 @@ func (x *examiner) poke() {
 func (x *examiner) inspect(ctx context.Context) {
 	for range maxFailures {
 		err := x.look(ctx, time.Now().Add(x.timeout), nil)
-		if err == nil || !isOutage(err) || ctx.Err() != nil || !x.breaker.up() {
+		if err == nil || !wire.IsOutage(err) || ctx.Err() != nil || !x.breaker.up() {
 			return
 		}
 		x.breaker.failed(err)
@@ -89,7 +89,7 @@ func (x *examiner) inspect(ctx context.Context) {
 // look reads the marker, the mark of secrets and the statistics on a connection of its
 // own. first is nil where it is not the first look at the whole fleet.
 func (x *examiner) look(ctx context.Context, deadline time.Time, first *replication.Participant) error {
-	conn, err := x.endpoint.dial(ctx, deadline)
+	conn, err := x.endpoint.Dial(ctx, deadline)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (x *examiner) checkMarker(conn net.Conn, first *replication.Participant) er
 	if x.pace < 0 {
 		return nil
 	}
-	return x.memory.Check(markerItem{conn, bufio.NewReaderSize(conn, maxLine)}, first)
+	return x.memory.Check(wire.NewMarkerItem(conn), first)
 }
 
 // lookAtStats takes in the statistics of a server that has any. Many proxies have none,
@@ -127,7 +127,7 @@ func (x *examiner) lookAtStats(conn net.Conn, others int64) {
 	if rest {
 		return
 	}
-	stats, err := fetchStats(conn)
+	stats, err := wire.FetchStats(conn)
 	x.mu.Lock()
 	if err != nil {
 		x.noStats = time.Now().Add(noStatsFor)
@@ -141,7 +141,7 @@ func (x *examiner) lookAtStats(conn net.Conn, others int64) {
 }
 
 // lastStats returns the statistics of the last look.
-func (x *examiner) lastStats() ServerStats {
+func (x *examiner) lastStats() wire.Stats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.stats

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -16,7 +17,7 @@ type exchange struct {
 	op       *store.Op
 	writes   []store.Write // those of the op that the server gets
 	kind     RoundTripKind
-	hash     counterHash
+	hash     wire.Hash
 	server   *server
 	list     uint32 // the version of the list of servers
 	meta     bool
@@ -25,9 +26,9 @@ type exchange struct {
 	over     int64 // when it had ended; 0: tell takes the time
 	deadline int64 // as an instant
 	timeout  time.Duration
-	clock    time.Time // the fleet's clock at the beginning
-	call     *call     // that is under way, on the meta path
-	landed   int       // writes acknowledged
+	clock    time.Time  // the fleet's clock at the beginning
+	call     *wire.Call // that is under way, on the meta path
+	landed   int        // writes acknowledged
 }
 
 // kindOf returns what the op is for.
@@ -78,13 +79,14 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 		case !f.begin(ctx, e, op, true):
 			e.server = nil
 		case e.meta:
+			e.write()
 			e.send()
 		default:
 			ended[i] = make(chan struct{})
 			go func() {
 				defer close(ended[i])
 				op.Err = e.classic()
-				e.over = instant(time.Now())
+				e.over = wire.Instant(time.Now())
 			}()
 		}
 	}
@@ -135,10 +137,10 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 
 // begin begins an exchange of the writes with the server. It reports whether the exchange can
 // be made. Else the op has ended.
-func (e *exchange) begin(ctx context.Context, s *server, hash counterHash, op *store.Op, allTime bool) bool {
+func (e *exchange) begin(ctx context.Context, s *server, hash wire.Hash, op *store.Op, allTime bool) bool {
 	start, c := time.Now(), s.common
 	e.ctx, e.op, e.kind, e.hash, e.server = ctx, op, kindOf(op), hash, s
-	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, instant(start), c.Timeout, start
+	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, wire.Instant(start), c.Timeout, start
 	op.Err = nil
 	if kind := op.Kind(); kind != store.Subtract {
 		op.Receipt = store.Receipt{}
@@ -163,12 +165,12 @@ func (e *exchange) enter(ctx context.Context, allTime bool) error {
 	}
 	e.deadline = e.now + int64(c.Timeout)
 	if end, bounded := ctx.Deadline(); bounded {
-		if at := instant(end); allTime || at < e.deadline {
+		if at := wire.Instant(end); allTime || at < e.deadline {
 			e.deadline = at
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return s.wrap(err)
+		return s.Wrap(err)
 	}
 	if err := s.breaker.admit(); err != nil {
 		return err
@@ -184,7 +186,7 @@ func (e *exchange) enter(ctx context.Context, allTime bool) error {
 		s.askAgain()
 	}
 	if classic && c.Protocol == Meta {
-		return s.wrap(errClassic)
+		return s.Wrap(wire.ErrClassic)
 	}
 	// Looks and raises are rare, so they take the classic path whatever the server knows.
 	e.meta = !classic && e.kind != Look && e.kind != Raise
@@ -199,6 +201,7 @@ func (e *exchange) make() error {
 	if !e.meta {
 		return e.classic()
 	}
+	e.write()
 	e.send()
 	return e.await()
 }
@@ -206,71 +209,41 @@ func (e *exchange) make() error {
 // classic makes the round trip on the classic path.
 func (e *exchange) classic() error {
 	e.over = 0 // of the meta path, which was tried before
-	return e.server.pool.trip(e.ctx, epoch.Add(time.Duration(e.deadline)), e.timeout, e.classicOp)
+	return e.server.pool.Trip(e.ctx, wire.Epoch.Add(time.Duration(e.deadline)), e.timeout, func(conn *wire.Conn) (err error) {
+		e.landed, err = conn.Do(e.hash, e.op, e.writes, e.clock)
+		return err
+	})
 }
 
-// send sends the commands of the exchange.
-func (e *exchange) send() {
-	e.write()
-	e.hand()
-}
-
-// write writes the commands into a call.
+// write writes the commands of the exchange into a call.
 func (e *exchange) write() {
-	e.call = newCall()
-	e.call.write(e.hash, e.server.pipeline.tag(max(len(e.writes), 1)), e.writes, e.op.Reads, e.clock)
+	e.call = e.server.pipeline.Call(e.hash, e.writes, e.op.Reads, e.clock)
 }
 
-// hand hands the call to one of the server's connections, which it shares with others.
-func (e *exchange) hand() {
-	c := e.call
-	c.deadline = e.deadline
-	c.timed = e.server.common.OnRoundTrip != nil
-	if e.deadline <= e.now {
-		c.settle(ended, errNotSent)
-		return
-	}
-	e.server.pipeline.next(e.now).take(c, e.now)
+// send sends the call.
+func (e *exchange) send() {
+	e.server.pipeline.Send(e.call, e.now, e.deadline, e.server.common.OnRoundTrip != nil)
 }
 
 // await waits for an exchange on the meta path. One that was not begun, because the server
 // was asked and does not know the meta commands, is made the classic way.
 func (e *exchange) await() error {
-	<-e.call.own
+	e.call.Wait()
 	err := e.outcome()
-	if e.auto && errors.Is(err, errClassic) {
+	if e.auto && errors.Is(err, wire.ErrClassic) {
 		return e.classic()
 	}
 	return err
 }
 
-// outcome takes in a call that has ended. With an error the call may still be in the hands of
-// the connection: it is not to be used again.
+// outcome takes in a call that has ended.
 func (e *exchange) outcome() error {
-	c := e.call
-	e.over = c.at
-	err := c.verdict
-	switch {
-	case c.state.Load() == late:
-		e.landed = int(c.partly.Load())
-	default:
-		e.landed = c.landed
-		if err == nil {
-			err = c.fault
-		}
+	r := e.call.Result(e.writes, e.op.Reads)
+	e.over, e.landed = r.At, r.Landed
+	if len(r.Orphaned) > 0 {
+		e.undo(r.Orphaned)
 	}
-	for i := range e.writes[:min(e.landed, len(e.writes))] {
-		e.writes[i].Result = c.values[i]
-	}
-	if err == nil {
-		c.takeResults(e.op.Reads)
-		c.free()
-		return nil
-	}
-	if orphaned := c.orphaned(e.writes); len(orphaned) > 0 {
-		e.undo(orphaned)
-	}
-	return e.server.wrap(err)
+	return e.server.Wrap(r.Err)
 }
 
 // undo rolls back adds that were acknowledged although one before them had failed. Best
@@ -278,10 +251,11 @@ func (e *exchange) outcome() error {
 func (e *exchange) undo(orphaned []store.Write) {
 	undo := exchange{
 		ctx: e.ctx, op: &store.Op{Writes: orphaned}, writes: orphaned, kind: RollBack, hash: e.hash, server: e.server,
-		now: instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
+		now: wire.Instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
 	}
+	undo.write()
 	undo.send()
-	<-undo.call.own
+	undo.call.Wait()
 	undo.tell(undo.outcome())
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -38,9 +39,7 @@ func (f *Fleet) SetClassicFor(d time.Duration) {
 // Waiting returns how many calls wait for answers on the meta path.
 func (f *Fleet) Waiting() (n int) {
 	for _, s := range f.servers {
-		for _, p := range s.pipeline.list {
-			n += int(p.load.Load())
-		}
+		n += s.pipeline.Load()
 	}
 	return n
 }
@@ -60,7 +59,7 @@ func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) r
 // are the monotonic clock's, stay.
 func SetClockForward(seconds int64) bool {
 	const nanosecondBits = 30
-	wall, age := epoch.Round(0), time.Since(epoch)
-	*(*uint64)(unsafe.Pointer(&epoch)) -= uint64(seconds << nanosecondBits)
-	return wall.Sub(epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(epoch)-age < time.Minute
+	wall, age := wire.Epoch.Round(0), time.Since(wire.Epoch)
+	*(*uint64)(unsafe.Pointer(&wire.Epoch)) -= uint64(seconds << nanosecondBits)
+	return wall.Sub(wire.Epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(wire.Epoch)-age < time.Minute
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -28,7 +29,7 @@ const MaxReplicas = replication.MaxReplicas
 
 var (
 	// ErrClosed is returned by a Fleet that was closed.
-	ErrClosed = errors.New("memcache: fleet is closed")
+	ErrClosed = wire.ErrClosed
 
 	errListChanged = errors.New("memcache: the servers have changed since: what should have been rolled back stays")
 )
@@ -89,13 +90,27 @@ type Config struct {
 	pace    time.Duration
 }
 
+// Credentials are the user and the password that a server demands that was started with -Y.
+type Credentials = wire.Credentials
+
+// ReadCredentials reads them from the first line of a file, user:password, as in Memcached's own.
+func ReadCredentials(path string) (Credentials, error) { return wire.ReadCredentials(path) }
+
+// Dial opens a connection as a fleet of this config does, with TLS and the credentials where
+// those are set: for whatever else speaks as a server does. It takes until the context's
+// deadline at the most; the connection has none.
+func (c Config) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	deadline, _ := ctx.Deadline()
+	return wire.Dialer{TLS: c.TLS, Credentials: c.Credentials}.Dial(ctx, network, address, deadline)
+}
+
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
 // server, or on each of as many as it has copies, so a trip has few servers whatever
 // the size of the fleet. It is safe for concurrent use.
 type Fleet struct {
 	common   *common
 	replicas int
-	dialer   dialer
+	dialer   wire.Dialer
 	keyer    *keyer
 	set      *replication.Set
 	closing  chan struct{}
@@ -126,8 +141,8 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	config.KeySecret = nil // keep the secret out of sight of readers of the config
 	f := &Fleet{common: &common{Config: config, mark: keyer.mark}, keyer: keyer, replicas: max(config.Replicas, 1), closing: make(chan struct{})}
-	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
-	if err := f.dialer.check(); err != nil {
+	f.dialer = wire.Dialer{TLS: config.TLS, Credentials: config.Credentials}
+	if err := f.dialer.Check(); err != nil {
 		return nil, err
 	}
 	f.set = replication.New(replication.Config{

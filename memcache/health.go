@@ -3,6 +3,8 @@ package memcache
 import (
 	"fmt"
 	"time"
+
+	"github.com/counterd/counterd/memcache/wire"
 )
 
 // Change is what has become of a server.
@@ -45,3 +47,6 @@ type ServerHealth struct {
 	Speaks      Protocol    // Meta or Classic; Auto: it was not asked yet
 	Stats       ServerStats // of the last look at it; zero where it gives none
 }
+
+// ServerStats is what a server says of itself, as far as it does.
+type ServerStats = wire.Stats

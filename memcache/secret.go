@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/counterd/counterd/memcache/wire"
 )
 
 // Processes with different secrets of keys count apart, and all seems well. So each process
@@ -26,8 +28,8 @@ const (
 
 // secrets compares this process's secret with those of other processes that use a server.
 type secrets struct {
-	own    string // the mark of this process's; empty: it has none
-	differ func() // is called when there is another one
+	own     string // the mark of this process's; empty: it has none
+	changed func() // is called when there is another one
 
 	mu    sync.Mutex
 	other string // which there was when it was last looked for; empty: none
@@ -36,11 +38,11 @@ type secrets struct {
 // compare reads the items, and puts there or keeps the one that is this process's. It
 // returns how many there are then.
 func (s *secrets) compare(conn net.Conn) (there int, err error) {
-	answers := bufio.NewReaderSize(conn, maxLine)
+	answers := bufio.NewReaderSize(conn, wire.MaxLine)
 	if _, err := io.WriteString(conn, "get "+secretKey+" "+otherSecretKey+"\r\n"); err != nil {
 		return 0, err
 	}
-	items, err := readItems(answers, secretKey, otherSecretKey)
+	items, err := wire.ReadItems(answers, secretKey, otherSecretKey)
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +95,7 @@ func (s *secrets) learn(other string) {
 	s.other = other
 	s.mu.Unlock()
 	if news {
-		s.differ()
+		s.changed()
 	}
 }
 

@@ -9,15 +9,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 )
 
 // server is one Memcached server of a fleet, and a replica of counters.
 type server struct {
-	endpoint
+	wire.Endpoint
 	common   *common
-	pool     *connPool // connections of the classic path
-	pipeline *pipeline // connections of the meta path
+	pool     *wire.Pool     // connections of the classic path
+	pipeline *wire.Pipeline // connections of the meta path
 	dialect  dialect
 	breaker  breaker
 	examiner examiner
@@ -31,21 +32,21 @@ type common struct {
 	gap    func() // notes that a server may have missed something
 }
 
-func newServer(name string, c *common, d dialer) *server {
-	s := &server{endpoint: endpoint{name, d, c.dialing}, common: c}
-	s.pool = newConnPool(&s.endpoint, c.Conns, func() {
+func newServer(name string, c *common, d wire.Dialer) *server {
+	s := &server{Endpoint: wire.Endpoint{Name: name, Dialer: d, Dialing: c.dialing}, common: c}
+	s.pool = wire.NewPool(&s.Endpoint, c.Conns, func() {
 		s.examiner.poke()
 		s.dialect.reconnected()
 	})
-	s.pipeline = newPipeline(s.dialMeta, min(c.Conns, maxPipelinedConns), c.Timeout)
+	s.pipeline = wire.NewPipeline(s.dialMeta, min(c.Conns, wire.MaxPipelined), c.Timeout)
 	s.dialect.protocol, s.dialect.lasts = c.Protocol, classicFor
 	if c.OnProtocol != nil {
 		s.dialect.learned = func(speaks Protocol) { c.OnProtocol(name, speaks) }
 	}
 	s.breaker.init(s)
 	x := &s.examiner
-	x.endpoint, x.breaker, x.timeout, x.pace, x.pokes = &s.endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery), make(chan struct{}, 1)
-	x.secrets.own, x.secrets.differ = c.mark, func() { s.changed(OtherSecret) }
+	x.endpoint, x.breaker, x.timeout, x.pace, x.pokes = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery), make(chan struct{}, 1)
+	x.secrets.own, x.secrets.changed = c.mark, func() { s.changed(OtherSecret) }
 	return s
 }
 
@@ -54,22 +55,22 @@ var changeOf = [...]Change{replication.Emptied: Emptied, replication.Evicting: E
 
 // close waits for the trips under way and closes all connections.
 func (s *server) close() error {
-	s.pipeline.close()
+	s.pipeline.Close()
 	s.examiner.memory.Leave()
-	return s.pool.close()
+	return s.pool.Close()
 }
 
 // dialMeta opens a connection of the meta path, and remembers whether the server knows the
 // commands. The user of the connection has to know of a loss before its first command.
 func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	conn, err := dialMeta(ctx, deadline, &s.endpoint, func(conn net.Conn) error { return s.examiner.checkMarker(conn, nil) })
+	conn, err := wire.DialMeta(ctx, deadline, &s.Endpoint, func(conn net.Conn) error { return s.examiner.checkMarker(conn, nil) })
 	s.dialect.learn(err)
 	return conn, err
 }
 
 // askAgain asks a classic server in the background whether it knows the meta commands by now.
 func (s *server) askAgain() {
-	if !s.pipeline.background(func(ctx context.Context) {
+	if !s.pipeline.Background(func(ctx context.Context) {
 		defer s.dialect.asking.Store(false)
 		if conn, err := s.dialMeta(ctx, time.Now().Add(s.common.Timeout)); err == nil {
 			conn.Close()
@@ -94,20 +95,20 @@ func (s *server) ping(ctx context.Context, first *replication.Participant) error
 	var err, fault error
 	if s.common.Protocol == Meta { // one that only speaks the classic commands is of no use
 		var conn net.Conn
-		if conn, err = dialMeta(ctx, deadline, &s.endpoint, func(net.Conn) error { return nil }); err == nil {
+		if conn, err = wire.DialMeta(ctx, deadline, &s.Endpoint, func(net.Conn) error { return nil }); err == nil {
 			err = conn.Close()
 		}
-		err = s.wrap(err)
+		err = s.Wrap(err)
 	} else {
-		pool := newConnPool(&s.endpoint, 1, func() {})
-		err = pool.trip(ctx, deadline, timeout, func(l *pooledConn) error { return l.client.Ping() })
-		fault = pool.close()
+		pool := wire.NewPool(&s.Endpoint, 1, func() {})
+		err = pool.Trip(ctx, deadline, timeout, (*wire.Conn).Ping)
+		fault = pool.Close()
 	}
 	switch admitted := s.breaker.admit(); {
 	case admitted != nil:
 	case err == nil && s.examiner.pace > 0:
 		_ = s.examiner.look(ctx, deadline, first) // it is there, whatever comes of that
-	case err != nil && isOutage(err) && deadline.Sub(began) >= timeout/2:
+	case err != nil && wire.IsOutage(err) && deadline.Sub(began) >= timeout/2:
 		s.breaker.open(err)
 	}
 	return errors.Join(err, fault)
@@ -117,7 +118,7 @@ func (s *server) ping(ctx context.Context, first *replication.Participant) error
 
 func (s *server) begin() {
 	if s.examiner.pace > 0 {
-		s.pipeline.background(s.examiner.watch)
+		s.pipeline.Background(s.examiner.watch)
 	}
 }
 
@@ -130,7 +131,7 @@ func (s *server) probe(ctx context.Context) (err error) {
 		if conn, err = s.dialMeta(ctx, deadline); err == nil {
 			err = conn.Close()
 		}
-		classic = errors.Is(err, errClassic)
+		classic = errors.Is(err, wire.ErrClassic)
 	}
 	if classic {
 		err = s.examiner.look(ctx, deadline, nil)
@@ -141,10 +142,10 @@ func (s *server) probe(ctx context.Context) (err error) {
 	return err
 }
 
-func (s *server) opened(down *downError, run func(context.Context)) {
-	s.pipeline.drop(down)
+func (s *server) down(cause *downError, run func(context.Context)) {
+	s.pipeline.Drop(cause)
 	s.changed(Down)
-	s.pipeline.background(run)
+	s.pipeline.Background(run)
 }
 
 // changed tells of a change. No lock is held meanwhile.
@@ -159,7 +160,7 @@ func (s *server) changed(change Change) {
 
 func (s *server) health() ServerHealth {
 	h := ServerHealth{
-		Name: s.name, Up: s.breaker.up(), Openings: s.breaker.openings.Load(), Since: s.examiner.memory.Since(), Speaks: s.dialect.speaks(),
+		Name: s.Name(), Up: s.breaker.up(), Openings: s.breaker.openings.Load(), Since: s.examiner.memory.Since(), Speaks: s.dialect.speaks(),
 		Evicting: s.examiner.memory.Evicting(), OtherSecret: s.examiner.secrets.found(), Stats: s.examiner.lastStats(),
 	}
 	h.Err, h.Down = s.breaker.outage()
@@ -187,7 +188,7 @@ func (list servers) change(ctx context.Context, names []string, create func(name
 			continue
 		}
 		s := create(name)
-		if err := s.check(ctx); err != nil {
+		if err := s.Check(ctx); err != nil {
 			faults = append(faults, err)
 		}
 		after = append(after, s)
@@ -208,7 +209,7 @@ func (list servers) change(ctx context.Context, names []string, create func(name
 
 func (list servers) named(name string) *server {
 	for _, s := range list {
-		if s.name == name {
+		if s.Name() == name {
 			return s
 		}
 	}

@@ -143,7 +143,7 @@ func (s *Set) Do(ctx context.Context, ops ...*store.Op) {
 			op.Receipt, op.Err = store.Receipt{}, err
 			continue
 		}
-		waits = append(waits, s.start(ctx, now, deadline, s.counterOf(op), op))
+		waits = append(waits, s.Start(ctx, now, deadline, s.counterOf(op), op))
 	}
 	if len(others) > 0 {
 		store.SideBySide(others, func(op *store.Op) { s.do(ctx, op) })

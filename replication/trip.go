@@ -32,9 +32,9 @@ type part struct {
 
 func newTrip() *trip { return &trip{ended: make(chan int, MaxReplicas)} }
 
-// start begins a round trip of adds and reads to all copies that are up, which ends by the
+// Start begins a round trip of adds and reads to all copies that are up, which ends by the
 // deadline, and does not wait for it: wait does. It has to be called, once.
-func (s *Set) start(ctx context.Context, began, deadline time.Time, c Counter, op *store.Op) (wait func()) {
+func (s *Set) Start(ctx context.Context, began, deadline time.Time, c Counter, op *store.Op) (wait func()) {
 	t := s.trips.Get().(*trip)
 	t.set, t.topology, t.counter, t.began, t.deadline = s, s.topology.Load(), c, began, deadline
 	t.replicas = t.topology.of(c.Hash, &t.list)

@@ -1,4 +1,4 @@
-package memcache
+package wire
 
 import (
 	"context"
@@ -11,57 +11,57 @@ import (
 	"time"
 )
 
-// endpoint is where a server is, and how connections to it are opened. It is the net.Addr that
+// Endpoint is where a server is, and how connections to it are opened. It is the net.Addr that
 // gomemcache dials, and the ServerSelector that sends every key there: which server has a
 // counter is decided once for a trip, not for each of its keys.
-type endpoint struct {
-	name    string // as configured: the address, and the server's part in placement
-	dialer  dialer
-	dialing func(context.Context, time.Time) (net.Conn, error) // nil: the dialer; for tests
+type Endpoint struct {
+	Name    string // as configured: the address, and the server's part in placement
+	Dialer  Dialer
+	Dialing func(context.Context, time.Time) (net.Conn, error) // nil: the dialer; for tests
 }
 
 // Network returns tcp, or unix for a name that is a path.
-func (e *endpoint) Network() string {
-	if strings.Contains(e.name, "/") {
+func (e *Endpoint) Network() string {
+	if strings.Contains(e.Name, "/") {
 		return "unix"
 	}
 	return "tcp"
 }
 
 // String returns the server's name.
-func (e *endpoint) String() string { return e.name }
+func (e *Endpoint) String() string { return e.Name }
 
 // PickServer returns the server, whatever the key.
-func (e *endpoint) PickServer(string) (net.Addr, error) { return e, nil }
+func (e *Endpoint) PickServer(string) (net.Addr, error) { return e, nil }
 
 // Each calls f with the server.
-func (e *endpoint) Each(f func(net.Addr) error) error { return f(e) }
+func (e *Endpoint) Each(f func(net.Addr) error) error { return f(e) }
 
-// check finds the names that can never be reached. A server that is down is no
+// Check finds the names that can never be reached. A server that is down is no
 // fault: it may come back.
-func (e *endpoint) check(ctx context.Context) error {
+func (e *Endpoint) Check(ctx context.Context) error {
 	if e.Network() == "unix" {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(e.name)
+	host, port, err := net.SplitHostPort(e.Name)
 	if err != nil || host == "" || port == "" {
-		return fmt.Errorf("memcache: server %q is neither host:port nor the path of a socket", e.name)
+		return fmt.Errorf("memcache: server %q is neither host:port nor the path of a socket", e.Name)
 	}
 	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
-		return fmt.Errorf("memcache: server %q has no valid port", e.name)
+		return fmt.Errorf("memcache: server %q has no valid port", e.Name)
 	}
 	if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
-		return fmt.Errorf("memcache: server %q: %w", e.name, err)
+		return fmt.Errorf("memcache: server %q: %w", e.Name, err)
 	}
 	return nil
 }
 
-// dial opens a connection.
-func (e *endpoint) dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	if e.dialing != nil {
-		return e.dialing(ctx, deadline)
+// Dial opens a connection.
+func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
+	if e.Dialing != nil {
+		return e.Dialing(ctx, deadline)
 	}
-	conn, err := e.dialer.dial(ctx, e.Network(), e.name, deadline)
+	conn, err := e.Dialer.Dial(ctx, e.Network(), e.Name, deadline)
 	if err != nil {
 		return nil, &dialError{err}
 	}
@@ -75,46 +75,38 @@ func (e *dialError) Error() string { return e.cause.Error() }
 
 func (e *dialError) Unwrap() error { return e.cause }
 
-// wrap names the server in an error.
-func (e *endpoint) wrap(err error) error {
+// Wrap names the server in an error.
+func (e *Endpoint) Wrap(err error) error {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrDown) {
 		return err
 	}
-	return fmt.Errorf("memcache: server %s: %w", e.name, err)
+	return fmt.Errorf("memcache: server %s: %w", e.Name, err)
 }
 
-// unwrap takes the server's name off an error that wrap put there.
-func (e *endpoint) unwrap(err error) error {
-	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "memcache: server "+e.name+": ") {
+// Unwrap takes the server's name off an error that Wrap put there.
+func (e *Endpoint) Unwrap(err error) error {
+	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "memcache: server "+e.Name+": ") {
 		return inner
 	}
 	return err
 }
 
-// dialer opens the connections to servers. It is asked for each what the server has to
+// Dialer opens the connections to servers. It is asked for each what the server has to
 // be shown, so that what is renewed takes effect on the connections opened after.
-type dialer struct {
-	tls         func() (*tls.Config, error) // nil: none
-	credentials func() (Credentials, error) // nil: none
+type Dialer struct {
+	TLS         func() (*tls.Config, error) // nil: none
+	Credentials func() (Credentials, error) // nil: none
 }
 
-// Dial opens a connection as a fleet of this config does, with TLS and the credentials where
-// those are set: for whatever else speaks as a server does. It takes until the context's
-// deadline at the most; the connection has none.
-func (c Config) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	deadline, _ := ctx.Deadline()
-	return dialer{tls: c.TLS, credentials: c.Credentials}.dial(ctx, network, address, deadline)
-}
-
-// check finds out at the start what would make every connection fail.
-func (d dialer) check() error {
+// Check finds out at the start what would make every connection fail.
+func (d Dialer) Check() error {
 	var faults []error
-	if d.tls != nil {
-		if _, err := d.tls(); err != nil {
+	if d.TLS != nil {
+		if _, err := d.TLS(); err != nil {
 			faults = append(faults, fmt.Errorf("memcache: TLS: %w", err))
 		}
 	}
-	if d.credentials != nil {
+	if d.Credentials != nil {
 		if _, err := d.readCredentials(); err != nil {
 			faults = append(faults, fmt.Errorf("memcache: %w", err))
 		}
@@ -122,8 +114,8 @@ func (d dialer) check() error {
 	return errors.Join(faults...)
 }
 
-func (d dialer) readCredentials() (Credentials, error) {
-	c, err := d.credentials()
+func (d Dialer) readCredentials() (Credentials, error) {
+	c, err := d.Credentials()
 	if err != nil {
 		return c, fmt.Errorf("credentials: %w", err)
 	}
@@ -133,13 +125,13 @@ func (d dialer) readCredentials() (Credentials, error) {
 	return c, nil
 }
 
-// dial opens a connection on which the server takes commands: with TLS and the
+// Dial opens a connection on which the server takes commands: with TLS and the
 // credentials, where those are set. All of it takes until the deadline at the most;
 // the connection that it returns has none.
-func (d dialer) dial(ctx context.Context, network, address string, deadline time.Time) (net.Conn, error) {
+func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (net.Conn, error) {
 	open := net.Dialer{Deadline: deadline}
 	conn, err := open.DialContext(ctx, network, address)
-	if err != nil || d.credentials == nil && !d.secures(network) {
+	if err != nil || d.Credentials == nil && !d.secures(network) {
 		return conn, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
@@ -154,10 +146,10 @@ func (d dialer) dial(ctx context.Context, network, address string, deadline time
 
 // secures reports whether connections have TLS. Those to sockets do not: they stay on
 // this machine, and Memcached speaks none there.
-func (d dialer) secures(network string) bool { return d.tls != nil && network != "unix" }
+func (d Dialer) secures(network string) bool { return d.TLS != nil && network != "unix" }
 
 // enter does what comes before the first command.
-func (d dialer) enter(ctx context.Context, conn net.Conn, network, address string, deadline time.Time) (net.Conn, error) {
+func (d Dialer) enter(ctx context.Context, conn net.Conn, network, address string, deadline time.Time) (net.Conn, error) {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
@@ -168,7 +160,7 @@ func (d dialer) enter(ctx context.Context, conn net.Conn, network, address strin
 		}
 		conn = tunnel
 	}
-	if d.credentials != nil {
+	if d.Credentials != nil {
 		c, err := d.readCredentials()
 		if err != nil {
 			return nil, err
@@ -185,8 +177,8 @@ func (d dialer) enter(ctx context.Context, conn net.Conn, network, address strin
 
 // handshake verifies the server's name: the one in its address, where the config names no
 // other.
-func (d dialer) handshake(ctx context.Context, conn net.Conn, address string) (tunnel, error) {
-	config, err := d.tls()
+func (d Dialer) handshake(ctx context.Context, conn net.Conn, address string) (tunnel, error) {
+	config, err := d.TLS()
 	if err != nil {
 		return tunnel{}, err
 	}

@@ -1,29 +1,29 @@
-package memcache
+package wire
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
-// maxPipelinedConns is how many connections a server has on the meta path, as measured: see
+// MaxPipelined is how many connections a server has on the meta path, as measured: see
 // BenchmarkPipes.
-const maxPipelinedConns = 2
+const MaxPipelined = 2
 
-// pipeline keeps the shared connections to one server.
-type pipeline struct {
+// Pipeline keeps the shared connections to one server.
+type Pipeline struct {
 	dial    func(context.Context, time.Time) (net.Conn, error) // of the meta path
 	timeout time.Duration                                      // of connecting
-	list    []*pipelinedConn
+	list    []*pipe
 	tags    atomic.Uint32 // the last tag that was given out
 
 	ctx    context.Context // of what goes on in the background
@@ -33,23 +33,50 @@ type pipeline struct {
 	others sync.WaitGroup // what goes on in the background
 }
 
-func newPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns int, timeout time.Duration) *pipeline {
-	ps := &pipeline{dial: dial, timeout: timeout}
+// NewPipeline returns a pipeline of so many connections, which dial opens.
+func NewPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns int, timeout time.Duration) *Pipeline {
+	ps := &Pipeline{dial: dial, timeout: timeout}
 	ps.ctx, ps.stop = context.WithCancel(context.Background())
 	for range conns {
-		ps.list = append(ps.list, newPipelinedConn(ps))
+		ps.list = append(ps.list, newPipe(ps))
 	}
 	return ps
 }
 
+// Call returns a call with the commands of an op.
+func (ps *Pipeline) Call(hash Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
+	c := newCall()
+	c.write(hash, ps.tag(max(len(writes), 1)), writes, reads, now)
+	return c
+}
+
+// Send hands the call to one of the connections, which it shares with others. now is the present
+// instant. timed: the instant of the call's end is needed.
+func (ps *Pipeline) Send(c *Call, now, deadline int64, timed bool) {
+	c.deadline, c.timed = deadline, timed
+	if deadline <= now {
+		c.settle(ended, errNotSent)
+		return
+	}
+	ps.next(now).take(c, now)
+}
+
+// Load returns how many calls wait for an answer.
+func (ps *Pipeline) Load() (n int) {
+	for _, p := range ps.list {
+		n += int(p.load.Load())
+	}
+	return n
+}
+
 // tag returns the first of n tags in a row.
-func (ps *pipeline) tag(n int) uint32 { return ps.tags.Add(uint32(n)) - uint32(n) }
+func (ps *Pipeline) tag(n int) uint32 { return ps.tags.Add(uint32(n)) - uint32(n) }
 
 // next returns the connection for the next call: one that is idle, else the one with the
 // fewest calls. Where all are busy another one is opened, for later callers.
-func (ps *pipeline) next(now int64) *pipelinedConn {
+func (ps *Pipeline) next(now int64) *pipe {
 	best, least := ps.list[0], int32(-1)
-	var shut *pipelinedConn
+	var shut *pipe
 	for _, p := range ps.list {
 		if !p.open.Load() {
 			if shut == nil {
@@ -71,8 +98,8 @@ func (ps *pipeline) next(now int64) *pipelinedConn {
 	return best
 }
 
-// background runs f in a goroutine that close waits for. It reports whether it does.
-func (ps *pipeline) background(f func(context.Context)) bool {
+// Background runs f in a goroutine that Close waits for. It reports whether it does.
+func (ps *Pipeline) Background(f func(context.Context)) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.closed {
@@ -82,8 +109,8 @@ func (ps *pipeline) background(f func(context.Context)) bool {
 	return true
 }
 
-// close waits for the calls under way and closes the connections.
-func (ps *pipeline) close() {
+// Close waits for the calls under way and closes the connections.
+func (ps *Pipeline) Close() {
 	ps.mu.Lock()
 	ps.closed = true
 	ps.mu.Unlock()
@@ -96,8 +123,8 @@ func (ps *pipeline) close() {
 	ps.others.Wait()
 }
 
-// drop ends all calls that wait for the server.
-func (ps *pipeline) drop(fault error) {
+// Drop ends all calls that wait for the server.
+func (ps *Pipeline) Drop(fault error) {
 	for _, p := range ps.list {
 		p.drop(fault)
 	}
@@ -120,12 +147,7 @@ const (
 	readBuffer = 64 << 10
 )
 
-var (
-	errNotSent = fmt.Errorf("not sent in time: %w", os.ErrDeadlineExceeded)
-	errNoReply = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
-)
-
-// pipelinedConn is one connection to a server, shared by concurrent callers. While one
+// pipe is one connection to a server, shared by concurrent callers. While one
 // batch of calls is on the wire, the next gathers. A caller that finds the connection idle
 // writes its call itself; the reader, which reads all answers and wakes the callers, writes
 // what has gathered as soon as the batch before is answered. So no call waits for others to
@@ -135,8 +157,8 @@ var (
 // calls that are on the wire. It alone does: a goroutine that finds a fault closes the
 // connection and leaves the rest to it. It ends where the connection has failed and no call
 // waits for a new one.
-type pipelinedConn struct {
-	pipeline *pipeline
+type pipe struct {
+	pipeline *Pipeline
 	ctx      context.Context // of dialing; canceled where no call waits and the connection closes
 	stop     context.CancelFunc
 	load     atomic.Int32 // calls gathered or on the wire
@@ -149,11 +171,11 @@ type pipelinedConn struct {
 	raw     syscall.RawConn // the connection's, or nil
 	records bool            // TLS records are to be seen there
 	fault   error           // why the connection was closed from this side
-	queue   []*call         // gathered: none of it was sent
-	wire    []*call         // the batch on the wire
+	queue   []*Call         // gathered: none of it was sent
+	wire    []*Call         // the batch on the wire
 	head    int             // how many calls of it were answered
 	sent    int64           // when it was written, as instant has it
-	spare   []*call         // memory for the next batch
+	spare   []*Call         // memory for the next batch
 	out     []byte          // the reader's: memory for what it writes
 	quiet   int64           // when the last batch was answered
 	closing bool
@@ -163,8 +185,8 @@ type pipelinedConn struct {
 	alarmAt int64       // when it rings; never: math.MaxInt64
 }
 
-func newPipelinedConn(ps *pipeline) *pipelinedConn {
-	p := &pipelinedConn{pipeline: ps, alarmAt: math.MaxInt64}
+func newPipe(ps *Pipeline) *pipe {
+	p := &pipe{pipeline: ps, alarmAt: math.MaxInt64}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.change.L = &p.mu
 	return p
@@ -172,7 +194,7 @@ func newPipelinedConn(ps *pipeline) *pipelinedConn {
 
 // take takes the call in, and wakes its caller when it has ended. now is the present
 // instant.
-func (p *pipelinedConn) take(c *call, now int64) {
+func (p *pipe) take(c *Call, now int64) {
 	p.mu.Lock()
 	if p.closing {
 		p.mu.Unlock()
@@ -200,7 +222,7 @@ func (p *pipelinedConn) take(c *call, now int64) {
 }
 
 // connect opens the connection without a call.
-func (p *pipelinedConn) connect() {
+func (p *pipe) connect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closing {
@@ -209,7 +231,7 @@ func (p *pipelinedConn) connect() {
 }
 
 // start runs the connection, with mu held.
-func (p *pipelinedConn) start() {
+func (p *pipe) start() {
 	if !p.running {
 		p.running = true
 		go p.run()
@@ -217,7 +239,7 @@ func (p *pipelinedConn) start() {
 }
 
 // write writes a batch. Where it fails, it is unknown how much of it arrived.
-func (p *pipelinedConn) write(conn net.Conn, batch []byte) {
+func (p *pipe) write(conn net.Conn, batch []byte) {
 	if _, err := conn.Write(batch); err != nil {
 		p.mu.Lock()
 		if p.conn == conn {
@@ -229,7 +251,7 @@ func (p *pipelinedConn) write(conn net.Conn, batch []byte) {
 
 // abandon closes the connection, with mu held. The reader finds out and does the
 // rest.
-func (p *pipelinedConn) abandon(fault error) {
+func (p *pipe) abandon(fault error) {
 	p.fault = fault
 	p.open.Store(false)
 	p.conn.Close()
@@ -239,11 +261,11 @@ func (p *pipelinedConn) abandon(fault error) {
 // closedMeanwhile reports, with mu held, whether the idle connection is of no use any more.
 // The reader is about to learn that too, but a caller that writes before it does loses a
 // trip.
-func (p *pipelinedConn) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
+func (p *pipe) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
 
 // run opens the connection and reads from it, and again as long as it fails while calls
 // wait for it.
-func (p *pipelinedConn) run() {
+func (p *pipe) run() {
 	for more := true; more; {
 		deadline := time.Now().Add(p.pipeline.timeout)
 		conn, err := p.pipeline.dial(p.ctx, deadline)
@@ -259,9 +281,9 @@ func (p *pipelinedConn) run() {
 // refused ends the calls that wait for a connection which could not be opened. It reports
 // whether to try again: where the time of this attempt was over, but not that of all
 // waiting calls.
-func (p *pipelinedConn) refused(err error, overdue bool) (more bool) {
-	var waiting []*call
-	p.rest.Store(instant(time.Now()) + restAfterRefusal)
+func (p *pipe) refused(err error, overdue bool) (more bool) {
+	var waiting []*Call
+	p.rest.Store(Instant(time.Now()) + restAfterRefusal)
 	p.mu.Lock()
 	if !overdue {
 		waiting, p.queue = p.queue, nil
@@ -276,11 +298,11 @@ func (p *pipelinedConn) refused(err error, overdue bool) (more bool) {
 }
 
 // connected takes the connection into use, for the waiting calls first.
-func (p *pipelinedConn) connected(conn net.Conn) {
+func (p *pipe) connected(conn net.Conn) {
 	p.mu.Lock()
 	p.conn, p.fault = conn, nil
 	p.raw, p.records = control(conn)
-	p.quiet = instant(time.Now())
+	p.quiet = Instant(time.Now())
 	p.open.Store(true)
 	p.gather()
 	batch := p.wire
@@ -291,7 +313,7 @@ func (p *pipelinedConn) connected(conn net.Conn) {
 
 // failed ends the calls on the wire of a connection that is over, and reports whether calls
 // wait for a new one.
-func (p *pipelinedConn) failed(conn net.Conn, fault error) (more bool) {
+func (p *pipe) failed(conn net.Conn, fault error) (more bool) {
 	p.mu.Lock()
 	if p.conn != nil {
 		p.abandon(fault)
@@ -311,24 +333,24 @@ func (p *pipelinedConn) failed(conn net.Conn, fault error) (more bool) {
 
 // goesOn reports, with mu held, whether calls wait for a connection. Where none does the
 // connection stops.
-func (p *pipelinedConn) goesOn() bool {
+func (p *pipe) goesOn() bool {
 	p.running = len(p.queue) > 0
 	p.signal()
 	return p.running
 }
 
 // signal tells close, with mu held, that something has changed.
-func (p *pipelinedConn) signal() {
+func (p *pipe) signal() {
 	if p.closing {
 		p.change.Broadcast()
 	}
 }
 
 // serve reads from the connection until it is over, and returns why.
-func (p *pipelinedConn) serve(conn net.Conn) error {
+func (p *pipe) serve(conn net.Conn) error {
 	buf := make([]byte, readBuffer)
 	have := 0 // bytes read and not yet understood
-	var batch []*call
+	var batch []*Call
 	for {
 		n, err := conn.Read(buf[have:])
 		have += n
@@ -347,7 +369,7 @@ func (p *pipelinedConn) serve(conn net.Conn) error {
 // readAnswers hands the answers in b to the calls of the batch. It returns how much of b it
 // understood and how many calls are answered whole. Bytes after the last call's answer are
 // unsolicited.
-func readAnswers(batch []*call, b []byte) (used, whole int, fault error) {
+func readAnswers(batch []*Call, b []byte) (used, whole int, fault error) {
 	for ; whole < len(batch); whole++ {
 		c := batch[whole]
 		n, last, err := c.read(b[used:])
@@ -364,7 +386,7 @@ func readAnswers(batch []*call, b []byte) (used, whole int, fault error) {
 }
 
 // onWire returns the calls that wait for an answer.
-func (p *pipelinedConn) onWire() []*call {
+func (p *pipe) onWire() []*Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.wire[p.head:]
@@ -372,7 +394,7 @@ func (p *pipelinedConn) onWire() []*call {
 
 // answered wakes the callers of the first calls of the batch, and writes the next batch
 // where it was the last of this one. It returns the calls that wait then.
-func (p *pipelinedConn) answered(conn net.Conn, batch []*call, whole int) []*call {
+func (p *pipe) answered(conn net.Conn, batch []*Call, whole int) []*Call {
 	if whole == 0 {
 		return batch
 	}
@@ -387,7 +409,7 @@ func (p *pipelinedConn) answered(conn net.Conn, batch []*call, whole int) []*cal
 			p.gather()
 		}
 		if len(p.wire) == 0 {
-			p.quiet = instant(time.Now())
+			p.quiet = Instant(time.Now())
 		}
 	}
 	next := p.wire
@@ -405,7 +427,7 @@ func (p *pipelinedConn) answered(conn net.Conn, batch []*call, whole int) []*cal
 
 // gather makes of what has gathered the batch on the wire, with mu held and no other
 // batch there.
-func (p *pipelinedConn) gather() {
+func (p *pipe) gather() {
 	n, request, answer := 0, 0, 0
 	for ; n < len(p.queue); n++ {
 		c := p.queue[n]
@@ -416,14 +438,14 @@ func (p *pipelinedConn) gather() {
 		}
 	}
 	if n > 0 {
-		p.sent = instant(time.Now())
+		p.sent = Instant(time.Now())
 	}
 	p.wire = append(p.wire, p.queue[:n]...)
 	p.queue = slices.Delete(p.queue, 0, n)
 }
 
 // writeBatch writes the calls' commands, from the goroutine that reads.
-func (p *pipelinedConn) writeBatch(conn net.Conn, batch []*call) {
+func (p *pipe) writeBatch(conn net.Conn, batch []*Call) {
 	switch {
 	case len(batch) == 0:
 	case len(batch) > 1:
@@ -441,7 +463,7 @@ func (p *pipelinedConn) writeBatch(conn net.Conn, batch []*call) {
 }
 
 // setAlarm has ring called at the instant, with mu held.
-func (p *pipelinedConn) setAlarm(at, now int64) {
+func (p *pipe) setAlarm(at, now int64) {
 	p.alarmAt = at
 	if wait := time.Duration(at - now); p.alarm == nil {
 		p.alarm = time.AfterFunc(wait, p.ring)
@@ -454,11 +476,11 @@ func (p *pipelinedConn) setAlarm(at, now int64) {
 // the answers to the others are skipped when they come. Where no caller is left of the
 // batch on the wire, and it has been there for the fleet's timeout, the connection is given
 // up, so that it does not keep the next calls waiting.
-func (p *pipelinedConn) ring() {
+func (p *pipe) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, next := instant(time.Now()), int64(math.MaxInt64)
-	p.queue = slices.DeleteFunc(p.queue, func(c *call) bool {
+	now, next := Instant(time.Now()), int64(math.MaxInt64)
+	p.queue = slices.DeleteFunc(p.queue, func(c *Call) bool {
 		if c.deadline > now {
 			next = min(next, c.deadline)
 			return false
@@ -473,7 +495,7 @@ func (p *pipelinedConn) ring() {
 			next = min(next, c.deadline)
 			alone = false
 		} else {
-			c.settle(late, errNoReply)
+			c.settle(late, ErrNoReply)
 		}
 	}
 	if alone && p.conn != nil {
@@ -481,7 +503,7 @@ func (p *pipelinedConn) ring() {
 		if until := p.sent + int64(p.pipeline.timeout); until > now {
 			next = min(next, until)
 		} else {
-			p.abandon(errNoReply)
+			p.abandon(ErrNoReply)
 		}
 	}
 	p.alarmAt = math.MaxInt64
@@ -493,7 +515,7 @@ func (p *pipelinedConn) ring() {
 
 // drop ends the calls that wait: the unsent ones at once, and through the reader the calls
 // on the wire, with their connection.
-func (p *pipelinedConn) drop(fault error) {
+func (p *pipe) drop(fault error) {
 	p.mu.Lock()
 	waiting := p.queue
 	p.queue = nil
@@ -509,7 +531,7 @@ func (p *pipelinedConn) drop(fault error) {
 }
 
 // close waits for the calls under way and closes the connection.
-func (p *pipelinedConn) close() {
+func (p *pipe) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closing = true

@@ -1,9 +1,10 @@
-package memcache
+package wire
 
 import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,14 +21,19 @@ const (
 	maxStats  = 1000 // lines
 )
 
-// markerItem is the item of a server's marker.
-type markerItem struct {
+// MarkerItem is the item of a server's marker.
+type MarkerItem struct {
 	conn    io.Writer
 	answers *bufio.Reader
 }
 
+// NewMarkerItem returns the item on that connection, on which nothing else is under way.
+func NewMarkerItem(conn net.Conn) MarkerItem {
+	return MarkerItem{conn, bufio.NewReaderSize(conn, MaxLine)}
+}
+
 // Read returns the item's text.
-func (m markerItem) Read() (text string, found bool, err error) {
+func (m MarkerItem) Read() (text string, found bool, err error) {
 	if _, err = io.WriteString(m.conn, "get "+markerKey+"\r\n"); err == nil {
 		text, found, err = readItem(m.answers, markerKey)
 	}
@@ -35,7 +41,7 @@ func (m markerItem) Read() (text string, found bool, err error) {
 }
 
 // Add writes the item unless there is one.
-func (m markerItem) Add(text string) (added bool, err error) {
+func (m MarkerItem) Add(text string) (added bool, err error) {
 	line, err := m.put("add", text)
 	switch {
 	case err != nil:
@@ -51,7 +57,7 @@ func (m markerItem) Add(text string) (added bool, err error) {
 
 // Replace writes the item if there is one. What was not stored is tried again with the next
 // look.
-func (m markerItem) Replace(text string) error {
+func (m MarkerItem) Replace(text string) error {
 	line, err := m.put("replace", text)
 	if err == nil && string(line) != "STORED\r\n" && string(line) != "NOT_STORED\r\n" && !isError(line) {
 		err = nonsense(line)
@@ -59,7 +65,7 @@ func (m markerItem) Replace(text string) error {
 	return m.explain("replaced", err)
 }
 
-func (m markerItem) put(verb, text string) (line []byte, err error) {
+func (m MarkerItem) put(verb, text string) (line []byte, err error) {
 	if _, err := fmt.Fprintf(m.conn, "%s %s 0 0 %d\r\n%s\r\n", verb, markerKey, len(text), text); err != nil {
 		return nil, err
 	}
@@ -67,7 +73,7 @@ func (m markerItem) put(verb, text string) (line []byte, err error) {
 }
 
 // explain says of an error what was done. That more came than was asked for is one.
-func (m markerItem) explain(did string, err error) error {
+func (m MarkerItem) explain(did string, err error) error {
 	if err == nil && m.answers.Buffered() > 0 {
 		err = fmt.Errorf("%w: more than was asked for", errNonsense)
 	}
@@ -80,14 +86,14 @@ func (m markerItem) explain(did string, err error) error {
 // readItem reads the answer to a get of one of counterd's own items. A server that
 // refuses, and something else in its place, are found too: an empty text, and any.
 func readItem(answers *bufio.Reader, key string) (text string, found bool, err error) {
-	items, err := readItems(answers, key)
+	items, err := ReadItems(answers, key)
 	text, found = items[key]
 	return text, found, err
 }
 
-// readItems reads the answer to a get of some of counterd's own items, those of it that are
+// ReadItems reads the answer to a get of some of counterd's own items, those of it that are
 // there. Of a server that refuses all are, and are empty.
-func readItems(answers *bufio.Reader, keys ...string) (map[string]string, error) {
+func ReadItems(answers *bufio.Reader, keys ...string) (map[string]string, error) {
 	items := map[string]string{}
 	for {
 		line, err := answers.ReadSlice('\n')
@@ -124,7 +130,7 @@ func readText(answers *bufio.Reader, length string) (text string, err error) {
 	if err != nil || size < 0 {
 		return "", nonsense([]byte(length))
 	}
-	if size > maxLine/2 {
+	if size > MaxLine/2 {
 		_, err = answers.Discard(size)
 	} else {
 		data := make([]byte, size)
@@ -146,8 +152,8 @@ func isError(line []byte) bool {
 	return strings.HasPrefix(string(line), "ERROR") || strings.HasPrefix(string(line), "SERVER_ERROR") || strings.HasPrefix(string(line), "CLIENT_ERROR")
 }
 
-// ServerStats is what a server says of itself, as far as it does.
-type ServerStats struct {
+// Stats is what a server says of itself, as far as it does.
+type Stats struct {
 	Uptime    time.Duration
 	Items     int64
 	Bytes     int64
@@ -155,13 +161,13 @@ type ServerStats struct {
 	Evictions int64 // items dropped, since its start, that had not expired
 }
 
-// fetchStats asks for the statistics of a server.
-func fetchStats(conn io.ReadWriter) (ServerStats, error) {
-	var stats ServerStats
+// FetchStats asks for the statistics of a server.
+func FetchStats(conn io.ReadWriter) (Stats, error) {
+	var stats Stats
 	if _, err := io.WriteString(conn, "stats\r\n"); err != nil {
 		return stats, err
 	}
-	answers, known := bufio.NewReaderSize(conn, maxLine), false
+	answers, known := bufio.NewReaderSize(conn, MaxLine), false
 	for range maxStats {
 		line, err := answers.ReadSlice('\n')
 		if err != nil {
@@ -181,7 +187,7 @@ func fetchStats(conn io.ReadWriter) (ServerStats, error) {
 }
 
 // take reports whether the statistic is the one that is needed.
-func (stats *ServerStats) take(name, value string) (needed bool) {
+func (stats *Stats) take(name, value string) (needed bool) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
 		return false

@@ -1,4 +1,4 @@
-package memcache
+package wire
 
 import (
 	"errors"
@@ -13,25 +13,25 @@ import (
 // The classic path: one trip at a time on each connection. gomemcache makes the changes; a
 // pooled connection reads by itself.
 
-// classicOp makes the round trip on the pooled connection, write by write.
-func (e *exchange) classicOp(l *pooledConn) error {
-	e.landed = 0
-	prefix := e.hash.prefix()
-	for i := range e.writes {
-		key := string(appendKey(make([]byte, 0, keyLetters), &prefix, e.writes[i].Item))
-		if err := l.write(key, &e.writes[i], e.clock); err != nil {
-			return err
+// Do makes a round trip, write by write. It returns how many writes the server acknowledged.
+func (l *Conn) Do(hash Hash, op *store.Op, writes []store.Write, now time.Time) (landed int, err error) {
+	for i := range writes {
+		if err := l.write(hash.Key(writes[i].Item), &writes[i], now); err != nil {
+			return landed, err
 		}
-		e.landed++
+		landed++
 	}
-	if len(e.op.Reads) == 0 {
-		return nil
+	if len(op.Reads) == 0 {
+		return landed, nil
 	}
-	return l.readAll(e.hash, e.op.Reads, e.op.Versions)
+	return landed, l.readAll(hash, op.Reads, op.Versions)
 }
 
+// Ping asks the server whether it is there.
+func (l *Conn) Ping() error { return l.client.Ping() }
+
 // write makes one write.
-func (l *pooledConn) write(key string, w *store.Write, now time.Time) (err error) {
+func (l *Conn) write(key string, w *store.Write, now time.Time) (err error) {
 	switch w.Kind {
 	case store.Add:
 		w.Result, err = add(l.client, key, w.By, expiration(w.Expires, now))
@@ -50,7 +50,7 @@ func (l *pooledConn) write(key string, w *store.Write, now time.Time) (err error
 }
 
 // set writes a count, if the item is not there or if it has the version.
-func (l *pooledConn) set(key string, w *store.Write, now time.Time) (err error) {
+func (l *Conn) set(key string, w *store.Write, now time.Time) (err error) {
 	item := &gomemcache.Item{
 		Key: key, Value: strconv.AppendInt(nil, w.By, 10), Expiration: expiration(w.Expires, now), CasID: w.Version,
 	}
@@ -71,7 +71,7 @@ func (l *pooledConn) set(key string, w *store.Write, now time.Time) (err error) 
 
 // readAll makes the reads in one multi-get. An item that is not there is zero. An item that
 // holds no count leaves the others good.
-func (l *pooledConn) readAll(hash counterHash, reads []store.Read, versions bool) error {
+func (l *Conn) readAll(hash Hash, reads []store.Read, versions bool) error {
 	c := newCall()
 	c.get(hash, reads, versions)
 	if err := l.get(c); err != nil {
