@@ -108,11 +108,11 @@ func (b *breaker) up() bool {
 	return g == nil || g.err == nil
 }
 
-// outage returns why the server is down and since when; nil and the zero time: it is not.
-func (b *breaker) outage() (fault error, since time.Time) {
+// outage returns since when the server is down, and why; the zero time and nil: it is not.
+func (b *breaker) outage() (since time.Time, fault error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.fault, b.since
+	return b.since, b.fault
 }
 
 // note notes what the outcome says of the server, of a call that began at that instant;

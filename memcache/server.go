@@ -163,7 +163,7 @@ func (s *server) health() ServerHealth {
 		Name: s.Name(), Up: s.breaker.up(), Openings: s.breaker.openings.Load(), Since: s.examiner.memory.Since(), Speaks: s.dialect.speaks(),
 		Evicting: s.examiner.memory.Evicting(), OtherSecret: s.examiner.secrets.found(), Stats: s.examiner.lastStats(),
 	}
-	h.Err, h.Down = s.breaker.outage()
+	h.Down, h.Err = s.breaker.outage()
 	return h
 }
 

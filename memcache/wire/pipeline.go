@@ -161,7 +161,6 @@ type pipe struct {
 	pipeline *Pipeline
 	ctx      context.Context // of dialing; canceled where no call waits and the connection closes
 	stop     context.CancelFunc
-	load     atomic.Int32 // calls gathered or on the wire
 	open     atomic.Bool  // connected
 	rest     atomic.Int64 // until when no connection is opened unless a call needs it
 
@@ -171,22 +170,98 @@ type pipe struct {
 	raw     syscall.RawConn // the connection's, or nil
 	records bool            // TLS records are to be seen there
 	fault   error           // why the connection was closed from this side
-	queue   []*Call         // gathered: none of it was sent
-	wire    []*Call         // the batch on the wire
-	head    int             // how many calls of it were answered
-	sent    int64           // when it was written, as instant has it
-	spare   []*Call         // memory for the next batch
-	out     []byte          // the reader's: memory for what it writes
-	quiet   int64           // when the last batch was answered
+	batches
+	quiet   int64 // when the last batch was answered
 	closing bool
 	change  sync.Cond // on mu, of running, queue and wire, while closing
 
-	alarm   *time.Timer // for the calls whose deadline passes
-	alarmAt int64       // when it rings; never: math.MaxInt64
+	alarm alarm // for the calls whose deadline passes
+}
+
+// alarm calls ring at an instant.
+type alarm struct {
+	ring  func()
+	timer *time.Timer
+	at    int64 // never: math.MaxInt64
+}
+
+// set has ring called at the instant.
+func (a *alarm) set(at, now int64) {
+	a.at = at
+	if wait := time.Duration(at - now); a.timer == nil {
+		a.timer = time.AfterFunc(wait, a.ring)
+	} else {
+		a.timer.Reset(wait)
+	}
+}
+
+// batches are the calls of a connection. Its methods want the connection's lock.
+type batches struct {
+	load  atomic.Int32 // calls gathered or on the wire
+	queue []*Call      // gathered: none of it was sent
+	wire  []*Call      // the batch on the wire
+	head  int          // how many calls of it were answered
+	sent  int64        // when it was written, as an instant
+	spare []*Call      // memory for the next batch
+}
+
+// takeUnsent takes out the calls that were not sent.
+func (b *batches) takeUnsent() (unsent []*Call) {
+	unsent, b.queue = b.queue, nil
+	b.load.Add(-int32(len(unsent)))
+	return unsent
+}
+
+// takeSent takes out the calls that were not answered.
+func (b *batches) takeSent() (lost []*Call) {
+	lost = b.wire[b.head:]
+	b.wire, b.head = nil, 0
+	b.load.Add(-int32(len(lost)))
+	return lost
+}
+
+// answer takes out the first calls of the batch, and reports whether none is left.
+func (b *batches) answer(calls int) (done bool) {
+	b.load.Add(-int32(calls))
+	if b.head += calls; b.head < len(b.wire) {
+		return false
+	}
+	// The memory of this batch is in use until all are woken.
+	b.wire, b.spare, b.head = b.spare[:0], b.wire, 0
+	return true
+}
+
+// isEmpty reports whether no call waits.
+func (b *batches) isEmpty() bool { return len(b.queue) == 0 && b.head == len(b.wire) }
+
+// expire lets the callers leave whose deadline has passed. It returns the next deadline, and
+// whether none of the callers is left whose calls were sent.
+func (b *batches) expire(now int64) (next int64, alone bool) {
+	next = int64(math.MaxInt64)
+	b.queue = slices.DeleteFunc(b.queue, func(c *Call) bool {
+		if c.deadline > now {
+			next = min(next, c.deadline)
+			return false
+		}
+		b.load.Add(-1)
+		c.settle(late, errNotSent)
+		return true
+	})
+	alone = b.head < len(b.wire)
+	for _, c := range b.wire[b.head:] {
+		if c.deadline > now {
+			next = min(next, c.deadline)
+			alone = false
+		} else {
+			c.settle(late, ErrNoReply)
+		}
+	}
+	return next, alone
 }
 
 func newPipe(ps *Pipeline) *pipe {
-	p := &pipe{pipeline: ps, alarmAt: math.MaxInt64}
+	p := &pipe{pipeline: ps}
+	p.alarm = alarm{ring: p.ring, at: math.MaxInt64}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.change.L = &p.mu
 	return p
@@ -202,11 +277,13 @@ func (p *pipe) take(c *Call, now int64) {
 		return
 	}
 	p.load.Add(1)
-	if c.deadline < p.alarmAt {
-		p.setAlarm(c.deadline, now)
+	if c.deadline < p.alarm.at {
+		p.alarm.set(c.deadline, now)
 	}
 	conn := p.conn
-	if conn != nil && len(p.wire) == 0 && now-p.quiet > maxQuiet && p.closedMeanwhile() {
+	if conn != nil && len(p.wire) == 0 && now-p.quiet > maxQuiet && p.raw != nil && closedRaw(p.raw, p.records) {
+		// The reader is about to learn that too, but a caller that writes before it does loses
+		// a trip.
 		p.abandon(errors.New("the server closed the connection"))
 		conn = nil
 	}
@@ -258,11 +335,6 @@ func (p *pipe) abandon(fault error) {
 	p.conn = nil
 }
 
-// closedMeanwhile reports, with mu held, whether the idle connection is of no use any more.
-// The reader is about to learn that too, but a caller that writes before it does loses a
-// trip.
-func (p *pipe) closedMeanwhile() bool { return p.raw != nil && closedRaw(p.raw, p.records) }
-
 // run opens the connection and reads from it, and again as long as it fails while calls
 // wait for it.
 func (p *pipe) run() {
@@ -273,8 +345,9 @@ func (p *pipe) run() {
 			more = p.refused(err, !time.Now().Before(deadline))
 			continue
 		}
-		p.connected(conn)
-		more = p.failed(conn, p.serve(conn))
+		r := reader{pipe: p, conn: conn}
+		r.write(p.connected(conn))
+		more = p.failed(conn, r.serve())
 	}
 }
 
@@ -286,8 +359,7 @@ func (p *pipe) refused(err error, overdue bool) (more bool) {
 	p.rest.Store(Instant(time.Now()) + restAfterRefusal)
 	p.mu.Lock()
 	if !overdue {
-		waiting, p.queue = p.queue, nil
-		p.load.Add(-int32(len(waiting)))
+		waiting = p.takeUnsent()
 	}
 	more = p.goesOn()
 	p.mu.Unlock()
@@ -297,18 +369,17 @@ func (p *pipe) refused(err error, overdue bool) (more bool) {
 	return more
 }
 
-// connected takes the connection into use, for the waiting calls first.
-func (p *pipe) connected(conn net.Conn) {
+// connected takes the connection into use, and returns the waiting calls, which come first.
+func (p *pipe) connected(conn net.Conn) []*Call {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.conn, p.fault = conn, nil
 	p.raw, p.records = control(conn)
 	p.quiet = Instant(time.Now())
 	p.open.Store(true)
 	p.gather()
-	batch := p.wire
 	p.signal()
-	p.mu.Unlock()
-	p.writeBatch(conn, batch)
+	return p.wire
 }
 
 // failed ends the calls on the wire of a connection that is over, and reports whether calls
@@ -319,9 +390,7 @@ func (p *pipe) failed(conn net.Conn, fault error) (more bool) {
 		p.abandon(fault)
 	}
 	fault, p.fault = p.fault, nil
-	lost := p.wire[p.head:]
-	p.wire, p.head = nil, 0
-	p.load.Add(-int32(len(lost)))
+	lost := p.takeSent()
 	more = p.goesOn()
 	p.mu.Unlock()
 	conn.Close()
@@ -346,20 +415,29 @@ func (p *pipe) signal() {
 	}
 }
 
-// serve reads from the connection until it is over, and returns why.
-func (p *pipe) serve(conn net.Conn) error {
+// reader reads from a connection, and writes what gathers meanwhile.
+type reader struct {
+	*pipe
+	conn net.Conn
+	out  []byte // memory for what it writes
+}
+
+// serve reads until the connection is over, and returns why.
+func (r *reader) serve() error {
 	buf := make([]byte, readBuffer)
 	have := 0 // bytes read and not yet understood
 	var batch []*Call
 	for {
-		n, err := conn.Read(buf[have:])
+		n, err := r.conn.Read(buf[have:])
 		have += n
 		if len(batch) == 0 {
-			batch = p.onWire()
+			r.mu.Lock()
+			batch = r.wire[r.head:]
+			r.mu.Unlock()
 		}
 		used, whole, fault := readAnswers(batch, buf[:have])
 		have = copy(buf, buf[used:have])
-		batch = p.answered(conn, batch, whole)
+		batch = r.answered(batch, whole)
 		if err := cmp.Or(fault, err); err != nil {
 			return err
 		}
@@ -385,38 +463,28 @@ func readAnswers(batch []*Call, b []byte) (used, whole int, fault error) {
 	return used, whole, nil
 }
 
-// onWire returns the calls that wait for an answer.
-func (p *pipe) onWire() []*Call {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.wire[p.head:]
-}
-
 // answered wakes the callers of the first calls of the batch, and writes the next batch
 // where it was the last of this one. It returns the calls that wait then.
-func (p *pipe) answered(conn net.Conn, batch []*Call, whole int) []*Call {
+func (r *reader) answered(batch []*Call, whole int) []*Call {
 	if whole == 0 {
 		return batch
 	}
 	woken, rest := batch[:whole], batch[whole:]
-	p.mu.Lock()
-	p.load.Add(-int32(whole))
-	p.head += whole
-	if len(rest) == 0 {
-		// The memory of this batch is in use until all are woken.
-		p.wire, p.spare, p.head = p.spare[:0], p.wire, 0
-		if p.conn == conn {
-			p.gather()
+	r.mu.Lock()
+	done := r.answer(whole)
+	if done {
+		if r.pipe.conn == r.conn {
+			r.gather()
 		}
-		if len(p.wire) == 0 {
-			p.quiet = Instant(time.Now())
+		if len(r.wire) == 0 {
+			r.quiet = Instant(time.Now())
 		}
 	}
-	next := p.wire
-	p.signal()
-	p.mu.Unlock()
-	if len(rest) == 0 {
-		p.writeBatch(conn, next)
+	next := r.wire
+	r.signal()
+	r.mu.Unlock()
+	if done {
+		r.write(next)
 		rest = next
 	}
 	for _, c := range woken {
@@ -425,12 +493,11 @@ func (p *pipe) answered(conn net.Conn, batch []*Call, whole int) []*Call {
 	return rest
 }
 
-// gather makes of what has gathered the batch on the wire, with mu held and no other
-// batch there.
-func (p *pipe) gather() {
+// gather makes of what has gathered the batch on the wire where no other batch is there.
+func (b *batches) gather() {
 	n, request, answer := 0, 0, 0
-	for ; n < len(p.queue); n++ {
-		c := p.queue[n]
+	for ; n < len(b.queue); n++ {
+		c := b.queue[n]
 		request += len(c.request)
 		answer += c.answerBytes()
 		if n > 0 && (request > maxBatchRequest || answer > maxBatchAnswer) {
@@ -438,37 +505,27 @@ func (p *pipe) gather() {
 		}
 	}
 	if n > 0 {
-		p.sent = Instant(time.Now())
+		b.sent = Instant(time.Now())
 	}
-	p.wire = append(p.wire, p.queue[:n]...)
-	p.queue = slices.Delete(p.queue, 0, n)
+	b.wire = append(b.wire, b.queue[:n]...)
+	b.queue = slices.Delete(b.queue, 0, n)
 }
 
-// writeBatch writes the calls' commands, from the goroutine that reads.
-func (p *pipe) writeBatch(conn net.Conn, batch []*Call) {
+// write writes the calls' commands.
+func (r *reader) write(batch []*Call) {
 	switch {
 	case len(batch) == 0:
 	case len(batch) > 1:
-		p.out = p.out[:0]
+		r.out = r.out[:0]
 		for _, c := range batch {
-			p.out = append(p.out, c.request...)
+			r.out = append(r.out, c.request...)
 		}
-		p.write(conn, p.out)
+		r.pipe.write(r.conn, r.out)
 	case batch[0].large():
 		// It may not find room in the sockets: its answers have to be read meanwhile.
-		go p.write(conn, batch[0].request)
+		go r.pipe.write(r.conn, batch[0].request)
 	default:
-		p.write(conn, batch[0].request)
-	}
-}
-
-// setAlarm has ring called at the instant, with mu held.
-func (p *pipe) setAlarm(at, now int64) {
-	p.alarmAt = at
-	if wait := time.Duration(at - now); p.alarm == nil {
-		p.alarm = time.AfterFunc(wait, p.ring)
-	} else {
-		p.alarm.Reset(wait)
+		r.pipe.write(r.conn, batch[0].request)
 	}
 }
 
@@ -479,25 +536,8 @@ func (p *pipe) setAlarm(at, now int64) {
 func (p *pipe) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, next := Instant(time.Now()), int64(math.MaxInt64)
-	p.queue = slices.DeleteFunc(p.queue, func(c *Call) bool {
-		if c.deadline > now {
-			next = min(next, c.deadline)
-			return false
-		}
-		p.load.Add(-1)
-		c.settle(late, errNotSent)
-		return true
-	})
-	alone := p.head < len(p.wire)
-	for _, c := range p.wire[p.head:] {
-		if c.deadline > now {
-			next = min(next, c.deadline)
-			alone = false
-		} else {
-			c.settle(late, ErrNoReply)
-		}
-	}
+	now := Instant(time.Now())
+	next, alone := p.expire(now)
 	if alone && p.conn != nil {
 		// Not because of one caller without time: the server has the fleet's timeout.
 		if until := p.sent + int64(p.pipeline.timeout); until > now {
@@ -506,9 +546,9 @@ func (p *pipe) ring() {
 			p.abandon(ErrNoReply)
 		}
 	}
-	p.alarmAt = math.MaxInt64
-	if next < p.alarmAt {
-		p.setAlarm(next, now)
+	p.alarm.at = math.MaxInt64
+	if next < p.alarm.at {
+		p.alarm.set(next, now)
 	}
 	p.signal()
 }
@@ -517,9 +557,7 @@ func (p *pipe) ring() {
 // on the wire, with their connection.
 func (p *pipe) drop(fault error) {
 	p.mu.Lock()
-	waiting := p.queue
-	p.queue = nil
-	p.load.Add(-int32(len(waiting)))
+	waiting := p.takeUnsent()
 	if p.conn != nil {
 		p.abandon(fault)
 	}
@@ -536,7 +574,7 @@ func (p *pipe) close() {
 	defer p.mu.Unlock()
 	p.closing = true
 	for p.running {
-		if len(p.queue) == 0 && p.head == len(p.wire) {
+		if p.isEmpty() {
 			p.stop()
 			if p.conn != nil {
 				p.abandon(ErrClosed)
@@ -545,7 +583,7 @@ func (p *pipe) close() {
 		p.change.Wait()
 	}
 	p.stop()
-	if p.alarm != nil {
-		p.alarm.Stop()
+	if p.alarm.timer != nil {
+		p.alarm.timer.Stop()
 	}
 }
