@@ -240,6 +240,9 @@ func (e *exchange) await() error {
 func (e *exchange) outcome() error {
 	r := e.call.Result(e.writes, e.op.Reads)
 	e.over, e.landed = r.At, r.Landed
+	if r.Err == nil {
+		return nil
+	}
 	if len(r.Orphaned) > 0 {
 		e.undo(r.Orphaned)
 	}

@@ -104,7 +104,7 @@ func (e *exchange) tell(err error) {
 		took = e.over - e.now
 	}
 	told(e.ctx, RoundTrip{
-		Server: e.server.Name(), Kind: e.kind, Adds: len(e.writes), Reads: len(e.op.Reads),
+		Server: e.server.Endpoint.Name, Kind: e.kind, Adds: len(e.writes), Reads: len(e.op.Reads),
 		Began: now.Add(-time.Duration(ago)), Took: time.Duration(max(took, 0)), Err: err,
 	})
 }

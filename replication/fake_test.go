@@ -32,7 +32,8 @@ type fakeServer struct {
 	unheard bool          // it does all, and its answer is lost
 	items   map[Hash]map[uint64]int64
 	calls   []fakeCall
-	memory  Memory
+	memory  Memory  // of one whose losses are not detected
+	joined  *Memory // nil: they are not
 }
 
 // fakeCall is one call to a server.
@@ -66,7 +67,12 @@ func (f *fakeServer) Up() bool {
 	return !f.down
 }
 
-func (f *fakeServer) Memory() *Memory { return &f.memory }
+func (f *fakeServer) Memory() *Memory {
+	if f.joined != nil {
+		return f.joined
+	}
+	return &f.memory
+}
 
 func (f *fakeServer) Look(context.Context) error { return nil }
 

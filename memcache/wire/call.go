@@ -132,3 +132,10 @@ func (c *Call) Result(writes []store.Write, reads []store.Read) (r Result) {
 	}
 	return r
 }
+
+// Epoch is where instants begin.
+var Epoch = time.Now()
+
+// Instant is a time as nanoseconds since Epoch, on the monotonic clock where the
+// time has its reading.
+func Instant(t time.Time) int64 { return int64(t.Sub(Epoch)) }
