@@ -36,6 +36,8 @@ type farLink struct {
 	*farServer
 	rtt  time.Duration // the longest
 	last time.Time     // when what was sent last arrives
+
+	memory replication.Memory
 }
 
 // arrival returns when what is sent now arrives, and when its answer does.
@@ -51,11 +53,13 @@ func (l *farLink) arrival() (there, back time.Duration) {
 	return at.Sub(now), time.Duration(way + l.rng.Int64N(way))
 }
 
-func (l *farLink) Name() string { return l.name }
-func (l *farLink) Up() bool     { return true }
-func (l *farLink) Whole() bool  { return true }
+func (l *farLink) Name() string                { return l.name }
+func (l *farLink) Up() bool                    { return true }
+func (l *farLink) Memory() *replication.Memory { return &l.memory }
 
-func (l *farLink) Start(_ context.Context, _ time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+func (l *farLink) Look(context.Context) error { return nil }
+
+func (l *farLink) Start(_ context.Context, _ time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, _ replication.Acknowledger) replication.Exchange {
 	x := &farExchange{came: store.Op{Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}}
 	there, back := l.arrival()
 	time.AfterFunc(there, func() {

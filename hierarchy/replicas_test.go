@@ -91,8 +91,8 @@ func TestHintsMayBeReplayedInAnyOrder(t *testing.T) {
 // is taken for the largest.
 type turnedServer struct{ *simLink }
 
-func (s *turnedServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
-	return turnedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended)}
+func (s *turnedServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
+	return turnedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended, late)}
 }
 
 type turnedExchange struct{ replication.Exchange }
@@ -162,8 +162,8 @@ func (s *hintedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
 // trustedServer takes all that was sent for acknowledged.
 type trustedServer struct{ *simLink }
 
-func (s *trustedServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
-	return trustedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended)}
+func (s *trustedServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
+	return trustedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended, late)}
 }
 
 type trustedExchange struct{ replication.Exchange }
@@ -178,11 +178,11 @@ func (x trustedExchange) End(op *store.Op) {
 // coarseServer adds to the coarsest level first.
 type coarseServer struct{ *simLink }
 
-func (s *coarseServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+func (s *coarseServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
 	coarse := *op
 	coarse.Writes = slices.Clone(op.Writes)
 	slices.Reverse(coarse.Writes)
-	return coarseExchange{s.simLink.Start(ctx, deadline, counter, &coarse, index, ended)}
+	return coarseExchange{s.simLink.Start(ctx, deadline, counter, &coarse, index, ended, late)}
 }
 
 type coarseExchange struct{ replication.Exchange }
@@ -198,11 +198,11 @@ func (x coarseExchange) End(op *store.Op) {
 // coarseReplay replays hints that way.
 type coarseReplay struct{ coarseServer }
 
-func (s *coarseReplay) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+func (s *coarseReplay) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
 	if ctx.Value(operationKey{}) == nil {
-		return s.coarseServer.Start(ctx, deadline, counter, op, index, ended)
+		return s.coarseServer.Start(ctx, deadline, counter, op, index, ended, late)
 	}
-	return s.simLink.Start(ctx, deadline, counter, op, index, ended)
+	return s.simLink.Start(ctx, deadline, counter, op, index, ended, late)
 }
 
 // Outside the promise, each case that docs/failure.md names: there windows do hold more

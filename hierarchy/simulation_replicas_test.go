@@ -103,6 +103,7 @@ type simLink struct {
 	place     int
 	state     int         // the scheduler's
 	suspected atomic.Bool // the process takes it for down
+	memory    replication.Memory
 
 	mu    sync.Mutex
 	trips map[simCalls]int
@@ -502,7 +503,9 @@ func (l *simLink) Name() string { return l.server.name }
 func (l *simLink) Up() bool { return !l.suspected.Load() }
 
 // Whole returns true, as if no process noticed a loss: noticing it only helps.
-func (l *simLink) Whole() bool { return true }
+func (l *simLink) Memory() *replication.Memory { return &l.memory }
+
+func (l *simLink) Look(context.Context) error { return nil }
 
 // operation returns whose call it is.
 func (l *simLink) operation(ctx context.Context) *operation {
@@ -537,7 +540,7 @@ func (l *simLink) sender(ctx context.Context, h replication.Hash, what string, o
 	}
 }
 
-func (l *simLink) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+func (l *simLink) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, _ replication.Acknowledger) replication.Exchange {
 	now := time.Now()
 	x := &simExchange{link: l, op: l.operation(ctx), counter: counter.Hash, index: index, ended: ended, limit: now.Add(deadline.Sub(now) * 7 / 16)}
 	x.came = store.Op{Counter: string(counter.Hash[:]), Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}

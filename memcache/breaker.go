@@ -2,23 +2,19 @@ package memcache
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/counterd/counterd/memcache/wire"
 )
 
 // ErrDown is what calls return at once whose server is known to be down.
-var ErrDown = errors.New("memcache: the server is down")
+var ErrDown = wire.ErrDown
 
 // How a breaker opens, and how a server that is down is probed. The longest pause and
 // the longest probe together are less than two seconds: so soon is it noticed that a
@@ -51,6 +47,7 @@ func (e *downError) Is(target error) bool { return target == ErrDown }
 // failures in a row, then calls fail at once, while one goroutine probes the server.
 // The first probe that is answered closes it.
 type breaker struct {
+	guarded
 	gate     atomic.Pointer[gate] // nil: calls go
 	failures atomic.Int32         // in a row
 	openings atomic.Uint64
@@ -62,11 +59,27 @@ type breaker struct {
 	pauses *backoff.ExponentialBackOff
 }
 
+// guarded is the server that a breaker keeps calls from.
+type guarded interface {
+	// begin is called with the first call.
+	begin()
+	// probe makes an exchange as trips do, and returns nil if it is answered.
+	probe(context.Context) error
+	// down ends all calls that wait, with that error, and has run run in the background.
+	down(cause *downError, run func(context.Context))
+	// changed is called when calls go again.
+	changed(Change)
+	// String returns the server's name, and Unwrap takes it off an error.
+	String() string
+	Unwrap(error) error
+}
+
 // gate is what calls find before a server: the error that stops them, or nothing, for a
 // server without any call so far.
 type gate struct{ err error }
 
-func (b *breaker) init() {
+func (b *breaker) init(of guarded) {
+	b.guarded = of
 	b.gate.Store(new(gate))
 	b.closed.Store(math.MinInt64)
 	b.pauses = backoff.NewExponentialBackOff()
@@ -75,108 +88,59 @@ func (b *breaker) init() {
 }
 
 // admit returns nil, or at once why no call can be made now.
-func (s *server) admit() error {
-	if g := s.breaker.gate.Load(); g != nil {
-		return s.stopped(g)
+func (b *breaker) admit() error {
+	if g := b.gate.Load(); g != nil {
+		return b.stopped(g)
 	}
 	return nil
 }
 
-func (s *server) stopped(g *gate) error {
-	if g.err == nil && s.breaker.gate.CompareAndSwap(g, nil) && s.pace > 0 {
-		s.pipeline.background(s.watch)
+func (b *breaker) stopped(g *gate) error {
+	if g.err == nil && b.gate.CompareAndSwap(g, nil) {
+		b.begin()
 	}
 	return g.err
 }
 
 // up reports whether calls go to the server.
-func (s *server) up() bool {
-	g := s.breaker.gate.Load()
+func (b *breaker) up() bool {
+	g := b.gate.Load()
 	return g == nil || g.err == nil
 }
 
-// ended notes and tells what became of the exchange, and returns its error.
-func (e *exchange) ended(err error) error {
-	e.note(err)
-	e.tell(err)
-	return err
+// outage returns since when the server is down, and why; the zero time and nil: it is not.
+func (b *breaker) outage() (since time.Time, fault error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.since, b.fault
 }
 
-// note notes what the outcome says of the server.
-func (e *exchange) note(err error) {
-	b := &e.server.breaker
+// note notes what the outcome says of the server, of a call that began at that instant;
+// conclusive: it had time enough to prove something.
+func (b *breaker) note(err error, began int64, conclusive bool) {
 	switch {
-	case err == nil || isAnswer(err):
+	case err == nil || wire.IsAnswer(err):
 		if b.failures.Load() != 0 {
 			b.failures.Store(0)
 		}
 	// A caller with hardly any time proves nothing, nor does what began before the
 	// server was found to be back.
-	case isOutage(err) && e.deadline-e.now >= int64(e.timeout)/2 && e.now >= b.closed.Load():
-		e.server.failed(err)
+	case wire.IsOutage(err) && conclusive && began >= b.closed.Load():
+		b.failed(err)
 	}
-}
-
-// isOutage reports whether the error speaks for a server that is down: no listener, a
-// refused connection, no answer in time, a connection that broke, or answers that make no
-// sense.
-func isOutage(err error) bool {
-	if errors.Is(err, ErrDown) || errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) {
-		return false
-	}
-	if _, ok := errors.AsType[*dialError](err); ok || isForbidden(err) {
-		return true
-	}
-	if _, ok := errors.AsType[*net.OpError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[syscall.Errno](err); ok {
-		return true
-	}
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, io.ErrClosedPipe) || errors.Is(err, errNonsense) || isNonsense(err)
-}
-
-// isForbidden reports whether the server demands a login. Such a server is as good as down.
-func isForbidden(err error) bool {
-	text := err.Error() // that is all that gomemcache gives
-	return errors.Is(err, errNoCredentials) || strings.Contains(text, "memcache: client error: unauthenticated") || strings.Contains(text, unauthenticated)
-}
-
-// isNonsense reports whether the classic path was answered something that is no answer.
-func isNonsense(err error) bool {
-	text := err.Error()
-	return (strings.Contains(text, "memcache: unexpected ") || strings.Contains(text, "memcache: corrupt ")) && !isAnswer(err)
-}
-
-// isAnswer reports whether the error is the server's own, in good form: then it is
-// there.
-func isAnswer(err error) bool {
-	if _, ok := errors.AsType[refusal](err); ok || errors.Is(err, errClassic) || errors.Is(err, errNoCount) {
-		return true
-	}
-	if isForbidden(err) {
-		return false
-	}
-	// gomemcache has a text only.
-	text := err.Error()
-	return strings.Contains(text, "memcache: ") &&
-		(strings.Contains(text, `"ERROR`) || strings.Contains(text, `"SERVER_ERROR`) || strings.Contains(text, `"CLIENT_ERROR`) ||
-			strings.Contains(text, "memcache: client error: ") || strings.HasSuffix(text, "memcache: server error"))
 }
 
 // failed notes a failure that may be the last one in a row.
-func (s *server) failed(err error) {
-	if s.breaker.failures.Add(1) >= maxFailures {
-		s.open(err)
+func (b *breaker) failed(err error) {
+	if b.failures.Add(1) >= maxFailures {
+		b.open(err)
 	}
 }
 
 // open has calls fail at once until a probe is answered. Of many calls that fail at the
 // same time one opens the breaker.
-func (s *server) open(cause error) {
-	b := &s.breaker
-	down := &downError{s.name, plainCause(s, cause)}
+func (b *breaker) open(cause error) {
+	down := &downError{b.String(), b.Unwrap(cause)}
 	b.mu.Lock()
 	if !b.since.IsZero() {
 		b.mu.Unlock()
@@ -186,28 +150,17 @@ func (s *server) open(cause error) {
 	b.gate.Store(&gate{down})
 	b.openings.Add(1)
 	first := firstProbe
-	if now := instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(cooldown) {
+	if now := wire.Instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(cooldown) {
 		b.pauses.Reset()
 	} else {
 		first = b.pauses.NextBackOff()
 	}
 	b.mu.Unlock()
-	s.pipeline.drop(down)
-	s.changed(Down)
-	s.pipeline.background(func(ctx context.Context) { s.probeUntilBack(ctx, first) })
-}
-
-// plainCause takes the server's name off an error that wrap put there.
-func plainCause(s *server, err error) error {
-	if inner := errors.Unwrap(err); inner != nil && strings.HasPrefix(err.Error(), "memcache: server "+s.name+": ") {
-		return inner
-	}
-	return err
+	b.down(down, func(ctx context.Context) { b.probeUntilBack(ctx, first) })
 }
 
 // probeUntilBack probes a server that is down until it answers.
-func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
-	b := &s.breaker
+func (b *breaker) probeUntilBack(ctx context.Context, pause time.Duration) {
 	for {
 		timer := time.NewTimer(pause)
 		select {
@@ -216,62 +169,20 @@ func (s *server) probeUntilBack(ctx context.Context, pause time.Duration) {
 			return
 		case <-timer.C:
 		}
-		err := s.probe(ctx)
+		err := b.probe(ctx)
 		b.mu.Lock()
 		if err == nil {
-			s.gap() // the repair under way has compared the replicas without it
 			b.since, b.fault = time.Time{}, nil
 			b.failures.Store(0)
-			b.closed.Store(instant(time.Now()))
+			b.closed.Store(wire.Instant(time.Now()))
 			b.gate.Store(nil)
 			b.mu.Unlock()
-			s.changed(Back)
+			b.changed(Back)
 			return
 		}
 		b.fault = err
-		b.gate.Store(&gate{&downError{s.name, b.fault}}) // it may be down for another reason by now
+		b.gate.Store(&gate{&downError{b.String(), b.fault}}) // it may be down for another reason by now
 		pause = b.pauses.NextBackOff()
 		b.mu.Unlock()
-	}
-}
-
-// probe makes an exchange as trips do, on a connection of its own, and finds out whether
-// the server has come back empty.
-func (s *server) probe(ctx context.Context) error {
-	deadline := time.Now().Add(min(s.pipeline.timeout, longestProbe))
-	if s.protocol == Classic {
-		return s.look(ctx, deadline, nil)
-	}
-	conn, err := s.pipeline.dial(ctx, deadline)
-	switch {
-	case err == nil:
-		return conn.Close()
-	case errors.Is(err, errClassic):
-		return s.look(ctx, deadline, nil)
-	}
-	return err
-}
-
-// drop ends all calls that wait for the server.
-func (ps *pipeline) drop(fault error) {
-	for _, p := range ps.list {
-		p.drop(fault)
-	}
-}
-
-// drop ends the calls that wait: the unsent ones at once, and through the reader the calls
-// on the wire, with their connection.
-func (p *pipelinedConn) drop(fault error) {
-	p.mu.Lock()
-	waiting := p.queue
-	p.queue = nil
-	p.load.Add(-int32(len(waiting)))
-	if p.conn != nil {
-		p.abandon(fault)
-	}
-	p.signal()
-	p.mu.Unlock()
-	for _, c := range waiting {
-		c.settle(ended, fault)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -16,7 +17,7 @@ type exchange struct {
 	op       *store.Op
 	writes   []store.Write // those of the op that the server gets
 	kind     RoundTripKind
-	hash     counterHash
+	hash     wire.Hash
 	server   *server
 	list     uint32 // the version of the list of servers
 	meta     bool
@@ -25,9 +26,9 @@ type exchange struct {
 	over     int64 // when it had ended; 0: tell takes the time
 	deadline int64 // as an instant
 	timeout  time.Duration
-	clock    time.Time // the fleet's clock at the beginning
-	call     *call     // that is under way, on the meta path
-	landed   int       // writes acknowledged
+	clock    time.Time  // the fleet's clock at the beginning
+	call     *wire.Call // that is under way, on the meta path
+	landed   int        // writes acknowledged
 }
 
 // kindOf returns what the op is for.
@@ -53,8 +54,12 @@ func kindOf(op *store.Op) RoundTripKind {
 // have all the time of the context.
 func (f *Fleet) Do(ctx context.Context, ops ...*store.Op) {
 	switch {
+	case f.replicas > 1 && f.common.closed.Load():
+		for _, op := range ops {
+			op.Err = ErrClosed
+		}
 	case f.replicas > 1:
-		f.doReplicated(ctx, ops)
+		f.set.Do(ctx, ops...)
 	case len(ops) == 1:
 		var e exchange
 		if f.begin(ctx, &e, ops[0], false) {
@@ -74,13 +79,14 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 		case !f.begin(ctx, e, op, true):
 			e.server = nil
 		case e.meta:
+			e.write()
 			e.send()
 		default:
 			ended[i] = make(chan struct{})
 			go func() {
 				defer close(ended[i])
 				op.Err = e.classic()
-				e.over = instant(time.Now())
+				e.over = wire.Instant(time.Now())
 			}()
 		}
 	}
@@ -131,18 +137,15 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 
 // begin begins an exchange of the writes with the server. It reports whether the exchange can
 // be made. Else the op has ended.
-func (e *exchange) begin(ctx context.Context, s *server, hash counterHash, op *store.Op, allTime bool) bool {
-	start, f := time.Now(), s.fleet
+func (e *exchange) begin(ctx context.Context, s *server, hash wire.Hash, op *store.Op, allTime bool) bool {
+	start, c := time.Now(), s.common
 	e.ctx, e.op, e.kind, e.hash, e.server = ctx, op, kindOf(op), hash, s
-	e.auto, e.now, e.timeout, e.clock = f.protocol == Auto, instant(start), f.timeout, start
+	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, wire.Instant(start), c.Timeout, start
 	op.Err = nil
 	if kind := op.Kind(); kind != store.Subtract {
 		op.Receipt = store.Receipt{}
 	}
-	err := f.enter(ctx, e)
-	if allTime {
-		e.takeAllTime(ctx)
-	}
+	err := e.enter(ctx, allTime)
 	if err != nil {
 		op.Err = err
 		e.tell(err)
@@ -150,49 +153,44 @@ func (e *exchange) begin(ctx context.Context, s *server, hash counterHash, op *s
 	return err == nil && len(e.writes)+len(op.Reads) > 0
 }
 
-// enter finds out whether the exchange can be made, and how.
-func (f *Fleet) enter(ctx context.Context, e *exchange) error {
-	s := e.server
-	if err := f.limit(ctx, e); err != nil {
-		return s.wrap(err)
-	}
-	if err := s.admit(); err != nil {
-		return err
-	}
-	if f.clock != nil {
-		e.clock = f.clock()
-	}
-	switch {
-	case f.protocol == Classic:
-	case !s.classic(e.now):
-		// Looks and raises are rare, so they take the classic path whatever the server knows.
-		e.meta = e.kind != Look && e.kind != Raise
-	case f.protocol == Meta:
-		return s.wrap(errClassic)
-	}
-	return nil
-}
-
-// limit sets the deadline: the fleet's timeout, or the context's if that is sooner.
-// Nothing else is asked of the context: a trip that has begun is not cut short, for
-// nothing is left half done that could be finished.
-func (f *Fleet) limit(ctx context.Context, e *exchange) error {
-	if f.closed.Load() {
+// enter finds out whether the exchange can be made, how, and until when: within the fleet's
+// timeout, or the context's if that is sooner; allTime: all the time of the context, as of many
+// trips that are started at once some wait for long until it is their turn. Nothing else is
+// asked of the context: a trip that has begun is not cut short, for nothing is left half done
+// that could be finished.
+func (e *exchange) enter(ctx context.Context, allTime bool) error {
+	s, c := e.server, e.server.common
+	if c.closed.Load() {
 		return ErrClosed
 	}
-	e.deadline = e.now + int64(f.timeout)
+	e.deadline = e.now + int64(c.Timeout)
 	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = min(e.deadline, instant(end))
+		if at := wire.Instant(end); allTime || at < e.deadline {
+			e.deadline = at
+		}
 	}
-	return ctx.Err()
-}
-
-// takeAllTime gives the exchange all the time of the context. Of many trips that are
-// started at once some wait for long until it is their turn.
-func (e *exchange) takeAllTime(ctx context.Context) {
-	if end, bounded := ctx.Deadline(); bounded {
-		e.deadline = instant(end)
+	if err := ctx.Err(); err != nil {
+		return s.Wrap(err)
 	}
+	if err := s.breaker.admit(); err != nil {
+		return err
+	}
+	if c.Clock != nil {
+		e.clock = c.Clock()
+	}
+	if c.Protocol == Classic {
+		return nil
+	}
+	classic, ask := s.dialect.isClassic(e.now)
+	if ask {
+		s.askAgain()
+	}
+	if classic && c.Protocol == Meta {
+		return s.Wrap(wire.ErrClassic)
+	}
+	// Looks and raises are rare, so they take the classic path whatever the server knows.
+	e.meta = !classic && e.kind != Look && e.kind != Raise
+	return nil
 }
 
 // run makes the exchange, and ends the op.
@@ -203,25 +201,65 @@ func (e *exchange) make() error {
 	if !e.meta {
 		return e.classic()
 	}
+	e.write()
 	e.send()
 	return e.await()
 }
 
+// classic makes the round trip on the classic path.
+func (e *exchange) classic() error {
+	e.over = 0 // of the meta path, which was tried before
+	return e.server.pool.Trip(e.ctx, wire.Epoch.Add(time.Duration(e.deadline)), e.timeout, func(conn *wire.Conn) (err error) {
+		e.landed, err = conn.Do(e.hash, e.op, e.writes, e.clock)
+		return err
+	})
+}
+
+// write writes the commands of the exchange into a call.
+func (e *exchange) write() {
+	e.call = e.server.pipeline.Call(e.hash, e.writes, e.op.Reads, e.clock)
+}
+
+// send sends the call.
+func (e *exchange) send() {
+	e.server.pipeline.Send(e.call, e.now, e.deadline, e.server.common.OnRoundTrip != nil)
+}
+
 // await waits for an exchange on the meta path. One that was not begun, because the server
-// does not know the meta commands, is made the classic way.
+// was asked and does not know the meta commands, is made the classic way.
 func (e *exchange) await() error {
-	<-e.call.own
+	e.call.Wait()
 	err := e.outcome()
-	if e.turnsClassic(err) {
+	if e.auto && errors.Is(err, wire.ErrClassic) {
 		return e.classic()
 	}
 	return err
 }
 
-// turnsClassic reports whether the exchange, not begun yet, has to be made the
-// classic way: the server was asked, and does not know the meta commands.
-func (e *exchange) turnsClassic(err error) bool {
-	return e.auto && errors.Is(err, errClassic)
+// outcome takes in a call that has ended.
+func (e *exchange) outcome() error {
+	r := e.call.Result(e.writes, e.op.Reads)
+	e.over, e.landed = r.At, r.Landed
+	if r.Err == nil {
+		return nil
+	}
+	if len(r.Orphaned) > 0 {
+		e.undo(r.Orphaned)
+	}
+	return e.server.Wrap(r.Err)
+}
+
+// undo rolls back adds that were acknowledged although one before them had failed. Best
+// effort: what stays counts high, never low.
+func (e *exchange) undo(orphaned []store.Write) {
+	undo := exchange{
+		ctx: e.ctx, op: &store.Op{Writes: orphaned}, writes: orphaned, kind: RollBack, hash: e.hash, server: e.server,
+		now: wire.Instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
+	}
+	undo.write()
+	undo.send()
+	undo.call.Wait()
+	undo.tell(undo.outcome())
 }
 
 // end ends the op.
@@ -229,5 +267,12 @@ func (e *exchange) end(err error) {
 	if e.op.Kind() == store.Add {
 		e.op.Receipt = store.Receipt{List: e.list, Acknowledged: [store.MaxReplicas]uint32{uint32(e.landed)}}
 	}
-	e.op.Err = e.ended(err)
+	e.note(err)
+	e.tell(err)
+	e.op.Err = err
+}
+
+// note notes what the outcome says of the server.
+func (e *exchange) note(err error) {
+	e.server.breaker.note(err, e.now, e.deadline-e.now >= int64(e.timeout)/2)
 }

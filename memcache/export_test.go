@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -31,24 +32,25 @@ func Dialed(c Config, dial func(context.Context, time.Time) (net.Conn, error)) C
 // SetClassicFor sets how long the fleet remembers that a server is a classic one.
 func (f *Fleet) SetClassicFor(d time.Duration) {
 	for _, s := range f.servers {
-		s.pipeline.classicFor = d
+		s.dialect.lasts = d
 	}
 }
 
 // Waiting returns how many calls wait for answers on the meta path.
 func (f *Fleet) Waiting() (n int) {
 	for _, s := range f.servers {
-		for _, p := range s.pipeline.list {
-			n += int(p.load.Load())
-		}
+		n += s.pipeline.Load()
 	}
 	return n
 }
 
+// Since returns what the fleet's capabilities do.
+func (f *Fleet) Since(counter string) int64 { return f.Capabilities().Since(counter) }
+
 // StartCopy begins an op to the fleet's first server as to one of several copies.
 func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) replication.Exchange {
 	first := f.set.Servers()[0]
-	return first.Start(ctx, time.Now().Add(f.timeout), f.keyer.counterOf(op.Counter), op, 0, ended)
+	return first.Start(ctx, time.Now().Add(f.common.Timeout), f.keyer.counterOf(op.Counter), op, 0, ended, f.set)
 }
 
 // SetClockForward has the wall clock be ahead, by so many seconds, of what it was when the
@@ -57,7 +59,7 @@ func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) r
 // are the monotonic clock's, stay.
 func SetClockForward(seconds int64) bool {
 	const nanosecondBits = 30
-	wall, age := epoch.Round(0), time.Since(epoch)
-	*(*uint64)(unsafe.Pointer(&epoch)) -= uint64(seconds << nanosecondBits)
-	return wall.Sub(epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(epoch)-age < time.Minute
+	wall, age := wire.Epoch.Round(0), time.Since(wire.Epoch)
+	*(*uint64)(unsafe.Pointer(&wire.Epoch)) -= uint64(seconds << nanosecondBits)
+	return wall.Sub(wire.Epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(wire.Epoch)-age < time.Minute
 }

@@ -9,9 +9,9 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -29,7 +29,7 @@ const MaxReplicas = replication.MaxReplicas
 
 var (
 	// ErrClosed is returned by a Fleet that was closed.
-	ErrClosed = errors.New("memcache: fleet is closed")
+	ErrClosed = wire.ErrClosed
 
 	errListChanged = errors.New("memcache: the servers have changed since: what should have been rolled back stays")
 )
@@ -90,26 +90,34 @@ type Config struct {
 	pace    time.Duration
 }
 
+// Credentials are the user and the password that a server demands that was started with -Y.
+type Credentials = wire.Credentials
+
+// ReadCredentials reads them from the first line of a file, user:password, as in Memcached's own.
+func ReadCredentials(path string) (Credentials, error) { return wire.ReadCredentials(path) }
+
+// Dial opens a connection as a fleet of this config does, with TLS and the credentials where
+// those are set: for whatever else speaks as a server does. It takes until the context's
+// deadline at the most; the connection has none.
+func (c Config) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	deadline, _ := ctx.Deadline()
+	return wire.Dialer{TLS: c.TLS, Credentials: c.Credentials}.Dial(ctx, network, address, deadline)
+}
+
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
 // server, or on each of as many as it has copies, so a trip has few servers whatever
 // the size of the fleet. It is safe for concurrent use.
 type Fleet struct {
-	config   Config // with all defaults
+	common   *common
 	replicas int
-	timeout  time.Duration
-	protocol Protocol
-	dialer   dialer
+	dialer   wire.Dialer
 	keyer    *keyer
-	clock    func() time.Time // or nil
 	set      *replication.Set
-	closed   atomic.Bool
 	closing  chan struct{}
-	began    int64 // Unix second
 
 	changing sync.Mutex // of the servers
 	servers  servers
 	leaving  sync.WaitGroup // servers that are no longer used
-	losses   lossDetectors
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -132,25 +140,20 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, err
 	}
 	config.KeySecret = nil // keep the secret out of sight of readers of the config
-	f := &Fleet{config: config, keyer: keyer, replicas: max(config.Replicas, 1), timeout: config.Timeout, protocol: config.Protocol, clock: config.Clock, closing: make(chan struct{})}
-	f.dialer = dialer{tls: config.TLS, credentials: config.Credentials}
-	if err := f.dialer.check(); err != nil {
+	f := &Fleet{common: &common{Config: config, mark: keyer.mark}, keyer: keyer, replicas: max(config.Replicas, 1), closing: make(chan struct{})}
+	f.dialer = wire.Dialer{TLS: config.TLS, Credentials: config.Credentials}
+	if err := f.dialer.Check(); err != nil {
 		return nil, err
 	}
-	f.began = f.wallClock().Unix()
-	f.losses.retention = config.Retention
-	f.set = replication.New(replication.Config{Replicas: f.replicas, Timeout: f.timeout, Clock: config.Clock, Hash: func(counter string) replication.Hash { return replication.Hash(keyer.hash(counter)) }})
+	f.set = replication.New(replication.Config{
+		Replicas: f.replicas, Timeout: config.Timeout, Clock: config.Clock, Retention: config.Retention,
+		Hash: func(counter string) replication.Hash { return replication.Hash(keyer.hash(counter)) },
+	})
+	f.common.gap = f.set.Gap
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
 	return f, nil
-}
-
-func (f *Fleet) wallClock() time.Time {
-	if f.clock != nil {
-		return f.clock()
-	}
-	return time.Now()
 }
 
 // SetServers has the fleet keep counters on these servers from here on. Servers that it has
@@ -161,16 +164,16 @@ func (f *Fleet) wallClock() time.Time {
 func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	if f.closed.Load() {
+	if f.common.closed.Load() {
 		return ErrClosed
 	}
-	list, gone, err := f.servers.change(ctx, names, f.newServer)
+	list, gone, err := f.servers.change(ctx, names, func(name string) *server { return newServer(name, f.common, f.dialer) })
 	if err != nil {
 		return err
 	}
 	for _, s := range list {
 		if !slices.Contains(f.servers, s) {
-			s.belong(f)
+			s.examiner.memory = f.set.Join(len(f.servers) > 0, func(loss replication.Loss) { s.changed(changeOf[loss]) })
 		}
 	}
 	f.servers = list
@@ -183,7 +186,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 		f.leaving.Go(func() {
 			// A trip that has just begun may not be there yet, nor its rollback.
 			select {
-			case <-time.After(4 * f.timeout):
+			case <-time.After(4 * f.common.Timeout):
 			case <-f.closing:
 			}
 			_ = s.close() // of connections without a caller
@@ -192,16 +195,12 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	return nil
 }
 
-func (f *Fleet) newServer(name string) *server {
-	return newServer(name, f.config.Conns, f.timeout, f.dialer)
-}
-
 // Close waits for the trips under way, which end within the timeout, and closes
 // all connections. Later calls of the fleet return ErrClosed.
 func (f *Fleet) Close() error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	if !f.closed.Swap(true) {
+	if !f.common.closed.Swap(true) {
 		close(f.closing)
 	}
 	f.set.Close()
@@ -231,27 +230,8 @@ func (f *Fleet) Servers(counter string) []string {
 	return names
 }
 
-// doReplicated makes the round trips on all replicas of each counter.
-func (f *Fleet) doReplicated(ctx context.Context, ops []*store.Op) {
-	if f.closed.Load() {
-		for _, op := range ops {
-			op.Err = ErrClosed
-		}
-		return
-	}
-	f.set.Do(ctx, ops...)
-}
-
 // Capabilities returns what the fleet can do besides round trips.
-func (f *Fleet) Capabilities() store.Capabilities {
-	return store.Capabilities{
-		Replicas: f.replicas, Since: f.Since,
-		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Create, store.Swap),
-	}
-}
-
-// Replicas returns how many copies of a counter the fleet keeps.
-func (f *Fleet) Replicas() int { return f.replicas }
+func (f *Fleet) Capabilities() store.Capabilities { return f.set.Capabilities() }
 
 // Ping asks every server whether it is there, side by side and each on a new
 // connection, and returns for each, by its name, nil or why not. What they remember is
@@ -259,10 +239,10 @@ func (f *Fleet) Replicas() int { return f.replicas }
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	list := f.set.Servers()
 	answers := make([]error, len(list))
-	all := newBarrier(len(list), f.timeout/2)
+	all := replication.NewBarrier(len(list), f.common.Timeout/2)
 	var pings sync.WaitGroup
 	for i, s := range list {
-		pings.Go(func() { answers[i] = f.ping(ctx, s.(*server), all.participant()) })
+		pings.Go(func() { answers[i] = s.(*server).ping(ctx, all.Participant()) })
 	}
 	pings.Wait()
 	byName := make(map[string]error, len(answers))
@@ -272,45 +252,20 @@ func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	return byName
 }
 
-func (f *Fleet) ping(ctx context.Context, s *server, first *participant) error {
-	defer first.arrive()
-	if f.closed.Load() {
-		return ErrClosed
+// Health returns how the servers are, in the order of the config, without asking
+// them.
+func (f *Fleet) Health() []ServerHealth {
+	list := f.set.Servers()
+	all := make([]ServerHealth, len(list))
+	for i, s := range list {
+		all[i] = s.(*server).health()
 	}
-	anew := newServer(s.name, 1, f.timeout, f.dialer)
-	anew.dialing = s.dialing
-	began := time.Now()
-	deadline := began.Add(f.timeout)
-	if end, bounded := ctx.Deadline(); bounded && end.Before(deadline) {
-		deadline = end
-	}
-	var err error
-	if f.protocol == Meta { // one that only speaks the classic commands is of no use
-		var conn net.Conn
-		if conn, err = anew.dialMeta(ctx, deadline); err == nil {
-			err = conn.Close()
-		}
-		err = anew.wrap(err)
-	} else {
-		err = anew.do(ctx, deadline, f.timeout, func(l *pooledConn) error { return l.client.Ping() })
-	}
-	switch admitted := s.admit(); {
-	case admitted != nil:
-	case err == nil && s.pace > 0:
-		_ = s.look(ctx, deadline, first) // it is there, whatever comes of that
-	case err != nil && isOutage(err) && deadline.Sub(began) >= f.timeout/2:
-		s.open(err)
-	}
-	return errors.Join(err, anew.close())
+	return all
 }
 
-// wrap names the server in an error.
-func (s *server) wrap(err error) error {
-	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrDown) {
-		return err
-	}
-	return fmt.Errorf("memcache: server %s: %w", s.name, err)
-}
+// Repaired notes that the replicas of all counters that this process knows were compared and
+// made good, for all reasons up to that number of Gaps: see replication.Losses.
+func (f *Fleet) Repaired(gaps uint64) { f.set.Repaired(gaps) }
 
 // Differing returns counters whose replicas were seen to differ, each once. Gaps returns a
 // number that grows whenever a server may have missed something. PendingHints returns how

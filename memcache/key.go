@@ -6,30 +6,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"math"
 	"sync"
-	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
 )
-
-// A key is a hash of its counter and the number of its item, both in letters that Memcached
-// takes, always of the same length: the letter behind the hash is the item's level. With a
-// value of up to nine digits the item fits Memcached's smallest chunk, of 96 bytes.
-const (
-	hashBytes   = replication.HashBytes // 120 bits: no two counters will ever share a key
-	hashLetters = hashBytes * 8 / 6
-	keyLetters  = hashLetters + store.ItemBits/5
-)
-
-const base32Letters = "0123456789abcdefghijklmnopqrstuv"
 
 // MinKeySecret is the fewest bytes of a KeySecret.
 const MinKeySecret = 16
-
-// counterHash is what of a counter its keys and its place depend on.
-type counterHash replication.Hash
 
 // keyer makes the hashes of counters: SHA-256, or HMAC-SHA256 with a secret, cut short.
 // The zero keyer has none. It is safe for concurrent use.
@@ -70,14 +54,14 @@ func newKeyer(secret []byte) (*keyer, error) {
 }
 
 // hash returns the hash of a counter.
-func (k *keyer) hash(counter string) counterHash {
+func (k *keyer) hash(counter string) wire.Hash {
 	if !k.secret {
 		var room [256]byte // on the stack: nearly all counters fit
 		sum := sha256.Sum256(append(room[:0], counter...))
-		return counterHash(sum[:hashBytes])
+		return wire.Hash(sum[:replication.HashBytes])
 	}
 	s := k.states.Get().(*keyState)
-	hash := counterHash(s.of(counter)[:hashBytes])
+	hash := wire.Hash(s.of(counter)[:replication.HashBytes])
 	if cap(s.counter) <= keptCounter {
 		k.states.Put(s)
 	}
@@ -110,9 +94,7 @@ func (k *keyer) counterOf(counter string) replication.Counter {
 
 // Keys returns the Memcached keys of a counter's buckets, as a Fleet without a KeySecret
 // has them.
-func Keys(counter string, buckets []uint64) []string {
-	return new(keyer).hash(counter).keys(buckets)
-}
+func Keys(counter string, buckets []uint64) []string { return new(keyer).keys(counter, buckets) }
 
 // SecretKeys returns the Memcached keys of a counter's buckets, as a Fleet with that
 // KeySecret has them; nil: with none.
@@ -121,31 +103,14 @@ func SecretKeys(secret []byte, counter string, buckets []uint64) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	return k.hash(counter).keys(buckets), nil
+	return k.keys(counter, buckets), nil
 }
 
 // keys returns the keys of the counter's buckets.
-func (h counterHash) keys(buckets []uint64) []string {
-	keys, prefix := make([]string, len(buckets)), h.prefix()
+func (k *keyer) keys(counter string, buckets []uint64) []string {
+	keys, hash := make([]string, len(buckets)), k.hash(counter)
 	for i, bucket := range buckets {
-		keys[i] = string(appendKey(make([]byte, 0, keyLetters), &prefix, bucket))
+		keys[i] = hash.Key(bucket)
 	}
 	return keys
-}
-
-// maxRelative is the longest time to live that Memcached takes as such. A longer
-// one it reads as a Unix time, long past: the item is gone at once.
-const maxRelative = 30 * 24 * time.Hour
-
-// expiration returns the argument with which Memcached keeps an item until the Unix second
-// expires: the seconds from now on, at least one since zero means for ever; above 30 days
-// the second itself. Memcached's times end in January 2038: what would live longer has 30
-// days then.
-func expiration(expires int64, now time.Time) int32 {
-	left := expires - now.Unix()
-	const longest = int64(maxRelative / time.Second)
-	if left > longest && expires <= math.MaxInt32 {
-		return int32(expires)
-	}
-	return int32(min(max(left, 1), longest))
 }

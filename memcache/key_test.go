@@ -1,32 +1,18 @@
 package memcache
 
 import (
-	"math"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/memcache/wire"
+	"github.com/counterd/counterd/replication"
+
 	"github.com/counterd/counterd/store"
 )
-
-func TestExpirations(t *testing.T) {
-	const day = 24 * 60 * 60
-	now := time.Date(2026, 3, 14, 0, 0, 0, 0, time.UTC)
-	for left, want := range map[int64]int64{
-		-1: 1, 0: 1, 1: 1, 2: 2, 30 * day: 30 * day,
-		30*day + 1: now.Unix() + 30*day + 1, 61 * day: now.Unix() + 61*day,
-	} {
-		assert.Equal(t, int32(want), expiration(now.Unix()+left, now), "%d seconds left", left)
-	}
-	end := time.Unix(math.MaxInt32, 0)
-	assert.Equal(t, int32(math.MaxInt32), expiration(math.MaxInt32, end.Add(-40*day*time.Second)))
-	assert.Equal(t, int32(30*day), expiration(math.MaxInt32+1, end.Add(-40*day*time.Second)), "the last second that Memcached knows")
-	assert.Equal(t, int32(day), expiration(math.MaxInt32+2*day, end.Add(day*time.Second)))
-}
 
 // All processes must make the same keys, also those of later versions. The second is what
 // openssl dgst -sha256 -mac HMAC says.
@@ -51,7 +37,7 @@ func TestHashesOfManyAtOnce(t *testing.T) {
 	k, err := newKeyer([]byte("0123456789abcdef"))
 	require.NoError(t, err)
 	var counters []string
-	want := map[string]counterHash{}
+	want := map[string]wire.Hash{}
 	for _, length := range []int{0, 1, 63, 64, 65, 255, 256, 257, 5000, 70_000} {
 		counters = append(counters, strings.Repeat("a", length), strings.Repeat("b", length))
 	}
@@ -84,7 +70,7 @@ func TestAFingerprint(t *testing.T) {
 	assert.NotEqual(t, k.mark, other.mark)
 	hash := k.hash("counterd: the secret of keys")
 	assert.NotContains(t, string(hash[:]), k.mark)
-	assert.LessOrEqual(t, hashBytes, 32-markBytes)
+	assert.LessOrEqual(t, replication.HashBytes, 32-markBytes)
 	for _, no := range []string{"", "0123456789abcde", "0123456789abcdeg", "0123456789ABCDEF", "0123456789abcdef0"} {
 		assert.False(t, isMark(no), no)
 	}

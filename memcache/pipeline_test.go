@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/store/storetest"
 )
 
@@ -68,8 +69,8 @@ func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config,
 	require.NoError(b, err)
 	defer fleet.Close()
 	for _, s := range fleet.servers { // also beyond the bound that it measures
-		for config.Protocol == Meta && len(s.pipeline.list) < config.Conns {
-			s.pipeline.list = append(s.pipeline.list, newPipelinedConn(s.pipeline))
+		if config.Protocol == Meta && config.Conns > wire.MaxPipelined {
+			s.pipeline = wire.NewPipeline(s.dialMeta, config.Conns, config.Timeout)
 		}
 	}
 	counters := make([]string, 10_000)

@@ -2,11 +2,11 @@ package memcache
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -14,33 +14,38 @@ import (
 // This is a server as package replication knows it: a replica of a counter.
 
 // Name returns the server's name.
-func (s *server) Name() string { return s.name }
+func (s *server) Name() string { return s.Endpoint.Name }
 
 // Up reports whether it is worth asking.
-func (s *server) Up() bool { return s.up() }
+func (s *server) Up() bool { return s.breaker.up() }
 
-// Whole reports whether the server has forgotten nothing, as far as is known.
-func (s *server) Whole() bool { return s.since() == 0 }
+// Memory returns what is known of its losses.
+func (s *server) Memory() *replication.Memory { return s.examiner.memory }
+
+// Look looks at the server.
+func (s *server) Look(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	return s.examiner.look(ctx, deadline, nil)
+}
 
 // Do makes a round trip.
 func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
 	e := exchange{writes: op.Writes}
-	if e.begin(ctx, s, counterHash(counter.Hash), op, false) {
+	if e.begin(ctx, s, wire.Hash(counter.Hash), op, false) {
 		e.run()
 	}
 }
 
 // Start begins a round trip of adds and reads.
-func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int) replication.Exchange {
+func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
 	e := exchange{writes: op.Writes}
-	begun := e.begin(ctx, s, counterHash(counter.Hash), op, false)
-	e.deadline = instant(deadline)
-	if begun && e.meta && (!e.auto || s.known.Load() == int32(Meta)) {
-		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes)}
-		m.call = newCall()
-		m.write(m.call)
-		m.call.done, m.call.index, m.call.afterwards = ended, index, m
-		m.hand(m.call)
+	begun := e.begin(ctx, s, wire.Hash(counter.Hash), op, false)
+	e.deadline = wire.Instant(deadline)
+	if begun && e.meta && (!e.auto || s.dialect.speaks() == Meta) {
+		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes), late: late}
+		m.write()
+		m.call.Notify(ended, index, m)
+		m.send()
 		return m
 	}
 	// It goes on if the caller gives up, so it has an op of its own.
@@ -54,9 +59,9 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter replicat
 	go func() {
 		own.Err = c.exchange.make()
 		c.exchange.note(own.Err)
-		c.at = instant(time.Now())
+		c.at = wire.Instant(time.Now())
 		if !c.settle(over) && own.Err == nil && len(own.Writes) > 0 {
-			s.acknowledge(c.exchange.hash, own.Writes)
+			late.Acknowledge(s, counter.Hash, own.Writes)
 		}
 	}()
 	return c
@@ -66,23 +71,19 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter replicat
 type replicaCall struct {
 	exchange
 	adds []store.Write
+	late replication.Acknowledger
 }
 
-func (m *replicaCall) answeredLate(c *call) {
-	// Of one that was answered in part only the rest is hinted, and an acknowledgment would be taken
-	// for that of another trip.
-	if c.fault == nil && len(m.adds) > 0 && c.partly.Load() == 0 {
-		m.server.acknowledge(m.hash, m.adds)
+// AnsweredLate notes that the server has acknowledged all adds. Of a call that was answered in
+// part only the rest is hinted, and an acknowledgment would be taken for that of another trip.
+func (m *replicaCall) AnsweredLate(whole bool) {
+	if whole && len(m.adds) > 0 {
+		m.late.Acknowledge(m.server, replication.Hash(m.hash), m.adds)
 	}
 }
 
-// acknowledge notes late acknowledgements of adds, whose caller has left.
-func (s *server) acknowledge(hash counterHash, adds []store.Write) {
-	s.fleet.set.Acknowledge(s, replication.Hash(hash), adds)
-}
-
 // GiveUp has the round trip end.
-func (m *replicaCall) GiveUp() { m.call.settle(late, errNoReply) }
+func (m *replicaCall) GiveUp() { m.call.GiveUp() }
 
 // End fills in what came of it.
 func (m *replicaCall) End(op *store.Op) {
@@ -123,7 +124,7 @@ func (c *replicaExchange) End(op *store.Op) {
 	own := c.exchange.op
 	switch c.state.Load() {
 	case givenUp:
-		op.Receipt, op.Err = store.Receipt{}, c.exchange.server.wrap(errNoReply)
+		op.Receipt, op.Err = store.Receipt{}, c.exchange.server.Wrap(wire.ErrNoReply)
 		// The goroutine has the exchange.
 		(&exchange{ctx: c.exchange.ctx, op: op, writes: op.Writes, kind: Exchange, server: c.exchange.server, now: c.exchange.now}).tell(op.Err)
 	case over:
@@ -136,6 +137,3 @@ func (c *replicaExchange) End(op *store.Op) {
 		op.Receipt, op.Err = store.Receipt{}, own.Err
 	}
 }
-
-// errNoVersions is why replicas on a server cannot be repaired.
-var errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/counterd/counterd/memcache/wire"
 )
 
 // RoundTripKind is what an exchange with a server is for.
@@ -72,42 +74,37 @@ func OutcomeOf(err error) string {
 		return OutcomeDown
 	case ranOut(err):
 		return OutcomeTimeout
-	case wasRefused(err):
+	case wire.IsRefused(err):
 		return OutcomeRefused
 	}
 	return OutcomeError
 }
 
 func ranOut(err error) bool {
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errBusy) {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, wire.ErrBusy) {
 		return true
 	}
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()
 }
 
-func wasRefused(err error) bool {
-	_, undialed := errors.AsType[*dialError](err)
-	return undialed || isForbidden(err)
-}
-
 // tell calls OnRoundTrip with the exchange, which has ended. An exchange with nothing to do
 // asks no server.
 func (e *exchange) tell(err error) {
-	told := e.server.fleet.config.OnRoundTrip
+	told := e.server.common.OnRoundTrip
 	if told == nil || len(e.writes)+len(e.op.Reads) == 0 {
 		return
 	}
 	// By the wall clock as it is now, not as it was when the process began: it may have been
 	// set since.
 	now := time.Now()
-	ago := instant(now) - e.now
+	ago := wire.Instant(now) - e.now
 	took := ago
 	if e.over != 0 {
 		took = e.over - e.now
 	}
 	told(e.ctx, RoundTrip{
-		Server: e.server.name, Kind: e.kind, Adds: len(e.writes), Reads: len(e.op.Reads),
+		Server: e.server.Endpoint.Name, Kind: e.kind, Adds: len(e.writes), Reads: len(e.op.Reads),
 		Began: now.Add(-time.Duration(ago)), Took: time.Duration(max(took, 0)), Err: err,
 	})
 }

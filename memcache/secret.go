@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
+
+	"github.com/counterd/counterd/memcache/wire"
 )
 
 // Processes with different secrets of keys count apart, and all seems well. So each process
@@ -23,17 +26,23 @@ const (
 	secretLasts = 60
 )
 
-// compareSecrets reads the items, and puts there or keeps the one that is this process's. It
+// secrets compares this process's secret with those of other processes that use a server.
+type secrets struct {
+	own     string // the mark of this process's; empty: it has none
+	changed func() // is called when there is another one
+
+	mu    sync.Mutex
+	other string // which there was when it was last looked for; empty: none
+}
+
+// compare reads the items, and puts there or keeps the one that is this process's. It
 // returns how many there are then.
-func (s *server) compareSecrets(conn net.Conn) (there int, err error) {
-	if s.fleet == nil {
-		return 0, nil
-	}
-	answers := bufio.NewReaderSize(conn, maxLine)
+func (s *secrets) compare(conn net.Conn) (there int, err error) {
+	answers := bufio.NewReaderSize(conn, wire.MaxLine)
 	if _, err := io.WriteString(conn, "get "+secretKey+" "+otherSecretKey+"\r\n"); err != nil {
 		return 0, err
 	}
-	items, err := readItems(answers, secretKey, otherSecretKey)
+	items, err := wire.ReadItems(answers, secretKey, otherSecretKey)
 	if err != nil {
 		return 0, err
 	}
@@ -41,19 +50,19 @@ func (s *server) compareSecrets(conn net.Conn) (there int, err error) {
 		items[key] = mark
 		return len(items), putSecret(conn, answers, verb, key, mark)
 	}
-	own := s.fleet.keyer.mark
+	own := s.own
 	kept, found := items[secretKey]
 	switch {
 	case found && kept != own && isMark(kept):
-		s.learnSecret(kept)
+		s.learn(kept)
 		return put("set", otherSecretKey, cmp.Or(own, noSecret))
 	case found && kept != own:
 		return len(items), nil
 	case own == "":
-		s.learnSecret("")
+		s.learn("")
 		return len(items), nil
 	}
-	s.learnSecret(otherThan(own, items[otherSecretKey]))
+	s.learn(otherThan(own, items[otherSecretKey]))
 	verb := "set"
 	if !found {
 		verb = "add"
@@ -79,16 +88,22 @@ func putSecret(conn io.Writer, answers *bufio.Reader, verb, key, mark string) er
 	return err
 }
 
-// learnSecret takes in that there is another secret, and which; empty: there is none.
-func (s *server) learnSecret(other string) {
-	m := &s.losses
-	m.all.mu.Lock()
-	news := other != "" && other != m.other
-	m.other = other
-	m.all.mu.Unlock()
+// learn takes in that there is another secret, and which; empty: there is none.
+func (s *secrets) learn(other string) {
+	s.mu.Lock()
+	news := other != "" && other != s.other
+	s.other = other
+	s.mu.Unlock()
 	if news {
-		s.changed(OtherSecret)
+		s.changed()
 	}
+}
+
+// found reports whether there was another secret at the last look.
+func (s *secrets) found() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.other != ""
 }
 
 // isMark reports whether the text may be a secret's mark: any other text is not counterd's.

@@ -4,6 +4,7 @@
 //
 // A counter lives on the first servers of its rendezvous order. Each round trip goes to all of
 // them at once, and of their values the largest counts. The set keeps hints of the adds that a
-// replica did not acknowledge, and replays them when it answers again. There is no
+// replica did not acknowledge, and replays them when it answers again; it detects which servers
+// have lost what they held. Package replication/repair makes replicas whole again. There is no
 // coordinator, and nothing is moved: see docs/design.md.
 package replication

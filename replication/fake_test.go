@@ -29,10 +29,11 @@ type fakeServer struct {
 	delay   time.Duration // of each trip, and of what else is asked of it
 	stalled bool          // it does nothing and does not answer
 	failing int           // this add of each trip, counted from 1, fails, and those behind it
-	emptied bool          // it has forgotten what it had, and that is known
 	unheard bool          // it does all, and its answer is lost
 	items   map[Hash]map[uint64]int64
 	calls   []fakeCall
+	memory  Memory  // of one whose losses are not detected
+	joined  *Memory // nil: they are not
 }
 
 // fakeCall is one call to a server.
@@ -66,11 +67,17 @@ func (f *fakeServer) Up() bool {
 	return !f.down
 }
 
-func (f *fakeServer) Whole() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return !f.emptied
+func (f *fakeServer) Memory() *Memory {
+	if f.joined != nil {
+		return f.joined
+	}
+	return &f.memory
 }
+
+func (f *fakeServer) Look(context.Context) error { return nil }
+
+// empty has it forget what it had, and that is known.
+func (f *fakeServer) empty() { f.memory.since.Store(1) }
 
 func (f *fakeServer) value(h Hash, bucket uint64) int64 {
 	f.mu.Lock()
@@ -106,7 +113,7 @@ func (f *fakeServer) add(h Hash, bucket uint64, by int64) int64 {
 	return f.items[h][bucket]
 }
 
-func (f *fakeServer) Start(_ context.Context, deadline time.Time, c Counter, op *store.Op, index int, ended chan<- int) Exchange {
+func (f *fakeServer) Start(_ context.Context, deadline time.Time, c Counter, op *store.Op, index int, ended chan<- int, _ Acknowledger) Exchange {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kind := "trip"

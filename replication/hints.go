@@ -62,7 +62,7 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 	case l.closed, !l.set.topology.Load().has(server):
 		return // the server is of no list any more
 	}
-	if server.Up() && server.Whole() { // it has what it acknowledged
+	if server.Up() && server.Memory().Whole() { // it has what it acknowledged
 		if adds = l.early.use(time.Now(), server, h, adds); adds == nil {
 			return
 		}
@@ -79,7 +79,7 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 	for i := range adds {
 		adds[i].Kind = store.Add
 	}
-	l.put(server, h, append(l.pending[server][h], hint{adds, l.nextDue()}))
+	l.put(server, h, append(l.pending[server][h], hint{adds, nextDue(l.set.timeout)}))
 	if !l.replaying {
 		l.replaying = true
 		l.others.Go(l.replay)
@@ -100,7 +100,7 @@ func (l *hintQueue) put(server Server, h Hash, hints []hint) {
 
 // nextDue returns when a hint of now is replayed. A server that was too slow to be
 // waited for has answered by then, and acknowledge has subtracted it.
-func (l *hintQueue) nextDue() time.Time { return time.Now().Add(2 * l.set.timeout) }
+func nextDue(timeout time.Duration) time.Time { return time.Now().Add(2 * timeout) }
 
 // find returns the hint of the items of these adds; nil: there is none. That of this very
 // second is the last one.
@@ -123,7 +123,7 @@ func (l *hintQueue) merge(server Server, h Hash, adds []store.Write) bool {
 		d.adds[i].By += adds[i].By
 		d.adds[i].Expires = max(d.adds[i].Expires, adds[i].Expires)
 	}
-	d.due = l.nextDue()
+	d.due = nextDue(l.set.timeout)
 	return true
 }
 
@@ -283,7 +283,7 @@ func (l *hintQueue) replayBatch(server Server, batch []pendingWrite, pace *rate.
 	exchanges, ops := make([]Exchange, len(batch)), make([]store.Op, len(batch))
 	for i, p := range batch {
 		ops[i].Writes = slices.Clone(p.adds)
-		exchanges[i] = server.Start(l.ctx, deadline, Counter{Hash: p.hash}, &ops[i], i, ended)
+		exchanges[i] = server.Start(l.ctx, deadline, Counter{Hash: p.hash}, &ops[i], i, ended, l.set)
 	}
 	landed := make([]int, len(batch))
 	for range batch {

@@ -311,7 +311,7 @@ func TestCreditsEnd(t *testing.T) {
 		"with a reset": func(s *Set, c Counter, _ *fakeServer) {
 			_ = storetest.Delete(context.Background(), s, c.Name, someAdds[3:])
 		},
-		"with what the server has": func(_ *Set, _ Counter, slow *fakeServer) { slow.set(func(f *fakeServer) { f.emptied = true }) },
+		"with what the server has": func(_ *Set, _ Counter, slow *fakeServer) { slow.empty() },
 		"of a server that is down": func(_ *Set, _ Counter, slow *fakeServer) { slow.set(func(f *fakeServer) { f.down = true }) },
 		"for other items":          nil,
 	} {

@@ -131,10 +131,9 @@ func TestMovedCountersAreRepaired(t *testing.T) {
 	s := New(Config{Hash: hashOfName, Replicas: 2})
 	defer s.Close()
 	_, list := newFakes(6)
-	whole := func(Server) int64 { return 0 }
 	lost := func() (n int) {
 		for i := range 1000 {
-			if s.Since(counter(i).Hash, whole) != 0 {
+			if s.since(counter(i).Hash) != 0 {
 				n++
 			}
 		}
@@ -144,22 +143,22 @@ func TestMovedCountersAreRepaired(t *testing.T) {
 	assert.Zero(t, lost())
 	s.Use([]Server{list[0], list[1], list[3]}) // one for another
 	assert.Zero(t, lost(), "the other replica has it all")
-	require.False(t, s.Repaired(0, s.Gaps()-1), "a server may have missed something since")
-	require.True(t, s.Repaired(0, s.Gaps()))
-	assert.Zero(t, s.Changed())
+	require.False(t, s.settle(0, s.Gaps()-1), "a server may have missed something since")
+	require.True(t, s.settle(0, s.Gaps()))
+	assert.Zero(t, s.changed.Load())
 	s.Use([]Server{list[0], list[4], list[3]})
 	assert.Zero(t, lost(), "it was repaired in between")
 	s.Use([]Server{list[0], list[4], list[5]})
 	assert.Positive(t, lost(), "two changes, and nothing was repaired in between")
-	require.False(t, s.Repaired(0, s.Gaps()))
+	require.False(t, s.settle(0, s.Gaps()))
 	assert.Positive(t, lost())
-	s.Forget(s.now().Unix() + 1)
+	s.forget(s.now().Unix() + 1)
 	assert.Zero(t, lost(), "no caller asks for counts of then")
 
 	s.Use([]Server{list[0], list[4], list[5], list[3]})
-	require.False(t, s.Repaired(1, s.Gaps()), "the other replica may have been on the one that forgot")
-	require.True(t, s.Repaired(0, s.Gaps()))
+	require.False(t, s.settle(1, s.Gaps()), "the other replica may have been on the one that forgot")
+	require.True(t, s.settle(0, s.Gaps()))
 	s.Use(list[:2])
 	assert.Positive(t, lost())
-	require.False(t, s.Repaired(0, s.Gaps()))
+	require.False(t, s.settle(0, s.Gaps()))
 }

@@ -26,15 +26,23 @@ type Server interface {
 	Name() string
 	// Up reports whether it is worth asking: it is not known to be down.
 	Up() bool
-	// Whole reports whether it has forgotten nothing, as far as is known. One that came
-	// back empty does not decide alone while one that has not can be asked.
-	Whole() bool
+	// Memory returns what is known of its losses: the Memory that Join returned for it. One
+	// that came back empty does not decide alone while one that has not can be asked.
+	Memory() *Memory
+	// Look has its Memory check it now, and ends by the context's deadline.
+	Look(ctx context.Context) error
 	// Start begins a round trip of adds and reads, which ends by the deadline, and returns at
 	// once. The op is the caller's again until End. When the round trip has ended, the server
-	// sends index to ended, once, which has room for it.
-	Start(ctx context.Context, deadline time.Time, counter Counter, op *store.Op, index int, ended chan<- int) Exchange
+	// sends index to ended, once, which has room for it. late gets what is acknowledged after
+	// that.
+	Start(ctx context.Context, deadline time.Time, counter Counter, op *store.Op, index int, ended chan<- int, late Acknowledger) Exchange
 	// Do makes the round trip of any other op: the writes of the op in their order.
 	Do(ctx context.Context, counter Counter, op *store.Op)
+}
+
+// Acknowledger notes that a server has acknowledged all adds of a round trip after it ended.
+type Acknowledger interface {
+	Acknowledge(server Server, hash Hash, adds []store.Write)
 }
 
 // Exchange is a round trip to one server that is under way. It has one owner.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/store"
@@ -30,46 +29,43 @@ var (
 
 // Config sets up a Set.
 type Config struct {
-	Replicas int           // copies of each counter: 1 to MaxReplicas
-	Timeout  time.Duration // the longest that the replay of a hint may take
+	Replicas int // replicas of each counter: 1 to MaxReplicas
+	// Timeout is the longest that a round trip may take, also the replay of a hint, and a look
+	// at all servers.
+	Timeout time.Duration
 	// MaxHints bounds the hints, each of the adds of a counter in one second; 0:
 	// DefaultMaxHints. What is beyond it is dropped, and Gaps says so.
 	MaxHints int
 	Clock    func() time.Time // nil: time.Now
 	// Hash returns the hash of a counter's name, on which its place depends.
 	Hash func(counter string) Hash
+	// Retention returns the longest for which any counter is remembered: so long, and a day, a
+	// loss is of interest; nil: 30 days.
+	Retention func() time.Duration
 }
 
-// Set are servers, with the copies of each counter on some of them. It is safe for
-// concurrent use.
+// Set are servers, with the replicas of each counter on some of them, and what these have lost.
+// It is safe for concurrent use.
 type Set struct {
-	replicas int
-	timeout  time.Duration
-	hash     func(counter string) Hash
-	topology atomic.Pointer[topology]
-	gaps     atomic.Uint64
+	*Losses
 	// trips is not a part of the set, which the runtime would hold on to with it.
-	trips *sync.Pool
-	now   func() time.Time
-	hints *hintQueue
-
-	mu        sync.Mutex
-	former    []former
-	forgot    int64        // the Unix second until which the latest list was that is remembered no more
-	repaired  uint32       // the version of the list before which what moved was repaired
-	changed   atomic.Int64 // the Unix second of the last change of the list that matters; 0: none does
-	differing map[string]bool
+	trips     *sync.Pool
+	hints     *hintQueue
+	differing differing
 }
 
 // New returns a Set without servers: Use gives it some. Close ends what it does in the
 // background.
 func New(config Config) *Set {
-	s := &Set{replicas: min(max(config.Replicas, 1), MaxReplicas), timeout: config.Timeout, differing: map[string]bool{}, now: config.Clock, hash: config.Hash}
-	if s.now == nil {
-		s.now = time.Now
+	l := &Losses{
+		Placement: newPlacement(min(max(config.Replicas, 1), MaxReplicas)), hash: config.Hash, now: config.Clock,
+		timeout: config.Timeout, retention: config.Retention, memories: map[*Memory]struct{}{},
 	}
-	s.topology.Store(newTopology(0, s.replicas, nil))
-	s.trips = &sync.Pool{New: func() any { return newTrip() }}
+	if l.now == nil {
+		l.now = time.Now
+	}
+	l.began = l.now().Unix()
+	s := &Set{Losses: l, trips: &sync.Pool{New: func() any { return newTrip() }}}
 	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
 	return s
 }
@@ -77,92 +73,17 @@ func New(config Config) *Set {
 // Use has the set keep counters on these servers from here on. One that was in the list
 // before has to be the same value, whose state goes on. It is for one caller at a time.
 func (s *Set) Use(servers []Server) {
-	before := s.topology.Load()
-	version := before.version
-	if len(before.members) > 0 {
-		version++
+	for _, gone := range s.use(servers, s.now().Unix()) {
+		s.hints.dropServer(gone)
 	}
-	after := newTopology(version, s.replicas, servers)
-	if version == before.version {
-		s.topology.Store(after)
-		return
-	}
-	s.mu.Lock()
-	s.Gap() // the repair under way began before this change
-	now := s.now().Unix()
-	s.former = append(s.former, former{before, now})
-	if len(s.former) > formerLists {
-		s.forgot = s.former[0].until
-		s.former = slices.Delete(s.former, 0, 1)
-	}
-	s.changed.Store(now)
-	s.mu.Unlock()
-	s.topology.Store(after)
-	for _, m := range before.members {
-		if !after.has(m.Server) {
-			s.hints.dropServer(m.Server)
-		}
-	}
-	s.Gap()
 }
 
 // Close ends the replay of hints, and waits for it. Hints that are left are dropped.
 func (s *Set) Close() { s.hints.close() }
 
-// Servers returns the list in use.
-func (s *Set) Servers() []Server {
-	t := s.topology.Load()
-	list := make([]Server, len(t.members))
-	for i := range list {
-		list[i] = t.members[i].Server
-	}
-	return list
-}
-
-// First returns the server that is the first of the counter's order, and the version of the
-// list of servers. There has to be one.
-func (s *Set) First(h Hash) (server Server, version uint32) {
-	t := s.topology.Load()
-	return t.first(h), t.version
-}
-
-// FirstOf returns the first server under the list of that version; nil: it is forgotten.
-func (s *Set) FirstOf(h Hash, version uint32) Server {
-	if t := s.at(version); t != nil {
-		return t.first(h)
-	}
-	return nil
-}
-
-// Named returns the server of that name in the list in use; nil: there is none.
-func (s *Set) Named(name string) Server {
-	t := s.topology.Load()
-	for i := range t.members {
-		if t.members[i].Name() == name {
-			return t.members[i].Server
-		}
-	}
-	return nil
-}
-
 // NotListed is the error of an op that names a server which is not in the list.
 func NotListed(name string) error {
 	return fmt.Errorf("%w: server %s is not in the list any more", store.ErrUnsupported, name)
-}
-
-// at returns the list of servers of that version; nil: it is forgotten.
-func (s *Set) at(version uint32) *topology {
-	if t := s.topology.Load(); t.version == version {
-		return t
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range s.former {
-		if f.version == version {
-			return f.topology
-		}
-	}
-	return nil
 }
 
 // ServersUp returns the names of the servers that have the counter and are up.
@@ -175,38 +96,36 @@ func (s *Set) ServersUp(counter string) (names []string) {
 	return names
 }
 
-// Of returns the servers that have the counter, the first of its order first.
-func (s *Set) Of(h Hash) []Server {
-	var list [MaxReplicas]Server
-	return slices.Clone(s.topology.Load().of(h, &list))
-}
-
-// Gap notes that a server may have missed something: it was away, came back empty, is
-// new, or its hints were dropped. Gaps returns how often that was.
-func (s *Set) Gap() { s.gaps.Add(1) }
-
-// Gaps returns a number that grows with each reason to compare the copies of counters.
-func (s *Set) Gaps() uint64 { return s.gaps.Load() }
-
 // PendingHints returns how many adds are to be replayed, to how many servers.
 func (s *Set) PendingHints() (adds, servers int) { return s.hints.size() }
 
-// Differing returns the names of counters whose copies were seen to differ, each once;
+// Differing returns the names of counters whose replicas were seen to differ, each once;
 // the next call those seen since. They are bounded.
-func (s *Set) Differing() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	names := slices.Sorted(maps.Keys(s.differing))
-	clear(s.differing)
-	return names
+func (s *Set) Differing() []string { return s.differing.take() }
+
+// differing are counters whose replicas were seen to differ.
+type differing struct {
+	mu    sync.Mutex
+	names map[string]bool
 }
 
-func (s *Set) noteDiffering(c Counter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.differing) < maxDiffering {
-		s.differing[c.Name] = true
+func (d *differing) note(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.names == nil {
+		d.names = map[string]bool{}
 	}
+	if len(d.names) < maxDiffering {
+		d.names[name] = true
+	}
+}
+
+func (d *differing) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := slices.Sorted(maps.Keys(d.names))
+	clear(d.names)
+	return names
 }
 
 // Do makes the round trips of the ops: see package store.
@@ -219,7 +138,7 @@ func (s *Set) Do(ctx context.Context, ops ...*store.Op) {
 			others = append(others, op)
 			continue
 		}
-		deadline, err := s.deadline(ctx, now, len(ops) > 1)
+		deadline, err := deadlineOf(ctx, now.Add(s.timeout), len(ops) > 1)
 		if err != nil || len(op.Writes)+len(op.Reads) == 0 {
 			op.Receipt, op.Err = store.Receipt{}, err
 			continue
@@ -237,18 +156,17 @@ func (s *Set) Do(ctx context.Context, ops ...*store.Op) {
 // Capabilities returns what the set can do besides round trips.
 func (s *Set) Capabilities() store.Capabilities {
 	return store.Capabilities{
-		Replicas: s.replicas,
-		Writes:   store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Create, store.Swap),
+		Replicas: s.replicas, Since: s.Since,
+		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Create, store.Swap),
 	}
 }
 
 func (s *Set) counterOf(op *store.Op) Counter { return Counter{op.Counter, s.hash(op.Counter)} }
 
-// deadline returns when a round trip that begins now has to end: after the timeout, or when
-// the context does if that is sooner. Of several that are started at once some wait for long
-// until it is their turn, so each has all the time of the context.
-func (s *Set) deadline(ctx context.Context, now time.Time, several bool) (time.Time, error) {
-	deadline := now.Add(s.timeout)
+// deadlineOf returns when a round trip has to end: by then, or when the context does if that is
+// sooner. Of several that are started at once some wait for long until it is their turn, so
+// each has all the time of the context.
+func deadlineOf(ctx context.Context, deadline time.Time, several bool) (time.Time, error) {
 	if end, bounded := ctx.Deadline(); bounded && (several || end.Before(deadline)) {
 		deadline = end
 	}
@@ -280,16 +198,16 @@ func (s *Set) doOn(ctx context.Context, c Counter, op *store.Op) {
 		return
 	}
 	server.Do(ctx, c, op)
-	if errors.Is(op.Err, store.ErrNoCount) && op.Versions && s.isWholeBeside(c, server) {
+	if errors.Is(op.Err, store.ErrNoCount) && op.Versions && isWholeBeside(server, s.Of(c.Hash)) {
 		op.Err = nil
 	}
 }
 
-// isWholeBeside reports whether the counter has a copy on another server that is up and has
-// forgotten nothing.
-func (s *Set) isWholeBeside(c Counter, server Server) bool {
-	return slices.ContainsFunc(s.Of(c.Hash), func(other Server) bool {
-		return other != server && other.Up() && other.Whole()
+// isWholeBeside reports whether one of the counter's servers beside that one is up and has lost
+// nothing.
+func isWholeBeside(server Server, servers []Server) bool {
+	return slices.ContainsFunc(servers, func(other Server) bool {
+		return other != server && other.Up() && other.Memory().Whole()
 	})
 }
 

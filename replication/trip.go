@@ -45,7 +45,7 @@ func (s *Set) Start(ctx context.Context, began, deadline time.Time, c Counter, o
 		p := &t.parts[i]
 		p.op = store.Op{Counter: op.Counter, Writes: append(p.op.Writes[:0], op.Writes...), Reads: append(p.op.Reads[:0], op.Reads...)}
 		t.underway++
-		p.exchange = server.Start(ctx, deadline, c, &p.op, i, t.ended)
+		p.exchange = server.Start(ctx, deadline, c, &p.op, i, t.ended, s)
 	}
 	return func() {
 		defer t.free()
@@ -102,9 +102,9 @@ func (t *trip) isEnough() bool {
 		switch {
 		case p.exchange == nil:
 		case !p.over:
-			better = better || t.replicas[i].Whole()
+			better = better || t.replicas[i].Memory().Whole()
 		case p.op.Err == nil:
-			if t.replicas[i].Whole() {
+			if t.replicas[i].Memory().Whole() {
 				return true
 			}
 			answered = true
@@ -139,20 +139,20 @@ func (t *trip) merge(op *store.Op) {
 		case p.exchange == nil:
 		case p.op.Err != nil:
 			faults = append(faults, p.op.Err)
-			missed = missed || t.replicas[i].Whole()
+			missed = missed || t.replicas[i].Memory().Whole()
 			bad = bad || errors.Is(p.op.Err, store.ErrNoCount)
 		case whole == 0:
 			whole++
-			knowing = t.replicas[i].Whole()
+			knowing = t.replicas[i].Memory().Whole()
 			p.copyTo(op)
 		default:
 			whole++
-			knowing = knowing || t.replicas[i].Whole()
+			knowing = knowing || t.replicas[i].Memory().Whole()
 			differ = p.raise(op) || differ
 		}
 	}
 	if differ || bad && whole > 0 {
-		t.set.noteDiffering(t.counter)
+		t.set.differing.note(t.counter.Name)
 	}
 	switch {
 	case whole > 0 && (knowing || !missed):

@@ -318,7 +318,7 @@ func TestAnEmptiedReplicaDoesNotDecideAlone(t *testing.T) {
 		c := counter(1)
 		copies := on(s, c)
 		emptied, whole := copies[0], copies[1]
-		emptied.set(func(f *fakeServer) { f.emptied = true })
+		emptied.empty()
 		whole.set(func(f *fakeServer) { f.delay = 90 * time.Millisecond })
 		o := hit(s, c, 1)
 		require.NoError(t, o.err)

@@ -1,6 +1,6 @@
 //go:build unix
 
-package memcache
+package wire
 
 import (
 	"crypto/tls"

@@ -1,12 +1,15 @@
-package memcache
+package wire
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/counterd/counterd/store"
 )
@@ -15,8 +18,8 @@ const (
 	// maxDigits is the length of the largest number that Memcached counts to. One
 	// that has become shorter is padded with blanks to what it was.
 	maxDigits = 20
-	// maxLine is longer than any line that is an answer.
-	maxLine = 1024
+	// MaxLine is longer than any line that is an answer.
+	MaxLine = 1024
 	// maxItem is the size of the largest item that Memcached keeps unless -I raises it. The
 	// reader skips an item up to that size, and refuses a larger one before its body.
 	maxItem = 1 << 20
@@ -53,7 +56,7 @@ type refusal string
 func (r refusal) Error() string { return string(r) }
 
 func nonsense(line []byte) error {
-	told := withoutKeys(string(line[:min(len(line), maxLine)]))
+	told := withoutKeys(string(line[:min(len(line), MaxLine)]))
 	return fmt.Errorf("%w: %q", errNonsense, told[:min(len(told), 80)])
 }
 
@@ -75,10 +78,76 @@ func withoutKeys(text string) string {
 	})
 }
 
+// answers are what a call's reader has found. Those of the writes come first.
+type answers struct {
+	commands
+	values   []int64  // what each write made of its item, before its answer what it adds; then what each read found
+	answered int      // commands answered: first the tagged ones, then keys of the get
+	landed   int      // adds acknowledged, from the first on
+	fault    error    // the first answer that was an error
+	versions []uint64 // as long as the reads if the call asks for the versions of items, else empty
+	skipping bool     // in the body of an item that is too long to hold a count
+	skip     int      // how much of it is still to come
+}
+
+// refused is the value of an add that was answered with an error.
+const refused = math.MinInt64
+
+// reset makes room for the answers to so many commands.
+func (c *answers) reset(k store.Kind, tag uint32, tagged, reads int) {
+	c.commands = commands{request: c.request[:0], kind: k, tag: tag, tagged: tagged, reads: reads}
+	c.versions, c.skipping, c.skip = c.versions[:0], false, 0
+	if n := tagged + reads; n <= cap(c.values) {
+		c.values = c.values[:n]
+	} else {
+		c.values = make([]int64, n)
+	}
+	c.answered, c.landed, c.fault = 0, 0, nil
+}
+
+// write writes the commands of an op and makes room for their answers: a tagged one for each write, and one
+// get of all reads.
+//
+// It never asks for silence (the flag q): Memcached answers a quiet ma that
+// creates its item all the same.
+func (c *answers) write(h Hash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
+	prefix := h.prefix()
+	if len(writes) > 0 {
+		c.reset(writes[0].Kind, tag, len(writes), len(reads))
+	} else {
+		c.reset(store.Delete, tag, 1, len(reads))
+		c.request = appendTag(append(c.request, "md "+absentKey...), tag)
+		c.request = append(c.request, "\r\n"...)
+	}
+	b := c.request
+	for i := range writes {
+		c.values[i] = writes[i].By
+		b = appendWrite(b, &prefix, &writes[i], now)
+		b = appendTag(b, tag+uint32(i))
+		b = append(b, "\r\n"...)
+	}
+	c.request = b
+	if len(reads) > 0 {
+		c.appendGet("get", &prefix, reads)
+	}
+}
+
+// get writes one get of all reads and nothing else: for a connection that it
+// has to itself. It may ask for the items' versions, too.
+func (c *answers) get(h Hash, reads []store.Read, versions bool) {
+	c.reset(store.Delete, 0, 0, len(reads))
+	prefix, verb := h.prefix(), "get"
+	if versions {
+		c.versions, verb = slices.Grow(c.versions, len(reads))[:len(reads)], "gets"
+		clear(c.versions)
+	}
+	c.appendGet(verb, &prefix, reads)
+}
+
 // read takes answers to the call from the front of b, as many as are there whole.
 // It returns how long they are, and whether they were the last ones. An error is one
 // of the connection; an answer that is an error in good form is the call's own.
-func (c *call) read(b []byte) (used int, last bool, err error) {
+func (c *answers) read(b []byte) (used int, last bool, err error) {
 	for c.answered < c.tagged {
 		n, err := c.readTagged(b[used:])
 		if n == 0 || err != nil {
@@ -104,7 +173,7 @@ func (c *call) read(b []byte) (used int, last bool, err error) {
 
 // readTagged takes the answer to the next tagged command. It returns 0 where that is
 // not there whole.
-func (c *call) readTagged(b []byte) (used int, err error) {
+func (c *answers) readTagged(b []byte) (used int, err error) {
 	line, used, err := cutLine(b)
 	if used == 0 {
 		return 0, err
@@ -146,7 +215,7 @@ func (c *call) readTagged(b []byte) (used int, err error) {
 }
 
 // refuse notes that the next command was answered with an error.
-func (c *call) refuse(fault error) {
+func (c *answers) refuse(fault error) {
 	c.values[c.answered] = refused
 	if c.fault == nil {
 		c.fault = fault
@@ -157,7 +226,7 @@ func (c *call) refuse(fault error) {
 // keys without an item are left out. A key that was asked for twice comes twice; should it
 // come or go in between, the one item that comes is the first one's, which is no worse than
 // having asked a moment sooner or later.
-func (c *call) readItem(b []byte) (used int, end bool, err error) {
+func (c *answers) readItem(b []byte) (used int, end bool, err error) {
 	if c.skipping {
 		return c.skipItem(b)
 	}
@@ -223,7 +292,7 @@ func (c *call) readItem(b []byte) (used int, end bool, err error) {
 
 // skipItem skips the body of an item that is too long to hold a count, as much of it as is
 // there.
-func (c *call) skipItem(b []byte) (used int, end bool, err error) {
+func (c *answers) skipItem(b []byte) (used int, end bool, err error) {
 	if c.skip > 0 {
 		used = min(c.skip, len(b))
 		c.skip -= used
@@ -236,7 +305,7 @@ func (c *call) skipItem(b []byte) (used int, end bool, err error) {
 
 // cutVersion reads the version of an item, which follows its size where the call asked for
 // versions, and nothing does where it did not.
-func (c *call) cutVersion(rest []byte) (version uint64, ok bool) {
+func (c *answers) cutVersion(rest []byte) (version uint64, ok bool) {
 	if len(c.versions) == 0 || len(rest) == 0 {
 		return 0, len(rest) == 0
 	}
@@ -263,7 +332,7 @@ func isTag(b []byte, tag [tagLetters]byte) bool {
 func cutLine(b []byte) (line []byte, used int, err error) {
 	i := bytes.IndexByte(b, '\n')
 	switch {
-	case i < 0 && len(b) > maxLine, i > maxLine, i == 0, i > 0 && b[i-1] != '\r':
+	case i < 0 && len(b) > MaxLine, i > MaxLine, i == 0, i > 0 && b[i-1] != '\r':
 		return nil, 0, nonsense(b)
 	case i < 0:
 		return nil, 0, nil
@@ -323,4 +392,29 @@ func number(b []byte) (int64, bool) {
 		}
 	}
 	return int64(value), true
+}
+
+// takeResults copies what the call has found to the reads.
+func (c *answers) takeResults(reads []store.Read) {
+	for i := range reads {
+		reads[i].Value, reads[i].Version = c.values[c.tagged+i], 0
+		if len(c.versions) > 0 {
+			reads[i].Version = c.versions[i]
+		}
+	}
+}
+
+// orphaned returns the adds that were acknowledged although one before them failed, the last
+// first, each as what rolls it back.
+func (c *answers) orphaned(adds []store.Write) (writes []store.Write) {
+	if c.kind != store.Add || c.fault == nil {
+		return nil
+	}
+	for i := c.landed; i < min(c.answered, len(adds)); i++ {
+		if c.values[i] != refused {
+			writes = append(writes, store.Write{Kind: store.Subtract, Item: adds[i].Item, By: adds[i].By})
+		}
+	}
+	slices.Reverse(writes)
+	return writes
 }

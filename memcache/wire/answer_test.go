@@ -1,4 +1,4 @@
-package memcache
+package wire
 
 import (
 	"bytes"
@@ -7,13 +7,11 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
@@ -51,7 +49,7 @@ func TestWhatMemcachedAnswers(t *testing.T) {
 
 // recorded is a batch of calls, and what a real Memcached answered to each.
 type recorded struct {
-	batch   func() []*call
+	batch   func() []*Call
 	answers []string  // of each call
 	values  [][]int64 // of each call, as they have to be read
 }
@@ -74,17 +72,17 @@ func (r recorded) owner(place int) (first, last int) {
 }
 
 // writeTrip writes the commands of adds and reads into a call.
-func writeTrip(c *call, h counterHash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
+func writeTrip(c *Call, h Hash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
 	op := storetest.Op("", by, adds, expires, reads)
 	c.write(h, tag, op.Writes, op.Reads, now)
 }
 
 func newRecorded() (r recorded) {
-	h, other := new(keyer).hash("a"), new(keyer).hash("b")
+	h, other := Hash{1}, Hash{2}
 	now := time.Now()
 	until := now.Add(time.Hour).Unix()
-	r.batch = func() []*call {
-		batch := make([]*call, 5)
+	r.batch = func() []*Call {
+		batch := make([]*Call, 5)
 		for i := range batch {
 			batch[i] = newCall()
 		}
@@ -122,7 +120,7 @@ func recordFrom(tb testing.TB) recorded {
 
 // feed hands a stream to a new batch in pieces of at most that many bytes, as the
 // reader does, and returns how many calls it answered.
-func feed(r recorded, stream []byte, piece int) (batch []*call, whole int, fault error) {
+func feed(r recorded, stream []byte, piece int) (batch []*Call, whole int, fault error) {
 	batch = r.batch()
 	var buf []byte
 	for len(stream) > 0 && fault == nil {
@@ -249,66 +247,10 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// The same on connections: a server whose answers are changed at every byte, and which
-// then hangs up. No trip hangs, and one that succeeds has its own values.
-func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
-	h := new(keyer).hash("a")
-	c := &call{}
-	expires := time.Now().Add(time.Hour).Unix()
-	writeTrip(c, h, 0, 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, time.Now())
-	key := string(c.askedKey(0))
-	answer := []byte("VA 2 O000\r\n77\r\nVALUE " + key + " 0 2\r\n77\r\nEND\r\n")
-	leaktest.Check(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	answers := make(chan []byte, 1)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer listener.Close()
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			b := make([]byte, 4096)
-			conn.Read(b)
-			io.WriteString(conn, "NF Oprb\r\nMN\r\n")
-			conn.Read(b)
-			conn.Write(<-answers)
-			conn.Close()
-		}
-	})
-	trip := func(changed []byte) {
-		fleet, err := NewFleet(t.Context(), Unwatched(Config{Servers: []string{listener.Addr().String()}, Timeout: 20 * time.Second}))
-		require.NoError(t, err)
-		answers <- changed
-		values := make([]int64, 3)
-		landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, values)
-		require.NotErrorIs(t, err, errNoReply)
-		if err == nil {
-			require.Equal(t, 1, landed.On(0))
-			for _, value := range values { // of a number, one digit may have changed
-				require.LessOrEqual(t, value, int64(997))
-			}
-		}
-		require.NoError(t, fleet.Close())
-	}
-	for place := range answer {
-		trip(answer[:place])
-		trip(slices.Delete(bytes.Clone(answer), place, place+1))
-		trip(slices.Insert(bytes.Clone(answer), place, '9'))
-		flipped := bytes.Clone(answer)
-		flipped[place] ^= 1 << (place % 8)
-		trip(flipped)
-	}
-}
-
 // Of a line that makes no sense stays what helps an operator. What may be a key goes, and a
 // part of one.
 func TestErrorsWithoutKeys(t *testing.T) {
-	key := counterHash{1, 2, 250, 4, 77, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}.keys([]uint64{101})[0]
+	key := Hash{1, 2, 250, 4, 77, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}.Key(101)
 	for line, want := range map[string]string{
 		"VALUE " + key + " 0 1 5":                          "VALUE ... 0 1 5",
 		key[7:] + " 0 1":                                   "... 0 1",

@@ -1,13 +1,61 @@
-package memcache
+package wire
 
 import (
 	"encoding/base64"
-	"slices"
+	"math"
 	"strconv"
 	"time"
 
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
+
+// A key is a hash of its counter and the number of its item, both in letters that Memcached
+// takes, always of the same length: the letter behind the hash is the item's level. With a
+// value of up to nine digits the item fits Memcached's smallest chunk, of 96 bytes.
+const (
+	hashBytes   = replication.HashBytes // 120 bits: no two counters will ever share a key
+	hashLetters = hashBytes * 8 / 6
+	keyLetters  = hashLetters + store.ItemBits/5
+)
+
+const base32Letters = "0123456789abcdefghijklmnopqrstuv"
+
+// Hash is what of a counter its keys depend on.
+type Hash replication.Hash
+
+// Key returns the key of the counter's item.
+func (h Hash) Key(item uint64) string {
+	prefix := h.prefix()
+	return string(appendKey(make([]byte, 0, keyLetters), &prefix, item))
+}
+
+// maxRelative is the longest time to live that Memcached takes as such. A longer
+// one it reads as a Unix time, long past: the item is gone at once.
+const maxRelative = 30 * 24 * time.Hour
+
+// expiration returns the argument with which Memcached keeps an item until the Unix second
+// expires: the seconds from now on, at least one since zero means for ever; above 30 days
+// the second itself. Memcached's times end in January 2038: what would live longer has 30
+// days then.
+func expiration(expires int64, now time.Time) int32 {
+	left := expires - now.Unix()
+	const longest = int64(maxRelative / time.Second)
+	if left > longest && expires <= math.MaxInt32 {
+		return int32(expires)
+	}
+	return int32(min(max(left, 1), longest))
+}
+
+// commands are those of a call.
+type commands struct {
+	request []byte
+	asked   int // where in the request the keys of the get begin, each behind a blank
+	kind    store.Kind
+	tag     uint32 // of the first tagged command
+	tagged  int    // tagged commands
+	reads   int    // keys of the get
+}
 
 // Every meta command carries a tag, which its answer repeats. Answers come in the order of
 // the commands, so the tags say nothing new, until a server loses one: Memcached drops the
@@ -37,7 +85,7 @@ func appendTag(b []byte, tag uint32) []byte {
 // keyPrefix is what all keys of a counter begin with.
 type keyPrefix [hashLetters]byte
 
-func (h counterHash) prefix() (p keyPrefix) {
+func (h Hash) prefix() (p keyPrefix) {
 	base64.RawURLEncoding.Encode(p[:], h[:])
 	return p
 }
@@ -47,33 +95,6 @@ func appendKey(b []byte, prefix *keyPrefix, bucket uint64) []byte {
 	return append(b,
 		base32Letters[bucket>>35&31], base32Letters[bucket>>30&31], base32Letters[bucket>>25&31], base32Letters[bucket>>20&31],
 		base32Letters[bucket>>15&31], base32Letters[bucket>>10&31], base32Letters[bucket>>5&31], base32Letters[bucket&31])
-}
-
-// write writes the commands of an op into the call: a tagged one for each write, and one
-// get of all reads.
-//
-// It never asks for silence (the flag q): Memcached answers a quiet ma that
-// creates its item all the same.
-func (c *call) write(h counterHash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
-	prefix := h.prefix()
-	if len(writes) > 0 {
-		c.reset(writes[0].Kind, tag, len(writes), len(reads))
-	} else {
-		c.reset(store.Delete, tag, 1, len(reads))
-		c.request = appendTag(append(c.request, "md "+absentKey...), tag)
-		c.request = append(c.request, "\r\n"...)
-	}
-	b := c.request
-	for i := range writes {
-		c.values[i] = writes[i].By
-		b = appendWrite(b, &prefix, &writes[i], now)
-		b = appendTag(b, tag+uint32(i))
-		b = append(b, "\r\n"...)
-	}
-	c.request = b
-	if len(reads) > 0 {
-		c.appendGet("get", &prefix, reads)
-	}
 }
 
 func appendWrite(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []byte {
@@ -95,19 +116,7 @@ func appendWrite(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []b
 	return appendKey(append(b, "md "...), prefix, w.Item) // store.Delete
 }
 
-// get writes one get of all reads into the call, and nothing else: for a connection that it
-// has to itself. It may ask for the items' versions, too.
-func (c *call) get(h counterHash, reads []store.Read, versions bool) {
-	c.reset(store.Delete, 0, 0, len(reads))
-	prefix, verb := h.prefix(), "get"
-	if versions {
-		c.versions, verb = slices.Grow(c.versions, len(reads))[:len(reads)], "gets"
-		clear(c.versions)
-	}
-	c.appendGet(verb, &prefix, reads)
-}
-
-func (c *call) appendGet(verb string, prefix *keyPrefix, reads []store.Read) {
+func (c *commands) appendGet(verb string, prefix *keyPrefix, reads []store.Read) {
 	b := append(c.request, verb...)
 	c.asked = len(b)
 	for i := range reads {
@@ -118,7 +127,15 @@ func (c *call) appendGet(verb string, prefix *keyPrefix, reads []store.Read) {
 }
 
 // askedKey returns the key of the i-th read, from the request itself.
-func (c *call) askedKey(i int) []byte {
+func (c *commands) askedKey(i int) []byte {
 	from := c.asked + i*(1+keyLetters) + 1
 	return c.request[from : from+keyLetters]
+}
+
+// answerBytes returns about how long the answers may be at most.
+func (c *commands) answerBytes() int { return 40*c.tagged + 70*c.reads }
+
+// large reports whether the call is more than a batch may be. It goes alone.
+func (c *commands) large() bool {
+	return len(c.request) > maxBatchRequest || c.answerBytes() > maxBatchAnswer
 }

@@ -1,4 +1,4 @@
-package memcache
+package wire
 
 import (
 	"bufio"
@@ -74,7 +74,7 @@ func (c Credentials) present(conn net.Conn) error {
 	if _, err := fmt.Fprintf(conn, "set counterd:user 0 -1 %d\r\n%s\r\n", len(token), token); err != nil {
 		return unanswered(conn, err)
 	}
-	answer := bufio.NewReaderSize(conn, maxLine)
+	answer := bufio.NewReaderSize(conn, MaxLine)
 	line, err := answer.ReadSlice('\n')
 	switch {
 	case err != nil && len(line) == 0:

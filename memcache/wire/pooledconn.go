@@ -1,4 +1,4 @@
-package memcache
+package wire
 
 import (
 	"bytes"
@@ -14,18 +14,15 @@ import (
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 )
 
-// errBusy is returned where all connections to a server were in use until the
-// trip's time was over.
-var errBusy = errors.New("no connection became free in time")
-
-// pooledConn is one connection to a server, for one trip at a time. Its gomemcache
+// Conn is one connection to a server, for one trip at a time. Its gomemcache
 // client keeps just that connection, and dials again when it broke. gomemcache
 // sets a new deadline for each exchange; a pooled connection holds them all to the trip's.
 //
 // A pooled connection reads items itself. gomemcache would allocate as much as a server says that an item
 // has, 4 GiB at the most, before the item comes.
-type pooledConn struct {
-	server   *server
+type Conn struct {
+	endpoint *Endpoint
+	onDial   func()
 	client   *gomemcache.Client
 	conn     net.Conn  // the pooled connection's and the client's, or nil
 	answers  []byte    // memory for what get reads
@@ -34,28 +31,28 @@ type pooledConn struct {
 	inForce  time.Time // the deadline that the connection has
 }
 
-func newPooledConn(s *server) *pooledConn {
-	l := &pooledConn{server: s, client: gomemcache.NewFromSelector(s)}
+func newConn(to *Endpoint, onDial func()) *Conn {
+	l := &Conn{endpoint: to, onDial: onDial, client: gomemcache.NewFromSelector(to)}
 	l.client.MaxIdleConns = 1
 	l.client.DialContext = l.dial
 	return l
 }
 
 // dial returns the pooled connection's connection, which it opens where there is none.
-func (l *pooledConn) dial(context.Context, string, string) (net.Conn, error) {
+func (l *Conn) dial(context.Context, string, string) (net.Conn, error) {
 	if l.conn == nil {
-		conn, err := l.server.dial(context.Background(), l.deadline)
+		conn, err := l.endpoint.Dial(context.Background(), l.deadline)
 		if err != nil {
 			return nil, err
 		}
 		l.conn, l.inForce, l.answered = conn, time.Time{}, false
-		l.server.reconnected()
+		l.onDial()
 	}
 	return deadlineConn{l.conn, l}, nil
 }
 
 // close closes the connection, if there is one.
-func (l *pooledConn) close() error {
+func (l *Conn) close() error {
 	err := l.client.Close()
 	if l.conn != nil { // the client has not used it yet
 		err = errors.Join(err, deadlineConn{l.conn, l}.Close())
@@ -65,7 +62,7 @@ func (l *pooledConn) close() error {
 
 // run makes the trip. gomemcache panics on some answers that no Memcached gives;
 // what is left of its connection is then of no use.
-func (l *pooledConn) run(trip func(*pooledConn) error) (err error) {
+func (l *Conn) run(trip func(*Conn) error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = errors.Join(fmt.Errorf("%w: %v", errNonsense, cause), l.close())
@@ -98,7 +95,7 @@ func plain(err error) error {
 const answerBuffer = 4 << 10
 
 // get makes a call that reads and does nothing else.
-func (l *pooledConn) get(c *call) error {
+func (l *Conn) get(c *Call) error {
 	conn, err := l.dial(context.Background(), "", "")
 	if err != nil {
 		return err
@@ -109,7 +106,7 @@ func (l *pooledConn) get(c *call) error {
 	return nil
 }
 
-func (l *pooledConn) read(conn net.Conn, c *call) error {
+func (l *Conn) read(conn net.Conn, c *Call) error {
 	if err := conn.SetDeadline(l.deadline); err != nil {
 		return err
 	}
@@ -146,7 +143,7 @@ func (l *pooledConn) read(conn net.Conn, c *call) error {
 // dead reports whether the server, or something on the way to it, has closed the connection
 // while it was idle: after a restart, or because there was no traffic. A request on it
 // would be lost, and be an error that need not be.
-func (l *pooledConn) dead() bool {
+func (l *Conn) dead() bool {
 	if l.conn == nil {
 		return false
 	}
@@ -157,7 +154,7 @@ func (l *pooledConn) dead() bool {
 // deadlineConn is the connection of a pooled connection.
 type deadlineConn struct {
 	net.Conn
-	owner *pooledConn
+	owner *Conn
 }
 
 // SetDeadline sets the deadline of the pooled connection's trip, whatever is asked for, and once
@@ -190,27 +187,48 @@ func (c deadlineConn) Close() error {
 	return c.Conn.Close()
 }
 
-func (l *pooledConn) explain(err error) error {
+func (l *Conn) explain(err error) error {
 	if err != nil && !l.answered {
 		return unanswered(l.conn, err)
 	}
 	return err
 }
 
-// connPool keeps the connections to one server. They are opened as they are needed,
+// Pool keeps the connections to one server. They are opened as they are needed,
 // and the one used last is used next, so that few calls keep few open.
-type connPool struct {
-	server  *server
-	slots   chan struct{} // one for each trip under way
-	closing chan struct{} // closed when the pool is
-	mu      sync.Mutex
-	closed  bool
-	idle    []*pooledConn
+type Pool struct {
+	endpoint *Endpoint
+	onDial   func()        // is called when a connection was opened
+	slots    chan struct{} // one for each trip under way
+	closing  chan struct{} // closed when the pool is
+	mu       sync.Mutex
+	closed   bool
+	idle     []*Conn
+}
+
+// NewPool returns the pool of at most so many connections to the server. onDial is called when one
+// was opened.
+func NewPool(to *Endpoint, conns int, onDial func()) *Pool {
+	return &Pool{endpoint: to, onDial: onDial, slots: make(chan struct{}, conns), closing: make(chan struct{})}
+}
+
+// Trip makes one trip to the server on a connection of its own, within the deadline and,
+// once it has the connection, the timeout.
+func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*Conn) error) error {
+	l, err := ls.enter(ctx, deadline)
+	if err == nil {
+		if soon := time.Now().Add(timeout); soon.Before(deadline) {
+			l.deadline = soon
+		}
+		err = l.run(trip)
+		ls.leave(l)
+	}
+	return ls.endpoint.Wrap(err)
 }
 
 // enter returns a pooled connection for a trip that ends at the deadline, waiting for one to
 // become free if need be. leave gives it back.
-func (ls *connPool) enter(ctx context.Context, deadline time.Time) (*pooledConn, error) {
+func (ls *Pool) enter(ctx context.Context, deadline time.Time) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -233,7 +251,7 @@ func (ls *connPool) enter(ctx context.Context, deadline time.Time) (*pooledConn,
 }
 
 // next returns the pooled connection used last whose connection is alive, or a new one.
-func (ls *connPool) next() *pooledConn {
+func (ls *Pool) next() *Conn {
 	for n := len(ls.idle); n > 0; n-- {
 		l := ls.idle[n-1]
 		ls.idle = ls.idle[:n-1]
@@ -242,11 +260,11 @@ func (ls *connPool) next() *pooledConn {
 		}
 		_ = l.close() // it is closed already on the other side
 	}
-	return newPooledConn(ls.server)
+	return newConn(ls.endpoint, ls.onDial)
 }
 
 // wait takes a slot as soon as one is free.
-func (ls *connPool) wait(ctx context.Context, deadline time.Time) error {
+func (ls *Pool) wait(ctx context.Context, deadline time.Time) error {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	select {
@@ -257,20 +275,20 @@ func (ls *connPool) wait(ctx context.Context, deadline time.Time) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return errBusy
+		return ErrBusy
 	}
 }
 
-func (ls *connPool) leave(l *pooledConn) {
+func (ls *Pool) leave(l *Conn) {
 	ls.mu.Lock()
 	ls.idle = append(ls.idle, l)
 	ls.mu.Unlock()
 	<-ls.slots
 }
 
-// close waits for the trips under way and closes all connections. Only the first
+// Close waits for the trips under way and closes all connections. Only the first
 // call does.
-func (ls *connPool) close() error {
+func (ls *Pool) Close() error {
 	ls.mu.Lock()
 	again := ls.closed
 	ls.closed = true
