@@ -1,4 +1,4 @@
-package verify_test
+package verify
 
 import (
 	"cmp"
@@ -476,7 +476,7 @@ func (s *target) count(w http.ResponseWriter, r *http.Request) {
 	window, _ := events.ParseDuration(query.Get("window"))
 	to := time.Now().Unix()
 	if query.Has("at") {
-		to, _ = strconv.ParseInt(query.Get("at"), 10, 64)
+		to = secondOf(query.Get("at"))
 	}
 	name := strings.Join(query["feature"], "+")
 	from, step := to-int64(window/time.Second)+1, s.stepAt(name)
@@ -500,8 +500,7 @@ func (s *target) tell(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	query := r.URL.Query()
 	length := map[string]int64{"second": 1, "minute": 60, "hour": 3600}[query.Get("level")]
-	from, _ := strconv.ParseInt(query.Get("from"), 10, 64)
-	to, _ := strconv.ParseInt(query.Get("to"), 10, 64)
+	from, to := secondOf(query.Get("from")), secondOf(query.Get("to"))
 	h := wire.History{Event: "verify", Feature: strings.Join(query["feature"], "+"), Level: query.Get("level")}
 	h.From, h.To = unix(from/length*length), unix(to/length*length+length-1)
 	for start := from / length * length; start <= to; start += length {
@@ -536,6 +535,11 @@ func featuresOf(r *http.Request) map[string]string {
 }
 
 func unix(second int64) wire.Moment { return wire.Moment{Time: time.Unix(second, 0).UTC()} }
+
+func secondOf(text string) int64 {
+	m, _ := wire.ParseMoment(text)
+	return m.Unix()
+}
 
 func read(r *http.Request, into any) {
 	if err := json.UnmarshalRead(r.Body, into); err != nil {

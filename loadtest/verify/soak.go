@@ -69,7 +69,7 @@ type monitor struct {
 
 func newMonitor(config Config, started *fleet.Fleet) *monitor {
 	return &monitor{
-		fleet: started, servers: config.Own.servers(), longest: config.timeout() + config.slack(),
+		fleet: started, servers: config.Fleet.Servers, longest: config.Timeout + config.maxSlack,
 		samples: make([][]int64, len(started.Processes)),
 	}
 }
