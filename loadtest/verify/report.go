@@ -54,7 +54,7 @@ func (r *run) add() {
 func (r *run) finish(ctx context.Context) *Report {
 	report := &r.report
 	report.Targets, report.Event, report.Seed, report.Interrupted = r.hosts, r.Event, r.config.Seed, ctx.Err() != nil
-	report.Calls = map[string]int64{"reset": r.resets.Load()}
+	report.Calls = map[string]int64{}
 	for k := range judge.Kinds {
 		report.Calls[k.String()] = r.calls[k].Load()
 	}
@@ -111,7 +111,6 @@ func (r *Report) WriteText(out io.Writer) error {
 	for k := range judge.Kinds {
 		calls = append(calls, fmt.Sprintf("%s %d", k, r.Calls[k.String()]))
 	}
-	calls = append(calls, fmt.Sprintf("reset %d", r.Calls["reset"]))
 	row("calls", "%s", strings.Join(calls, "  "))
 	row("hits", "%d admitted, %d denied", r.Admitted, r.Denied)
 	row("features", "%d, with %d counters", r.Features, r.Counters)

@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/verify/contract"
 	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
@@ -99,33 +100,15 @@ func TestWrongTargets(t *testing.T) {
 	}{
 		"read-then-increment": {&target{readThenIncrement: true}, judge.Windows, "admitted in the "},
 		"fixed windows":       {&target{fixedWindows: true}, judge.Windows, "user-5-per-3s"},
-		"headers that lie": {&target{says: func(h http.Header, _ int) {
+		"headers that lie": {&target{says: func(h http.Header) {
 			h.Set("RateLimit", strings.Replace(h.Get("RateLimit"), ";r=0", ";r=1", 1))
 		}}, judge.Headers, `Ratelimit is`},
-		"no Retry-After": {&target{says: func(h http.Header, _ int) { h.Del("Retry-After") }}, judge.Headers, `Retry-After is []`},
-		"retry_after too short": {&target{answers: func(d *wire.Decision) {
-			for i, s := range d.Limits {
-				if s.Reset != nil && *s.Reset > 1 {
-					d.Limits[i].Reset = new(int64)
-					*d.Limits[i].Reset = *s.Reset - 1
-				}
-			}
-			d.RetryAfter = longest(*d)
-		}}, judge.RetryAfter, "told to come again in 1s"},
-		"retry_after too long": {&target{answers: func(d *wire.Decision) {
-			if !d.Allowed && d.RetryAfter != nil {
-				for i, s := range d.Limits {
-					if !s.Allowed {
-						wait := *s.Reset + 1
-						d.Limits[i].Reset = &wait
-					}
-				}
-				d.RetryAfter = longest(*d)
-			}
-		}}, judge.RetryAfter, "by the log it is"},
-		"lost hits":      {&target{forgets: third}, judge.Counts, "the log"},
-		"hits twice":     {&target{twice: third}, judge.Counts, "the log"},
-		"counts of less": {&target{counts: func(c *wire.Count) { c.Count = c.Count * 9 / 10 }}, judge.Counts, "a count of"},
+		"no Retry-After":        {&target{says: func(h http.Header) { h.Del("Retry-After") }}, judge.Headers, `Retry-After is []`},
+		"retry_after too short": {&target{answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "told to come again in 1s"},
+		"retry_after too long":  {&target{answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it is"},
+		"lost hits":             {&target{forgets: third}, judge.Counts, "the log"},
+		"hits twice":            {&target{twice: third}, judge.Counts, "the log"},
+		"counts of less":        {&target{counts: func(c *wire.Count) { c.Count = c.Count * 9 / 10 }}, judge.Counts, "a count of"},
 		"windows of seconds, where the rules say minutes": {
 			&target{rules: minuteRules, precise: true}, judge.RetryAfter, "and by the log it is",
 		},
@@ -133,26 +116,26 @@ func TestWrongTargets(t *testing.T) {
 			&target{rules: minuteRules, countsPrecisely: true}, judge.Counts, "a count of",
 		},
 		"the whole event by user": {&target{rules: wholeRules, splits: true}, judge.Counts, "the whole event: a hit is told of"},
-		"denies the whole event early": {&target{rules: wholeLimitOf(400, "4s"), deniesAbove: func(l wire.Limit) int64 {
-			if strings.HasPrefix(l.Name, "event") {
+		"denies the whole event early": {&target{rules: wholeLimit("400/4s"), deniesAbove: func(l contract.Limit) int64 {
+			if l.Whole() {
 				return 5
 			}
-			return l.Limit
+			return l.N
 		}}, judge.Denials, "the whole event: a cost of"},
 		"retry_after of the whole event too short": {
 			// Without increments: beside a late one a denial may tell of before it.
-			&target{rules: wholeLimitOf(50, "10s"), answers: waitOtherwise(-8), refuses: func(route string) bool { return route == "/increment" }},
-			judge.RetryAfter, "and by the log event then has at least",
+			&target{rules: wholeLimit("50/10s"), answers: waitOtherwise(-8, whole), refuses: func(route string) bool { return route == "/increment" }},
+			judge.RetryAfter, "and by the log event-50-per-10s then has at least",
 		},
 		"retry_after of the whole event too long": {
-			&target{rules: wholeRules, answers: waitOtherwise(8)}, judge.RetryAfter, "by the log it fits all limits a second before",
+			&target{rules: wholeRules, answers: waitOtherwise(8, whole)}, judge.RetryAfter, "by the log it fits all limits a second before",
 		},
 		"takes back what it counts":         {&target{rules: allRules, takesBack: true}, judge.Counts, "the log"},
 		"counts what it takes back":         {&target{rules: allRules, takesNoneBack: true}, judge.Counts, "ip:"},
 		"forgets the denied hit that fills": {&target{rules: allRules, forgetsItself: true}, judge.Bodies, "it counts the denied hit"},
 		"elastic, and it stretches not":     {&target{rules: elasticRules, elasticNever: true}, judge.Denials, "with nobody else calling"},
 		"elastic, and it always stretches": {
-			&target{rules: append(wholeLimitOf(20, "10s"), elasticRules[0]), elasticAlways: true}, judge.Bodies, "user-1-per-1s: allowed, and with the hit it holds",
+			&target{rules: append(wholeLimit("20/10s"), elasticRules[0]), elasticAlways: true}, judge.Bodies, "user-1-per-1s: allowed, and with the hit it holds",
 		},
 		"late increments of now":              {&target{lateIsNow: true}, judge.Counts, "the log"},
 		"lost late increments":                {&target{lateIsLost: true}, judge.Counts, "the log"},
@@ -162,23 +145,15 @@ func TestWrongTargets(t *testing.T) {
 		"a window too short": {&target{counts: func(c *wire.Count) {
 			c.From.Time = c.From.Add(time.Second)
 		}}, judge.Bodies, "the window of"},
-		"a history of more": {&target{history: func(h *wire.History) { h.Buckets[len(h.Buckets)-1].Count++ }}, judge.Counts, "a bucket of the history"},
-		"stamps that make room": {&target{
-			stamps: func(over bool, now int64) int64 {
-				if over {
-					return now + 3
-				}
-				return now
-			},
-			admits: allow,
-		}, judge.Stamps, "stamped"},
-		"denies everything":    {&target{deniesAbove: func(wire.Limit) int64 { return 0 }}, judge.Denials, "is denied, and"},
-		"denies the last":      {&target{deniesAbove: func(l wire.Limit) int64 { return l.Limit - 1 }}, judge.Denials, "is denied, and"},
-		"admits everything":    {&target{admits: allow}, judge.Windows, "admitted in the "},
-		"a denial with a 200":  {&target{status: func(int) int { return http.StatusOK }}, judge.Bodies, "denied, with status 200"},
-		"remaining of before":  {&target{answers: func(d *wire.Decision) { d.Limits[0].Remaining++ }}, judge.Bodies, "remaining is"},
-		"an error of its own":  {&target{status: func(int) int { return http.StatusInternalServerError }}, judge.Answers, "with status 500"},
-		"another limit's name": {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
+		"a history of more":     {&target{history: func(h *wire.History) { h.Buckets[len(h.Buckets)-1].Count++ }}, judge.Counts, "a bucket of the history"},
+		"stamps that make room": {&target{stampsAhead: 3, admits: allow}, judge.Stamps, "stamped"},
+		"denies everything":     {&target{deniesAbove: func(contract.Limit) int64 { return 0 }}, judge.Denials, "is denied, and"},
+		"denies the last":       {&target{deniesAbove: func(l contract.Limit) int64 { return l.N - 1 }}, judge.Denials, "is denied, and"},
+		"admits everything":     {&target{admits: allow}, judge.Windows, "admitted in the "},
+		"a denial with a 200":   {&target{status: http.StatusOK}, judge.Bodies, "denied, with status 200"},
+		"remaining of before":   {&target{answers: func(d *wire.Decision) { d.Limits[0].Remaining++ }}, judge.Bodies, "remaining is"},
+		"an error of its own":   {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
+		"another limit's name":  {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,18 +183,20 @@ func TestWrongTargets(t *testing.T) {
 	}
 }
 
-// waitOtherwise has hits that the whole event denies wait for so much more.
-func waitOtherwise(by int64) func(d *wire.Decision) {
+// waitOtherwise has hits that such limits deny wait for so much more.
+func waitOtherwise(by int64, such func(s wire.LimitState) bool) func(d *wire.Decision) {
 	return func(d *wire.Decision) {
 		for i, s := range d.Limits {
-			if s.Feature == "" && !s.Allowed && s.Reset != nil {
+			if !s.Allowed && s.Reset != nil && such(s) {
 				wait := max(*s.Reset+by, 1)
 				d.Limits[i].Reset = &wait
 			}
 		}
-		d.RetryAfter = longest(*d)
 	}
 }
+
+func anyLimit(wire.LimitState) bool { return true }
+func whole(s wire.LimitState) bool  { return s.Feature == "" }
 
 // allow admits whatever there is room for or not.
 func allow(d *wire.Decision, _ bool) {

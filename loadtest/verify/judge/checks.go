@@ -146,7 +146,7 @@ func (c *counter) standing(at int) {
 }
 
 // waits finds the denials with a retry_after before one limit can have room: what had been
-// acknowledged before has not left its window by then. And it notes which were told so for a
+// acknowledged before has not left its window by then. And it notes which have a
 // reason: a second sooner there was no room, with all that may have been counted.
 func (c *counter) waits(at int) {
 	l := c.Limits[at]

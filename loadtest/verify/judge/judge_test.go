@@ -565,6 +565,7 @@ func TestPromisesThatAreNotKept(t *testing.T) {
 	}
 }
 
+// A kill says how far it came.
 func TestKillsInWords(t *testing.T) {
 	killed := time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
 	for want, k := range map[string]Kill{

@@ -17,14 +17,15 @@ const (
 	Batch
 	Check
 	Increment
-	Late  // an increment of the past
-	Count // or a history
-	Kinds // how many there are
+	Late   // an increment of the past
+	Count  // or a history
+	Forget // a counter
+	Kinds  // how many there are
 )
 
 // String returns its name.
 func (k Kind) String() string {
-	return [Kinds]string{"hit", "batch", "check", "increment", "late", "count"}[k]
+	return [Kinds]string{"hit", "batch", "check", "increment", "late", "count", "reset"}[k]
 }
 
 // Outcome is what became of a call.

@@ -128,7 +128,7 @@ type Excused struct {
 }
 
 // Add adds a violation. Of many alike some are kept, and the others only counted; the events
-// of those that are kept are gathered.
+// of a kept one are gathered.
 func (f *Findings) Add(v Violation, gather func() []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
