@@ -145,20 +145,18 @@ func (f *Fleet) all(are func(addr string) error) error {
 
 // Alive returns an error if a process of counterd has ended.
 func (f *Fleet) Alive() error {
-	return f.each(func(process *child.Child) error { return process.Alive() })
-}
-
-func (f *Fleet) each(do func(*child.Child) error) error {
 	var faults []error
 	for _, process := range f.Processes {
-		faults = append(faults, do(process))
+		faults = append(faults, process.Alive())
 	}
 	return errors.Join(faults...)
 }
 
 // Close ends all.
-func (f *Fleet) Close() error {
-	err := f.each(func(process *child.Child) error { return process.Stop() })
+func (f *Fleet) Close() (err error) {
+	for _, process := range f.Processes {
+		err = errors.Join(err, process.Stop())
+	}
 	for _, server := range f.Servers {
 		server.Kill()
 	}

@@ -35,6 +35,8 @@ type caller struct {
 	calls   [judge.Kinds]atomic.Int64
 	headers atomic.Int64 // answers whose headers were held to their bodies
 	bodies  atomic.Int64
+	retries atomic.Int64 // hits that were admitted when retry_after was over
+	early   atomic.Int64 // and denied before it was
 	slowest atomic.Int64 // nanoseconds of a call
 	// The token does not let this caller reset counters.
 	mayNotReset atomic.Bool

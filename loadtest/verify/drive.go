@@ -199,13 +199,17 @@ func (w worker) again(told judge.Entry) bool {
 		if !w.sleep(time.Duration(w.rng.Float64() * float64(time.Until(due)))) {
 			return false
 		}
-		w.hit(w.calls, to, told.User, int64(told.Cost))
+		if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Denied {
+			w.early.Add(1)
+		}
 	}
 	// A moment more: it is what was sent after it that is not denied.
 	if !w.sleep(time.Until(due) + time.Millisecond) {
 		return false
 	}
-	w.hit(w.calls, to, told.User, int64(told.Cost))
+	if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Admitted {
+		w.retries.Add(1)
+	}
 	return true
 }
 

@@ -61,6 +61,7 @@ func (r *run) finish(ctx context.Context) *Report {
 	report.NotHeld = r.notHeld()
 	report.Checked, report.Excused = r.found.Checked, r.found.Excused
 	report.Checked.Headers, report.Checked.Bodies = r.headers.Load(), r.bodies.Load()
+	report.Checked.Retries, report.Checked.Early = r.retries.Load(), r.early.Load()
 	report.Wrong, report.Violations = r.found.Total(), r.found.All()
 	return report
 }

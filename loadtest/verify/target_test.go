@@ -129,12 +129,10 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	to := httptest.NewRecorder()
 	p.target.ServeHTTP(to, r)
 	p.travel()
-	if r.Body != nil {
-		if err := r.Body.Close(); err != nil {
-			return nil, err
-		}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
 	}
-	return to.Result(), r.Context().Err()
+	return to.Result(), nil
 }
 
 func (p *inProcess) travel() {

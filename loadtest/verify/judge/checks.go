@@ -163,7 +163,7 @@ func (c *counter) waits(at int) {
 		}
 		if l.Elastic {
 			// It has room as soon as the whole event has. What denies with it is held by itself.
-			c.reasons[i] = c.reasons[i] || !c.denying(e, isWhole)
+			c.reasons[i] = c.reasons[i] || !c.deniedByWhole(e)
 			continue
 		}
 		due := e.Stamp + int64(e.RetryAfter)
@@ -267,5 +267,3 @@ func (c *counter) miscounted(k Look, least, most int64) {
 	}, "%s of %s to %s is %d, and by the log it is %s", what,
 		time.Unix(k.From, 0).UTC().Format(time.DateTime), time.Unix(k.To, 0).UTC().Format(time.DateTime), k.Count, want)
 }
-
-func isWhole(l contract.Limit) bool { return l.Whole() }

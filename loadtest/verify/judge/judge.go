@@ -81,7 +81,9 @@ func (j *judge) sort(i int32) {
 	case e.Outcome == Admitted && e.OnError != 0 && e.Kind != Check:
 		j.Findings.Excused.OnError++
 	}
-	counters := j.user(*e).Counters
+	user := j.user(*e)
+	user.entries = append(user.entries, i)
+	counters := user.Counters
 	for r, id := range counters {
 		c := j.counters[id]
 		if !slices.Contains(c.rules, r) {
@@ -123,10 +125,10 @@ func (j *judge) blame(v Violation, id int32, entries func() []int32, format stri
 
 func only(entries ...int32) func() []int32 { return func() []int32 { return entries } }
 
-// denying reports whether one of the limits that deny an entry is enforced, and such a one.
-func (j *judge) denying(e Entry, such func(contract.Limit) bool) bool {
+// deniedByWhole reports whether an enforced limit of the whole event denies.
+func (j *judge) deniedByWhole(e Entry) bool {
 	for i, l := range j.Limits {
-		if e.Denies&(1<<i) != 0 && !l.Shadow && such(l) {
+		if e.Denies&(1<<i) != 0 && !l.Shadow && l.Whole() {
 			return true
 		}
 	}

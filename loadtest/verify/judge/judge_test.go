@@ -535,36 +535,6 @@ func TestDenialsThatRepeat(t *testing.T) {
 	}
 }
 
-// A hit that comes after its retry_after is admitted, if nothing else came, but for the whole
-// event: that is of others, too.
-func TestPromisesThatAreNotKept(t *testing.T) {
-	for name, c := range map[string]struct {
-		per   []string
-		again int64
-		wrong int
-	}{
-		"too early":       {[]string{"user"}, 1, 0},
-		"when it is over": {[]string{"user"}, 4, 1},
-		"by others":       {nil, 4, 0},
-	} {
-		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"}, func(r *wire.Rule) { r.Per = c.per })
-		who := j.Log.NewUser(Quiet)
-		his := func(e *Entry) { e.User = who }
-		j.at(0, Admitted, 1, his)
-		j.at(0, Admitted, 2, his)
-		j.at(1, Denied, 2, his, func(e *Entry) { e.RetryAfter = 2 })
-		j.at(c.again, Denied, 2, his)
-		newJudge(*j).predict()
-		got := 0
-		for _, v := range j.Findings.All() {
-			if v.sort == "promise" {
-				got++
-			}
-		}
-		assert.Equal(t, c.wrong, got, name)
-	}
-}
-
 // A kill says how far it came.
 func TestKillsInWords(t *testing.T) {
 	killed := time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)

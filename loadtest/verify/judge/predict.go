@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/loadtest/verify/contract"
@@ -13,46 +12,21 @@ import (
 
 // predict holds each decision of users with one caller at a time to the model.
 func (j *judge) predict() {
-	of := map[int32][]int32{}
-	var order []int32
-	for i, e := range j.Log.entries {
-		if j.user(e).Role != Quiet {
-			continue
+	for _, user := range j.Log.users {
+		if user.Role == Quiet && len(user.entries) > 0 {
+			p := &predictor{judge: j, model: &model{contract: j.Contract, since: map[int]int{}}, User: user}
+			p.run()
 		}
-		if of[e.User] == nil {
-			order = append(order, e.User)
-		}
-		of[e.User] = append(of[e.User], int32(i))
-	}
-	for _, user := range order {
-		p := &predictor{judge: j, model: &model{contract: j.Contract, since: map[int]int{}}, user: j.Log.users[user], entries: of[user]}
-		p.run()
 	}
 }
 
 // predictor holds the decisions of one user to the model.
 type predictor struct {
 	*judge
-	model    *model
-	user     *User
-	entries  []int32 // of the user
-	last     change
-	promises []promise
-	told     []denial // that may be given again
-}
-
-// promise is that a cost is not denied when some time has passed, if nothing else comes.
-type promise struct {
-	told   int32 // the entry with the promise
-	due    int64
-	cost   int32
-	target uint16
-}
-
-// change is one of the past, by a target; others may not see it yet.
-type change struct {
-	target   uint16
-	answered int64 // 0: there was none
+	*User
+	model   *model
+	changed Call     // the last change of the past, which other targets may not see yet; zero: there was none
+	told    []denial // that may be given again
 }
 
 // denial is one that was given, and what it had to be.
@@ -64,14 +38,13 @@ type denial struct {
 // run holds the decisions to the model, until they are not known any more.
 func (p *predictor) run() {
 	var forgotten []Reset
-	for k, id := range p.user.Counters {
-		if !slices.Contains(p.user.Counters[:k], id) {
-			for _, r := range p.counters[id].resets {
-				forgotten = append(forgotten, r.Reset)
-			}
+	for _, id := range p.Counters {
+		for _, r := range p.counters[id].resets {
+			forgotten = append(forgotten, r.Reset)
 		}
 	}
-	slices.SortFunc(forgotten, func(a, b Reset) int { return cmp.Compare(a.Sent, b.Sent) })
+	slices.SortFunc(forgotten, func(a, b Reset) int { return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Counter, b.Counter)) })
+	forgotten = slices.Compact(forgotten) // rules may share a counter
 	for n := 0; n < len(p.entries); {
 		e := p.Log.entries[p.entries[n]]
 		for ; len(forgotten) > 0 && forgotten[0].Sent < e.Sent; forgotten = forgotten[1:] {
@@ -80,33 +53,29 @@ func (p *predictor) run() {
 				return
 			}
 		}
-		hidden := p.last.answered != 0 && e.Target != p.last.target && e.Sent < p.last.answered+int64(Closed)
+		hidden := p.changed.Answered != 0 && e.Target != p.changed.Target && e.Sent < p.changed.Answered+int64(Closed)
 		if hidden || e.Outcome == Unknown || e.OnError != 0 || p.Replicas == 1 && p.losses.disturbed(p.began(), e.Answered) {
 			p.Findings.Excused.Unpredicted++
 			return
 		}
 		first := n
-		for n++; e.Kind == Batch && n < len(p.entries) && p.isOf(e, p.entries[n]); n++ {
+		for n++; n < len(p.entries); n++ { // all hits of a batch
+			if o := p.Log.entries[p.entries[n]]; e.Kind != Batch || o.Kind != Batch || o.Sent != e.Sent {
+				break
+			}
 		}
 		switch {
 		case e.Outcome == Refused:
 		case e.Kind == Increment || e.Kind == Late:
 			p.model.add(e.Stamp, int64(e.Cost))
 			if e.Kind == Late {
-				p.last = change{e.Target, e.Answered}
+				p.changed = e.Call
 			}
-			p.promises = nil
 			p.knows(e.Target)
 		case !p.call(p.entries[:n], p.entries[first:n]):
 			return // what follows from it is no news
 		}
 	}
-}
-
-// isOf reports whether an entry is of the same batch as another.
-func (p *predictor) isOf(e Entry, i int32) bool {
-	o := p.Log.entries[i]
-	return o.Kind == Batch && o.Sent == e.Sent
 }
 
 // began returns when the first call was sent.
@@ -117,8 +86,8 @@ func (p *predictor) forget(r Reset, before []int32) bool {
 	if !r.Done || p.missed(before, r.Answered) {
 		return false
 	}
-	p.model.forget(p.user, r.Counter)
-	p.last = change{r.Target, r.Answered}
+	p.model.forget(p.User, r.Counter)
+	p.changed = r.Call
 	p.knows(r.Target)
 	return true
 }
@@ -126,11 +95,6 @@ func (p *predictor) forget(r Reset, before []int32) bool {
 // knows drops the denials of a target, which knows what it has changed since.
 func (p *predictor) knows(target uint16) {
 	p.told = slices.DeleteFunc(p.told, func(d denial) bool { return d.Target == target })
-}
-
-// blame adds violations of the user.
-func (p *predictor) blame(sort string, d difference, entries []int32) {
-	p.judge.blame(Violation{Check: d.check, sort: sort}, p.user.Counters[0], only(entries...), "%s", d.text)
 }
 
 // call holds the entries of one call, the last of those so far, to the model. It reports whether
@@ -150,26 +114,21 @@ func (p *predictor) call(soFar, call []int32) bool {
 	}
 	for k, i := range call {
 		e, want := p.Log.entries[i], wants[k]
-		p.keep(i)
 		wrong, repeated := p.wrong(i, want)
 		if repeated {
 			p.Findings.Excused.Repeated++
 			continue // what it says of the time to wait is not of now
 		}
-		left := slices.ContainsFunc(soFar, p.mayBeLeft)
-		if len(wrong) > 0 && p.pardoned(e, want, left) {
+		if len(wrong) > 0 && p.pardoned(e, want, soFar) {
 			p.Findings.Excused.Unpredicted++
 			return false
 		}
 		p.Findings.Checked.Predictions++
 		for _, d := range wrong {
-			p.blame("prediction", d, soFar[max(0, len(soFar)-maxEvents):])
+			p.blame(Violation{Check: d.check, sort: "prediction"}, p.Counters[0], only(soFar[max(0, len(soFar)-maxEvents):]...), "%s", d.text)
 		}
 		if e.Outcome == Denied == want.Allowed {
 			return false // the log and the model go apart from here on
-		}
-		if p.note(i); left {
-			p.promises = nil // it may be in the way of hits that come again
 		}
 	}
 	return true
@@ -198,60 +157,16 @@ func (p *predictor) wrong(i int32, want forecast) (wrong []difference, repeated 
 
 // pardoned reports whether a difference from the model breaks no promise: after a loss that is
 // said, and too much where replicas may count twice, also of what was left on one.
-func (p *predictor) pardoned(e Entry, want forecast, left bool) bool {
+func (p *predictor) pardoned(e Entry, want forecast, soFar []int32) bool {
 	if p.losable() && e.Incomplete != 0 {
 		return true
 	}
-	twice := left || p.losses.disturbed(p.began(), e.Answered)
+	twice := p.losses.disturbed(p.began(), e.Answered) || slices.ContainsFunc(soFar, p.mayBeLeft)
 	if p.Replicas == 1 || !twice || e.Outcome == Admitted && !want.Allowed {
 		return false
 	}
 	p.Findings.Excused.HighCounts++
 	return true
-}
-
-// keep holds a decision to what was promised.
-func (p *predictor) keep(i int32) {
-	e := p.Log.entries[i]
-	early := false
-	for _, made := range p.promises {
-		if e.Target != made.target || e.Cost > made.cost {
-			continue
-		}
-		if e.Sent < made.due {
-			early = true
-			continue
-		}
-		// A denial breaks it by a limit of this user alone, which does not stretch as far as the whole
-		// event lets it.
-		breaks := func(l contract.Limit) bool { return !l.Whole() && !l.Elastic }
-		switch {
-		case e.Outcome != Denied:
-			p.Findings.Checked.Retries++
-		case p.denying(e, breaks):
-			p.blame("promise", difference{RetryAfter, fmt.Sprintf("a hit that was told to come again in %ds came after that, with no other in between, and was denied",
-				p.Log.entries[made.told].RetryAfter)}, []int32{made.told, i})
-		}
-		return
-	}
-	if early && e.Outcome == Denied {
-		p.Findings.Checked.Early++
-	}
-}
-
-// note takes down what is promised, until something else comes.
-func (p *predictor) note(i int32) {
-	e := p.Log.entries[i]
-	switch {
-	case e.Outcome == Admitted && e.Kind != Check:
-		p.promises = nil
-	case e.Outcome == Denied && e.RetryAfter > 0:
-		if p.CountsAll() && e.Kind != Check {
-			p.promises = nil // what was promised before did not know of it
-		}
-		due := e.Answered + int64(e.RetryAfter)*int64(time.Second)
-		p.promises = append(p.promises, promise{told: i, due: due, cost: e.Cost, target: e.Target})
-	}
 }
 
 type difference struct{ check, text string }

@@ -27,6 +27,8 @@ type User struct {
 	Role     Role
 	Features events.Features
 	Counters []int32 // those of its rules, in their order
+
+	entries []int32
 }
 
 // Counter is what a rule counts by.

@@ -106,8 +106,8 @@ type Checked struct {
 	Headers     int64 `json:"headers"`     //
 	Waits       int64 `json:"waits"`       // of denials, what they say when to come again
 	Predictions int64 `json:"predictions"` // decisions that were known beforehand, to the last number
-	Retries     int64 `json:"retries"`     // hits that came when retry_after was over
-	Early       int64 `json:"early"`       // and before it was
+	Retries     int64 `json:"retries"`     // hits of lone callers that came when retry_after was over, and were admitted
+	Early       int64 `json:"early"`       // and before it was, and were denied
 }
 
 // Excused counts what the targets do not promise, and what is not held against them.
