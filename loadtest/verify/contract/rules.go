@@ -154,7 +154,9 @@ func (c *Contract) CountsAll() bool {
 }
 
 // Same reports whether two targets have the same rules.
-func (c *Contract) Same(other *Contract) bool { return reflect.DeepEqual(c.Limits, other.Limits) }
+func (c *Contract) Same(other *Contract) bool {
+	return reflect.DeepEqual(c.Rules, other.Rules) && reflect.DeepEqual(c.Limits, other.Limits)
+}
 
 // Outward rounds a window to whole steps.
 func Outward(from, to, step int64) (first, last int64) {
