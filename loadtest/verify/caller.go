@@ -87,20 +87,21 @@ func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// connect has a caller of those targets, with what makes the calls.
-func (c *caller) connect(config Config, urls []string, transport http.RoundTripper) error {
+// newCaller returns a caller of those targets, with what makes the calls.
+func newCaller(config Config, urls []string, transport http.RoundTripper) (*caller, error) {
+	c := &caller{findings: &judge.Findings{}, skew: config.Skew}
 	for _, target := range urls {
 		base, err := url.Parse(target)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		to, err := client.New(client.Config{URL: target, Token: config.Token, Transport: recorder{transport, c}, Timeout: judge.CallTimeout})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.targets, c.hosts = append(c.targets, to), append(c.hosts, base.Host)
 	}
-	return nil
+	return c, nil
 }
 
 // begin begins a call: what is called with the context is recorded in the answer.
@@ -180,9 +181,6 @@ func (c *caller) increment(ctx context.Context, call judge.Call, user int32, by,
 	}
 	a.Stamp = done.At.Unix()
 	c.answered(a, c.Incremented(done, by, at, c.log.NamesOf(a.user)))
-	if at == 0 {
-		c.stamped(a)
-	}
 	c.log.Note(a.Entry, nil)
 	return a.Entry
 }
@@ -272,20 +270,15 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 	}
 	asked := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: c.log.NamesOf(a.user)}
 	c.answered(a, c.Decision(asked, status, *d))
-	c.stamped(a)
 	c.log.Note(a.Entry, counts)
 	return true
 }
 
-// answered counts a body that was held to the contract.
+// answered holds the faults of a body against it, and its stamp to the time of the call.
 func (c *caller) answered(a *answer, faults contract.Faults) {
 	c.bodies.Add(1)
 	c.blame(judge.Bodies, a, faults)
-}
-
-// stamped holds a stamp to the time of its call.
-func (c *caller) stamped(a *answer) {
-	if !c.span(a).Holds(a.Stamp, 1) {
+	if a.Stamp != 0 && a.Kind != judge.Late && !c.span(a).Holds(a.Stamp, 1) {
 		c.blame(judge.Stamps, a, contract.Faults{fmt.Sprintf("stamped %s, which is not within the call (clocks may differ by %s)",
 			time.Unix(a.Stamp, 0).UTC().Format(time.TimeOnly), c.skew)})
 	}

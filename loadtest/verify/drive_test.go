@@ -36,8 +36,10 @@ func driverOf(t *testing.T, config Config, target http.RoundTripper) *driver {
 	rule := wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{{Name: "l", Limit: 2, Window: "30s"}}, Precision: "second"}
 	c, err := contract.New(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{rule}})
 	require.NoError(t, err)
-	d := &driver{config: config, caller: &caller{Contract: c, findings: &judge.Findings{}, log: judge.NewLog(c, []string{"target"}, 10_000, 1)}}
-	require.NoError(t, d.connect(config, []string{"http://target"}, target))
+	d := &driver{config: config}
+	d.caller, err = newCaller(config, []string{"http://target"}, target)
+	require.NoError(t, err)
+	d.Contract, d.log = c, judge.NewLog(c, d.hosts, 10_000, 1)
 	return d
 }
 

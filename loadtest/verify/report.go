@@ -59,10 +59,10 @@ func (r *run) finish(ctx context.Context) *Report {
 		report.Calls[k.String()] = r.calls[k].Load()
 	}
 	report.NotHeld = r.notHeld()
-	report.Checked, report.Excused = r.found.Checked, r.found.Excused
+	report.Checked, report.Excused = r.findings.Checked, r.findings.Excused
 	report.Checked.Headers, report.Checked.Bodies = r.headers.Load(), r.bodies.Load()
 	report.Checked.Retries, report.Checked.Early = r.retries.Load(), r.early.Load()
-	report.Wrong, report.Violations = r.found.Total(), r.found.All()
+	report.Wrong, report.Violations = r.findings.Total(), r.findings.All()
 	return report
 }
 

@@ -31,7 +31,7 @@ func Run(ctx context.Context, config Config) (*Report, error) { return newRun(co
 
 // run is one of them.
 type run struct {
-	caller
+	*caller
 	config  Config
 	fleet   *fleet.Fleet // nil: the targets are others'
 	alone   bool         // only this run has called for the event
@@ -40,15 +40,12 @@ type run struct {
 	rng     *rand.Rand   // of the kills
 	monitor *monitor     // of a soak
 	idle    func()       // closes idle connections
-	found   judge.Findings
 	report  Report
 }
 
 func newRun(config Config) *run {
 	config = config.filled()
-	r := &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41)), report: Report{Kills: []judge.Kill{}}}
-	r.findings, r.skew = &r.found, config.Skew
-	return r
+	return &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41)), report: Report{Kills: []judge.Kill{}}}
 }
 
 func (r *run) run(ctx context.Context) (report *Report, err error) {
@@ -97,7 +94,8 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 		own.TLSClientConfig = r.config.TLS.Clone()
 		transport, r.idle = own, own.CloseIdleConnections
 	}
-	if err := r.connect(r.config, targets, transport); err != nil {
+	var err error
+	if r.caller, err = newCaller(r.config, targets, transport); err != nil {
 		return err
 	}
 	for i, target := range r.targets {
@@ -136,7 +134,7 @@ func (r *run) soak(ctx context.Context) error {
 			return err
 		}
 		r.monitor.slow = append(r.monitor.slow, time.Duration(r.slowest.Load()))
-		if ctx.Err() != nil || len(r.found.All()) > 0 || !r.monitor.undecided() {
+		if ctx.Err() != nil || len(r.findings.All()) > 0 || !r.monitor.undecided() {
 			break
 		}
 	}
@@ -144,7 +142,7 @@ func (r *run) soak(ctx context.Context) error {
 	var wrong []string
 	r.report.Soak, wrong = r.monitor.finish(ctx, r.report.Duration >= MinSoak)
 	for _, text := range wrong {
-		r.found.Add(judge.Violation{Check: judge.Processes, Text: text}, nil)
+		r.findings.Add(judge.Violation{Check: judge.Processes, Text: text}, nil)
 	}
 	return nil
 }
@@ -167,7 +165,7 @@ func (r *run) round(ctx context.Context, length time.Duration, chaos bool) error
 	}
 	r.closing(ctx)
 	judge.Case{
-		Log: r.log, Findings: &r.found, Kills: r.kills, Timeout: r.config.Timeout, Replicas: max(r.config.Fleet.Replicas, 1),
+		Log: r.log, Findings: r.findings, Kills: r.kills, Timeout: r.config.Timeout, Replicas: max(r.config.Fleet.Replicas, 1),
 		Ours: r.config.own(), Alone: r.alone, Queued: r.queued() && !r.HasWhole(),
 	}.Judge()
 	r.add()
@@ -211,7 +209,7 @@ func (r *run) drive(ctx context.Context, length time.Duration, chaos bool) error
 		beside(func() error { return r.monitor.watch(driving, max(r.config.Duration/maxSamples, time.Second/4)) })
 	}
 	beside(func() error { r.progress(driving, length); return nil })
-	d := &driver{caller: &r.caller, config: r.config, length: length}
+	d := &driver{caller: r.caller, config: r.config, length: length}
 	d.start(driving, calling)
 	d.running.Wait()
 	r.report.Duration += time.Since(r.log.Began)

@@ -30,7 +30,7 @@ func (c *counter) collect() {
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
 		sure, maybe := c.charge(e)
-		if left := c.left(e, i); left > 0 {
+		if left := c.left(e, i, c.all); left > 0 {
 			if e.Stamp == 0 {
 				left -= maybe // it may be in any second
 			} else {
@@ -91,31 +91,6 @@ func (c *counter) charge(e Entry) (sure, maybe int64) {
 		return cost, cost // a replica that was away may get it twice
 	}
 	return cost, 0
-}
-
-// left returns what an entry may have left on a slow replica.
-func (c *counter) left(e Entry, i int32) int64 {
-	switch {
-	case c.Replicas == 1 || e.Kind == Check || e.Outcome == Refused:
-		return 0
-	case !e.isHit() || c.all: // which are added once
-		return int64(e.Cost) * min(c.givenUp[i], 1)
-	}
-	return int64(e.Cost) * c.givenUp[i]
-}
-
-// tries is what the tries of an entry may have left: each has a stamp of its own. An increment is
-// never tried again.
-func (c *counter) tries(e Entry, left int64) add {
-	first, last := c.Log.second(e.Sent), c.Log.second(e.Answered)
-	switch {
-	case e.Stamp == 0:
-	case !e.isHit():
-		first, last = e.Stamp, e.Stamp
-	default:
-		first, last = min(first, e.Stamp), max(last, e.Stamp)
-	}
-	return add{e.Call, first, last, left}
 }
 
 // least answers questions by what must have been added, and is not gone since: what was sent

@@ -84,3 +84,29 @@ func (j *judge) triesWithin(took time.Duration) int64 {
 func (j *judge) mayBeLeft(i int32) bool {
 	return j.Replicas > 1 && (j.Log.entries[i].Outcome == Unknown || j.givenUp[i] > 0)
 }
+
+// left returns what an entry may have left on a slow replica of a counter, which counts all hits or
+// not.
+func (j *judge) left(e Entry, i int32, all bool) int64 {
+	switch {
+	case j.Replicas == 1 || e.Kind == Check || e.Outcome == Refused:
+		return 0
+	case !e.isHit() || all: // which are added once
+		return int64(e.Cost) * min(j.givenUp[i], 1)
+	}
+	return int64(e.Cost) * j.givenUp[i]
+}
+
+// tries is what the tries of an entry may have left: each has a stamp of its own. An increment is
+// never tried again.
+func (j *judge) tries(e Entry, left int64) add {
+	first, last := j.Log.second(e.Sent), j.Log.second(e.Answered)
+	switch {
+	case e.Stamp == 0:
+	case !e.isHit():
+		first, last = e.Stamp, e.Stamp
+	default:
+		first, last = min(first, e.Stamp), max(last, e.Stamp)
+	}
+	return add{e.Call, first, last, left}
+}
