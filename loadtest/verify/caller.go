@@ -124,9 +124,9 @@ func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int6
 	err := json.Unmarshal(a.body, &denial)
 	if c.decided(a, a.status, &denial.Decision, err) {
 		c.headers.Add(1)
-		c.blame(judge.Headers, a, c.Headers(a.header, a.status, denial.Decision))
+		c.blame(judge.Headers, a, c.HeaderFaults(a.header, a.status, denial.Decision))
 		if a.status == http.StatusTooManyRequests {
-			c.blame(judge.Bodies, a, contract.Denial(a.header, denial))
+			c.blame(judge.Bodies, a, contract.DenialFaults(a.header, denial))
 		}
 	}
 	return a.Entry
@@ -163,7 +163,7 @@ func (c *caller) check(ctx context.Context, call judge.Call, user int32, cost in
 func (c *caller) noHeaders(a *answer) {
 	if a.whole && a.status == http.StatusOK {
 		c.headers.Add(1)
-		c.blame(judge.Headers, a, contract.NoHeaders(a.header))
+		c.blame(judge.Headers, a, contract.NoHeaderFaults(a.header))
 	}
 }
 
@@ -180,7 +180,7 @@ func (c *caller) increment(ctx context.Context, call judge.Call, user int32, by,
 		return a.Entry
 	}
 	a.Stamp = done.At.Unix()
-	c.answered(a, c.Incremented(done, by, at, c.log.NamesOf(a.user)))
+	c.answered(a, c.IncrementFaults(done, by, at, c.log.NamesOf(a.user)))
 	c.log.Note(a.Entry, nil)
 	return a.Entry
 }
@@ -210,7 +210,7 @@ func (c *caller) count(ctx context.Context, call judge.Call, id int32, window, a
 		c.unanswered(a, a.status, err)
 		return false
 	}
-	c.answered(a, c.Count(got, of.Name, of.Step, window, at, c.span(a)))
+	c.answered(a, c.CountFaults(got, of.Name, of.Step, window, at, c.span(a)))
 	c.log.Look(judge.Look{Call: a.Call, Counter: id, From: got.From.Unix(), To: got.To.Unix(), Count: got.Count})
 	return true
 }
@@ -224,7 +224,7 @@ func (c *caller) history(ctx context.Context, call judge.Call, id int32, level s
 		c.unanswered(a, a.status, err)
 		return false
 	}
-	c.answered(a, c.History(got, of.Name, level, length, from, to))
+	c.answered(a, c.HistoryFaults(got, of.Name, level, length, from, to))
 	for _, bucket := range got.Buckets {
 		start := bucket.Start.Unix()
 		c.log.Look(judge.Look{Call: a.Call, Counter: id, Bucket: true, From: start, To: start + length - 1, Count: bucket.Count})
@@ -269,7 +269,7 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 		a.Outcome = judge.Denied
 	}
 	asked := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: c.log.NamesOf(a.user)}
-	c.answered(a, c.Decision(asked, status, *d))
+	c.answered(a, c.DecisionFaults(asked, status, *d))
 	c.log.Note(a.Entry, counts)
 	return true
 }

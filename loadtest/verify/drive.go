@@ -57,8 +57,13 @@ func (d *driver) start(ctx, calls context.Context) {
 	start(1, worker.bursts)
 }
 
-// next waits for the worker's turn. It reports whether there is one.
-func (w worker) next() bool { return !w.log.Full() && w.pace.Wait(w.ctx) == nil }
+// next waits for the worker's turn, or until there is none. It reports whether there is one.
+func (w worker) next() bool {
+	if w.pace.Wait(w.ctx) != nil {
+		<-w.ctx.Done() // it knows beforehand that the next turn would be too late
+	}
+	return w.sleep(0)
+}
 
 // sleep waits. It reports whether there is time left.
 func (w worker) sleep(long time.Duration) bool {

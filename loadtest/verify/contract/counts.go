@@ -17,9 +17,9 @@ func (s Span) Holds(last, step int64) bool {
 	return earliest <= last && last <= latest
 }
 
-// Incremented holds the answer to an increment to its cost, its time (0: now) and the names of its
+// IncrementFaults holds the answer to an increment to its cost, its time (0: now) and the names of its
 // counters.
-func (c *Contract) Incremented(got wire.Incremented, by, at int64, counters []string) (f Faults) {
+func (c *Contract) IncrementFaults(got wire.Incremented, by, at int64, counters []string) (f Faults) {
 	f.add(got.Event != c.Event || got.By != by, "the answer to an increment by %d is by %d", by, got.By)
 	f.add(at != 0 && got.At.Unix() != at, "the answer to an increment at %d is at %d", at, got.At.Unix())
 	for _, name := range counters {
@@ -28,10 +28,10 @@ func (c *Contract) Incremented(got wire.Incremented, by, at int64, counters []st
 	return f
 }
 
-// Count holds a count to the counter, the window in seconds, and the moment that it was asked for
+// CountFaults holds a count to the counter, the window in seconds, and the moment that it was asked for
 // (0: now). Of a window that ends now the target alone knows when that was: it is what the
 // answer says, if it may be.
-func (c *Contract) Count(got wire.Count, counter string, step, window, at int64, asked Span) (f Faults) {
+func (c *Contract) CountFaults(got wire.Count, counter string, step, window, at int64, asked Span) (f Faults) {
 	f.add(got.Event != c.Event || got.Feature != counter, "it is a count of another counter than %s", counter)
 	from, to := got.From.Unix(), got.To.Unix()
 	first, last := Outward(at-window+1, at, step)
@@ -50,9 +50,9 @@ func (c *Contract) Count(got wire.Count, counter string, step, window, at int64,
 	return f
 }
 
-// History holds a history to the counter, the level and its length, and the seconds that it was
+// HistoryFaults holds a history to the counter, the level and its length, and the seconds that it was
 // asked for.
-func (c *Contract) History(got wire.History, counter, level string, length, from, to int64) (f Faults) {
+func (c *Contract) HistoryFaults(got wire.History, counter, level string, length, from, to int64) (f Faults) {
 	f.add(got.Event != c.Event || got.Feature != counter || got.Level != level, "it is a history of another counter than %s", counter)
 	first, last := Outward(from, to, length)
 	f.add(got.From.Unix() != first || got.To.Unix() != last, "the history is of %d to %d, not %d to %d", got.From.Unix(), got.To.Unix(), first, last)

@@ -28,8 +28,8 @@ type Asked struct {
 	Counters []string // of each limit, as answers name them
 }
 
-// Decision holds a decision to the rules and to itself.
-func (c *Contract) Decision(asked Asked, status int, d wire.Decision) (f Faults) {
+// DecisionFaults holds a decision to the rules and to itself.
+func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f Faults) {
 	switch onError := slices.ContainsFunc(d.Limits, func(s wire.LimitState) bool { return s.OnError != "" }); {
 	case d.Allowed:
 		f.add(status != http.StatusOK, "allowed, with status %d", status)
@@ -126,8 +126,8 @@ func (c *Contract) RetryAfter(d wire.Decision) *int64 {
 	return longest
 }
 
-// Denial holds the rest of the answer to a denied hit: that it is a problem document.
-func Denial(header http.Header, denial wire.Denial) (f Faults) {
+// DenialFaults holds the rest of the answer to a denied hit: that it is a problem document.
+func DenialFaults(header http.Header, denial wire.Denial) (f Faults) {
 	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
 	f.add(media != wire.TypeProblem, "a denial of type %s is no problem document", media)
 	f.add(denial.Type != wire.TypeQuotaExceeded, "the type of the denial is %s", denial.Type)

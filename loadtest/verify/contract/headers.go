@@ -29,8 +29,8 @@ var tightestHeaders = [...]string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", 
 // them, so the first answer with a decision does.
 type families struct{ structured, tightest bool }
 
-// Headers holds the headers of a hit to its decision.
-func (c *Contract) Headers(header http.Header, status int, d wire.Decision) (f Faults) {
+// HeaderFaults holds the headers of a hit to its decision.
+func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision) (f Faults) {
 	c.families.CompareAndSwap(nil, &families{len(header[policyHeader]) > 0, len(header[tightestHeaders[0]]) > 0})
 	want := *c.families.Load()
 	var policies, states []string
@@ -68,8 +68,8 @@ func (c *Contract) Headers(header http.Header, status int, d wire.Decision) (f F
 	return f
 }
 
-// NoHeaders holds an answer to having none: that of a check and of a batch.
-func NoHeaders(header http.Header) (f Faults) {
+// NoHeaderFaults holds an answer to having none: that of a check and of a batch.
+func NoHeaderFaults(header http.Header) (f Faults) {
 	for _, name := range StateHeaders {
 		f.one(header, name, "")
 	}

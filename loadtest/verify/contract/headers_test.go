@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Headers are read as structured fields, however they are written.
-func TestHeaders(t *testing.T) {
+func TestHeaderFaults(t *testing.T) {
 	two := int64(2)
 	d := wire.Decision{RetryAfter: &two, Limits: []wire.LimitState{
 		{Name: "a", Limit: 5, Window: "1m", Remaining: 3, Allowed: true, Reset: new(int64)},
@@ -32,20 +32,20 @@ func TestHeaders(t *testing.T) {
 		return h
 	}
 	var c Contract
-	require.Empty(t, c.Headers(right(), http.StatusTooManyRequests, d), "it is the first, and tells which there are")
+	require.Empty(t, c.HeaderFaults(right(), http.StatusTooManyRequests, d), "it is the first, and tells which there are")
 	for name, value := range map[string]string{
 		"RateLimit-Policy": `"a";q=5;w=60`, "RateLimit": `"a";r=3;t=0, "b";r=0;t=2`, "Retry-After": "3",
 		"X-RateLimit-Limit": "5", "X-RateLimit-Remaining": "", "X-RateLimit-Reset": "0",
 	} {
 		h := right()
 		h.Set(name, value)
-		assert.NotEmpty(t, c.Headers(h, http.StatusTooManyRequests, d), name)
+		assert.NotEmpty(t, c.HeaderFaults(h, http.StatusTooManyRequests, d), name)
 		h.Del(name)
-		assert.NotEmpty(t, c.Headers(h, http.StatusTooManyRequests, d), name)
+		assert.NotEmpty(t, c.HeaderFaults(h, http.StatusTooManyRequests, d), name)
 	}
-	assert.Len(t, NoHeaders(right()), 6)
-	assert.Len(t, c.Headers(right(), http.StatusServiceUnavailable, d), 1, "a 503 has no Retry-After")
+	assert.Len(t, NoHeaderFaults(right()), 6)
+	assert.Len(t, c.HeaderFaults(right(), http.StatusServiceUnavailable, d), 1, "a 503 has no Retry-After")
 	var none Contract
-	require.Empty(t, none.Headers(http.Header{}, http.StatusOK, d))
-	assert.Len(t, none.Headers(right(), http.StatusTooManyRequests, d), 5, "all but Retry-After")
+	require.Empty(t, none.HeaderFaults(http.Header{}, http.StatusOK, d))
+	assert.Len(t, none.HeaderFaults(right(), http.StatusTooManyRequests, d), 5, "all but Retry-After")
 }
