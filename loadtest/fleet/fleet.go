@@ -20,7 +20,7 @@ type Config struct {
 	Memcached string // the program; not needed where there are no servers
 	Processes int    // of counterd
 	Servers   int    // of Memcached; 0: the embedded store, of each process its own
-	Replicas  int    // copies of each counter; 0: 1
+	Replicas  int    // of each counter; 0: 1
 	Protocol  string // that counterd speaks with the servers; empty: its default
 	Rules     string // the text of the rules
 	Timeout   time.Duration

@@ -230,18 +230,18 @@ func TestCounterd(t *testing.T) {
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
 	require.NoError(t, err)
 	for name, config := range map[string]Config{
-		"embedded":       {Store: Embedded},
-		"minutes":        {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
-		"whole, elastic": {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
-		"count: all":     {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
-		"the example":    {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
-		"one server":     {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
-		"meta":           {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
-		"classic":        {Fleet: fleet.Config{Protocol: "classic"}},
-		"copies":         {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
-		"chaos":          {Chaos: true},
-		"chaos, classic": {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
-		"chaos, copies":  {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"embedded":        {Store: Embedded},
+		"minutes":         {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
+		"whole, elastic":  {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
+		"count: all":      {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
+		"the example":     {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
+		"one server":      {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
+		"meta":            {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
+		"classic":         {Fleet: fleet.Config{Protocol: "classic"}},
+		"replicas":        {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"chaos":           {Chaos: true},
+		"chaos, classic":  {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
+		"chaos, replicas": {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

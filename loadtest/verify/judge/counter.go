@@ -94,7 +94,7 @@ func (c *counter) charge(e Entry) (sure, maybe int64) {
 }
 
 // least answers questions by what must have been added, and is not gone since: what was sent
-// before a server was killed may be, where there is one copy, and before a reset was answered.
+// before a server was killed may be, where there is one replica, and before a reset was answered.
 func (c *counter) least(questions []question) []int64 {
 	sums := byMoment(questions, func(q question) int64 {
 		moment := c.resets.keptSince(q.Answered)

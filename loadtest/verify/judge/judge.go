@@ -103,7 +103,7 @@ func (j *judge) sort(i int32) {
 
 func (j *judge) user(e Entry) *User { return j.Log.users[e.User] }
 
-// losable reports whether counts may be gone: where counters have one copy and servers may
+// losable reports whether counts may be gone: where counters have one replica and servers may
 // die. What is said to be incomplete is excused then, and only then.
 func (j *judge) losable() bool { return !j.Ours || len(j.losses) > 0 && j.Replicas == 1 }
 

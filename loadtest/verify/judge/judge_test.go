@@ -129,13 +129,13 @@ func TestWindowsThatAreExcused(t *testing.T) {
 		wrong   int
 		excused int64
 	}{
-		"nobody said anything":                 {wrong: 1},
-		"it is said, and nothing was killed":   {last: []func(e *Entry){incomplete}, wrong: 1},
-		"it is said, by others' servers":       {change: func(j *Case) { j.Ours = false }, last: []func(e *Entry){incomplete}, excused: 1},
-		"it is not said, by others' servers":   {change: func(j *Case) { j.Ours = false }, wrong: 1},
-		"it is said, after a kill":             {change: func(j *Case) { j.kill(1.5, 1.6, 1.7) }, last: []func(e *Entry){incomplete}, excused: 1},
-		"it is said, and there are two copies": {change: func(j *Case) { j.kill(1.5, 1.6, 1.7); j.Replicas = 2 }, last: []func(e *Entry){incomplete}, wrong: 1},
-		"no store was asked":                   {last: []func(e *Entry){onError}},
+		"nobody said anything":                   {wrong: 1},
+		"it is said, and nothing was killed":     {last: []func(e *Entry){incomplete}, wrong: 1},
+		"it is said, by others' servers":         {change: func(j *Case) { j.Ours = false }, last: []func(e *Entry){incomplete}, excused: 1},
+		"it is not said, by others' servers":     {change: func(j *Case) { j.Ours = false }, wrong: 1},
+		"it is said, after a kill":               {change: func(j *Case) { j.kill(1.5, 1.6, 1.7) }, last: []func(e *Entry){incomplete}, excused: 1},
+		"it is said, and there are two replicas": {change: func(j *Case) { j.kill(1.5, 1.6, 1.7); j.Replicas = 2 }, last: []func(e *Entry){incomplete}, wrong: 1},
+		"no store was asked":                     {last: []func(e *Entry){onError}},
 	} {
 		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
 		if c.change != nil {
@@ -243,16 +243,16 @@ func TestCountsAndTheLog(t *testing.T) {
 		change func(j *Case)
 		wrong  int
 	}{
-		"exact":                  {3, nil, 0},
-		"one too few":            {2, nil, 1},
-		"one too many":           {4, nil, 1},
-		"one may be counted":     {4, func(j *Case) { j.at(1, Unknown, 0, func(e *Entry) { e.Stamp = 0 }) }, 0},
-		"one was lost":           {2, func(j *Case) { j.kill(5, 6, 7) }, 0},
-		"one lost, with a copy":  {2, func(j *Case) { j.kill(5, 6, 7); j.Replicas = 2 }, 1},
-		"paid twice":             {6, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 0},
-		"paid three times":       {7, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 1},
-		"a denial is no count":   {4, func(j *Case) { j.at(1, Denied, 3, onError) }, 0},
-		"a slow one may be left": {4, func(j *Case) { j.at(1, Denied, 3, func(e *Entry) { e.Answered += 2e9 }) }, 0},
+		"exact":                     {3, nil, 0},
+		"one too few":               {2, nil, 1},
+		"one too many":              {4, nil, 1},
+		"one may be counted":        {4, func(j *Case) { j.at(1, Unknown, 0, func(e *Entry) { e.Stamp = 0 }) }, 0},
+		"one was lost":              {2, func(j *Case) { j.kill(5, 6, 7) }, 0},
+		"one lost, of two replicas": {2, func(j *Case) { j.kill(5, 6, 7); j.Replicas = 2 }, 1},
+		"paid twice":                {6, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 0},
+		"paid three times":          {7, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 1},
+		"a denial is no count":      {4, func(j *Case) { j.at(1, Denied, 3, onError) }, 0},
+		"a slow one may be left":    {4, func(j *Case) { j.at(1, Denied, 3, func(e *Entry) { e.Answered += 2e9 }) }, 0},
 	} {
 		j := caseOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
 		for i := range int64(3) {
@@ -280,13 +280,13 @@ func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
 	}
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
-		copies int
-		change func(j *Case)
-		most   int64 // of seconds 4 to 20, where one is admitted
+		replicas int
+		change   func(j *Case)
+		most     int64 // of seconds 4 to 20, where one is admitted
 	}{
 		"none":                          {2, func(*Case) {}, 1},
 		"a denied one":                  {2, func(j *Case) { j.at(6, Denied, 3, took(500*ms)) }, 2},
-		"one copy":                      {1, func(j *Case) { j.at(6, Denied, 3, took(500*ms)) }, 1},
+		"one replica":                   {1, func(j *Case) { j.at(6, Denied, 3, took(500*ms)) }, 1},
 		"less than half":                {2, func(j *Case) { j.at(6, Denied, 3, took(499*ms)) }, 1},
 		"two tries":                     {2, func(j *Case) { j.at(6, Denied, 3, took(750*ms)) }, 3},
 		"not quite":                     {2, func(j *Case) { j.at(6, Denied, 3, took(749*ms)) }, 2},
@@ -312,7 +312,7 @@ func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
 	} {
 		for _, more := range []int64{0, 1} {
 			j := caseOf(t, wire.Limit{Name: "l", Limit: 30, Window: "30s"})
-			j.Replicas = c.copies
+			j.Replicas = c.replicas
 			j.at(10, Admitted, 9)
 			c.change(j)
 			j.look(30e9, 30.1e9, 4, 20, c.most+more)
@@ -337,7 +337,7 @@ func TestCountsAfterAReset(t *testing.T) {
 		"it was not acknowledged":         {3, func(j *Case) { j.Log.resets[0].Done = false }, 0},
 		"and may have been":               {0, func(j *Case) { j.Log.resets[0].Done = false }, 0},
 		"it has just been":                {3, func(j *Case) { j.Log.resets[0].Answered = 19e9 }, 0},
-		"a copy may have missed some":     {3, func(j *Case) { j.Replicas = 2; j.at(1, Admitted, 4, func(e *Entry) { e.Answered += 6e8 }) }, 0},
+		"a replica may have missed some":  {3, func(j *Case) { j.Replicas = 2; j.at(1, Admitted, 4, func(e *Entry) { e.Answered += 6e8 }) }, 0},
 		"what came after":                 {1, func(j *Case) { j.at(7, Admitted, 1) }, 0},
 		"without what came after":         {0, func(j *Case) { j.at(7, Admitted, 1) }, 1},
 		"what was under way":              {1, func(j *Case) { j.at(5, Admitted, 1, during) }, 0},
