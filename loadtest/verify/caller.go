@@ -63,11 +63,11 @@ type recorder struct {
 }
 
 func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.RoundTripper.RoundTrip(request)
 	a, kept := request.Context().Value(answerKey{}).(*answer)
 	if !kept {
-		return r.RoundTripper.RoundTrip(request)
+		return response, err
 	}
-	response, err := r.RoundTripper.RoundTrip(request)
 	if err == nil {
 		defer response.Body.Close()
 		a.request = request.Method + " " + request.URL.Path
