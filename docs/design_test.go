@@ -148,7 +148,7 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 	for name, rooms := range map[string][]string{
 		"github.com/gorilla/mux":                         {"api/routes.go", "loadtest/bench/nothing.go"},
 		"github.com/bradfitz/gomemcache/memcache":        {"memcache/", "loadtest/bench/gomemcache.go"},
-		"github.com/dunglas/httpsfv":                     {"loadtest/verify/headers.go"},
+		"github.com/dunglas/httpsfv":                     {"loadtest/verify/contract/headers.go"},
 		"go.yaml.in/yaml/v3":                             {"events/"},
 		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
 		"github.com/fsnotify/fsnotify":                   {"internal/filewatch/filewatch.go"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/loadtest/verify"
+	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
 const verifyUsage = `loadtest verify holds counterd to what it promises.
@@ -105,15 +106,15 @@ func (f *verifyFlags) set() *flag.FlagSet {
 	set.DurationVar(&c.Skew, "skew", verify.DefaultSkew, "`time` by which the targets' clocks may differ from this machine's")
 	set.DurationVar(&c.Timeout, "timeout", 0, "the targets' -timeout, `how long` they wait for the store (default 100ms, those started here 1s)")
 	set.Uint64Var(&c.Seed, "seed", 0, "`number` that the calls and the kills depend on (default a random one)")
-	set.StringVar(&c.Own.Store, "store", verify.Memcached, "what to start: `memcached` or embedded")
-	set.IntVar(&c.Own.Processes, "processes", 0, "`number` of processes of counterd to start (default 2, with -store embedded 1)")
-	set.IntVar(&c.Own.Servers, "servers", verify.DefaultServers, "`number` of Memcached servers to start")
-	set.IntVar(&c.Own.Replicas, "replicas", 1, "`copies` of each counter")
-	set.StringVar(&c.Own.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
+	set.StringVar(&c.Store, "store", verify.Memcached, "what to start: `memcached` or embedded")
+	set.IntVar(&c.Fleet.Processes, "processes", 0, "`number` of processes of counterd to start (default 2, with -store embedded 1)")
+	set.IntVar(&c.Fleet.Servers, "servers", verify.DefaultServers, "`number` of Memcached servers to start")
+	set.IntVar(&c.Fleet.Replicas, "replicas", 1, "`copies` of each counter")
+	set.StringVar(&c.Fleet.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
 	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here)")
-	set.BoolVar(&c.Own.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
-	set.StringVar(&c.Own.Memcached, "memcached-binary", "memcached", "the `program` memcached")
-	set.StringVar(&c.Own.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
+	set.BoolVar(&c.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
+	set.StringVar(&c.Fleet.Memcached, "memcached-binary", "memcached", "the `program` memcached")
+	set.StringVar(&c.Fleet.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
 	set.BoolVar(&f.json, "json", false, "print the result as JSON")
 	return set
 }
@@ -140,9 +141,9 @@ func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
 		return err
 	}
 	c.Token, c.TLS = f.credentials.token(), f.credentials.tls
-	if c.Own.Counterd == "" && len(f.urls) == 0 {
+	if c.Fleet.Counterd == "" && len(f.urls) == 0 {
 		var err error
-		if c.Own.Counterd, err = besideThis("counterd"); err != nil {
+		if c.Fleet.Counterd, err = besideThis("counterd"); err != nil {
 			return err
 		}
 	}
@@ -151,7 +152,7 @@ func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
 		if err != nil {
 			return fmt.Errorf("-rules: %w", err)
 		}
-		c.Own.Rules = string(text)
+		c.Fleet.Rules = string(text)
 		if c.Event == "" {
 			return errors.New("-rules wants -event, one of its events")
 		}
@@ -170,7 +171,7 @@ func (f *verifyFlags) preset(set *flag.FlagSet) error {
 		}
 	}
 	c := &f.config
-	c.Soak, c.Duration, c.Own.Chaos = true, f.soak, len(f.urls) == 0
+	c.Soak, c.Duration, c.Chaos = true, f.soak, len(f.urls) == 0
 	for name, value := range map[string]string{"clients": "32", "servers": "3", "replicas": "2"} {
 		if !given(set, name) {
 			if err := set.Lookup(name).Value.Set(value); err != nil {
@@ -211,7 +212,7 @@ func runVerify(ctx context.Context, args []string, std streams) int {
 	set := flags.set()
 	if err := flags.parse(set, args); err != nil {
 		return std.refused(set, func() string {
-			return fmt.Sprintf(verifyUsage, verify.EntryBytes, 8, verify.DefaultMaxEvents, defaultsOf(set))
+			return fmt.Sprintf(verifyUsage, judge.EntryBytes, 8, verify.DefaultMaxEvents, defaultsOf(set))
 		}, err)
 	}
 	bar := newBar(std.err)

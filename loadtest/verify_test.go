@@ -21,6 +21,7 @@ func TestVerifyUsage(t *testing.T) {
 		"-duration":             {"-duration", "0s"},
 		"-clients":              {"-clients", "-3"},
 		"-features":             {"-features", "0"},
+		"-features is 1 to":     {"-features", "1073741824", "-counterd", "true"},
 		"-max-events":           {"-max-events", "0"},
 		"-rate":                 {"-rate", "-1"},
 		"-event":                {"-event", "No Name"},
@@ -39,6 +40,7 @@ func TestVerifyUsage(t *testing.T) {
 		"-rules wants":          {"-rules", rules},
 		"not defined":           {"-nope"},
 		"-processes is":         {"-processes", "65", "-counterd", "true"},
+		"-processes 1":          {"-store", "embedded", "-processes", "2", "-counterd", "true"},
 		"chaos kills Memcached": {"-store", "embedded", "-chaos", "-counterd", "true"},
 	} {
 		t.Run(want, func(t *testing.T) {

@@ -20,7 +20,7 @@ type Config struct {
 	Memcached string // the program; not needed where there are no servers
 	Processes int    // of counterd
 	Servers   int    // of Memcached; 0: the embedded store, of each process its own
-	Replicas  int    // copies of each counter; 0: 1
+	Replicas  int    // of each counter; 0: 1
 	Protocol  string // that counterd speaks with the servers; empty: its default
 	Rules     string // the text of the rules
 	Timeout   time.Duration
@@ -145,20 +145,18 @@ func (f *Fleet) all(are func(addr string) error) error {
 
 // Alive returns an error if a process of counterd has ended.
 func (f *Fleet) Alive() error {
-	return f.each(func(process *child.Child) error { return process.Alive() })
-}
-
-func (f *Fleet) each(do func(*child.Child) error) error {
 	var faults []error
 	for _, process := range f.Processes {
-		faults = append(faults, do(process))
+		faults = append(faults, process.Alive())
 	}
 	return errors.Join(faults...)
 }
 
 // Close ends all.
-func (f *Fleet) Close() error {
-	err := f.each(func(process *child.Child) error { return process.Stop() })
+func (f *Fleet) Close() (err error) {
+	for _, process := range f.Processes {
+		err = errors.Join(err, process.Stop())
+	}
 	for _, server := range f.Servers {
 		server.Kill()
 	}

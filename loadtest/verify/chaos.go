@@ -4,24 +4,20 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
 // killer kills servers at random, one at a time, and starts them again, empty. Where there
-// are copies it waits until what was lost is copied back before it kills the next.
+// are replicas it waits until what was lost is copied back before it kills the next.
 type killer struct {
-	fleet   *fleet.Fleet
-	rng     *rand.Rand
-	pace    time.Duration // the mean time between two kills
-	copies  int
-	timeout time.Duration
-	now     func() int64
-
-	mu     sync.Mutex
-	losses []loss
+	fleet  *fleet.Fleet
+	config fleet.Config
+	rng    *rand.Rand
+	pace   time.Duration // the mean time between two kills
+	kills  []judge.Kill
 }
 
 // run kills until the first context ends; only the second ends with a server away.
@@ -41,15 +37,8 @@ func (k *killer) run(ctx, whole context.Context) error {
 // for to the end.
 func (k *killer) kill(ctx context.Context) error {
 	victim := k.rng.IntN(len(k.fleet.Servers))
-	l := loss{server: victim, killed: k.now(), away: true}
-	defer func() {
-		if l.away {
-			l.back = k.now()
-		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.losses = append(k.losses, l)
-	}()
+	kill := judge.Kill{Server: victim, Killed: time.Now().UTC()}
+	defer func() { k.kills = append(k.kills, kill) }()
 	k.fleet.Servers[victim].Kill()
 	fleet.Sleep(ctx, k.within(k.pace/4))
 	if err := k.fleet.Restart(ctx, victim); err != nil {
@@ -58,15 +47,15 @@ func (k *killer) kill(ctx context.Context) error {
 	if err := fleet.Until(ctx, time.Minute, k.fleet.Ready); err != nil {
 		return fmt.Errorf("after server %d was killed: %w", victim, err)
 	}
-	l.back, l.away = k.now(), false
-	if k.copies > 1 {
+	kill.Back = time.Now().UTC()
+	if k.config.Replicas > 1 {
 		if err := k.fleet.AwaitRepaired(ctx); err != nil {
 			return fmt.Errorf("after server %d was killed: %w", victim, err)
 		}
 		// What was under way when it came back has had its time.
-		fleet.Sleep(ctx, 2*k.timeout)
+		fleet.Sleep(ctx, 2*k.config.Timeout)
 	}
-	l.repaired = k.now()
+	kill.Repaired = time.Now().UTC()
 	return nil
 }
 

@@ -10,33 +10,30 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/loadtest/progress"
+	"github.com/counterd/counterd/loadtest/verify/contract"
+	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
 const (
-	// maxCounters is how many counters are counted in the end.
-	maxCounters = 300
-	// moments is how many past ones each is counted as of, beside now.
-	moments = 2
-	// levels of a history, by their lengths.
-	day = 86400
+	maxCounters = 300 // that are counted in the end
+	moments     = 2   // past ones that each is counted as of, beside now
 )
 
 // closing asks for the counts and the histories of counters when all clients have stopped, up
 // to the end of the context.
 func (r *run) closing(ctx context.Context) {
-	counters := r.users.allCounters()
-	r.pasts = r.latest()
-	order := rand.New(rand.NewPCG(r.config.Seed, 1<<40)).Perm(len(counters))
+	_, counters := r.log.Size()
+	pasts := r.log.LastLate()
+	order := rand.New(rand.NewPCG(r.config.Seed, 1<<40)).Perm(counters)
 	order = order[:min(len(order), maxCounters)]
 	bar := progress.Or(r.config.Progress)
 	bar.Start("counting", len(order))
 	var closed atomic.Int64
 	var group errgroup.Group
-	group.SetLimit(r.config.clients())
+	group.SetLimit(r.config.Clients)
 	for n, id := range order {
 		group.Go(func() error {
-			rng := rand.New(rand.NewPCG(r.config.Seed, 1<<40|uint64(id)+1))
-			if ctx.Err() == nil && r.closeOne(ctx, n, int32(id), counters[id], rng) {
+			if ctx.Err() == nil && r.close(ctx, n, int32(id), pasts[int32(id)]) {
 				closed.Add(1)
 			}
 			bar.Add(1)
@@ -47,57 +44,46 @@ func (r *run) closing(ctx context.Context) {
 	r.report.CountersClosed += int(closed.Load())
 }
 
-// closeOne counts every window of one counter's limits, and more, as of now and of past
-// moments of the run, and reads its history at each level. It reports whether all of that
-// was answered.
-func (r *run) closeOne(ctx context.Context, n int, id int32, of counter, rng *rand.Rand) bool {
+// close counts every window of one counter's limits, and more, as of now and of past moments of
+// the run, and of a late increment (0: none), and reads its history at each level. It reports
+// whether all of that was answered.
+func (r *run) close(ctx context.Context, n int, id int32, past int64) bool {
+	rng := rand.New(rand.NewPCG(r.config.Seed, 1<<40|uint64(id)+1))
 	all := true
 	windows := []int64{60, 3600}
-	for _, l := range r.contract.limits {
-		windows = append(windows, l.length)
+	for _, l := range r.Limits {
+		windows = append(windows, l.Length)
 	}
 	slices.Sort(windows)
-	began, now := r.began.Unix(), time.Now().Unix()
+	began, now := r.log.Began.Unix(), time.Now().Unix()
+	oldest := now - r.Retention + contract.Margin
 	for i, window := range slices.Compact(windows) {
-		if window > r.contract.retention {
-			continue
+		ends := []int64{0}
+		if window < r.Retention-3600 { // else of a past moment it would begin before the retention
+			for range moments {
+				ends = append(ends, began+rng.Int64N(max(now-began, 1)))
+			}
+			if past-window > oldest {
+				ends = append(ends, min(past+rng.Int64N(window), now))
+			}
 		}
-		target := (n + i) % len(r.caller.targets)
-		all = r.caller.count(ctx, 0, target, id, of, window, 0) && all
-		if window >= r.contract.retention-seconds(time.Hour) {
-			continue // of a past moment it would begin before the retention
-		}
-		for range moments {
-			all = r.caller.count(ctx, 0, target, id, of, window, began+rng.Int64N(max(now-began, 1))) && all
-		}
-		if at, found := r.pasts[id]; found && at-window > now-r.contract.retention+margin {
-			all = r.caller.count(ctx, 0, target, id, of, window, min(at+rng.Int64N(window), now)) && all
+		for _, end := range ends {
+			if window <= r.Retention {
+				all = r.count(ctx, r.closer(n+i), id, window, end) && all
+			}
 		}
 	}
-	for _, level := range []struct {
-		name   string
-		length int64
-	}{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", day}} {
-		if level.length >= of.step && level.length <= r.contract.retention {
-			all = r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, max(began-1, now-9000), now) && all
-			if at, found := r.pasts[id]; found && at > now-r.contract.retention+margin {
-				all = r.caller.history(ctx, 0, n%len(r.caller.targets), id, of, level.name, level.length, at-1, min(at+1, now)) && all
-			}
+	for _, level := range contract.Levels {
+		if level.Length < r.log.Counter(id).Step || level.Length > r.Retention {
+			continue
+		}
+		all = r.history(ctx, r.closer(n), id, level.Name, level.Length, max(began-1, now-9000), now) && all
+		if past > oldest {
+			all = r.history(ctx, r.closer(n), id, level.Name, level.Length, past-1, min(past+1, now)) && all
 		}
 	}
 	return all
 }
 
-// latest returns, of each counter that something was added to late, the second of the last such
-// increment.
-func (r *run) latest() map[int32]int64 {
-	pasts := map[int32]int64{}
-	for _, e := range r.log.entries {
-		if e.kind == late && e.stamp != 0 {
-			for _, id := range r.users.who(e.who).counters {
-				pasts[id] = e.stamp
-			}
-		}
-	}
-	return pasts
-}
+// closer is a call of the end, to one target after the other.
+func (r *run) closer(n int) judge.Call { return judge.Call{Target: uint16(n % len(r.targets))} }

@@ -6,266 +6,238 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/verify/contract"
+	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
 const (
-	// maxQuiet is how many calls are made at the most for a quiet feature.
-	maxQuiet = 120
-	// burstEvery is the time between two bursts.
-	burstEvery = 700 * time.Millisecond
-	// maxBurst bounds a burst.
-	maxBurst = 48
+	maxQuiet   = 120                    // calls for a quiet user
+	burstEvery = 700 * time.Millisecond // from one burst to the next
+	maxBurst   = 48                     // hits of a burst
 )
 
 // driver has clients call until the context ends or the log is full.
 type driver struct {
-	caller *caller
-	config Config
-	began  time.Time
-	length time.Duration
-
+	*caller
+	config  Config
+	length  time.Duration
 	running sync.WaitGroup
 }
 
-// quietClients is how many of the clients call each for one feature alone.
-func (c Config) quietClients() int { return max(1, c.clients()/4) }
-
-// start has the clients begin. They call until the first context ends; the second is that of
-// their calls, so that none is cut short by the end of the run: its outcome counts.
-func (d *driver) start(ctx, whole context.Context) {
-	for i := range d.config.clients() {
-		rng := rand.New(rand.NewPCG(d.config.Seed, uint64(i)))
-		d.running.Go(func() { d.busy(ctx, whole, i, rng) })
-	}
-	for i := range d.config.quietClients() {
-		client := d.config.clients() + i
-		rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
-		d.running.Go(func() { d.quiet(ctx, whole, client, rng) })
-	}
-	client := d.config.clients() + d.config.quietClients()
-	rng := rand.New(rand.NewPCG(d.config.Seed, uint64(client)))
-	d.running.Go(func() { d.bursts(ctx, whole, client, rng) })
+// worker is one client.
+type worker struct {
+	*driver
+	ctx    context.Context // until it ends the worker calls
+	calls  context.Context // of its calls, so that none is cut short by the end of the run: its outcome counts
+	client int
+	rng    *rand.Rand
+	pace   *rate.Limiter // of all its kind; calls that it is late for are not made up for
 }
 
-// over reports whether no more calls are to be made.
-func (d *driver) over(ctx context.Context) bool { return ctx.Err() != nil || d.caller.log.isFull() }
-
-// busy calls for the features of all clients.
-func (d *driver) busy(ctx, whole context.Context, client int, rng *rand.Rand) {
-	turns := d.turns(ctx, rng)
-	for !d.over(ctx) {
-		d.one(whole, client, rng)
-		turns.await(ctx)
-	}
-}
-
-// turns are when a client may call.
-type turns struct {
-	pause time.Duration // from one call to the next; 0: there is none
-	next  time.Time
-}
-
-// turns returns those of one client, at a moment of its own.
-func (d *driver) turns(ctx context.Context, rng *rand.Rand) *turns {
-	t := &turns{}
-	if d.config.Rate > 0 {
-		t.pause = time.Duration(float64(d.config.clients()) / d.config.Rate * float64(time.Second))
-		fleet.Sleep(ctx, time.Duration(rng.Float64()*float64(t.pause)))
-	}
-	t.next = time.Now()
-	return t
-}
-
-// await waits for the next turn. Turns that are over are not made up for.
-func (t *turns) await(ctx context.Context) {
-	now := time.Now()
-	t.next = t.next.Add(t.pause)
-	if t.next.Before(now) {
-		t.next = now
-	}
-	fleet.Sleep(ctx, t.next.Sub(now))
-}
-
-// one makes one call of the mix.
-func (d *driver) one(ctx context.Context, client int, rng *rand.Rand) {
-	target := rng.IntN(len(d.caller.targets))
-	who := d.busyUser(rng)
-	switch n := rng.IntN(100); {
-	case rng.IntN(400) == 0:
-		d.reset(ctx, client, target, who, rng)
-	case n < 78:
-		d.caller.hit(ctx, client, target, who, costOf(rng))
-	case n < 86:
-		d.caller.check(ctx, client, target, who, costOf(rng))
-	case n < 91:
-		whos, costs := make([]int32, 2+rng.IntN(6)), []int64(nil)
-		for i := range whos {
-			whos[i] = d.busyUser(rng)
-			costs = append(costs, costOf(rng))
+// start has the clients begin. A quarter as many beside them call each for one user alone, and one
+// makes bursts.
+func (d *driver) start(ctx, calls context.Context) {
+	client := 0
+	start := func(n int, do func(worker)) {
+		pace := rate.NewLimiter(rate.Inf, 1)
+		if d.config.Rate > 0 {
+			pace.SetLimit(rate.Limit(d.config.Rate * float64(n) / float64(d.config.Clients)))
 		}
-		d.caller.batch(ctx, client, target, whos, costs)
-	case n < 92:
-		d.caller.increment(ctx, client, target, who, costOf(rng), 0)
-	case n < 93:
-		d.late(ctx, client, target, who, rng)
-	default:
-		d.look(ctx, client, target, who, rng)
+		for range n {
+			w := worker{d, ctx, calls, client, rand.New(rand.NewPCG(d.config.Seed, uint64(client))), pace}
+			d.running.Go(func() { do(w) })
+			client++
+		}
+	}
+	start(d.config.Clients, worker.busy)
+	start(max(1, d.config.Clients/4), worker.quiet)
+	start(1, worker.bursts)
+}
+
+// next waits for the worker's turn, or until there is none. It reports whether there is one.
+func (w worker) next() bool {
+	if w.pace.Wait(w.ctx) != nil {
+		<-w.ctx.Done() // it knows beforehand that the next turn would be too late
+	}
+	return w.sleep(0)
+}
+
+// sleep waits. It reports whether there is time left.
+func (w worker) sleep(long time.Duration) bool {
+	fleet.Sleep(w.ctx, long)
+	return w.ctx.Err() == nil && !w.log.Full()
+}
+
+// to is a call to a target.
+func (w worker) to(target int) judge.Call {
+	return judge.Call{Client: uint16(w.client), Target: uint16(target)}
+}
+
+func (w worker) any() judge.Call { return w.to(w.rng.IntN(len(w.targets))) }
+
+// cost is 1 in most calls.
+func (w worker) cost() int64 { return int64(max(1, w.rng.IntN(8)-4)) }
+
+// limit draws a limit, and the counter of a user that it counts by.
+func (w worker) limit(user int32) (contract.Limit, int32) {
+	l := w.Limits[w.rng.IntN(len(w.Limits))]
+	return l, w.log.User(user).Counters[l.Index]
+}
+
+// busy calls for the users of all clients.
+func (w worker) busy() {
+	for w.next() {
+		to, user, cost := w.any(), w.busyUser(), w.cost()
+		switch n := w.rng.IntN(100); {
+		case w.rng.IntN(400) == 0:
+			w.forget(to, user)
+		case n < 78:
+			w.hit(w.calls, to, user, cost)
+		case n < 86:
+			w.check(w.calls, to, user, cost)
+		case n < 91:
+			users, costs := []int32{user}, []int64{cost}
+			for range 1 + w.rng.IntN(6) {
+				users, costs = append(users, w.busyUser()), append(costs, w.cost())
+			}
+			w.batch(w.calls, to, users, costs)
+		case n < 92:
+			w.increment(w.calls, to, user, cost, 0)
+		case n < 93:
+			w.late(to, user)
+		default:
+			l, id := w.limit(user)
+			w.count(w.calls, to, id, min(l.Length, w.Retention), 0)
+		}
 	}
 }
 
 // busyUser draws a busy user, in half of the calls one of the first few.
-func (d *driver) busyUser(rng *rand.Rand) int32 {
-	n := d.config.features()
-	if rng.IntN(2) == 0 {
+func (w worker) busyUser() int32 {
+	n := w.config.Features
+	if w.rng.IntN(2) == 0 {
 		n = max(1, n/8)
 	}
-	return int32(rng.IntN(n))
-}
-
-// costOf is 1 in most calls.
-func costOf(rng *rand.Rand) int64 { return int64(max(1, rng.IntN(8)-4)) }
-
-// look counts one of a user's counters, over the window of one of its limits.
-func (d *driver) look(ctx context.Context, client, target int, who int32, rng *rand.Rand) {
-	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
-	id := d.caller.users.who(who).counters[l.rule]
-	d.caller.count(ctx, client, target, id, d.caller.users.counterOf(id), min(l.length, d.caller.contract.retention), 0)
+	return int32(w.rng.IntN(n))
 }
 
 // late adds to the past of a user, where that is remembered for long enough, and counts the
 // window of a limit then.
-func (d *driver) late(ctx context.Context, client, target int, who int32, rng *rand.Rand) entry {
-	l, longest := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))], d.caller.contract.retention/2
-	if !d.caller.contract.remembersLate() {
-		return d.caller.increment(ctx, client, target, who, costOf(rng), 0)
+func (w worker) late(to judge.Call, user int32) {
+	l, id := w.limit(user)
+	if !w.RemembersLate() {
+		w.increment(w.calls, to, user, w.cost(), 0)
+		return
 	}
-	at := time.Now().Unix() - 1 - rng.Int64N(min(l.length+5, longest-margin))
-	e := d.caller.increment(ctx, client, target, who, costOf(rng), at)
-	id := d.caller.users.who(who).counters[l.rule]
-	if e.outcome == admitted {
-		d.caller.count(ctx, client, target, id, d.caller.users.counterOf(id), min(l.length, longest), at)
+	at := time.Now().Unix() - 1 - w.rng.Int64N(min(l.Length+5, w.Retention/2-contract.Margin))
+	if w.increment(w.calls, to, user, w.cost(), at).Outcome == judge.Admitted {
+		w.count(w.calls, to, id, min(l.Length, w.Retention/2), at)
 	}
-	return e
 }
 
-// reset forgets one of a user's counters, but for that of the whole event. It reports whether
-// there was one.
-func (d *driver) reset(ctx context.Context, client, target int, who int32, rng *rand.Rand) bool {
-	l := d.caller.contract.limits[rng.IntN(len(d.caller.contract.limits))]
-	if d.caller.contract.whole(l) || d.caller.mayNotReset.Load() {
-		return false
+// forget resets one of a user's counters, but for that of the whole event.
+func (w worker) forget(to judge.Call, user int32) {
+	if l, id := w.limit(user); !l.Whole() && !w.mayNotReset.Load() {
+		w.reset(w.calls, to, id)
 	}
-	return d.caller.reset(ctx, client, target, d.caller.users.who(who).counters[l.rule])
 }
 
-// changed is a target that has changed something of the past. The others may not know of it yet.
-type changed struct {
-	target int
-	until  time.Time
-}
-
-// settle asks that target, which knows. It is called on until all do, or that is waited for.
-func (d *driver) settle(ctx, whole context.Context, client, target int, who int32, cost int64, rng *rand.Rand) changed {
-	all := time.Now().Add(closedLife + 10*time.Millisecond)
-	d.caller.check(whole, client, target, who, cost)
-	if len(d.caller.targets) > 1 && rng.IntN(4) == 0 {
-		fleet.Sleep(ctx, time.Until(all))
-	}
-	return changed{target, all}
-}
-
-// quiet calls for one feature after another, each call when the one before was answered:
-// up to what fits, once more too early, and once more when retry_after is over.
-func (d *driver) quiet(ctx, whole context.Context, client int, rng *rand.Rand) {
-	targets := len(d.caller.targets)
-	turns := d.turns(ctx, rng)
-	for !d.over(ctx) {
-		who := d.caller.users.fresh(quiet)
-		if rng.IntN(3) == 0 {
-			d.caller.increment(whole, client, rng.IntN(targets), who, 1+rng.Int64N(2), 0)
-			turns.await(ctx)
+// quiet calls for one user after another, each call when the one before was answered: up to what
+// fits, once more too early, and once more when retry_after is over.
+func (w worker) quiet() {
+	for w.sleep(0) {
+		user := w.log.NewUser(judge.Quiet)
+		if w.rng.IntN(3) == 0 && w.next() {
+			w.increment(w.calls, w.any(), user, 1+w.rng.Int64N(2), 0)
 		}
-		var past changed
+		var changed judge.Call // the past, by a target: until then others may not know of it
+		var until time.Time
 		// Some are called for so shortly that others begin at all times.
-		for calls := rng.IntN(maxQuiet); calls < maxQuiet && !d.over(ctx); calls++ {
-			turns.await(ctx)
-			target, cost := rng.IntN(targets), costOf(rng)
-			if time.Now().Before(past.until) {
-				target = past.target
+		for n := w.rng.IntN(maxQuiet); n < maxQuiet && w.next(); n++ {
+			to, cost := w.any(), w.cost()
+			if time.Now().Before(until) {
+				to = changed
 			}
-			switch rng.IntN(96) {
-			case 0, 1, 2, 3, 4, 5, 6, 7:
-				d.caller.check(whole, client, target, who, cost)
+			past := w.late
+			switch kind := w.rng.IntN(96); {
+			case kind < 8:
+				w.check(w.calls, to, user, cost)
 				continue
-			case 8, 9, 10, 11, 12, 13, 14, 15:
-				d.caller.batch(whole, client, target, []int32{who, who}, []int64{cost, 1})
+			case kind < 16:
+				w.batch(w.calls, to, []int32{user, user}, []int64{cost, 1})
 				continue
-			case 16, 17:
-				d.late(whole, client, target, who, rng)
-				past = d.settle(ctx, whole, client, target, who, cost, rng)
-				continue
-			case 18:
-				d.reset(whole, client, target, who, rng)
-				past = d.settle(ctx, whole, client, target, who, cost, rng)
+			case kind == 18:
+				past = w.forget
+				fallthrough
+			case kind < 18:
+				past(to, user)
+				changed, until = to, time.Now().Add(judge.Closed+10*time.Millisecond)
+				w.check(w.calls, to, user, cost)
+				if len(w.targets) > 1 && w.rng.IntN(4) == 0 {
+					w.sleep(time.Until(until))
+				}
 				continue
 			}
-			e := d.caller.hit(whole, client, target, who, cost)
-			if e.outcome == unknown || e.outcome == denied && !d.waitFor(ctx, whole, client, who, e, rng) {
+			e := w.hit(w.calls, to, user, cost)
+			if e.Outcome == judge.Unknown || e.Outcome == judge.Denied && !w.again(e) {
 				break
 			}
 		}
 	}
 }
 
-// waitFor comes again when retry_after is over, and in between. It reports whether there
-// was time for it.
-func (d *driver) waitFor(ctx, whole context.Context, client int, who int32, told entry, rng *rand.Rand) bool {
-	if told.retryAfter == never {
+// again comes again when retry_after is over, and in between. It reports whether there was time
+// for it.
+func (w worker) again(told judge.Entry) bool {
+	if told.RetryAfter == contract.Never {
 		return true
 	}
-	wait := time.Duration(told.retryAfter) * time.Second
-	due := d.began.Add(time.Duration(told.answered)).Add(wait)
-	if due.Sub(d.began) > d.length {
+	due := w.log.Began.Add(time.Duration(told.Answered)).Add(time.Duration(told.RetryAfter) * time.Second)
+	if due.Sub(w.log.Began) > w.length {
 		return false
 	}
-	if !d.caller.contract.countsAll() { // else what comes too early makes the wait longer
-		fleet.Sleep(ctx, time.Duration(rng.Float64()*float64(time.Until(due))))
-		if d.over(ctx) {
+	to := w.to(int(told.Target))
+	if !w.CountsAll() { // else what comes too early makes the wait longer
+		if !w.sleep(time.Duration(w.rng.Float64() * float64(time.Until(due)))) {
 			return false
 		}
-		d.caller.hit(whole, client, int(told.target), who, int64(told.cost))
+		if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Denied {
+			w.early.Add(1)
+		}
 	}
 	// A moment more: it is what was sent after it that is not denied.
-	fleet.Sleep(ctx, time.Until(due)+time.Millisecond)
-	if d.over(ctx) {
+	if !w.sleep(time.Until(due) + time.Millisecond) {
 		return false
 	}
-	d.caller.hit(whole, client, int(told.target), who, int64(told.cost))
+	if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Admitted {
+		w.retries.Add(1)
+	}
 	return true
 }
 
 // bursts has many clients hit one feature at the same moment, again and again another one.
-func (d *driver) bursts(ctx, whole context.Context, client int, rng *rand.Rand) {
+func (w worker) bursts() {
 	size := maxBurst
-	for _, l := range d.caller.contract.limits {
-		if l.n > 0 {
-			size = min(size, int(min(l.n*3+8, maxBurst)))
+	for _, l := range w.Limits {
+		if l.N > 0 {
+			size = min(size, int(min(l.N*3+8, maxBurst)))
 		}
 	}
-	for !d.over(ctx) {
-		who := d.caller.users.fresh(burst)
-		start := make(chan struct{})
+	for more := true; more; more = w.sleep(burstEvery) {
+		user, start := w.log.NewUser(judge.Burst), make(chan struct{})
 		var all sync.WaitGroup
 		for i := range size {
-			target := rng.IntN(len(d.caller.targets))
+			to := w.any()
+			to.Client += uint16(i)
 			all.Go(func() {
 				<-start
-				d.caller.hit(whole, client+i, target, who, 1)
+				w.hit(w.calls, to, user, 1)
 			})
 		}
 		close(start)
 		all.Wait()
-		fleet.Sleep(ctx, burstEvery)
 	}
 }

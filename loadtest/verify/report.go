@@ -4,129 +4,94 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
 // Report is what came of it.
 type Report struct {
-	Targets        []string         `json:"targets"`
-	Event          string           `json:"event"`
-	Seed           uint64           `json:"seed"`
-	Duration       time.Duration    `json:"seconds"`
-	Interrupted    bool             `json:"interrupted,omitzero"` // it ended before its time, and counts less in the end
-	Calls          map[string]int64 `json:"calls"`                // by kind
-	Admitted       int64            `json:"admitted"`
-	Denied         int64            `json:"denied"`
-	Features       int              `json:"features"`
-	Counters       int              `json:"counters"`
-	CountersClosed int              `json:"counters_closed"` // that were counted in the end
-	Kills          []Kill           `json:"kills"`
-	LogBytes       int64            `json:"log_bytes"`
-	LogFull        bool             `json:"log_full"` // it ended before its time
-	NotHeld        []string         `json:"not_held"` // what the rules do not let be checked, and why
-	Checked        Checked          `json:"checked"`
-	Excused        Excused          `json:"excused"`
-	Soak           *Soak            `json:"soak,omitempty"`
-	Wrong          map[string]int   `json:"wrong"` // violations, by what was held to the contract
-	Violations     []Violation      `json:"violations"`
-}
-
-// Kill is a server that was killed, and came back empty. What the run did not live to see has
-// no time.
-type Kill struct {
-	Server   int       `json:"server"`
-	Killed   time.Time `json:"killed"`
-	Back     time.Time `json:"back,omitzero"`     // all processes say that it is there
-	Repaired time.Time `json:"repaired,omitzero"` // with copies: what it had is copied back
-}
-
-// String tells of it in words.
-func (k Kill) String() string {
-	text := fmt.Sprintf("server %d at %s", k.Server, k.Killed.Format(clockLayout))
-	if k.Back.IsZero() {
-		return text + ", not back yet"
-	}
-	text += ", back at " + k.Back.Format(clockLayout)
-	if k.Repaired.IsZero() {
-		return text + ", not repaired yet"
-	}
-	return text + ", repaired at " + k.Repaired.Format(clockLayout)
+	Targets        []string          `json:"targets"`
+	Event          string            `json:"event"`
+	Seed           uint64            `json:"seed"`
+	Duration       time.Duration     `json:"seconds"`
+	Interrupted    bool              `json:"interrupted,omitzero"` // it ended before its time, and counts less in the end
+	Calls          map[string]int64  `json:"calls"`                // by kind
+	Admitted       int64             `json:"admitted"`
+	Denied         int64             `json:"denied"`
+	Features       int               `json:"features"`
+	Counters       int               `json:"counters"`
+	CountersClosed int               `json:"counters_closed"` // that were counted in the end
+	Kills          []judge.Kill      `json:"kills"`
+	LogBytes       int64             `json:"log_bytes"`
+	LogFull        bool              `json:"log_full"` // it ended before its time
+	NotHeld        []string          `json:"not_held"` // what the rules do not let be checked, and why
+	Checked        judge.Checked     `json:"checked"`
+	Excused        judge.Excused     `json:"excused"`
+	Soak           *Soak             `json:"soak,omitempty"`
+	Wrong          map[string]int    `json:"wrong"` // violations, by what was held to the contract
+	Violations     []judge.Violation `json:"violations"`
 }
 
 // OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
 // add adds what a round did to the report.
-func (r *run) add(j *judge) {
+func (r *run) add() {
 	report := &r.report
-	report.Checked, report.Excused = j.checked, j.excused
-	for _, e := range r.log.entries {
-		switch {
-		case e.kind > batch:
-		case e.outcome == admitted:
-			report.Admitted++
-		case e.outcome == denied:
-			report.Denied++
-		}
-	}
-	report.Features += len(r.users.list)
-	report.Counters += len(r.users.counters)
-	for _, l := range j.losses {
-		kill := Kill{Server: l.server, Killed: r.caller.wall(l.killed)}
-		if !l.away {
-			kill.Back = r.caller.wall(l.back)
-		}
-		if l.repaired != 0 {
-			kill.Repaired = r.caller.wall(l.repaired)
-		}
-		report.Kills = append(report.Kills, kill)
-	}
-	report.LogBytes, report.LogFull = max(report.LogBytes, r.log.bytes()), r.log.full
+	report.Admitted += r.log.Hits(judge.Admitted)
+	report.Denied += r.log.Hits(judge.Denied)
+	users, counters := r.log.Size()
+	report.Features += users
+	report.Counters += counters
+	report.Kills = append(report.Kills, r.kills...)
+	report.LogBytes, report.LogFull = max(report.LogBytes, r.log.Bytes()), r.log.Full() && !r.config.Soak
 }
 
 // finish completes the report when all rounds are over.
 func (r *run) finish(ctx context.Context) *Report {
 	report := &r.report
-	report.Event, report.Seed, report.Interrupted = r.contract.event, r.config.Seed, ctx.Err() != nil
-	report.Calls = map[string]int64{"reset": r.caller.resets.Load()}
-	for k := range kinds {
-		report.Calls[k.String()] = r.caller.calls[k].Load()
+	report.Targets, report.Event, report.Seed, report.Interrupted = r.hosts, r.Event, r.config.Seed, ctx.Err() != nil
+	report.Calls = map[string]int64{}
+	for k := range judge.Kinds {
+		report.Calls[k.String()] = r.calls[k].Load()
 	}
-	report.LogFull = report.LogFull && !r.config.Soak
 	report.NotHeld = r.notHeld()
-	report.Checked.Headers, report.Checked.Bodies = r.caller.headers.Load(), r.caller.bodies.Load()
-	report.Wrong, report.Violations = r.findings.total, r.findings.all()
+	report.Checked, report.Excused = r.findings.Checked, r.findings.Excused
+	report.Checked.Headers, report.Checked.Bodies = r.headers.Load(), r.bodies.Load()
+	report.Checked.Retries, report.Checked.Early = r.retries.Load(), r.early.Load()
+	report.Wrong, report.Violations = r.findings.Total(), r.findings.All()
 	return report
 }
 
 // notHeld says what was not checked.
 func (r *run) notHeld() (list []string) {
-	if !r.alone && r.contract.hasWhole() {
-		list = append(list, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it")
-	}
-	if r.config.own() && r.config.Own.lines() && r.contract.hasWhole() {
-		list = append(list, "that exactly what fits of a burst is admitted: a rule counts the whole event, where other hits are in its way")
-	}
-	if !r.contract.remembersLate() {
-		list = append(list, "late increments: the event is remembered for less than two minutes")
-	}
-	if r.caller.mayNotReset.Load() {
-		list = append(list, "resets: the targets do not let this caller make them")
-	}
-	if r.contract.hasWhole() {
-		list = append(list, "resets of the whole event: hits are under way on it at all times")
-	}
-	for i, l := range r.contract.limits {
-		if !r.contract.bounded(l) && !slices.ContainsFunc(r.contract.limits[:i], func(o limit) bool { return o.rule == l.rule }) {
-			what := "shadow"
-			if r.contract.ruleOf(l).elastic {
-				what = "elastic, and the whole event is held to its own"
-			}
-			list = append(list, fmt.Sprintf("windows of %s and its rule: it is %s", l.name, what))
+	whole := r.HasWhole()
+	for _, one := range []struct {
+		so   bool
+		what string
+	}{
+		{!r.alone && whole, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it"},
+		{r.queued() && whole, "that exactly what fits of a burst is admitted: a rule counts the whole event, where other hits are in its way"},
+		{!r.RemembersLate(), "late increments: the event is remembered for less than two minutes"},
+		{r.mayNotReset.Load(), "resets: the targets do not let this caller make them"},
+		{whole, "resets of the whole event: hits are under way on it at all times"},
+	} {
+		if one.so {
+			list = append(list, one.what)
 		}
+	}
+	for i, l := range r.Limits {
+		if l.Bounded() || i > 0 && r.Limits[i-1].Index == l.Index {
+			continue
+		}
+		what := "shadow"
+		if l.Elastic {
+			what = "elastic, and the whole event is held to its own"
+		}
+		list = append(list, fmt.Sprintf("windows of %s and its rule: it is %s", l.Name, what))
 	}
 	return list
 }
@@ -144,10 +109,9 @@ func (r *Report) WriteText(out io.Writer) error {
 		row("", "interrupted: what was seen until then is judged")
 	}
 	var calls []string
-	for k := range kinds {
+	for k := range judge.Kinds {
 		calls = append(calls, fmt.Sprintf("%s %d", k, r.Calls[k.String()]))
 	}
-	calls = append(calls, fmt.Sprintf("reset %d", r.Calls["reset"]))
 	row("calls", "%s", strings.Join(calls, "  "))
 	row("hits", "%d admitted, %d denied", r.Admitted, r.Denied)
 	row("features", "%d, with %d counters", r.Features, r.Counters)
@@ -169,7 +133,7 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.OK() {
 		row("violations", "none")
 	}
-	for _, name := range checks {
+	for _, name := range judge.Checks {
 		if n := r.Wrong[name]; n > 0 {
 			row("violations", "%s %d", name, n)
 		}
@@ -178,7 +142,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		return err
 	}
 	for _, v := range r.Violations {
-		if err := v.write(out); err != nil {
+		if err := v.Write(out); err != nil {
 			return err
 		}
 	}

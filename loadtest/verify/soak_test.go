@@ -1,4 +1,4 @@
-package verify_test
+package verify
 
 import (
 	"testing"
@@ -8,19 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/loadtest/verify"
+	"github.com/counterd/counterd/loadtest/fleet"
+	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
-func soakOf(own verify.Own) verify.Config {
-	own.Counterd, own.Memcached = counterd, "memcached"
-	config := verify.Config{Own: own, Soak: true, Duration: verify.MinSoak, Clients: 4, Features: 12, Seed: 1}
-	return verify.Tolerant(config, time.Hour) // a busy machine is slow
+func soakOf(config Config) Config {
+	config.Fleet.Counterd, config.Fleet.Memcached = counterd, "memcached"
+	config.Soak, config.Duration, config.Clients, config.Features, config.Seed = true, MinSoak, 4, 12, 1
+	config.maxSlack = time.Hour // a busy machine is slow
+	return config
 }
 
 // A server is killed and comes back, and nothing is wrong.
 func TestASoak(t *testing.T) {
 	t.Parallel()
-	report, text := reportOf(t, soakOf(verify.Own{Servers: 3, Replicas: 2, Chaos: true}))
+	report, text := reportOf(t, soakOf(Config{Fleet: fleet.Config{Servers: 3, Replicas: 2}, Chaos: true}))
 	require.True(t, report.OK(), text)
 	assert.NotEmpty(t, report.Kills)
 	assert.Positive(t, report.Admitted)
@@ -40,13 +42,15 @@ func TestASoak(t *testing.T) {
 // Calls that are too slow in two loads are a violation; in one they are not.
 func TestSlowCalls(t *testing.T) {
 	t.Parallel()
-	report, text := reportOf(t, verify.Tolerant(soakOf(verify.Own{Store: verify.Embedded}), 1-verify.OwnTimeout))
+	config := soakOf(Config{Store: Embedded})
+	config.maxSlack = 1 - OwnTimeout
+	report, text := reportOf(t, config)
 	assert.Equal(t, 2, report.Soak.Loads)
 	assert.Equal(t, 2, report.Soak.SlowLoads)
-	assert.Equal(t, 1, report.Wrong[verify.CheckProcesses], text)
+	assert.Equal(t, 1, report.Wrong[judge.Processes], text)
 	assert.Contains(t, text, "in 2 of 2 loads one took more than 1ns")
 	assert.Contains(t, text, "too long in 2 of 2 loads")
-	assert.GreaterOrEqual(t, report.Duration, 2*verify.MinSoak)
+	assert.GreaterOrEqual(t, report.Duration, 2*MinSoak)
 }
 
 // A log that is full is judged, and the calls go on with a new one.
@@ -64,10 +68,14 @@ func TestOneLogAfterTheOther(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
 				config := against(c.target)
-				report, rounds, err := verify.RunFor(t.Context(), config, 15*time.Second)
-				require.NoError(t, err)
+				config.Soak = true
+				r := newRun(config)
+				r.alone = true
+				require.NoError(t, r.prepare(t.Context(), config.URLs))
+				require.NoError(t, r.load(t.Context(), 15*time.Second))
+				report := r.finish(t.Context())
 				assert.Equal(t, c.right, report.OK(), "%v", report.Violations)
-				assert.Greater(t, rounds, 2)
+				assert.Greater(t, r.rounds, 2)
 				assert.Greater(t, report.Calls["hit"]+report.Calls["count"], 2*int64(config.MaxEvents))
 				assert.False(t, report.LogFull)
 				assert.Positive(t, report.Checked.Predictions)

@@ -1,4 +1,4 @@
-package verify_test
+package verify
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/verify/contract"
 )
 
 // target is a server that speaks the contract, keeps every event and sums them all; or is
@@ -28,13 +30,13 @@ type target struct {
 	fixedWindows      bool                              // begins again from zero at each multiple of the window
 	forgets           func(n int) bool                  // does not keep the n-th hit that it admits
 	twice             func(n int) bool                  // keeps it twice
-	deniesAbove       func(l wire.Limit) int64          // admits so many
-	answers           func(d *wire.Decision)            // changes a decision before its headers are made
-	says              func(h http.Header, status int)   // changes headers
-	status            func(status int) int              // changes the status
+	deniesAbove       func(l contract.Limit) int64      // admits so many
+	answers           func(d *wire.Decision)            // changes a decision before its headers are made, and its retry_after
+	says              func(h http.Header)               // changes headers
+	status            int                               // answers hits with it, whatever the body says
 	counts            func(c *wire.Count)               // changes a count
 	history           func(h *wire.History)             // changes a history
-	stamps            func(over bool, now int64) int64  // stamps otherwise; over: there is no room
+	stampsAhead       int64                             // stamps so much later where there is no room
 	admits            func(d *wire.Decision, over bool) // decides otherwise
 	refuses           func(route string) bool           // is too busy for that
 	precise           bool                              // decides to the second, whatever the rules' precision is
@@ -52,6 +54,7 @@ type target struct {
 	resetsAll         bool                              // forgets those of all features
 
 	mu       sync.Mutex
+	contract *contract.Contract
 	log      map[string][]kept
 	admitted int
 }
@@ -61,45 +64,43 @@ type kept struct {
 	late       bool
 }
 
-var targetRules = []wire.Rule{
-	{Per: []string{"user"}, Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-5-per-3s", Limit: 5, Window: "3s"}}},
-	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-8-per-2s", Limit: 8, Window: "2s"}}},
-}
-
-// Rules that count by the minute, beside one that counts by the second.
-var minuteRules = []wire.Rule{
-	{Per: []string{"user"}, Precision: "minute", Limits: []wire.Limit{{Name: "user-9-per-60s", Limit: 9, Window: "60s"}, {Name: "user-20-per-90s", Limit: 20, Window: "90s"}}},
-	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-8-per-2s", Limit: 8, Window: "2s"}}},
-}
-
-// A rule that denies no hit, so that none waits.
-var roomyRules = []wire.Rule{{Per: []string{"user"}, Limits: []wire.Limit{{Name: "user-100000-per-600s", Limit: 100000, Window: "600s"}}}}
-
-// Rules with one for the whole event.
-var wholeRules = []wire.Rule{
-	{Per: []string{"user"}, Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-5-per-3s", Limit: 5, Window: "3s"}}},
-	{Limits: []wire.Limit{{Name: "event-40-per-1s", Limit: 40, Window: "1s"}, {Name: "event-80-per-4s", Limit: 80, Window: "4s"}}},
-}
-
-// wholeLimitOf are rules with one limit for the whole event.
-func wholeLimitOf(n int64, window string) []wire.Rule {
-	return []wire.Rule{
-		{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-5-per-2s", Limit: 5, Window: "2s"}}},
-		{Limits: []wire.Limit{{Name: "event", Limit: n, Window: window}}},
+// ruleOf is a rule with limits that are written like 3/1s.
+func ruleOf(per string, limits ...string) wire.Rule {
+	r := wire.Rule{Precision: "second", Count: "admitted", Throttle: "hard", OnError: "deny"}
+	if per != "" {
+		r.Per = []string{per}
 	}
+	for _, l := range limits {
+		n, window, _ := strings.Cut(l, "/")
+		number, _ := strconv.ParseInt(n, 10, 64)
+		name := fmt.Sprintf("%s-%s-per-%s", cmp.Or(per, "event"), n, window)
+		r.Limits = append(r.Limits, wire.Limit{Name: name, Limit: number, Window: window})
+	}
+	return r
 }
 
-// Rules of which one counts denied hits, too.
-var allRules = []wire.Rule{
-	{Per: []string{"user"}, Count: "all", Limits: []wire.Limit{{Name: "user-3-per-1s", Limit: 3, Window: "1s"}, {Name: "user-6-per-3s", Limit: 6, Window: "3s"}}},
-	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-4-per-2s", Limit: 4, Window: "2s"}}},
+func with(r wire.Rule, change func(*wire.Rule)) wire.Rule {
+	change(&r)
+	return r
 }
 
-// Rules of which one is elastic.
-var elasticRules = []wire.Rule{
-	{Per: []string{"user"}, Throttle: "elastic", Limits: []wire.Limit{{Name: "user-1-per-1s", Limit: 1, Window: "1s"}, {Name: "user-3-per-3s", Limit: 3, Window: "3s"}}},
-	{Limits: []wire.Limit{{Name: "event-40-per-2s", Limit: 40, Window: "2s"}}},
-	{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip-4-per-2s", Limit: 4, Window: "2s"}}},
+func minutes(r *wire.Rule) { r.Precision = "minute" }
+func elastic(r *wire.Rule) { r.Throttle = "elastic" }
+func allHits(r *wire.Rule) { r.Count = "all" }
+
+var (
+	targetRules = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
+	minuteRules = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
+	roomyRules  = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
+	wholeRules  = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
+	allRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
+	// A limit of the elastic rule has room as long as the whole event has.
+	elasticRules = []wire.Rule{with(ruleOf("user", "1/1s", "3/3s"), elastic), ruleOf("", "40/2s"), ruleOf("ip", "4/2s")}
+)
+
+// wholeLimit are rules with one limit for the whole event.
+func wholeLimit(limit string) []wire.Rule {
+	return []wire.Rule{ruleOf("ip", "5/2s"), ruleOf("", limit)}
 }
 
 // transport returns one that calls the target in this process, and takes about as long as a
@@ -108,6 +109,10 @@ func (s *target) transport() http.RoundTripper {
 	s.log = map[string][]kept{}
 	if s.rules == nil {
 		s.rules = targetRules
+	}
+	var err error
+	if s.contract, err = contract.New(s.event()); err != nil {
+		panic(err)
 	}
 	return &inProcess{target: s, rng: rand.New(rand.NewPCG(1, 2))}
 }
@@ -124,12 +129,10 @@ func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	to := httptest.NewRecorder()
 	p.target.ServeHTTP(to, r)
 	p.travel()
-	if r.Body != nil {
-		if err := r.Body.Close(); err != nil {
-			return nil, err
-		}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
 	}
-	return to.Result(), r.Context().Err()
+	return to.Result(), nil
 }
 
 func (p *inProcess) travel() {
@@ -139,6 +142,10 @@ func (p *inProcess) travel() {
 	time.Sleep(long)
 }
 
+func (s *target) event() wire.Event {
+	return wire.Event{Name: "verify", Retention: "1h", Rules: s.rules}
+}
+
 func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route := strings.TrimPrefix(r.URL.Path, "/v1/events/verify")
 	switch {
@@ -146,8 +153,7 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too busy", http.StatusServiceUnavailable)
 	case r.URL.Path == "/v1/batch":
-		var in wire.Batch
-		read(r, &in)
+		in := read[wire.Batch](r)
 		var out wire.Results
 		for _, h := range in.Hits {
 			d := s.decide(h.Features, *h.Cost, true)
@@ -157,59 +163,31 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case route == "":
 		write(w, http.StatusOK, s.event())
 	case route == "/hit":
-		var in wire.Hit
-		read(r, &in)
+		in := read[wire.Hit](r)
 		s.hit(w, s.decide(in.Features, *in.Cost, true))
 	case route == "/check":
+		features, _ := events.ParseFeatures(r.URL.Query()["feature"])
 		cost, _ := strconv.ParseInt(r.URL.Query().Get("cost"), 10, 64)
-		write(w, http.StatusOK, s.decide(featuresOf(r), cost, false))
+		write(w, http.StatusOK, s.decide(features, cost, false))
 	case route == "/increment":
-		var in wire.Increment
-		read(r, &in)
-		s.increment(w, in)
+		s.increment(w, read[wire.Increment](r))
 	case route == "/counters":
 		s.reset(strings.Join(r.URL.Query()["feature"], "+"))
 		w.WriteHeader(http.StatusNoContent)
 	case route == "/count":
-		s.count(w, r)
+		s.count(w, r.URL.Query())
 	case route == "/history":
-		s.tell(w, r)
+		s.tell(w, r.URL.Query())
 	}
 }
 
-// event tells the rules, with all that they leave out.
-func (s *target) event() wire.Event {
-	event := wire.Event{Name: "verify", Retention: "1h"}
-	for _, rule := range s.rules {
-		rule.OnError = "deny"
-		rule.Precision = cmp.Or(rule.Precision, "second")
-		rule.Count = cmp.Or(rule.Count, "admitted")
-		rule.Throttle = cmp.Or(rule.Throttle, "hard")
-		event.Rules = append(event.Rules, rule)
-	}
-	return event
-}
-
-// counters returns those of the features that the rules name, and of each feature.
-func (s *target) counters(features map[string]string) []string {
-	var names []string
-	for kind, v := range features {
-		names = append(names, kind+":"+v)
-	}
-	for _, rule := range s.rules {
-		names = append(names, s.nameIn(rule, features))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// nameIn names the counter of a rule.
-func (s *target) nameIn(rule wire.Rule, features map[string]string) string {
-	if s.splits && len(rule.Per) == 0 {
+// name names the counter of a rule.
+func (s *target) name(r contract.Rule, features map[string]string) string {
+	if s.splits && r.Whole() {
 		return "the event of " + features["user"]
 	}
 	var parts []string
-	for _, kind := range rule.Per {
+	for _, kind := range r.Per {
 		parts = append(parts, kind+":"+features[kind])
 	}
 	return strings.Join(parts, "+")
@@ -227,11 +205,18 @@ func (s *target) increment(w http.ResponseWriter, in wire.Increment) {
 	if late && s.lateIsNow {
 		at = now
 	}
-	for _, name := range s.counters(in.Features) {
+	for kind, v := range in.Features {
+		done.Counters = append(done.Counters, kind+":"+v)
+	}
+	for _, r := range s.contract.Rules {
+		done.Counters = append(done.Counters, s.name(r, in.Features))
+	}
+	slices.Sort(done.Counters)
+	done.Counters = slices.Compact(done.Counters)
+	for _, name := range done.Counters {
 		if !late || !s.lateIsLost {
 			s.log[name] = append(s.log[name], kept{at, *in.By, late})
 		}
-		done.Counters = append(done.Counters, name)
 	}
 	write(w, http.StatusOK, done)
 }
@@ -252,21 +237,20 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Unix()
-	d := wire.Decision{Allowed: true, Event: "verify", RetryAfter: new(int64)}
+	d := wire.Decision{Allowed: true, Event: "verify"}
 	roomy := true // the whole event has room
-	var of []wire.Rule
-	for _, rule := range s.rules {
-		for _, l := range rule.Limits {
-			state := s.state(s.nameIn(rule, features), rule, l, now, cost)
-			if len(rule.Per) == 0 {
-				state.Feature = ""
-				roomy = roomy && state.Allowed
-			}
-			d.Limits, of = append(d.Limits, state), append(of, rule)
+	for _, l := range s.contract.Limits {
+		sum := s.sum(l, features, now)
+		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.Window, Count: sum, Remaining: max(l.N-sum, 0), Allowed: sum+cost <= s.most(l)}
+		if !l.Whole() {
+			state.Feature = s.name(l.Rule, features)
+		} else {
+			roomy = roomy && state.Allowed
 		}
+		d.Limits = append(d.Limits, state)
 	}
-	for i := range d.Limits {
-		if of[i].Throttle == "elastic" && (roomy || s.elasticAlways) && !s.elasticNever {
+	for i, l := range s.contract.Limits {
+		if l.Elastic && (roomy || s.elasticAlways) && !s.elasticNever {
 			d.Limits[i].Allowed = true
 		}
 		d.Allowed = d.Allowed && d.Limits[i].Allowed
@@ -275,8 +259,8 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	if s.admits != nil {
 		s.admits(&d, over)
 	}
-	if s.stamps != nil {
-		now = s.stamps(over, now)
+	if over {
+		now += s.stampsAhead
 	}
 	d.At = unix(now)
 	if s.readThenIncrement && adds {
@@ -287,121 +271,63 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	if adds {
 		s.keep(features, now, cost, d.Allowed)
 	}
-	for i, rule := range of {
+	whole := int64(0) // how long the whole event denies
+	for i, l := range s.contract.Limits {
 		state := &d.Limits[i]
-		counts := adds && !d.Allowed && rule.Count == "all" && rule.Throttle != "elastic" && !s.forgetsItself
-		s.wait(state, counts, rule, s.nameIn(rule, features), rule.Limits[slices.IndexFunc(rule.Limits, func(l wire.Limit) bool { return l.Name == state.Name })], now, cost)
-		if adds && (d.Allowed || rule.Count == "all") {
+		counts := adds && !d.Allowed && l.CountAll && !l.Elastic && !s.forgetsItself
+		state.Reset = s.wait(l, features, now, cost, state.Allowed && !counts)
+		if adds && (d.Allowed || l.CountAll) {
 			state.Count += cost
 			state.Remaining = max(state.Limit-state.Count, 0)
 		}
 		state.Over = state.Allowed && state.Count > state.Limit
+		if l.Whole() && !state.Allowed {
+			whole = max(whole, *state.Reset) // the costs of these tests fit
+		}
 	}
-	stretch(&d, of)
-	d.RetryAfter = longest(d)
+	for i, l := range s.contract.Limits { // an elastic limit has room as soon as the whole event has
+		if state := &d.Limits[i]; l.Elastic && !state.Allowed && (state.Reset == nil || whole < *state.Reset) {
+			state.Reset = &whole
+		}
+	}
+	d.RetryAfter = s.contract.RetryAfter(d)
 	if s.answers != nil {
 		s.answers(&d)
+		d.RetryAfter = s.contract.RetryAfter(d)
 	}
 	return d
 }
 
-// stretch lets elastic limits have room as soon as the whole event has.
-func stretch(d *wire.Decision, of []wire.Rule) {
-	whole := int64(0)
-	for i, state := range d.Limits {
-		if len(of[i].Per) == 0 && !state.Allowed {
-			if state.Reset == nil {
-				return
-			}
-			whole = max(whole, *state.Reset)
-		}
-	}
-	for i := range d.Limits {
-		state := &d.Limits[i]
-		if of[i].Throttle == "elastic" && !state.Allowed && (state.Reset == nil || whole < *state.Reset) {
-			state.Reset = new(int64)
-			*state.Reset = whole
-		}
-	}
-}
-
-// longest is retry_after.
-func longest(d wire.Decision) *int64 {
+// wait is when a limit that denies, or counts what others deny, has room. What was added is in
+// the way.
+func (s *target) wait(l contract.Limit, features map[string]string, now, cost int64, roomy bool) *int64 {
 	wait := new(int64)
-	for _, state := range d.Limits {
-		if state.Reset == nil {
-			return nil
-		}
-		if !d.Allowed {
-			*wait = max(*wait, *state.Reset)
-		}
+	if !roomy && cost > l.N {
+		return nil
+	}
+	for !roomy && s.sum(l, features, now+*wait)+cost > s.most(l) && *wait < 200 {
+		*wait++
 	}
 	return wait
 }
 
-func (s *target) state(name string, rule wire.Rule, l wire.Limit, now, cost int64) wire.LimitState {
-	sum := s.sum(name, s.decidingStep(rule), l, now)
-	state := wire.LimitState{Name: l.Name, Feature: name, Limit: l.Limit, Window: l.Window, Count: sum, Remaining: max(l.Limit-sum, 0), Reset: new(int64)}
-	state.Allowed = sum+cost <= s.most(l)
-	return state
-}
-
-// wait sets when a limit that denies, or counts what others deny, has room. What was added is in
-// the way.
-func (s *target) wait(state *wire.LimitState, counts bool, rule wire.Rule, name string, l wire.Limit, now, cost int64) {
-	state.Reset = new(int64)
-	switch {
-	case state.Allowed && !counts:
-	case cost > l.Limit:
-		state.Reset = nil
-	default:
-		for s.sum(name, s.decidingStep(rule), l, now+*state.Reset)+cost > s.most(l) && *state.Reset < 200 {
-			*state.Reset++
-		}
-	}
-}
-
-func (s *target) most(l wire.Limit) int64 {
+func (s *target) most(l contract.Limit) int64 {
 	if s.deniesAbove != nil {
 		return s.deniesAbove(l)
 	}
-	return l.Limit
+	return l.N
 }
 
-func (s *target) decidingStep(rule wire.Rule) int64 {
+// sum is what a limit's window holds.
+func (s *target) sum(l contract.Limit, features map[string]string, at int64) (sum int64) {
+	from := (at - l.Length + 1) / l.Step * l.Step
 	if s.precise {
-		return 1
+		from = at - l.Length + 1
 	}
-	return s.stepOf(rule)
-}
-
-// stepOf is the precision of a rule, in seconds.
-func (s *target) stepOf(rule wire.Rule) int64 {
-	if rule.Precision == "minute" {
-		return 60
-	}
-	return 1
-}
-
-// stepAt is that of the rule with that counter.
-func (s *target) stepAt(name string) int64 {
-	kind, _, _ := strings.Cut(name, ":")
-	for _, rule := range s.rules {
-		if strings.Join(rule.Per, "") == kind {
-			return s.stepOf(rule)
-		}
-	}
-	return 1
-}
-
-func (s *target) sum(name string, step int64, l wire.Limit, at int64) (sum int64) {
-	window, _ := events.ParseDuration(l.Window)
-	length := int64(window / time.Second)
-	from := (at - length + 1) / step * step
 	if s.fixedWindows {
-		from = at / length * length
+		from = at / l.Length * l.Length
 	}
-	for _, k := range s.log[name] {
+	for _, k := range s.log[s.name(l.Rule, features)] {
 		if from <= k.second && k.second <= at && !(k.late && s.lateIsUndecided) {
 			sum += k.by
 		}
@@ -421,9 +347,9 @@ func (s *target) keep(features map[string]string, now, cost int64, admitted bool
 		}
 	}
 	var names []string
-	for _, rule := range s.rules {
-		if admitted || rule.Count == "all" && !s.takesBack || rule.Count != "all" && s.takesNoneBack {
-			names = append(names, s.nameIn(rule, features))
+	for _, r := range s.contract.Rules {
+		if admitted || r.CountAll && !s.takesBack || !r.CountAll && s.takesNoneBack {
+			names = append(names, s.name(r, features))
 		}
 	}
 	slices.Sort(names)
@@ -455,12 +381,9 @@ func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 		w.Header().Set("Retry-After", fmt.Sprint(*d.RetryAfter))
 	}
 	if s.says != nil {
-		s.says(w.Header(), status)
+		s.says(w.Header())
 	}
-	answered := status
-	if s.status != nil {
-		answered = s.status(status)
-	}
+	answered := cmp.Or(s.status, status)
 	if status == http.StatusOK {
 		write(w, answered, d)
 		return
@@ -469,49 +392,50 @@ func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 	write(w, answered, wire.Denial{Problem: wire.Problem{Type: wire.TypeQuotaExceeded, Title: "no", Status: status}, ViolatedPolicies: violated, Decision: d})
 }
 
-func (s *target) count(w http.ResponseWriter, r *http.Request) {
+// added is what a counter got in those seconds.
+func (s *target) added(name string, from, to int64) (sum int64) {
+	for _, k := range s.log[name] {
+		if from <= k.second && k.second <= to {
+			sum += k.by
+		}
+	}
+	return sum
+}
+
+func (s *target) count(w http.ResponseWriter, query url.Values) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	query := r.URL.Query()
 	window, _ := events.ParseDuration(query.Get("window"))
 	to := time.Now().Unix()
 	if query.Has("at") {
-		to, _ = strconv.ParseInt(query.Get("at"), 10, 64)
+		to = secondOf(query.Get("at"))
 	}
-	name := strings.Join(query["feature"], "+")
-	from, step := to-int64(window/time.Second)+1, s.stepAt(name)
-	c := wire.Count{Event: "verify", Feature: name, From: unix(from / step * step), To: unix(to/step*step + step - 1)}
-	if !s.countsPrecisely {
-		from, to = c.From.Unix(), c.To.Unix()
-	}
-	for _, k := range s.log[name] {
-		if from <= k.second && k.second <= to {
-			c.Count += k.by
+	c := wire.Count{Event: "verify", Feature: strings.Join(query["feature"], "+")}
+	from, step := to-contract.Seconds(window)+1, int64(1)
+	for _, r := range s.contract.Rules {
+		if kind, _, _ := strings.Cut(c.Feature, ":"); strings.Join(r.Per, "") == kind {
+			step = r.Step
 		}
 	}
+	first, last := contract.Outward(from, to, step)
+	if !s.countsPrecisely {
+		from, to = first, last
+	}
+	c.From, c.To, c.Count = unix(first), unix(last), s.added(c.Feature, from, to)
 	if s.counts != nil {
 		s.counts(&c)
 	}
 	write(w, http.StatusOK, c)
 }
 
-func (s *target) tell(w http.ResponseWriter, r *http.Request) {
+func (s *target) tell(w http.ResponseWriter, query url.Values) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	query := r.URL.Query()
 	length := map[string]int64{"second": 1, "minute": 60, "hour": 3600}[query.Get("level")]
-	from, _ := strconv.ParseInt(query.Get("from"), 10, 64)
-	to, _ := strconv.ParseInt(query.Get("to"), 10, 64)
-	h := wire.History{Event: "verify", Feature: strings.Join(query["feature"], "+"), Level: query.Get("level")}
-	h.From, h.To = unix(from/length*length), unix(to/length*length+length-1)
-	for start := from / length * length; start <= to; start += length {
-		b := wire.Bucket{Start: unix(start)}
-		for _, k := range s.log[h.Feature] {
-			if k.second >= start && k.second < start+length {
-				b.Count += k.by
-			}
-		}
-		h.Buckets = append(h.Buckets, b)
+	first, last := contract.Outward(secondOf(query.Get("from")), secondOf(query.Get("to")), length)
+	h := wire.History{Event: "verify", Feature: strings.Join(query["feature"], "+"), Level: query.Get("level"), From: unix(first), To: unix(last)}
+	for start := first; start <= last; start += length {
+		h.Buckets = append(h.Buckets, wire.Bucket{Start: unix(start), Count: s.added(h.Feature, start, start+length-1)})
 	}
 	if s.history != nil {
 		s.history(&h)
@@ -526,21 +450,18 @@ func statusOf(d wire.Decision) int {
 	return http.StatusTooManyRequests
 }
 
-func featuresOf(r *http.Request) map[string]string {
-	features := map[string]string{}
-	for _, text := range r.URL.Query()["feature"] {
-		kind, v, _ := strings.Cut(text, ":")
-		features[kind] = v
-	}
-	return features
+func unix(second int64) wire.Moment { return wire.Moment{Time: moment(second).UTC()} }
+
+func secondOf(text string) int64 {
+	m, _ := wire.ParseMoment(text)
+	return m.Unix()
 }
 
-func unix(second int64) wire.Moment { return wire.Moment{Time: time.Unix(second, 0).UTC()} }
-
-func read(r *http.Request, into any) {
-	if err := json.UnmarshalRead(r.Body, into); err != nil {
+func read[T any](r *http.Request) (body T) {
+	if err := json.UnmarshalRead(r.Body, &body); err != nil {
 		panic(err)
 	}
+	return body
 }
 
 func write(w http.ResponseWriter, status int, body any) {

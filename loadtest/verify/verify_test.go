@@ -1,4 +1,4 @@
-package verify_test
+package verify
 
 import (
 	"bytes"
@@ -19,7 +19,8 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/loadtest/fleet"
-	"github.com/counterd/counterd/loadtest/verify"
+	"github.com/counterd/counterd/loadtest/verify/contract"
+	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
 // counterd is the program, built once.
@@ -34,13 +35,11 @@ func TestMain(m *testing.M) {
 	builttest.Main(m, func(path string) { counterd = path })
 }
 
-func reportOf(t *testing.T, config verify.Config) (*verify.Report, string) {
+func reportOf(t *testing.T, config Config) (*Report, string) {
 	t.Helper()
-	run := verify.Run
-	if len(config.URLs) > 0 {
-		run = verify.RunAlone
-	}
-	report, err := run(t.Context(), config)
+	r := newRun(config)
+	r.alone = true // no other client calls
+	report, err := r.run(t.Context())
 	require.NoError(t, err)
 	var text bytes.Buffer
 	require.NoError(t, report.WriteText(&text))
@@ -49,11 +48,11 @@ func reportOf(t *testing.T, config verify.Config) (*verify.Report, string) {
 
 // against is a run that ends with so many calls. It is for a bubble, in whose fake time a busy
 // machine makes no less of them.
-func against(s *target) verify.Config {
-	config := verify.Config{
+func against(s *target) Config {
+	return Config{
 		URLs: []string{"http://a", "http://b"}, Duration: time.Hour, MaxEvents: 1000, Clients: 4, Features: 12, Rate: 300, Seed: 1,
+		transport: s.transport(),
 	}
-	return verify.Over(config, s.transport())
 }
 
 // What is right passes, and all was looked at, whatever the rules are.
@@ -75,12 +74,15 @@ func TestRightTargets(t *testing.T) {
 				c := report.Checked
 				for name, n := range map[string]int64{
 					"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
-					"waits": c.Waits, "predictions": c.Predictions, "early": c.Early,
+					"waits": c.Waits, "predictions": c.Predictions,
 				} {
 					assert.Positive(t, n, name)
 				}
 				if !slices.ContainsFunc(rules, func(r wire.Rule) bool { return len(r.Per) == 0 }) { // which others fill
 					assert.Positive(t, c.Retries)
+				}
+				if rules[0].Count != "all" { // what comes too early would make the wait longer
+					assert.Positive(t, c.Early)
 				}
 				e := report.Excused
 				assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Unpredicted+e.Repeated+e.Overshoot, text)
@@ -99,88 +101,62 @@ func TestWrongTargets(t *testing.T) {
 		check  string
 		text   string
 	}{
-		"read-then-increment": {&target{readThenIncrement: true}, verify.CheckWindows, "admitted in the "},
-		"fixed windows":       {&target{fixedWindows: true}, verify.CheckWindows, "user-5-per-3s"},
-		"headers that lie": {&target{says: func(h http.Header, _ int) {
+		"read-then-increment": {&target{readThenIncrement: true}, judge.Windows, "admitted in the "},
+		"fixed windows":       {&target{fixedWindows: true}, judge.Windows, "user-5-per-3s"},
+		"headers that lie": {&target{says: func(h http.Header) {
 			h.Set("RateLimit", strings.Replace(h.Get("RateLimit"), ";r=0", ";r=1", 1))
-		}}, verify.CheckHeaders, `Ratelimit is`},
-		"no Retry-After": {&target{says: func(h http.Header, _ int) { h.Del("Retry-After") }}, verify.CheckHeaders, `Retry-After is []`},
-		"retry_after too short": {&target{answers: func(d *wire.Decision) {
-			for i, s := range d.Limits {
-				if s.Reset != nil && *s.Reset > 1 {
-					d.Limits[i].Reset = new(int64)
-					*d.Limits[i].Reset = *s.Reset - 1
-				}
-			}
-			d.RetryAfter = longest(*d)
-		}}, verify.CheckRetryAfter, "told to come again in 1s"},
-		"retry_after too long": {&target{answers: func(d *wire.Decision) {
-			if !d.Allowed && d.RetryAfter != nil {
-				for i, s := range d.Limits {
-					if !s.Allowed {
-						wait := *s.Reset + 1
-						d.Limits[i].Reset = &wait
-					}
-				}
-				d.RetryAfter = longest(*d)
-			}
-		}}, verify.CheckRetryAfter, "by the log it is"},
-		"lost hits":      {&target{forgets: third}, verify.CheckCounts, "the log"},
-		"hits twice":     {&target{twice: third}, verify.CheckCounts, "the log"},
-		"counts of less": {&target{counts: func(c *wire.Count) { c.Count = c.Count * 9 / 10 }}, verify.CheckCounts, "a count of"},
+		}}, judge.Headers, `Ratelimit is`},
+		"no Retry-After":        {&target{says: func(h http.Header) { h.Del("Retry-After") }}, judge.Headers, `Retry-After is []`},
+		"retry_after too short": {&target{answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "told to come again in 1s"},
+		"retry_after too long":  {&target{answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it is"},
+		"lost hits":             {&target{forgets: third}, judge.Counts, "the log"},
+		"hits twice":            {&target{twice: third}, judge.Counts, "the log"},
+		"counts of less":        {&target{counts: func(c *wire.Count) { c.Count = c.Count * 9 / 10 }}, judge.Counts, "a count of"},
 		"windows of seconds, where the rules say minutes": {
-			&target{rules: minuteRules, precise: true}, verify.CheckRetryAfter, "and by the log it is",
+			&target{rules: minuteRules, precise: true}, judge.RetryAfter, "and by the log it is",
 		},
 		"counts of seconds, where the rules say minutes": {
-			&target{rules: minuteRules, countsPrecisely: true}, verify.CheckCounts, "a count of",
+			&target{rules: minuteRules, countsPrecisely: true}, judge.Counts, "a count of",
 		},
-		"the whole event by user": {&target{rules: wholeRules, splits: true}, verify.CheckCounts, "the whole event: a hit is told of"},
-		"denies the whole event early": {&target{rules: wholeLimitOf(400, "4s"), deniesAbove: func(l wire.Limit) int64 {
-			if strings.HasPrefix(l.Name, "event") {
+		"the whole event by user": {&target{rules: wholeRules, splits: true}, judge.Counts, "the whole event: a hit is told of"},
+		"denies the whole event early": {&target{rules: wholeLimit("400/4s"), deniesAbove: func(l contract.Limit) int64 {
+			if l.Whole() {
 				return 5
 			}
-			return l.Limit
-		}}, verify.CheckDenials, "the whole event: a cost of"},
+			return l.N
+		}}, judge.Denials, "the whole event: a cost of"},
 		"retry_after of the whole event too short": {
 			// Without increments: beside a late one a denial may tell of before it.
-			&target{rules: wholeLimitOf(50, "10s"), answers: waitOtherwise(-8), refuses: func(route string) bool { return route == "/increment" }},
-			verify.CheckRetryAfter, "and by the log event then has at least",
+			&target{rules: wholeLimit("50/10s"), answers: waitOtherwise(-8, whole), refuses: func(route string) bool { return route == "/increment" }},
+			judge.RetryAfter, "and by the log event-50-per-10s then has at least",
 		},
 		"retry_after of the whole event too long": {
-			&target{rules: wholeRules, answers: waitOtherwise(8)}, verify.CheckRetryAfter, "by the log it fits all limits a second before",
+			&target{rules: wholeRules, answers: waitOtherwise(8, whole)}, judge.RetryAfter, "by the log it fits all limits a second before",
 		},
-		"takes back what it counts":         {&target{rules: allRules, takesBack: true}, verify.CheckCounts, "the log"},
-		"counts what it takes back":         {&target{rules: allRules, takesNoneBack: true}, verify.CheckCounts, "ip:"},
-		"forgets the denied hit that fills": {&target{rules: allRules, forgetsItself: true}, verify.CheckBodies, "it counts the denied hit"},
-		"elastic, and it stretches not":     {&target{rules: elasticRules, elasticNever: true}, verify.CheckDenials, "with nobody else calling"},
+		"takes back what it counts":         {&target{rules: allRules, takesBack: true}, judge.Counts, "the log"},
+		"counts what it takes back":         {&target{rules: allRules, takesNoneBack: true}, judge.Counts, "ip:"},
+		"forgets the denied hit that fills": {&target{rules: allRules, forgetsItself: true}, judge.Bodies, "it counts the denied hit"},
+		"elastic, and it stretches not":     {&target{rules: elasticRules, elasticNever: true}, judge.Denials, "with nobody else calling"},
 		"elastic, and it always stretches": {
-			&target{rules: append(wholeLimitOf(20, "10s"), elasticRules[0]), elasticAlways: true}, verify.CheckBodies, "user-1-per-1s: allowed, and with the hit it holds",
+			&target{rules: append(wholeLimit("20/10s"), elasticRules[0]), elasticAlways: true}, judge.Bodies, "user-1-per-1s: allowed, and with the hit it holds",
 		},
-		"late increments of now":              {&target{lateIsNow: true}, verify.CheckCounts, "the log"},
-		"lost late increments":                {&target{lateIsLost: true}, verify.CheckCounts, "the log"},
-		"late increments that decide nothing": {&target{rules: roomyRules, lateIsUndecided: true}, verify.CheckCounts, "by the log it is"},
-		"resets that forget nothing":          {&target{resetsNothing: true}, verify.CheckCounts, "the log"},
-		"resets that forget others":           {&target{resetsAll: true}, verify.CheckCounts, "the log"},
+		"late increments of now":              {&target{lateIsNow: true}, judge.Counts, "the log"},
+		"lost late increments":                {&target{lateIsLost: true}, judge.Counts, "the log"},
+		"late increments that decide nothing": {&target{rules: roomyRules, lateIsUndecided: true}, judge.Counts, "by the log it is"},
+		"resets that forget nothing":          {&target{resetsNothing: true}, judge.Counts, "the log"},
+		"resets that forget others":           {&target{resetsAll: true}, judge.Counts, "the log"},
 		"a window too short": {&target{counts: func(c *wire.Count) {
 			c.From.Time = c.From.Add(time.Second)
-		}}, verify.CheckBodies, "the window of"},
-		"a history of more": {&target{history: func(h *wire.History) { h.Buckets[len(h.Buckets)-1].Count++ }}, verify.CheckCounts, "a bucket of the history"},
-		"stamps that make room": {&target{
-			stamps: func(over bool, now int64) int64 {
-				if over {
-					return now + 3
-				}
-				return now
-			},
-			admits: allow,
-		}, verify.CheckStamps, "stamped"},
-		"denies everything":    {&target{deniesAbove: func(wire.Limit) int64 { return 0 }}, verify.CheckDenials, "is denied, and"},
-		"denies the last":      {&target{deniesAbove: func(l wire.Limit) int64 { return l.Limit - 1 }}, verify.CheckDenials, "is denied, and"},
-		"admits everything":    {&target{admits: allow}, verify.CheckWindows, "admitted in the "},
-		"a denial with a 200":  {&target{status: func(int) int { return http.StatusOK }}, verify.CheckBodies, "denied, with status 200"},
-		"remaining of before":  {&target{answers: func(d *wire.Decision) { d.Limits[0].Remaining++ }}, verify.CheckBodies, "remaining is"},
-		"an error of its own":  {&target{status: func(int) int { return http.StatusInternalServerError }}, verify.CheckAnswers, "with status 500"},
-		"another limit's name": {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, verify.CheckBodies, "the rules have user-5-per-3s"},
+		}}, judge.Bodies, "the window of"},
+		"a history of more":     {&target{history: func(h *wire.History) { h.Buckets[len(h.Buckets)-1].Count++ }}, judge.Counts, "a bucket of the history"},
+		"stamps that make room": {&target{stampsAhead: 3, admits: allow}, judge.Stamps, "stamped"},
+		"denies everything":     {&target{deniesAbove: func(contract.Limit) int64 { return 0 }}, judge.Denials, "is denied, and"},
+		"denies the last":       {&target{deniesAbove: func(l contract.Limit) int64 { return l.N - 1 }}, judge.Denials, "is denied, and"},
+		"admits everything":     {&target{admits: allow}, judge.Windows, "admitted in the "},
+		"a denial with a 200":   {&target{status: http.StatusOK}, judge.Bodies, "denied, with status 200"},
+		"remaining of before":   {&target{answers: func(d *wire.Decision) { d.Limits[0].Remaining++ }}, judge.Bodies, "remaining is"},
+		"an error of its own":   {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
+		"another limit's name":  {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,13 +169,13 @@ func TestWrongTargets(t *testing.T) {
 					for time.Now().Unix()%3 != 1 {
 						time.Sleep(10 * time.Millisecond)
 					}
-				case wrong.check == verify.CheckRetryAfter, wrong.check == verify.CheckDenials, strings.Contains(name, "late"), strings.Contains(name, "reset"):
+				case wrong.check == judge.RetryAfter, wrong.check == judge.Denials, strings.Contains(name, "late"), strings.Contains(name, "reset"):
 					// There is a wait to come back from, or a denial to be sure of, for many users with one caller.
 					config.MaxEvents, config.Clients, config.Rate = 4000, 32, 600
 				}
 				report, text := reportOf(t, config)
 				assert.Positive(t, report.Wrong[wrong.check], text)
-				found := slices.ContainsFunc(report.Violations, func(v verify.Violation) bool {
+				found := slices.ContainsFunc(report.Violations, func(v judge.Violation) bool {
 					return v.Check == wrong.check && strings.Contains(v.Text, wrong.text) && len(v.Events) > 0
 				})
 				assert.True(t, found, text)
@@ -210,18 +186,20 @@ func TestWrongTargets(t *testing.T) {
 	}
 }
 
-// waitOtherwise has hits that the whole event denies wait for so much more.
-func waitOtherwise(by int64) func(d *wire.Decision) {
+// waitOtherwise has hits that such limits deny wait for so much more.
+func waitOtherwise(by int64, such func(s wire.LimitState) bool) func(d *wire.Decision) {
 	return func(d *wire.Decision) {
 		for i, s := range d.Limits {
-			if s.Feature == "" && !s.Allowed && s.Reset != nil {
+			if !s.Allowed && s.Reset != nil && such(s) {
 				wait := max(*s.Reset+by, 1)
 				d.Limits[i].Reset = &wait
 			}
 		}
-		d.RetryAfter = longest(*d)
 	}
 }
+
+func anyLimit(wire.LimitState) bool { return true }
+func whole(s wire.LimitState) bool  { return s.Feature == "" }
 
 // allow admits whatever there is room for or not.
 func allow(d *wire.Decision, _ bool) {
@@ -251,36 +229,33 @@ func TestCounterd(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
 	require.NoError(t, err)
-	for name, own := range map[string]verify.Own{
-		"embedded":       {Store: verify.Embedded},
-		"minutes":        {Store: verify.Embedded, Rules: ownMinutes},
-		"whole, elastic": {Store: verify.Embedded, Rules: ownWhole},
-		"count: all":     {Store: verify.Embedded, Rules: ownAll},
-		"the example":    {Servers: 2, Processes: 2, Rules: string(example)}, // has costs that never fit
-		"one server":     {Servers: 1, Processes: 1, Protocol: "meta"},
-		"meta":           {Servers: 3, Processes: 2, Protocol: "meta"},
-		"classic":        {Servers: 2, Processes: 2, Protocol: "classic"},
-		"copies":         {Servers: 3, Processes: 2, Replicas: 2},
-		"chaos":          {Servers: 2, Processes: 2, Chaos: true},
-		"chaos, classic": {Servers: 1, Processes: 2, Chaos: true, Protocol: "classic"},
-		"chaos, copies":  {Servers: 3, Processes: 2, Replicas: 2, Chaos: true},
+	for name, config := range map[string]Config{
+		"embedded":        {Store: Embedded},
+		"minutes":         {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
+		"whole, elastic":  {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
+		"count: all":      {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
+		"the example":     {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
+		"one server":      {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
+		"meta":            {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
+		"classic":         {Fleet: fleet.Config{Protocol: "classic"}},
+		"replicas":        {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"chaos":           {Chaos: true},
+		"chaos, classic":  {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
+		"chaos, replicas": {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			own.Counterd, own.Memcached = counterd, "memcached"
-			config := verify.Config{Own: own, Duration: 5 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1}
-			if strings.Contains(own.Rules, "url_shorten:") {
-				config.Event = "url_shorten"
-			}
+			config.Fleet.Counterd, config.Fleet.Memcached = counterd, "memcached"
+			config.Duration, config.Clients, config.Features, config.Rate, config.Seed = 5*time.Second, 6, 12, 200, 1
 			report, text := reportOf(t, config)
 			require.True(t, report.OK(), text)
 			assert.Positive(t, report.Admitted)
 			assert.Positive(t, report.Denied)
-			assert.Equal(t, own.Chaos, len(report.Kills) > 0)
-			if own.Processes == 1 || own.Store == verify.Embedded {
+			assert.Equal(t, config.Chaos, len(report.Kills) > 0)
+			if config.Fleet.Processes == 1 || config.Store == Embedded {
 				assert.Zero(t, report.Excused.Repeated, "one process knows what it has admitted")
 			}
-			if !own.Chaos || own.Replicas > 1 {
+			if !config.Chaos || config.Fleet.Replicas > 1 {
 				assert.Zero(t, report.Excused.Windows+report.Excused.LowCounts, text)
 			}
 			t.Logf("\n%s", text)
@@ -298,7 +273,7 @@ func TestServersOfOthers(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, others.Close()) })
-	config := verify.Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: time.Second}
+	config := Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: time.Second}
 	for _, p := range others.Processes {
 		config.URLs = append(config.URLs, "http://"+p.Addr)
 	}
@@ -315,8 +290,8 @@ func TestATargetThatRefuses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		config := against(&target{refuses: func(route string) bool { return route != "" }})
 		config.Duration = time.Second
-		_, err := verify.Run(t.Context(), config)
-		require.ErrorIs(t, err, verify.ErrNothing)
+		_, err := Run(t.Context(), config)
+		require.ErrorIs(t, err, ErrNothing)
 
 		config = against(&target{refuses: func(route string) bool { return route == "/history" }})
 		config.Duration = time.Second
@@ -339,33 +314,17 @@ func TestTheLogIsBounded(t *testing.T) {
 	})
 }
 
-// What is wrong with a config is said of its flag, all at once.
+// A config that is wrong is not run, and neither is a program that ends.
 func TestConfigs(t *testing.T) {
 	t.Parallel()
-	own := verify.Own{Counterd: "true", Memcached: "true"}
-	for want, change := range map[string]func(c *verify.Config){
-		"-duration":        func(c *verify.Config) { c.Duration = -1 },
-		"-clients":         func(c *verify.Config) { c.Clients = -1 },
-		"-features":        func(c *verify.Config) { c.Features = 1 << 30 },
-		"-rate":            func(c *verify.Config) { c.Rate = -1 },
-		"-max-events":      func(c *verify.Config) { c.MaxEvents = -1 },
-		"-event":           func(c *verify.Config) { c.Event = "No Name" },
-		"-url":             func(c *verify.Config) { c.URLs = []string{"localhost:8080"} },
-		"not with -url":    func(c *verify.Config) { c.URLs = []string{"http://localhost"}; c.Own.Chaos = true },
-		"-replicas":        func(c *verify.Config) { c.Own.Replicas = 3 },
-		"-processes 1":     func(c *verify.Config) { c.Own.Store, c.Own.Processes = verify.Embedded, 2 },
-		"-store embedded":  func(c *verify.Config) { c.Own.Store, c.Own.Chaos = verify.Embedded, true },
-		`not "redis"`:      func(c *verify.Config) { c.Own.Store = "redis" },
-		"no-such-counterd": func(c *verify.Config) { c.Own.Counterd = "no-such-counterd" },
-	} {
-		config := verify.Config{Own: own}
-		change(&config)
-		_, err := verify.Run(t.Context(), config)
-		assert.ErrorContains(t, err, want)
-	}
-	require.NoError(t, verify.Config{Own: own}.Check())
-	_, err := verify.Run(t.Context(), verify.Config{Own: own})
-	assert.ErrorContains(t, err, "has ended")
+	own := Config{Fleet: fleet.Config{Counterd: "true", Memcached: "true"}}
+	require.NoError(t, own.Check())
+	_, err := Run(t.Context(), own)
+	require.ErrorContains(t, err, "has ended")
+	own.Duration, own.Clients = -1, -1
+	_, err = Run(t.Context(), own)
+	require.ErrorContains(t, err, "-duration")
+	assert.ErrorContains(t, err, "-clients", "all faults at once")
 }
 
 // An interrupt ends with a report of what was seen until then, right or wrong; of nothing
@@ -388,7 +347,7 @@ func TestInterrupted(t *testing.T) {
 					}
 				}})
 				config.Duration = time.Hour
-				report, err := verify.Run(ctx, config)
+				report, err := Run(ctx, config)
 				require.NoError(t, err)
 				var text bytes.Buffer
 				require.NoError(t, report.WriteText(&text))
@@ -403,6 +362,6 @@ func TestInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := verify.Run(ctx, against(&target{}))
+	_, err := Run(ctx, against(&target{}))
 	assert.ErrorIs(t, err, context.Canceled)
 }

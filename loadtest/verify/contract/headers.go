@@ -1,4 +1,4 @@
-package verify
+package contract
 
 import (
 	"cmp"
@@ -14,12 +14,14 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// The headers with the state of the limits.
 const (
 	policyHeader = "Ratelimit-Policy"
 	stateHeader  = "Ratelimit"
 	retryHeader  = "Retry-After"
 )
+
+// StateHeaders are the headers with the state of the limits.
+var StateHeaders = []string{policyHeader, stateHeader, retryHeader, tightestHeaders[0], tightestHeaders[1], tightestHeaders[2]}
 
 var tightestHeaders = [...]string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 
@@ -27,15 +29,13 @@ var tightestHeaders = [...]string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", 
 // them, so the first answer with a decision does.
 type families struct{ structured, tightest bool }
 
-func familiesOf(header http.Header) families {
-	return families{len(header[policyHeader]) > 0, len(header[tightestHeaders[0]]) > 0}
-}
-
-// headerFaults holds the headers of a hit to its decision.
-func headerFaults(header http.Header, status int, d wire.Decision, want families) (f faults) {
+// HeaderFaults holds the headers of a hit to its decision.
+func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision) (f Faults) {
+	c.families.CompareAndSwap(nil, &families{len(header[policyHeader]) > 0, len(header[tightestHeaders[0]]) > 0})
+	want := *c.families.Load()
 	var policies, states []string
 	for _, s := range d.Limits {
-		if s.Shadow {
+		if s.Shadow || !want.structured {
 			continue
 		}
 		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%s", s.Name, s.Limit, windowSeconds(s.Window)))
@@ -48,38 +48,30 @@ func headerFaults(header http.Header, status int, d wire.Decision, want families
 		}
 		states = append(states, state)
 	}
-	if !want.structured {
-		policies, states = nil, nil
-	}
 	f.list(header, policyHeader, policies)
 	f.list(header, stateHeader, states)
-	f = append(f, tightestFaults(header, d, want.tightest)...)
+	values := [len(tightestHeaders)]string{}
+	if s, found := tightest(d.Limits); found && want.tightest {
+		values[0], values[1] = fmt.Sprint(s.Limit), fmt.Sprint(s.Remaining)
+		if s.Reset != nil {
+			values[2] = fmt.Sprint(*s.Reset)
+		}
+	}
+	for i, name := range tightestHeaders {
+		f.one(header, name, values[i])
+	}
 	retry := ""
 	if status == http.StatusTooManyRequests && d.RetryAfter != nil {
-		retry = strconv.FormatInt(*d.RetryAfter, 10)
+		retry = fmt.Sprint(*d.RetryAfter)
 	}
 	f.one(header, retryHeader, retry)
 	return f
 }
 
-// noHeaderFaults holds an answer to having none: that of a check and of a batch.
-func noHeaderFaults(header http.Header) (f faults) {
-	for _, name := range append(tightestHeaders[:], policyHeader, stateHeader, retryHeader) {
+// NoHeaderFaults holds an answer to having none: that of a check and of a batch.
+func NoHeaderFaults(header http.Header) (f Faults) {
+	for _, name := range StateHeaders {
 		f.one(header, name, "")
-	}
-	return f
-}
-
-func tightestFaults(header http.Header, d wire.Decision, sent bool) (f faults) {
-	want := [len(tightestHeaders)]string{}
-	if s, found := tightest(d.Limits); found && sent {
-		want[0], want[1] = strconv.FormatInt(s.Limit, 10), strconv.FormatInt(s.Remaining, 10)
-		if s.Reset != nil {
-			want[2] = strconv.FormatInt(*s.Reset, 10)
-		}
-	}
-	for i, name := range tightestHeaders {
-		f.one(header, name, want[i])
 	}
 	return f
 }
@@ -108,29 +100,21 @@ func tightest(limits []wire.LimitState) (found wire.LimitState, any bool) {
 }
 
 // one holds a header to a value; an empty one is that it is not there.
-func (f *faults) one(header http.Header, name, want string) {
+func (f *Faults) one(header http.Header, name, want string) {
 	got := header.Values(name)
 	f.add(want == "" && len(got) > 0, "there is %s: %q, and the body has none", name, got)
 	f.add(want != "" && (len(got) != 1 || got[0] != want), "%s is %q, and the body says %s", name, got, want)
 }
 
 // list holds a header to a list of structured fields, however they are written.
-func (f *faults) list(header http.Header, name string, want []string) {
+func (f *Faults) list(header http.Header, name string, want []string) {
 	list, err := httpsfv.UnmarshalList(header.Values(name))
-	if err != nil {
-		f.add(true, "%s: %q is no list of structured fields: %s", name, header.Values(name), err)
-		return
+	got := ""
+	if err == nil && len(list) > 0 {
+		got, err = httpsfv.Marshal(list)
 	}
-	var got []string
-	for _, member := range list {
-		text, err := httpsfv.Marshal(httpsfv.List{member})
-		if err != nil {
-			text = err.Error()
-		}
-		got = append(got, text)
-	}
-	f.add(strings.Join(got, ", ") != strings.Join(want, ", "), "%s is %q, and the body says %q",
-		name, strings.Join(got, ", "), strings.Join(want, ", "))
+	f.add(err != nil, "%s: %q is no list of structured fields: %v", name, header.Values(name), err)
+	f.add(err == nil && got != strings.Join(want, ", "), "%s is %q, and the body says %q", name, got, strings.Join(want, ", "))
 }
 
 func windowSeconds(window string) string {
@@ -138,5 +122,5 @@ func windowSeconds(window string) string {
 	if err != nil {
 		return window
 	}
-	return strconv.FormatInt(seconds(d), 10)
+	return strconv.FormatInt(Seconds(d), 10)
 }

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -16,21 +15,17 @@ import (
 )
 
 const (
-	// maxSlack is what a busy machine may add to the timeout of a call.
-	maxSlack = time.Second
-	// settleTime is how long goroutines may take to end after the last call.
-	settleTime = 30 * time.Second
-	// warmUp is the load before goroutines are counted for the first time.
-	warmUp = time.Second
-	// heapFactor and heapSlack bound the live heap of the last third of the run, by that of the
-	// first.
+	maxSlack   = time.Second      // that a busy machine may add to the timeout of a call
+	settleTime = 30 * time.Second // that goroutines may take to end after the last call
+	warmUp     = time.Second      // the load before goroutines are counted for the first time
+	maxSamples = 600              // of the heap of a process
+
+	// The live heap of the last third of the run is bounded by that of the first.
 	heapFactor = 1.25
 	heapSlack  = 8 << 20
-	// maxSamples bounds the heap samples of a process.
-	maxSamples = 600
-	// maxLoads is how many times the load is repeated at most, and repeatFor bounds the length of
-	// each repetition. One slow call causes a repetition. The call limit counts as broken if
-	// most loads have a slow call.
+
+	// One slow call has the load repeated, for so long. The call limit counts as broken if most
+	// of so many loads at most have a slow call.
 	maxLoads  = 3
 	repeatFor = 30 * time.Second
 )
@@ -60,17 +55,16 @@ type monitor struct {
 	servers int
 	longest time.Duration   // that a call may take
 	slow    []time.Duration // the slowest call of each load
-	samples [][]int64       // live heap of each process
+	heap    [][]int64       // live, of each process
 	soak    Soak
-
 	machine process.Times
 	own     time.Duration
 }
 
 func newMonitor(config Config, started *fleet.Fleet) *monitor {
 	return &monitor{
-		fleet: started, servers: config.Own.servers(), longest: config.timeout() + config.slack(),
-		samples: make([][]int64, len(started.Processes)),
+		fleet: started, servers: config.Fleet.Servers, longest: config.Timeout + config.maxSlack,
+		heap: make([][]int64, len(started.Processes)),
 	}
 }
 
@@ -80,7 +74,7 @@ func (m *monitor) begin(ctx context.Context) error {
 	const pause, still = 100 * time.Millisecond, 10
 	deadline := time.Now().Add(settleTime)
 	for unchanged := 0; unchanged < still && time.Now().Before(deadline); unchanged++ {
-		now, err := m.goroutines()
+		now, _, err := m.measure()
 		if err != nil {
 			return err
 		}
@@ -95,63 +89,43 @@ func (m *monitor) begin(ctx context.Context) error {
 
 // watch samples the processes until the context ends.
 func (m *monitor) watch(ctx context.Context, every time.Duration) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		fleet.Sleep(ctx, every)
+		if ctx.Err() != nil {
 			return nil
-		case <-ticker.C:
 		}
-		if err := m.sample(); err != nil {
+		goroutines, heap, err := m.measure()
+		if err != nil {
 			return errors.Join(m.fleet.Alive(), err)
 		}
-	}
-}
-
-func (m *monitor) sample() error {
-	for i, process := range m.fleet.Processes {
-		goroutines, live, err := measure(process.Addr)
-		if err != nil {
-			return err
+		for i, live := range heap {
+			m.heap[i] = append(m.heap[i], live)
 		}
-		m.samples[i] = append(m.samples[i], live)
-		m.soak.LiveHeap = max(m.soak.LiveHeap, live)
-		m.soak.Goroutines = max(m.soak.Goroutines, goroutines)
+		m.soak.LiveHeap = max(m.soak.LiveHeap, slices.Max(heap))
+		m.soak.Goroutines = max(m.soak.Goroutines, slices.Max(goroutines))
 	}
-	return nil
 }
 
-// measure returns the goroutines of a process, and the bytes that its last collection left.
-func measure(addr string) (goroutines int, live int64, err error) {
-	text, err := fleet.Ask(addr, "/metrics")
-	if err != nil {
-		return 0, 0, err
-	}
-	values := map[string]float64{}
-	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		if number, err := strconv.ParseFloat(value, 64); err == nil {
-			values[name] = number
-		}
-	}
-	next, percent := values["go_memstats_next_gc_bytes"], values["go_gc_gogc_percent"]
-	if next == 0 || percent == 0 || values["go_goroutines"] == 0 {
-		return 0, 0, fmt.Errorf("/metrics of %s lacks goroutines and memory", addr)
-	}
-	// The next collection begins when the heap has grown by so much over what the last one left.
-	return int(values["go_goroutines"]), int64(next / (1 + percent/100)), nil
-}
-
-func (m *monitor) goroutines() (list []int, err error) {
+// measure returns the goroutines of each process, and the bytes that its last collection left.
+func (m *monitor) measure() (goroutines []int, heap []int64, err error) {
 	for _, process := range m.fleet.Processes {
-		n, _, err := measure(process.Addr)
+		text, err := fleet.Ask(process.Addr, "/metrics")
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		list = append(list, n)
+		values := map[string]float64{}
+		for line := range strings.Lines(text) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			values[name], _ = strconv.ParseFloat(value, 64) // 0 where there is none
+		}
+		n, next, percent := values["go_goroutines"], values["go_memstats_next_gc_bytes"], values["go_gc_gogc_percent"]
+		if n == 0 || next == 0 || percent == 0 {
+			return nil, nil, fmt.Errorf("/metrics of %s lacks goroutines and memory", process.Addr)
+		}
+		// The next collection begins when the heap has grown by so much over what the last one left.
+		goroutines, heap = append(goroutines, int(n)), append(heap, int64(next/(1+percent/100)))
 	}
-	return list, nil
+	return goroutines, heap, nil
 }
 
 // slowLoads returns how many loads had a call that took too long.
@@ -181,14 +155,15 @@ func (m *monitor) finish(ctx context.Context, long bool) (soak *Soak, wrong []st
 	if s.SlowLoads > maxLoads/2 {
 		wrong = append(wrong, fmt.Sprintf("a call took %s; in %d of %d loads one took more than %s", s.Slowest, s.SlowLoads, s.Loads, m.longest))
 	}
-	for i, samples := range m.samples {
+	for i, samples := range m.heap {
 		if len(samples) == 0 {
 			continue
 		}
-		first, last := growth(samples)
-		s.Heap = append(s.Heap, Heap{first, last})
-		if float64(last) > heapFactor*float64(first)+heapSlack && long {
-			wrong = append(wrong, fmt.Sprintf("process %d: the live heap grew from %d to %d bytes", i, first, last))
+		third := max(len(samples)/3, 1)
+		heap := Heap{median(samples[:third]), median(samples[len(samples)-third:])}
+		s.Heap = append(s.Heap, heap)
+		if float64(heap.Last) > heapFactor*float64(heap.First)+heapSlack && long {
+			wrong = append(wrong, fmt.Sprintf("process %d: the live heap grew from %d to %d bytes", i, heap.First, heap.Last))
 		}
 	}
 	if ctx.Err() != nil {
@@ -201,19 +176,17 @@ func (m *monitor) finish(ctx context.Context, long bool) (soak *Soak, wrong []st
 }
 
 // settled is an error while a process has more goroutines than before.
-func (m *monitor) settled() error {
-	now, err := m.goroutines()
-	if err != nil {
-		return err
+func (m *monitor) settled() (err error) {
+	if m.soak.GoroutinesAfter, _, err = m.measure(); err == nil {
+		err = m.compare()
 	}
-	m.soak.GoroutinesAfter = now
-	return m.compare(now)
+	return err
 }
 
 // compare holds goroutines to those of the beginning. Each of the up to two connections to a
 // server may have one more.
-func (m *monitor) compare(now []int) (err error) {
-	for i, n := range now {
+func (m *monitor) compare() (err error) {
+	for i, n := range m.soak.GoroutinesAfter {
 		if before := m.soak.GoroutinesBefore[i]; n > before+2*m.servers {
 			err = errors.Join(err, fmt.Errorf("process %d has %d goroutines, and had %d in the beginning", i, n, before))
 		}
@@ -224,13 +197,10 @@ func (m *monitor) compare(now []int) (err error) {
 // used returns the CPU times of this machine, and those of this program and of all that it has
 // started; none where they are not known.
 func (m *monitor) used() (machine process.Times, own time.Duration) {
-	machine, err := process.Machine()
-	if err != nil {
+	machine, unknown := process.Machine()
+	own, err := process.Ended()
+	if unknown != nil || err != nil {
 		return process.Times{}, 0 // a system without /proc/stat
-	}
-	own, err = process.Ended()
-	if err != nil {
-		return process.Times{}, 0
 	}
 	pids := []int{os.Getpid()}
 	for _, started := range slices.Concat(m.fleet.Processes, m.fleet.Servers) {
@@ -244,15 +214,8 @@ func (m *monitor) used() (machine process.Times, own time.Duration) {
 	return machine, own
 }
 
-// growth returns the medians of the first and of the last third.
-func growth(samples []int64) (first, last int64) {
-	third := max(len(samples)/3, 1)
-	return median(samples[:third]), median(samples[len(samples)-third:])
-}
-
 func median(samples []int64) int64 {
-	sorted := slices.Sorted(slices.Values(samples))
-	return sorted[len(sorted)/2]
+	return slices.Sorted(slices.Values(samples))[len(samples)/2]
 }
 
 // rows are the lines of the report.

@@ -39,10 +39,11 @@ func TestASlowCallIsRepeatedBeforeItIsBelieved(t *testing.T) {
 // What stays behind is found: memory in a run that was long enough, and goroutines in one that
 // was not interrupted.
 func TestWhatStaysBehind(t *testing.T) {
-	m := &monitor{fleet: &fleet.Fleet{}, samples: [][]int64{{1 << 20, 1 << 20, 20 << 20}, {1, 1, 1}}}
-	_, wrong := m.finish(t.Context(), true)
+	m := &monitor{fleet: &fleet.Fleet{}, heap: [][]int64{{3 << 20, 1 << 20, 2 << 20, 4, 4, 4, 1, 20 << 20, 20 << 20}, {7}}}
+	soak, wrong := m.finish(t.Context(), true)
 	require.Len(t, wrong, 1)
 	assert.Contains(t, wrong[0], "process 0: the live heap grew")
+	assert.Equal(t, []Heap{{2 << 20, 20 << 20}, {7, 7}}, soak.Heap, "the medians of the first third and of the last")
 	_, wrong = m.finish(t.Context(), false)
 	assert.Empty(t, wrong)
 
@@ -59,20 +60,10 @@ func TestWhatStaysBehind(t *testing.T) {
 
 // A process that has more goroutines than before is named.
 func TestGoroutinesThatStay(t *testing.T) {
-	m := &monitor{servers: 3, soak: Soak{GoroutinesBefore: []int{10, 10}}}
-	assert.NoError(t, m.compare([]int{16, 10}))
-	err := m.compare([]int{10, 17})
-	require.Error(t, err)
-	assert.Contains(t, err.Error(), "process 1 has 17 goroutines, and had 10")
-}
-
-func TestGrowth(t *testing.T) {
-	first, last := growth([]int64{3, 1, 2, 9, 9, 9, 5, 50, 6})
-	assert.Equal(t, int64(2), first)
-	assert.Equal(t, int64(6), last)
-	first, last = growth([]int64{7})
-	assert.Equal(t, int64(7), first)
-	assert.Equal(t, int64(7), last)
+	m := &monitor{servers: 3, soak: Soak{GoroutinesBefore: []int{10, 10}, GoroutinesAfter: []int{16, 10}}}
+	require.NoError(t, m.compare())
+	m.soak.GoroutinesAfter = []int{10, 17}
+	assert.ErrorContains(t, m.compare(), "process 1 has 17 goroutines, and had 10")
 }
 
 // The report says what others took of the machine, and what an interrupt left out.

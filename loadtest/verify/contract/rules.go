@@ -1,0 +1,167 @@
+// Package contract is what the rules of an event promise, and finds what is wrong with a single
+// answer: its headers, and its body, by itself and by the rules. It makes no calls.
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+)
+
+// ErrRules is returned for an event without limits, or with rules unknown here.
+var ErrRules = errors.New("verify: this event cannot be verified")
+
+// MadeUp are the addresses that calls may be made for.
+var MadeUp = netip.MustParsePrefix("10.0.0.0/8")
+
+const (
+	// Grace is how far ahead of its stamp a decision looks, in seconds: counterd's default.
+	Grace = 2
+	// Margin is how much sooner than the retention ends what is asked for lies, in seconds: a
+	// call takes its time.
+	Margin = 30
+	// maxLimits is how many limits an event may have: an entry of the log has a bit for each.
+	maxLimits = 64
+)
+
+// Levels are the lengths of buckets, in seconds, the finest first.
+var Levels = []struct {
+	Name   string
+	Length int64
+}{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", 86400}}
+
+// Contract is what the rules in force promise of an event. It is safe for concurrent use.
+type Contract struct {
+	Event     string
+	Retention int64    // seconds
+	Kinds     []string // all that the rules name, sorted: every hit carries all of them
+	Rules     []Rule
+	Limits    []Limit // in the order of a decision
+
+	families atomic.Pointer[families]
+}
+
+// Rule is one of the event's. Two with the same kinds share their counter.
+type Rule struct {
+	Index    int // among the event's rules
+	Per      []string
+	Step     int64 // of the precision, in seconds
+	CountAll bool
+	Shadow   bool
+	Elastic  bool
+}
+
+// Limit is one of a rule's.
+type Limit struct {
+	Rule
+	Name       string
+	N, Ceiling int64
+	Length     int64  // of the window, in seconds
+	Window     string // as the rules have it
+}
+
+// New reads the rules as GET /v1/events/{event} tells them.
+func New(event wire.Event) (*Contract, error) {
+	retention, err := events.ParseDuration(event.Retention)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its retention: %w", ErrRules, err)
+	}
+	c := &Contract{Event: event.Name, Retention: Seconds(retention)}
+	for i, r := range event.Rules {
+		if err := c.add(i, r); err != nil {
+			return nil, fmt.Errorf("%w: rule %d: %w", ErrRules, i, err)
+		}
+	}
+	if n := len(c.Limits); n == 0 || n > maxLimits {
+		return nil, fmt.Errorf("%w: it has %d limits, not 1 to %d", ErrRules, n, maxLimits)
+	}
+	slices.Sort(c.Kinds)
+	c.Kinds = slices.Compact(c.Kinds)
+	if len(c.Kinds) == 0 {
+		c.Kinds = []string{"user"} // a hit carries a feature, also where only the whole event is counted
+	}
+	return c, nil
+}
+
+func (c *Contract) add(i int, r wire.Rule) error {
+	for _, network := range slices.Concat(r.Allow, r.Deny) {
+		if prefix, err := netip.ParsePrefix(network); err == nil && prefix.Overlaps(MadeUp) {
+			return fmt.Errorf("one of its lists holds addresses of %s, where those made up here are", MadeUp)
+		}
+	}
+	rule := Rule{
+		Index: i, Per: slices.Sorted(slices.Values(r.Per)),
+		CountAll: r.Count == "all", Shadow: r.Shadow, Elastic: r.Throttle == "elastic",
+	}
+	for _, level := range Levels {
+		if level.Name == r.Precision {
+			rule.Step = level.Length
+		}
+	}
+	if rule.Step == 0 {
+		return fmt.Errorf("its precision, %q, is not known here", r.Precision)
+	}
+	c.Rules, c.Kinds = append(c.Rules, rule), append(c.Kinds, r.Per...)
+	throttle := events.Throttle{}
+	if percent, soft := strings.CutPrefix(r.Throttle, "soft "); soft {
+		p, err := strconv.ParseInt(strings.TrimSuffix(percent, "%"), 10, 64)
+		if err != nil {
+			return fmt.Errorf("its throttle, %q, is not known here", r.Throttle)
+		}
+		throttle = events.Throttle{Kind: events.Soft, Percent: p}
+	}
+	for _, l := range r.Limits {
+		window, err := events.ParseDuration(l.Window)
+		if err != nil {
+			return err
+		}
+		c.Limits = append(c.Limits, Limit{rule, l.Name, l.Limit, throttle.Ceiling(l.Limit), Seconds(window), l.Window})
+	}
+	return nil
+}
+
+// Whole reports whether the rule counts the whole event, by no feature.
+func (r Rule) Whole() bool { return len(r.Per) == 0 }
+
+// Bounded reports whether no window of the limit holds more than its ceiling. One that is elastic
+// is bounded by those of the whole event.
+func (l Limit) Bounded() bool { return !l.Shadow && !l.Elastic }
+
+// WindowAt is what a limit looks at when it decides in that second, in Unix seconds: its edges
+// are rounded outward to the precision.
+func (l Limit) WindowAt(second int64) (from, to int64) {
+	return Outward(second-l.Length+1, second+min(Grace, l.Length-1), l.Step)
+}
+
+// RemembersLate reports whether events are remembered for long enough to add some late.
+func (c *Contract) RemembersLate() bool { return c.Retention >= 4*Margin }
+
+// HasWhole reports whether a rule counts the whole event.
+func (c *Contract) HasWhole() bool { return slices.ContainsFunc(c.Rules, Rule.Whole) }
+
+// CountsAll reports whether a rule counts denied hits, too.
+func (c *Contract) CountsAll() bool {
+	return slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.CountAll })
+}
+
+// Same reports whether two targets have the same rules.
+func (c *Contract) Same(other *Contract) bool {
+	return reflect.DeepEqual(c.Rules, other.Rules) && reflect.DeepEqual(c.Limits, other.Limits)
+}
+
+// Outward rounds a window to whole steps.
+func Outward(from, to, step int64) (first, last int64) {
+	return from / step * step, to/step*step + step - 1
+}
+
+// Seconds returns the whole seconds of a duration.
+func Seconds(d time.Duration) int64 { return int64(d / time.Second) }

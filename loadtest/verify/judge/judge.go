@@ -1,0 +1,136 @@
+// Package judge holds a log of answers to what the contract allows. It makes no call and reads no
+// clock but that of a new log.
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/verify/contract"
+)
+
+// Case is a log, and what is known of the targets that it is of.
+type Case struct {
+	Log      *Log
+	Findings *Findings
+	Kills    []Kill        // in the order of time
+	Timeout  time.Duration // a denied hit that took longer may not have been rolled back
+	Replicas int           // of each counter, at least 1
+	Ours     bool          // all losses are known
+	Alone    bool          // no other client calls
+	Queued   bool          // the hits of one counter are decided in one queue: what fits is admitted
+}
+
+// judge is a case, and what is found out of it before it is judged.
+type judge struct {
+	Case
+	*contract.Contract
+	losses   losses
+	counters []*counter
+	givenUp  []int64 // of each entry, how many of its tries may have given up a replica; nil: none
+	reasons  []bool  // entries that a limit had a reason to keep waiting as long as it did
+	event    func(i int32) Event
+}
+
+// Judge holds the whole log to the contract.
+func (c Case) Judge() { newJudge(c).judge() }
+
+func newJudge(c Case) *judge {
+	j := &judge{Case: c, Contract: c.Log.contract, losses: lossesOf(c.Kills, c.Log.Began), reasons: make([]bool, len(c.Log.entries))}
+	j.event = func(i int32) Event { return c.Log.Event(c.Log.entries[i], c.Log.countsOf(i)) }
+	for id, of := range c.Log.counters {
+		j.counters = append(j.counters, &counter{judge: j, Counter: of, id: int32(id), shared: of.Name == "" && !c.Alone})
+	}
+	for i := range c.Log.entries {
+		j.sort(int32(i))
+	}
+	j.sortResets()
+	j.findGivenUp()
+	for _, k := range c.Log.looks {
+		j.counters[k.Counter].looks = append(j.counters[k.Counter].looks, k)
+	}
+	return j
+}
+
+func (j *judge) judge() {
+	for _, c := range j.counters {
+		c.collect()
+		for at, l := range j.Limits {
+			if slices.Contains(c.rules, l.Index) {
+				c.windows(at)
+				c.denials(at)
+				c.standing(at)
+				c.waits(at)
+			}
+		}
+		c.checkLooks()
+	}
+	j.tooLong()
+	j.predict()
+}
+
+// sort puts an entry to its counters.
+func (j *judge) sort(i int32) {
+	e := &j.Log.entries[i]
+	switch {
+	case e.Outcome == Unknown:
+		j.Findings.Excused.UnknownOutcome++
+	case e.Outcome == Refused:
+		j.Findings.Excused.Refused++
+	case e.Outcome == Admitted && e.OnError != 0 && e.Kind != Check:
+		j.Findings.Excused.OnError++
+	}
+	user := j.user(*e)
+	user.entries = append(user.entries, i)
+	counters := user.Counters
+	for r, id := range counters {
+		c := j.counters[id]
+		if !slices.Contains(c.rules, r) {
+			c.rules = append(c.rules, r)
+			c.all = c.all || j.Rules[r].CountAll
+		}
+		if !slices.Contains(counters[:r], id) { // else another rule has the same counter
+			c.entries = append(c.entries, i)
+		}
+	}
+	for at, l := range j.Limits {
+		if e.Incomplete&(1<<at) != 0 {
+			j.counters[counters[l.Index]].hurt = true
+		}
+	}
+}
+
+func (j *judge) user(e Entry) *User { return j.Log.users[e.User] }
+
+// losable reports whether counts may be gone: where counters have one replica and servers may
+// die. What is said to be incomplete is excused then, and only then.
+func (j *judge) losable() bool { return !j.Ours || len(j.losses) > 0 && j.Replicas == 1 }
+
+// blame adds a violation of a counter, with these entries.
+func (j *judge) blame(v Violation, id int32, entries func() []int32, format string, args ...any) {
+	name := j.Log.counters[id].Name
+	v.Feature = &name
+	if name == "" {
+		name = "the whole event"
+	}
+	v.Text = name + ": " + fmt.Sprintf(format, args...)
+	j.Findings.Add(v, func() []Event {
+		for _, i := range slices.Compact(entries()) {
+			v.Events = append(v.Events, j.event(i))
+		}
+		return v.Events
+	})
+}
+
+func only(entries ...int32) func() []int32 { return func() []int32 { return entries } }
+
+// deniedByWhole reports whether an enforced limit of the whole event denies.
+func (j *judge) deniedByWhole(e Entry) bool {
+	for i, l := range j.Limits {
+		if e.Denies&(1<<i) != 0 && !l.Shadow && l.Whole() {
+			return true
+		}
+	}
+	return false
+}

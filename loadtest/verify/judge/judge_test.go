@@ -1,0 +1,548 @@
+package judge
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/loadtest/verify/contract"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What the trees sum is what is found by going through all adds.
+func TestSumsOf(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		adds, questions := make([]add, rng.IntN(30)), make([]question, rng.IntN(20))
+		for i := range adds {
+			adds[i] = at(Call{Sent: rng.Int64N(20)}, rng.Int64N(15), rng.Int64N(5))
+			if rng.IntN(3) == 0 {
+				adds[i].first, adds[i].last = adds[i].by, adds[i].by+rng.Int64N(9)
+			}
+		}
+		want := make([]int64, len(questions))
+		for i := range questions {
+			from := rng.Int64N(18) - 2
+			q := question{time: rng.Int64N(25), from: from, to: from + rng.Int64N(10)}
+			questions[i] = q
+			for _, a := range adds {
+				if a.Sent < q.time && a.touches(q.from, q.to) {
+					want[i] += a.by
+				}
+			}
+		}
+		require.Equal(t, want, sumsOf(adds, sent, questions), "%v %v", adds, questions)
+	}
+}
+
+// How much was in flight is what is found by looking at every moment.
+func TestInFlight(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for range 500 {
+		var hits []add
+		for range rng.IntN(12) {
+			begun := rng.Int64N(40)
+			hits = append(hits, at(Call{Sent: begun, Answered: begun + 1 + rng.Int64N(10)}, 0, 1+rng.Int64N(3)))
+		}
+		f := newFlight(hits)
+		for range 20 {
+			from := rng.Int64N(50)
+			to := from + rng.Int64N(8)
+			want, total := int64(0), int64(0)
+			for moment := from; moment <= to; moment++ {
+				height := int64(0)
+				for _, h := range hits {
+					if h.Sent <= moment && moment <= h.Answered {
+						height += h.by
+					}
+				}
+				want = max(want, height)
+			}
+			for _, h := range hits {
+				if h.Sent < to && h.Answered >= from {
+					total += h.by
+				}
+			}
+			require.Equal(t, total, f.total(from, to))
+			got := f.most(from, to)
+			require.GreaterOrEqual(t, got, want, "%d to %d: %v", from, to, hits)
+			require.LessOrEqual(t, got, f.most(from-1, to+1))
+		}
+	}
+}
+
+const second0 = 1_000_000
+
+// caseOf is a case of an event with one limit per user, and of one user.
+func caseOf(t *testing.T, limit wire.Limit, change ...func(r *wire.Rule)) *Case {
+	t.Helper()
+	rule := wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard"}
+	for _, f := range change {
+		f(&rule)
+	}
+	c, err := contract.New(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{rule}})
+	require.NoError(t, err)
+	log := NewLog(c, []string{"a", "b"}, 1000, 1)
+	log.Began = time.Unix(second0, 0)
+	return &Case{Log: log, Findings: &Findings{}, Timeout: time.Second, Ours: true, Alone: true, Replicas: 1}
+}
+
+// at notes a hit that is stamped so many seconds after the beginning, and takes a tenth of one.
+func (c *Case) at(second int64, o Outcome, count int64, change ...func(e *Entry)) {
+	e := Entry{Call: Call{Sent: second*1e9 + int64(len(c.Log.entries))}, Stamp: second0 + second, Cost: 1, Outcome: o}
+	e.Answered = e.Sent + 1e8
+	if o == Denied {
+		e.Denies, e.RetryAfter = 1, 1
+	}
+	for _, f := range change {
+		f(&e)
+	}
+	c.Log.Note(e, []int64{count})
+}
+
+// look notes a count of those seconds after the beginning.
+func (c *Case) look(sent, answered, from, to, count int64) {
+	c.Log.Look(Look{Call: Call{Sent: sent, Answered: answered}, From: second0 + from, To: second0 + to, Count: count})
+}
+
+// kill kills a server, by seconds after the beginning.
+func (c *Case) kill(killed, back, repaired float64) {
+	moment := func(s float64) time.Time { return c.Log.Began.Add(time.Duration(s * float64(time.Second))) }
+	c.Kills = []Kill{{Killed: moment(killed), Back: moment(back), Repaired: moment(repaired)}}
+}
+
+func incomplete(e *Entry) { e.Incomplete = 1 }
+func onError(e *Entry)    { e.OnError = 1 }
+
+// Which windows are wrong, and which are excused, depends on the promises of the targets.
+func TestWindowsThatAreExcused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(j *Case)
+		last    []func(e *Entry)
+		wrong   int
+		excused int64
+	}{
+		"nobody said anything":                   {wrong: 1},
+		"it is said, and nothing was killed":     {last: []func(e *Entry){incomplete}, wrong: 1},
+		"it is said, by others' servers":         {change: func(j *Case) { j.Ours = false }, last: []func(e *Entry){incomplete}, excused: 1},
+		"it is not said, by others' servers":     {change: func(j *Case) { j.Ours = false }, wrong: 1},
+		"it is said, after a kill":               {change: func(j *Case) { j.kill(1.5, 1.6, 1.7) }, last: []func(e *Entry){incomplete}, excused: 1},
+		"it is said, and there are two replicas": {change: func(j *Case) { j.kill(1.5, 1.6, 1.7); j.Replicas = 2 }, last: []func(e *Entry){incomplete}, wrong: 1},
+		"no store was asked":                     {last: []func(e *Entry){onError}},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		if c.change != nil {
+			c.change(j)
+		}
+		j.at(0, Admitted, 1)
+		j.at(0, Admitted, 2)
+		j.at(20, Admitted, 3, c.last...)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.total[Windows], name)
+		assert.Equal(t, c.excused, j.Findings.Excused.Windows, name)
+	}
+}
+
+// A precision of minutes counts the whole minute in which a window begins: it may not hold
+// more than its limit.
+func TestWindowsOfMinutes(t *testing.T) {
+	const minute = second0/60*60 + 60 - second0 // the first that begins after the log
+	for name, c := range map[string]struct {
+		last  int64
+		wrong int
+	}{
+		"within the window":                      {minute + 60, 1},
+		"in the minute in which it begins":       {minute + 60 + 58, 1},
+		"the window begins with the next minute": {minute + 60 + 59, 0},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "60s"}, func(r *wire.Rule) { r.Precision = "minute" })
+		j.at(minute, Admitted, 1)
+		j.at(minute+1, Admitted, 2)
+		j.at(c.last, Admitted, 3)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.total[Windows], name)
+	}
+}
+
+// After one loss a window holds no more than twice what it may: more is wrong, whatever is
+// said.
+func TestOneLossExcusesOnce(t *testing.T) {
+	for n, wrong := range map[int]int{4: 0, 5: 1} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		j.kill(1.5, 1.6, 1.7)
+		j.at(0, Admitted, 1)
+		j.at(0, Admitted, 2)
+		for i := range n - 2 {
+			j.at(20, Admitted, int64(i+1), incomplete)
+		}
+		j.Judge()
+		assert.Equal(t, wrong, j.Findings.total[Windows], n)
+		for _, v := range j.Findings.All() {
+			assert.Len(t, v.Events, n)
+		}
+	}
+}
+
+func TestDenialsWithoutReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(j *Case)
+		wrong  int
+	}{
+		"full":                       {func(j *Case) { j.at(0, Admitted, 1); j.at(0, Admitted, 2) }, 0},
+		"full, and long ago":         {func(j *Case) { j.at(-40, Admitted, 1); j.at(-40, Admitted, 2) }, 1},
+		"one has room":               {func(j *Case) { j.at(0, Admitted, 1) }, 1},
+		"one may have been counted":  {func(j *Case) { j.at(0, Admitted, 1); j.at(0, Unknown, 0) }, 0},
+		"one was refused":            {func(j *Case) { j.at(0, Admitted, 1); j.at(0, Refused, 0) }, 1},
+		"one was denied, in its way": {func(j *Case) { j.at(0, Admitted, 1); j.at(2, Denied, 1) }, 0},
+		"one was denied, before":     {func(j *Case) { j.at(-5, Admitted, 1); j.at(0, Denied, 1) }, 2},
+		"an increment":               {func(j *Case) { j.at(0, Admitted, 1, func(e *Entry) { e.Kind, e.Cost = Increment, 9 }) }, 0},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		c.before(j)
+		j.at(2, Denied, 2)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.total[Denials], name)
+	}
+}
+
+// Of many violations some are kept, with their events, and the others are only counted: to
+// gather the events of each would take the square of the log's length.
+func TestManyViolations(t *testing.T) {
+	const many = 400
+	j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+	for range many {
+		j.at(0, Admitted, 1)
+	}
+	for i := range int64(many) {
+		j.at(100+2*i, Denied, 0)
+		j.look(110e9, 110.1e9, 0, 20, 9)
+	}
+	gathered, judge := 0, newJudge(*j)
+	event := judge.event
+	judge.event = func(i int32) Event {
+		gathered++
+		return event(i)
+	}
+	judge.judge()
+	assert.Equal(t, many, j.Findings.total[Denials])
+	assert.Equal(t, many, j.Findings.total[Counts])
+	assert.Len(t, j.Findings.kept[Counts], maxKept)
+	assert.Less(t, gathered, (maxKept+1)*3*many)
+}
+
+func TestCountsAndTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		count  int64
+		change func(j *Case)
+		wrong  int
+	}{
+		"exact":                     {3, nil, 0},
+		"one too few":               {2, nil, 1},
+		"one too many":              {4, nil, 1},
+		"one may be counted":        {4, func(j *Case) { j.at(1, Unknown, 0, func(e *Entry) { e.Stamp = 0 }) }, 0},
+		"one was lost":              {2, func(j *Case) { j.kill(5, 6, 7) }, 0},
+		"one lost, of two replicas": {2, func(j *Case) { j.kill(5, 6, 7); j.Replicas = 2 }, 1},
+		"paid twice":                {6, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 0},
+		"paid three times":          {7, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 1},
+		"a denial is no count":      {4, func(j *Case) { j.at(1, Denied, 3, onError) }, 0},
+		"a slow one may be left":    {4, func(j *Case) { j.at(1, Denied, 3, func(e *Entry) { e.Answered += 2e9 }) }, 0},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
+		for i := range int64(3) {
+			j.at(0, Admitted, i+1)
+		}
+		if c.change != nil {
+			c.change(j)
+		}
+		j.look(20e9, 20.1e9, -5, 20, c.count)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.total[Counts], name)
+	}
+}
+
+// What a replica that was given up may hold more of is excused, and no more: from half of the
+// timeout on, with two replicas, for each try, in the seconds of the tries.
+func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
+	took := func(d time.Duration) func(*Entry) {
+		return func(e *Entry) { e.Answered = e.Sent + int64(d) }
+	}
+	on := func(target uint16) func(*Entry) { return func(e *Entry) { e.Target = target } }
+	as := func(k Kind) func(*Entry) { return func(e *Entry) { e.Kind = k } }
+	before := func(d time.Duration) func(*Entry) {
+		return func(e *Entry) { e.Sent, e.Answered = e.Sent-int64(d), e.Sent+1e7 }
+	}
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		replicas int
+		change   func(j *Case)
+		most     int64 // of seconds 4 to 20, where one is admitted
+	}{
+		"none":                          {2, func(*Case) {}, 1},
+		"a denied one":                  {2, func(j *Case) { j.at(6, Denied, 3, took(500*ms)) }, 2},
+		"one replica":                   {1, func(j *Case) { j.at(6, Denied, 3, took(500*ms)) }, 1},
+		"less than half":                {2, func(j *Case) { j.at(6, Denied, 3, took(499*ms)) }, 1},
+		"two tries":                     {2, func(j *Case) { j.at(6, Denied, 3, took(750*ms)) }, 3},
+		"not quite":                     {2, func(j *Case) { j.at(6, Denied, 3, took(749*ms)) }, 2},
+		"many":                          {2, func(j *Case) { j.at(6, Denied, 3, took(2000*ms)) }, 10},
+		"an admitted one":               {2, func(j *Case) { j.at(6, Admitted, 3, took(500*ms)) }, 3},
+		"an increment is added once":    {2, func(j *Case) { j.at(6, Admitted, 3, took(900*ms), as(Increment)) }, 3},
+		"a check adds nothing":          {2, func(j *Case) { j.at(6, Denied, 3, took(500*ms), as(Check)) }, 1},
+		"beside an older one":           {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(450*ms)) }, 2},
+		"not old enough":                {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(350*ms)) }, 1},
+		"one of another target":         {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(450*ms), on(1)) }, 1},
+		"two tries beside an older one": {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(660*ms)) }, 4},
+		"a batch tries by itself":       {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(660*ms), as(Batch)) }, 3},
+		"beside an older count": {2, func(j *Case) {
+			j.at(6, Denied, 3)
+			j.look(5.5e9, 6.01e9, 50, 50, 0)
+		}, 2},
+		"one that had ended":                 {2, func(j *Case) { j.at(6, Denied, 3); j.at(5, Denied, 3, took(400*ms)) }, 1},
+		"a try in a second behind the stamp": {2, func(j *Case) { j.at(3, Denied, 3, took(1100*ms), func(e *Entry) { e.Stamp = second0 + 3 }) }, 10},
+		"a try in a second before the stamp": {2, func(j *Case) { j.at(20, Denied, 3, took(600*ms), func(e *Entry) { e.Stamp = second0 + 21 }) }, 2},
+		"all of its tries were before":       {2, func(j *Case) { j.at(2, Denied, 3, took(900*ms)) }, 1},
+		"all of its tries were later":        {2, func(j *Case) { j.at(21, Denied, 3, took(700*ms)) }, 1},
+		"a seconds that it did not have":     {2, func(j *Case) { j.at(2, Denied, 3, took(800*ms)); j.at(21, Denied, 3, took(600*ms)) }, 1},
+	} {
+		for _, more := range []int64{0, 1} {
+			j := caseOf(t, wire.Limit{Name: "l", Limit: 30, Window: "30s"})
+			j.Replicas = c.replicas
+			j.at(10, Admitted, 9)
+			c.change(j)
+			j.look(30e9, 30.1e9, 4, 20, c.most+more)
+			j.Judge()
+			assert.Equal(t, int(more), j.Findings.total[Counts], "%s: %d", name, c.most+more)
+		}
+	}
+}
+
+// What was counted before a reset is gone, what came after it is there; what was under way may
+// be, and take something with it.
+func TestCountsAfterAReset(t *testing.T) {
+	during := func(e *Entry) { e.Sent, e.Answered = 4.9e9, 5.3e9 }
+	increment := func(e *Entry) { e.Kind = Increment }
+	for name, c := range map[string]struct {
+		count int64
+		after func(j *Case)
+		wrong int
+	}{
+		"nothing":                         {0, nil, 0},
+		"what was":                        {3, nil, 1},
+		"it was not acknowledged":         {3, func(j *Case) { j.Log.resets[0].Done = false }, 0},
+		"and may have been":               {0, func(j *Case) { j.Log.resets[0].Done = false }, 0},
+		"it has just been":                {3, func(j *Case) { j.Log.resets[0].Answered = 19e9 }, 0},
+		"a replica may have missed some":  {3, func(j *Case) { j.Replicas = 2; j.at(1, Admitted, 4, func(e *Entry) { e.Answered += 6e8 }) }, 0},
+		"what came after":                 {1, func(j *Case) { j.at(7, Admitted, 1) }, 0},
+		"without what came after":         {0, func(j *Case) { j.at(7, Admitted, 1) }, 1},
+		"what was under way":              {1, func(j *Case) { j.at(5, Admitted, 1, during) }, 0},
+		"without it":                      {0, func(j *Case) { j.at(5, Admitted, 1, during) }, 0},
+		"a denied one has taken it along": {1, func(j *Case) { j.at(5, Denied, 3, during); j.at(7, Admitted, 1); j.at(8, Admitted, 2) }, 0},
+		"or nothing":                      {2, func(j *Case) { j.at(5, Denied, 3, during); j.at(7, Admitted, 1); j.at(8, Admitted, 2) }, 0},
+		"and not both":                    {0, func(j *Case) { j.at(5, Denied, 3, during); j.at(7, Admitted, 1); j.at(8, Admitted, 2) }, 1},
+		"late, into what was forgotten": {1, func(j *Case) {
+			j.at(1, Admitted, 0, increment, func(e *Entry) { e.Kind, e.Sent, e.Answered = Late, 7e9, 7.1e9 })
+		}, 0},
+		"and lost there": {0, func(j *Case) {
+			j.at(1, Admitted, 0, increment, func(e *Entry) { e.Kind, e.Sent, e.Answered = Late, 7e9, 7.1e9 })
+		}, 1},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 3, Window: "30s"})
+		for i := range int64(3) {
+			j.at(0, Admitted, i+1)
+		}
+		j.Log.Reset(Reset{Call: Call{Sent: 5e9, Answered: 5.1e9}, Done: true})
+		if c.after != nil {
+			c.after(j)
+		}
+		j.look(20e9, 20.1e9, -5, 20, c.count)
+		j.Judge()
+		got := 0
+		for _, v := range j.Findings.All() {
+			if strings.Contains(v.Text, "a count of") {
+				got++
+			}
+		}
+		assert.Equal(t, c.wrong, got, name)
+	}
+}
+
+// A window holds its limit once more after a reset, and what was under way at the reset.
+func TestWindowsAfterAReset(t *testing.T) {
+	during := func(e *Entry) { e.Sent, e.Answered = 4.9e9, 5.3e9 }
+	midway := func(e *Entry) { e.Sent = 5.05e9 }
+	for name, c := range map[string]struct {
+		after               func(j *Case)
+		wrong               int
+		atReset, afterReset int64
+	}{
+		"as many again":         {func(j *Case) { j.at(7, Admitted, 1); j.at(7, Admitted, 2) }, 0, 0, 0},
+		"more than that":        {func(j *Case) { j.at(7, Admitted, 1); j.at(7, Admitted, 2); j.at(7, Admitted, 3) }, 1, 0, 0},
+		"one was under way":     {func(j *Case) { j.at(5, Admitted, 1, during); j.at(7, Admitted, 1); j.at(7, Admitted, 2) }, 0, 1, 0},
+		"one came while it was": {func(j *Case) { j.at(5, Admitted, 1, midway); j.at(7, Admitted, 1); j.at(7, Admitted, 2) }, 0, 1, 0},
+		"one was being denied": {func(j *Case) {
+			j.at(5, Denied, 2, during)
+			j.at(7, Admitted, 1)
+			j.at(7, Admitted, 2)
+			j.at(7, Admitted, 2)
+		}, 0, 0, 1},
+		"and one more than these": {func(j *Case) {
+			j.at(5, Denied, 2, during)
+			j.at(7, Admitted, 1)
+			j.at(7, Admitted, 2)
+			j.at(7, Admitted, 2)
+			j.at(7, Admitted, 2)
+		}, 1, 0, 0},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		j.at(0, Admitted, 1)
+		j.at(0, Admitted, 2)
+		j.Log.Reset(Reset{Call: Call{Sent: 5e9, Answered: 5.1e9}, Done: true})
+		c.after(j)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.total[Windows], name)
+		assert.Equal(t, c.atReset, j.Findings.Excused.AtResets, name)
+		assert.Equal(t, c.afterReset, j.Findings.Excused.AfterResets, name)
+	}
+}
+
+// A lone caller's decisions after a late increment and a reset are known, but for those of
+// targets that may not see them yet.
+func TestPredictionsOfThePast(t *testing.T) {
+	for name, c := range map[string]struct {
+		change      func(j *Case, who int32)
+		sent        int64
+		target      uint16
+		outcome     Outcome
+		wrong       int
+		unpredicted int64
+	}{
+		"a late one decides":                {addLate, 1.2e9, 0, Denied, 0, 0},
+		"it does not":                       {addLate, 1.2e9, 0, Admitted, 1, 0},
+		"for another target, too":           {addLate, 2.2e9, 1, Admitted, 1, 0},
+		"which may not know yet":            {addLate, 1.5e9, 1, Admitted, 0, 1},
+		"after a reset there is room":       {forget, 1.2e9, 0, Admitted, 0, 0},
+		"there is none":                     {forget, 1.2e9, 0, Denied, 1, 0},
+		"another target may not know yet":   {forget, 1.5e9, 1, Denied, 0, 1},
+		"and knows":                         {forget, 2.2e9, 1, Denied, 1, 0},
+		"a reset that nobody has confirmed": {func(j *Case, who int32) { forget(j, who); j.Log.resets[0].Done = false }, 1.2e9, 0, Denied, 0, 1},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "30s"})
+		who := j.Log.NewUser(Quiet)
+		j.at(0, Admitted, 1, func(e *Entry) { e.User = who })
+		c.change(j, who)
+		j.at(2, c.outcome, 2, func(e *Entry) {
+			e.User, e.Target, e.Sent, e.Answered, e.Cost, e.RetryAfter = who, c.target, c.sent, c.sent+1e8, 2, 28
+		})
+		newJudge(*j).predict()
+		verdicts := j.Findings.total[Windows] + j.Findings.total[Denials]
+		assert.Equal(t, c.wrong, verdicts, name)
+		assert.Equal(t, c.unpredicted, j.Findings.Excused.Unpredicted, name)
+	}
+}
+
+// addLate fills the limit of a user with one admitted hit.
+func addLate(j *Case, who int32) {
+	j.at(-5, Admitted, 0, func(e *Entry) { e.User, e.Kind, e.Sent, e.Answered = who, Late, 1e9, 1.1e9 })
+}
+
+// forget has been admitted once more before it is.
+func forget(j *Case, who int32) {
+	j.at(0, Admitted, 2, func(e *Entry) { e.User = who })
+	j.Log.Reset(Reset{Call: Call{Sent: 1e9, Answered: 1.1e9}, Counter: j.Log.User(who).Counters[0], Done: true})
+}
+
+// A model that sums all events says no and when exactly where a second one, which tries each
+// second in turn, says so.
+func TestTheModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		step := 1 + rng.Int64N(2)*3
+		l := contract.Limit{Rule: contract.Rule{Per: []string{"user"}, Step: step}, Name: "l", Ceiling: 1 + rng.Int64N(6), Length: 1 + rng.Int64N(7)}
+		m := &model{contract: &contract.Contract{Limits: []contract.Limit{l}}}
+		var all []added
+		now := int64(100)
+		holds := func(at int64) (sum int64) {
+			for _, e := range all {
+				if e.second >= (at-l.Length+1)/step*step && e.second <= at {
+					sum += e.by
+				}
+			}
+			return sum
+		}
+		for range 25 {
+			now += rng.Int64N(3)
+			cost := 1 + rng.Int64N(3)
+			d := m.decide(asked{second: now, cost: cost, kind: Hit})
+			require.Equal(t, holds(now)+cost <= l.Ceiling, d.Allowed)
+			switch {
+			case d.Allowed:
+				all = append(all, added{now, cost, false})
+			case cost > l.Ceiling:
+				require.Nil(t, d.RetryAfter)
+			default:
+				wait := int64(0)
+				for holds(now+wait)+cost > l.Ceiling {
+					wait++
+				}
+				require.Equal(t, wait, *d.RetryAfter)
+			}
+			require.Equal(t, holds(now), d.Limits[0].Count)
+		}
+	}
+}
+
+// A denial that is remembered says what was so when it was given, also one of what can never
+// fit, and one of a batch; it says nothing else.
+func TestDenialsThatRepeat(t *testing.T) {
+	limit := wire.Limit{Name: "user-2-per-1s", Limit: 2, Window: "1s"}
+	tooMuch := func(e *Entry) { e.Cost, e.RetryAfter = 3, contract.Never }
+	for name, c := range map[string]struct {
+		first Kind
+		by    uint16 // the target that admits in between
+		last  int64
+		wrong int
+	}{
+		"as it is now":                      {first: Hit, by: 1, last: 1},
+		"as it was":                         {first: Hit, by: 1, last: 0},
+		"as it was in the batch":            {first: Batch, by: 1, last: 0},
+		"as it never was":                   {first: Hit, by: 1, last: 2, wrong: 1},
+		"as it was before its own admitted": {first: Hit, by: 0, last: 0, wrong: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := caseOf(t, limit)
+			who := j.Log.NewUser(Quiet)
+			call := func(k Kind, o Outcome, count int64, change ...func(e *Entry)) {
+				j.at(0, o, count, append(change, func(e *Entry) {
+					e.User, e.Kind = who, k
+					if k == Batch {
+						e.Sent, e.Answered = 0, 1e8 // one call
+					}
+				})...)
+			}
+			call(c.first, Denied, 0, tooMuch)
+			call(c.first, Admitted, 1, func(e *Entry) { e.Target = c.by })
+			call(Hit, Denied, c.last, tooMuch)
+			newJudge(*j).predict()
+			require.Len(t, j.Findings.All(), c.wrong)
+			assert.Equal(t, c.wrong == 0 && c.last == 0, j.Findings.Excused.Repeated == 1)
+		})
+	}
+}
+
+// A kill says how far it came.
+func TestKillsInWords(t *testing.T) {
+	killed := time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
+	for want, k := range map[string]Kill{
+		"server 2 at 12:30:33.000, not back yet":                                   {Server: 2, Killed: killed},
+		"server 2 at 12:30:33.000, back at 12:30:34.000, not repaired yet":         {Server: 2, Killed: killed, Back: killed.Add(time.Second)},
+		"server 2 at 12:30:33.000, back at 12:30:34.000, repaired at 12:30:35.000": {Server: 2, Killed: killed, Back: killed.Add(time.Second), Repaired: killed.Add(2 * time.Second)},
+	} {
+		assert.Equal(t, want, k.String())
+	}
+}

@@ -1,0 +1,94 @@
+package judge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/counterd/counterd/loadtest/verify/contract"
+)
+
+// Kill is a server that was killed, and came back empty. What the run did not live to see has
+// no time.
+type Kill struct {
+	Server   int       `json:"server"`
+	Killed   time.Time `json:"killed"`
+	Back     time.Time `json:"back,omitzero"`     // all processes say that it is there
+	Repaired time.Time `json:"repaired,omitzero"` // what it had is copied back, where there are replicas, and what was under way has ended
+}
+
+// String tells of it in words.
+func (k Kill) String() string {
+	text := fmt.Sprintf("server %d at %s", k.Server, k.Killed.Format(ClockLayout))
+	for _, next := range []struct {
+		what string
+		at   time.Time
+	}{{"back", k.Back}, {"repaired", k.Repaired}} {
+		if next.at.IsZero() {
+			return text + ", not " + next.what + " yet"
+		}
+		text += ", " + next.what + " at " + next.at.Format(ClockLayout)
+	}
+	return text
+}
+
+// losses are the kills by the times of entries, in the order of time.
+type losses []loss
+
+type loss struct{ killed, back, repaired int64 }
+
+func lossesOf(kills []Kill, began time.Time) (list losses) {
+	since := func(at time.Time) int64 {
+		if at.IsZero() {
+			return math.MaxInt64 / 2
+		}
+		return int64(at.Sub(began))
+	}
+	for _, k := range kills {
+		list = append(list, loss{since(k.Killed), since(k.Back), since(k.Repaired)})
+	}
+	return list
+}
+
+// disturbed reports whether a server was away, or not repaired, at some time between those.
+func (l losses) disturbed(from, to int64) bool {
+	return slices.ContainsFunc(l, func(one loss) bool { return one.killed <= to && from <= one.repaired })
+}
+
+// noticing is how long after its return a process may not know that a server has lost what
+// it had, where it does not speak the meta commands: a second from its next connection.
+const noticing = int64(4 * time.Second)
+
+// excuses reports whether an entry was decided while it was said, or not known yet, that a
+// limit's counter had lost something.
+func (l losses) excuses(e Entry, at int) bool {
+	return e.Incomplete&(1<<at) != 0 || l.unsettled(e.Call)
+}
+
+// unsettled reports whether a server was away during a call, or had just come back.
+func (l losses) unsettled(c Call) bool {
+	return slices.ContainsFunc(l, func(one loss) bool { return one.killed <= c.Answered && c.Sent <= one.back+noticing })
+}
+
+// within returns how often counts may have begun again within a window. The function returns the
+// second of a time.
+func (l losses) within(from, to int64, second func(at int64) int64) (n int64) {
+	for _, one := range l {
+		if second(one.killed) <= to+contract.Grace && second(one.back) >= from-contract.Grace {
+			n++
+		}
+	}
+	return n
+}
+
+// lastBefore returns the last kill before a time; -1: there was none.
+func (l losses) lastBefore(time int64) int64 {
+	last := int64(-1)
+	for _, one := range l {
+		if one.killed <= time {
+			last = max(last, one.killed)
+		}
+	}
+	return last
+}

@@ -1,0 +1,97 @@
+package judge
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// CallTimeout is the longest that a call takes.
+const CallTimeout = 10 * time.Second
+
+// Closed is for how long a process may not see what another has changed of the past: a
+// late increment, a reset.
+const Closed = time.Second
+
+const (
+	// remembered is how long a denial is.
+	remembered = int64(time.Second)
+	// stale is for how long a denial may tell of a change of the past: a cached denial was decided on
+	// cached buckets.
+	stale = int64(Closed) + remembered
+)
+
+// reset is one of a counter, and what is known of it.
+type reset struct {
+	Reset
+	effective bool  // what was before it is gone for good
+	underWay  int64 // the cost of what was under way at it
+}
+
+// resets are those of a counter, in the order of time.
+type resets []reset
+
+// sortResets puts the resets to their counters.
+func (j *judge) sortResets() {
+	slices.SortStableFunc(j.Log.resets, func(a, b Reset) int { return cmp.Compare(a.Sent, b.Sent) })
+	for _, r := range j.Log.resets {
+		c := j.counters[r.Counter]
+		c.resets = append(c.resets, reset{Reset: r})
+	}
+}
+
+// missed reports whether a replica may get later what it has missed of a counter before a time: a
+// reset does not forget that.
+func (j *judge) missed(entries []int32, before int64) bool {
+	return j.Replicas > 1 && slices.ContainsFunc(entries, func(i int32) bool {
+		return j.Log.entries[i].Sent < before && j.mayBeLeft(i)
+	})
+}
+
+// keptSince returns since when what was sent is surely there, for an answer at that time:
+// what was under way at a reset may have been forgotten.
+func (rs resets) keptSince(answered int64) int64 {
+	since := int64(-1)
+	for _, r := range rs {
+		if r.Sent < answered {
+			since = max(since, r.Answered)
+		}
+	}
+	return since
+}
+
+// goneBefore returns the time up to which what was answered is surely gone, for a question at that time.
+func (rs resets) goneBefore(asked int64) int64 {
+	gone := int64(-1)
+	for _, r := range rs {
+		if r.effective && r.Answered+stale < asked {
+			gone = max(gone, r.Sent)
+		}
+	}
+	return gone
+}
+
+// robbed returns how much of what came after a reset may be gone: the adds of hits that were
+// under way at the reset were forgotten, and then rolled back. A later reset has forgotten that.
+func (rs resets) robbed(answered int64) (most int64) {
+	since := rs.keptSince(answered)
+	for i, r := range rs {
+		superseded := func(o reset) bool { return o.Sent < answered && o.Sent > r.Answered && o.Done }
+		if r.Sent < answered && r.Answered <= since && !slices.ContainsFunc(rs[i+1:], superseded) {
+			most += r.underWay
+		}
+	}
+	return most
+}
+
+// segment returns between which resets a call was: after the n-th, and wholly. One that was
+// under way at a reset is between none.
+func (rs resets) segment(c Call) (n int, whole bool) {
+	for _, r := range rs {
+		if c.Sent <= r.Answered {
+			return n, c.Answered < r.Sent
+		}
+		n++
+	}
+	return n, true
+}

@@ -1,0 +1,174 @@
+package judge
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+// What is held to the contract.
+const (
+	Windows    = "windows"     // no window held more than its limit
+	Denials    = "denials"     // no hit that fitted was denied
+	RetryAfter = "retry_after" // it was true, and so were resets
+	Counts     = "counts"      // they equal the log
+	Headers    = "headers"     // they agree with the bodies
+	Bodies     = "bodies"      // they agree with themselves and with the rules
+	Stamps     = "stamps"      // they lie within the call
+	Answers    = "answers"     // there is one, and it is one of the contract's
+	Processes  = "processes"   // of a soak: they keep no goroutines or memory, and are never slow
+)
+
+// Checks are all of these, in the order of a report.
+var Checks = []string{Windows, Denials, RetryAfter, Counts, Headers, Bodies, Stamps, Answers, Processes}
+
+const (
+	maxKept   = 3    // violations of each kind that are kept whole
+	maxEvents = 60   // of a violation's events that are kept
+	maxRaw    = 4096 // bytes of an answer that are kept
+)
+
+// Violation is one thing that the contract does not allow.
+type Violation struct {
+	Check   string  `json:"check"`
+	Feature *string `json:"feature,omitempty"` // of the counter, as answers spell it: "" is that of the whole event; nil: no counter is meant
+	Limit   string  `json:"limit,omitempty"`
+	Text    string  `json:"text"`
+	Events  []Event `json:"events,omitempty"` // of the window, or the calls that are meant
+	Left    int     `json:"events_left_out,omitempty"`
+	Raw     string  `json:"raw,omitempty"` // the answer, as it came
+
+	sort string // of each sort of a check as many are kept beside the others
+}
+
+// Event is a call, as its client saw it.
+type Event struct {
+	Stamped  time.Time `json:"stamped,omitzero"`
+	Sent     time.Time `json:"sent"`
+	Answered time.Time `json:"answered"`
+	Client   int       `json:"client"`
+	Target   string    `json:"target"`
+	Call     string    `json:"call"`
+	Cost     int64     `json:"cost"`
+	Answer   string    `json:"answer"`
+}
+
+// Write writes a violation as text.
+func (v Violation) Write(out io.Writer) error {
+	fmt.Fprintf(out, "\nWRONG  %s: %s\n", v.Check, v.Text)
+	if len(v.Events) > 0 {
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "  stamped\tsent\tanswered\tclient\ttarget\tcall\tcost\tanswer")
+		for _, e := range v.Events {
+			stamped := "-"
+			if !e.Stamped.IsZero() {
+				stamped = e.Stamped.Format(time.TimeOnly)
+			}
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", stamped, e.Sent.Format(ClockLayout), e.Answered.Format(ClockLayout),
+				e.Client, e.Target, e.Call, e.Cost, e.Answer)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	if v.Left > 0 {
+		fmt.Fprintf(out, "  and %d more\n", v.Left)
+	}
+	if v.Raw != "" {
+		fmt.Fprintf(out, "  %s\n", v.Raw)
+	}
+	return nil
+}
+
+// ClockLayout is how times are written.
+const ClockLayout = "15:04:05.000"
+
+// Findings are what was found so far. It is safe for concurrent use; but Checked and Excused are
+// for one goroutine at a time.
+type Findings struct {
+	Checked Checked
+	Excused Excused
+
+	mu    sync.Mutex
+	kept  map[string][]Violation
+	total map[string]int
+}
+
+// Checked is how much was held to the contract.
+type Checked struct {
+	Windows     int64 `json:"windows"`     // ends of windows that were summed
+	Denials     int64 `json:"denials"`     // each by each limit that denies
+	Counts      int64 `json:"counts"`      // of counts, history's buckets and of decisions
+	Bodies      int64 `json:"bodies"`      //
+	Headers     int64 `json:"headers"`     //
+	Waits       int64 `json:"waits"`       // of denials, what they say when to come again
+	Predictions int64 `json:"predictions"` // decisions that were known beforehand, to the last number
+	Retries     int64 `json:"retries"`     // hits of lone callers that came when retry_after was over, and were admitted
+	Early       int64 `json:"early"`       // and before it was, and were denied
+}
+
+// Excused counts what the targets do not promise, and what is not held against them.
+type Excused struct {
+	OnError        int64 `json:"on_error"`        // hits admitted without asking a store: they are in no window
+	Windows        int64 `json:"windows"`         // that held more than their limit, after a loss that was said
+	MostBeyond     int64 `json:"most_beyond"`     // the most that one of them held beyond it
+	LowCounts      int64 `json:"low_counts"`      // that lack what was counted before a loss
+	AtResets       int64 `json:"at_resets"`       // hits that were under way while their counter was reset: they are in no window of it
+	AfterResets    int64 `json:"after_resets"`    // windows that held more than their limit, by no more than was under way at a reset
+	Late           int64 `json:"late"`            // denials beside a late increment, which say to come again as they would have before it
+	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
+	Overshoot      int64 `json:"overshoot"`       // denials for the sake of hits that were denied themselves
+	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same target denied the same, in the same second, before another admitted something
+	Unpredicted    int64 `json:"unpredicted"`     // features without predictions after a loss or an unknown outcome
+	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
+	Refused        int64 `json:"refused"`         // calls of which nothing was done
+}
+
+// Add adds a violation. Of many alike some are kept, and the others only counted; the events
+// of a kept one are gathered.
+func (f *Findings) Add(v Violation, gather func() []Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.total == nil {
+		f.total, f.kept = map[string]int{}, map[string][]Violation{}
+	}
+	f.total[v.Check]++
+	alike := 0
+	for _, o := range f.kept[v.Check] {
+		if o.sort == v.sort {
+			alike++
+		}
+	}
+	if alike >= maxKept {
+		return
+	}
+	if gather != nil {
+		v.Events = gather()
+	}
+	v.Left = max(len(v.Events)-maxEvents, 0)
+	v.Events = v.Events[:len(v.Events)-v.Left]
+	v.Raw = v.Raw[:min(len(v.Raw), maxRaw)]
+	f.kept[v.Check] = append(f.kept[v.Check], v)
+}
+
+// Total returns the number of violations, by check.
+func (f *Findings) Total() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	total := map[string]int{}
+	maps.Copy(total, f.total)
+	return total
+}
+
+// All returns the kept violations, in the order of the checks.
+func (f *Findings) All() (list []Violation) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range Checks {
+		list = append(list, f.kept[name]...)
+	}
+	return list
+}
