@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/arrival"
@@ -291,23 +293,36 @@ func (f *runFlags) target(ctx context.Context) (to target, usage, err error) {
 		}
 		return to, nil, nil
 	}
-	config := load.EmbeddedConfig{Rules: events.Example(), Pending: max(f.inFlight, load.DefaultInFlight)}
-	if f.rules != "" {
-		if config.Rules, err = events.ReadRules(f.rules); err != nil {
-			return nil, nil, fmt.Errorf("-rules: %w", err)
-		}
-	}
-	if _, err := config.Rules.Event(f.event); err != nil {
-		return nil, nil, fmt.Errorf("-event: %w", err)
-	}
-	if f.embedded != "memory" {
-		config.Servers = strings.Split(f.embedded, ",")
-	}
-	embedded, err := load.NewEmbedded(ctx, config)
+	embedded, err := f.newEmbedded(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("-embedded: %w", err)
 	}
 	return embedded, nil, nil
+}
+
+// newEmbedded returns a counterd in this process.
+func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
+	rules := counterd.RulesOf(events.Example())
+	if f.rules != "" {
+		var err error
+		if rules, err = counterd.ReadRules(f.rules); err != nil {
+			return nil, fmt.Errorf("-rules: %w", err)
+		}
+	}
+	pending := max(f.inFlight, load.DefaultInFlight)
+	options := []counterd.Option{
+		counterd.WithContext(ctx), counterd.WithLog(slog.New(slog.DiscardHandler)), counterd.WithMaxPending(pending), counterd.WithMaxConnections(pending),
+	}
+	name := "the memory of this process"
+	if f.embedded != "memory" {
+		name = "memcached " + f.embedded + " from this process"
+		options = append(options, counterd.WithMemcached(strings.Split(f.embedded, ",")...))
+	}
+	limiter, err := counterd.New(rules, options...)
+	if err != nil {
+		return nil, err
+	}
+	return load.NewEmbedded(limiter, name, time.Minute)
 }
 
 // source returns the calls.

@@ -164,7 +164,7 @@ func TestRunEmbedded(t *testing.T) {
 
 	for want, args := range map[string][]string{
 		"-rules: ":         {"-rules", filepath.Join(t.TempDir(), "none")},
-		"-event: ":         {"-event", "other"},
+		"-event names one": {"-event", "other"},
 		"-features-file: ": {"-features-file", filepath.Join(t.TempDir(), "none")},
 		"cannot be loaded": {"-kind", "user"},
 		"-html: ":          {"-html", t.TempDir()},

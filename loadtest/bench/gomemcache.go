@@ -12,7 +12,6 @@ import (
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -23,7 +22,7 @@ type plain struct {
 	clock   func() time.Time
 	names   []string // of the counters
 	atLeast int64    // of the last day
-	counted counted.Counts
+	counted storeCounts
 	cover   atomic.Pointer[dayCover]
 }
 
@@ -95,9 +94,9 @@ func (p *plain) step() step {
 				return 1, err
 			}
 		}
-		p.counted.Adds.Add(3)
-		p.counted.Trips.Add(1)
-		p.counted.Reads.Add(int64(len(keys) - 3))
+		p.counted.adds.Add(3)
+		p.counted.trips.Add(1)
+		p.counted.reads.Add(int64(len(keys) - 3))
 		items, err := p.client.GetMulti(keys[3:])
 		if err != nil {
 			return 1, err
@@ -120,12 +119,12 @@ func (p *plain) step() step {
 // increment adds one to a bucket, and makes it if it does not exist.
 func (p *plain) increment(key string) error {
 	for {
-		p.counted.Trips.Add(1)
+		p.counted.trips.Add(1)
 		_, err := p.client.Increment(key, 1)
 		if !errors.Is(err, gomemcache.ErrCacheMiss) {
 			return err
 		}
-		p.counted.Trips.Add(1)
+		p.counted.trips.Add(1)
 		err = p.client.Add(&gomemcache.Item{Key: key, Value: []byte("1"), Expiration: int32(2 * 24 * time.Hour / time.Second)})
 		if !errors.Is(err, gomemcache.ErrNotStored) { // else another caller made it
 			return err

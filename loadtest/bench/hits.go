@@ -11,7 +11,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
 )
@@ -41,7 +40,7 @@ func hitRows() []row {
 
 // hitting is a limiter on a store, an event of the row's own, and the admitted hits.
 type hitting struct {
-	store    *counted.Store
+	store    *countedStore
 	clock    func() time.Time
 	timeout  time.Duration
 	event    *events.Event
@@ -68,7 +67,7 @@ func newHitting(ctx context.Context, s *stage, r row, rates, retention string) (
 // newHittingOn prepares random hits, far from any limit, on a store.
 func newHittingOn(s *stage, r row, kept store.Store, rates, retention string) (*hitting, *subject, error) {
 	h := &hitting{
-		store: &counted.Store{Store: kept}, clock: s.now, timeout: s.config.sizes.timeout, features: s.features,
+		store: &countedStore{Store: kept}, clock: s.now, timeout: s.config.sizes.timeout, features: s.features,
 		admitted: make([]atomic.Int64, s.config.sizes.addresses), counters: hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: s.now}),
 	}
 	rules, err := events.ParseRules([]byte("events:\n" + rulesOf(r.eventName(), rates, retention)))
@@ -78,7 +77,7 @@ func newHittingOn(s *stage, r row, kept store.Store, rates, retention string) (*
 	if err == nil {
 		err = h.forget()
 	}
-	return h, &subject{counted: &h.store.Counts, steps: r.each(h.atRandom), verify: h.verify}, err
+	return h, &subject{counted: &h.store.counts, steps: r.each(h.atRandom), verify: h.verify}, err
 }
 
 // forget replaces the limiter with one that remembers nothing.

@@ -139,7 +139,7 @@ func (u *usage) readSelf() error {
 // readOthers reads the figures of other processes, and of the store.
 func (u *usage) readOthers(s *subject) error {
 	if s.counted != nil {
-		u[trips], u[adds], u[reads] = s.counted.Trips.Load(), s.counted.Adds.Load(), s.counted.Reads.Load()
+		u[trips], u[adds], u[reads] = s.counted.trips.Load(), s.counted.adds.Load(), s.counted.reads.Load()
 	}
 	if s.memcached != nil {
 		stats, err := s.memcached.Stats()

@@ -68,6 +68,7 @@ func (c Config) withDefaults() Config {
 	c.Duration = cmp.Or(c.Duration, DefaultDuration)
 	c.InFlight = cmp.Or(c.InFlight, DefaultInFlight)
 	c.Drain = cmp.Or(c.Drain, DefaultDrain)
+	c.Progress = progress.Or(c.Progress)
 	return c
 }
 

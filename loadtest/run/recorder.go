@@ -156,13 +156,6 @@ func (r *recorder) breakOff(s sample) {
 	r.broken++
 }
 
-// soFar returns the number of answers.
-func (r *recorder) soFar() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answered
-}
-
 // behind returns the target's backlog at the end: how much later 99% of the answers came than
 // if each had been as fast as the fastest.
 func (r *recorder) behind(p arrival.Profile, arrived int64) time.Duration {
