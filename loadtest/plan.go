@@ -13,34 +13,22 @@ import (
 	"github.com/counterd/counterd/loadtest/plan"
 )
 
-const planUsage = `loadtest plan says what rules and the expected traffic need.
+const planAbout = `From numbers (-features-a-day, -events-a-day) or from a log it prints the items in Memcached
+at the peak and their memory, the load of a second, and how many Memcached servers that
+takes, one of which may be lost; and what that rests on.
 
-Usage: loadtest plan -rules FILE -features-a-day N -events-a-day N [flags]
-       loadtest plan -rules FILE [flags] FILE...
+-features-a-day are the addresses, users and so on that do the event each day, -events-a-day
+the events of all of them. A number may be of one kind, as in 1000000,user=300000, of kinds
+together (ip+user=1500000), or of one event (login/ip=20000, login/=50000).
 
-It prints the items in Memcached at the peak and their memory, the load of a second, and how
-many Memcached servers that takes, one of which may be lost; and what that rests on.
+A log is of one event, in memory, 16 bytes a line and each feature once. Its buckets are
+counted as they come and expire, and its busiest minute is the peak.
 
-From numbers: -features-a-day are the addresses, users and so on that do the event each day,
--events-a-day the events of all of them. A number may be of one kind, as in
--features-a-day 1000000,user=300000, of kinds together (ip+user=1500000), or of one event
-(login/ip=20000 features, login/=50000 events).
+`
 
-From a log, FILE, or - for standard input, it counts buckets as they come and expire. The log
-is of one event, in memory, 16 bytes a line and each feature once. Its busiest minute is the
-peak.
-
-%s
-Flags:
-
-%s
-Examples:
-
-  loadtest plan -rules rules.yaml -features-a-day 1000000 -events-a-day 20000000
+const planExamples = `  loadtest plan -rules rules.yaml -features-a-day 1000000 -events-a-day 20000000
   loadtest plan -rules rules.yaml -features-a-day 1e6 -events-a-day 2e7 -session-events 10 -session-length 5m
   loadtest plan -rules rules.yaml -event url_shorten access.log.gz
-
-Exit status: 0 planned; 1 not planned; 2 wrong usage; 130 interrupted.
 `
 
 // planFlags are the arguments of loadtest plan.
@@ -49,11 +37,9 @@ type planFlags struct {
 	rules                            string
 	features, events, memory, length string
 	log                              logFlags
-	json                             bool
 }
 
-func (f *planFlags) set() *flag.FlagSet {
-	set := newFlags("plan")
+func (f *planFlags) flags(set *flag.FlagSet) {
 	c := &f.config
 	set.StringVar(&f.rules, "rules", "", "the rules `file`")
 	set.StringVar(&c.Event, "event", "", "plan for this `event` only (default all events of the rules)")
@@ -72,14 +58,9 @@ func (f *planFlags) set() *flag.FlagSet {
 	set.DurationVar(&c.Costs.Memcached, "memcached-cpu-per-hit", 0, "Memcached's CPU `time` of a hit, of all replicas (default from docs/performance.md)")
 	set.DurationVar(&c.Costs.Counterd, "counterd-cpu-per-hit", 0, "counterd's CPU `time` of a hit (default from docs/performance.md)")
 	f.log.add(set)
-	set.BoolVar(&f.json, "json", false, "print the plan as JSON")
-	return set
 }
 
-func (f *planFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := parseFlags(set, args); err != nil {
-		return err
-	}
+func (f *planFlags) check(set *flag.FlagSet) error {
 	var faults []error
 	keep := func(name string, err error) {
 		if err != nil {
@@ -102,7 +83,7 @@ func (f *planFlags) parse(set *flag.FlagSet, args []string) error {
 	f.config.Server.Memory, err = parseBytes(f.memory)
 	keep("server-memory", err)
 	if set.NArg() > 0 {
-		faults = append(faults, f.log.parse(set), idleFlags(set, "is of no use with a log", "features-a-day events-a-day peak session-events session-length"))
+		faults = append(faults, f.log.parse(set), idleFlags(set, idle{true, "features-a-day events-a-day peak session-events session-length", "is of no use with a log"}))
 		f.config.Log = func(func(time.Time, events.Features) bool) {} // for Check
 	}
 	faults = append(faults, firstBroken(rule{f.config.Server.Busy == 0, "-busy is above 0%"}))
@@ -131,19 +112,17 @@ func parseBytes(text string) (int64, error) {
 	return n * factor, nil
 }
 
-func runPlan(ctx context.Context, args []string, std streams) int {
-	var flags planFlags
-	set := flags.set()
-	if err := flags.parse(set, args); err != nil {
-		return std.refused(set, func() string { return fmt.Sprintf(planUsage, logFormats, defaultsOf(set)) }, err)
-	}
-	if set.NArg() > 0 {
-		log, err := flags.log.source.read(ctx, std)
+func (f *planFlags) run(ctx context.Context, s *session) (bool, error) {
+	if len(f.log.source.files) > 0 {
+		log, err := f.log.source.read(ctx, s.streams)
 		if err != nil {
-			return std.failed(ctx, err)
+			return false, err
 		}
-		flags.config.Log = log.All()
+		f.config.Log = log.All()
 	}
-	report, err := plan.Run(ctx, flags.config)
-	return std.result(ctx, report, flags.json, err, true)
+	report, err := plan.Run(ctx, f.config)
+	if err != nil {
+		return false, err
+	}
+	return true, s.print(report)
 }

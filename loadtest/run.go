@@ -25,15 +25,11 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-const runUsage = `loadtest run loads counterd in the open model, and measures it.
-
-Usage: loadtest run [flags]
-
-Requests arrive when they are due, whatever becomes of earlier ones, and each latency counts
-from there: waiting for a stalled target, or for a place in flight, is part of it. "late" is
-this program's own share. It calls each -url in turn, or, with -embedded, counterd's handler
-in this process. First it probes the target with a check or a count. What it counts stays
-counted.
+const runAbout = `It loads counterd in the open model: requests arrive when they are due, whatever becomes of
+earlier ones, and each latency counts from there; waiting for a stalled target, or for a
+place in flight, is part of it. "late" is this program's own share. It calls each -url in
+turn, or, with -embedded, counterd's handler in this process. First it probes the target with
+a check or a count. What it counts stays counted.
 
 -rate or -profile says how many requests arrive:
 
@@ -46,46 +42,27 @@ Failures are requests without an answer, or with one that the contract does not 
 and requests that found no place in flight; denials are answers.
 
 With -find-max it doubles the rate until the p99 exceeds -p99, the rate is not reached, or
-more than 1%% of the requests fail, and then bisects to within 5%%. It repeats failed trials,
+more than 1% of the requests fail, and then bisects to within 5%. It repeats failed trials,
 tries both bounds again at the end, and gives up after 100 trials.
 
 Trips and reads of the stores are those in the target's /metrics, of all its clients. CPU time
 and memory are those of the process that listens there, on this machine and on Linux only; with
 -embedded those of this process, the load generator included.
+`
 
-Flags:
-
-%s
-Examples:
-
-  loadtest run -rate 1000 -duration 30s
+const runExamples = `  loadtest run -rate 1000 -duration 30s
   loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -crowd 100000 -html run.html
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
-  loadtest run -rate 500 -duration 1m -max-failures 0.1%% -max-p99 20ms       for a pipeline
+  loadtest run -rate 500 -duration 1m -max-failures 0.1% -max-p99 20ms       for a pipeline
   loadtest run -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -token-file token
   loadtest run -find-max -p99 5ms -trial 10s
-
-Exit status: 0 measured, and -max-failures and -max-p99 kept, or, with -find-max, found; 1 not
-so, no request succeeded, or the target is unreachable; 2 wrong usage; 130 interrupted, and
-kept until then.
 `
 
 const (
 	defaultURL        = "http://127.0.0.1:8080"
 	defaultPopulation = 10_000
 )
-
-// texts is a flag that may be repeated.
-type texts []string
-
-func (t *texts) String() string { return strings.Join(*t, ",") }
-
-// Set adds a value.
-func (t *texts) Set(s string) error {
-	*t = append(*t, s)
-	return nil
-}
 
 // runFlags are the arguments of loadtest run.
 type runFlags struct {
@@ -113,12 +90,11 @@ type runFlags struct {
 	seed               uint64
 	maxFailures        string
 	bounds             load.Bounds
-	json               bool
 	html               string
+	http               *load.HTTP // without -embedded
 }
 
-func (f *runFlags) set() *flag.FlagSet {
-	set := newFlags("run")
+func (f *runFlags) flags(set *flag.FlagSet) {
 	set.Var(&f.urls, "url", "a server's `URL`; several are called in turn (default "+defaultURL+")")
 	set.Var(&f.admin, "admin", "`URL` of /metrics if it is not the server's; one for each server")
 	set.Func("pid", "`number` of the server's process, if it is not to be found by its port; one for each server", func(s string) error {
@@ -153,13 +129,11 @@ func (f *runFlags) set() *flag.FlagSet {
 	set.StringVar(&f.maxFailures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
 	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
 	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
-	set.BoolVar(&f.json, "json", false, "print the result as JSON")
 	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")
-	return set
 }
 
-func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := cmp.Or(parseFlags(set, args), noArguments(set), f.exclude(set)); err != nil {
+func (f *runFlags) check(set *flag.FlagSet) error {
+	if err := cmp.Or(noArguments(set), f.exclude(set)); err != nil {
 		return err
 	}
 	if len(f.urls) == 0 {
@@ -176,30 +150,36 @@ func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
 		}
 		f.bounds.Failures = cmp.Or(part, load.NoFailures)
 	}
-	return firstBroken(
+	if err := firstBroken(
 		rule{f.bounds.P99 < 0, "-max-p99 is above 0, or 0 for none"},
 		rule{f.warmUp < 0, "-warm-up is not negative"},
 		rule{f.timeout <= 0, "-timeout is above 0"},
 		rule{f.inFlight < 1 || f.inFlight > load.MaxInFlight, fmt.Sprintf("-max-in-flight is 1 to %d", load.MaxInFlight)},
 		rule{f.findMax && f.trial < load.MinDuration, fmt.Sprintf("-trial is at least %s", load.MinDuration)},
 		rule{f.findMax && f.rate < 1, "-rate is at least 1 with -find-max"},
-	)
+	); err != nil || f.embedded != "" {
+		return err
+	}
+	var err error
+	if f.http, err = load.NewHTTP(load.HTTPConfig{
+		URLs: f.urls, Admin: f.admin, PIDs: f.pids, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout, Conns: f.inFlight,
+	}); err != nil {
+		return fmt.Errorf("-url or -admin: %w", err)
+	}
+	return nil
 }
 
 // exclude finds flags that have no meaning beside others.
 func (f *runFlags) exclude(set *flag.FlagSet) error {
-	for name, others := range map[string]string{
-		"embedded":      "url admin pid " + strings.Join(credentialFlags(), " "),
-		"features-file": "crowd zipf", "profile": "rate", "find-max": "profile duration max-failures max-p99",
-	} {
-		if err := idleFlags(set, "excludes -"+name, others); err != nil && given(set, name) {
-			return err
-		}
-	}
-	for needed, others := range map[string]string{"embedded": "rules", "find-max": "p99 trial"} {
-		if err := idleFlags(set, "goes with -"+needed, others); err != nil && !given(set, needed) {
-			return err
-		}
+	if err := idleFlags(set,
+		idle{f.embedded != "", "url admin pid " + credentialFlags, "excludes -embedded"},
+		idle{f.featuresFile != "", "crowd zipf", "excludes -features-file"},
+		idle{f.profileText != "", "rate", "excludes -profile"},
+		idle{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
+		idle{f.embedded == "", "rules", "goes with -embedded"},
+		idle{!f.findMax, "p99 trial", "goes with -find-max"},
+	); err != nil {
+		return err
 	}
 	return firstBroken(rule{f.findMax && f.p99 <= 0, "-find-max needs -p99, above 0"})
 }
@@ -282,22 +262,16 @@ type target interface {
 	Remembered(ctx context.Context, event string) (time.Duration, error)
 }
 
-// target returns the target, or how the flags are wrong.
-func (f *runFlags) target(ctx context.Context) (to target, usage, err error) {
+// target returns the target.
+func (f *runFlags) target(ctx context.Context) (target, error) {
 	if f.embedded == "" {
-		to, err := load.NewHTTP(load.HTTPConfig{
-			URLs: f.urls, Admin: f.admin, PIDs: f.pids, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout, Conns: f.inFlight,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("-url or -admin: %w", err), nil
-		}
-		return to, nil, nil
+		return f.http, nil
 	}
 	embedded, err := f.newEmbedded(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("-embedded: %w", err)
+		return nil, fmt.Errorf("-embedded: %w", err)
 	}
-	return embedded, nil, nil
+	return embedded, nil
 }
 
 // newEmbedded returns a counterd in this process.
@@ -369,48 +343,34 @@ func (f *runFlags) newPopulation(random *rand.Rand) (traffic.Population, error) 
 	return traffic.Together(populations...), nil
 }
 
-func runRun(ctx context.Context, args []string, std streams) int {
-	flags := &runFlags{}
-	set := flags.set()
-	if err := flags.parse(set, args); err != nil {
-		return std.refused(set, func() string { return fmt.Sprintf(runUsage, defaultsOf(set)) }, err)
+// run loads the target and prints the report.
+func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) {
+	to, err := f.target(ctx)
+	if err != nil {
+		return false, err
 	}
-	to, usage, err := flags.target(ctx)
-	switch {
-	case usage != nil:
-		return std.refused(set, nil, usage)
-	case err != nil:
-		return std.failed(ctx, err)
-	}
-	status := flags.run(ctx, to, std)
-	if err := to.Close(); err != nil {
-		std.complain("%v", err)
-		return exitFailed
-	}
-	return status
-}
-
-// run loads the target and writes the result.
-func (f *runFlags) run(ctx context.Context, to target, std streams) int {
+	defer func() { err = errors.Join(err, to.Close()) }()
 	source, err := f.source(ctx, to)
 	if err == nil && f.html != "" {
 		err = writable(f.html)
 	}
 	if err != nil {
-		return std.failed(ctx, f.credentials.advised(err))
+		return false, f.credentials.advised(err)
 	}
-	std.complain("this takes %s; -seed %d", f.takes(), f.seed)
-	bar := newBar(std.err)
-	config := load.Config{
+	s.complain("this takes %s; -seed %d", f.takes(), f.seed)
+	found, right, err := f.measure(ctx, load.Config{
 		Target: to, Source: source, Profile: f.profile, Duration: f.duration, WarmUp: f.warmUp, InFlight: f.inFlight,
-		Drain: f.timeout, Traffic: f.says(), Progress: bar, Pause: process.Sleep, Machine: process.Machine,
+		Drain: f.timeout, Traffic: f.says(), Progress: s.bar, Pause: process.Sleep, Machine: process.Machine,
+	}, s)
+	if err != nil {
+		return false, f.credentials.advised(err)
 	}
-	found, right, err := f.measure(ctx, config, std)
-	bar.finish()
-	if err == nil && f.html != "" {
-		err = f.writeHTML(found)
+	if f.html != "" {
+		if err := writeHTML(f.html, found.WriteHTML); err != nil {
+			return false, err
+		}
 	}
-	return std.result(ctx, found, f.json, f.credentials.advised(err), right)
+	return right, s.print(found)
 }
 
 // runResult is the report of a run, or of a search.
@@ -420,7 +380,7 @@ type runResult interface {
 }
 
 // measure runs, or searches, complains of broken bounds, and reports whether none is.
-func (f *runFlags) measure(ctx context.Context, config load.Config, std streams) (runResult, bool, error) {
+func (f *runFlags) measure(ctx context.Context, config load.Config, s *session) (runResult, bool, error) {
 	if f.findMax {
 		knee, err := load.FindMax(ctx, config, load.Search{P99: f.p99, Trial: f.trial, Start: f.rate})
 		return knee, err == nil && (knee.Found() || knee.Interrupted), err
@@ -431,7 +391,7 @@ func (f *runFlags) measure(ctx context.Context, config load.Config, std streams)
 	}
 	broken := f.bounds.Broken(report)
 	for _, bound := range broken {
-		std.complain("%s", bound)
+		s.complain("%s", bound)
 	}
 	return report, len(broken) == 0, nil
 }
@@ -443,12 +403,4 @@ func writable(name string) error {
 		return fmt.Errorf("-html: %w", err)
 	}
 	return file.Close()
-}
-
-func (f *runFlags) writeHTML(found runResult) error {
-	file, err := os.Create(f.html)
-	if err != nil {
-		return fmt.Errorf("-html: %w", err)
-	}
-	return errors.Join(found.WriteHTML(file), file.Close())
 }

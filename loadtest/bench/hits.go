@@ -23,14 +23,12 @@ func hitRows() []row {
 		{id: "A4", name: "Hit, 1 caller", callers: 1, prepare: prepareFar, against: []string{"A3"}},
 		{id: "A5", name: "Hit, 64 callers", callers: 64, prepare: prepareFar, against: []string{"A3"}},
 		{id: "A6", name: "Hit, 64 callers, one counter", callers: 64, prepare: prepareHot, against: []string{"A3", "A5"}},
-		{id: "A7", name: "Hit, 256 callers", callers: 256, prepare: prepareFar, against: []string{"A3"}},
 		{id: "A8", name: "Hit, first of each of up to 1,000,000 counters", callers: 16, prepare: prepareNew, against: []string{"A3"}},
 		{id: "A9", name: "Hit near a limit", callers: 16, prepare: prepareNear, against: []string{"A3"}},
 		{id: "A10", name: "Hit denied by the store", callers: 16, prepare: prepareDenied, against: []string{"A3"}},
 		{id: "A11", name: "Hit denied from memory, one counter", callers: 16, prepare: prepareFlood, against: []string{"A3"}},
 		{id: "A12", name: "Hit, embedded store, 1 caller", callers: 1, prepare: prepareEmbedded, against: []string{"A4"}},
-		{id: "A13", name: "Hit, embedded store, 16 callers", callers: 16, prepare: prepareEmbedded, against: []string{"A3"}},
-		{id: "A14", name: "Hit, 256 callers, one counter", callers: 256, prepare: prepareHot, against: []string{"A3", "A7"}},
+		{id: "A14", name: "Hit, 256 callers, one counter", callers: 256, prepare: prepareHot, against: []string{"A3"}},
 	}
 	for i := range rows {
 		rows[i].stage = stageHits

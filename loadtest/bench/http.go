@@ -37,8 +37,6 @@ func httpRows() []row {
 		{id: "B5", name: "counterd on the embedded store, hit, 64 connections", callers: 64, prepare: prepareWebEmbedded, against: []string{"B1"}},
 		{id: "B6", name: "do-nothing handler, 1 connection", callers: 1, prepare: prepareNothing},
 		{id: "B7", name: "counterd, hit, 1 connection", callers: 1, prepare: prepareWebFar, against: []string{"B6"}},
-		{id: "B8", name: "do-nothing handler, 16 connections", callers: 16, prepare: prepareNothing},
-		{id: "B9", name: "counterd, hit, 16 connections", callers: 16, prepare: prepareWebFar, against: []string{"B8"}},
 		{id: "B10", name: "do-nothing handler, 256 connections", callers: 256, prepare: prepareNothing},
 		{id: "B11", name: "counterd, hit, 256 connections", callers: 256, prepare: prepareWebFar, against: []string{"B10"}},
 		{id: "B12", name: "do-nothing handler, open model", callers: 64, prepare: prepareNothing, halfOf: "B2"},

@@ -235,7 +235,6 @@ func (m *measurements) report(rows []row) *Report {
 			r.Rows = append(r.Rows, m.result(one))
 		}
 	}
-	r.Targets = targetsOf(r)
 	return r
 }
 
@@ -253,8 +252,6 @@ func (m *measurements) result(one *measurement) Row {
 	figure(&out.Reads, s.memcached != nil, memcachedGets, count)
 	figure(&out.Adds, s.counted != nil, adds, count)
 	figure(&out.Reads, s.counted != nil, reads, count)
-	figure(&out.Calls, process.Known, clientCalls, count)
-	figure(&out.Calls, process.Known && s.server != nil, serverCalls, count)
 	figure(&out.Bytes, s.memcached != nil, memcachedBytes, count)
 	figure(&out.ClientCPU, process.Known, clientCPU, microseconds)
 	figure(&out.ServerCPU, process.Known && s.server != nil, serverCPU, microseconds)

@@ -29,16 +29,6 @@ func CPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// Calls returns the number of the process's system calls that read or write.
-func Calls(pid int) (int64, error) {
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, err
-	}
-	io, err := proc.IO()
-	return int64(io.SyscR + io.SyscW), err
-}
-
 // Memory returns the process's memory in bytes, and the most that it ever had.
 func Memory(pid int) (now, most int64, err error) {
 	proc, err := procfs.NewProc(pid)

@@ -97,7 +97,7 @@ func (b Bounds) Broken(r *Report) (list []string) {
 			100*float64(failed)/float64(r.Arrived), allowed))
 	}
 	if most := milliseconds(b.P99); b.P99 > 0 && r.Latency.P99 > most {
-		list = append(list, fmt.Sprintf("the p99 is %s ms, and may be %s ms", digits(r.Latency.P99), digits(most)))
+		list = append(list, fmt.Sprintf("the p99 is %s ms, and may be %s ms", columns.Digits(r.Latency.P99), columns.Digits(most)))
 	}
 	return list
 }
