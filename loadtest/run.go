@@ -360,7 +360,7 @@ func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) 
 	s.complain("this takes %s; -seed %d", f.takes(), f.seed)
 	found, right, err := f.measure(ctx, load.Config{
 		Target: to, Source: source, Profile: f.profile, Duration: f.duration, WarmUp: f.warmUp, InFlight: f.inFlight,
-		Drain: f.timeout, Traffic: f.says(), Progress: s.bar, Pause: process.Sleep, Machine: process.Machine,
+		Drain: f.timeout, Traffic: f.says(), Arrivals: f.profileText, Progress: s.bar, Pause: process.Sleep, Machine: process.Machine,
 	}, s)
 	if err != nil {
 		return false, f.credentials.advised(err)

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -84,9 +83,11 @@ func Listening(addr string) (pid int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("the port %q is no number", port)
 	}
-	if err := isHere(host); err != nil {
-		return 0, err
+	own, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return 0, errors.New("it is not on this machine")
 	}
+	own.Close()
 	sockets, err := listeners(number)
 	if err != nil {
 		return 0, err
@@ -106,47 +107,25 @@ func Listening(addr string) (pid int, err error) {
 	return 0, errors.New("the process that listens there is another user's")
 }
 
-// isHere returns nil if the host is this machine.
-func isHere(host string) error {
-	names, err := net.LookupHost(host)
-	if err != nil {
-		return err
-	}
-	here, err := net.InterfaceAddrs()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		addr, err := netip.ParseAddr(name)
-		if err == nil && addr.IsLoopback() {
-			return nil
-		}
-		for _, own := range here {
-			if prefix, err := netip.ParsePrefix(own.String()); err == nil && prefix.Addr() == addr {
-				return nil
-			}
-		}
-	}
-	return errors.New("it is not on this machine")
-}
-
 // listeners returns the sockets that listen at a port, as /proc/PID/fd names them.
 func listeners(port uint64) (map[string]bool, error) {
-	const ( // fields of /proc/net/tcp, and the kernel's TCP_LISTEN
-		local, state, inode = 1, 3, 9
-		listen              = "0A"
-	)
+	const listen = 10 // the kernel's TCP_LISTEN
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil, err
+	}
+	lines, err := fs.NetTCP()
+	if err != nil {
+		return nil, err
+	}
+	more, err := fs.NetTCP6()
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a machine may have no IPv6
+		return nil, err
+	}
 	sockets := map[string]bool{}
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, err := os.ReadFile(file)
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // a machine may have no IPv6
-			return nil, err
-		}
-		for line := range strings.Lines(string(text)) {
-			fields := strings.Fields(line)
-			if len(fields) > inode && fields[state] == listen && strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", port)) {
-				sockets["socket:["+fields[inode]+"]"] = true
-			}
+	for _, line := range slices.Concat(lines, procfs.NetTCP(more)) {
+		if line.St == listen && line.LocalPort == port {
+			sockets[fmt.Sprintf("socket:[%d]", line.Inode)] = true
 		}
 	}
 	if len(sockets) == 0 {

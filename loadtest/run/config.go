@@ -41,6 +41,7 @@ type Config struct {
 	InFlight int                           // requests without an answer, at most; 0: DefaultInFlight
 	Drain    time.Duration                 // the longest wait for a place in flight after the end; 0: DefaultDrain
 	Traffic  string                        // describes the source in the report
+	Arrivals string                        // describes the profile in the report; "": as Go prints it
 	Progress progress.Progress             // nil: none
 	Pause    func(time.Duration)           // sleeps, also for less than a millisecond; nil: time.Sleep
 	Machine  func() (process.Times, error) // reads the machine's CPU times; nil: they are unknown

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, l
 	}
 	report := newReport(to, tally, p, span)
 	report.Interrupted = ctx.Err() != nil
-	report.Targets, report.Traffic = r.Target.Names(), r.Traffic
+	report.Targets, report.Traffic, report.Profile = r.Target.Names(), r.Traffic, cmp.Or(r.Arrivals, fmt.Sprint(p))
 	report.InFlight = r.InFlight
 	report.GeneratorCPU = (ownAfter - ownBefore).Seconds()
 	report.cost(before, after, to, tally.Elapsed)
