@@ -74,7 +74,6 @@ type runFlags struct {
 	event, kind        string
 	population         int
 	zipf               float64
-	featuresFile       string
 	mixText, costsText string
 	batch              int
 	window             time.Duration
@@ -113,7 +112,6 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
 	set.IntVar(&f.population, "crowd", defaultPopulation, "`number` of different features of each kind")
 	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default evenly)")
-	set.StringVar(&f.featuresFile, "features-file", "", "`file` with one feature a line to draw from, instead of -crowd and -zipf")
 	set.StringVar(&f.mixText, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
 	set.StringVar(&f.costsText, "costs", "1", "`weights` of costs, as in 1=90,5=10")
 	set.IntVar(&f.batch, "batch", 100, "`number` of hits of a batch")
@@ -173,7 +171,6 @@ func (f *runFlags) check(set *flag.FlagSet) error {
 func (f *runFlags) exclude(set *flag.FlagSet) error {
 	if err := idleFlags(set,
 		idle{f.embedded != "", "url admin pid " + credentialFlags, "excludes -embedded"},
-		idle{f.featuresFile != "", "crowd zipf", "excludes -features-file"},
 		idle{f.profileText != "", "rate", "excludes -profile"},
 		idle{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
 		idle{f.embedded == "", "rules", "goes with -embedded"},
@@ -190,7 +187,6 @@ func (f *runFlags) parseTraffic() (err error) {
 	if err := firstBroken(
 		rule{!events.ValidName(f.event), "-event is not the name of an event"},
 		rule{len(slices.Compact(slices.Sorted(slices.Values(kinds)))) < len(kinds), "-kind has one twice"},
-		rule{f.featuresFile != "" && len(kinds) > 1, "-features-file is of one -kind"},
 		rule{f.batch < 1 || f.batch > traffic.MaxBatch, fmt.Sprintf("-batch is 1 to %d", traffic.MaxBatch)},
 		rule{f.window < 0 || f.window > events.MaxWindow || f.window%time.Second != 0,
 			fmt.Sprintf("-window is whole seconds, 1s to %s", events.FormatDuration(events.MaxWindow))},
@@ -240,10 +236,7 @@ func (f *runFlags) takes() string {
 // says describes the calls.
 func (f *runFlags) says() string {
 	population := fmt.Sprintf("%d %s", f.population, f.kind)
-	switch {
-	case f.featuresFile != "":
-		population = f.kind + " of " + f.featuresFile
-	case f.zipf > 0:
+	if f.zipf > 0 {
 		population += fmt.Sprintf(" by Zipf's law, %v", f.zipf)
 	}
 	text := fmt.Sprintf("%s: %s; %s", f.event, f.mixText, population)
@@ -306,29 +299,6 @@ func (f *runFlags) source(ctx context.Context, to target) (*traffic.Source, erro
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(f.seed, 0))
-	population, err := f.newPopulation(random)
-	if err != nil {
-		return nil, err
-	}
-	return traffic.New(traffic.Config{
-		Event: f.event, Population: population, Mix: f.mix, Costs: f.costs, BatchSize: f.batch, Window: cmp.Or(f.window, remembered), Rand: random,
-	})
-}
-
-// newPopulation returns the features of the calls.
-func (f *runFlags) newPopulation(random *rand.Rand) (traffic.Population, error) {
-	if f.featuresFile != "" {
-		file, err := os.Open(f.featuresFile)
-		if err != nil {
-			return nil, fmt.Errorf("-features-file: %w", err)
-		}
-		defer file.Close()
-		population, err := traffic.ReadPopulation(file, f.kind, random)
-		if err != nil {
-			return nil, fmt.Errorf("-features-file: %w", err)
-		}
-		return population, nil
-	}
 	var populations []traffic.Population
 	for kind := range strings.SplitSeq(f.kind, ",") {
 		if f.zipf > 0 {
@@ -337,10 +307,10 @@ func (f *runFlags) newPopulation(random *rand.Rand) (traffic.Population, error) 
 			populations = append(populations, traffic.NewUniform(kind, f.population, random))
 		}
 	}
-	if len(populations) == 1 {
-		return populations[0], nil
-	}
-	return traffic.Together(populations...), nil
+	return traffic.New(traffic.Config{
+		Event: f.event, Population: traffic.Together(populations...), Mix: f.mix, Costs: f.costs, BatchSize: f.batch,
+		Window: cmp.Or(f.window, remembered), Rand: random,
+	})
 }
 
 // run loads the target and prints the report.

@@ -36,8 +36,6 @@ func TestRunUsage(t *testing.T) {
 		"-trial is at least":               {"-find-max", "-p99", "1s", "-trial", "1ms"},
 		"-rate is at least 1 with":         {"-find-max", "-p99", "1s", "-rate", "0.5"},
 		"-rules goes with -embedded":       {"-rules", "x"},
-		"-zipf excludes -features-file":    {"-features-file", "x", "-zipf", "2"},
-		"-features-file is of one":         {"-features-file", "x", "-kind", "ip,user"},
 		"-event is not":                    {"-event", "No"},
 		"-kind, -crowd or -zipf":           {"-kind", "No"},
 		"-kind has one twice":              {"-kind", "ip,ip"},
@@ -150,22 +148,15 @@ func TestRunFindMax(t *testing.T) {
 func TestRunEmbedded(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte("events: {e: {limits: [{per: [ip, user], rate: 2/h}]}}"), 0o600))
-	people := filepath.Join(t.TempDir(), "people")
-	require.NoError(t, os.WriteFile(people, []byte("192.0.2.1\n192.0.2.2\n"), 0o600))
 	got := runWith(t, nil, "run", "-embedded", "memory", "-rules", rules, "-event", "e", "-kind", "ip,user", "-crowd", "1",
 		"-rate", "200", "-duration", "500ms", "-mix", "batch,count", "-batch", "3", "-costs", "1", "-zipf", "1.5")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Contains(t, got.out, "ip+user-2-per-1h")
 	assert.Contains(t, got.out, "\nhits       2 admitted, ")
 
-	got = runWith(t, nil, "run", "-embedded", "memory", "-features-file", people, "-rate", "200", "-duration", "500ms")
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.Contains(t, got.out, "ip of "+people)
-
 	for want, args := range map[string][]string{
 		"-rules: ":         {"-rules", filepath.Join(t.TempDir(), "none")},
 		"-event names one": {"-event", "other"},
-		"-features-file: ": {"-features-file", filepath.Join(t.TempDir(), "none")},
 		"cannot be loaded": {"-kind", "user"},
 		"-html: ":          {"-html", t.TempDir()},
 	} {
