@@ -136,10 +136,8 @@ func (h *HTTP) Do(ctx context.Context, n int64, call traffic.Call) (answer Answe
 	switch call.Kind {
 	case traffic.Hit:
 		var d wire.Decision
-		if d, err = c.Hit(ctx, call.Event, call.Features, call.Cost); err == nil {
-			answer.Decided = []Decided{decidedOf(&d)}
-		} else if code == http.StatusServiceUnavailable {
-			answer.Decided = []Decided{{Verdict: Unavailable}}
+		if d, err = c.Hit(ctx, call.Event, call.Features, call.Cost); err == nil || code == http.StatusServiceUnavailable {
+			answer.Results = []wire.Result{{Status: code, Decision: &d}}
 		}
 	case traffic.Check:
 		_, err = c.Check(ctx, call.Event, call.Features, call.Cost)
@@ -148,44 +146,10 @@ func (h *HTTP) Do(ctx context.Context, n int64, call traffic.Call) (answer Answe
 	case traffic.Count:
 		_, err = c.Count(ctx, call.Event, call.Features, call.Window, time.Time{})
 	case traffic.Batch:
-		var results []wire.Result
-		results, err = c.Batch(ctx, call.Hits)
-		for _, r := range results {
-			switch {
-			case r.Decision == nil:
-				answer.Decided = append(answer.Decided, Decided{Verdict: Fault})
-			case r.Status == http.StatusServiceUnavailable:
-				answer.Decided = append(answer.Decided, Decided{Verdict: Unavailable})
-			default:
-				answer.Decided = append(answer.Decided, decidedOf(r.Decision))
-			}
-		}
+		answer.Results, err = c.Batch(ctx, call.Hits)
 	}
 	answer.Status, answer.Failed = statusOf(code, err), err != nil
 	return answer
-}
-
-// decidedOf returns a decision, without the limits that were decided without the store.
-func decidedOf(d *wire.Decision) Decided {
-	out := Decided{Verdict: Denied, Limits: make([]Said, 0, len(d.Limits))}
-	if d.Allowed {
-		out.Verdict = Admitted
-	}
-	for i := range d.Limits {
-		limit := &d.Limits[i]
-		said := Said{limit.Name, Denied}
-		switch {
-		case limit.OnError != "":
-			out.OnError = true
-			continue
-		case limit.Allowed:
-			said.Verdict = Admitted
-		case limit.Shadow:
-			said.Verdict = ShadowDenied
-		}
-		out.Limits = append(out.Limits, said)
-	}
-	return out
 }
 
 // statusOf returns the code of an answer, or what went wrong.

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
@@ -95,8 +97,8 @@ func (r *recorder) count(s sample) {
 	}
 	r.calls += int64(max(s.hits, 1))
 	r.otherThan = r.otherThan || s.kind != traffic.Hit && s.kind != traffic.Batch
-	for _, d := range s.answer.Decided {
-		r.decided(d)
+	for _, result := range s.answer.Results {
+		r.decided(result)
 	}
 }
 
@@ -108,33 +110,42 @@ func known[V any](names map[string]V, name string) string {
 	return name
 }
 
-func (r *recorder) decided(d Decided) {
-	switch d.Verdict {
-	case Admitted:
-		r.hits.Admitted++
-	case Denied:
-		r.hits.Denied++
-	case Unavailable:
+// decided counts the decision of a hit. A limit that was decided without the store said nothing.
+func (r *recorder) decided(result wire.Result) {
+	switch {
+	case result.Status == http.StatusServiceUnavailable:
 		r.hits.Unavailable++
-	case Fault:
+		return
+	case result.Decision == nil:
 		r.hits.Faults++
+		return
+	case result.Allowed:
+		r.hits.Admitted++
+	default:
+		r.hits.Denied++
 	}
-	if d.OnError {
-		r.hits.OnError++
-	}
-	for _, said := range d.Limits {
-		name := known(r.limits, said.Limit)
+	onError := false
+	for i := range result.Limits {
+		said := &result.Limits[i]
+		if said.OnError != "" {
+			onError = true
+			continue
+		}
+		name := known(r.limits, said.Name)
 		if r.limits[name] == nil {
 			r.limits[name] = &Limit{Name: name}
 		}
-		switch limit := r.limits[name]; said.Verdict {
-		case Admitted:
+		switch limit := r.limits[name]; {
+		case said.Allowed:
 			limit.Admitted++
-		case ShadowDenied:
+		case said.Shadow:
 			limit.ShadowDenied++
 		default:
 			limit.Denied++
 		}
+	}
+	if onError {
+		r.hits.OnError++
 	}
 }
 
