@@ -44,8 +44,8 @@ type recorder struct {
 
 func newRecorder() *recorder {
 	return &recorder{
-		came: newHistogramTo(longestMoment, 4), fastest: math.MaxInt64,
-		all: newHistogram(3), late: newHistogram(3), waited: newHistogram(3), kinds: map[traffic.Kind]*histogram{},
+		came: newHistogram(longestMoment, 4), fastest: math.MaxInt64,
+		all: newHistogram(longest, 3), late: newHistogram(longest, 3), waited: newHistogram(longest, 3), kinds: map[traffic.Kind]*histogram{},
 		statuses: map[string]int64{}, limits: map[string]*Limit{}, timeline: newTimeline(),
 	}
 }
@@ -71,7 +71,7 @@ func (r *recorder) time(s sample) {
 	latency := s.done - s.due
 	r.all.record(latency)
 	if r.kinds[s.kind] == nil {
-		r.kinds[s.kind] = newHistogram(3)
+		r.kinds[s.kind] = newHistogram(longest, 3)
 	}
 	r.kinds[s.kind].record(latency)
 	if s.waited {
