@@ -137,7 +137,7 @@ func TestRunFindMax(t *testing.T) {
 	}
 	server := httptest.NewServer(&target)
 	defer server.Close()
-	got = runWith(t, nil, "run", "-url", server.URL, "-find-max", "-p99", "2s", "-trial", "500ms", "-rate", "10", "-json")
+	got = runWith(t, nil, "run", "-url", server.URL, "-find-max", "-p99", "2s", "-trial", "200ms", "-rate", "10", "-json")
 	require.Equal(t, exitOK, got.status, got.err+got.out)
 	var knee load.Knee
 	require.NoError(t, json.Unmarshal([]byte(got.out), &knee, json.RejectUnknownMembers(true)))
