@@ -59,178 +59,157 @@ const runExamples = `  loadtest run -rate 1000 -duration 30s
   loadtest run -find-max -p99 5ms -trial 10s
 `
 
-const (
-	defaultURL        = "http://127.0.0.1:8080"
-	defaultPopulation = 10_000
-)
-
 // runFlags are the arguments of loadtest run.
 type runFlags struct {
-	urls, admin        texts
-	pids               []int
-	credentials        credentials
-	embedded, rules    string
-	timeout            time.Duration
-	event, kind        string
-	population         int
-	zipf               float64
-	mixText, costsText string
-	batch              int
-	window             time.Duration
-	mix                traffic.Mix
-	costs              traffic.Costs
-	rate               float64
-	profileText        string
-	profile            arrival.Profile
-	duration, warmUp   time.Duration
-	inFlight           int
-	findMax            bool
-	p99, trial         time.Duration
-	seed               uint64
-	maxFailures        string
-	bounds             load.Bounds
-	html               string
-	http               *load.HTTP // without -embedded
+	to              load.HTTPConfig
+	credentials     credentials
+	embedded, rules string
+	calls           traffic.Config
+	kind            string
+	population      int
+	zipf            float64
+	mix, costs      string
+	seed            uint64
+	rate            float64
+	config          load.Config
+	findMax         bool
+	search          load.Search
+	failures        string
+	bounds          load.Bounds
+	html            string
+	http            *load.HTTP // without -embedded
 }
 
 func (f *runFlags) flags(set *flag.FlagSet) {
-	set.Var(&f.urls, "url", "a server's `URL`; several are called in turn (default "+defaultURL+")")
-	set.Var(&f.admin, "admin", "`URL` of /metrics if it is not the server's; one for each server")
+	to, calls, config := &f.to, &f.calls, &f.config
+	set.Var((*texts)(&to.URLs), "url", "a server's `URL`; several are called in turn (default http://127.0.0.1:8080)")
+	set.Var((*texts)(&to.Admin), "admin", "`URL` of /metrics if it is not the server's; one for each server")
 	set.Func("pid", "`number` of the server's process, if it is not to be found by its port; one for each server", func(s string) error {
 		number, err := strconv.Atoi(s)
 		if err != nil || number < 1 {
 			return errors.New("it is a number above 0")
 		}
-		f.pids = append(f.pids, number)
+		to.PIDs = append(to.PIDs, number)
 		return nil
 	})
 	f.credentials.add(set)
-	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
+	set.DurationVar(&to.Timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
 	set.StringVar(&f.embedded, "embedded", "", "no network: `memory`, or Memcached servers as host:port,...")
 	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
-	set.StringVar(&f.event, "event", "url_shorten", "the `event`")
+	set.StringVar(&calls.Event, "event", "url_shorten", "the `event`")
 	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
-	set.IntVar(&f.population, "crowd", defaultPopulation, "`number` of different features of each kind")
+	set.IntVar(&f.population, "crowd", 10_000, "`number` of different features of each kind")
 	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default evenly)")
-	set.StringVar(&f.mixText, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
-	set.StringVar(&f.costsText, "costs", "1", "`weights` of costs, as in 1=90,5=10")
-	set.IntVar(&f.batch, "batch", 100, "`number` of hits of a batch")
-	set.DurationVar(&f.window, "window", 0, "`length` of the window of counts (default the event's retention)")
+	set.StringVar(&f.mix, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
+	set.StringVar(&f.costs, "costs", "1", "`weights` of costs, as in 1=90,5=10")
+	set.IntVar(&calls.BatchSize, "batch", traffic.DefaultBatch, "`number` of hits of a batch")
+	set.DurationVar(&calls.Window, "window", 0, "`length` of the window of counts (default the event's retention)")
 	set.Float64Var(&f.rate, "rate", load.DefaultStart, "arrivals a second, a `number`; with -find-max of the first trial")
-	set.StringVar(&f.profileText, "profile", "", "how requests arrive, a `profile`, instead of -rate")
-	set.DurationVar(&f.duration, "duration", load.DefaultDuration, "`length` of the run (default of steps their own)")
-	set.DurationVar(&f.warmUp, "warm-up", 0, "`length` of a load ahead of it, at the first rate, unmeasured")
-	set.IntVar(&f.inFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
+	set.StringVar(&config.Arrivals, "profile", "", "how requests arrive, a `profile`, instead of -rate")
+	set.DurationVar(&config.Duration, "duration", load.DefaultDuration, "`length` of the run (default of steps their own)")
+	set.DurationVar(&config.WarmUp, "warm-up", 0, "`length` of a load ahead of it, at the first rate, unmeasured")
+	set.IntVar(&config.InFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
 	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
-	set.DurationVar(&f.p99, "p99", 0, "with -find-max, the longest p99, a `time`")
-	set.DurationVar(&f.trial, "trial", load.DefaultTrial, "with -find-max, the `length` of a trial")
-	set.StringVar(&f.maxFailures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
+	set.DurationVar(&f.search.P99, "p99", 0, "with -find-max, the longest p99, a `time`")
+	set.DurationVar(&f.search.Trial, "trial", load.DefaultTrial, "with -find-max, the `length` of a trial")
+	set.StringVar(&f.failures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
 	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
 	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
 	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")
 }
 
-func (f *runFlags) check(set *flag.FlagSet) error {
-	if err := cmp.Or(noArguments(set), f.exclude(set)); err != nil {
+func (f *runFlags) check(set *flag.FlagSet) (err error) {
+	if err := cmp.Or(noArguments(set), idleFlags(set,
+		idle{f.embedded != "", "url admin pid " + credentialFlags, "excludes -embedded"},
+		idle{f.config.Arrivals != "", "rate", "excludes -profile"},
+		idle{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
+		idle{f.embedded == "", "rules", "goes with -embedded"},
+		idle{!f.findMax, "p99 trial", "goes with -find-max"},
+	)); err != nil {
 		return err
 	}
-	if len(f.urls) == 0 {
-		f.urls = texts{defaultURL}
-	}
-	f.seed = cmp.Or(f.seed, rand.Uint64())
-	if err := cmp.Or(f.credentials.parse(slices.Concat(f.urls, f.admin)...), f.parseTraffic(), f.parseProfile(given(set, "duration"))); err != nil {
+	if err := f.checkTraffic(); err != nil {
 		return err
 	}
-	if f.maxFailures != "" {
-		part, err := share.Parse(f.maxFailures)
+	if f.failures != "" {
+		part, err := share.Parse(f.failures)
 		if err != nil {
 			return fmt.Errorf("-max-failures: %w", err)
 		}
 		f.bounds.Failures = cmp.Or(part, load.NoFailures)
 	}
-	if err := firstBroken(
+	if err := cmp.Or(f.checkArrivals(given(set, "duration")), firstBroken(
 		rule{f.bounds.P99 < 0, "-max-p99 is above 0, or 0 for none"},
-		rule{f.warmUp < 0, "-warm-up is not negative"},
-		rule{f.timeout <= 0, "-timeout is above 0"},
-		rule{f.inFlight < 1 || f.inFlight > load.MaxInFlight, fmt.Sprintf("-max-in-flight is 1 to %d", load.MaxInFlight)},
-		rule{f.findMax && f.trial < load.MinDuration, fmt.Sprintf("-trial is at least %s", load.MinDuration)},
-		rule{f.findMax && f.rate < 1, "-rate is at least 1 with -find-max"},
-	); err != nil || f.embedded != "" {
+		rule{f.to.Timeout <= 0, "-timeout is above 0"},
+	)); err != nil || f.embedded != "" {
 		return err
 	}
-	var err error
-	if f.http, err = load.NewHTTP(load.HTTPConfig{
-		URLs: f.urls, Admin: f.admin, PIDs: f.pids, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout, Conns: f.inFlight,
-	}); err != nil {
+	if len(f.to.URLs) == 0 {
+		f.to.URLs = []string{"http://127.0.0.1:8080"}
+	}
+	if err := f.credentials.parse(slices.Concat(f.to.URLs, f.to.Admin)...); err != nil {
+		return err
+	}
+	f.to.Token, f.to.TLS, f.to.Conns = f.credentials.token(), f.credentials.tls, f.config.InFlight
+	if f.http, err = load.NewHTTP(f.to); err != nil {
 		return fmt.Errorf("-url or -admin: %w", err)
 	}
 	return nil
 }
 
-// exclude finds flags that have no meaning beside others.
-func (f *runFlags) exclude(set *flag.FlagSet) error {
-	if err := idleFlags(set,
-		idle{f.embedded != "", "url admin pid " + credentialFlags, "excludes -embedded"},
-		idle{f.profileText != "", "rate", "excludes -profile"},
-		idle{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
-		idle{f.embedded == "", "rules", "goes with -embedded"},
-		idle{!f.findMax, "p99 trial", "goes with -find-max"},
-	); err != nil {
-		return err
-	}
-	return firstBroken(rule{f.findMax && f.p99 <= 0, "-find-max needs -p99, above 0"})
-}
-
-// parseTraffic reads the flags of the calls.
-func (f *runFlags) parseTraffic() (err error) {
+// checkTraffic reads the flags of the calls.
+func (f *runFlags) checkTraffic() (err error) {
+	f.seed = cmp.Or(f.seed, rand.Uint64())
+	f.calls.Rand = rand.New(rand.NewPCG(f.seed, 0))
+	var populations []traffic.Population
 	kinds := strings.Split(f.kind, ",")
-	if err := firstBroken(
-		rule{!events.ValidName(f.event), "-event is not the name of an event"},
-		rule{len(slices.Compact(slices.Sorted(slices.Values(kinds)))) < len(kinds), "-kind has one twice"},
-		rule{f.batch < 1 || f.batch > traffic.MaxBatch, fmt.Sprintf("-batch is 1 to %d", traffic.MaxBatch)},
-		rule{f.window < 0 || f.window > events.MaxWindow || f.window%time.Second != 0,
-			fmt.Sprintf("-window is whole seconds, 1s to %s", events.FormatDuration(events.MaxWindow))},
-	); err != nil {
-		return err
-	}
-	for _, kind := range kinds {
+	for i, kind := range kinds {
 		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
 			return fmt.Errorf("-kind, -crowd or -zipf: %w", err)
 		}
+		if slices.Contains(kinds[:i], kind) {
+			return errors.New("-kind has one twice")
+		}
+		if f.zipf > 0 {
+			populations = append(populations, traffic.NewZipf(kind, f.population, f.zipf, f.calls.Rand))
+		} else {
+			populations = append(populations, traffic.NewUniform(kind, f.population, f.calls.Rand))
+		}
 	}
-	if f.mix, err = traffic.ParseMix(f.mixText); err != nil {
+	f.calls.Population = traffic.Together(populations...)
+	if f.calls.Mix, err = traffic.ParseMix(f.mix); err != nil {
 		return fmt.Errorf("-mix: %w", err)
 	}
-	if f.costs, err = traffic.ParseCosts(f.costsText); err != nil {
+	if f.calls.Costs, err = traffic.ParseCosts(f.costs); err != nil {
 		return fmt.Errorf("-costs: %w", err)
 	}
-	return nil
+	return f.calls.Check()
 }
 
-// parseProfile reads the flags of the arrivals.
-func (f *runFlags) parseProfile(lengthGiven bool) (err error) {
-	if f.profileText != "" {
-		if f.profile, err = arrival.Parse(f.profileText, f.duration); err != nil {
-			return fmt.Errorf("-profile: %w", err)
-		}
-	} else if f.profile = arrival.Constant(f.rate); !(f.rate > 0 && f.rate <= arrival.MaxRate) {
-		return fmt.Errorf("-rate is above 0, and at the most %d", arrival.MaxRate)
+// checkArrivals reads the flags of the arrivals.
+func (f *runFlags) checkArrivals(lengthGiven bool) (err error) {
+	c := &f.config
+	c.Arrivals = cmp.Or(c.Arrivals, strconv.FormatFloat(f.rate, 'f', -1, 64))
+	if c.Profile, err = arrival.Parse(c.Arrivals, c.Duration); err != nil {
+		return fmt.Errorf("-rate or -profile: %w", err)
 	}
-	if steps, are := f.profile.(arrival.Steps); are && !lengthGiven {
-		f.duration = max(steps.Length(), load.MinDuration)
+	if steps, are := c.Profile.(arrival.Steps); are && !lengthGiven {
+		c.Duration = max(steps.Length(), load.MinDuration)
 	}
-	return firstBroken(
-		rule{f.duration < load.MinDuration, fmt.Sprintf("-duration is at least %s", load.MinDuration)},
-		rule{!f.findMax && arrival.Count(f.profile, f.duration) == 0, "-duration is over before a request arrives"},
-	)
+	c.Drain, c.Traffic = f.to.Timeout, f.says()
+	if f.findMax {
+		f.search.Start = f.rate
+		return cmp.Or(c.Check(), f.search.Check())
+	}
+	return cmp.Or(c.Check(), firstBroken(rule{arrival.Count(c.Profile, c.Duration) == 0, "-duration is over before a request arrives"}))
 }
 
 // takes describes the length of the run.
 func (f *runFlags) takes() string {
 	if f.findMax {
-		return fmt.Sprintf("about 20 to 40 trials of %s, 100 at the most", f.trial)
+		return fmt.Sprintf("about 20 to 40 trials of %s, 100 at the most", f.search.Trial)
 	}
-	return (f.warmUp + f.duration).String()
+	return (f.config.WarmUp + f.config.Duration).String()
 }
 
 // says describes the calls.
@@ -239,12 +218,12 @@ func (f *runFlags) says() string {
 	if f.zipf > 0 {
 		population += fmt.Sprintf(" by Zipf's law, %v", f.zipf)
 	}
-	text := fmt.Sprintf("%s: %s; %s", f.event, f.mixText, population)
-	if f.costsText != "1" {
-		text += "; costs " + f.costsText
+	text := fmt.Sprintf("%s: %s; %s", f.calls.Event, f.mix, population)
+	if f.costs != "1" {
+		text += "; costs " + f.costs
 	}
-	if f.mix[traffic.Batch] > 0 {
-		text += fmt.Sprintf("; batches of %d", f.batch)
+	if f.calls.Mix[traffic.Batch] > 0 {
+		text += fmt.Sprintf("; batches of %d", f.calls.BatchSize)
 	}
 	return fmt.Sprintf("%s; seed %d", text, f.seed)
 }
@@ -276,7 +255,7 @@ func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
 			return nil, fmt.Errorf("-rules: %w", err)
 		}
 	}
-	pending := max(f.inFlight, load.DefaultInFlight)
+	pending := max(f.config.InFlight, load.DefaultInFlight)
 	options := []counterd.Option{
 		counterd.WithContext(ctx), counterd.WithLog(slog.New(slog.DiscardHandler)), counterd.WithMaxPending(pending), counterd.WithMaxConnections(pending),
 	}
@@ -292,27 +271,6 @@ func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
 	return load.NewEmbedded(limiter, name, time.Minute)
 }
 
-// source returns the calls.
-func (f *runFlags) source(ctx context.Context, to target) (*traffic.Source, error) {
-	remembered, err := to.Remembered(ctx, f.event)
-	if err != nil {
-		return nil, err
-	}
-	random := rand.New(rand.NewPCG(f.seed, 0))
-	var populations []traffic.Population
-	for kind := range strings.SplitSeq(f.kind, ",") {
-		if f.zipf > 0 {
-			populations = append(populations, traffic.NewZipf(kind, f.population, f.zipf, random))
-		} else {
-			populations = append(populations, traffic.NewUniform(kind, f.population, random))
-		}
-	}
-	return traffic.New(traffic.Config{
-		Event: f.event, Population: traffic.Together(populations...), Mix: f.mix, Costs: f.costs, BatchSize: f.batch,
-		Window: cmp.Or(f.window, remembered), Rand: random,
-	})
-}
-
 // run loads the target and prints the report.
 func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) {
 	to, err := f.target(ctx)
@@ -320,7 +278,11 @@ func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	source, err := f.source(ctx, to)
+	remembered, err := to.Remembered(ctx, f.calls.Event)
+	if err == nil {
+		f.calls.Window = cmp.Or(f.calls.Window, remembered)
+		f.config.Source, err = traffic.New(f.calls)
+	}
 	if err == nil && f.html != "" {
 		err = writable(f.html)
 	}
@@ -328,10 +290,8 @@ func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) 
 		return false, f.credentials.advised(err)
 	}
 	s.complain("this takes %s; -seed %d", f.takes(), f.seed)
-	found, right, err := f.measure(ctx, load.Config{
-		Target: to, Source: source, Profile: f.profile, Duration: f.duration, WarmUp: f.warmUp, InFlight: f.inFlight,
-		Drain: f.timeout, Traffic: f.says(), Arrivals: f.profileText, Progress: s.bar, Pause: process.Sleep, Machine: process.Machine,
-	}, s)
+	f.config.Target, f.config.Progress, f.config.Pause, f.config.Machine = to, s.bar, process.Sleep, process.Machine
+	found, right, err := f.measure(ctx, s)
 	if err != nil {
 		return false, f.credentials.advised(err)
 	}
@@ -350,12 +310,12 @@ type runResult interface {
 }
 
 // measure runs, or searches, complains of broken bounds, and reports whether none is.
-func (f *runFlags) measure(ctx context.Context, config load.Config, s *session) (runResult, bool, error) {
+func (f *runFlags) measure(ctx context.Context, s *session) (runResult, bool, error) {
 	if f.findMax {
-		knee, err := load.FindMax(ctx, config, load.Search{P99: f.p99, Trial: f.trial, Start: f.rate})
+		knee, err := load.FindMax(ctx, f.config, f.search)
 		return knee, err == nil && (knee.Found() || knee.Interrupted), err
 	}
-	report, err := load.Run(ctx, config)
+	report, err := load.Run(ctx, f.config)
 	if err != nil {
 		return nil, false, err
 	}

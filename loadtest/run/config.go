@@ -50,9 +50,6 @@ type Config struct {
 // Check returns all faults of the config, joined.
 func (c Config) Check() error {
 	var faults []error
-	if c.Target == nil || c.Source == nil || c.Profile == nil {
-		faults = append(faults, errors.New("run: a target, a source of calls and a profile are needed"))
-	}
 	if c.Duration != 0 && c.Duration < MinDuration {
 		faults = append(faults, fmt.Errorf("run: the duration is at least %s, not %s", MinDuration, c.Duration))
 	}

@@ -97,7 +97,7 @@ func (k *Knee) Found() bool { return k.Rate > 0 && k.TooHigh > 0 && !k.Interrupt
 // FindMax looks for the highest rate that the target sustains: it doubles the rate until
 // trials fail, and then bisects. It repeats failed trials.
 func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
-	config.Profile = arrival.Constant(cmp.Or(search.Start, DefaultStart))
+	config.Profile, config.Arrivals = arrival.Constant(cmp.Or(search.Start, DefaultStart)), ""
 	if err := errors.Join(config.Check(), search.Check()); err != nil {
 		return nil, err
 	}

@@ -557,9 +557,6 @@ func TestWhatCannotBeRun(t *testing.T) {
 	right := run.Config{Target: &fake{}, Source: source(t, nil), Profile: arrival.Constant(1)}
 	require.NoError(t, right.Check())
 	for want, change := range map[string]func(*run.Config){
-		"a target":      func(c *run.Config) { c.Target = nil },
-		"a source":      func(c *run.Config) { c.Source = nil },
-		"a profile":     func(c *run.Config) { c.Profile = nil },
 		"at least 10ms": func(c *run.Config) { c.Duration = 1 },
 		"warm-up":       func(c *run.Config) { c.WarmUp = -1 },
 		"1 to 100000":   func(c *run.Config) { c.InFlight = -1 },

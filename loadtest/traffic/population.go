@@ -66,7 +66,12 @@ type together []Population
 
 // Together returns a population whose members are of several kinds at once, drawn one by one
 // from a population of each.
-func Together(populations ...Population) Population { return together(populations) }
+func Together(populations ...Population) Population {
+	if len(populations) == 1 {
+		return populations[0]
+	}
+	return together(populations)
+}
 
 func (t together) Draw() events.Features {
 	all := events.Features{}
