@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -109,23 +109,21 @@ func Listening(addr string) (pid int, err error) {
 
 // listeners returns the sockets that listen at a port, as /proc/PID/fd names them.
 func listeners(port uint64) (map[string]bool, error) {
-	const listen = 10 // the kernel's TCP_LISTEN
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return nil, err
-	}
-	lines, err := fs.NetTCP()
-	if err != nil {
-		return nil, err
-	}
-	more, err := fs.NetTCP6()
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a machine may have no IPv6
-		return nil, err
-	}
+	const ( // fields of /proc/net/tcp, and the kernel's TCP_LISTEN
+		local, state, inode = 1, 3, 9
+		listen              = "0A"
+	)
 	sockets := map[string]bool{}
-	for _, line := range slices.Concat(lines, procfs.NetTCP(more)) {
-		if line.St == listen && line.LocalPort == port {
-			sockets[fmt.Sprintf("socket:[%d]", line.Inode)] = true
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a machine may have no IPv6
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			if len(fields) > inode && fields[state] == listen && strings.HasSuffix(fields[local], fmt.Sprintf(":%04X", port)) {
+				sockets["socket:["+fields[inode]+"]"] = true
+			}
 		}
 	}
 	if len(sockets) == 0 {
