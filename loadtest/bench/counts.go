@@ -38,16 +38,15 @@ func countRows() []row {
 
 // fillDays makes all buckets of the last day of presentEvent, once.
 func (s *stage) fillDays(ctx context.Context) error {
-	m, err := s.memcached(ctx)
-	if err != nil || s.days {
-		return err
+	if s.days {
+		return nil
 	}
 	s.days = true
 	_, names, err := countersOf(presentEvent, s.config.sizes.counted)
 	if err != nil {
 		return err
 	}
-	return m.Fill(ctx, keysOf(names, dayOf(opened)))
+	return s.shared.Fill(ctx, keysOf(names, dayOf(opened)))
 }
 
 // held returns what the last day of each of the event's counters holds.
@@ -65,11 +64,7 @@ func prepareGetMulti(event string, again bool) func(context.Context, *stage, row
 		if err := s.fillDays(ctx); err != nil {
 			return nil, err
 		}
-		client, err := s.newClient(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		counters := s.config.sizes.counted
+		client, counters := s.newClient(r), s.config.sizes.counted
 		if again {
 			counters = 1
 		}

@@ -33,35 +33,27 @@ type dayCover struct {
 }
 
 // newClient returns a client of the stage's Memcached.
-func (s *stage) newClient(ctx context.Context, r row) (*gomemcache.Client, error) {
-	server, err := s.memcached(ctx)
-	if err != nil {
-		return nil, err
-	}
-	client := gomemcache.New(server.Addr)
+func (s *stage) newClient(r row) *gomemcache.Client {
+	client := gomemcache.New(s.shared.Addr)
 	client.MaxIdleConns, client.Timeout = r.callers, s.config.sizes.timeout
 	s.closing(client.Close)
-	return client, nil
+	return client
 }
 
-func newPlain(ctx context.Context, s *stage, r row, clock func() time.Time, counters int) (*plain, *subject, error) {
-	client, err := s.newClient(ctx, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := &plain{client: client, clock: clock, atLeast: 1}
-	_, p.names, err = countersOf(r.eventName(), counters)
+func newPlain(s *stage, r row, clock func() time.Time, counters int) (*plain, *subject, error) {
+	_, names, err := countersOf(r.eventName(), counters)
+	p := &plain{client: s.newClient(r), clock: clock, atLeast: 1, names: names}
 	return p, &subject{counted: &p.counted, memcached: s.shared, steps: r.each(p.step)}, err
 }
 
-func prepareSparse(ctx context.Context, s *stage, r row) (*subject, error) {
-	_, subject, err := newPlain(ctx, s, r, s.now, s.config.sizes.addresses)
+func prepareSparse(_ context.Context, s *stage, r row) (*subject, error) {
+	_, subject, err := newPlain(s, r, s.now, s.config.sizes.addresses)
 	return subject, err
 }
 
 // prepareFull has a frozen clock, and all buckets exist.
 func prepareFull(ctx context.Context, s *stage, r row) (*subject, error) {
-	p, subject, err := newPlain(ctx, s, r, frozen, s.config.sizes.full)
+	p, subject, err := newPlain(s, r, frozen, s.config.sizes.full)
 	if err != nil {
 		return nil, err
 	}

@@ -77,6 +77,9 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 	s := newStage(m.config)
 	defer func() { err = errors.Join(err, s.close()) }()
 	m.config.Progress.Start(name+": preparing", len(rows))
+	if err := s.open(ctx, name); err != nil {
+		return err
+	}
 	var closed, open []*measurement
 	for _, one := range rows {
 		if one.subject, err = one.row.prepare(ctx, s, one.row); err != nil {
@@ -106,9 +109,6 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 		if err := one.subject.verify(whole); err != nil {
 			return one.failed(whole, err)
 		}
-	}
-	if s.shared == nil {
-		return nil
 	}
 	stats, err := s.shared.Stats()
 	if err == nil && stats.Evictions > 0 {

@@ -303,7 +303,7 @@ func TestInterruptedWorkIsVerified(t *testing.T) {
 				verify: func(ctx context.Context) error { return errors.Join(errors.New("not done"), ctx.Err()) },
 			}, nil
 		}}}
-		config := Config{Rounds: 3, Duration: time.Millisecond, Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{addresses: 1}}
+		config := Config{Rounds: 3, Duration: time.Millisecond, Memcached: "memcached", Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{addresses: 1}}
 		err := (&measurements{config: config, of: map[string]*measurement{"X1": one}}).runStage(ctx, "stage", []*measurement{one})
 		assert.Len(t, one.rates, steps)
 		if want == "" {
