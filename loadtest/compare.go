@@ -36,11 +36,8 @@ that this program has in it; with FILE that log alone. Nothing waits: time is th
 own, and the same flags give the same figures.
 
 An admission is wrong if the window that ends with it then holds more than the limit of
-what that way has admitted; a denial, if the hit would have fitted. All see whole seconds,
-as logs have them and counterd stamps them. With -exactly all but counterd see the
-nanosecond, and it is what they and counterd are judged by.
-
-The traffic takes about 50 bytes a hit, and what the ways keep of it.
+what that way has admitted; a denial, if the hit would have fitted. All see whole seconds;
+with -exactly all but counterd see the nanosecond, and all are judged by it.
 
 `
 

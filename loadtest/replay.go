@@ -13,30 +13,24 @@ import (
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
-const replayAbout = `It increments the event through HTTP for each line, by the features that the line names,
-and then counts every feature, and every combination of them that a rule names, over
-several windows, as of now and of past moments, and compares each count with an exact
-log that it keeps beside: about 100 bytes a line. The features must not have been counted
-before: use a fresh server, or -reset. Lines that name none of the features are left out.
-No increment is sent twice; one whose outcome is not known is a failure.
-
-Each event has a time of its own: that of the log, shifted so that the last one is now. What
-is then older than the server's retention, or less than 10s from being so, is skipped, and
-said so.
+const replayAbout = `It increments the event through HTTP for each line, and then counts every feature, and every
+combination that a rule names, over several windows, as of now and of past moments, and
+compares each count with an exact log. The features must not have been counted before: use a
+fresh server, or -reset. No increment is sent twice; one of unknown outcome is a failure. The
+log is shifted so that its last event is now; what is then older than the server's retention
+is skipped.
 
 With -rules it asks no server: the engine decides each line by the rules of the file, at the
-log's own times, in memory. Of each limit it prints how many hits it would have admitted,
-denied, denied alone, when no other enforced limit would have, and admitted above N, where
-its throttle or an allow list lets it; how many features there were, and how many of them
-were ever denied; the most denied ones, and the longest denial of one feature.
+log's own times. Of each limit it prints how many hits it would have admitted, denied, denied
+alone, when no other enforced limit would have, and admitted above N, where its throttle or
+an allow list lets it; how many features were ever denied; and the most denied ones.
 
-With -suggest it finds the largest count of each feature in any second, minute, hour and
-day, how these are distributed, and the smallest limits that together would have denied
-at most -deny percent of the features at any time, as a rules file (-write), and tries them
-as -rules does. For a log of failures, as of logins, or of an attack the column attack has
-limits that deny the few features that made most of it.
+With -suggest it prints the smallest limits that together would have denied at most -deny
+percent of the features at any time, as a rules file (-write), and tries them as -rules does.
+For a log of failures, as of logins, or of an attack the column attack has limits that deny
+the few features that made most of it.
 
-Counters take up to -memory, the log about 16 bytes a line and some 300 for each feature.
+The log takes some 100 bytes a line, counters up to -memory.
 
 `
 

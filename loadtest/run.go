@@ -25,11 +25,10 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-const runAbout = `It loads counterd in the open model: requests arrive when they are due, whatever becomes of
-earlier ones, and each latency counts from there; waiting for a stalled target, or for a
-place in flight, is part of it. "late" is this program's own share. It calls each -url in
-turn, or, with -embedded, counterd's handler in this process. First it probes the target with
-a check or a count. What it counts stays counted.
+const runAbout = `The open model: requests arrive when they are due, whatever becomes of earlier ones, and each
+latency counts from there; "late" is this program's own share. It calls each -url in turn, or,
+with -embedded, a limiter in this process. It probes the target first, with a check or a
+count. What it counts stays counted.
 
 -rate or -profile says how many requests arrive:
 
@@ -42,12 +41,10 @@ Failures are requests without an answer, or with one that the contract does not 
 and requests that found no place in flight; denials are answers.
 
 With -find-max it doubles the rate until the p99 exceeds -p99, the rate is not reached, or
-more than 1% of the requests fail, and then bisects to within 5%. It repeats failed trials,
-tries both bounds again at the end, and gives up after 100 trials.
+more than 1% of the requests fail, and then bisects to within 5%.
 
-Trips and reads of the stores are those in the target's /metrics, of all its clients. CPU time
-and memory are those of the process that listens there, on this machine and on Linux only; with
--embedded those of this process, the load generator included.
+Trips and reads are those in the target's /metrics, of all its clients. CPU time and memory are
+those of the process that listens there, on this machine and on Linux only.
 `
 
 const runExamples = `  loadtest run -rate 1000 -duration 30s

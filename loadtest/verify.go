@@ -28,10 +28,6 @@ targets say they have:
   bodies       agree with themselves and with the rules
   stamps       lie within the call
 
-What rules keep from being held is printed as not held; what is not promised
-(docs/failure.md) as excused; a violation with the events of its window. A run that decided
-no hit fails.
-
 Without -url it starts what it needs, on free ports of loopback, and ends it: Memcached
 servers and processes of counterd with rules of its own, or with those of -rules; with
 -chaos it kills (kill -9) the servers and starts them again, empty, one at a time. With -url
@@ -39,10 +35,8 @@ it adds to the event's counters, of features that it makes up, and resets some o
 clocks of the targets and of this machine must agree within -skew.
 
 -soak 10m is a long run with 32 clients, two processes, three servers that it kills, and two
-copies of each counter, unless flags say otherwise. When the log is full it is judged, and a
-new one begins. Then no call may take longer than the timeout and a second (one slow call is
-repeated before it counts), goroutines end with the load, and the live heap of the last third
-is at most a quarter and 8 MiB above that of the first.
+copies of each counter, unless flags say otherwise. It bounds each call, the goroutines and
+the heap, too, and begins a new log when one is full.
 
 The log is in memory, about %d bytes an event and %d more for each limit, of %d events
 at the most; then the run ends early, and says so, unless it is a soak.
