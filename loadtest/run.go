@@ -71,7 +71,6 @@ type runFlags struct {
 	config          load.Config
 	findMax         bool
 	search          load.Search
-	failures        string
 	bounds          load.Bounds
 	html            string
 	http            *load.HTTP // without -embedded
@@ -109,7 +108,11 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
 	set.DurationVar(&f.search.P99, "p99", 0, "with -find-max, the longest p99, a `time`")
 	set.DurationVar(&f.search.Trial, "trial", load.DefaultTrial, "with -find-max, the `length` of a trial")
-	set.StringVar(&f.failures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
+	set.Func("max-failures", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)", func(s string) error {
+		part, err := share.Parse(s)
+		f.bounds.Failures = &part
+		return err
+	})
 	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
 	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
 	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")
@@ -127,13 +130,6 @@ func (f *runFlags) check(set *flag.FlagSet) (err error) {
 	}
 	if err := f.checkTraffic(); err != nil {
 		return err
-	}
-	if f.failures != "" {
-		part, err := share.Parse(f.failures)
-		if err != nil {
-			return fmt.Errorf("-max-failures: %w", err)
-		}
-		f.bounds.Failures = cmp.Or(part, load.NoFailures)
 	}
 	if err := cmp.Or(f.checkArrivals(given(set, "duration")), firstBroken(
 		rule{f.bounds.P99 < 0, "-max-p99 is above 0, or 0 for none"},

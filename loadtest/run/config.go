@@ -70,19 +70,16 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// NoFailures are Bounds.Failures that allow none.
-const NoFailures share.Share = -1
-
 // Bounds are what a run has to keep to succeed.
 type Bounds struct {
-	Failures share.Share   // of the requests, also unsent ones; 0: all but one
+	Failures *share.Share  // of the requests, also unsent ones; nil: all but one
 	P99      time.Duration // of the latency; 0: any
 }
 
 // Broken describes the broken bounds. A run without a success measured nothing and breaks
 // them. After an interrupt, requests that it broke off or kept waiting have not failed.
 func (b Bounds) Broken(r *Report) (list []string) {
-	failed, allowed := r.Failed, max(b.Failures, 0)
+	failed := r.Failed
 	if !r.Interrupted {
 		failed += r.Unsent
 	}
@@ -90,9 +87,9 @@ func (b Bounds) Broken(r *Report) (list []string) {
 	case r.Interrupted && r.Answered == 0:
 	case r.Answered <= r.Failed:
 		list = append(list, "no request succeeded")
-	case b.Failures != 0 && failed*int64(share.Whole) > int64(allowed)*r.Arrived:
+	case b.Failures != nil && failed*int64(share.Whole) > int64(*b.Failures)*r.Arrived:
 		list = append(list, fmt.Sprintf("%s of %s requests failed, %.3g%%, and %s%% may", columns.Grouped(failed), columns.Grouped(r.Arrived),
-			100*float64(failed)/float64(r.Arrived), allowed))
+			100*float64(failed)/float64(r.Arrived), *b.Failures))
 	}
 	if most := milliseconds(b.P99); b.P99 > 0 && r.Latency.P99 > most {
 		list = append(list, fmt.Sprintf("the p99 is %s ms, and may be %s ms", columns.Digits(r.Latency.P99), columns.Digits(most)))
