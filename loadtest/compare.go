@@ -48,11 +48,11 @@ const compareExamples = `  loadtest compare
 
 // compareFlags are the arguments of loadtest compare.
 type compareFlags struct {
-	log          logFlags
-	zipf         compare.Zipf
-	limit, costs string
-	exactly      bool
-	processes    int
+	log       logFlags
+	zipf      compare.Zipf
+	limit     string
+	exactly   bool
+	processes int
 }
 
 func (f *compareFlags) flags(set *flag.FlagSet) {
@@ -62,7 +62,10 @@ func (f *compareFlags) flags(set *flag.FlagSet) {
 	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
 	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
 	set.DurationVar(&f.zipf.Duration, "duration", compare.DefaultDuration, "`length` of what is drawn, in its own time")
-	set.StringVar(&f.costs, "costs", "", "the `weights` of costs of what is drawn, as in 1=90,5=10 (default all cost 1)")
+	set.Func("costs", "the `weights` of costs of what is drawn, as in 1=90,5=10 (default all cost 1)", func(s string) (err error) {
+		f.zipf.Costs, err = traffic.ParseCosts(s)
+		return err
+	})
 	set.Uint64Var(&f.zipf.Seed, "seed", 1, "`number` that what is drawn depends on")
 	set.BoolVar(&f.exactly, "exactly", false, "have all but counterd see nanoseconds, and judge by them")
 	set.IntVar(&f.processes, "processes", compare.DefaultProcesses, "`number` of processes that read and write at once in the last row")
@@ -84,12 +87,6 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 	}
 	if f.processes < 1 {
 		return errors.New("-processes is at least 1")
-	}
-	if f.costs != "" {
-		var err error
-		if f.zipf.Costs, err = traffic.ParseCosts(f.costs); err != nil {
-			return fmt.Errorf("-costs: %w", err)
-		}
 	}
 	for _, usual := range []string{zipfLimit, logLimit} {
 		limit, err := f.limitOr(usual)

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"strconv"
@@ -33,25 +33,37 @@ const planExamples = `  loadtest plan -rules rules.yaml -features-a-day 1000000 
 
 // planFlags are the arguments of loadtest plan.
 type planFlags struct {
-	config                           plan.Config
-	rules                            string
-	features, events, memory, length string
-	log                              logFlags
+	config plan.Config
+	rules  string
+	log    logFlags
 }
 
 func (f *planFlags) flags(set *flag.FlagSet) {
 	c := &f.config
 	set.StringVar(&f.rules, "rules", "", "the rules `file`")
 	set.StringVar(&c.Event, "event", "", "plan for this `event` only (default all events of the rules)")
-	set.StringVar(&f.features, "features-a-day", "", "`number` of features that do an event each day, of each kind")
-	set.StringVar(&f.events, "events-a-day", "", "`number` of events each day, of all features together")
+	set.Func("features-a-day", "`number` of features that do an event each day, of each kind", func(s string) (err error) {
+		c.Features, err = plan.ParseAmounts(s)
+		return err
+	})
+	set.Func("events-a-day", "`number` of events each day, of all features together", func(s string) (err error) {
+		c.Events, err = plan.ParseAmounts(s)
+		return err
+	})
 	set.Float64Var(&c.Peak, "peak", plan.DefaultPeak, "the busiest rate, in average rates, as a `number`")
 	set.Float64Var(&c.Sessions.Events, "session-events", 0, "`number` of events of a session of a feature")
-	set.StringVar(&f.length, "session-length", "", "`time` over which the events of a session are spread, as 5m")
+	set.Func("session-length", "`time` over which the events of a session are spread, as 5m", func(s string) (err error) {
+		c.Sessions.Length, err = events.ParseDuration(s)
+		return err
+	})
 	set.IntVar(&c.Replicas, "replicas", plan.DefaultReplicas, "`number` of replicas of each counter, as counterd's -replicas")
 	set.IntVar(&c.Processes, "processes", plan.DefaultProcesses, "`number` of processes of counterd")
 	set.DurationVar(&c.Grace, "grace", 0, "counterd's `-grace` (default 2s)")
-	set.StringVar(&f.memory, "server-memory", "4GiB", "`memory` of one Memcached process as a whole")
+	c.Server.Memory = 4 << 30
+	set.Func("server-memory", "`memory` of one Memcached process as a whole (default 4GiB)", func(s string) (err error) {
+		c.Server.Memory, err = parseBytes(s)
+		return err
+	})
 	set.Float64Var(&c.Server.Cores, "server-cores", plan.DefaultCores, "`number` of cores, and threads, of one Memcached")
 	set.TextVar(&c.Server.Busy, "busy", plan.DefaultBusy, "`percentage` of its cores' time that the peak may take")
 	set.TextVar(&c.Server.Headroom, "headroom", plan.DefaultHeadroom, "`percentage` of the items' memory that is kept free beside it")
@@ -61,37 +73,20 @@ func (f *planFlags) flags(set *flag.FlagSet) {
 }
 
 func (f *planFlags) check(set *flag.FlagSet) error {
-	var faults []error
-	keep := func(name string, err error) {
-		if err != nil {
-			faults = append(faults, fmt.Errorf("-%s: %w", name, err))
-		}
-	}
-	var err error
-	if f.features != "" {
-		f.config.Features, err = plan.ParseAmounts(f.features)
-		keep("features-a-day", err)
-	}
-	if f.events != "" {
-		f.config.Events, err = plan.ParseAmounts(f.events)
-		keep("events-a-day", err)
-	}
-	if f.length != "" {
-		f.config.Sessions.Length, err = events.ParseDuration(f.length)
-		keep("session-length", err)
-	}
-	f.config.Server.Memory, err = parseBytes(f.memory)
-	keep("server-memory", err)
 	if set.NArg() > 0 {
-		faults = append(faults, f.log.parse(set), idleFlags(set, idle{true, "features-a-day events-a-day peak session-events session-length", "is of no use with a log"}))
+		if err := cmp.Or(f.log.parse(set), idleFlags(set, idle{true, "features-a-day events-a-day peak session-events session-length", "is of no use with a log"})); err != nil {
+			return err
+		}
 		f.config.Log = func(func(time.Time, events.Features) bool) {} // for Check
 	}
-	faults = append(faults, firstBroken(rule{f.config.Server.Busy == 0, "-busy is above 0%"}))
-	if f.rules == "" {
-		return errors.Join(append(faults, errors.New("-rules is needed: the rules file to plan for"))...)
+	if err := firstBroken(
+		rule{f.config.Server.Busy == 0, "-busy is above 0%"},
+		rule{f.rules == "", "-rules is needed: the rules file to plan for"},
+	); err != nil {
+		return err
 	}
-	f.config.Rules, err = events.ReadRules(f.rules)
-	if err := errors.Join(append(faults, err)...); err != nil {
+	var err error
+	if f.config.Rules, err = events.ReadRules(f.rules); err != nil {
 		return err
 	}
 	return f.config.Check()
