@@ -49,13 +49,13 @@ const replayExamples = `  loadtest replay access.log
 
 // replayFlags are the arguments of loadtest replay.
 type replayFlags struct {
-	log                 logFlags
-	offline             offlineFlags
-	url, event, windows string
-	credentials         credentials
-	timeout             time.Duration
-	config              replay.Config
-	rules               *events.Event // to try; nil: none
+	log         logFlags
+	offline     offlineFlags
+	url, event  string
+	credentials credentials
+	timeout     time.Duration
+	config      replay.Config
+	rules       *events.Event // to try; nil: none
 }
 
 func (f *replayFlags) flags(set *flag.FlagSet) {
@@ -63,7 +63,16 @@ func (f *replayFlags) flags(set *flag.FlagSet) {
 	f.offline.add(set)
 	set.StringVar(&f.url, "url", "http://127.0.0.1:8080", "the server's `URL`")
 	set.StringVar(&f.event, "event", "url_shorten", "the `event` to count as")
-	set.StringVar(&f.windows, "windows", "", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)")
+	set.Func("windows", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)", func(s string) error {
+		for text := range strings.SplitSeq(s, ",") {
+			window, err := events.ParseDuration(text)
+			if err != nil {
+				return fmt.Errorf("%q: %w", text, err)
+			}
+			f.config.Windows = append(f.config.Windows, window)
+		}
+		return nil
+	})
 	set.IntVar(&f.config.Moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
 	set.IntVar(&f.config.Concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
@@ -90,15 +99,6 @@ func (f *replayFlags) check(set *flag.FlagSet) (err error) {
 	}
 	if c.Moments == 0 {
 		c.Moments = -1
-	}
-	for text := range strings.SplitSeq(f.windows, ",") {
-		window, err := events.ParseDuration(text)
-		if err != nil && f.windows != "" {
-			return fmt.Errorf("-windows: %q: %w", text, err)
-		}
-		if err == nil {
-			c.Windows = append(c.Windows, window)
-		}
 	}
 	if f.offline.rules != "" {
 		f.rules, err = f.offline.event(f.event, given(set, "event"), f.log.source.mapping)
