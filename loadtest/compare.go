@@ -28,106 +28,66 @@ const (
 	realName  = "10,000 lines of a real access log (semicomplete.com, May 2015), by address"
 )
 
-const compareUsage = `loadtest compare sends the same traffic through counterd and other ways of limiting, and
-holds each against an exact log.
-
-Usage: loadtest compare [flags] [FILE ...]
-
-The ways are counterd's engine on its embedded store, and in memory a sliding log, the
-approximation by two windows, fixed windows, the token bucket of golang.org/x/time/rate,
-GCRA, and a log that several processes read and write without regard for one another. The
-traffic is drawn by Zipf's law, and, as a second one, a real access log that this program
-has in it; with FILE that log alone. Nothing waits: time is the traffic's own, and the same
-flags give the same figures.
+const compareAbout = `It sends the same traffic through counterd's engine on its embedded store, and in memory a
+sliding log, the approximation by two windows, fixed windows, the token bucket of
+golang.org/x/time/rate, GCRA, and a log that several processes read and write without regard
+for one another. The traffic is drawn by Zipf's law, and, as a second one, a real access log
+that this program has in it; with FILE that log alone. Nothing waits: time is the traffic's
+own, and the same flags give the same figures.
 
 An admission is wrong if the window that ends with it then holds more than the limit of
-what that way has admitted; a denial, if the hit would have fitted. All see whole seconds,
-as logs have them and counterd stamps them. With -exactly all but counterd see the
-nanosecond, and it is what they and counterd are judged by.
+what that way has admitted; a denial, if the hit would have fitted. All see whole seconds;
+with -exactly all but counterd see the nanosecond, and all are judged by it.
 
-The traffic takes about 50 bytes a hit, and what the ways keep of it.
+`
 
-%s
-Flags:
-
-%s
-Examples:
-
-  loadtest compare
+const compareExamples = `  loadtest compare
   loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
   loadtest compare -limit 20/2h -json access.log
-
-Exit status: 0 compared; 1 it could not be, or counterd was wrong; 2 wrong usage;
-130 interrupted, and nothing is said.
 `
 
 // compareFlags are the arguments of loadtest compare.
 type compareFlags struct {
-	log          logFlags
-	zipf         compare.Zipf
-	limit, costs string
-	exactly      bool
-	processes    int
-	json         bool
+	log       logFlags
+	zipf      compare.Zipf
+	limit     string
+	exactly   bool
+	processes int
 }
 
-func (f *compareFlags) set() *flag.FlagSet {
-	set := newFlags("compare")
+func (f *compareFlags) flags(set *flag.FlagSet) {
 	f.log.add(set)
 	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+zipfLimit+" for what is drawn, "+logLimit+" for a log)")
 	set.IntVar(&f.zipf.Features, "crowd", compare.DefaultFeatures, "`number` of features that hits are drawn from")
 	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
 	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
 	set.DurationVar(&f.zipf.Duration, "duration", compare.DefaultDuration, "`length` of what is drawn, in its own time")
-	set.StringVar(&f.costs, "costs", "", "the `weights` of costs of what is drawn, as in 1=90,5=10 (default all cost 1)")
+	set.Func("costs", "the `weights` of costs of what is drawn, as in 1=90,5=10 (default all cost 1)", func(s string) (err error) {
+		f.zipf.Costs, err = traffic.ParseCosts(s)
+		return err
+	})
 	set.Uint64Var(&f.zipf.Seed, "seed", 1, "`number` that what is drawn depends on")
 	set.BoolVar(&f.exactly, "exactly", false, "have all but counterd see nanoseconds, and judge by them")
 	set.IntVar(&f.processes, "processes", compare.DefaultProcesses, "`number` of processes that read and write at once in the last row")
-	set.BoolVar(&f.json, "json", false, "print the result as JSON")
-	return set
 }
 
-// parse reads the arguments. Flags that would do nothing are refused.
-func (f *compareFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := parseFlags(set, args); err != nil {
-		return err
-	}
+// check reads the values. Flags that would do nothing are refused.
+func (f *compareFlags) check(set *flag.FlagSet) error {
 	if err := f.log.parse(set); err != nil {
 		return err
 	}
 	if len(f.log.source.mapping) > 1 {
 		return errors.New("-features names one kind here")
 	}
-	var idle []string
-	set.Visit(func(given *flag.Flag) {
-		switch given.Name {
-		case "crowd", "zipf", "rate", "duration", "costs", "seed":
-			if !f.log.source.implied {
-				idle = append(idle, "-"+given.Name+" is for what is drawn")
-			}
-		case "format", "regexp", "features", "time-field", "time-layout":
-			if f.log.source.implied {
-				idle = append(idle, "-"+given.Name+" is for a FILE")
-			}
-		}
-	})
-	if len(idle) > 0 {
-		return errors.New(strings.Join(idle, "; "))
+	if err := idleFlags(set,
+		idle{!f.log.source.implied, "crowd zipf rate duration costs seed", "is for what is drawn"},
+		idle{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
+	); err != nil {
+		return err
 	}
 	if f.processes < 1 {
 		return errors.New("-processes is at least 1")
 	}
-	if f.costs != "" {
-		var err error
-		if f.zipf.Costs, err = traffic.ParseCosts(f.costs); err != nil {
-			return fmt.Errorf("-costs: %w", err)
-		}
-	}
-	return f.check()
-}
-
-// check finds what is wrong with the values of flags.
-func (f *compareFlags) check() error {
 	for _, usual := range []string{zipfLimit, logLimit} {
 		limit, err := f.limitOr(usual)
 		if err != nil {
@@ -148,47 +108,32 @@ func (f *compareFlags) limitOr(usual string) (events.Limit, error) {
 	return events.ParseRate(cmp.Or(f.limit, usual))
 }
 
-func runCompare(ctx context.Context, args []string, std streams) int {
-	var flags compareFlags
-	set := flags.set()
-	if err := flags.parse(set, args); err != nil {
-		return std.refused(set, func() string { return fmt.Sprintf(compareUsage, logFormats, defaultsOf(set)) }, err)
-	}
-	bar := newBar(std.err)
-	found, right, err := flags.run(ctx, std, bar)
-	bar.finish()
-	if err == nil {
-		err = writeResult(std.out, found, flags.json)
-	}
-	switch {
-	case err != nil:
-		return std.failed(ctx, err)
-	case !right:
-		std.complain("counterd was wrong")
-		return exitFailed
-	}
-	return exitOK
-}
-
-// run compares what the flags ask for, and reports whether counterd was right.
-func (f *compareFlags) run(ctx context.Context, std streams, bar progress.Progress) (found result, right bool, err error) {
+func (f *compareFlags) run(ctx context.Context, s *session) (bool, error) {
 	report := &compare.Report{}
 	if f.log.source.implied {
-		bar.Start("drawing", 0)
+		s.bar.Start("drawing", 0)
 		drawn, err := f.zipf.Draw(ctx)
 		if err != nil {
-			return nil, false, err
+			return false, err
 		}
-		if err := f.add(ctx, report, drawn, zipfLimit, bar); err != nil {
-			return nil, false, err
+		if err := f.add(ctx, report, drawn, zipfLimit, s.bar); err != nil {
+			return false, err
 		}
 	}
-	log, err := f.readLog(ctx, std)
+	log, err := f.readLog(ctx, s.streams)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	err = f.add(ctx, report, log, logLimit, bar)
-	return report, report.OK(), err
+	if err := f.add(ctx, report, log, logLimit, s.bar); err != nil {
+		return false, err
+	}
+	if err := s.print(report); err != nil {
+		return false, err
+	}
+	if !report.OK() {
+		s.complain("counterd was wrong")
+	}
+	return report.OK(), nil
 }
 
 // add adds to the report what the traffic makes of the ways of limiting.

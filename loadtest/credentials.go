@@ -27,7 +27,7 @@ type credentials struct {
 }
 
 // credentialFlags are their names.
-func credentialFlags() []string { return []string{"token-file", "ca", "cert", "key", "server-name"} }
+const credentialFlags = "token-file ca cert key server-name"
 
 func (c *credentials) add(set *flag.FlagSet) {
 	set.StringVar(&c.tokenFile, "token-file", "", "`file` that holds the token to call with; none: without")

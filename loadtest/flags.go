@@ -4,46 +4,22 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/counterd/counterd/internal/durationflag"
 )
 
-// newFlags returns a command's empty set, which says nothing by itself.
-func newFlags(command string) *flag.FlagSet {
-	set := flag.NewFlagSet(command, flag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	return set
-}
+// texts is a flag that may be repeated.
+type texts []string
 
-// parseFlags reads the arguments of a command.
-func parseFlags(set *flag.FlagSet, args []string) error {
-	defer durationflag.Explain(set)()
-	return set.Parse(args)
-}
+func (t *texts) String() string { return strings.Join(*t, ",") }
 
-// defaultsOf returns the flags as a help text lists them.
-func defaultsOf(set *flag.FlagSet) string {
-	var defaults strings.Builder
-	set.SetOutput(&defaults)
-	set.PrintDefaults()
-	return defaults.String()
-}
-
-// refused says what is wrong with the arguments of a command, or, if that was asked for,
-// its help, and returns the exit status.
-func (s streams) refused(set *flag.FlagSet, help func() string, err error) int {
-	if errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(s.out, help())
-		return exitOK
-	}
-	s.complain("%s: %s; loadtest %s -h explains it", set.Name(), strings.ReplaceAll(err.Error(), "\n", "; "), set.Name())
-	return exitUsage
+// Set adds a value.
+func (t *texts) Set(s string) error {
+	*t = append(*t, s)
+	return nil
 }
 
 // given reports whether a flag was, whatever its value.
@@ -75,18 +51,26 @@ func programsThere(err error) error {
 	return err
 }
 
-// idleFlags returns an error if one of the flags, names with spaces between, was given.
-func idleFlags(set *flag.FlagSet, reason, names string) error {
-	var idle []string
+// idle are flags, names with spaces between, that mean nothing in some cases.
+type idle struct {
+	here          bool
+	names, reason string
+}
+
+// idleFlags returns an error that names all flags that were given and mean nothing.
+func idleFlags(set *flag.FlagSet, list ...idle) error {
+	var found []string
 	set.Visit(func(f *flag.Flag) {
-		if slices.Contains(strings.Fields(names), f.Name) {
-			idle = append(idle, "-"+f.Name+" "+reason)
+		for _, one := range list {
+			if one.here && slices.Contains(strings.Fields(one.names), f.Name) {
+				found = append(found, "-"+f.Name+" "+one.reason)
+			}
 		}
 	})
-	if len(idle) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(idle, "; "))
+	return errors.New(strings.Join(found, "; "))
 }
 
 // rule is a rule that arguments may break.

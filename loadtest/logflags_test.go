@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
@@ -56,33 +55,33 @@ Jan  1 00:00:01 bastion sshd[7]: Failed password for root from 192.0.2.1 port 47
 `
 
 // The same events in every format.
-func TestReplayOfEveryFormat(t *testing.T) {
+func TestEveryFormat(t *testing.T) {
 	jsonLog := `{"at": "17.05.2015 10:05:03", "client": {"ip": "192.0.2.1"}, "user": "a"}
 {"at": "17.05.2015 09:05:03", "client": {"ip": "192.0.2.2"}}
 `
 	for name, c := range map[string]struct {
 		log  string
 		args []string
+		want string
 	}{
-		"auto":     {strings.ReplaceAll(log, "www.example.com", "192.0.2.1"), []string{"-features", "ip=host,user"}},
-		"combined": {strings.ReplaceAll(log, "www.example.com", "192.0.2.1"), []string{"-format", "combined", "-features", "ip=host,user"}},
-		"common":   {log[:strings.Index(log, "\n")], []string{"-format", "common"}},
-		"json":     {jsonLog, []string{"-format", "json", "-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}},
-		"JSON":     {jsonLog, []string{"-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}},
-		"vhost":    {"www.example.com:443 " + log[:strings.Index(log, "\n")], []string{"-features", "ip=host,user=vhost"}},
-		"sshd":     {failedLogins, []string{"-format", "sshd", "-features", "ip=host,user", "-year", "2025"}},
+		"auto":     {strings.ReplaceAll(log, "www.example.com", "192.0.2.1"), []string{"-features", "ip=host,user"}, "5 hits, from 2015-05-15T10:05:03Z"},
+		"combined": {strings.ReplaceAll(log, "www.example.com", "192.0.2.1"), []string{"-format", "combined", "-features", "ip=host,user"}, "5 hits, from 2015-05-15T10:05:03Z"},
+		"common":   {log[:strings.Index(log, "\n")], []string{"-format", "common"}, "1 hits, from 2015-05-17T10:05:03Z"},
+		"json":     {jsonLog, []string{"-format", "json", "-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}, "2 hits, from 2015-05-17T09:05:03Z"},
+		"JSON":     {jsonLog, []string{"-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}, "2 hits, from 2015-05-17T09:05:03Z"},
+		"vhost":    {"www.example.com:443 " + log[:strings.Index(log, "\n")], []string{"-features", "ip=host,user=vhost"}, "1 hits, from 2015-05-17T10:05:03Z"},
+		"sshd":     {failedLogins, []string{"-format", "sshd", "-features", "ip=host,user", "-year", "2025"}, "2 hits, from 202"},
 		"syslog": {failedLogins, []string{"-features", "ip,user", "-year", "2025", "-time-layout", "syslog",
-			"-regexp", `^(?P<time>.{15}) .*: Failed password for (?P<user>\S+) from (?P<ip>\S+) `}},
+			"-regexp", `^(?P<time>.{15}) .*: Failed password for (?P<user>\S+) from (?P<ip>\S+) `}, "2 hits, from 202"},
 		"regexp": {"a 1431857103 192.0.2.1 x\nb 1431857104 192.0.2.2 y\n", []string{
-			"-regexp", `^(?P<user>\S+) (?P<time>\S+) (?P<ip>\S+)`, "-features", "user,ip", "-time-layout", "unix"}},
+			"-regexp", `^(?P<user>\S+) (?P<time>\S+) (?P<ip>\S+)`, "-features", "user,ip", "-time-layout", "unix"}, "2 hits, from 2015-05-17T10:05:03Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := &fakeserver.Server{Event: events.Event{Rules: []events.Rule{{Per: []string{"ip", "user"}}}}}
-			got := runWith(t, strings.NewReader(c.log), append([]string{"replay", "-url", serve(t, server), "-windows", "1h", "-moments", "1"}, c.args...)...)
+			rules := rulesFile(t, "events: {e: {limits: [{per: ip, rate: 1/h}]}}")
+			got := runWith(t, strings.NewReader(c.log), append([]string{"replay", "-rules", rules}, c.args...)...)
 			assert.Equal(t, exitOK, got.status, got.err+got.out)
 			assert.Empty(t, got.err)
-			assert.Contains(t, got.out, "differences  0\n")
-			assert.NotContains(t, got.out, "events       0")
+			assert.Contains(t, got.out, "e: "+c.want)
 		})
 	}
 }

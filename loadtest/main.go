@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	stdlog "log"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/counterd/counterd/internal/durationflag"
 )
 
 // Exit statuses.
@@ -31,36 +34,49 @@ const (
 // command is what a user calls by its name.
 type command struct {
 	name, arguments, summary string
-	run                      func(ctx context.Context, args []string, std streams) int
+	about, examples          string // of its help
+	task                     task
+}
+
+// task is one call of a command.
+type task interface {
+	flags(set *flag.FlagSet)
+	check(set *flag.FlagSet) error                               // after parsing; an error is wrong usage
+	run(ctx context.Context, s *session) (right bool, err error) // prints what it finds
 }
 
 // commands are in the order in which a new user needs them.
 func commands() []command {
 	return []command{
-		{"run", "[flags]", "put load on a server, and say what became of it", runRun},
-		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", runVerify},
-		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", runReplay},
-		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", runCompare},
-		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", runPlan},
-		{"bench", "[flags]", "measure, against what a plain program would do", runBench},
+		{"run", "[flags]", "put load on a server, and say what became of it", runAbout, runExamples, &runFlags{}},
+		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", verifyAbout(), verifyExamples, &verifyFlags{}},
+		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", replayAbout + logFormats, replayExamples, &replayFlags{}},
+		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", compareAbout + logFormats, compareExamples, &compareFlags{}},
+		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", planAbout + logFormats, planExamples, &planFlags{}},
+		{"bench", "[flags]", "measure, against what a plain program would do", benchAbout(), benchExamples, &benchFlags{}},
 	}
 }
 
+const exitStatuses = `Exit status: 0 all is right; 1 something is not, or could not be done; 2 wrong usage;
+130 it was interrupted, and until then nothing was wrong. Ctrl-C or SIGTERM interrupts:
+what is known by then is said. A second one ends at once.
+`
+
 func usage() string {
-	var list strings.Builder
+	text := "loadtest proves a counterd server, and measures it.\n\nUsage:\n\n"
 	for _, c := range commands() {
-		fmt.Fprintf(&list, "  loadtest %-27s %s\n", c.name+" "+c.arguments, c.summary)
+		text += fmt.Sprintf("  loadtest %-27s %s\n", c.name+" "+c.arguments, c.summary)
 	}
-	return fmt.Sprintf(`loadtest proves a counterd server, and measures it.
+	return text + "\nloadtest COMMAND -h explains a command, with examples.\n\n" + exitStatuses
+}
 
-Usage:
-
-%s
-loadtest COMMAND -h explains a command, with examples. Exit status: 0 all is right,
-1 something is not, 2 wrong usage, 130 it was interrupted, and until then nothing was
-wrong. Ctrl-C or SIGTERM interrupts: what is known by then is said. A second one ends
-at once.
-`, &list)
+// help explains the command and its flags.
+func (c command) help(set *flag.FlagSet) string {
+	var flags strings.Builder
+	set.SetOutput(&flags)
+	set.PrintDefaults()
+	return fmt.Sprintf("loadtest %s: %s.\n\nUsage: loadtest %[1]s %[3]s\n\n%[4]s\nFlags:\n\n%[5]s\nExamples:\n\n%[6]s\n%[7]s",
+		c.name, c.summary, c.arguments, c.about, &flags, c.examples, exitStatuses)
 }
 
 func main() {
@@ -92,53 +108,6 @@ func untilInterrupted(args []string, std streams) int {
 	return status
 }
 
-// streams are the standard ones.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-}
-
-// complain writes one line on standard error.
-func (s streams) complain(format string, args ...any) {
-	fmt.Fprintf(s.err, "loadtest: "+format+"\n", args...)
-}
-
-// failed says why there is nothing more to say, and returns the exit status. An interrupt
-// is reason enough, unless something else went wrong.
-func (s streams) failed(ctx context.Context, err error) int {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return s.ended(ctx, true)
-	}
-	s.complain("%v", err)
-	return exitFailed
-}
-
-// ended returns the exit status of a command that has said what it found, also where it was
-// interrupted before it was done.
-func (s streams) ended(ctx context.Context, right bool) int {
-	if ctx.Err() != nil {
-		s.complain("interrupted")
-	}
-	switch {
-	case !right:
-		return exitFailed
-	case ctx.Err() != nil:
-		return exitInterrupted
-	}
-	return exitOK
-}
-
-// result writes what a command has found, unless it failed, and returns the exit status.
-func (s streams) result(ctx context.Context, found result, asJSON bool, err error, right bool) int {
-	if err == nil {
-		err = writeResult(s.out, found, asJSON)
-	}
-	if err != nil {
-		return s.failed(ctx, err)
-	}
-	return s.ended(ctx, right)
-}
-
 // run returns the exit status.
 func run(ctx context.Context, args []string, std streams) int {
 	var names []string
@@ -163,22 +132,102 @@ func run(ctx context.Context, args []string, std streams) int {
 	return exitUsage
 }
 
+// run parses the arguments, does the task, and returns the exit status.
+func (c command) run(ctx context.Context, args []string, std streams) int {
+	set := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	c.task.flags(set)
+	s := &session{streams: std, bar: newBar(std.err)}
+	set.BoolVar(&s.json, "json", false, "print the result as JSON")
+	right, err := false, parse(set, args)
+	if err == nil {
+		err = misuse(c.task.check(set))
+	}
+	if err == nil {
+		right, err = c.task.run(ctx, s)
+	}
+	s.bar.finish()
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(std.out, c.help(set))
+		return exitOK
+	}
+	interrupted := ctx.Err() != nil
+	if _, wrong := errors.AsType[usageError](err); wrong {
+		std.complain("%s: %s; loadtest %[1]s -h explains it", c.name, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return exitUsage
+	}
+	// An interrupt is reason enough, unless something else went wrong.
+	if err != nil && !(interrupted && errors.Is(err, ctx.Err())) {
+		std.complain("%v", err)
+		return exitFailed
+	}
+	if interrupted {
+		std.complain("interrupted")
+	}
+	switch {
+	case err == nil && !right:
+		return exitFailed
+	case interrupted:
+		return exitInterrupted
+	}
+	return exitOK
+}
+
+// parse reads the flags.
+func parse(set *flag.FlagSet, args []string) error {
+	defer durationflag.Explain(set)()
+	return misuse(set.Parse(args))
+}
+
+// usageError is a fault of the arguments.
+type usageError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e usageError) Unwrap() error { return e.error }
+
+// misuse says that an error is a fault of the arguments.
+func misuse(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+// streams are the standard ones.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// complain writes one line on standard error.
+func (s streams) complain(format string, args ...any) {
+	fmt.Fprintf(s.err, "loadtest: "+format+"\n", args...)
+}
+
+// session is what a task works with.
+type session struct {
+	streams
+	bar  *bar
+	json bool
+}
+
 // result is what a command has to say in the end.
 type result interface {
 	WriteText(io.Writer) error
 }
 
-// writeResult writes a result as text, or as JSON with durations in seconds.
-func writeResult(out io.Writer, r result, asJSON bool) error {
-	if !asJSON {
-		return r.WriteText(out)
+// print writes a result as text, or as JSON with durations in seconds.
+func (s *session) print(r result) error {
+	s.bar.finish()
+	if !s.json {
+		return r.WriteText(s.out)
 	}
 	inSeconds := json.MarshalToFunc(func(to *jsontext.Encoder, d time.Duration) error {
 		return to.WriteToken(jsontext.Float(d.Seconds()))
 	})
-	if err := json.MarshalWrite(out, r, jsontext.WithIndent("  "), json.WithMarshalers(inSeconds)); err != nil {
+	if err := json.MarshalWrite(s.out, r, jsontext.WithIndent("  "), json.WithMarshalers(inSeconds)); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(out)
+	_, err := fmt.Fprintln(s.out)
 	return err
 }

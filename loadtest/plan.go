@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"strconv"
@@ -13,104 +13,80 @@ import (
 	"github.com/counterd/counterd/loadtest/plan"
 )
 
-const planUsage = `loadtest plan says what rules and the expected traffic need.
+const planAbout = `From numbers (-features-a-day, -events-a-day) or from a log it prints the items in Memcached
+at the peak and their memory, the load of a second, and how many Memcached servers that
+takes, one of which may be lost; and what that rests on.
 
-Usage: loadtest plan -rules FILE -features-a-day N -events-a-day N [flags]
-       loadtest plan -rules FILE [flags] FILE...
+-features-a-day are the addresses, users and so on that do the event each day, -events-a-day
+the events of all of them. A number may be of one kind, as in 1000000,user=300000, of kinds
+together (ip+user=1500000), or of one event (login/ip=20000, login/=50000).
 
-It prints the items in Memcached at the peak and their memory, the load of a second, and how
-many Memcached servers that takes, one of which may be lost; and what that rests on.
+A log is of one event, in memory, 16 bytes a line and each feature once. Its buckets are
+counted as they come and expire, and its busiest minute is the peak.
 
-From numbers: -features-a-day are the addresses, users and so on that do the event each day,
--events-a-day the events of all of them. A number may be of one kind, as in
--features-a-day 1000000,user=300000, of kinds together (ip+user=1500000), or of one event
-(login/ip=20000 features, login/=50000 events).
+`
 
-From a log, FILE, or - for standard input, it counts buckets as they come and expire. The log
-is of one event, in memory, 16 bytes a line and each feature once. Its busiest minute is the
-peak.
-
-%s
-Flags:
-
-%s
-Examples:
-
-  loadtest plan -rules rules.yaml -features-a-day 1000000 -events-a-day 20000000
+const planExamples = `  loadtest plan -rules rules.yaml -features-a-day 1000000 -events-a-day 20000000
   loadtest plan -rules rules.yaml -features-a-day 1e6 -events-a-day 2e7 -session-events 10 -session-length 5m
   loadtest plan -rules rules.yaml -event url_shorten access.log.gz
-
-Exit status: 0 planned; 1 not planned; 2 wrong usage; 130 interrupted.
 `
 
 // planFlags are the arguments of loadtest plan.
 type planFlags struct {
-	config                           plan.Config
-	rules                            string
-	features, events, memory, length string
-	log                              logFlags
-	json                             bool
+	config plan.Config
+	rules  string
+	log    logFlags
 }
 
-func (f *planFlags) set() *flag.FlagSet {
-	set := newFlags("plan")
+func (f *planFlags) flags(set *flag.FlagSet) {
 	c := &f.config
 	set.StringVar(&f.rules, "rules", "", "the rules `file`")
 	set.StringVar(&c.Event, "event", "", "plan for this `event` only (default all events of the rules)")
-	set.StringVar(&f.features, "features-a-day", "", "`number` of features that do an event each day, of each kind")
-	set.StringVar(&f.events, "events-a-day", "", "`number` of events each day, of all features together")
+	set.Func("features-a-day", "`number` of features that do an event each day, of each kind", func(s string) (err error) {
+		c.Features, err = plan.ParseAmounts(s)
+		return err
+	})
+	set.Func("events-a-day", "`number` of events each day, of all features together", func(s string) (err error) {
+		c.Events, err = plan.ParseAmounts(s)
+		return err
+	})
 	set.Float64Var(&c.Peak, "peak", plan.DefaultPeak, "the busiest rate, in average rates, as a `number`")
 	set.Float64Var(&c.Sessions.Events, "session-events", 0, "`number` of events of a session of a feature")
-	set.StringVar(&f.length, "session-length", "", "`time` over which the events of a session are spread, as 5m")
+	set.Func("session-length", "`time` over which the events of a session are spread, as 5m", func(s string) (err error) {
+		c.Sessions.Length, err = events.ParseDuration(s)
+		return err
+	})
 	set.IntVar(&c.Replicas, "replicas", plan.DefaultReplicas, "`number` of replicas of each counter, as counterd's -replicas")
 	set.IntVar(&c.Processes, "processes", plan.DefaultProcesses, "`number` of processes of counterd")
 	set.DurationVar(&c.Grace, "grace", 0, "counterd's `-grace` (default 2s)")
-	set.StringVar(&f.memory, "server-memory", "4GiB", "`memory` of one Memcached process as a whole")
+	c.Server.Memory = 4 << 30
+	set.Func("server-memory", "`memory` of one Memcached process as a whole (default 4GiB)", func(s string) (err error) {
+		c.Server.Memory, err = parseBytes(s)
+		return err
+	})
 	set.Float64Var(&c.Server.Cores, "server-cores", plan.DefaultCores, "`number` of cores, and threads, of one Memcached")
 	set.TextVar(&c.Server.Busy, "busy", plan.DefaultBusy, "`percentage` of its cores' time that the peak may take")
 	set.TextVar(&c.Server.Headroom, "headroom", plan.DefaultHeadroom, "`percentage` of the items' memory that is kept free beside it")
 	set.DurationVar(&c.Costs.Memcached, "memcached-cpu-per-hit", 0, "Memcached's CPU `time` of a hit, of all replicas (default from docs/performance.md)")
 	set.DurationVar(&c.Costs.Counterd, "counterd-cpu-per-hit", 0, "counterd's CPU `time` of a hit (default from docs/performance.md)")
 	f.log.add(set)
-	set.BoolVar(&f.json, "json", false, "print the plan as JSON")
-	return set
 }
 
-func (f *planFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := parseFlags(set, args); err != nil {
-		return err
-	}
-	var faults []error
-	keep := func(name string, err error) {
-		if err != nil {
-			faults = append(faults, fmt.Errorf("-%s: %w", name, err))
-		}
-	}
-	var err error
-	if f.features != "" {
-		f.config.Features, err = plan.ParseAmounts(f.features)
-		keep("features-a-day", err)
-	}
-	if f.events != "" {
-		f.config.Events, err = plan.ParseAmounts(f.events)
-		keep("events-a-day", err)
-	}
-	if f.length != "" {
-		f.config.Sessions.Length, err = events.ParseDuration(f.length)
-		keep("session-length", err)
-	}
-	f.config.Server.Memory, err = parseBytes(f.memory)
-	keep("server-memory", err)
+func (f *planFlags) check(set *flag.FlagSet) error {
 	if set.NArg() > 0 {
-		faults = append(faults, f.log.parse(set), idleFlags(set, "is of no use with a log", "features-a-day events-a-day peak session-events session-length"))
+		if err := cmp.Or(f.log.parse(set), idleFlags(set, idle{true, "features-a-day events-a-day peak session-events session-length", "is of no use with a log"})); err != nil {
+			return err
+		}
 		f.config.Log = func(func(time.Time, events.Features) bool) {} // for Check
 	}
-	faults = append(faults, firstBroken(rule{f.config.Server.Busy == 0, "-busy is above 0%"}))
-	if f.rules == "" {
-		return errors.Join(append(faults, errors.New("-rules is needed: the rules file to plan for"))...)
+	if err := firstBroken(
+		rule{f.config.Server.Busy == 0, "-busy is above 0%"},
+		rule{f.rules == "", "-rules is needed: the rules file to plan for"},
+	); err != nil {
+		return err
 	}
-	f.config.Rules, err = events.ReadRules(f.rules)
-	if err := errors.Join(append(faults, err)...); err != nil {
+	var err error
+	if f.config.Rules, err = events.ReadRules(f.rules); err != nil {
 		return err
 	}
 	return f.config.Check()
@@ -131,19 +107,17 @@ func parseBytes(text string) (int64, error) {
 	return n * factor, nil
 }
 
-func runPlan(ctx context.Context, args []string, std streams) int {
-	var flags planFlags
-	set := flags.set()
-	if err := flags.parse(set, args); err != nil {
-		return std.refused(set, func() string { return fmt.Sprintf(planUsage, logFormats, defaultsOf(set)) }, err)
-	}
-	if set.NArg() > 0 {
-		log, err := flags.log.source.read(ctx, std)
+func (f *planFlags) run(ctx context.Context, s *session) (bool, error) {
+	if len(f.log.source.files) > 0 {
+		log, err := f.log.source.read(ctx, s.streams)
 		if err != nil {
-			return std.failed(ctx, err)
+			return false, err
 		}
-		flags.config.Log = log.All()
+		f.config.Log = log.All()
 	}
-	report, err := plan.Run(ctx, flags.config)
-	return std.result(ctx, report, flags.json, err, true)
+	report, err := plan.Run(ctx, f.config)
+	if err != nil {
+		return false, err
+	}
+	return true, s.print(report)
 }

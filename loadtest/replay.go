@@ -13,31 +13,28 @@ import (
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
-const replayUsage = `loadtest replay replays a log and compares every count.
+const replayAbout = `It increments the event through HTTP for each line, and then counts every feature, and every
+combination that a rule names, over several windows, as of now and of past moments, and
+compares each count with an exact log. The features must not have been counted before: use a
+fresh server, or -reset. No increment is sent twice; one of unknown outcome is a failure. The
+log is shifted so that its last event is now; what is then older than the server's retention
+is skipped.
 
-Usage: loadtest replay [flags] [FILE ...]
+With -rules it asks no server: the engine decides each line by the rules of the file, at the
+log's own times. Of each limit it prints how many hits it would have admitted, denied, denied
+alone, when no other enforced limit would have, and admitted above N, where its throttle or
+an allow list lets it; how many features were ever denied; and the most denied ones.
 
-It increments the event through HTTP for each line, by the features that the line names,
-and then counts every feature, and every combination of them that a rule names, over
-several windows, as of now and of past moments, and compares each count with an exact
-log that it keeps beside. The features must not have been counted before: use a fresh
-server, or -reset. Lines that name none of the features are left out.
+With -suggest it prints the smallest limits that together would have denied at most -deny
+percent of the features at any time, as a rules file (-write), and tries them as -rules does.
+For a log of failures, as of logins, or of an attack the column attack has limits that deny
+the few features that made most of it.
 
-Each event has a time of its own: that of the log, shifted so that the last one is now. What
-is then older than the server's retention, or less than 10s from being so, is skipped, and
-said so.
+The log takes some 100 bytes a line, counters up to -memory.
 
-The log is held in memory, about 100 bytes a line. No increment is sent twice; one whose
-outcome is not known is a failure.
+`
 
-%s
-%s
-Flags:
-
-%s
-Examples:
-
-  loadtest replay access.log
+const replayExamples = `  loadtest replay access.log
   loadtest replay -rules rules.yaml access.log
   loadtest replay -suggest -deny 0.5 -write rules.yaml -html report.html access.log
   loadtest replay -url https://counterd.internal:8443 -ca ca.pem -token-file token access.log
@@ -48,147 +45,117 @@ Examples:
   loadtest replay -rules rules.yaml -format sshd -features ip=host,user -year 2025 auth.log.1
   ssh web journalctl -u app | loadtest replay -event login_failed -features email -json \
     -regexp '(?P<time>\S+) login of (?P<email>\S+) failed' -time-layout rfc3339
-
-Exit status: 0 no difference; 1 a difference, a request that failed, or no server;
-2 wrong usage; 130 interrupted.
 `
 
 // replayFlags are the arguments of loadtest replay.
 type replayFlags struct {
-	log                 logFlags
-	offline             offlineFlags
-	url, event, windows string
-	credentials         credentials
-	concurrency         int
-	moments             int
-	timeout             time.Duration
-	reset, json         bool
+	log         logFlags
+	offline     offlineFlags
+	url, event  string
+	credentials credentials
+	timeout     time.Duration
+	config      replay.Config
+	rules       *events.Event // to try; nil: none
 }
 
-func (f *replayFlags) set() *flag.FlagSet {
-	set := newFlags("replay")
+func (f *replayFlags) flags(set *flag.FlagSet) {
 	f.log.add(set)
 	f.offline.add(set)
 	set.StringVar(&f.url, "url", "http://127.0.0.1:8080", "the server's `URL`")
 	set.StringVar(&f.event, "event", "url_shorten", "the `event` to count as")
-	set.StringVar(&f.windows, "windows", "", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)")
-	set.IntVar(&f.moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
-	set.IntVar(&f.concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
+	set.Func("windows", "the `windows` to compare (default 1m,15m,1h,6h,24h without what is longer than the retention)", func(s string) error {
+		for text := range strings.SplitSeq(s, ",") {
+			window, err := events.ParseDuration(text)
+			if err != nil {
+				return fmt.Errorf("%q: %w", text, err)
+			}
+			f.config.Windows = append(f.config.Windows, window)
+		}
+		return nil
+	})
+	set.IntVar(&f.config.Moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
+	set.IntVar(&f.config.Concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
-	set.BoolVar(&f.reset, "reset", false, "forget the log's features first")
+	set.BoolVar(&f.config.Reset, "reset", false, "forget the log's features first")
 	f.credentials.add(set)
-	set.BoolVar(&f.json, "json", false, "print the result as JSON")
-	return set
 }
 
-// parse returns the configuration that the flags ask for, but for its client.
-func (f *replayFlags) parse(set *flag.FlagSet, args []string) (replay.Config, error) {
-	if err := parseFlags(set, args); err != nil {
-		return replay.Config{}, err
-	}
-	if err := f.offline.parse(set, &f.log); err != nil {
-		return replay.Config{}, err
+func (f *replayFlags) check(set *flag.FlagSet) (err error) {
+	if err := f.offline.check(set, &f.log); err != nil {
+		return err
 	}
 	if err := f.log.parse(set); err != nil {
-		return replay.Config{}, err
+		return err
 	}
-	config := replay.Config{Event: f.event, Concurrency: f.concurrency, Moments: f.moments, Reset: f.reset}
-	if f.moments == 0 {
-		config.Moments = -1
+	c := &f.config
+	c.Event = f.event
+	if err := firstBroken(
+		rule{!events.ValidName(f.event), "-event is not the name of an event"},
+		rule{c.Concurrency < 1, "-c is at least 1"},
+		rule{c.Moments < 0, "-moments is at least 0"},
+		rule{f.timeout <= 0, "-timeout is more than 0"},
+	); err != nil {
+		return err
 	}
+	if c.Moments == 0 {
+		c.Moments = -1
+	}
+	if f.offline.rules != "" {
+		f.rules, err = f.offline.event(f.event, given(set, "event"), f.log.source.mapping)
+		return err
+	}
+	if f.offline.suggest {
+		return nil
+	}
+	if err := f.credentials.parse(f.url); err != nil {
+		return err
+	}
+	c.Client, err = client.New(client.Config{
+		URL: f.url, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout, Conns: c.Concurrency,
+	})
+	return err
+}
+
+func (f *replayFlags) run(ctx context.Context, s *session) (bool, error) {
+	if err := f.log.source.check(s.streams); err != nil {
+		return false, misuse(err)
+	}
+	log, err := f.log.source.read(ctx, s.streams)
 	switch {
-	case !events.ValidName(f.event):
-		return config, errors.New("-event is not the name of an event")
-	case f.concurrency < 1:
-		return config, errors.New("-c is at least 1")
-	case f.moments < 0:
-		return config, errors.New("-moments is at least 0")
-	case f.timeout <= 0:
-		return config, errors.New("-timeout is more than 0")
+	case err != nil:
+		return false, err
+	case f.rules != nil:
+		return true, f.whatIf(ctx, log, s)
+	case f.offline.suggest:
+		return true, f.suggest(ctx, log, s)
 	}
-	if f.windows == "" {
-		return config, nil
-	}
-	for text := range strings.SplitSeq(f.windows, ",") {
-		window, err := events.ParseDuration(text)
-		if err != nil {
-			return config, fmt.Errorf("-windows: %q: %w", text, err)
+	defer f.config.Client.Close()
+	f.config.Progress = s.bar
+	result, err := replay.Run(ctx, f.config, log)
+	if err != nil {
+		if result.Events+result.Failed > 0 {
+			s.complain("%d events had been counted and %d may have been; use -reset the next time, to forget them", result.Events, result.Failed)
 		}
-		config.Windows = append(config.Windows, window)
+		return false, replayAdvice(ctx, f.credentials.advised(err))
 	}
-	return config, nil
-}
-
-// client returns how to call the server.
-func (f *replayFlags) client() client.Config {
-	return client.Config{
-		URL: f.url, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout,
-		Conns: f.concurrency,
-	}
-}
-
-func replayHelp(set *flag.FlagSet) string {
-	return fmt.Sprintf(replayUsage, offlineUsage, logFormats, defaultsOf(set))
-}
-
-func runReplay(ctx context.Context, args []string, std streams) int {
-	var flags replayFlags
-	set := flags.set()
-	config, err := flags.parse(set, args)
-	if err == nil && flags.offline.on() {
-		return flags.runOffline(ctx, set, std)
-	}
-	if err == nil {
-		err = flags.credentials.parse(flags.url)
-	}
-	if err == nil {
-		config.Client, err = client.New(flags.client())
-	}
-	if err == nil {
-		err = flags.log.source.check(std)
-	}
-	if err != nil {
-		return std.refused(set, func() string { return replayHelp(set) }, err)
-	}
-	defer config.Client.Close()
-	log, err := flags.log.source.read(ctx, std)
-	if err != nil {
-		return std.failed(ctx, err)
-	}
-	bar := newBar(std.err)
-	config.Progress = bar
-	result, err := replay.Run(ctx, config, log)
-	bar.finish()
-	if err != nil {
-		return replayFailed(ctx, flags.credentials.advised(err), result, std)
-	}
-	if err := writeResult(std.out, result, flags.json); err != nil {
-		return std.failed(ctx, err)
+	if err := s.print(result); err != nil {
+		return false, err
 	}
 	if result.FirstFailure != "" {
-		std.complain("%d increments and %d counts failed, the first: %s", result.Failed, result.FailedCounts, result.FirstFailure)
+		s.complain("%d increments and %d counts failed, the first: %s", result.Failed, result.FailedCounts, result.FirstFailure)
 	}
-	if !result.OK() {
-		return exitFailed
-	}
-	return exitOK
+	return result.OK(), nil
 }
 
-// replayFailed says what went wrong and how far it came, and returns the exit status.
-func replayFailed(ctx context.Context, err error, result *replay.Result, std streams) int {
-	if errors.Is(err, replay.ErrNotEmpty) {
-		err = fmt.Errorf("%w; use a fresh server, or -reset to forget them", err)
+// replayAdvice adds which flag may help.
+func replayAdvice(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, replay.ErrWindow):
+		return misuse(err)
+	case errors.Is(err, replay.ErrNotEmpty):
+		return fmt.Errorf("%w; use a fresh server, or -reset to forget them", err)
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return fmt.Errorf("%w; -timeout gives each request more time", err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = fmt.Errorf("%w; -timeout gives each request more time", err)
-	}
-	status := std.failed(ctx, err)
-	if result.Events+result.Failed > 0 {
-		std.complain("%d events had been counted and %d may have been; use -reset the next time, to forget them",
-			result.Events, result.Failed)
-	}
-	if errors.Is(err, replay.ErrWindow) {
-		return exitUsage
-	}
-	return status
+	return err
 }

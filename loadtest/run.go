@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/arrival"
@@ -23,15 +25,10 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-const runUsage = `loadtest run loads counterd in the open model, and measures it.
-
-Usage: loadtest run [flags]
-
-Requests arrive when they are due, whatever becomes of earlier ones, and each latency counts
-from there: waiting for a stalled target, or for a place in flight, is part of it. "late" is
-this program's own share. It calls each -url in turn, or, with -embedded, counterd's handler
-in this process. First it probes the target with a check or a count. What it counts stays
-counted.
+const runAbout = `The open model: requests arrive when they are due, whatever becomes of earlier ones, and each
+latency counts from there; "late" is this program's own share. It calls each -url in turn, or,
+with -embedded, a limiter in this process. It probes the target first, with a check or a
+count. What it counts stays counted.
 
 -rate or -profile says how many requests arrive:
 
@@ -44,232 +41,182 @@ Failures are requests without an answer, or with one that the contract does not 
 and requests that found no place in flight; denials are answers.
 
 With -find-max it doubles the rate until the p99 exceeds -p99, the rate is not reached, or
-more than 1%% of the requests fail, and then bisects to within 5%%. It repeats failed trials,
-tries both bounds again at the end, and gives up after 100 trials.
+more than 1% of the requests fail, and then bisects to within 5%.
 
-Trips and reads of the stores are those in the target's /metrics, of all its clients. CPU time
-and memory are those of the process that listens there, on this machine and on Linux only; with
--embedded those of this process, the load generator included.
+Trips and reads are those in the target's /metrics, of all its clients. CPU time and memory are
+those of the process that listens there, on this machine and on Linux only.
+`
 
-Flags:
-
-%s
-Examples:
-
-  loadtest run -rate 1000 -duration 30s
+const runExamples = `  loadtest run -rate 1000 -duration 30s
   loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -crowd 100000 -html run.html
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
-  loadtest run -rate 500 -duration 1m -max-failures 0.1%% -max-p99 20ms       for a pipeline
+  loadtest run -rate 500 -duration 1m -max-failures 0.1% -max-p99 20ms       for a pipeline
   loadtest run -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -token-file token
   loadtest run -find-max -p99 5ms -trial 10s
-
-Exit status: 0 measured, and -max-failures and -max-p99 kept, or, with -find-max, found; 1 not
-so, no request succeeded, or the target is unreachable; 2 wrong usage; 130 interrupted, and
-kept until then.
 `
-
-const (
-	defaultURL        = "http://127.0.0.1:8080"
-	defaultPopulation = 10_000
-)
-
-// texts is a flag that may be repeated.
-type texts []string
-
-func (t *texts) String() string { return strings.Join(*t, ",") }
-
-// Set adds a value.
-func (t *texts) Set(s string) error {
-	*t = append(*t, s)
-	return nil
-}
 
 // runFlags are the arguments of loadtest run.
 type runFlags struct {
-	urls, admin        texts
-	pids               []int
-	credentials        credentials
-	embedded, rules    string
-	timeout            time.Duration
-	event, kind        string
-	population         int
-	zipf               float64
-	featuresFile       string
-	mixText, costsText string
-	batch              int
-	window             time.Duration
-	mix                traffic.Mix
-	costs              traffic.Costs
-	rate               float64
-	profileText        string
-	profile            arrival.Profile
-	duration, warmUp   time.Duration
-	inFlight           int
-	findMax            bool
-	p99, trial         time.Duration
-	seed               uint64
-	maxFailures        string
-	bounds             load.Bounds
-	json               bool
-	html               string
+	to              load.HTTPConfig
+	credentials     credentials
+	embedded, rules string
+	calls           traffic.Config
+	kind            string
+	population      int
+	zipf            float64
+	mix, costs      string
+	seed            uint64
+	rate            float64
+	config          load.Config
+	findMax         bool
+	search          load.Search
+	bounds          load.Bounds
+	html            string
+	http            *load.HTTP // without -embedded
 }
 
-func (f *runFlags) set() *flag.FlagSet {
-	set := newFlags("run")
-	set.Var(&f.urls, "url", "a server's `URL`; several are called in turn (default "+defaultURL+")")
-	set.Var(&f.admin, "admin", "`URL` of /metrics if it is not the server's; one for each server")
+func (f *runFlags) flags(set *flag.FlagSet) {
+	to, calls, config := &f.to, &f.calls, &f.config
+	set.Var((*texts)(&to.URLs), "url", "a server's `URL`; several are called in turn (default http://127.0.0.1:8080)")
+	set.Var((*texts)(&to.Admin), "admin", "`URL` of /metrics if it is not the server's; one for each server")
 	set.Func("pid", "`number` of the server's process, if it is not to be found by its port; one for each server", func(s string) error {
 		number, err := strconv.Atoi(s)
 		if err != nil || number < 1 {
 			return errors.New("it is a number above 0")
 		}
-		f.pids = append(f.pids, number)
+		to.PIDs = append(to.PIDs, number)
 		return nil
 	})
 	f.credentials.add(set)
-	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
+	set.DurationVar(&to.Timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
 	set.StringVar(&f.embedded, "embedded", "", "no network: `memory`, or Memcached servers as host:port,...")
 	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
-	set.StringVar(&f.event, "event", "url_shorten", "the `event`")
+	set.StringVar(&calls.Event, "event", "url_shorten", "the `event`")
 	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
-	set.IntVar(&f.population, "crowd", defaultPopulation, "`number` of different features of each kind")
+	set.IntVar(&f.population, "crowd", 10_000, "`number` of different features of each kind")
 	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default evenly)")
-	set.StringVar(&f.featuresFile, "features-file", "", "`file` with one feature a line to draw from, instead of -crowd and -zipf")
-	set.StringVar(&f.mixText, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
-	set.StringVar(&f.costsText, "costs", "1", "`weights` of costs, as in 1=90,5=10")
-	set.IntVar(&f.batch, "batch", 100, "`number` of hits of a batch")
-	set.DurationVar(&f.window, "window", 0, "`length` of the window of counts (default the event's retention)")
+	set.StringVar(&f.mix, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
+	set.StringVar(&f.costs, "costs", "1", "`weights` of costs, as in 1=90,5=10")
+	set.IntVar(&calls.BatchSize, "batch", traffic.DefaultBatch, "`number` of hits of a batch")
+	set.DurationVar(&calls.Window, "window", 0, "`length` of the window of counts (default the event's retention)")
 	set.Float64Var(&f.rate, "rate", load.DefaultStart, "arrivals a second, a `number`; with -find-max of the first trial")
-	set.StringVar(&f.profileText, "profile", "", "how requests arrive, a `profile`, instead of -rate")
-	set.DurationVar(&f.duration, "duration", load.DefaultDuration, "`length` of the run (default of steps their own)")
-	set.DurationVar(&f.warmUp, "warm-up", 0, "`length` of a load ahead of it, at the first rate, unmeasured")
-	set.IntVar(&f.inFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
+	set.StringVar(&config.Arrivals, "profile", "", "how requests arrive, a `profile`, instead of -rate")
+	set.DurationVar(&config.Duration, "duration", load.DefaultDuration, "`length` of the run (default of steps their own)")
+	set.DurationVar(&config.WarmUp, "warm-up", 0, "`length` of a load ahead of it, at the first rate, unmeasured")
+	set.IntVar(&config.InFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
 	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
-	set.DurationVar(&f.p99, "p99", 0, "with -find-max, the longest p99, a `time`")
-	set.DurationVar(&f.trial, "trial", load.DefaultTrial, "with -find-max, the `length` of a trial")
-	set.StringVar(&f.maxFailures, "max-failures", "", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)")
+	set.DurationVar(&f.search.P99, "p99", 0, "with -find-max, the longest p99, a `time`")
+	set.DurationVar(&f.search.Trial, "trial", load.DefaultTrial, "with -find-max, the `length` of a trial")
+	set.Func("max-failures", "`percentage` of the requests that may fail, as 0.1%; more make the exit status 1 (default all but one may)", func(s string) error {
+		part, err := share.Parse(s)
+		f.bounds.Failures = &part
+		return err
+	})
 	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
 	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
-	set.BoolVar(&f.json, "json", false, "print the result as JSON")
 	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")
-	return set
 }
 
-func (f *runFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := cmp.Or(parseFlags(set, args), noArguments(set), f.exclude(set)); err != nil {
+func (f *runFlags) check(set *flag.FlagSet) (err error) {
+	if err := cmp.Or(noArguments(set), idleFlags(set,
+		idle{f.embedded != "", "url admin pid " + credentialFlags, "excludes -embedded"},
+		idle{f.config.Arrivals != "", "rate", "excludes -profile"},
+		idle{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
+		idle{f.embedded == "", "rules", "goes with -embedded"},
+		idle{!f.findMax, "p99 trial", "goes with -find-max"},
+	)); err != nil {
 		return err
 	}
-	if len(f.urls) == 0 {
-		f.urls = texts{defaultURL}
-	}
-	f.seed = cmp.Or(f.seed, rand.Uint64())
-	if err := cmp.Or(f.credentials.parse(slices.Concat(f.urls, f.admin)...), f.parseTraffic(), f.parseProfile(given(set, "duration"))); err != nil {
+	if err := f.checkTraffic(); err != nil {
 		return err
 	}
-	if f.maxFailures != "" {
-		part, err := share.Parse(f.maxFailures)
-		if err != nil {
-			return fmt.Errorf("-max-failures: %w", err)
-		}
-		f.bounds.Failures = cmp.Or(part, load.NoFailures)
-	}
-	return firstBroken(
+	if err := cmp.Or(f.checkArrivals(given(set, "duration")), firstBroken(
 		rule{f.bounds.P99 < 0, "-max-p99 is above 0, or 0 for none"},
-		rule{f.warmUp < 0, "-warm-up is not negative"},
-		rule{f.timeout <= 0, "-timeout is above 0"},
-		rule{f.inFlight < 1 || f.inFlight > load.MaxInFlight, fmt.Sprintf("-max-in-flight is 1 to %d", load.MaxInFlight)},
-		rule{f.findMax && f.trial < load.MinDuration, fmt.Sprintf("-trial is at least %s", load.MinDuration)},
-		rule{f.findMax && f.rate < 1, "-rate is at least 1 with -find-max"},
-	)
-}
-
-// exclude finds flags that have no meaning beside others.
-func (f *runFlags) exclude(set *flag.FlagSet) error {
-	for name, others := range map[string]string{
-		"embedded":      "url admin pid " + strings.Join(credentialFlags(), " "),
-		"features-file": "crowd zipf", "profile": "rate", "find-max": "profile duration max-failures max-p99",
-	} {
-		if err := idleFlags(set, "excludes -"+name, others); err != nil && given(set, name) {
-			return err
-		}
-	}
-	for needed, others := range map[string]string{"embedded": "rules", "find-max": "p99 trial"} {
-		if err := idleFlags(set, "goes with -"+needed, others); err != nil && !given(set, needed) {
-			return err
-		}
-	}
-	return firstBroken(rule{f.findMax && f.p99 <= 0, "-find-max needs -p99, above 0"})
-}
-
-// parseTraffic reads the flags of the calls.
-func (f *runFlags) parseTraffic() (err error) {
-	kinds := strings.Split(f.kind, ",")
-	if err := firstBroken(
-		rule{!events.ValidName(f.event), "-event is not the name of an event"},
-		rule{len(slices.Compact(slices.Sorted(slices.Values(kinds)))) < len(kinds), "-kind has one twice"},
-		rule{f.featuresFile != "" && len(kinds) > 1, "-features-file is of one -kind"},
-		rule{f.batch < 1 || f.batch > traffic.MaxBatch, fmt.Sprintf("-batch is 1 to %d", traffic.MaxBatch)},
-		rule{f.window < 0 || f.window > events.MaxWindow || f.window%time.Second != 0,
-			fmt.Sprintf("-window is whole seconds, 1s to %s", events.FormatDuration(events.MaxWindow))},
-	); err != nil {
+		rule{f.to.Timeout <= 0, "-timeout is above 0"},
+	)); err != nil || f.embedded != "" {
 		return err
 	}
-	for _, kind := range kinds {
-		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
-			return fmt.Errorf("-kind, -crowd or -zipf: %w", err)
-		}
+	if len(f.to.URLs) == 0 {
+		f.to.URLs = []string{"http://127.0.0.1:8080"}
 	}
-	if f.mix, err = traffic.ParseMix(f.mixText); err != nil {
-		return fmt.Errorf("-mix: %w", err)
+	if err := f.credentials.parse(slices.Concat(f.to.URLs, f.to.Admin)...); err != nil {
+		return err
 	}
-	if f.costs, err = traffic.ParseCosts(f.costsText); err != nil {
-		return fmt.Errorf("-costs: %w", err)
+	f.to.Token, f.to.TLS, f.to.Conns = f.credentials.token(), f.credentials.tls, f.config.InFlight
+	if f.http, err = load.NewHTTP(f.to); err != nil {
+		return fmt.Errorf("-url or -admin: %w", err)
 	}
 	return nil
 }
 
-// parseProfile reads the flags of the arrivals.
-func (f *runFlags) parseProfile(lengthGiven bool) (err error) {
-	if f.profileText != "" {
-		if f.profile, err = arrival.Parse(f.profileText, f.duration); err != nil {
-			return fmt.Errorf("-profile: %w", err)
+// checkTraffic reads the flags of the calls.
+func (f *runFlags) checkTraffic() (err error) {
+	f.seed = cmp.Or(f.seed, rand.Uint64())
+	f.calls.Rand = rand.New(rand.NewPCG(f.seed, 0))
+	var populations []traffic.Population
+	kinds := strings.Split(f.kind, ",")
+	for i, kind := range kinds {
+		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
+			return fmt.Errorf("-kind, -crowd or -zipf: %w", err)
 		}
-	} else if f.profile = arrival.Constant(f.rate); !(f.rate > 0 && f.rate <= arrival.MaxRate) {
-		return fmt.Errorf("-rate is above 0, and at the most %d", arrival.MaxRate)
+		if slices.Contains(kinds[:i], kind) {
+			return errors.New("-kind has one twice")
+		}
+		if f.zipf > 0 {
+			populations = append(populations, traffic.NewZipf(kind, f.population, f.zipf, f.calls.Rand))
+		} else {
+			populations = append(populations, traffic.NewUniform(kind, f.population, f.calls.Rand))
+		}
 	}
-	if steps, are := f.profile.(arrival.Steps); are && !lengthGiven {
-		f.duration = max(steps.Length(), load.MinDuration)
+	f.calls.Population = traffic.Together(populations...)
+	if f.calls.Mix, err = traffic.ParseMix(f.mix); err != nil {
+		return fmt.Errorf("-mix: %w", err)
 	}
-	return firstBroken(
-		rule{f.duration < load.MinDuration, fmt.Sprintf("-duration is at least %s", load.MinDuration)},
-		rule{!f.findMax && arrival.Count(f.profile, f.duration) == 0, "-duration is over before a request arrives"},
-	)
+	if f.calls.Costs, err = traffic.ParseCosts(f.costs); err != nil {
+		return fmt.Errorf("-costs: %w", err)
+	}
+	return f.calls.Check()
+}
+
+// checkArrivals reads the flags of the arrivals.
+func (f *runFlags) checkArrivals(lengthGiven bool) (err error) {
+	c := &f.config
+	c.Arrivals = cmp.Or(c.Arrivals, strconv.FormatFloat(f.rate, 'f', -1, 64))
+	if c.Profile, err = arrival.Parse(c.Arrivals, c.Duration); err != nil {
+		return fmt.Errorf("-rate or -profile: %w", err)
+	}
+	if steps, are := c.Profile.(arrival.Steps); are && !lengthGiven {
+		c.Duration = max(steps.Length(), load.MinDuration)
+	}
+	c.Drain, c.Traffic = f.to.Timeout, f.says()
+	if f.findMax {
+		f.search.Start = f.rate
+		return cmp.Or(c.Check(), f.search.Check())
+	}
+	return cmp.Or(c.Check(), firstBroken(rule{arrival.Count(c.Profile, c.Duration) == 0, "-duration is over before a request arrives"}))
 }
 
 // takes describes the length of the run.
 func (f *runFlags) takes() string {
 	if f.findMax {
-		return fmt.Sprintf("about 20 to 40 trials of %s, 100 at the most", f.trial)
+		return fmt.Sprintf("about 20 to 40 trials of %s, 100 at the most", f.search.Trial)
 	}
-	return (f.warmUp + f.duration).String()
+	return (f.config.WarmUp + f.config.Duration).String()
 }
 
 // says describes the calls.
 func (f *runFlags) says() string {
 	population := fmt.Sprintf("%d %s", f.population, f.kind)
-	switch {
-	case f.featuresFile != "":
-		population = f.kind + " of " + f.featuresFile
-	case f.zipf > 0:
+	if f.zipf > 0 {
 		population += fmt.Sprintf(" by Zipf's law, %v", f.zipf)
 	}
-	text := fmt.Sprintf("%s: %s; %s", f.event, f.mixText, population)
-	if f.costsText != "1" {
-		text += "; costs " + f.costsText
+	text := fmt.Sprintf("%s: %s; %s", f.calls.Event, f.mix, population)
+	if f.costs != "1" {
+		text += "; costs " + f.costs
 	}
-	if f.mix[traffic.Batch] > 0 {
-		text += fmt.Sprintf("; batches of %d", f.batch)
+	if f.calls.Mix[traffic.Batch] > 0 {
+		text += fmt.Sprintf("; batches of %d", f.calls.BatchSize)
 	}
 	return fmt.Sprintf("%s; seed %d", text, f.seed)
 }
@@ -280,122 +227,73 @@ type target interface {
 	Remembered(ctx context.Context, event string) (time.Duration, error)
 }
 
-// target returns the target, or how the flags are wrong.
-func (f *runFlags) target(ctx context.Context) (to target, usage, err error) {
+// target returns the target.
+func (f *runFlags) target(ctx context.Context) (target, error) {
 	if f.embedded == "" {
-		to, err := load.NewHTTP(load.HTTPConfig{
-			URLs: f.urls, Admin: f.admin, PIDs: f.pids, Token: f.credentials.token(), TLS: f.credentials.tls, Timeout: f.timeout, Conns: f.inFlight,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("-url or -admin: %w", err), nil
-		}
-		return to, nil, nil
+		return f.http, nil
 	}
-	config := load.EmbeddedConfig{Rules: events.Example(), Pending: max(f.inFlight, load.DefaultInFlight)}
+	embedded, err := f.newEmbedded(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("-embedded: %w", err)
+	}
+	return embedded, nil
+}
+
+// newEmbedded returns a counterd in this process.
+func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
+	rules := counterd.RulesOf(events.Example())
 	if f.rules != "" {
-		if config.Rules, err = events.ReadRules(f.rules); err != nil {
-			return nil, nil, fmt.Errorf("-rules: %w", err)
+		var err error
+		if rules, err = counterd.ReadRules(f.rules); err != nil {
+			return nil, fmt.Errorf("-rules: %w", err)
 		}
 	}
-	if _, err := config.Rules.Event(f.event); err != nil {
-		return nil, nil, fmt.Errorf("-event: %w", err)
+	pending := max(f.config.InFlight, load.DefaultInFlight)
+	options := []counterd.Option{
+		counterd.WithContext(ctx), counterd.WithLog(slog.New(slog.DiscardHandler)), counterd.WithMaxPending(pending), counterd.WithMaxConnections(pending),
 	}
+	name := "the memory of this process"
 	if f.embedded != "memory" {
-		config.Servers = strings.Split(f.embedded, ",")
+		name = "memcached " + f.embedded + " from this process"
+		options = append(options, counterd.WithMemcached(strings.Split(f.embedded, ",")...))
 	}
-	embedded, err := load.NewEmbedded(ctx, config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("-embedded: %w", err)
-	}
-	return embedded, nil, nil
-}
-
-// source returns the calls.
-func (f *runFlags) source(ctx context.Context, to target) (*traffic.Source, error) {
-	remembered, err := to.Remembered(ctx, f.event)
+	limiter, err := counterd.New(rules, options...)
 	if err != nil {
 		return nil, err
 	}
-	random := rand.New(rand.NewPCG(f.seed, 0))
-	population, err := f.newPopulation(random)
+	return load.NewEmbedded(limiter, name, time.Minute)
+}
+
+// run loads the target and prints the report.
+func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) {
+	to, err := f.target(ctx)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
-	return traffic.New(traffic.Config{
-		Event: f.event, Population: population, Mix: f.mix, Costs: f.costs, BatchSize: f.batch, Window: cmp.Or(f.window, remembered), Rand: random,
-	})
-}
-
-// newPopulation returns the features of the calls.
-func (f *runFlags) newPopulation(random *rand.Rand) (traffic.Population, error) {
-	if f.featuresFile != "" {
-		file, err := os.Open(f.featuresFile)
-		if err != nil {
-			return nil, fmt.Errorf("-features-file: %w", err)
-		}
-		defer file.Close()
-		population, err := traffic.ReadPopulation(file, f.kind, random)
-		if err != nil {
-			return nil, fmt.Errorf("-features-file: %w", err)
-		}
-		return population, nil
+	defer func() { err = errors.Join(err, to.Close()) }()
+	remembered, err := to.Remembered(ctx, f.calls.Event)
+	if err == nil {
+		f.calls.Window = cmp.Or(f.calls.Window, remembered)
+		f.config.Source, err = traffic.New(f.calls)
 	}
-	var populations []traffic.Population
-	for kind := range strings.SplitSeq(f.kind, ",") {
-		if f.zipf > 0 {
-			populations = append(populations, traffic.NewZipf(kind, f.population, f.zipf, random))
-		} else {
-			populations = append(populations, traffic.NewUniform(kind, f.population, random))
-		}
-	}
-	if len(populations) == 1 {
-		return populations[0], nil
-	}
-	return traffic.Together(populations...), nil
-}
-
-func runRun(ctx context.Context, args []string, std streams) int {
-	flags := &runFlags{}
-	set := flags.set()
-	if err := flags.parse(set, args); err != nil {
-		return std.refused(set, func() string { return fmt.Sprintf(runUsage, defaultsOf(set)) }, err)
-	}
-	to, usage, err := flags.target(ctx)
-	switch {
-	case usage != nil:
-		return std.refused(set, nil, usage)
-	case err != nil:
-		return std.failed(ctx, err)
-	}
-	status := flags.run(ctx, to, std)
-	if err := to.Close(); err != nil {
-		std.complain("%v", err)
-		return exitFailed
-	}
-	return status
-}
-
-// run loads the target and writes the result.
-func (f *runFlags) run(ctx context.Context, to target, std streams) int {
-	source, err := f.source(ctx, to)
 	if err == nil && f.html != "" {
 		err = writable(f.html)
 	}
 	if err != nil {
-		return std.failed(ctx, f.credentials.advised(err))
+		return false, f.credentials.advised(err)
 	}
-	std.complain("this takes %s; -seed %d", f.takes(), f.seed)
-	bar := newBar(std.err)
-	config := load.Config{
-		Target: to, Source: source, Profile: f.profile, Duration: f.duration, WarmUp: f.warmUp, InFlight: f.inFlight,
-		Drain: f.timeout, Traffic: f.says(), Progress: bar, Pause: process.Sleep, Machine: process.Machine,
+	s.complain("this takes %s; -seed %d", f.takes(), f.seed)
+	f.config.Target, f.config.Progress, f.config.Pause, f.config.Machine = to, s.bar, process.Sleep, process.Machine
+	found, right, err := f.measure(ctx, s)
+	if err != nil {
+		return false, f.credentials.advised(err)
 	}
-	found, right, err := f.measure(ctx, config, std)
-	bar.finish()
-	if err == nil && f.html != "" {
-		err = f.writeHTML(found)
+	if f.html != "" {
+		if err := writeHTML(f.html, found.WriteHTML); err != nil {
+			return false, err
+		}
 	}
-	return std.result(ctx, found, f.json, f.credentials.advised(err), right)
+	return right, s.print(found)
 }
 
 // runResult is the report of a run, or of a search.
@@ -405,18 +303,18 @@ type runResult interface {
 }
 
 // measure runs, or searches, complains of broken bounds, and reports whether none is.
-func (f *runFlags) measure(ctx context.Context, config load.Config, std streams) (runResult, bool, error) {
+func (f *runFlags) measure(ctx context.Context, s *session) (runResult, bool, error) {
 	if f.findMax {
-		knee, err := load.FindMax(ctx, config, load.Search{P99: f.p99, Trial: f.trial, Start: f.rate})
+		knee, err := load.FindMax(ctx, f.config, f.search)
 		return knee, err == nil && (knee.Found() || knee.Interrupted), err
 	}
-	report, err := load.Run(ctx, config)
+	report, err := load.Run(ctx, f.config)
 	if err != nil {
 		return nil, false, err
 	}
 	broken := f.bounds.Broken(report)
 	for _, bound := range broken {
-		std.complain("%s", bound)
+		s.complain("%s", bound)
 	}
 	return report, len(broken) == 0, nil
 }
@@ -428,12 +326,4 @@ func writable(name string) error {
 		return fmt.Errorf("-html: %w", err)
 	}
 	return file.Close()
-}
-
-func (f *runFlags) writeHTML(found runResult) error {
-	file, err := os.Create(f.html)
-	if err != nil {
-		return fmt.Errorf("-html: %w", err)
-	}
-	return errors.Join(found.WriteHTML(file), file.Close())
 }

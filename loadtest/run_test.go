@@ -30,30 +30,28 @@ func TestRunUsage(t *testing.T) {
 		"-max-p99 excludes -find-max":      {"-find-max", "-p99", "1s", "-max-p99", "1s"},
 		"-max-failures: it is":             {"-max-failures", "100%"},
 		"-max-p99 is above":                {"-max-p99", "-1s"},
-		"-find-max needs -p99":             {"-find-max"},
+		"bound of the p99 is above 0":      {"-find-max"},
 		"-p99 goes with -find-max":         {"-p99", "1s"},
 		"-trial goes with":                 {"-trial", "1s"},
-		"-trial is at least":               {"-find-max", "-p99", "1s", "-trial", "1ms"},
-		"-rate is at least 1 with":         {"-find-max", "-p99", "1s", "-rate", "0.5"},
+		"a trial takes at least":           {"-find-max", "-p99", "1s", "-trial", "1ms"},
+		"the first rate is 1 to":           {"-find-max", "-p99", "1s", "-rate", "0.5"},
 		"-rules goes with -embedded":       {"-rules", "x"},
-		"-zipf excludes -features-file":    {"-features-file", "x", "-zipf", "2"},
-		"-features-file is of one":         {"-features-file", "x", "-kind", "ip,user"},
-		"-event is not":                    {"-event", "No"},
+		"\"No\" cannot be an event":        {"-event", "No"},
 		"-kind, -crowd or -zipf":           {"-kind", "No"},
 		"-kind has one twice":              {"-kind", "ip,ip"},
 		"not 0":                            {"-crowd", "0"},
 		"above 1, not 0.5":                 {"-zipf", "0.5"},
 		"-mix: ":                           {"-mix", "hits=1"},
 		"-costs: ":                         {"-costs", "0"},
-		"-batch is":                        {"-batch", "1001"},
-		"-window is":                       {"-window", "1ms"},
-		"-rate is above 0":                 {"-rate", "0"},
-		"-profile: ":                       {"-profile", "ramp:1"},
-		"-duration is at least":            {"-duration", "1ms"},
+		"a batch has 1 to 1000 hits":       {"-batch", "1001"},
+		"a window is 1s to":                {"-window", "1ms"},
+		"-rate or -profile: ":              {"-rate", "0"},
+		"-profile: no profile":             {"-profile", "ramp:1"},
+		"the duration is at least":         {"-duration", "1ms"},
 		"-duration is over before":         {"-profile", "burst:0+1/1h", "-duration", "1s"},
-		"-warm-up is":                      {"-warm-up", "-1s"},
+		"the warm-up and":                  {"-warm-up", "-1s"},
 		"-timeout is":                      {"-timeout", "0s"},
-		"-max-in-flight is":                {"-max-in-flight", "0"},
+		"1 to 100000 requests may be":      {"-max-in-flight", "-1"},
 		"-url or -admin: ":                 {"-url", "localhost:8080"},
 		"a number above 0":                 {"-pid", "0"},
 		"no argument is taken":             {"more"},
@@ -139,7 +137,7 @@ func TestRunFindMax(t *testing.T) {
 	}
 	server := httptest.NewServer(&target)
 	defer server.Close()
-	got = runWith(t, nil, "run", "-url", server.URL, "-find-max", "-p99", "2s", "-trial", "500ms", "-rate", "10", "-json")
+	got = runWith(t, nil, "run", "-url", server.URL, "-find-max", "-p99", "2s", "-trial", "200ms", "-rate", "10", "-json")
 	require.Equal(t, exitOK, got.status, got.err+got.out)
 	var knee load.Knee
 	require.NoError(t, json.Unmarshal([]byte(got.out), &knee, json.RejectUnknownMembers(true)))
@@ -150,22 +148,15 @@ func TestRunFindMax(t *testing.T) {
 func TestRunEmbedded(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte("events: {e: {limits: [{per: [ip, user], rate: 2/h}]}}"), 0o600))
-	people := filepath.Join(t.TempDir(), "people")
-	require.NoError(t, os.WriteFile(people, []byte("192.0.2.1\n192.0.2.2\n"), 0o600))
 	got := runWith(t, nil, "run", "-embedded", "memory", "-rules", rules, "-event", "e", "-kind", "ip,user", "-crowd", "1",
 		"-rate", "200", "-duration", "500ms", "-mix", "batch,count", "-batch", "3", "-costs", "1", "-zipf", "1.5")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Contains(t, got.out, "ip+user-2-per-1h")
 	assert.Contains(t, got.out, "\nhits       2 admitted, ")
 
-	got = runWith(t, nil, "run", "-embedded", "memory", "-features-file", people, "-rate", "200", "-duration", "500ms")
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.Contains(t, got.out, "ip of "+people)
-
 	for want, args := range map[string][]string{
 		"-rules: ":         {"-rules", filepath.Join(t.TempDir(), "none")},
-		"-event: ":         {"-event", "other"},
-		"-features-file: ": {"-features-file", filepath.Join(t.TempDir(), "none")},
+		"-event names one": {"-event", "other"},
 		"cannot be loaded": {"-kind", "user"},
 		"-html: ":          {"-html", t.TempDir()},
 	} {

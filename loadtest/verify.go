@@ -7,79 +7,50 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/verify"
 	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
-const verifyUsage = `loadtest verify holds counterd to what it promises.
+// verifyAbout explains what is held; docs/loadtest.md what is excused.
+func verifyAbout() string {
+	return fmt.Sprintf(`Many clients hit several targets, and check, batch, increment (now and late), count and
+reset in between. An exact log keeps all answers and judges them, by the rules that the
+targets say they have:
 
-Usage: loadtest verify [flags]
-
-Many clients hit several targets, and check, batch, increment (now and late), count and
-reset in between, while what they are told is kept in an exact log. Then it is held
-against the log, and against the rules that the targets say they have:
-
-  windows      by the second in which each decision says it was stamped, no window of
-               any limit held more than it admits
+  windows      by the second of its stamps, no window of any limit held more than it admits
   denials      no hit that fitted was denied: a user with one caller gets exactly N
   counts       of any window, now and of past moments, at every level, equal the log
-               within what was under way or of unknown outcome, also after late increments
-               and resets
-  retry_after  a hit after it is admitted, a hit before it is denied; for
-               features that many call for it lies between what the log leaves open
+               within what was under way or of unknown outcome
+  retry_after  a hit after it is admitted, a hit before it is denied
   headers      say what the body says, and the status too
   bodies       agree with themselves and with the rules
   stamps       lie within the call
 
-Rules of every kind are held: by the minute, for the whole event, count: all, elastic.
-What they do not let be held is printed as not held, with the reason.
-
-What is not promised (docs/failure.md) is not held against the targets, but counted
-and printed as excused. A violation is printed with the events of its window. Where no
-hit was decided at all nothing was verified, and that is said.
-
 Without -url it starts what it needs, on free ports of loopback, and ends it: Memcached
 servers and processes of counterd with rules of its own, or with those of -rules; with
--chaos it kills (kill -9) the servers and starts them again, empty, one at a time.
+-chaos it kills (kill -9) the servers and starts them again, empty, one at a time. With -url
+it adds to the event's counters, of features that it makes up, and resets some of these. The
+clocks of the targets and of this machine must agree within -skew.
 
 -soak 10m is a long run with 32 clients, two processes, three servers that it kills, and two
-copies of each counter, unless flags say otherwise. When the log is full it is judged, and
-a new one begins. Beside all answers it holds
+copies of each counter, unless flags say otherwise. It bounds each call, the goroutines and
+the heap, too, and begins a new log when one is full.
 
-  processes    no call takes longer than the timeout and a second; goroutines end with
-               the load; the live heap of the last third of the time is at most a quarter
-               and 8 MiB above that of the first
+The log is in memory, about %d bytes an event and %d more for each limit, of %d events
+at the most; then the run ends early, and says so, unless it is a soak.
+`, judge.EntryBytes, 8, verify.DefaultMaxEvents)
+}
 
-One slow call is repeated before it counts: clients call for up to half a minute more, up
-to twice, and it is wrong if most of these loads have one. Where other programs took much
-of the machine's CPU time the report has a note.
-With -url it adds to the event's counters, of features that it makes up, and resets some
-of these: their names are of this run alone. That of the whole event may be others', too.
-The clocks of the targets and of this machine must agree within -skew.
-
-The log is held in memory, about %d bytes an event and %d more for each limit, of
-%d events at the most; then the run ends early, and says so, unless it is a soak.
-
-Flags:
-
-%s
-Examples:
-
-  loadtest verify
+const verifyExamples = `  loadtest verify
   loadtest verify -store embedded -duration 10s
   loadtest verify -servers 3 -replicas 2 -chaos -duration 2m
   loadtest verify -soak 8h -clients 128 -json
   loadtest verify -protocol classic -processes 3
   loadtest verify -url http://10.0.0.1:8080 -url http://10.0.0.2:8080 -event url_shorten -rate 500
   loadtest verify -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -event url_shorten
-
-Interrupted, clients call no more, and what they were told until then is judged.
-
-Exit status: 0 all is right; 1 something is not; 2 wrong usage; 130 interrupted, and all
-was right until then.
 `
 
 // verifyFlags are the arguments of loadtest verify.
@@ -89,11 +60,10 @@ type verifyFlags struct {
 	credentials credentials
 	rules       string
 	soak        time.Duration
-	json        bool
 }
 
-func (f *verifyFlags) set() *flag.FlagSet {
-	set, c := newFlags("verify"), &f.config
+func (f *verifyFlags) flags(set *flag.FlagSet) {
+	c := &f.config
 	set.Var(&f.urls, "url", "a target's `URL`, once for each; none: they are started here")
 	f.credentials.add(set)
 	set.StringVar(&c.Event, "event", "", "the `event` to call for (default verify, of the rules made up here)")
@@ -115,21 +85,25 @@ func (f *verifyFlags) set() *flag.FlagSet {
 	set.BoolVar(&c.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
 	set.StringVar(&c.Fleet.Memcached, "memcached-binary", "memcached", "the `program` memcached")
 	set.StringVar(&c.Fleet.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
-	set.BoolVar(&f.json, "json", false, "print the result as JSON")
-	return set
 }
 
-func (f *verifyFlags) parse(set *flag.FlagSet, args []string) error {
-	if err := parseFlags(set, args); err != nil {
-		return err
-	}
+func (f *verifyFlags) check(set *flag.FlagSet) error {
 	if err := noArguments(set); err != nil {
 		return err
 	}
 	c := &f.config
 	c.URLs = f.urls
-	if err := f.onlyWhere(set, len(f.urls) > 0); err != nil {
+	if err := idleFlags(set,
+		idle{len(f.urls) == 0, credentialFlags, "is for targets that others have started: with -url"},
+		idle{len(f.urls) > 0, "store processes servers replicas protocol rules memcached-binary counterd", "is of what is started here: not with -url"},
+		idle{given(set, "soak"), "duration chaos store", "and -soak exclude each other"},
+	); err != nil {
 		return err
+	}
+	for name := range strings.FieldsSeq("duration soak clients features max-events processes servers replicas timeout") {
+		if value := set.Lookup(name).Value.String(); given(set, name) && (value == "0" || value == "0s") {
+			return fmt.Errorf("-%s is more than 0", name)
+		}
 	}
 	if err := f.preset(set); err != nil {
 		return err
@@ -165,11 +139,6 @@ func (f *verifyFlags) preset(set *flag.FlagSet) error {
 	if !given(set, "soak") {
 		return nil
 	}
-	for _, name := range []string{"duration", "chaos", "store"} {
-		if given(set, name) {
-			return fmt.Errorf("-soak and -%s exclude each other", name)
-		}
-	}
 	c := &f.config
 	c.Soak, c.Duration, c.Chaos = true, f.soak, len(f.urls) == 0
 	for name, value := range map[string]string{"clients": "32", "servers": "3", "replicas": "2"} {
@@ -182,51 +151,14 @@ func (f *verifyFlags) preset(set *flag.FlagSet) error {
 	return nil
 }
 
-// onlyWhere refuses the flags without an effect, and zeros where a number is needed.
-func (f *verifyFlags) onlyWhere(set *flag.FlagSet, others bool) (err error) {
-	set.Visit(func(given *flag.Flag) {
-		if !others && slices.Contains(credentialFlags(), given.Name) {
-			err = fmt.Errorf("-%s is for targets that others have started: with -url", given.Name)
-			return
-		}
-		zero := given.Value.String() == "0" || given.Value.String() == "0s"
-		switch given.Name {
-		case "store", "processes", "servers", "replicas", "protocol", "rules", "memcached-binary", "counterd":
-			if others {
-				err = fmt.Errorf("-%s is of what is started here: not with -url", given.Name)
-				return
-			}
-		}
-		switch given.Name {
-		case "duration", "soak", "clients", "features", "max-events", "processes", "servers", "replicas", "timeout":
-			if zero {
-				err = fmt.Errorf("-%s is more than 0", given.Name)
-			}
-		}
-	})
-	return err
-}
-
-func runVerify(ctx context.Context, args []string, std streams) int {
-	var flags verifyFlags
-	set := flags.set()
-	if err := flags.parse(set, args); err != nil {
-		return std.refused(set, func() string {
-			return fmt.Sprintf(verifyUsage, judge.EntryBytes, 8, verify.DefaultMaxEvents, defaultsOf(set))
-		}, err)
+func (f *verifyFlags) run(ctx context.Context, s *session) (bool, error) {
+	f.config.Progress = s.bar
+	if isTerminal(s.err) {
+		s.complain("this takes about %s; -seed %d", f.config.Duration.Round(time.Second), f.config.Seed)
 	}
-	bar := newBar(std.err)
-	flags.config.Progress = bar
-	if isTerminal(std.err) {
-		std.complain("this takes about %s; -seed %d", flags.config.Duration.Round(time.Second), flags.config.Seed)
-	}
-	report, err := verify.Run(ctx, flags.config)
-	bar.finish()
-	if err == nil {
-		err = writeResult(std.out, report, flags.json)
-	}
+	report, err := verify.Run(ctx, f.config)
 	if err != nil {
-		return std.failed(ctx, flags.credentials.advised(err))
+		return false, f.credentials.advised(err)
 	}
-	return std.ended(ctx, report.OK())
+	return report.OK(), s.print(report)
 }

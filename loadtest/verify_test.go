@@ -32,7 +32,7 @@ func TestVerifyUsage(t *testing.T) {
 		"-replicas is":          {"-replicas", "3", "-servers", "2", "-counterd", "true"},
 		"-soak is at least 5s":  {"-soak", "1s", "-counterd", "true"},
 		"-soak is more than 0":  {"-soak", "0"},
-		"-soak and -duration":   {"-soak", "1m", "-duration", "1m"},
+		"-duration and -soak":   {"-soak", "1m", "-duration", "1m"},
 		"-soak watches":         {"-soak", "1m", "-url", "http://localhost:8080"},
 		"no argument":           {"more"},
 		"no-such-program":       {"-counterd", "no-such-program"},
@@ -69,6 +69,6 @@ func TestAVerifyThatCannotBe(t *testing.T) {
 // Each result can be printed as JSON, durations in it in seconds.
 func TestResultsAsJSON(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, writeResult(&out, &verify.Report{Duration: 1500 * time.Millisecond}, true))
+	require.NoError(t, (&session{streams: streams{out: &out}, bar: newBar(nil), json: true}).print(&verify.Report{Duration: 1500 * time.Millisecond}))
 	assert.Contains(t, out.String(), `"seconds": 1.5`)
 }

@@ -39,7 +39,6 @@ type Open struct {
 type Tally struct {
 	Arrived              int64         // all, unless the context ended
 	UnsentFrom, UnsentTo int64         // the requests from one number to before the other waited in vain
-	Began                time.Time     // the moment 0
 	Stopped              time.Duration // the last arrival, or the end of the context
 	Elapsed              time.Duration // the last answer
 }
@@ -60,7 +59,7 @@ func (o Open) Run(ctx context.Context) Tally {
 	q.working.Wait()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return Tally{arrived, q.unsentFrom, q.unsentTo, q.began, stopped, time.Since(q.began)}
+	return Tally{arrived, q.unsentFrom, q.unsentTo, stopped, time.Since(q.began)}
 }
 
 // await waits for a moment, and reports whether the context still goes on.

@@ -14,7 +14,7 @@ var ErrProfile = errors.New("no profile of arrivals")
 // Forms are examples of profiles.
 const Forms = "1000, ramp:100-2000, step:100x10s,500x20s or burst:100+2000/10s"
 
-// Parse reads a profile as its String writes it:
+// Parse reads a profile:
 //
 //	1000                    a constant rate, arrivals a second
 //	ramp:100-2000           from one rate to another, over the length of the run
@@ -92,30 +92,4 @@ func (p *parser) length(s string) time.Duration {
 	length, err := time.ParseDuration(s)
 	p.require(err == nil && length >= time.Millisecond, fmt.Sprintf("a length is 1ms or more, not %q; it is written like %s", s, Forms))
 	return length
-}
-
-func text(rate float64) string { return strconv.FormatFloat(rate, 'f', -1, 64) }
-
-// String returns the rate.
-func (c Constant) String() string { return text(float64(c)) }
-
-// String returns the ramp, without its length.
-func (r Ramp) String() string { return "ramp:" + text(r.From) + "-" + text(r.To) }
-
-// String returns the steps.
-func (s Steps) String() string {
-	parts := make([]string, len(s))
-	for i, step := range s {
-		parts[i] = text(step.Rate) + "x" + step.Length.String()
-	}
-	return "step:" + strings.Join(parts, ",")
-}
-
-// String returns the burst.
-func (b Burst) String() string {
-	speed := ""
-	if b.Speed > 0 {
-		speed = "@" + text(b.Speed)
-	}
-	return fmt.Sprintf("burst:%s+%d%s/%s", text(b.Base), b.Size, speed, b.Every)
 }

@@ -19,8 +19,6 @@ type Profile interface {
 	Due(i int64) time.Duration
 	// Rate returns the arrivals a second at a moment; of a burst, those around it.
 	Rate(at time.Duration) float64
-	// String returns the profile as Parse reads it.
-	String() string
 }
 
 // Count returns how many requests are due before a moment: those of the profile in that

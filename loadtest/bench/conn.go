@@ -56,11 +56,7 @@ func (c *conn) exchange(request []byte) (status int, body []byte, err error) {
 		return 0, nil, err
 	}
 	c.body.Reset()
-	if length == chunked {
-		err = c.chunks()
-	} else {
-		_, err = io.CopyN(&c.body, c.in, int64(length))
-	}
+	_, err = io.CopyN(&c.body, c.in, length)
 	return status, c.body.Bytes(), err
 }
 
@@ -73,57 +69,25 @@ func (c *conn) line() ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte("\r\n")), err
 }
 
-// Lengths of a body that its headers do not state.
-const (
-	chunked = -1
-	unknown = -2
-)
-
-// headers reads the headers and returns the length of the body.
-func (c *conn) headers() (int, error) {
-	length := unknown
-	for {
+// headers reads the headers and returns the length of the body, which both servers state.
+func (c *conn) headers() (length int64, err error) {
+	for length = -1; ; {
 		line, err := c.line()
 		if err != nil {
 			return 0, err
 		}
 		name, value, _ := bytes.Cut(line, []byte(": "))
 		switch {
-		case len(line) == 0 && length == unknown:
+		case len(line) == 0 && length < 0:
 			return 0, errors.New("an answer does not state its length")
 		case len(line) == 0:
 			return length, nil
 		case bytes.EqualFold(name, []byte("Content-Length")):
-			if length, err = strconv.Atoi(string(value)); err != nil || length < 0 {
+			if length, err = strconv.ParseInt(string(value), 10, 32); err != nil {
 				return 0, fmt.Errorf("a body's length is %q", value)
 			}
-		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
-			length = chunked
 		case bytes.EqualFold(name, []byte("Connection")):
 			return 0, errors.New("the server does not keep the connection")
-		}
-	}
-}
-
-// chunks reads a body in chunks.
-func (c *conn) chunks() error {
-	for {
-		line, err := c.line()
-		if err != nil {
-			return err
-		}
-		size, err := strconv.ParseUint(string(line), 16, 24)
-		if err != nil {
-			return fmt.Errorf("a chunk begins %q", line)
-		}
-		if _, err := io.CopyN(&c.body, c.in, int64(size)); err != nil {
-			return err
-		}
-		if line, err = c.line(); err != nil || len(line) > 0 {
-			return errors.Join(errors.New("a chunk is longer than its size"), err)
-		}
-		if size == 0 {
-			return nil
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -39,16 +38,15 @@ func countRows() []row {
 
 // fillDays makes all buckets of the last day of presentEvent, once.
 func (s *stage) fillDays(ctx context.Context) error {
-	m, err := s.memcached(ctx)
-	if err != nil || s.days {
-		return err
+	if s.days {
+		return nil
 	}
 	s.days = true
 	_, names, err := countersOf(presentEvent, s.config.sizes.counted)
 	if err != nil {
 		return err
 	}
-	return m.Fill(ctx, keysOf(names, dayOf(opened)))
+	return s.shared.Fill(ctx, keysOf(names, dayOf(opened)))
 }
 
 // held returns what the last day of each of the event's counters holds.
@@ -66,17 +64,13 @@ func prepareGetMulti(event string, again bool) func(context.Context, *stage, row
 		if err := s.fillDays(ctx); err != nil {
 			return nil, err
 		}
-		client, err := s.newClient(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		counters := s.config.sizes.counted
+		client, counters := s.newClient(r), s.config.sizes.counted
 		if again {
 			counters = 1
 		}
 		_, names, err := countersOf(event, counters)
 		var (
-			c    counted.Counts
+			c    storeCounts
 			keys [][]string // of this slice: there are many
 			next atomic.Int64
 			want = held(event)
@@ -104,8 +98,8 @@ func prepareGetMulti(event string, again bool) func(context.Context, *stage, row
 						return 0, errSpent
 					}
 					items, err := client.GetMulti(keys[i])
-					c.Trips.Add(1)
-					c.Reads.Add(int64(len(keys[i])))
+					c.trips.Add(1)
+					c.reads.Add(int64(len(keys[i])))
 					if err == nil && len(items) != want {
 						err = fmt.Errorf("gomemcache found %d items, not %d", len(items), want)
 					}
@@ -125,7 +119,7 @@ func prepareCount(event string) func(context.Context, *stage, row) (*subject, er
 		}
 		list, _, err := countersOf(event, s.config.sizes.counted)
 		var (
-			store    counted.Store
+			store    countedStore
 			fleet    *memcache.Fleet
 			counters *hierarchy.Counters
 			next     atomic.Int64
@@ -138,7 +132,7 @@ func prepareCount(event string) func(context.Context, *stage, row) (*subject, er
 			return err
 		}
 		return &subject{
-			counted: &store.Counts, memcached: s.shared, after: hangUp,
+			counted: &store.counts, memcached: s.shared, after: hangUp,
 			before: func() (err error) {
 				if fleet, err = s.fleet(ctx, frozen); err != nil {
 					return err
@@ -180,10 +174,10 @@ func prepareRepeated(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err := s.shared.Fill(ctx, keysOf(names, bucketsAround())); err != nil {
 		return nil, err
 	}
-	store := &counted.Store{Store: fleet}
+	store := &countedStore{Store: fleet}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: s.now})
 	return &subject{
-		counted: &store.Counts, memcached: s.shared,
+		counted: &store.counts, memcached: s.shared,
 		steps: r.each(func() step {
 			return func() (int, error) {
 				found, err := counters.Count(context.Background(), list[0], 24*time.Hour, time.Time{})

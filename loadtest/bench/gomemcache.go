@@ -12,7 +12,6 @@ import (
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -23,7 +22,7 @@ type plain struct {
 	clock   func() time.Time
 	names   []string // of the counters
 	atLeast int64    // of the last day
-	counted counted.Counts
+	counted storeCounts
 	cover   atomic.Pointer[dayCover]
 }
 
@@ -34,35 +33,27 @@ type dayCover struct {
 }
 
 // newClient returns a client of the stage's Memcached.
-func (s *stage) newClient(ctx context.Context, r row) (*gomemcache.Client, error) {
-	server, err := s.memcached(ctx)
-	if err != nil {
-		return nil, err
-	}
-	client := gomemcache.New(server.Addr)
+func (s *stage) newClient(r row) *gomemcache.Client {
+	client := gomemcache.New(s.shared.Addr)
 	client.MaxIdleConns, client.Timeout = r.callers, s.config.sizes.timeout
 	s.closing(client.Close)
-	return client, nil
+	return client
 }
 
-func newPlain(ctx context.Context, s *stage, r row, clock func() time.Time, counters int) (*plain, *subject, error) {
-	client, err := s.newClient(ctx, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := &plain{client: client, clock: clock, atLeast: 1}
-	_, p.names, err = countersOf(r.eventName(), counters)
+func newPlain(s *stage, r row, clock func() time.Time, counters int) (*plain, *subject, error) {
+	_, names, err := countersOf(r.eventName(), counters)
+	p := &plain{client: s.newClient(r), clock: clock, atLeast: 1, names: names}
 	return p, &subject{counted: &p.counted, memcached: s.shared, steps: r.each(p.step)}, err
 }
 
-func prepareSparse(ctx context.Context, s *stage, r row) (*subject, error) {
-	_, subject, err := newPlain(ctx, s, r, s.now, s.config.sizes.addresses)
+func prepareSparse(_ context.Context, s *stage, r row) (*subject, error) {
+	_, subject, err := newPlain(s, r, s.now, s.config.sizes.addresses)
 	return subject, err
 }
 
 // prepareFull has a frozen clock, and all buckets exist.
 func prepareFull(ctx context.Context, s *stage, r row) (*subject, error) {
-	p, subject, err := newPlain(ctx, s, r, frozen, s.config.sizes.full)
+	p, subject, err := newPlain(s, r, frozen, s.config.sizes.full)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +86,9 @@ func (p *plain) step() step {
 				return 1, err
 			}
 		}
-		p.counted.Adds.Add(3)
-		p.counted.Trips.Add(1)
-		p.counted.Reads.Add(int64(len(keys) - 3))
+		p.counted.adds.Add(3)
+		p.counted.trips.Add(1)
+		p.counted.reads.Add(int64(len(keys) - 3))
 		items, err := p.client.GetMulti(keys[3:])
 		if err != nil {
 			return 1, err
@@ -120,12 +111,12 @@ func (p *plain) step() step {
 // increment adds one to a bucket, and makes it if it does not exist.
 func (p *plain) increment(key string) error {
 	for {
-		p.counted.Trips.Add(1)
+		p.counted.trips.Add(1)
 		_, err := p.client.Increment(key, 1)
 		if !errors.Is(err, gomemcache.ErrCacheMiss) {
 			return err
 		}
-		p.counted.Trips.Add(1)
+		p.counted.trips.Add(1)
 		err = p.client.Add(&gomemcache.Item{Key: key, Value: []byte("1"), Expiration: int32(2 * 24 * time.Hour / time.Second)})
 		if !errors.Is(err, gomemcache.ErrNotStored) { // else another caller made it
 			return err

@@ -52,7 +52,7 @@ func TestHitsThatAreNotWhatTheyShouldBe(t *testing.T) {
 		assert.Equal(t, 1, n)
 	}
 	assert.NoError(t, subject.verify(t.Context()))
-	assert.EqualValues(t, 50, h.store.Counts.Trips.Load())
+	assert.EqualValues(t, 50, h.store.counts.trips.Load())
 	assert.ErrorContains(t, h.deny(0), "was admitted")
 
 	store.fails = true

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/child"
+	"github.com/counterd/counterd/loadtest/fleet"
 )
 
 const (
@@ -37,8 +39,6 @@ func httpRows() []row {
 		{id: "B5", name: "counterd on the embedded store, hit, 64 connections", callers: 64, prepare: prepareWebEmbedded, against: []string{"B1"}},
 		{id: "B6", name: "do-nothing handler, 1 connection", callers: 1, prepare: prepareNothing},
 		{id: "B7", name: "counterd, hit, 1 connection", callers: 1, prepare: prepareWebFar, against: []string{"B6"}},
-		{id: "B8", name: "do-nothing handler, 16 connections", callers: 16, prepare: prepareNothing},
-		{id: "B9", name: "counterd, hit, 16 connections", callers: 16, prepare: prepareWebFar, against: []string{"B8"}},
 		{id: "B10", name: "do-nothing handler, 256 connections", callers: 256, prepare: prepareNothing},
 		{id: "B11", name: "counterd, hit, 256 connections", callers: 256, prepare: prepareWebFar, against: []string{"B10"}},
 		{id: "B12", name: "do-nothing handler, open model", callers: 64, prepare: prepareNothing, halfOf: "B2"},
@@ -54,14 +54,10 @@ func httpRows() []row {
 // web is the servers of the rows over HTTP.
 type web struct{ nothing, counterd, embedded *child.Child }
 
-// servers returns the stage's servers.
-func (s *stage) servers(ctx context.Context) (*web, error) {
-	if s.web != nil {
-		return s.web, nil
-	}
+func (s *stage) startServers(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "counterd-bench-")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.closing(func() error { return os.RemoveAll(dir) })
 	rules := "events:\n"
@@ -70,11 +66,7 @@ func (s *stage) servers(ctx context.Context) (*web, error) {
 	}
 	file := filepath.Join(dir, "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		return nil, err
-	}
-	memcached, err := s.memcached(ctx)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	timeout := s.config.sizes.timeout
 	counterd := func(more ...string) func(addr string) []string {
@@ -82,37 +74,26 @@ func (s *stage) servers(ctx context.Context) (*web, error) {
 			return append([]string{"-listen", addr, "-rules", file, "-timeout", timeout.String(), "-grace", (2 * timeout).String()}, more...)
 		}
 	}
-	w := &web{}
-	if w.counterd, err = s.startServer(ctx, s.config.Counterd, counterd("-memcached", memcached.Addr), "/readyz", http.StatusOK); err != nil {
-		return nil, err
-	}
-	if w.embedded, err = s.startServer(ctx, s.config.Counterd, counterd(), "/readyz", http.StatusOK); err != nil {
-		return nil, err
-	}
-	nothing := func(addr string) []string { return append(append([]string{}, s.config.DoNothing[1:]...), addr) }
-	w.nothing, err = s.startServer(ctx, s.config.DoNothing[0], nothing, "/", http.StatusNotFound)
-	s.web = w
-	return w, err
-}
-
-// startServer starts a server, which is ready once it answers a path with a status.
-func (s *stage) startServer(ctx context.Context, program string, args func(addr string) []string, path string, status int) (*child.Child, error) {
-	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: child.StartTimeout}
-	c, err := child.Start(ctx, child.Program{Path: program, Args: args, Ready: func(addr string) error {
-		answer, err := probe.Get("http://" + addr + path)
+	nothing := s.config.DoNothing
+	for _, server := range []struct {
+		to      **child.Child
+		program string
+		args    func(addr string) []string
+	}{
+		{&s.web.counterd, s.config.Counterd, counterd("-memcached", s.shared.Addr)},
+		{&s.web.embedded, s.config.Counterd, counterd()},
+		{&s.web.nothing, nothing[0], func(addr string) []string { return append(slices.Clone(nothing[1:]), addr) }},
+	} {
+		*server.to, err = child.Start(ctx, child.Program{Path: server.program, Args: server.args, Ready: func(addr string) error {
+			_, err := fleet.Ask(addr, "/readyz")
+			return err
+		}})
 		if err != nil {
 			return err
 		}
-		answer.Body.Close()
-		if answer.StatusCode != status {
-			return fmt.Errorf("%s is answered with %s", path, answer.Status)
-		}
-		return nil
-	}})
-	if err == nil {
-		s.closing(c.Stop)
+		s.closing((*server.to).Stop)
 	}
-	return c, err
+	return nil
 }
 
 // webHits is hits over HTTP.
@@ -147,14 +128,10 @@ func newWebHits(s *stage, r row, server *child.Child) (*webHits, *subject) {
 }
 
 // newWeb prepares hits on counterd with Memcached.
-func newWeb(ctx context.Context, s *stage, r row) (*webHits, *subject, error) {
-	w, err := s.servers(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	h, subject := newWebHits(s, r, w.counterd)
+func newWeb(s *stage, r row) (*webHits, *subject) {
+	h, subject := newWebHits(s, r, s.web.counterd)
 	subject.memcached, subject.verify = s.shared, h.verify
-	return h, subject, nil
+	return h, subject
 }
 
 // connect opens the connections of a slice. Between slices the server would close idle ones.
@@ -248,46 +225,35 @@ func (h *webHits) verify(ctx context.Context) error {
 	})
 }
 
-func prepareNothing(ctx context.Context, s *stage, r row) (*subject, error) {
-	w, err := s.servers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	_, subject := newWebHits(s, r, w.nothing)
+func prepareNothing(_ context.Context, s *stage, r row) (*subject, error) {
+	_, subject := newWebHits(s, r, s.web.nothing)
 	return subject, nil
 }
 
-func prepareWebFar(ctx context.Context, s *stage, r row) (*subject, error) {
-	_, subject, err := newWeb(ctx, s, r)
-	return subject, err
+func prepareWebFar(_ context.Context, s *stage, r row) (*subject, error) {
+	_, subject := newWeb(s, r)
+	return subject, nil
 }
 
-func prepareWebEmbedded(ctx context.Context, s *stage, r row) (*subject, error) {
-	w, err := s.servers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	h, subject := newWebHits(s, r, w.embedded)
+func prepareWebEmbedded(_ context.Context, s *stage, r row) (*subject, error) {
+	h, subject := newWebHits(s, r, s.web.embedded)
 	subject.verify = h.verify
 	return subject, nil
 }
 
 // prepareBatch sends a hundred hits at once, of a hundred addresses. Sixteen connections keep
 // the server busy; those of 64 would wait for one another until they time out.
-func prepareBatch(ctx context.Context, s *stage, r row) (*subject, error) {
-	return prepareBatches(ctx, s, r, func(from, i int) int { return from + i })
+func prepareBatch(_ context.Context, s *stage, r row) (*subject, error) {
+	return prepareBatches(s, r, func(from, i int) int { return from + i })
 }
 
 // prepareBatchOfOne sends a hundred hits at once, of one address.
-func prepareBatchOfOne(ctx context.Context, s *stage, r row) (*subject, error) {
-	return prepareBatches(ctx, s, r, func(from, _ int) int { return from })
+func prepareBatchOfOne(_ context.Context, s *stage, r row) (*subject, error) {
+	return prepareBatches(s, r, func(from, _ int) int { return from })
 }
 
-func prepareBatches(ctx context.Context, s *stage, r row, addressOf func(from, i int) int) (*subject, error) {
-	h, subject, err := newWeb(ctx, s, r)
-	if err != nil {
-		return nil, err
-	}
+func prepareBatches(s *stage, r row, addressOf func(from, i int) int) (*subject, error) {
+	h, subject := newWeb(s, r)
 	h.requests, h.contains = nil, []byte(`"status":200`)
 	for from := 0; from < s.config.sizes.addresses; from += batchHits {
 		var hits []string
@@ -303,11 +269,8 @@ func prepareBatches(ctx context.Context, s *stage, r row, addressOf func(from, i
 }
 
 // prepareWebFlood fills one counter, which every hit is then on.
-func prepareWebFlood(ctx context.Context, s *stage, r row) (*subject, error) {
-	h, subject, err := newWeb(ctx, s, r)
-	if err != nil {
-		return nil, err
-	}
+func prepareWebFlood(_ context.Context, s *stage, r row) (*subject, error) {
+	h, subject := newWeb(s, r)
 	if err := h.connect(); err != nil {
 		return nil, err
 	}

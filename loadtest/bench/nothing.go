@@ -56,6 +56,7 @@ var nothingLimits = []struct {
 func NewNothing() http.Handler {
 	router := mux.NewRouter()
 	router.HandleFunc("/v1/events/{event}/hit", hitNothing).Methods(http.MethodPost)
+	router.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
 	return router
 }
 

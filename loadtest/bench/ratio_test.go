@@ -37,12 +37,12 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestUsageIsADifference(t *testing.T) {
-	before := usage{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}
-	took := usage{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 130, 140}
+	before := usage{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+	took := usage{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120}
 	after := before
 	after.add(took, 1)
 	after.add(before, -1)
 	assert.Equal(t, took, after)
-	assert.Equal(t, 9.0, took.each(adds))
+	assert.Equal(t, 7.0, took.each(adds))
 	assert.Equal(t, 5.0, (&usage{ops: 10, elapsedTime: int64(2 * time.Second)}).rate())
 }

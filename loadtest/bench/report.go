@@ -18,42 +18,28 @@ import (
 
 // Report is what a run has measured.
 type Report struct {
-	Machine  Machine  `json:"machine"`
-	Rounds   int      `json:"rounds"`
-	Duration string   `json:"duration"` // of a slice
-	Seconds  float64  `json:"seconds"`  // of the run
-	Wanted   int      `json:"wanted"`   // rows
-	Rows     []Row    `json:"rows"`
-	Targets  []Target `json:"targets"`
+	Machine  string  `json:"machine"` // that the figures were measured on
+	Rounds   int     `json:"rounds"`
+	Duration string  `json:"duration"` // of a slice
+	Seconds  float64 `json:"seconds"`  // of the run
+	Wanted   int     `json:"wanted"`   // rows
+	Rows     []Row   `json:"rows"`
 	// Interrupted runs have fewer rows, and fewer rounds of the last ones.
 	Interrupted bool `json:"interrupted,omitzero"`
-}
-
-// Machine is what the figures were measured on.
-type Machine struct {
-	CPU        string `json:"cpu"`
-	Cores      int    `json:"cores"`
-	GoMaxProcs int    `json:"gomaxprocs"`
-	System     string `json:"system"`
-	Go         string `json:"go"`
-	Memcached  string `json:"memcached"`
 }
 
 // Row is what was measured of one row. Figures are of one operation, which is a hit or a
 // count, in a batch, too; nil: there is none.
 type Row struct {
-	ID         string   `json:"id"`
-	Name       string   `json:"name"`
-	Callers    int      `json:"callers"`
-	Operations int64    `json:"operations"` // in all rounds
-	PerSecond  Spread   `json:"per_second"`
-	Ratios     []Ratio  `json:"ratios,omitempty"`
-	Trips      *float64 `json:"trips,omitempty"`
-	Adds       *float64 `json:"adds,omitempty"`  // buckets added to
-	Reads      *float64 `json:"reads,omitempty"` // buckets read
-	// Calls are reads and writes of the system by Memcached's client: the server, or, without
-	// one, this program.
-	Calls        *float64 `json:"calls,omitempty"`
+	ID           string   `json:"id"`
+	Name         string   `json:"name"`
+	Callers      int      `json:"callers"`
+	Operations   int64    `json:"operations"` // in all rounds
+	PerSecond    Spread   `json:"per_second"`
+	Ratios       []Ratio  `json:"ratios,omitempty"`
+	Trips        *float64 `json:"trips,omitempty"`
+	Adds         *float64 `json:"adds,omitempty"`          // buckets added to
+	Reads        *float64 `json:"reads,omitempty"`         // buckets read
 	Bytes        *float64 `json:"bytes,omitempty"`         // to and from Memcached
 	ClientCPU    *float64 `json:"client_cpu_us,omitempty"` // microseconds
 	ServerCPU    *float64 `json:"server_cpu_us,omitempty"`
@@ -136,33 +122,18 @@ func latencyOf(rate float64, turns []arrivals) Latency {
 	return l
 }
 
-func machineOf(ctx context.Context, config Config) Machine {
-	m := Machine{
-		CPU: "unknown processor", Cores: runtime.NumCPU(), GoMaxProcs: runtime.GOMAXPROCS(0), Go: runtime.Version(),
-		System: runtime.GOOS + "/" + runtime.GOARCH, Memcached: "memcached of unknown version",
-	}
+// machineOf describes the machine on one line.
+func machineOf(ctx context.Context, config Config) string {
+	cpu, memcached := "unknown processor", "memcached of unknown version"
 	text, _ := os.ReadFile("/proc/cpuinfo") // of Linux
 	if _, rest, found := strings.Cut(string(text), "model name\t: "); found {
-		m.CPU, _, _ = strings.Cut(rest, "\n")
+		cpu, _, _ = strings.Cut(rest, "\n")
 	}
 	if out, err := exec.CommandContext(ctx, config.Memcached, "-V").Output(); err == nil {
-		m.Memcached = strings.TrimSpace(string(out))
+		memcached = strings.TrimSpace(string(out))
 	}
-	return m
-}
-
-// String returns the machine on one line.
-func (m Machine) String() string {
-	return fmt.Sprintf("%s, %d cores, GOMAXPROCS %d, %s, %s, %s with %d threads, all on loopback",
-		m.CPU, m.Cores, m.GoMaxProcs, m.System, m.Go, m.Memcached, memcachedThreads)
-}
-
-// row returns the row of that identity, or nil.
-func (r *Report) row(id string) *Row {
-	if i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.ID == id }); i >= 0 {
-		return &r.Rows[i]
-	}
-	return nil
+	return fmt.Sprintf("%s, %d cores, GOMAXPROCS %d, %s/%s, %s, %s with %d threads, all on loopback",
+		cpu, runtime.NumCPU(), runtime.GOMAXPROCS(0), runtime.GOOS, runtime.GOARCH, runtime.Version(), memcached, memcachedThreads)
 }
 
 // late reports whether requests were sent so late that the latencies say little. The row of
@@ -181,37 +152,29 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.Interrupted {
 		fmt.Fprintf(&b, "Interrupted: there are %d of %d rows, and the last of them have had fewer rounds.\n\n", len(r.Rows), r.Wanted)
 	}
-	b.WriteString("Figures are of one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as\nMemcached counts them. Calls: reads and writes of the system by the server, or without one by the program. Bytes: to and from\nMemcached. CPU: µs.\n\n")
-	rows := [][]string{{"", "", "a second", "ratio", "trips", "adds", "reads", "calls", "bytes", "CPU client", "server", "memcached", "allocs"}}
+	b.WriteString("Figures are of one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as\nMemcached counts them. Bytes: to and from Memcached. CPU: µs.\n\n")
+	rows := [][]string{{"", "", "a second", "ratio", "trips", "adds", "reads", "bytes", "CPU client", "server", "memcached", "allocs"}}
 	latencies := [][]string{{"", "", "arrivals a second", "requests", "p50", "p99", "p99.9", "late p99", "ratio of the p99"}}
 	for _, row := range r.Rows {
 		cells := []string{row.ID, row.Name, row.PerSecond.text(columns.Rounded), row.ratios("operations/s")}
-		for _, f := range []*float64{row.Trips, row.Adds, row.Reads, row.Calls, row.Bytes, row.ClientCPU, row.ServerCPU, row.MemcachedCPU, row.Allocs} {
+		for _, f := range []*float64{row.Trips, row.Adds, row.Reads, row.Bytes, row.ClientCPU, row.ServerCPU, row.MemcachedCPU, row.Allocs} {
 			cells = append(cells, figure(f))
 		}
 		rows = append(rows, cells)
 		if l := row.Latency; l != nil {
 			latencies = append(latencies, []string{
-				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.text(digits), l.P99.text(digits), l.P999.text(digits),
-				l.LateP99.text(digits), row.ratios("p99"),
+				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.text(columns.Digits), l.P99.text(columns.Digits), l.P999.text(columns.Digits),
+				l.LateP99.text(columns.Digits), row.ratios("p99"),
 			})
 		}
 	}
-	writeTable(&b, rows, 2)
+	writeTable(&b, rows)
 	if len(latencies) > 1 {
 		b.WriteString("\nThe open model: requests arrive evenly, and a latency, in ms, counts from the moment at which the request was due. Late: until it was sent.\n\n")
-		writeTable(&b, latencies, 2)
+		writeTable(&b, latencies)
 		if r.late() {
 			b.WriteString("\nMost of a p99 is this program's own lateness: the machine is too busy for it to say much of the servers.\n")
 		}
-	}
-	if len(r.Targets) > 0 {
-		b.WriteString("\nTargets:\n\n")
-		rows := [][]string{{"target", "", "measured", ""}}
-		for _, t := range r.Targets {
-			rows = append(rows, []string{t.Text, t.Wanted, t.Measured, t.Verdict})
-		}
-		writeTable(&b, rows, len(rows[0]))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -237,18 +200,7 @@ func (s Spread) text(number func(float64) string) string {
 
 // String returns the spread of a ratio.
 func (s Spread) String() string {
-	return fmt.Sprintf("%s× (%s–%s)", digits(s.Median), digits(s.Least), digits(s.Most))
-}
-
-// digits writes a figure with its significant digits.
-func digits(f float64) string {
-	switch {
-	case f < 10:
-		return fmt.Sprintf("%.2f", f)
-	case f < 100:
-		return fmt.Sprintf("%.1f", f)
-	}
-	return fmt.Sprintf("%.0f", f)
+	return fmt.Sprintf("%s× (%s–%s)", columns.Digits(s.Median), columns.Digits(s.Least), columns.Digits(s.Most))
 }
 
 func figure(f *float64) string {
@@ -258,18 +210,18 @@ func figure(f *float64) string {
 	case *f >= 0.05 && *f < 10:
 		return fmt.Sprintf("%.1f", *f)
 	}
-	return digits(*f)
+	return columns.Digits(*f)
 }
 
-// writeTable writes a table in Markdown, figures right of the first columns.
-func writeTable(b *strings.Builder, rows [][]string, left int) {
+// writeTable writes a table in Markdown, figures right of the first two columns.
+func writeTable(b *strings.Builder, rows [][]string) {
 	table := tabwriter.NewWriter(b, 0, 0, 1, ' ', 0)
 	line := func(cells []string) { fmt.Fprintln(table, "| "+strings.Join(cells, "\t| ")+"\t|") }
 	line(rows[0])
 	rule := make([]string, len(rows[0]))
 	for i := range rule {
 		rule[i] = "---"
-		if i >= left {
+		if i >= 2 {
 			rule[i] = "---:"
 		}
 	}
@@ -278,86 +230,4 @@ func writeTable(b *strings.Builder, rows [][]string, left int) {
 		line(row)
 	}
 	table.Flush()
-}
-
-// Target is an aim for a figure, and whether the figure meets it.
-type Target struct {
-	Text     string `json:"text"`
-	Wanted   string `json:"wanted"`
-	Measured string `json:"measured"`
-	Verdict  string `json:"verdict"` // met, not met, or too busy to say: the machine was
-}
-
-// target bounds a ratio to a row, from below unless most is set, or a figure, from above.
-type target struct {
-	text, row, against string
-	figure             func(*Row) *float64
-	bound              float64
-	most               bool
-}
-
-var targets = []target{
-	// All 142 exist, as in the row that the target was set by.
-	{text: "Hit with 16 callers against gomemcache, all 142 there", row: "A3", against: "A1", bound: 10},
-	{text: "Memcached's CPU time of a hit, µs", row: "A3", figure: func(r *Row) *float64 { return r.MemcachedCPU }, bound: 14, most: true},
-	{text: "allocations of a hit", row: "A3", figure: func(r *Row) *float64 { return r.Allocs }, bound: 3, most: true},
-	{text: "one hot counter and 64 callers against 10,000 and 16", row: "A6", against: "A3", bound: 5},
-	{text: "one hot counter and 64 callers against 10,000 and 64", row: "A6", against: "A5", bound: 5},
-	{text: "hit over HTTP against a handler that does nothing", row: "B2", against: "B1", bound: 0.6},
-	{text: "denied flood over HTTP against the same", row: "B3", against: "B1", bound: 0.9},
-	{text: "hits in batches of 100 against single ones", row: "B4", against: "B2", bound: 8},
-	{text: "the same, each batch on one counter", row: "B14", against: "B2", bound: 8},
-	{text: "p99 of a hit against the handler's", row: "B13", against: "B12", bound: 3, most: true},
-	{text: "count of a day against GetMulti, 1 goroutine", row: "C2", against: "C1", bound: 2},
-	{text: "count of a day against GetMulti, 16 goroutines", row: "C8", against: "C7", bound: 2},
-	{text: "the same count repeated against GetMulti, 1 goroutine", row: "C4", against: "C3", bound: 10},
-	{text: "the same count repeated against GetMulti, 16 goroutines", row: "C10", against: "C9", bound: 10},
-}
-
-// targetsOf holds the report's rows against their targets.
-func targetsOf(r *Report) []Target {
-	var list []Target
-	for _, t := range targets {
-		row := r.row(t.row)
-		if row == nil {
-			continue
-		}
-		value, text := t.measured(row)
-		if text == "" {
-			continue
-		}
-		out := Target{Text: t.text, Measured: text, Verdict: "not met", Wanted: fmt.Sprintf("at least %g", t.bound)}
-		if t.most {
-			out.Wanted = fmt.Sprintf("at most %g", t.bound)
-		}
-		if t.against != "" {
-			out.Wanted += "×"
-		}
-		switch {
-		case row.Latency != nil && r.late():
-			out.Verdict = "too busy to say"
-		case t.most && value <= t.bound, !t.most && value >= t.bound:
-			out.Verdict = "met"
-		}
-		list = append(list, out)
-	}
-	return list
-}
-
-// measured returns the row's figure, and its text; "": the row has none.
-func (t target) measured(row *Row) (float64, string) {
-	if t.figure != nil {
-		value := t.figure(row)
-		if value == nil {
-			return 0, ""
-		}
-		rounded := math.Round(*value*10) / 10 // the runtime's few allocations are not the hit's
-		return rounded, fmt.Sprintf("%.1f", rounded)
-	}
-	for _, ratio := range row.Ratios {
-		if ratio.Against == t.against {
-			return ratio.Median, ratio.Spread.String()
-		}
-	}
-	return 0, ""
 }

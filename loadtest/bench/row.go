@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/loadtest/child"
-	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/loadtest/memcached"
 )
 
@@ -39,7 +38,7 @@ type subject struct {
 	before, after func() error  // of each slice; nil: nothing to do
 	steps         func() []step // of the callers, in a slice
 	// Sources of the costs; nil: none.
-	counted   *counted.Counts
+	counted   *storeCounts
 	memcached *memcached.Server
 	server    *child.Child
 	verify    func(context.Context) error // after the last slice; nil: nothing to verify

@@ -77,6 +77,9 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 	s := newStage(m.config)
 	defer func() { err = errors.Join(err, s.close()) }()
 	m.config.Progress.Start(name+": preparing", len(rows))
+	if err := s.open(ctx, name); err != nil {
+		return err
+	}
 	var closed, open []*measurement
 	for _, one := range rows {
 		if one.subject, err = one.row.prepare(ctx, s, one.row); err != nil {
@@ -106,9 +109,6 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 		if err := one.subject.verify(whole); err != nil {
 			return one.failed(whole, err)
 		}
-	}
-	if s.shared == nil {
-		return nil
 	}
 	stats, err := s.shared.Stats()
 	if err == nil && stats.Evictions > 0 {
@@ -235,7 +235,6 @@ func (m *measurements) report(rows []row) *Report {
 			r.Rows = append(r.Rows, m.result(one))
 		}
 	}
-	r.Targets = targetsOf(r)
 	return r
 }
 
@@ -253,8 +252,6 @@ func (m *measurements) result(one *measurement) Row {
 	figure(&out.Reads, s.memcached != nil, memcachedGets, count)
 	figure(&out.Adds, s.counted != nil, adds, count)
 	figure(&out.Reads, s.counted != nil, reads, count)
-	figure(&out.Calls, process.Known, clientCalls, count)
-	figure(&out.Calls, process.Known && s.server != nil, serverCalls, count)
 	figure(&out.Bytes, s.memcached != nil, memcachedBytes, count)
 	figure(&out.ClientCPU, process.Known, clientCPU, microseconds)
 	figure(&out.ServerCPU, process.Known && s.server != nil, serverCPU, microseconds)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,14 +116,14 @@ func TestAllRows(t *testing.T) {
 			assert.Positive(t, *row.ClientCPU, r.id)
 		}
 	}
-	assert.Len(t, report.Targets, len(targets))
-
 	// What a row costs adds up to what it does.
-	row := report.row
+	row := func(id string) *Row {
+		return &report.Rows[slices.IndexFunc(report.Rows, func(r Row) bool { return r.ID == id })]
+	}
 	for _, id := range []string{"A4", "A8", "A12"} { // callers share no trips
 		assert.Equal(t, 1.0, *row(id).Trips, id)
 	}
-	for _, id := range []string{"A3", "A4", "A5", "A6", "A7", "A8", "A12", "A13"} {
+	for _, id := range []string{"A3", "A4", "A5", "A6", "A8", "A12"} {
 		assert.LessOrEqual(t, *row(id).Trips, 1.0, id)
 		assert.InDelta(t, 4.0**row(id).Trips, *row(id).Adds, 1e-9, id)
 		assert.GreaterOrEqual(t, *row(id).Allocs, 0.0, id)
@@ -135,7 +136,7 @@ func TestAllRows(t *testing.T) {
 	for _, id := range []string{"A1", "C1", "C2", "C3", "C5", "C7", "C8", "C9", "C11"} {
 		assert.Equal(t, 142.0, *row(id).Reads, id)
 	}
-	for _, id := range []string{"B2", "B4", "B7", "B9", "B11"} {
+	for _, id := range []string{"B2", "B4", "B7", "B11"} {
 		assert.GreaterOrEqual(t, *row(id).Adds, 0.04, id)
 		assert.Positive(t, *row(id).Bytes, id)
 	}
@@ -302,7 +303,7 @@ func TestInterruptedWorkIsVerified(t *testing.T) {
 				verify: func(ctx context.Context) error { return errors.Join(errors.New("not done"), ctx.Err()) },
 			}, nil
 		}}}
-		config := Config{Rounds: 3, Duration: time.Millisecond, Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{addresses: 1}}
+		config := Config{Rounds: 3, Duration: time.Millisecond, Memcached: "memcached", Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{addresses: 1}}
 		err := (&measurements{config: config, of: map[string]*measurement{"X1": one}}).runStage(ctx, "stage", []*measurement{one})
 		assert.Len(t, one.rates, steps)
 		if want == "" {

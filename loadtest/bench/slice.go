@@ -97,9 +97,7 @@ const (
 	elapsedTime
 	clientCPU
 	clientMallocs
-	clientCalls // reads and writes of the system by this process
 	serverCPU
-	serverCalls
 	trips // as the engine asks for them
 	adds
 	reads
@@ -125,21 +123,17 @@ func (u *usage) rate() float64 { return float64(u[ops]) / time.Duration(u[elapse
 // readSelf reads the figures of this process, which change with every reading: next to the
 // slice.
 func (u *usage) readSelf() error {
-	calls, err := process.Calls(os.Getpid())
-	if err != nil {
-		return err
-	}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	cpu, err := process.CPU(os.Getpid())
-	u[clientCalls], u[clientMallocs], u[clientCPU] = calls, int64(memory.Mallocs), int64(cpu)
+	u[clientMallocs], u[clientCPU] = int64(memory.Mallocs), int64(cpu)
 	return err
 }
 
 // readOthers reads the figures of other processes, and of the store.
 func (u *usage) readOthers(s *subject) error {
 	if s.counted != nil {
-		u[trips], u[adds], u[reads] = s.counted.Trips.Load(), s.counted.Adds.Load(), s.counted.Reads.Load()
+		u[trips], u[adds], u[reads] = s.counted.trips.Load(), s.counted.adds.Load(), s.counted.reads.Load()
 	}
 	if s.memcached != nil {
 		stats, err := s.memcached.Stats()
@@ -151,11 +145,7 @@ func (u *usage) readOthers(s *subject) error {
 	if s.server == nil {
 		return nil
 	}
-	calls, err := process.Calls(s.server.PID())
-	if err != nil {
-		return err
-	}
 	cpu, err := process.CPU(s.server.PID())
-	u[serverCalls], u[serverCPU] = calls, int64(cpu)
+	u[serverCPU] = int64(cpu)
 	return err
 }

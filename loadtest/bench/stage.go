@@ -31,9 +31,9 @@ type stage struct {
 	config   Config
 	started  time.Time
 	features []events.Features // of the addresses; shared, for the sake of the garbage collector
-	shared   *memcached.Server // nil: not yet started
-	web      *web              // nil: not yet started
-	days     bool              // the buckets of the last day of presentEvent exist
+	shared   *memcached.Server
+	web      web
+	days     bool // the buckets of the last day of presentEvent exist
 	closers  []func() error
 }
 
@@ -55,27 +55,22 @@ func (s *stage) close() error {
 // now is a clock that runs from the moment opened on.
 func (s *stage) now() time.Time { return opened.Add(time.Since(s.started)) }
 
-// memcached returns the stage's Memcached.
-func (s *stage) memcached(ctx context.Context) (*memcached.Server, error) {
-	if s.shared != nil {
-		return s.shared, nil
-	}
-	server, err := memcached.Start(ctx, s.config.Memcached, "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048")
+// open starts Memcached, and the servers if the rows are over HTTP.
+func (s *stage) open(ctx context.Context, name string) (err error) {
+	s.shared, err = memcached.Start(ctx, s.config.Memcached, "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s.closing(server.Close)
-	s.shared = server
-	return server, nil
+	s.closing(s.shared.Close)
+	if name == stageHTTP {
+		return s.startServers(ctx)
+	}
+	return nil
 }
 
 // fleet returns a new fleet on the stage's Memcached.
 func (s *stage) fleet(ctx context.Context, clock func() time.Time) (*memcache.Fleet, error) {
-	m, err := s.memcached(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return memcache.NewFleet(ctx, memcache.Config{Servers: []string{m.Addr}, Timeout: s.config.sizes.timeout, Clock: clock})
+	return memcache.NewFleet(ctx, memcache.Config{Servers: []string{s.shared.Addr}, Timeout: s.config.sizes.timeout, Clock: clock})
 }
 
 // address returns the i-th address.

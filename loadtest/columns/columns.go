@@ -46,3 +46,14 @@ func Grouped(n int64) string {
 
 // Rounded writes a figure as a whole number, grouped.
 func Rounded(f float64) string { return Grouped(int64(math.RoundToEven(f))) }
+
+// Digits writes a figure with its significant digits: two decimals below 10, one below 100.
+func Digits(f float64) string {
+	switch {
+	case f < 10:
+		return strconv.FormatFloat(f, 'f', 2, 64)
+	case f < 100:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	}
+	return Rounded(f)
+}

@@ -4,9 +4,8 @@
 // that forbids them. It suits light and dark screens, phones, paper and screen readers.
 // Every string is text, whatever it contains.
 //
-// A value that is not finite, or on a logarithmic axis not positive, is a gap in its line.
-// A line of more than [MaxPoints] points is thinned, with its peaks: it takes about 60 kB of
-// the file at most.
+// A value that is not finite, or on a logarithmic axis not positive, is a gap in its line. A
+// point takes about 12 bytes of the file.
 package page
 
 import (
@@ -17,7 +16,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
 	"strings"
 )
 
@@ -35,8 +33,7 @@ type Section struct {
 	Plot              *Plot
 }
 
-// Table has its first column on the left, and the others, figures, on the right. Short rows
-// are filled with empty cells. A head of empty names is not shown.
+// Table has its first column on the left, and the others, figures, on the right.
 type Table struct {
 	Head []string
 	Rows [][]string
@@ -74,37 +71,21 @@ type templateSection struct {
 	ID, Title, Code string
 	Paragraphs      []string
 	Table           *Table
-	Figure          *figure
+	Plot            *drawing
 }
 
 func sectionsOf(sections []Section) (list []templateSection) {
 	for i, s := range sections {
-		made := templateSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Code: s.Code, Table: s.Table.filled()}
+		made := templateSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Code: s.Code, Table: s.Table}
 		for paragraph := range strings.SplitSeq(strings.ReplaceAll(s.Text, "\r\n", "\n"), "\n\n") {
 			if paragraph = strings.Trim(paragraph, "\n"); paragraph != "" {
 				made.Paragraphs = append(made.Paragraphs, paragraph)
 			}
 		}
 		if s.Plot != nil {
-			made.Figure = s.Plot.figure(fmt.Sprintf("plot-%d", i+1))
+			made.Plot = s.Plot.draw(fmt.Sprintf("plot-%d", i+1))
 		}
 		list = append(list, made)
 	}
 	return list
-}
-
-// filled returns the table with rows at least as long as the head.
-func (t *Table) filled() *Table {
-	if t == nil {
-		return nil
-	}
-	made := &Table{}
-	if strings.Join(t.Head, "") != "" {
-		made.Head = t.Head
-	}
-	for _, row := range t.Rows {
-		missing := max(0, len(t.Head)-len(row))
-		made.Rows = append(made.Rows, append(slices.Clone(row), make([]string, missing)...))
-	}
-	return made
 }

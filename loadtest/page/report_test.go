@@ -70,7 +70,7 @@ func report() page.Page {
 				Lines: []page.Line{{Name: "all", X: days, Y: events}, {Name: "the busiest feature, once", X: days[5:6], Y: events[5:6]}},
 			}},
 			{Title: "Sizes", Plot: &page.Plot{
-				Title: "Memory", X: page.Axis{Label: "features", Log: true}, Y: page.Axis{Label: "memory", Unit: page.Bytes}, Lines: many,
+				Title: "Memory", X: page.Axis{Label: "features", Log: true}, Y: page.Axis{Label: "memory", Unit: page.Plain}, Lines: many,
 			}},
 			{Title: "Rules file", Code: "events:\n  url_shorten:\n    limits:\n      - ip: 10/s 100/m # at most 0.1% of features are denied, which is what was asked for, in a line that is long\n"},
 			{Title: "Nothing was seen", Plot: &page.Plot{Title: "No lines", X: since, Y: page.Axis{Label: "requests"}}},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -27,16 +26,6 @@ func CPU(pid int) (time.Duration, error) {
 		return 0, fmt.Errorf("the CPU time of process %d: %w", pid, err)
 	}
 	return time.Duration(t.Nano()), nil
-}
-
-// Calls returns the number of the process's system calls that read or write.
-func Calls(pid int) (int64, error) {
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, err
-	}
-	io, err := proc.IO()
-	return int64(io.SyscR + io.SyscW), err
 }
 
 // Memory returns the process's memory in bytes, and the most that it ever had.
@@ -94,9 +83,11 @@ func Listening(addr string) (pid int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("the port %q is no number", port)
 	}
-	if err := isHere(host); err != nil {
-		return 0, err
+	own, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return 0, errors.New("it is not on this machine")
 	}
+	own.Close()
 	sockets, err := listeners(number)
 	if err != nil {
 		return 0, err
@@ -114,30 +105,6 @@ func Listening(addr string) (pid int, err error) {
 		}
 	}
 	return 0, errors.New("the process that listens there is another user's")
-}
-
-// isHere returns nil if the host is this machine.
-func isHere(host string) error {
-	names, err := net.LookupHost(host)
-	if err != nil {
-		return err
-	}
-	here, err := net.InterfaceAddrs()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		addr, err := netip.ParseAddr(name)
-		if err == nil && addr.IsLoopback() {
-			return nil
-		}
-		for _, own := range here {
-			if prefix, err := netip.ParsePrefix(own.String()); err == nil && prefix.Addr() == addr {
-				return nil
-			}
-		}
-	}
-	return errors.New("it is not on this machine")
 }
 
 // listeners returns the sockets that listen at a port, as /proc/PID/fd names them.

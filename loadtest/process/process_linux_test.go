@@ -112,10 +112,6 @@ func TestCPUAndMemory(t *testing.T) {
 	assert.GreaterOrEqual(t, now, int64(occupied))
 	assert.GreaterOrEqual(t, most, now)
 	assert.Less(t, now, int64(10*occupied), "in bytes")
-
-	calls, err := process.Calls(c.pid)
-	require.NoError(t, err)
-	assert.Positive(t, calls)
 }
 
 func TestListening(t *testing.T) {
@@ -149,8 +145,6 @@ func TestWhoIsNotThere(t *testing.T) {
 	_, err := process.CPU(nobody)
 	require.Error(t, err)
 	_, _, err = process.Memory(nobody)
-	require.Error(t, err)
-	_, err = process.Calls(nobody)
 	require.Error(t, err)
 }
 

@@ -1,4 +1,4 @@
-// Package process reads the usage of processes: CPU time, memory, system calls. It is known
+// Package process reads the usage of processes: CPU time and memory. It is known
 // on Linux only, see [Known].
 package process
 

@@ -41,6 +41,7 @@ type Config struct {
 	InFlight int                           // requests without an answer, at most; 0: DefaultInFlight
 	Drain    time.Duration                 // the longest wait for a place in flight after the end; 0: DefaultDrain
 	Traffic  string                        // describes the source in the report
+	Arrivals string                        // describes the profile in the report; "": as Go prints it
 	Progress progress.Progress             // nil: none
 	Pause    func(time.Duration)           // sleeps, also for less than a millisecond; nil: time.Sleep
 	Machine  func() (process.Times, error) // reads the machine's CPU times; nil: they are unknown
@@ -49,9 +50,6 @@ type Config struct {
 // Check returns all faults of the config, joined.
 func (c Config) Check() error {
 	var faults []error
-	if c.Target == nil || c.Source == nil || c.Profile == nil {
-		faults = append(faults, errors.New("run: a target, a source of calls and a profile are needed"))
-	}
 	if c.Duration != 0 && c.Duration < MinDuration {
 		faults = append(faults, fmt.Errorf("run: the duration is at least %s, not %s", MinDuration, c.Duration))
 	}
@@ -68,22 +66,20 @@ func (c Config) withDefaults() Config {
 	c.Duration = cmp.Or(c.Duration, DefaultDuration)
 	c.InFlight = cmp.Or(c.InFlight, DefaultInFlight)
 	c.Drain = cmp.Or(c.Drain, DefaultDrain)
+	c.Progress = progress.Or(c.Progress)
 	return c
 }
 
-// NoFailures are Bounds.Failures that allow none.
-const NoFailures share.Share = -1
-
 // Bounds are what a run has to keep to succeed.
 type Bounds struct {
-	Failures share.Share   // of the requests, also unsent ones; 0: all but one
+	Failures *share.Share  // of the requests, also unsent ones; nil: all but one
 	P99      time.Duration // of the latency; 0: any
 }
 
 // Broken describes the broken bounds. A run without a success measured nothing and breaks
 // them. After an interrupt, requests that it broke off or kept waiting have not failed.
 func (b Bounds) Broken(r *Report) (list []string) {
-	failed, allowed := r.Failed, max(b.Failures, 0)
+	failed := r.Failed
 	if !r.Interrupted {
 		failed += r.Unsent
 	}
@@ -91,12 +87,12 @@ func (b Bounds) Broken(r *Report) (list []string) {
 	case r.Interrupted && r.Answered == 0:
 	case r.Answered <= r.Failed:
 		list = append(list, "no request succeeded")
-	case b.Failures != 0 && failed*int64(share.Whole) > int64(allowed)*r.Arrived:
+	case b.Failures != nil && failed*int64(share.Whole) > int64(*b.Failures)*r.Arrived:
 		list = append(list, fmt.Sprintf("%s of %s requests failed, %.3g%%, and %s%% may", columns.Grouped(failed), columns.Grouped(r.Arrived),
-			100*float64(failed)/float64(r.Arrived), allowed))
+			100*float64(failed)/float64(r.Arrived), *b.Failures))
 	}
 	if most := milliseconds(b.P99); b.P99 > 0 && r.Latency.P99 > most {
-		list = append(list, fmt.Sprintf("the p99 is %s ms, and may be %s ms", digits(r.Latency.P99), digits(most)))
+		list = append(list, fmt.Sprintf("the p99 is %s ms, and may be %s ms", columns.Digits(r.Latency.P99), columns.Digits(most)))
 	}
 	return list
 }

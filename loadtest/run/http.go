@@ -62,7 +62,7 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 func newHTTP(config HTTPConfig, transport http.RoundTripper) (*HTTP, error) {
 	h := &HTTP{config: config, transport: transport}
 	for _, to := range config.URLs {
-		c, err := client.New(client.Config{URL: to, Token: config.Token, Timeout: config.Timeout, Transport: statusKeeper{transport}})
+		c, err := client.New(client.Config{URL: to, Token: config.Token, Timeout: config.Timeout, Transport: transport})
 		if err != nil {
 			return nil, err
 		}
@@ -130,17 +130,11 @@ func (h *HTTP) Probe(ctx context.Context, call traffic.Call) error {
 // Do calls one server after the other.
 func (h *HTTP) Do(ctx context.Context, n int64, call traffic.Call) (answer Answer) {
 	c := h.clients[n%int64(len(h.clients))]
-	var code int
-	ctx = context.WithValue(ctx, codeKey{}, &code)
+	var d wire.Decision
 	var err error
 	switch call.Kind {
 	case traffic.Hit:
-		var d wire.Decision
-		if d, err = c.Hit(ctx, call.Event, call.Features, call.Cost); err == nil {
-			answer.Decided = []Decided{decidedOf(&d)}
-		} else if code == http.StatusServiceUnavailable {
-			answer.Decided = []Decided{{Verdict: Unavailable}}
-		}
+		d, err = c.Hit(ctx, call.Event, call.Features, call.Cost)
 	case traffic.Check:
 		_, err = c.Check(ctx, call.Event, call.Features, call.Cost)
 	case traffic.Increment:
@@ -148,50 +142,29 @@ func (h *HTTP) Do(ctx context.Context, n int64, call traffic.Call) (answer Answe
 	case traffic.Count:
 		_, err = c.Count(ctx, call.Event, call.Features, call.Window, time.Time{})
 	case traffic.Batch:
-		var results []wire.Result
-		results, err = c.Batch(ctx, call.Hits)
-		for _, r := range results {
-			switch {
-			case r.Decision == nil:
-				answer.Decided = append(answer.Decided, Decided{Verdict: Fault})
-			case r.Status == http.StatusServiceUnavailable:
-				answer.Decided = append(answer.Decided, Decided{Verdict: Unavailable})
-			default:
-				answer.Decided = append(answer.Decided, decidedOf(r.Decision))
-			}
-		}
+		answer.Results, err = c.Batch(ctx, call.Hits)
 	}
-	answer.Status, answer.Failed = statusOf(code, err), err != nil
+	answer.Status, answer.Failed = statusOf(err), err != nil
+	switch {
+	case call.Kind != traffic.Hit:
+	case answer.Status == "503":
+		answer.Results = []wire.Result{{Status: http.StatusServiceUnavailable}}
+	case err == nil && !d.Allowed:
+		answer.Status = "429"
+		fallthrough
+	case err == nil:
+		answer.Results = []wire.Result{{Decision: &d}}
+	}
 	return answer
 }
 
-// decidedOf returns a decision, without the limits that were decided without the store.
-func decidedOf(d *wire.Decision) Decided {
-	out := Decided{Verdict: Denied, Limits: make([]Said, 0, len(d.Limits))}
-	if d.Allowed {
-		out.Verdict = Admitted
+// statusOf returns the code of an answer, or what went wrong. A denial of a hit has no error.
+func statusOf(err error) string {
+	if err == nil {
+		return "200"
 	}
-	for i := range d.Limits {
-		limit := &d.Limits[i]
-		said := Said{limit.Name, Denied}
-		switch {
-		case limit.OnError != "":
-			out.OnError = true
-			continue
-		case limit.Allowed:
-			said.Verdict = Admitted
-		case limit.Shadow:
-			said.Verdict = ShadowDenied
-		}
-		out.Limits = append(out.Limits, said)
-	}
-	return out
-}
-
-// statusOf returns the code of an answer, or what went wrong.
-func statusOf(code int, err error) string {
-	if _, answered := errors.AsType[*client.Error](err); err == nil || answered {
-		return strconv.Itoa(code)
+	if refused, answered := errors.AsType[*client.Error](err); answered {
+		return strconv.Itoa(refused.Status)
 	}
 	if late, isNet := errors.AsType[net.Error](err); isNet && late.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return "timeout"
@@ -214,22 +187,6 @@ func statusOf(code int, err error) string {
 }
 
 const lost = "connection lost"
-
-// codeKey is the key in a context of the place for an answer's code, a *int.
-type codeKey struct{}
-
-// statusKeeper keeps the code of each answer in its request's context: the client returns
-// those of errors only.
-type statusKeeper struct{ http.RoundTripper }
-
-// RoundTrip makes the exchange.
-func (s statusKeeper) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := s.RoundTripper.RoundTrip(r)
-	if code, wanted := r.Context().Value(codeKey{}).(*int); wanted && err == nil {
-		*code = answer.StatusCode
-	}
-	return answer, err
-}
 
 // distinct returns each of them once, in their order.
 func distinct[T comparable](list []T) (once []T) {

@@ -97,7 +97,7 @@ func (k *Knee) Found() bool { return k.Rate > 0 && k.TooHigh > 0 && !k.Interrupt
 // FindMax looks for the highest rate that the target sustains: it doubles the rate until
 // trials fail, and then bisects. It repeats failed trials.
 func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
-	config.Profile = arrival.Constant(cmp.Or(search.Start, DefaultStart))
+	config.Profile, config.Arrivals = arrival.Constant(cmp.Or(search.Start, DefaultStart)), ""
 	if err := errors.Join(config.Check(), search.Check()); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (k *Knee) facts() []fact {
 	return []fact{
 		{"target", strings.Join(k.Targets, ", ")},
 		{"traffic", k.Traffic},
-		{"bound", fmt.Sprintf("p99 of %s ms, in trials of %s", digits(k.Bound), seconds(k.Seconds))},
+		{"bound", fmt.Sprintf("p99 of %s ms, in trials of %s", columns.Digits(k.Bound), seconds(k.Seconds))},
 	}
 }
 
@@ -189,7 +189,7 @@ func (k *Knee) trialTable() [][]string {
 	rows := [][]string{{"trial", "rate", "reached", "p50, ms", "p99, ms", "late p99, ms", "failed", "verdict"}}
 	for i, t := range k.Trials {
 		rows = append(rows, []string{
-			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), digits(t.P50), digits(t.P99), digits(t.LateP99), columns.Grouped(t.Failed), t.verdict(),
+			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), columns.Digits(t.P50), columns.Digits(t.P99), columns.Digits(t.LateP99), columns.Grouped(t.Failed), t.verdict(),
 		})
 	}
 	return rows

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
@@ -42,8 +44,8 @@ type recorder struct {
 
 func newRecorder() *recorder {
 	return &recorder{
-		came: newHistogramTo(longestMoment, 4), fastest: math.MaxInt64,
-		all: newHistogram(3), late: newHistogram(3), waited: newHistogram(3), kinds: map[traffic.Kind]*histogram{},
+		came: newHistogram(longestMoment, 4), fastest: math.MaxInt64,
+		all: newHistogram(longest, 3), late: newHistogram(longest, 3), waited: newHistogram(longest, 3), kinds: map[traffic.Kind]*histogram{},
 		statuses: map[string]int64{}, limits: map[string]*Limit{}, timeline: newTimeline(),
 	}
 }
@@ -69,7 +71,7 @@ func (r *recorder) time(s sample) {
 	latency := s.done - s.due
 	r.all.record(latency)
 	if r.kinds[s.kind] == nil {
-		r.kinds[s.kind] = newHistogram(3)
+		r.kinds[s.kind] = newHistogram(longest, 3)
 	}
 	r.kinds[s.kind].record(latency)
 	if s.waited {
@@ -95,8 +97,8 @@ func (r *recorder) count(s sample) {
 	}
 	r.calls += int64(max(s.hits, 1))
 	r.otherThan = r.otherThan || s.kind != traffic.Hit && s.kind != traffic.Batch
-	for _, d := range s.answer.Decided {
-		r.decided(d)
+	for _, result := range s.answer.Results {
+		r.decided(result)
 	}
 }
 
@@ -108,33 +110,42 @@ func known[V any](names map[string]V, name string) string {
 	return name
 }
 
-func (r *recorder) decided(d Decided) {
-	switch d.Verdict {
-	case Admitted:
-		r.hits.Admitted++
-	case Denied:
-		r.hits.Denied++
-	case Unavailable:
+// decided counts the decision of a hit. A limit that was decided without the store said nothing.
+func (r *recorder) decided(result wire.Result) {
+	switch {
+	case result.Status == http.StatusServiceUnavailable:
 		r.hits.Unavailable++
-	case Fault:
+		return
+	case result.Decision == nil:
 		r.hits.Faults++
+		return
+	case result.Allowed:
+		r.hits.Admitted++
+	default:
+		r.hits.Denied++
 	}
-	if d.OnError {
-		r.hits.OnError++
-	}
-	for _, said := range d.Limits {
-		name := known(r.limits, said.Limit)
+	onError := false
+	for i := range result.Limits {
+		said := &result.Limits[i]
+		if said.OnError != "" {
+			onError = true
+			continue
+		}
+		name := known(r.limits, said.Name)
 		if r.limits[name] == nil {
 			r.limits[name] = &Limit{Name: name}
 		}
-		switch limit := r.limits[name]; said.Verdict {
-		case Admitted:
+		switch limit := r.limits[name]; {
+		case said.Allowed:
 			limit.Admitted++
-		case ShadowDenied:
+		case said.Shadow:
 			limit.ShadowDenied++
 		default:
 			limit.Denied++
 		}
+	}
+	if onError {
+		r.hits.OnError++
 	}
 }
 
@@ -154,13 +165,6 @@ func (r *recorder) breakOff(s sample) {
 	defer r.mu.Unlock()
 	r.time(s)
 	r.broken++
-}
-
-// soFar returns the number of answers.
-func (r *recorder) soFar() int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answered
 }
 
 // behind returns the target's backlog at the end: how much later 99% of the answers came than

@@ -96,7 +96,7 @@ type Usage struct {
 
 func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Duration) *Report {
 	report := &Report{
-		Profile: p.String(), Seconds: span.Seconds(),
+		Seconds: span.Seconds(),
 		Arrived: tally.Arrived, Answered: r.answered, Failed: r.failed, BrokenOff: r.broken, Unsent: tally.UnsentTo - tally.UnsentFrom,
 		Latency: r.all.latency(), Late: r.late.latency(), Waited: r.waited.latency(), Kinds: map[string]Latency{},
 		Statuses: r.sortedStatuses(), Hits: r.hits, Limits: r.sortedLimits(),

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func (r *runner) warmUp(ctx context.Context) {
 // load loads the target for a while.
 func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, length time.Duration, to *recorder) arrival.Tally {
 	n := arrival.Count(p, length)
-	defer r.follow(stage, n, to)()
+	r.Progress.Start(stage, int(n))
 	return arrival.Open{
 		Due: p.Due, Arrivals: n, InFlight: r.InFlight, Drain: r.Drain, Pause: r.Pause,
 		Do: func(_ int, a arrival.Arrival) {
@@ -83,6 +84,7 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 				return
 			}
 			to.record(seen)
+			r.Progress.Add(1)
 		},
 	}.Run(ctx)
 }
@@ -103,7 +105,7 @@ func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, l
 	}
 	report := newReport(to, tally, p, span)
 	report.Interrupted = ctx.Err() != nil
-	report.Targets, report.Traffic = r.Target.Names(), r.Traffic
+	report.Targets, report.Traffic, report.Profile = r.Target.Names(), r.Traffic, cmp.Or(r.Arrivals, fmt.Sprint(p))
 	report.InFlight = r.InFlight
 	report.GeneratorCPU = (ownAfter - ownBefore).Seconds()
 	report.cost(before, after, to, tally.Elapsed)
@@ -140,33 +142,4 @@ func ownCPU() time.Duration {
 		return 0 // never: this process exists
 	}
 	return own
-}
-
-// follow shows the progress of a stage until end is called.
-func (r *runner) follow(stage string, n int64, to *recorder) (end func()) {
-	if r.Progress == nil {
-		return func() {}
-	}
-	r.Progress.Start(stage, int(n))
-	stop := make(chan struct{})
-	var following sync.WaitGroup
-	following.Go(func() {
-		tick := time.NewTicker(250 * time.Millisecond)
-		defer tick.Stop()
-		var before int64
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			now := to.soFar()
-			r.Progress.Add(int(now - before))
-			before = now
-		}
-	})
-	return func() {
-		close(stop)
-		following.Wait()
-	}
 }

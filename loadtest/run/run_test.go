@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/run"
@@ -282,20 +284,23 @@ func TestKinds(t *testing.T) {
 // What is counted of answers, hits and limits is what the target gave.
 func TestAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		said := func(verdicts ...run.Verdict) (list []run.Said) {
-			for i, v := range verdicts {
-				list = append(list, run.Said{Limit: string(rune('a' + i)), Verdict: v})
+		admits, denies, shadow, onError := wire.LimitState{Allowed: true}, wire.LimitState{}, wire.LimitState{Shadow: true}, wire.LimitState{Allowed: true, OnError: "allow"}
+		// said is a decision; the limits have the names a and b.
+		said := func(status int, limits ...wire.LimitState) wire.Result {
+			limits = slices.Clone(limits)
+			for i := range limits {
+				limits[i].Name = string(rune('a' + i))
 			}
-			return list
+			return wire.Result{Status: status, Decision: &wire.Decision{Allowed: status == 200, Limits: limits}}
 		}
 		answers := []run.Answer{
-			{Status: "200", Decided: []run.Decided{{Verdict: run.Admitted, Limits: said(run.Admitted, run.Admitted)}}},
-			{Status: "200", Decided: []run.Decided{{Verdict: run.Admitted, OnError: true, Limits: said(run.Admitted)}}},
-			{Status: "429", Decided: []run.Decided{{Verdict: run.Denied, Limits: said(run.Denied, run.Admitted)}}},
-			{Status: "429", Decided: []run.Decided{{Verdict: run.Denied, Limits: said(run.Denied, run.ShadowDenied)}}},
-			{Status: "503", Failed: true, Decided: []run.Decided{{Verdict: run.Unavailable}}},
+			{Status: "200", Results: []wire.Result{said(200, admits, admits)}},
+			{Status: "200", Results: []wire.Result{said(200, admits, onError)}},
+			{Status: "429", Results: []wire.Result{said(429, denies, admits)}},
+			{Status: "429", Results: []wire.Result{said(429, denies, shadow)}},
+			{Status: "503", Failed: true, Results: []wire.Result{said(503, denies)}},
 			{Status: "timeout", Failed: true},
-			{Status: "200", Decided: []run.Decided{{Verdict: run.Fault}, {Verdict: run.Denied, Limits: said(run.Denied)}}},
+			{Status: "200", Results: []wire.Result{{Status: 404}, said(429, denies)}},
 			{Status: "200"},
 			{Status: "200"},
 			{Status: "200"},
@@ -319,7 +324,7 @@ func TestNamesAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		name := func(n int64) string { return time.Duration(n).String() }
 		target := &fake{answer: func(n int64, _ traffic.Call) run.Answer {
-			return run.Answer{Status: name(n), Decided: []run.Decided{{Limits: []run.Said{{Limit: name(n)}}}}}
+			return run.Answer{Status: name(n), Results: []wire.Result{{Decision: &wire.Decision{Limits: []wire.LimitState{{Name: name(n)}}}}}}
 		}}
 		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(1000), Duration: 3 * time.Second})
 		require.NoError(t, err)
@@ -552,9 +557,6 @@ func TestWhatCannotBeRun(t *testing.T) {
 	right := run.Config{Target: &fake{}, Source: source(t, nil), Profile: arrival.Constant(1)}
 	require.NoError(t, right.Check())
 	for want, change := range map[string]func(*run.Config){
-		"a target":      func(c *run.Config) { c.Target = nil },
-		"a source":      func(c *run.Config) { c.Source = nil },
-		"a profile":     func(c *run.Config) { c.Profile = nil },
 		"at least 10ms": func(c *run.Config) { c.Duration = 1 },
 		"warm-up":       func(c *run.Config) { c.WarmUp = -1 },
 		"1 to 100000":   func(c *run.Config) { c.InFlight = -1 },

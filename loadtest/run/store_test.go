@@ -1,7 +1,9 @@
 package run_test
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -13,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/loadtest/arrival"
@@ -30,23 +32,23 @@ events:
       - {per: ip, rate: [7/d, 1000/h]}
 `
 
-func rulesOf(t *testing.T, text string) *events.Rules {
+// embedded is a limiter by those rules in this process; "": rules.
+func embedded(t *testing.T, text string, options ...counterd.Option) *run.Embedded {
 	t.Helper()
-	parsed, err := events.ParseRules([]byte(text))
+	parsed, err := counterd.ParseRules([]byte(cmp.Or(text, rules)))
 	require.NoError(t, err)
-	return parsed
-}
-
-func embedded(t *testing.T, config run.EmbeddedConfig) *run.Embedded {
-	t.Helper()
-	if config.Rules == nil {
-		config.Rules = rulesOf(t, rules)
-	}
-	config.Timeout = 30 * time.Second // a busy machine is no failure of the store
-	target, err := run.NewEmbedded(t.Context(), config)
+	// A busy machine is no failure of the store.
+	limiter, err := counterd.New(parsed, append(options, counterd.WithTimeout(30*time.Second), counterd.WithGrace(time.Minute), counterd.WithLog(slog.New(slog.DiscardHandler)))...)
+	require.NoError(t, err)
+	target, err := run.NewEmbedded(limiter, "here", time.Minute)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, target.Close()) })
 	return target
+}
+
+// stores are the options of both stores.
+func stores(server *memcachedtest.Server) map[string][]counterd.Option {
+	return map[string][]counterd.Option{"memory": nil, "servers": {counterd.WithMemcached(server.Addr)}}
 }
 
 // of returns calls of so many addresses.
@@ -78,11 +80,11 @@ const markers = 20
 // limits allow. And its reads are the ones that Memcached has seen.
 func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 	server := memcachedtest.Start(t)
-	for name, config := range map[string]run.EmbeddedConfig{"memory": {}, "servers": {Servers: []string{server.Addr}}} {
+	for name, options := range stores(server) {
 		t.Run(name, func(t *testing.T) {
 			const addresses, calls = 5, 400
+			target := embedded(t, "", options...)
 			before := gets(t, server)
-			target := embedded(t, config)
 			report, err := run.Run(t.Context(), run.Config{
 				Target: target, Source: of(t, addresses, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second,
 			})
@@ -93,14 +95,16 @@ func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 			assert.Equal(t, "ip-1000-per-1h", report.Limits[0].Name)
 			assert.Zero(t, report.Limits[0].Denied)
 			assert.Equal(t, run.Limit{Name: "ip-7-per-24h", Admitted: 7 * addresses, Denied: calls - 7*addresses}, report.Limits[1])
-			require.NotNil(t, report.Store)
+			if name == "memory" {
+				assert.Contains(t, report.StoreNote, "its store has no servers")
+				return
+			}
+			require.NotNil(t, report.Store, report.StoreNote)
 			assert.EqualValues(t, calls, report.Store.Calls)
 			assert.GreaterOrEqual(t, report.Store.Trips, int64(addresses), "hits on one counter that come together share one, on a busy machine all")
-			if name == "servers" {
-				read := gets(t, server) - before
-				assert.InDelta(t, read, report.Store.Reads, markers+2*150, "but for the look ahead of the run, at most a cover of each limit")
-				assert.Positive(t, report.Store.Reads)
-			}
+			read := gets(t, server) - before
+			assert.InDelta(t, read, report.Store.Reads, markers+2*150, "but for the look ahead of the run, at most a cover of each limit")
+			assert.Positive(t, report.Store.Reads)
 		})
 	}
 }
@@ -109,33 +113,28 @@ func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 // one together.
 func TestTripsOfTheStore(t *testing.T) {
 	server := memcachedtest.Start(t)
-	for name, config := range map[string]run.EmbeddedConfig{"memory": {}, "servers": {Servers: []string{server.Addr}}} {
-		t.Run(name, func(t *testing.T) {
-			config.Rules = rulesOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d}]}}")
-			target := embedded(t, config)
-			const calls = 50
-			// In flight is one at a time, so none goes with another.
-			batches, err := run.Run(t.Context(), run.Config{
-				Target: target, Source: of(t, 1, traffic.Mix{traffic.Batch: 1}, 20), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
-			})
-			require.NoError(t, err)
-			assert.Equal(t, run.Hits{Admitted: 20 * calls}, batches.Hits)
-			assert.EqualValues(t, calls, batches.Store.Trips)
-			assert.EqualValues(t, 20*calls, batches.Store.Calls)
-			assert.InDelta(t, 1./20, batches.Store.Trip, 1e-9)
+	target := embedded(t, "events: {e: {limits: [{per: ip, rate: 1000000/d}]}}", counterd.WithMemcached(server.Addr))
+	const calls = 50
+	// In flight is one at a time, so none goes with another.
+	batches, err := run.Run(t.Context(), run.Config{
+		Target: target, Source: of(t, 1, traffic.Mix{traffic.Batch: 1}, 20), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
+	})
+	require.NoError(t, err)
+	assert.Equal(t, run.Hits{Admitted: 20 * calls}, batches.Hits)
+	assert.EqualValues(t, calls, batches.Store.Trips)
+	assert.EqualValues(t, 20*calls, batches.Store.Calls)
+	assert.InDelta(t, 1./20, batches.Store.Trip, 1e-9)
 
-			hits, err := run.Run(t.Context(), run.Config{
-				Target: target, Source: of(t, traffic.MaxPopulation, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
-			})
-			require.NoError(t, err)
-			assert.EqualValues(t, calls, hits.Store.Trips)
-			assert.Zero(t, hits.Failed)
-		})
-	}
+	hits, err := run.Run(t.Context(), run.Config{
+		Target: target, Source: of(t, traffic.MaxPopulation, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
+	})
+	require.NoError(t, err)
+	assert.EqualValues(t, calls, hits.Store.Trips)
+	assert.Zero(t, hits.Failed)
 }
 
 func TestEveryKindEmbedded(t *testing.T) {
-	target := embedded(t, run.EmbeddedConfig{})
+	target := embedded(t, "")
 	mix := traffic.Mix{traffic.Hit: 1, traffic.Check: 1, traffic.Increment: 1, traffic.Count: 1, traffic.Batch: 1}
 	report, err := run.Run(t.Context(), run.Config{Target: target, Source: of(t, 3, mix, 10), Profile: arrival.Constant(500), Duration: time.Second})
 	require.NoError(t, err)
@@ -151,21 +150,17 @@ func TestEveryKindEmbedded(t *testing.T) {
 func TestEmbeddedTargetsThatCannotBeLoaded(t *testing.T) {
 	server := memcachedtest.Start(t)
 	server.Stop()
-	target := embedded(t, run.EmbeddedConfig{Servers: []string{server.Addr}})
+	target := embedded(t, "", counterd.WithMemcached(server.Addr))
 	_, err := run.Run(t.Context(), run.Config{Target: target, Source: of(t, 1, nil, 1), Profile: arrival.Constant(1)})
 	require.ErrorIs(t, err, run.ErrUnreachable)
 	require.ErrorContains(t, err, server.Addr)
 
-	perUser := embedded(t, run.EmbeddedConfig{Rules: rulesOf(t, "events: {e: {limits: [{per: user, rate: 1/d}]}}")})
+	perUser := embedded(t, "events: {e: {limits: [{per: user, rate: 1/d}]}}")
 	for _, kind := range []traffic.Kind{traffic.Hit, traffic.Check, traffic.Batch} {
 		_, err = run.Run(t.Context(), run.Config{Target: perUser, Source: of(t, 1, traffic.Mix{kind: 1}, 1), Profile: arrival.Constant(1)})
 		require.ErrorIs(t, err, run.ErrUnreachable)
 		require.ErrorContains(t, err, "user")
 	}
-	_, err = run.NewEmbedded(t.Context(), run.EmbeddedConfig{})
-	require.Error(t, err)
-	_, err = run.NewEmbedded(t.Context(), run.EmbeddedConfig{Rules: rulesOf(t, rules), Servers: []string{"no port"}})
-	assert.Error(t, err)
 }
 
 // A store that goes away meanwhile shows: hits are refused where a rule wants that, and
@@ -173,9 +168,7 @@ func TestEmbeddedTargetsThatCannotBeLoaded(t *testing.T) {
 func TestAStoreThatGoesAway(t *testing.T) {
 	for rule, unavailable := range map[string]bool{"deny": true, "allow": false} {
 		server := memcachedtest.Start(t)
-		target := embedded(t, run.EmbeddedConfig{
-			Rules: rulesOf(t, "events: {e: {limits: [{per: ip, rate: 1000000/d, on_error: "+rule+"}]}}"), Servers: []string{server.Addr},
-		})
+		target := embedded(t, "events: {e: {limits: [{per: ip, rate: 1000000/d, on_error: "+rule+"}]}}", counterd.WithMemcached(server.Addr))
 		stopping := &stopAt{Target: target, n: 50, stop: server.Stop}
 		report, err := run.Run(t.Context(), run.Config{Target: stopping, Source: of(t, 1000, nil, 1), Profile: arrival.Constant(100), Duration: time.Second, InFlight: 1, Drain: time.Minute})
 		require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -23,34 +24,9 @@ type Target interface {
 
 // Answer is the answer to a call.
 type Answer struct {
-	Status  string // its code, or what went wrong, from a small set
-	Failed  bool   // the contract does not have it for a valid call
-	Decided []Decided
-}
-
-// Verdict is a verdict on a hit.
-type Verdict uint8
-
-// The verdicts.
-const (
-	Admitted Verdict = iota
-	Denied
-	ShadowDenied // of a limit, and not enforced
-	Unavailable  // of a hit: not decided
-	Fault        // of a hit in a batch: at fault
-)
-
-// Decided is a decided hit.
-type Decided struct {
-	Verdict Verdict
-	OnError bool // wholly or in part without the store
-	Limits  []Said
-}
-
-// Said is a limit's verdict on a hit.
-type Said struct {
-	Limit   string
-	Verdict Verdict
+	Status  string        // its code, or what went wrong, from a small set
+	Failed  bool          // the contract does not have it for a valid call
+	Results []wire.Result // of its hits; a status 503 has no decision, or one that is not used
 }
 
 // Reading is the work and the usage of a target since its beginning. Notes say why something

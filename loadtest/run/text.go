@@ -88,7 +88,7 @@ func (r *Report) latencyTable() [][]string {
 			if l.Requests == 0 {
 				row = append(row, "–")
 			} else {
-				row = append(row, digits(ms))
+				row = append(row, columns.Digits(ms))
 			}
 		}
 		rows = append(rows, row)
@@ -122,15 +122,15 @@ func (r *Report) costs() (facts []fact) {
 		}
 	}
 	if s := r.Store; s != nil {
-		add(true, "store", "%s trips and %s reads a %s (%s and %s in all)", digits(s.Trip), digits(s.Read), s.Per, columns.Grouped(s.Trips), columns.Grouped(s.Reads))
+		add(true, "store", "%s trips and %s reads a %s (%s and %s in all)", columns.Digits(s.Trip), columns.Digits(s.Read), s.Per, columns.Grouped(s.Trips), columns.Grouped(s.Reads))
 	}
 	add(r.Store == nil && r.StoreNote != "", "store", "not known: %s", r.StoreNote)
 	for _, p := range r.Processes {
 		add(true, "process", "%d: %s s of CPU time, %.0f%% of a core, %s µs a call; %.1f MiB of memory, %.1f at the most",
-			p.PID, digits(p.CPUSeconds), p.Cores*100, digits(p.Microseconds), float64(p.Memory)/(1<<20), float64(p.MostMemory)/(1<<20))
+			p.PID, columns.Digits(p.CPUSeconds), p.Cores*100, columns.Digits(p.Microseconds), float64(p.Memory)/(1<<20), float64(p.MostMemory)/(1<<20))
 	}
 	add(r.ProcessesNote != "", "process", "not known: %s", r.ProcessesNote)
-	add(r.GeneratorCPU > 0, "generator", "%s s of CPU time", digits(r.GeneratorCPU))
+	add(r.GeneratorCPU > 0, "generator", "%s s of CPU time", columns.Digits(r.GeneratorCPU))
 	add(r.Machine != nil, "machine", "%s", r.Machine)
 	add(r.Machine.Busy(), "note", "this machine was busy: %s; repeat it on a quiet machine before believing a bad figure", process.BusyMeans)
 	add(r.busy(), "note", "most of the p99 is this program's own lateness: this machine is too busy for it to say much of the target")
@@ -141,17 +141,6 @@ func (r *Report) costs() (facts []fact) {
 // than a hundredth waited for a place in flight, their waits make the p99.
 func (r *Report) busy() bool {
 	return r.Late.Requests > 0 && r.Late.P99 > r.Latency.P99/2 && r.Waited.Requests <= r.Latency.Requests/100
-}
-
-// digits writes a figure with its significant digits.
-func digits(f float64) string {
-	switch {
-	case f < 10:
-		return fmt.Sprintf("%.2f", f)
-	case f < 100:
-		return fmt.Sprintf("%.1f", f)
-	}
-	return columns.Grouped(int64(f + 0.5))
 }
 
 func rateText(f float64) string {

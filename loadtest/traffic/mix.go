@@ -27,12 +27,7 @@ var kindNames = [...]string{"hit", "check", "increment", "count", "batch"}
 func Kinds() []Kind { return []Kind{Hit, Check, Increment, Count, Batch} }
 
 // String returns the kind's name.
-func (k Kind) String() string {
-	if int(k) >= len(kindNames) {
-		return fmt.Sprintf("kind %d", uint8(k))
-	}
-	return kindNames[k]
-}
+func (k Kind) String() string { return kindNames[k] }
 
 // MaxWeight is the largest weight of one choice.
 const MaxWeight = 1_000_000

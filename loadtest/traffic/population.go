@@ -19,24 +19,30 @@ type Population interface {
 	Draw() events.Features
 }
 
-// population is n of a kind, and pick chooses one.
+// population is numbered features of a kind, of which pick chooses one.
 type population struct {
-	kind  string
-	value func(i uint64) string
-	pick  func() uint64
+	kind string
+	pick func() uint64
 }
 
-func (c population) Draw() events.Features { return events.Features{c.kind: c.value(c.pick())} }
+// Draw returns the chosen one: of the kind ip an address.
+func (c population) Draw() events.Features {
+	i := c.pick()
+	if c.kind == events.KindIP {
+		return events.Features{c.kind: fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255)}
+	}
+	return events.Features{c.kind: fmt.Sprintf("user-%06d", i)}
+}
 
 // NewUniform returns a population of n, 1 to MaxPopulation, each as often as any other.
 func NewUniform(kind string, n int, rng *rand.Rand) Population {
-	return population{kind, valuesOf(kind), func() uint64 { return rng.Uint64N(uint64(n)) }}
+	return population{kind, func() uint64 { return rng.Uint64N(uint64(n)) }}
 }
 
 // NewZipf returns a population of n, 1 to MaxPopulation, the k-th in proportion to
 // 1/k^s, s above 1.
 func NewZipf(kind string, n int, s float64, rng *rand.Rand) Population {
-	return population{kind, valuesOf(kind), rand.NewZipf(rng, s, 1, uint64(n)-1).Uint64}
+	return population{kind, rand.NewZipf(rng, s, 1, uint64(n)-1).Uint64}
 }
 
 // CheckPopulation finds what is wrong with a population of n of a kind, and with the s of Zipf's
@@ -55,20 +61,17 @@ func CheckPopulation(kind string, n int, s float64) error {
 	return errors.Join(faults...)
 }
 
-// valuesOf returns what names the i-th of a kind.
-func valuesOf(kind string) func(i uint64) string {
-	if kind == events.KindIP {
-		return func(i uint64) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }
-	}
-	return func(i uint64) string { return fmt.Sprintf("user-%06d", i) }
-}
-
 // together is several populations, each of a kind of its own.
 type together []Population
 
 // Together returns a population whose members are of several kinds at once, drawn one by one
 // from a population of each.
-func Together(populations ...Population) Population { return together(populations) }
+func Together(populations ...Population) Population {
+	if len(populations) == 1 {
+		return populations[0]
+	}
+	return together(populations)
+}
 
 func (t together) Draw() events.Features {
 	all := events.Features{}

@@ -1,13 +1,10 @@
 package traffic_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -99,35 +96,6 @@ func TestCheckCrowd(t *testing.T) {
 	} {
 		assert.ErrorContains(t, traffic.CheckPopulation(c.kind, c.n, c.s), c.want)
 	}
-}
-
-func TestPopulationOfAFile(t *testing.T) {
-	population, err := traffic.ReadPopulation(strings.NewReader("anna\r\n\nbob\n anna \nanna"), "user", seeded(1))
-	require.NoError(t, err)
-	const n = 10_000
-	got := draws(population, "user", n)
-	require.Len(t, got, 2)
-	near(t, n, 0.75, got["anna"], "anna")
-}
-
-func TestFilesThatAreNoCrowd(t *testing.T) {
-	secret := "secret"
-	for text, want := range map[string]string{
-		"":                                       "empty",
-		"\n \n":                                  "empty",
-		"10.0.0.1\n\n" + secret:                  "line 3: feature of kind",
-		strings.Repeat(secret, 200):              "line 1",
-		"10.0.0.1\n" + strings.Repeat("x", 3000): "line 2",
-		"10.0.0.1\n\xff":                         "line 2",
-	} {
-		_, err := traffic.ReadPopulation(strings.NewReader(text), "ip", seeded(1))
-		require.ErrorIs(t, err, traffic.ErrPopulation)
-		assert.ErrorContains(t, err, want)
-		assert.NotContains(t, err.Error(), secret)
-	}
-	broken := errors.New("broken")
-	_, err := traffic.ReadPopulation(iotest.ErrReader(broken), "user", seeded(1))
-	assert.ErrorIs(t, err, broken)
 }
 
 func TestMix(t *testing.T) {

@@ -1,23 +1,18 @@
-package counted_test
+package bench
 
 import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
-
-	"github.com/counterd/counterd/loadtest/counted"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestStore(t *testing.T) {
-	s := &counted.Store{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
+func TestCountedStore(t *testing.T) {
+	s := &countedStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 	expires := time.Now().Add(time.Hour).Unix()
 	values := make([]int64, 5)
 	landed, err := storetest.Trip(t.Context(), s, "c", 2, []uint64{1, 2}, []int64{expires, expires}, []uint64{1, 2, 3}, values)
@@ -29,7 +24,7 @@ func TestStore(t *testing.T) {
 	assert.True(t, landed.None())
 	require.NoError(t, storetest.RollBack(t.Context(), s, "c", 2, []uint64{1}, store.Acknowledged(1)))
 	require.NoError(t, storetest.Delete(t.Context(), s, "c", []uint64{1, 2}))
-	assert.EqualValues(t, 4, s.Counts.Trips.Load())
-	assert.EqualValues(t, 2, s.Counts.Adds.Load())
-	assert.EqualValues(t, 4, s.Counts.Reads.Load())
+	assert.EqualValues(t, 4, s.counts.trips.Load())
+	assert.EqualValues(t, 2, s.counts.adds.Load())
+	assert.EqualValues(t, 4, s.counts.reads.Load())
 }
