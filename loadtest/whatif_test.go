@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -157,7 +156,7 @@ func TestSuggest(t *testing.T) {
 	var report struct {
 		Rules string         `json:"rules"`
 		Deny  string         `json:"deny_percent"`
-		Kinds []suggest.Kind `json:"kinds"`
+		Kinds []whatif.Kind `json:"kinds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
 	written, err := os.ReadFile(file)
@@ -189,7 +188,7 @@ func TestSuggestAgainstAnAttack(t *testing.T) {
 	require.Equal(t, exitOK, got.status, got.err)
 	var suggested struct {
 		Rules string         `json:"rules"`
-		Kinds []suggest.Kind `json:"kinds"`
+		Kinds []whatif.Kind `json:"kinds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.out), &suggested))
 	assert.Contains(t, suggested.Rules, advice)

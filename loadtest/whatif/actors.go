@@ -25,7 +25,6 @@ type actors struct {
 	all    []actor
 	groups []*group // of the rules, by their kinds
 	whole  group    // of all rules together
-	mixed  bool     // their costs differ
 }
 
 type actor struct {
@@ -66,13 +65,8 @@ func newActors(event *events.Event, all []events.Features, costKind string) *act
 			a.groups = append(a.groups, &group{per: per, numbers: map[string]uint32{}})
 		}
 	}
-	cost := int64(0)
 	for i, features := range all {
 		a.all[i] = a.actor(event, features, costKind)
-		if one := &a.all[i]; one.fate == decided {
-			a.mixed = a.mixed || cost != 0 && cost != one.cost
-			cost = one.cost
-		}
 	}
 	return a
 }

@@ -137,20 +137,24 @@ func (r *Report) WriteText(out io.Writer) error {
 
 // leftOut says which lines were not decided, or not by all rules.
 func (r *Report) leftOut() []string {
-	var left []string
-	say := func(lines int, format string, args ...any) {
-		if lines > 0 {
-			left = append(left, fmt.Sprintf("of %d lines %d ", r.Lines, lines)+fmt.Sprintf(format, args...))
-		}
-	}
-	say(r.Filtered, "filtered")
-	say(r.Malformed, "malformed")
+	left := r.unread()
 	for _, m := range r.Missing {
-		say(m.Lines, "without %s", m.Kind)
+		left = r.less(left, m.Lines, "without "+m.Kind)
 	}
-	say(r.Unlimited, "without the features of any limit: not decided")
-	say(r.Refused, "with a feature that is refused: not decided")
-	say(r.WithoutCost, "without a cost: not decided")
+	left = r.less(left, r.Unlimited, "without the features of any limit: not decided")
+	left = r.less(left, r.Refused, "with a feature that is refused: not decided")
+	return r.less(left, r.WithoutCost, "without a cost: not decided")
+}
+
+// unread says which lines have no event.
+func (r *Report) unread() []string {
+	return r.less(r.less(nil, r.Filtered, "filtered"), r.Malformed, "malformed")
+}
+
+func (r *Report) less(left []string, lines int, why string) []string {
+	if lines > 0 {
+		left = append(left, fmt.Sprintf("of %d lines %d %s", r.Lines, lines, why))
+	}
 	return left
 }
 
@@ -232,10 +236,15 @@ func Printable(feature string) string {
 	if runes := []rune(feature); len(runes) > maxPrinted {
 		feature = string(runes[:maxPrinted]) + "…"
 	}
-	if strings.ContainsFunc(feature, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(feature)
+	return oneLine(feature)
+}
+
+// oneLine returns the text so that it ends no line.
+func oneLine(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
 	}
-	return feature
+	return text
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }

@@ -68,6 +68,7 @@ type run struct {
 	named    map[string]*limit
 	timeline Timeline
 	lines    [withoutCost + 1]int // by fate
+	mixed    bool                 // hits may differ in cost, or be on an allow list
 }
 
 // Run decides all lines of the log, one after the other in the order of time, each at the
@@ -104,6 +105,7 @@ func newRun(config Config) (*run, error) {
 	if err := checkTimes(r.Log.Events); err != nil {
 		return nil, err
 	}
+	r.mixed = r.CostKind != "" || slices.ContainsFunc(r.Event.Rules, func(rule events.Rule) bool { return len(rule.Allow.Strings()) > 0 })
 	r.actors = newActors(r.Event, r.Log.Actors, r.CostKind)
 	r.whole = newScore(len(r.actors.whole.names))
 	if n := len(r.Log.Events); n > 0 {
@@ -164,24 +166,24 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 	return r.add(a, second, &decision)
 }
 
-// exactly returns the decision with the exact state of each limit. A verdict is
-// always exact. But within a second the engine gives a denial again as it remembers it,
-// with the other limits as they were then; other hits may have been counted since, of
-// another cost or on an allow list. And a count below the ceiling may be an upper bound,
-// which is then taken for above N.
+// exactly returns the decision with the exact state of each limit. A verdict is always exact. But
+// within a second the engine gives a denial again as it remembers it, with the other limits as
+// they were then; hits of another cost or on an allow list may have been counted since. And a
+// count below the ceiling may be an upper bound, which is then taken for above N. A check is
+// exact.
 func (r *run) exactly(ctx context.Context, hit hierarchy.Hit, d hierarchy.Decision) (hierarchy.Decision, error) {
-	unsure := !d.Allowed && (r.actors.mixed || r.allows()) && !r.countsAll(&d)
-	for i := range d.Limits {
-		if d.Limits[i].Listing == events.Denied && !d.Limits[i].Shadow {
+	unsure := !d.Allowed && r.mixed && !r.countsAll(&d)
+	for _, state := range d.Limits {
+		if state.Listing == events.Denied && !state.Shadow {
 			return d, nil // no limit was asked
 		}
-		unsure = unsure || d.Allowed && d.Limits[i].Over && !d.Limits[i].Exact
+		unsure = unsure || d.Allowed && state.Over && !state.Exact
 	}
 	if !unsure {
 		return d, nil
 	}
 	check, err := r.limiter.Check(ctx, hit)
-	if err != nil || len(check.Limits) != len(d.Limits) {
+	if err != nil {
 		return d, err
 	}
 	for i := range d.Limits {
@@ -192,11 +194,6 @@ func (r *run) exactly(ctx context.Context, hit hierarchy.Hit, d hierarchy.Decisi
 		}
 	}
 	return d, nil
-}
-
-// allows reports whether a rule has an allow list.
-func (r *run) allows() bool {
-	return slices.ContainsFunc(r.Event.Rules, func(rule events.Rule) bool { return len(rule.Allow.Strings()) > 0 })
 }
 
 // countsAll reports whether one of the hit's rules counts denied hits too. The engine

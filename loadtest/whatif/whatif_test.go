@@ -17,7 +17,6 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/page"
-	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -300,7 +299,7 @@ func TestWhatIsRefused(t *testing.T) {
 	require.EqualValues(t, 1, report.All.Hits)
 	require.Zero(t, report.Limits[1].Hits)
 	require.Equal(t, []whatif.Missing{{Kind: "user", Lines: 2}}, report.Missing)
-	suggested, err := suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test"})
+	suggested, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip"}, EventName: "test"})
 	require.NoError(t, err)
 	require.Equal(t, 1, suggested.Kinds[0].Features)
 	require.Equal(t, 1, suggested.Kinds[0].Hits)

@@ -1,4 +1,4 @@
-package suggest_test
+package whatif_test
 
 import (
 	"context"
@@ -15,22 +15,18 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/share"
-	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The second implementation: slow, obvious, and with nothing of the first but the form of
 // the report.
 
-type hit struct {
+type costHit struct {
 	second, cost int64
 }
 
@@ -38,8 +34,8 @@ var combined = regexp.MustCompile(`^(\S+) \S+ \S+ \[(\d\d/\w\w\w/\d\d\d\d:\d\d:\
 
 // slowLog returns the hits by feature, the seconds of the first and the last line, and how
 // many lines there are.
-func slowLog(t *testing.T, text, field string, costs bool) (by map[string][]hit, from, to int64, lines int) {
-	by = map[string][]hit{}
+func slowLog(t *testing.T, text, field string, costs bool) (by map[string][]costHit, from, to int64, lines int) {
+	by = map[string][]costHit{}
 	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		m := combined.FindStringSubmatch(line)
 		require.NotNil(t, m, line)
@@ -60,13 +56,13 @@ func slowLog(t *testing.T, text, field string, costs bool) (by map[string][]hit,
 			}
 		}
 		feature := map[string]string{"host": m[1], "path": m[4]}[field]
-		by[feature] = append(by[feature], hit{second, cost})
+		by[feature] = append(by[feature], costHit{second, cost})
 	}
 	return by, from, to, lines
 }
 
 // slowLargest lets a window end with each of the hits.
-func slowLargest(hits []hit, seconds int64) int64 {
+func slowLargest(hits []costHit, seconds int64) int64 {
 	most := int64(0)
 	for _, end := range hits {
 		sum := int64(0)
@@ -95,8 +91,8 @@ func exceed(largest [][]int64, limits []int64) int {
 }
 
 // slowKind finds everything of a kind, by trying.
-func slowKind(by map[string][]hit, kind string, deny float64, span int64) suggest.Kind {
-	k := suggest.Kind{Kind: kind, Features: len(by)}
+func slowKind(by map[string][]costHit, kind string, deny float64, span int64) whatif.Kind {
+	k := whatif.Kind{Kind: kind, Features: len(by)}
 	var costs []int64 // of each feature
 	lengths := []int64{1, 60, 3600, 86400}
 	var largest [][]int64
@@ -197,7 +193,7 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 			}
 			panic("no such quantile")
 		}
-		window := suggest.Window{
+		window := whatif.Window{
 			Window: name, P50: quantile(0.5), P90: quantile(0.9), P99: quantile(0.99), P999: quantile(0.999), Max: counts[len(counts)-1],
 			Alone: alone(w, may),
 		}
@@ -239,22 +235,22 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 	return k
 }
 
-// agree has both implementations run, and compares every number.
-func agree(t *testing.T, text string, kinds []string, mapping string, deny string, costs bool) *suggest.Report {
+// agreeOn has both implementations run, and compares every number.
+func agreeOn(t *testing.T, text string, kinds []string, mapping string, deny string, costs bool) *whatif.Suggestion {
 	t.Helper()
 	atMost, err := share.Parse(deny)
 	require.NoError(t, err)
-	config := suggest.Config{Name: "access.log", Kinds: kinds, Event: "test", Deny: atMost, Top: 3}
+	config := whatif.SuggestConfig{Config: whatif.Config{Top: 3}, Name: "access.log", Kinds: kinds, EventName: "test", Deny: atMost}
 	fields := map[string]string{"ip": "host", "page": "path"}
 	if costs {
 		mapping, config.CostKind = mapping+",cost=bytes", "cost"
 	}
 	config.Log = accesslogtest.Read(t, text, mapping)
-	report, err := suggest.Run(t.Context(), config)
+	report, err := whatif.Suggest(t.Context(), config)
 	require.NoError(t, err)
 	percent, err := strconv.ParseFloat(deny, 64)
 	require.NoError(t, err)
-	var want []suggest.Kind
+	var want []whatif.Kind
 	for _, kind := range kinds {
 		by, from, to, lines := slowLog(t, text, fields[kind], costs)
 		require.Equal(t, time.Unix(from, 0).UTC(), report.From)
@@ -273,7 +269,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-func TestOnTheRealLog(t *testing.T) {
+func TestSuggestOnTheRealLog(t *testing.T) {
 	text := accesslogtest.RealText(t)
 	for _, deny := range []string{"0", "0.1", "0.5", "1", "5", "33.3333"} {
 		if !testkit.Thorough() && deny != "1" {
@@ -281,16 +277,16 @@ func TestOnTheRealLog(t *testing.T) {
 		}
 		t.Run(deny, func(t *testing.T) {
 			t.Parallel()
-			agree(t, text, []string{"ip"}, "ip=host", deny, false)
+			agreeOn(t, text, []string{"ip"}, "ip=host", deny, false)
 		})
 	}
 	t.Run("two kinds", func(t *testing.T) {
 		t.Parallel()
-		agree(t, text, []string{"page", "ip"}, "ip=host,page=path", "2", false)
+		agreeOn(t, text, []string{"page", "ip"}, "ip=host,page=path", "2", false)
 	})
 }
 
-func TestOnLogsByChance(t *testing.T) {
+func TestSuggestOnLogsByChance(t *testing.T) {
 	for seed := range testkit.Seeds(300) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		var text strings.Builder
@@ -305,7 +301,7 @@ func TestOnLogsByChance(t *testing.T) {
 		by, _, _, _ := slowLog(t, text.String(), "host", true)
 		deny := []string{"0", "3", "10", "25", "50", "99"}[random.IntN(6)]
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			agree(t, text.String(), []string{"ip"}, "ip=host,page=path", deny, len(by) > 0 && random.IntN(2) == 0)
+			agreeOn(t, text.String(), []string{"ip"}, "ip=host,page=path", deny, len(by) > 0 && random.IntN(2) == 0)
 		}) {
 			t.Fatalf("-deny %s\n%s", deny, &text)
 		}
@@ -318,7 +314,7 @@ func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 	for i := range 200 {
 		fmt.Fprintf(&text, "192.0.2.1 - - [17/May/2015:10:%02d:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", i/60, i%60)
 	}
-	report := agree(t, text.String(), []string{"ip"}, "ip=host", "0", false)
+	report := agreeOn(t, text.String(), []string{"ip"}, "ip=host", "0", false)
 	require.Equal(t, "1/s denies all that it would", report.Kinds[0].Windows[1].LeftOut)
 	require.Contains(t, report.Rules, "rate: [1/s]\n")
 }
@@ -340,7 +336,7 @@ func TestTheEngineAgrees(t *testing.T) {
 	}
 	leftOut := 0
 	for deny, may := range map[string]int{"0": 0, "0.1": 1, "1": 17, "10": 175} {
-		report := agree(t, text, []string{"ip"}, "ip=host", deny, false)
+		report := agreeOn(t, text, []string{"ip"}, "ip=host", deny, false)
 		require.LessOrEqual(t, report.WhatIf.All.EverDenied, may)
 		rules, err := events.ParseRules([]byte(report.Rules))
 		require.NoError(t, err)
@@ -380,8 +376,8 @@ nonsense
 
 // The file says where it comes from, whatever the log's name.
 func TestTheRulesFile(t *testing.T) {
-	report, err := suggest.Run(t.Context(), suggest.Config{
-		Log: accesslogtest.Read(t, fourLines, "ip=host"), Name: "a\nevents: {}", Kinds: []string{"ip"}, Event: "login_failed", IPv6Prefix: 128, Deny: suggest.DefaultDeny,
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{
+		Config: whatif.Config{Log: accesslogtest.Read(t, fourLines, "ip=host")}, Name: "a\nevents: {}", Kinds: []string{"ip"}, EventName: "login_failed", IPv6Prefix: 128, Deny: whatif.DefaultDeny,
 	})
 	require.NoError(t, err)
 	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
@@ -410,21 +406,21 @@ events:
 
 func TestWhatCannotBeSuggested(t *testing.T) {
 	log := accesslogtest.Read(t, fourLines, "ip=host,user=user")
-	_, err := suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip", "user"}, Event: "test"})
-	require.ErrorIs(t, err, suggest.ErrNoFeatures)
+	_, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip", "user"}, EventName: "test"})
+	require.ErrorIs(t, err, whatif.ErrNoFeatures)
 	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
-	_, err = suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test", Deny: 1_000_000})
+	_, err = whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip"}, EventName: "test", Deny: 1_000_000})
 	require.ErrorIs(t, err, share.Err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = suggest.Run(ctx, suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test"})
+	_, err = whatif.Suggest(ctx, whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip"}, EventName: "test"})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 // Lines without a feature of a kind are counted, and so are the kinds each by itself.
 func TestLinesWithoutAFeature(t *testing.T) {
 	log := accesslogtest.Read(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
-	report, err := suggest.Run(t.Context(), suggest.Config{Log: log, Name: "access.log", Kinds: []string{"ip", "user"}, Event: "test"})
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Name: "access.log", Kinds: []string{"ip", "user"}, EventName: "test"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 3}, []int{report.Kinds[0].Missing, report.Kinds[1].Missing})
 	require.Equal(t, []int{4, 1}, []int{report.Kinds[0].Hits, report.Kinds[1].Hits})
@@ -436,8 +432,8 @@ func TestLinesWithoutAFeature(t *testing.T) {
 }
 
 // A plot's line holds the share above each count, until the next one.
-func TestPage(t *testing.T) {
-	report, err := suggest.Run(t.Context(), suggest.Config{Log: accesslogtest.Read(t, fourLines, "ip=host"), Kinds: []string{"ip"}, Event: "test", IPv6Prefix: 128, Deny: 1000})
+func TestSuggestionPage(t *testing.T) {
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: accesslogtest.Read(t, fourLines, "ip=host")}, Kinds: []string{"ip"}, EventName: "test", IPv6Prefix: 128, Deny: 1000})
 	require.NoError(t, err)
 	p := report.Page()
 	plot := p.Sections[0].Plot
