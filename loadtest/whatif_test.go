@@ -154,8 +154,8 @@ func TestSuggest(t *testing.T) {
 	got = runWith(t, zipped, "replay", "-suggest", "-deny", "1%", "-event", "signup", "-json", "-")
 	require.Equal(t, exitOK, got.status, got.err)
 	var report struct {
-		Rules string         `json:"rules"`
-		Deny  string         `json:"deny_percent"`
+		Rules string        `json:"rules"`
+		Deny  string        `json:"deny_percent"`
 		Kinds []whatif.Kind `json:"kinds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
@@ -187,7 +187,7 @@ func TestSuggestAgainstAnAttack(t *testing.T) {
 	got = runWith(t, nil, append([]string{"replay", "-suggest"}, log...)...)
 	require.Equal(t, exitOK, got.status, got.err)
 	var suggested struct {
-		Rules string         `json:"rules"`
+		Rules string        `json:"rules"`
 		Kinds []whatif.Kind `json:"kinds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.out), &suggested))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -26,43 +25,24 @@ import (
 // The second implementation: slow, obvious, and with nothing of the first but the form of
 // the report.
 
-type costHit struct {
-	second, cost int64
-}
-
-var combined = regexp.MustCompile(`^(\S+) \S+ \S+ \[(\d\d/\w\w\w/\d\d\d\d:\d\d:\d\d:\d\d [+-]\d\d\d\d)\] "(\S+) ([^\s?]+)\S* \S+" (\d\d\d) (\S+)`)
-
-// slowLog returns the hits by feature, the seconds of the first and the last line, and how
-// many lines there are.
-func slowLog(t *testing.T, text, field string, costs bool) (by map[string][]costHit, from, to int64, lines int) {
-	by = map[string][]costHit{}
-	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
-		m := combined.FindStringSubmatch(line)
-		require.NotNil(t, m, line)
-		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", m[2])
-		require.NoError(t, err)
-		second := at.Unix()
-		if lines == 0 || second < from {
-			from = second
-		}
-		if lines == 0 || second > to {
-			to = second
-		}
-		lines++
-		cost := int64(1)
+// slowLog returns the hits by feature, and all lines in the order of time.
+func slowLog(text, field string, costs bool) (by map[string][]slowHit, lines []slowLine) {
+	by, lines = map[string][]slowHit{}, slowLines(text)
+	for _, line := range lines {
+		hit := slowHit{line.second, 1}
 		if costs {
-			if cost, err = strconv.ParseInt(m[6], 10, 64); err != nil || cost < 1 || cost > 1_000_000 {
+			var err error
+			if hit.cost, err = strconv.ParseInt(line.fields["bytes"], 10, 64); err != nil || hit.cost < 1 || hit.cost > 1_000_000 {
 				continue
 			}
 		}
-		feature := map[string]string{"host": m[1], "path": m[4]}[field]
-		by[feature] = append(by[feature], costHit{second, cost})
+		by[line.fields[field]] = append(by[line.fields[field]], hit)
 	}
-	return by, from, to, lines
+	return by, lines
 }
 
 // slowLargest lets a window end with each of the hits.
-func slowLargest(hits []costHit, seconds int64) int64 {
+func slowLargest(hits []slowHit, seconds int64) int64 {
 	most := int64(0)
 	for _, end := range hits {
 		sum := int64(0)
@@ -91,7 +71,7 @@ func exceed(largest [][]int64, limits []int64) int {
 }
 
 // slowKind finds everything of a kind, by trying.
-func slowKind(by map[string][]costHit, kind string, deny float64, span int64) whatif.Kind {
+func slowKind(by map[string][]slowHit, kind string, deny float64, span int64) whatif.Kind {
 	k := whatif.Kind{Kind: kind, Features: len(by)}
 	var costs []int64 // of each feature
 	lengths := []int64{1, 60, 3600, 86400}
@@ -252,10 +232,11 @@ func agreeOn(t *testing.T, text string, kinds []string, mapping string, deny str
 	require.NoError(t, err)
 	var want []whatif.Kind
 	for _, kind := range kinds {
-		by, from, to, lines := slowLog(t, text, fields[kind], costs)
+		by, lines := slowLog(text, fields[kind], costs)
+		from, to := lines[0].second, lines[len(lines)-1].second
 		require.Equal(t, time.Unix(from, 0).UTC(), report.From)
 		require.Equal(t, time.Unix(to, 0).UTC(), report.To)
-		require.Equal(t, lines, report.Lines)
+		require.Equal(t, len(lines), report.Lines)
 		want = append(want, slowKind(by, kind, percent, to-from+1))
 	}
 	require.Equal(t, asJSON(t, want), asJSON(t, report.Kinds))
@@ -298,7 +279,7 @@ func TestSuggestOnLogsByChance(t *testing.T) {
 			fmt.Fprintf(&text, "192.0.2.%d - - [%s] \"GET /%d HTTP/1.1\" 200 %d\n", host,
 				begin.Add(time.Duration(random.IntN(1+random.IntN(span)))*time.Second).Format("02/Jan/2006:15:04:05 -0700"), random.IntN(3), random.IntN(4))
 		}
-		by, _, _, _ := slowLog(t, text.String(), "host", true)
+		by, _ := slowLog(text.String(), "host", true)
 		deny := []string{"0", "3", "10", "25", "50", "99"}[random.IntN(6)]
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			agreeOn(t, text.String(), []string{"ip"}, "ip=host,page=path", deny, len(by) > 0 && random.IntN(2) == 0)
