@@ -5,7 +5,7 @@
 //
 // [Run] replays what accesslog.ReadLog has read:
 //
-//	format, err := accesslog.NewCommon("host")
+//	format, err := accesslog.NewCombined("host")
 //	log, err := accesslog.ReadLog(ctx, format, accesslog.DefaultMapping(), accesslog.File("access.log"))
 //	result, err := replay.Run(ctx, replay.Config{Client: c, Event: "url_shorten"}, log)
 //

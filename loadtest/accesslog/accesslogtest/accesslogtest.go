@@ -31,7 +31,7 @@ func Read(t *testing.T, text, mapping string) *accesslog.Log {
 	t.Helper()
 	kinds, err := accesslog.ParseMapping(mapping)
 	require.NoError(t, err)
-	format, err := accesslog.NewCommon(kinds.Fields()...)
+	format, err := accesslog.NewCombined(kinds.Fields()...)
 	require.NoError(t, err)
 	log, err := accesslog.ReadLog(t.Context(), format, kinds, accesslog.Stream("", strings.NewReader(text)))
 	require.NoError(t, err)
