@@ -202,9 +202,6 @@ func (f *replayFlags) runWhatIf(ctx context.Context, event *events.Event, std st
 	if err != nil {
 		return std.failed(ctx, offlineAdvice(err))
 	}
-	if isTerminal(std.err) {
-		std.complain("%s", report.Effort)
-	}
 	if err := writeResult(std.out, report, f.json); err != nil {
 		return std.failed(ctx, err)
 	}
@@ -231,9 +228,6 @@ func (f *replayFlags) runSuggest(ctx context.Context, std streams) int {
 	bar.finish()
 	if err != nil {
 		return std.failed(ctx, offlineAdvice(err))
-	}
-	if isTerminal(std.err) {
-		std.complain("%s", report.WhatIf.Effort)
 	}
 	if err := writeResult(std.out, report, f.json); err != nil {
 		return std.failed(ctx, err)

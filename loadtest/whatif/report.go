@@ -29,7 +29,6 @@ type Report struct {
 	All      Score    `json:"all"` // of all limits together; a feature is what a hit was counted by, together
 	Limits   []Limit  `json:"limits"`
 	Timeline Timeline `json:"timeline"`
-	Effort   Effort   `json:"effort"`
 }
 
 // Missing is how many lines lack a feature.
@@ -93,26 +92,7 @@ type Timeline struct {
 	Denied   []int64   `json:"denied"`
 }
 
-// Effort is what a run took. It is another each time.
-type Effort struct {
-	Seconds       float64 `json:"seconds"`
-	HitsPerSecond float64 `json:"hits_per_second"` // 0: too fast to tell
-	CounterBytes  int64   `json:"counter_bytes"`   // memory of the counters in the end
-}
-
-func effort(elapsed time.Duration, hits, bytes int64) Effort {
-	e := Effort{Seconds: elapsed.Seconds(), CounterBytes: bytes}
-	if e.Seconds > 0 {
-		e.HitsPerSecond = float64(hits) / e.Seconds
-	}
-	return e
-}
-
-func (e Effort) String() string {
-	return fmt.Sprintf("%.1f s, %.0f hits a second, %d MiB of counters", e.Seconds, e.HitsPerSecond, e.CounterBytes>>20)
-}
-
-// WriteText writes the report as text, without the effort.
+// WriteText writes the report as text.
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d hits, from %s to %s\n", r.Event, r.All.Hits, moment(r.From), moment(r.To))

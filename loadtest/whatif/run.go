@@ -68,7 +68,6 @@ type run struct {
 	named    map[string]*limit
 	timeline Timeline
 	lines    [withoutCost + 1]int // by fate
-	mixed    bool                 // hits may differ in cost, or be on an allow list
 }
 
 // Run decides all lines of the log, one after the other in the order of time, each at the
@@ -79,7 +78,6 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	r.Progress.Start("deciding", len(r.Log.Events))
 	for i, e := range r.Log.Events {
 		if i%progressStep == progressStep-1 {
@@ -92,9 +90,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if r.lines[decided] == 0 {
 		return nil, r.nothing()
 	}
-	report := r.report()
-	report.Effort = effort(time.Since(began), report.All.Hits, r.store.Bytes())
-	return report, nil
+	return r.report(), nil
 }
 
 func newRun(config Config) (*run, error) {
@@ -105,7 +101,6 @@ func newRun(config Config) (*run, error) {
 	if err := checkTimes(r.Log.Events); err != nil {
 		return nil, err
 	}
-	r.mixed = r.CostKind != "" || slices.ContainsFunc(r.Event.Rules, func(rule events.Rule) bool { return len(rule.Allow.Strings()) > 0 })
 	r.actors = newActors(r.Event, r.Log.Actors, r.CostKind)
 	r.whole = newScore(len(r.actors.whole.names))
 	if n := len(r.Log.Events); n > 0 {
@@ -166,40 +161,17 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 	return r.add(a, second, &decision)
 }
 
-// exactly returns the decision with the exact state of each limit. A verdict is always exact. But
-// within a second the engine gives a denial again as it remembers it, with the other limits as
-// they were then; hits of another cost or on an allow list may have been counted since. And a
-// count below the ceiling may be an upper bound, which is then taken for above N. A check is
-// exact.
+// exactly returns the decision with what is above N: a count below the ceiling may be an upper
+// bound, which is then taken for above N. A check is exact.
 func (r *run) exactly(ctx context.Context, hit hierarchy.Hit, d hierarchy.Decision) (hierarchy.Decision, error) {
-	unsure := !d.Allowed && r.mixed && !r.countsAll(&d)
-	for _, state := range d.Limits {
-		if state.Listing == events.Denied && !state.Shadow {
-			return d, nil // no limit was asked
-		}
-		unsure = unsure || d.Allowed && state.Over && !state.Exact
-	}
-	if !unsure {
+	if !d.Allowed || !slices.ContainsFunc(d.Limits, func(s hierarchy.LimitState) bool { return s.Over && !s.Exact }) {
 		return d, nil
 	}
 	check, err := r.limiter.Check(ctx, hit)
-	if err != nil {
-		return d, err
+	for i := range check.Limits {
+		d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].N
 	}
-	for i := range d.Limits {
-		if d.Allowed {
-			d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].N
-		} else {
-			d.Limits[i].Allowed = check.Limits[i].Allowed
-		}
-	}
-	return d, nil
-}
-
-// countsAll reports whether one of the hit's rules counts denied hits too. The engine
-// remembers no denial of such hits.
-func (r *run) countsAll(d *hierarchy.Decision) bool {
-	return slices.ContainsFunc(d.Limits, func(s hierarchy.LimitState) bool { return r.named[s.Name].rule.Count == events.CountAll })
+	return d, err
 }
 
 func (r *run) add(a *actor, second int64, d *hierarchy.Decision) error {

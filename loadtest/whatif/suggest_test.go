@@ -323,7 +323,6 @@ func TestTheEngineAgrees(t *testing.T) {
 		require.NoError(t, err)
 		again, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log, Top: 3})
 		require.NoError(t, err)
-		again.Effort, report.WhatIf.Effort = whatif.Effort{}, whatif.Effort{}
 		require.Equal(t, report.WhatIf, again, "that is what the file does")
 
 		units := []string{"s", "m", "h", "d"}
