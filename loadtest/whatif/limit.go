@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/counterd/counterd/events"
@@ -38,7 +39,7 @@ func newLimits(event *events.Event, actors *actors, steps int) []*limit {
 			}
 		}
 		add(rule.Limits, false)
-		for _, value := range sortedKeys(rule.Overrides) {
+		for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
 			add(rule.Overrides[value], true)
 		}
 	}
