@@ -145,17 +145,44 @@ type closer struct {
 
 func (c closer) Close() error { *c.closed++; return nil }
 
+// Every line of the real log is read whole: put together again, its fields are the line. One
+// line is cut off.
+func TestTheRealLogIsReadWhole(t *testing.T) {
+	file, err := os.Open(realLog)
+	require.NoError(t, err)
+	defer file.Close()
+	fields := []string{"host", "ident", "user", "request", "status", "bytes", "referer", "agent"}
+	format := newCombined(fields...)
+	n := 0
+	var differ []int
+	for text, err := range linesOf(file) {
+		require.NoError(t, err)
+		n++
+		record, err := format.Parse(text)
+		require.NoError(t, err, "line %d", n)
+		v := fieldsOf(record, fields)
+		if line := fmt.Sprintf(`%s %s %s [%s] "%s" %s %s "%s" "%s"`, v[0], v[1], v[2], record.Time.Format(TimeLayout), v[3], v[4], v[5], v[6], v[7]); line != text {
+			differ = append(differ, n)
+			assert.Equal(t, text+`"`, line)
+		}
+	}
+	assert.Equal(t, 10_000, n)
+	assert.Equal(t, []int{8899}, differ)
+}
+
+const realLog = "../testdata/apache_logs.log.gz"
+
 // The real log, plain, as JSON and by a regular expression, is the same.
 func TestTheRealLogInEveryFormat(t *testing.T) {
 	var text, zipped strings.Builder
 	mapping := Mapping{{"ip", "host"}, {"agent", "agent"}}
-	want, err := ReadLog(t.Context(), newCombined("host", "agent"), mapping, File("../testdata/apache_logs.log.gz"))
+	want, err := ReadLog(t.Context(), newCombined("host", "agent"), mapping, File(realLog))
 	require.NoError(t, err)
 	require.Equal(t, 10_000, want.Lines)
 	require.Zero(t, want.Malformed)
 	require.Len(t, want.Events, 10_000)
 
-	file, err := os.Open("../testdata/apache_logs.log.gz")
+	file, err := os.Open(realLog)
 	require.NoError(t, err)
 	defer file.Close()
 	n := 0
@@ -179,7 +206,7 @@ func TestTheRealLogInEveryFormat(t *testing.T) {
 
 	expression, err := NewRegexp(slowCombined+` \S+ \S+ "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)`, "", "host", "agent")
 	require.NoError(t, err)
-	got, err = ReadLog(t.Context(), expression, mapping, File("../testdata/apache_logs.log.gz"))
+	got, err = ReadLog(t.Context(), expression, mapping, File(realLog))
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -225,7 +224,7 @@ func agreeOn(t *testing.T, text string, kinds []string, mapping string, deny str
 	if costs {
 		mapping, config.CostKind = mapping+",cost=bytes", "cost"
 	}
-	config.Log = accesslogtest.Read(t, text, mapping)
+	config.Log = readLog(t, text, mapping)
 	report, err := whatif.Suggest(t.Context(), config)
 	require.NoError(t, err)
 	percent, err := strconv.ParseFloat(deny, 64)
@@ -251,7 +250,7 @@ func asJSON(t *testing.T, v any) string {
 }
 
 func TestSuggestOnTheRealLog(t *testing.T) {
-	text := accesslogtest.RealText(t)
+	text := realText(t)
 	for _, deny := range []string{"0", "0.1", "0.5", "1", "5", "33.3333"} {
 		if !testkit.Thorough() && deny != "1" {
 			continue
@@ -306,8 +305,8 @@ func TestTheEngineAgrees(t *testing.T) {
 	if !testkit.Thorough() {
 		t.Skip("make test-all runs it, without the race detector")
 	}
-	text := accesslogtest.RealText(t)
-	log := accesslogtest.Read(t, text, "ip=host")
+	text := realText(t)
+	log := readLog(t, text, "ip=host")
 	denied := func(rates []string) whatif.Score {
 		rules, err := events.ParseRules([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
 		require.NoError(t, err)
@@ -357,7 +356,7 @@ nonsense
 // The file says where it comes from, whatever the log's name.
 func TestTheRulesFile(t *testing.T) {
 	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{
-		Config: whatif.Config{Log: accesslogtest.Read(t, fourLines, "ip=host")}, Name: "a\nevents: {}", Kinds: []string{"ip"}, EventName: "login_failed", IPv6Prefix: 128, Deny: whatif.DefaultDeny,
+		Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Name: "a\nevents: {}", Kinds: []string{"ip"}, EventName: "login_failed", IPv6Prefix: 128, Deny: whatif.DefaultDeny,
 	})
 	require.NoError(t, err)
 	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
@@ -385,7 +384,7 @@ events:
 }
 
 func TestWhatCannotBeSuggested(t *testing.T) {
-	log := accesslogtest.Read(t, fourLines, "ip=host,user=user")
+	log := readLog(t, fourLines, "ip=host,user=user")
 	_, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip", "user"}, EventName: "test"})
 	require.ErrorIs(t, err, whatif.ErrNoFeatures)
 	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
@@ -399,7 +398,7 @@ func TestWhatCannotBeSuggested(t *testing.T) {
 
 // Lines without a feature of a kind are counted, and so are the kinds each by itself.
 func TestLinesWithoutAFeature(t *testing.T) {
-	log := accesslogtest.Read(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
+	log := readLog(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
 	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Name: "access.log", Kinds: []string{"ip", "user"}, EventName: "test"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 3}, []int{report.Kinds[0].Missing, report.Kinds[1].Missing})
@@ -413,7 +412,7 @@ func TestLinesWithoutAFeature(t *testing.T) {
 
 // A plot's line holds the share above each count, until the next one.
 func TestSuggestionPage(t *testing.T) {
-	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: accesslogtest.Read(t, fourLines, "ip=host")}, Kinds: []string{"ip"}, EventName: "test", IPv6Prefix: 128, Deny: 1000})
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Kinds: []string{"ip"}, EventName: "test", IPv6Prefix: 128, Deny: 1000})
 	require.NoError(t, err)
 	p := report.Page()
 	plot := p.Sections[0].Plot

@@ -1,9 +1,11 @@
 package whatif_test
 
 import (
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +17,36 @@ import (
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/accesslog"
-	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// realText returns the text of the real log.
+func realText(t *testing.T) string {
+	t.Helper()
+	file, err := os.Open("../testdata/apache_logs.log.gz")
+	require.NoError(t, err)
+	defer file.Close()
+	unzipped, err := gzip.NewReader(file)
+	require.NoError(t, err)
+	text, err := io.ReadAll(unzipped)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// readLog reads a log in the combined format, whose fields are features as the mapping says.
+func readLog(t *testing.T, text, mapping string) *accesslog.Log {
+	t.Helper()
+	kinds, err := accesslog.ParseMapping(mapping)
+	require.NoError(t, err)
+	format, err := accesslog.NewCombined(kinds.Fields()...)
+	require.NoError(t, err)
+	log, err := accesslog.ReadLog(t.Context(), format, kinds, accesslog.Stream("", strings.NewReader(text)))
+	require.NoError(t, err)
+	return log
+}
 
 // parsed returns the event test with the limits of a rules file.
 func parsed(t testing.TB, limits string) *events.Event {
@@ -47,7 +73,7 @@ func (r ruled) agree(t *testing.T, text string) *whatif.Report {
 	}
 	const top = 7
 	event := parsed(t, r.limits)
-	got, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: accesslogtest.Read(t, text, mapping), CostKind: costKind, Top: top})
+	got, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: readLog(t, text, mapping), CostKind: costKind, Top: top})
 	require.NoError(t, err)
 	second := slow{kinds: kinds, costs: r.cost, rules: event.Rules}
 	require.Equal(t, second.run(slowLines(text), top), got)
@@ -73,7 +99,7 @@ func theRules() map[string]ruled {
 
 // On the real log every number of every report is what the second implementation says.
 func TestOnTheRealLog(t *testing.T) {
-	text := accesslogtest.RealText(t)
+	text := realText(t)
 	for name, rules := range theRules() {
 		if !testkit.Thorough() && name != "per method, path and both" {
 			continue
@@ -120,7 +146,7 @@ func TestWhatCannotBeDecided(t *testing.T) {
 		"before 1970":      {strings.Replace(line, "17/May/2015", "30/Jan/1970", 1), "ip=host", "[{per: ip, rate: 1/m}]", "", whatif.ErrTime, "from 1970-01-30T10:05:03Z to 1970-01-30T10:05:03Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := whatif.Run(t.Context(), whatif.Config{Event: parsed(t, c.limits), Log: accesslogtest.Read(t, c.text, c.mapping), CostKind: c.cost})
+			_, err := whatif.Run(t.Context(), whatif.Config{Event: parsed(t, c.limits), Log: readLog(t, c.text, c.mapping), CostKind: c.cost})
 			require.ErrorIs(t, err, c.want)
 			if c.want != nil {
 				require.ErrorContains(t, err, c.says)
@@ -131,7 +157,7 @@ func TestWhatCannotBeDecided(t *testing.T) {
 
 // Counters that do not fit into memory would begin again from zero: that is an error.
 func TestNoCounterIsEvicted(t *testing.T) {
-	log := accesslogtest.Read(t, accesslogtest.RealText(t), "ip=host")
+	log := readLog(t, realText(t), "ip=host")
 	event := parsed(t, "[{per: ip, rate: 20/d}]")
 	_, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: log, MaxBytes: 256 << 10})
 	require.ErrorIs(t, err, whatif.ErrMemory)
@@ -142,7 +168,7 @@ func TestNoCounterIsEvicted(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	progress := &counted{after: cancel}
-	_, err := whatif.Run(ctx, whatif.Config{Event: parsed(t, "[{per: ip, rate: 20/d}]"), Log: accesslogtest.Read(t, accesslogtest.RealText(t), "ip=host"), Progress: progress})
+	_, err := whatif.Run(ctx, whatif.Config{Event: parsed(t, "[{per: ip, rate: 20/d}]"), Log: readLog(t, realText(t), "ip=host"), Progress: progress})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 1000, progress.steps, "it ends at once")
 	require.Equal(t, 10_000, progress.of)
@@ -188,7 +214,7 @@ longest denial: ip:192.0.2.1, within a second, from 2015-05-17T10:05:03Z to 2015
 func aReport(t *testing.T) *whatif.Report {
 	log := at("10:05:03", "192.0.2.1") + at("10:05:03", "192.0.2.1") + at("10:05:04", "192.0.2.1") + at("10:05:06", "192.0.2.1") +
 		at("10:05:03", "192.0.2.2") + "nonsense\n" + at("10:05:09", "192.0.2.1") + at("10:05:09", "192.0.2.1")
-	report, err := whatif.Run(t.Context(), whatif.Config{Event: parsed(t, "[{per: ip, rate: [2/m, 1/s]}]"), Log: accesslogtest.Read(t, log, "ip=host")})
+	report, err := whatif.Run(t.Context(), whatif.Config{Event: parsed(t, "[{per: ip, rate: [2/m, 1/s]}]"), Log: readLog(t, log, "ip=host")})
 	require.NoError(t, err)
 	return report
 }
@@ -236,7 +262,7 @@ func TestNoTimePasses(t *testing.T) {
 			log.WriteString(at(clock, "2001:db8::2") + at(clock, "2001:db8::1") + at(clock, "192.0.2.1"))
 		}
 		event := parsed(t, `[{per: ip, rate: [2/s, 5/m, 10/h], allow: ["2001:db8::2"]}, {per: [], rate: 40/m}]`)
-		report, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: accesslogtest.Read(t, log.String(), "ip=host")})
+		report, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: readLog(t, log.String(), "ip=host")})
 		require.NoError(t, err)
 		require.Positive(t, report.Limits[1].Denied)
 		require.Positive(t, report.Limits[3].Denied)
