@@ -205,18 +205,15 @@ func (s *Stretch) String() string {
 	return fmt.Sprintf("%s, %s, from %s to %s, %s", shown(s.Feature), length, moment(s.From), moment(s.To), hits)
 }
 
-// shown returns a feature as a report has it.
-func shown(feature string) string { return cmp.Or(Printable(feature), "the whole event") }
+// maxShown is how much of a feature is shown.
+const maxShown = 60
 
-// maxPrinted is how much of a feature is shown.
-const maxPrinted = 60
-
-// Printable returns the feature so that it can stand on a line of a terminal.
-func Printable(feature string) string {
-	if runes := []rune(feature); len(runes) > maxPrinted {
-		feature = string(runes[:maxPrinted]) + "…"
+// shown returns a feature as a report has it, on one line.
+func shown(feature string) string {
+	if runes := []rune(feature); len(runes) > maxShown {
+		feature = string(runes[:maxShown]) + "…"
 	}
-	return oneLine(feature)
+	return cmp.Or(oneLine(feature), "the whole event")
 }
 
 // oneLine returns the text so that it ends no line.

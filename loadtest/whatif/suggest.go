@@ -164,11 +164,9 @@ func (p *population) describe(kind string, deny share.Share, seconds int64) Kind
 	for i := range attack.limits {
 		attack.limits[i] = max(attack.limits[i], attackFloor)
 	}
-	k := Kind{
-		Kind: kind, Features: features, Hits: p.hits, Missing: p.missing,
-		Denied: chosen.denied(-1), Traffic: sum(p.traffic), DeniedTraffic: chosen.traffic(),
-		Attack: Attack{Features: attackers, Denied: attack.denied(-1), DeniedTraffic: attack.traffic()},
-	}
+	k := Kind{Kind: kind, Features: features, Hits: p.hits, Missing: p.missing, Traffic: sum(p.traffic), Attack: Attack{Features: attackers}}
+	k.Denied, k.DeniedTraffic = chosen.denied(-1)
+	k.Attack.Denied, k.Attack.DeniedTraffic = attack.denied(-1)
 	for i, s := range spans() {
 		counts := slices.Sorted(slices.Values(p.largest[i]))
 		alone := smallest(counts, deny.Of(features))

@@ -30,7 +30,11 @@ func (p *population) choose(usable, deny int) together {
 		}
 	}
 	// The more each may deny, the more all do.
-	each(sort.Search(deny, func(fewer int) bool { each(fewer + 1); return t.denied(-1) > deny }))
+	each(sort.Search(deny, func(fewer int) bool {
+		each(fewer + 1)
+		n, _ := t.denied(-1)
+		return n > deny
+	}))
 	for i := range slices.Backward(t.limits) {
 		var left []int64
 		for feature := range p.traffic {
@@ -39,29 +43,21 @@ func (p *population) choose(usable, deny int) together {
 			}
 		}
 		slices.Sort(left)
-		t.limits[i] = smallest(left, deny-t.denied(i))
+		others, _ := t.denied(i)
+		t.limits[i] = smallest(left, deny-others)
 	}
 	return t
 }
 
-// denied returns how many features the limits deny, that of a span left out.
-func (t together) denied(without int) (n int) {
-	for feature := range t.population.traffic {
+// denied returns how many features the limits deny, that of a span left out, and their traffic.
+func (t together) denied(without int) (n int, traffic int64) {
+	for feature := range t.traffic {
 		if t.denies(feature, without) {
 			n++
+			traffic += t.traffic[feature]
 		}
 	}
-	return n
-}
-
-// traffic returns the traffic of the features that the limits deny.
-func (t together) traffic() (sum int64) {
-	for feature, traffic := range t.population.traffic {
-		if t.denies(feature, -1) {
-			sum += traffic
-		}
-	}
-	return sum
+	return n, traffic
 }
 
 func (t together) denies(feature, without int) bool {

@@ -245,10 +245,14 @@ func titles(p page.Page) (titles []string) {
 	return titles
 }
 
-func TestPrintable(t *testing.T) {
-	require.Equal(t, "ip:192.0.2.1", whatif.Printable("ip:192.0.2.1"))
-	require.Equal(t, `"a\x1b[1mb"`, whatif.Printable("a\x1b[1mb"))
-	require.Equal(t, strings.Repeat("ü", 60)+"…", whatif.Printable(strings.Repeat("ü", 90)))
+// A feature is shown on one line, and not longer than that.
+func TestFeaturesAreShown(t *testing.T) {
+	for feature, want := range map[string]string{
+		"ip:192.0.2.1": "ip:192.0.2.1", "a\x1b[1mb": `"a\x1b[1mb"`, strings.Repeat("ü", 90): strings.Repeat("ü", 60) + "…", "": "the whole event",
+	} {
+		stretch := whatif.Stretch{Feature: feature}
+		require.True(t, strings.HasPrefix(stretch.String(), want+", within a second"), stretch.String())
+	}
 }
 
 // No time passes: not where a limit is overfull either, by hits on the allow list, where
