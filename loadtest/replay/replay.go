@@ -123,9 +123,13 @@ func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error
 		MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}
-	for _, stage := range []func(context.Context) error{
-		r.askRules, r.shift, r.empty, r.increment, r.settle, r.count,
-	} {
+	// Every process of the server sees by then what was done.
+	settle := func(ctx context.Context) error { return sleep(ctx, r.Settle) }
+	stages := []func(context.Context) error{r.askRules, r.shift, r.checkEmpty, r.increment, settle, r.count}
+	if r.Reset {
+		stages = slices.Insert(stages, 2, r.reset, settle)
+	}
+	for _, stage := range stages {
 		if err := stage(ctx); err != nil {
 			return r.result, err
 		}
@@ -153,15 +157,15 @@ func (r *run) fitWindows(retention time.Duration) error {
 	windows := r.Windows
 	if windows == nil {
 		for _, window := range DefaultWindows() {
-			if window > retention {
+			if window <= retention {
+				windows = append(windows, window)
+			} else {
 				r.result.LeftOutWindows = append(r.result.LeftOutWindows, events.FormatDuration(window))
-				continue
 			}
-			windows = append(windows, window)
 		}
-		if windows == nil {
-			windows = []time.Duration{retention}
-		}
+	}
+	if windows == nil {
+		windows = []time.Duration{retention}
 	}
 	for _, window := range windows {
 		switch {
@@ -170,12 +174,10 @@ func (r *run) fitWindows(retention time.Duration) error {
 		case window > retention:
 			return fmt.Errorf("%w: %s is longer than the %s that the server remembers %s",
 				ErrWindow, events.FormatDuration(window), events.FormatDuration(retention), r.Event)
+		case !slices.Contains(r.windows, seconds(window)):
+			r.windows = append(r.windows, seconds(window))
+			r.result.Windows = append(r.result.Windows, events.FormatDuration(window))
 		}
-		if slices.Contains(r.windows, seconds(window)) {
-			continue
-		}
-		r.windows = append(r.windows, seconds(window))
-		r.result.Windows = append(r.result.Windows, events.FormatDuration(window))
 	}
 	return nil
 }
@@ -212,20 +214,26 @@ func (r *run) shift(context.Context) error {
 // second returns the one in which the event is to be counted.
 func (r *run) second(e accesslog.Event) int64 { return e.Second() + r.later }
 
-// empty resets the counters if it shall, and makes sure that they hold nothing.
-func (r *run) empty(ctx context.Context) error {
+// reset forgets the counters. It tries again where the server could not: a reset that is
+// repeated changes nothing.
+func (r *run) reset(ctx context.Context) error {
 	askers := r.roster.first
-	if r.Reset {
-		err := r.forEach(ctx, "resetting", len(askers), min(r.Concurrency, resetsAtOnce), func(ctx context.Context, i int) error {
-			return r.reset(ctx, askers[i].features)
-		})
-		if err == nil {
-			err = r.settle(ctx)
+	return r.forEach(ctx, "resetting", len(askers), min(r.Concurrency, resetsAtOnce), func(ctx context.Context, i int) error {
+		for try := 0; ; try++ {
+			err := r.Client.Reset(ctx, r.Event, askers[i].features)
+			if !errors.Is(err, client.ErrUnavailable) || try == resetRetries {
+				return err
+			}
+			if waited := sleep(ctx, resetPause<<try); waited != nil {
+				return waited
+			}
 		}
-		if err != nil {
-			return err
-		}
-	}
+	})
+}
+
+// checkEmpty makes sure that the counters hold nothing.
+func (r *run) checkEmpty(ctx context.Context) error {
+	askers := r.roster.first
 	var full atomic.Int64
 	longest := time.Duration(r.retention) * time.Second
 	err := r.forEach(ctx, "checking", len(askers), r.Concurrency, func(ctx context.Context, i int) error {
@@ -240,23 +248,6 @@ func (r *run) empty(ctx context.Context) error {
 	}
 	return err
 }
-
-// reset forgets a counter. It tries again where the server could not: a reset that is
-// repeated changes nothing.
-func (r *run) reset(ctx context.Context, features events.Features) error {
-	for try := 0; ; try++ {
-		err := r.Client.Reset(ctx, r.Event, features)
-		if !errors.Is(err, client.ErrUnavailable) || try == resetRetries {
-			return err
-		}
-		if waited := sleep(ctx, resetPause<<try); waited != nil {
-			return waited
-		}
-	}
-}
-
-// settle waits until every process of the server sees what was done.
-func (r *run) settle(ctx context.Context) error { return sleep(ctx, r.Settle) }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
