@@ -107,7 +107,7 @@ func newRun(config Config) (*run, error) {
 	}
 	r.limits = newLimits(r.Event, r.actors, len(r.timeline.Denied))
 	for _, l := range r.limits {
-		r.named[l.limit.Name] = l
+		r.named[l.found.Name] = l
 	}
 	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
 	limiter, err := hierarchy.NewLimiter(hierarchy.LimiterConfig{
