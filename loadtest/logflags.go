@@ -32,8 +32,8 @@ type logFlags struct {
 }
 
 func (f *logFlags) add(set *flag.FlagSet) {
-	set.StringVar(&f.format, "format", formatAuto, "the log's `format`: combined (or common, the same), vhost_combined,\n"+
-		"json, sshd, or auto: one of the first three, by each line's beginning")
+	set.StringVar(&f.format, "format", formatAuto, "the log's `format`: combined (or common, vhost_combined, the same),\n"+
+		"json, sshd, or auto: combined or json, by each line's beginning")
 	set.StringVar(&f.expression, "regexp", "", "the `expression` that takes lines apart, instead of -format;\n"+
 		`its groups, (?P<user>\S+), are the fields, and one is named time`)
 	set.StringVar(&f.features, "features", accesslog.DefaultMapping().String(), "which fields are features: `kind=field,kind=field`;\n"+
@@ -124,10 +124,8 @@ func (f *logFlags) newFormat(layout accesslog.Layout, fields []string) (accesslo
 	switch format {
 	case formatAuto:
 		made, err = accesslog.NewAuto(config)
-	case formatCombined, formatCommon:
-		made, err = accesslog.NewCommon(fields...)
-	case formatVhost:
-		made, err = accesslog.NewVhostCombined(fields...)
+	case formatCombined, formatCommon, formatVhost:
+		made, err = accesslog.NewCombined(fields...)
 	case formatJSON:
 		made, err = accesslog.NewJSON(config)
 	case formatSSHD:

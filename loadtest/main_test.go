@@ -180,7 +180,7 @@ func TestReplayFailures(t *testing.T) {
 	got = runWith(t, strings.NewReader(strings.Repeat("foo\n", 12)), "replay", "-url", dirty)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "12 malformed lines: 1 2 3 4 5 6 7 8 9 10 and 2 more\n")
-	assert.Contains(t, got.err, "no line is in the format: wanted is the common or combined log format, or the vhost_combined log format, or JSON lines")
+	assert.Contains(t, got.err, "no line is in the format: wanted is the common or combined log format, or JSON lines")
 }
 
 func TestReplayInterrupted(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/share"
-	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -37,7 +36,7 @@ type offlineFlags struct {
 func (f *offlineFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.rules, "rules", "", "say what the rules of this `file` would have done, without a server")
 	set.BoolVar(&f.suggest, "suggest", false, "suggest limits, without a server")
-	set.TextVar(&f.deny, "deny", suggest.DefaultDeny, "with -suggest: the `percentage` of features that may be denied")
+	set.TextVar(&f.deny, "deny", whatif.DefaultDeny, "with -suggest: the `percentage` of features that may be denied")
 	set.StringVar(&f.write, "write", "", "with -suggest: write the rules to this `file`; - or none: print them")
 	set.StringVar(&f.html, "html", "", "with -rules or -suggest: write the report to this `file`, with plots")
 	set.StringVar(&f.cost, "cost", "", "with -rules or -suggest: the `field` that holds what a hit costs; a line without it\n"+
@@ -126,9 +125,6 @@ func (f *replayFlags) whatIf(ctx context.Context, log *accesslog.Log, s *session
 	if err != nil {
 		return offlineAdvice(err)
 	}
-	if isTerminal(s.err) {
-		s.complain("%s", report.Effort)
-	}
 	if err := s.print(report); err != nil {
 		return err
 	}
@@ -143,15 +139,12 @@ func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *sessio
 			kinds = append(kinds, k.Kind)
 		}
 	}
-	report, err := suggest.Run(ctx, suggest.Config{
-		Log: log, Name: f.log.source.name(), Kinds: kinds, CostKind: f.offline.costs(), Event: f.event,
-		IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.deny, Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar,
+	report, err := whatif.Suggest(ctx, whatif.SuggestConfig{
+		Config: whatif.Config{Log: log, CostKind: f.offline.costs(), Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar},
+		Name:   f.log.source.name(), Kinds: kinds, EventName: f.event, IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.deny,
 	})
 	if err != nil {
 		return offlineAdvice(err)
-	}
-	if isTerminal(s.err) {
-		s.complain("%s", report.WhatIf.Effort)
 	}
 	if err := s.print(report); err != nil {
 		return err
@@ -191,7 +184,7 @@ func offlineAdvice(err error) error {
 	switch {
 	case errors.Is(err, whatif.ErrMemory):
 		return fmt.Errorf("%w; -memory allows more", err)
-	case errors.Is(err, suggest.ErrNoFeatures):
+	case errors.Is(err, whatif.ErrNoFeatures):
 		return fmt.Errorf("%w; -features names the fields", err)
 	case errors.Is(err, whatif.ErrTime):
 		return fmt.Errorf("%w; -time-layout says how the log writes its times", err)

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -155,9 +154,9 @@ func TestSuggest(t *testing.T) {
 	got = runWith(t, zipped, "replay", "-suggest", "-deny", "1%", "-event", "signup", "-json", "-")
 	require.Equal(t, exitOK, got.status, got.err)
 	var report struct {
-		Rules string         `json:"rules"`
-		Deny  string         `json:"deny_percent"`
-		Kinds []suggest.Kind `json:"kinds"`
+		Rules string        `json:"rules"`
+		Deny  string        `json:"deny_percent"`
+		Kinds []whatif.Kind `json:"kinds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
 	written, err := os.ReadFile(file)
@@ -188,8 +187,8 @@ func TestSuggestAgainstAnAttack(t *testing.T) {
 	got = runWith(t, nil, append([]string{"replay", "-suggest"}, log...)...)
 	require.Equal(t, exitOK, got.status, got.err)
 	var suggested struct {
-		Rules string         `json:"rules"`
-		Kinds []suggest.Kind `json:"kinds"`
+		Rules string        `json:"rules"`
+		Kinds []whatif.Kind `json:"kinds"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.out), &suggested))
 	assert.Contains(t, suggested.Rules, advice)

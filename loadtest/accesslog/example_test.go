@@ -2,41 +2,30 @@ package accesslog_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
-func ExampleRead() {
-	log := strings.NewReader(`192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 512 "-" "curl/8.5.0"
-this is no entry
-192.0.2.7 - frank [17/May/2015:10:05:43 +0000] "GET /favicon.ico HTTP/1.1" 404 -
-{"time": "2015-05-17T10:05:59.5Z", "host": "192.0.2.1", "status": 200}
-`)
+func ExampleNewAuto() {
 	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host", "status"}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	n := 0
-	for record, err := range accesslog.Read(log, format) {
-		n++
-		switch {
-		case errors.Is(err, accesslog.ErrMalformed):
-			fmt.Println(n, err)
-		case err != nil:
-			fmt.Println("the log ends here:", err)
-		default:
-			fmt.Println(n, record.Field("host"), record.Time.Unix(), record.Field("status"))
-		}
+	for _, line := range []string{
+		`192.0.2.7 - frank [17/May/2015:10:05:43 +0000] "GET /favicon.ico HTTP/1.1" 404 -`,
+		`{"time": "2015-05-17T10:05:59.5Z", "host": "192.0.2.1", "status": 200}`,
+		`this is no entry`,
+	} {
+		record, err := format.Parse(line)
+		fmt.Println(record.Field("host"), record.Field("status"), err)
 	}
 	// Output:
-	// 1 192.0.2.1 1431857103 200
-	// 2 accesslog: malformed line: it is not in the common or combined log format
-	// 3 192.0.2.7 1431857143 404
-	// 4 192.0.2.1 1431857159 200
+	// 192.0.2.7 404 <nil>
+	// 192.0.2.1 200 <nil>
+	//   accesslog: malformed line: it is not in the common or combined log format
 }
 
 func ExampleReadLog() {

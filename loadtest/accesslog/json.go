@@ -38,7 +38,7 @@ func NewJSON(config JSONConfig) (Format, error) {
 		times = []string{config.Time}
 	}
 	for _, path := range slices.Concat(times, config.Fields) {
-		if path == "" || slices.Contains(strings.Split(path, "."), "") {
+		if slices.Contains(strings.Split(path, "."), "") {
 			return nil, fmt.Errorf("accesslog: %q is not the name of a field", path)
 		}
 	}
@@ -54,13 +54,11 @@ func (f *jsonLines) Parse(line string) (record Record, err error) {
 	if !strings.HasPrefix(strings.TrimLeft(line, " \t\r"), "{") || json.Unmarshal([]byte(line), &object) != nil {
 		return Record{}, malformed("it is not a JSON object")
 	}
-	record.names = f.names
-	for _, path := range f.names {
-		value, _, err := field(object, path)
-		if err != nil {
+	record = Record{names: f.names, values: make([]string, len(f.names))}
+	for i, path := range f.names {
+		if record.values[i], _, err = field(object, path); err != nil {
 			return Record{}, err
 		}
-		record.values = append(record.values, value)
 	}
 	moment, found := "", false
 	for _, path := range f.times {

@@ -78,7 +78,7 @@ func TestJSONMalformed(t *testing.T) {
 }
 
 func TestJSONConfig(t *testing.T) {
-	format := newJSON(t, JSONConfig{Time: "event.at", Layout: Layout{layoutMillis}, Fields: []string{"user", "user"}})
+	format := newJSON(t, JSONConfig{Time: "event.at", Layout: layoutMillis, Fields: []string{"user", "user"}})
 	record, err := format.Parse(`{"time": "no", "event": {"at": 5}, "user": "a"}`)
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, record.Time.UnixMilli())
@@ -158,7 +158,7 @@ func FuzzJSON(f *testing.F) {
 		moment, timeErr := slowField(line, "time")
 		ab, abErr := slowField(line, "a.b")
 		c, cErr := slowField(line, "c")
-		at, layoutErr := Layout{}.Parse(moment)
+		at, layoutErr := Layout("").Parse(moment)
 		bad := timeErr != nil || abErr != nil || cErr != nil || layoutErr != nil || strings.HasPrefix(strings.TrimLeft(line, " \t\r\n"), "null")
 		if bad {
 			require.ErrorIs(t, err, ErrMalformed)

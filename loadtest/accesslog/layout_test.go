@@ -86,7 +86,7 @@ func TestLayoutsThatSayTooLittle(t *testing.T) {
 	layout, err := ParseLayout("unix")
 	require.NoError(t, err)
 	assert.Equal(t, "unix", layout.String())
-	assert.Equal(t, "auto", Layout{}.String())
+	assert.Equal(t, "auto", Layout("").String())
 }
 
 // What a layout writes it reads, and without being told which it is.

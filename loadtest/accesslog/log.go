@@ -1,7 +1,9 @@
 package accesslog
 
 import (
+	"bufio"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +18,12 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-const (
-	// maxPlaces is how many malformed lines are named by their number.
-	maxPlaces = 10
-	// maxFaults is how many kinds of faults are kept apart.
-	maxFaults = 20
-)
+// maxPlaces is how many malformed lines are named by their number.
+const maxPlaces = 10
+
+// MaxLine is the most bytes of a line, its end not counted. Longer lines are
+// malformed.
+const MaxLine = 1 << 20
 
 // ErrFormat is returned where no line at all is in the format.
 var ErrFormat = errors.New("accesslog: no line is in the format")
@@ -129,9 +131,21 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	slices.SortStableFunc(log.Events, func(a, b Event) int { return cmp.Compare(a.Micros, b.Micros) })
 	slices.SortStableFunc(log.Faults, func(a, b Fault) int { return cmp.Compare(b.Lines, a.Lines) })
 	if log.Lines > 0 && len(log.Events) == 0 {
-		return log, fmt.Errorf("%w: wanted is %s; %s", ErrFormat, format, loading.wrong())
+		why := fmt.Sprintf("of %d lines %s", log.Lines, joined(log.Faults))
+		if len(log.Faults) == 1 {
+			why = fmt.Sprintf("of all %d lines: %s", log.Lines, log.Faults[0].Reason)
+		}
+		return log, fmt.Errorf("%w: wanted is %s; %s", ErrFormat, format, why)
 	}
 	return log, nil
+}
+
+func joined(faults []Fault) string {
+	var texts []string
+	for _, f := range faults {
+		texts = append(texts, f.String())
+	}
+	return strings.Join(texts, "; ")
 }
 
 // All returns the times and the features of all lines, in the order of time.
@@ -161,14 +175,14 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 	}
 	defer in.Close()
 	line, first := 0, len(l.log.Events)
-	for record, err := range Read(in, format) {
+	for text, err := range linesOf(in) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		line++
 		l.log.Lines++
 		if err == nil {
-			err = l.add(record)
+			err = l.add(format, text)
 		}
 		if reason, isFault := errors.AsType[*fault](err); isFault {
 			l.without(Place{l.file, line}, reason)
@@ -182,7 +196,11 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 	return nil
 }
 
-func (l *loading) add(record Record) error {
+func (l *loading) add(format Format, line string) error {
+	record, err := format.Parse(line)
+	if err != nil {
+		return err
+	}
 	key := l.key(record)
 	actor, known := l.known[string(key)]
 	if !known {
@@ -213,7 +231,7 @@ func (l *loading) key(record Record) []byte {
 	return l.space
 }
 
-// without counts a line without an event.
+// without counts a line without an event. Reasons name no part of a line, so there are few.
 func (l *loading) without(at Place, f *fault) {
 	isFiltered := f.kind == ErrFiltered
 	if isFiltered {
@@ -221,28 +239,62 @@ func (l *loading) without(at Place, f *fault) {
 	} else if l.log.Malformed++; len(l.log.Places) < maxPlaces {
 		l.log.Places = append(l.log.Places, at)
 	}
-	reason := f.reason
-	same := func(known Fault) bool { return known.Reason == reason && known.Filtered == isFiltered }
-	i := slices.IndexFunc(l.log.Faults, same)
-	if i < 0 && len(l.log.Faults) >= maxFaults {
-		reason = "another fault"
-		i = slices.IndexFunc(l.log.Faults, same)
-	}
+	i := slices.IndexFunc(l.log.Faults, func(known Fault) bool { return known.Reason == f.reason && known.Filtered == isFiltered })
 	if i < 0 {
 		i = len(l.log.Faults)
-		l.log.Faults = append(l.log.Faults, Fault{Reason: reason, Filtered: isFiltered})
+		l.log.Faults = append(l.log.Faults, Fault{Reason: f.reason, Filtered: isFiltered})
 	}
 	l.log.Faults[i].Lines++
 }
 
-// wrong says why none of the lines has an event.
-func (l *loading) wrong() string {
-	if faults := l.log.Faults; len(faults) == 1 {
-		return fmt.Sprintf("of all %d lines: %s", l.log.Lines, faults[0].Reason)
+// linesOf yields every line without its end, LF or CR LF, or that it is too long: the n-th pair
+// is of line n. A log that begins as gzip does is decompressed, also several such files, one
+// behind the other: standard input has no name to go by. Any error but ErrMalformed is of the
+// reader and ends the log. Not more than one line is held in memory.
+func linesOf(r io.Reader) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		in := bufio.NewReaderSize(r, 64<<10)
+		magic, err := in.Peek(2)
+		if err == nil && string(magic) == "\x1f\x8b" {
+			var unzipped *gzip.Reader
+			if unzipped, err = gzip.NewReader(in); err == nil {
+				in = bufio.NewReaderSize(unzipped, 64<<10)
+			}
+		}
+		if err != nil && err != io.EOF {
+			yield("", err)
+			return
+		}
+		for {
+			line, err := readLine(in)
+			if err == io.EOF || !yield(line, err) || err != nil && !errors.Is(err, ErrMalformed) {
+				return
+			}
+		}
 	}
-	var kinds []string
-	for _, f := range l.log.Faults {
-		kinds = append(kinds, f.String())
+}
+
+// readLine returns the next line. Of one that is too long it keeps nothing; at the end of the log
+// it returns io.EOF.
+func readLine(in *bufio.Reader) (string, error) {
+	var line []byte
+	tooLong := false
+	for {
+		part, err := in.ReadSlice('\n')
+		tooLong = tooLong || len(line)+len(part) > MaxLine+len("\r\n")
+		if !tooLong {
+			line = append(line, part...)
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		if err != nil && (err != io.EOF || len(line) == 0 && !tooLong) {
+			return "", err
+		}
+		text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
+		if tooLong || len(text) > MaxLine {
+			return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
+		}
+		return text, nil
 	}
-	return fmt.Sprintf("of %d lines %s", l.log.Lines, strings.Join(kinds, "; "))
 }

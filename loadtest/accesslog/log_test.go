@@ -88,7 +88,7 @@ func TestTheOrderOfALog(t *testing.T) {
 func TestNoLineIsInTheFormat(t *testing.T) {
 	log, err := readTexts(t, "ip=host", strings.Repeat("foo\n", 7), strings.Repeat("secret\n", 5))
 	require.ErrorIs(t, err, ErrFormat)
-	assert.ErrorContains(t, err, "wanted is the common or combined log format, or the vhost_combined log format, or JSON lines with the time in ")
+	assert.ErrorContains(t, err, "wanted is the common or combined log format, or JSON lines with the time in ")
 	assert.ErrorContains(t, err, "of all 12 lines: it is not in the common or combined log format")
 	assert.NotContains(t, err.Error(), "secret")
 	assert.Equal(t, 12, log.Malformed)
@@ -99,7 +99,7 @@ func TestNoLineIsInTheFormat(t *testing.T) {
 	require.ErrorIs(t, err, ErrFormat)
 	assert.ErrorContains(t, err, "; of 6 lines 4 malformed: it is not in the common or combined log format; 1 malformed: the time is not like 02/Jan/2006:15:04:05 -0700; 1 malformed: feature of kind ")
 
-	format, err := NewRegexp(`login of (?P<user>\S+) at (?P<time>.*)`, Layout{}, "user")
+	format, err := NewRegexp(`login of (?P<user>\S+) at (?P<time>.*)`, "", "user")
 	require.NoError(t, err)
 	_, err = ReadLog(t.Context(), format, Mapping{{"user", "user"}}, Stream("", strings.NewReader("start\nlogin of a at noon\nstop\n")))
 	assert.ErrorContains(t, err, "; of 3 lines 2 filtered: the regular expression does not match; 1 malformed: the time is not like ")
@@ -111,7 +111,7 @@ func TestNoLineIsInTheFormat(t *testing.T) {
 
 func TestReadLogFaults(t *testing.T) {
 	read := func(ctx context.Context, inputs ...Input) error {
-		_, err := ReadLog(ctx, newCommon("host"), DefaultMapping(), inputs...)
+		_, err := ReadLog(ctx, newCombined("host"), DefaultMapping(), inputs...)
 		return err
 	}
 	broken := errors.New("broken")
@@ -133,7 +133,7 @@ func TestInputsAreClosed(t *testing.T) {
 	for _, r := range []io.Reader{strings.NewReader(line), iotest.ErrReader(errors.New("broken"))} {
 		closed := 0
 		input := Input{Name: "x", Open: func() (io.ReadCloser, time.Time, error) { return closer{r, &closed}, time.Time{}, nil }}
-		_, _ = ReadLog(t.Context(), newCommon("host"), DefaultMapping(), input)
+		_, _ = ReadLog(t.Context(), newCombined("host"), DefaultMapping(), input)
 		assert.Equal(t, 1, closed)
 	}
 }
@@ -145,21 +145,51 @@ type closer struct {
 
 func (c closer) Close() error { *c.closed++; return nil }
 
+// Every line of the real log is read whole: put together again, its fields are the line. One
+// line is cut off.
+func TestTheRealLogIsReadWhole(t *testing.T) {
+	file, err := os.Open(realLog)
+	require.NoError(t, err)
+	defer file.Close()
+	fields := []string{"host", "ident", "user", "request", "status", "bytes", "referer", "agent"}
+	format := newCombined(fields...)
+	n := 0
+	var differ []int
+	for text, err := range linesOf(file) {
+		require.NoError(t, err)
+		n++
+		record, err := format.Parse(text)
+		require.NoError(t, err, "line %d", n)
+		v := fieldsOf(record, fields)
+		if line := fmt.Sprintf(`%s %s %s [%s] "%s" %s %s "%s" "%s"`, v[0], v[1], v[2], record.Time.Format(TimeLayout), v[3], v[4], v[5], v[6], v[7]); line != text {
+			differ = append(differ, n)
+			assert.Equal(t, text+`"`, line)
+		}
+	}
+	assert.Equal(t, 10_000, n)
+	assert.Equal(t, []int{8899}, differ)
+}
+
+const realLog = "../testdata/apache_logs.log.gz"
+
 // The real log, plain, as JSON and by a regular expression, is the same.
 func TestTheRealLogInEveryFormat(t *testing.T) {
 	var text, zipped strings.Builder
 	mapping := Mapping{{"ip", "host"}, {"agent", "agent"}}
-	want, err := ReadLog(t.Context(), newCommon("host", "agent"), mapping, File("../testdata/apache_logs.log.gz"))
+	want, err := ReadLog(t.Context(), newCombined("host", "agent"), mapping, File(realLog))
 	require.NoError(t, err)
 	require.Equal(t, 10_000, want.Lines)
 	require.Zero(t, want.Malformed)
 	require.Len(t, want.Events, 10_000)
 
-	file, err := os.Open("../testdata/apache_logs.log.gz")
+	file, err := os.Open(realLog)
 	require.NoError(t, err)
 	defer file.Close()
 	n := 0
-	for record, err := range Read(file, newCommon("host", "agent")) {
+	format := newCombined("host", "agent")
+	for line, err := range linesOf(file) {
+		require.NoError(t, err)
+		record, err := format.Parse(line)
 		require.NoError(t, err)
 		part := fmt.Sprintf(`{"time": %q, "host": %q, "agent": %q}`+"\n",
 			record.Time.Format(time.RFC3339), record.Field("host"), record.Field("agent"))
@@ -174,21 +204,9 @@ func TestTheRealLogInEveryFormat(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 
-	expression, err := NewRegexp(slowCombined+` \S+ \S+ "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)`, Layout{}, "host", "agent")
+	expression, err := NewRegexp(slowCombined+` \S+ \S+ "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)`, "", "host", "agent")
 	require.NoError(t, err)
-	got, err = ReadLog(t.Context(), expression, mapping, File("../testdata/apache_logs.log.gz"))
+	got, err = ReadLog(t.Context(), expression, mapping, File(realLog))
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
-}
-
-// However many kinds of faults there are, as many are kept.
-func TestFaultsAreBounded(t *testing.T) {
-	l := loading{log: &Log{}}
-	for i := range 100 {
-		l.without(Place{Line: i}, &fault{ErrMalformed, fmt.Sprint(i)})
-		l.without(Place{Line: i}, &fault{ErrFiltered, fmt.Sprint(i)})
-	}
-	assert.Len(t, l.log.Faults, maxFaults+2)
-	assert.Equal(t, 100, l.log.Filtered)
-	assert.Equal(t, 100, l.log.Malformed)
 }

@@ -29,39 +29,14 @@ func TestWhatReferencesAsk(t *testing.T) {
 	}
 }
 
-// What a state is made of is what was asked for: a state that is taken away behind a
-// reference's back is not known to it.
-func TestReferencesKeepNothingElse(t *testing.T) {
-	l := limit{1, second}
-	admits := func(a algorithm) bool {
-		admitted, err := a.decide(t.Context(), "f", opening.UnixNano(), 1)
-		require.NoError(t, err)
-		return admitted
-	}
-	one, two, three, four, five := newFixed(l), newTwoWindows(l), newSlidingLog(l), newBucket(l), newGCRA(l)
-	for _, c := range []struct {
-		algorithm
-		forget func()
-	}{
-		{one, func() { clear(one.states) }}, {two, func() { clear(two.states) }}, {three, func() { clear(three.states) }},
-		{four, func() { clear(four.states) }}, {five, func() { clear(five.states) }},
-	} {
-		require.True(t, admits(c))
-		require.False(t, admits(c))
-		c.forget()
-		assert.True(t, admits(c))
-	}
-}
-
 // onMemcached returns counterd on a real server, and the server.
 func onMemcached(t *testing.T, l events.Limit) (*hierarchical, *memcached.Server) {
 	t.Helper()
 	server, err := memcached.Start(t.Context(), "memcached", "-t", "1")
 	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
 	t.Cleanup(func() { assert.NoError(t, server.Close()) })
-	h, err := newHierarchical(l, "user", events.Second)
-	require.NoError(t, err)
-	h.clock.set(opening.UnixNano())
+	h := ours(t, l, events.Second)
+	h.clock.Store(opening.UnixNano())
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: 10 * time.Second, Clock: h.clock.now})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, fleet.Close()) })
@@ -73,20 +48,16 @@ func onMemcached(t *testing.T, l events.Limit) (*hierarchical, *memcached.Server
 // asked of it and is there, and the decisions are those on the embedded store.
 func TestWhatCounterdAsks(t *testing.T) {
 	l := events.Limit{N: 20, Window: 10 * time.Minute}
-	ours, server := onMemcached(t, l)
-	embedded, err := newHierarchical(l, "user", events.Second)
-	require.NoError(t, err)
-	decide := func(m moment, feature string) bool {
-		want, err := embedded.decide(t.Context(), feature, m.at, m.cost)
-		require.NoError(t, err)
-		got, err := ours.decide(t.Context(), feature, m.at, m.cost)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+	real, server := onMemcached(t, l)
+	embedded := ours(t, l, events.Second)
+	both := func(m moment, feature string) bool {
+		got := decide(t, real, feature, m)
+		require.Equal(t, decide(t, embedded, feature, m), got)
 		return got
 	}
 	features := []string{"a", "b", "c"}
 	for _, feature := range features { // the connections are open, and their first questions asked
-		decide(moment{opening.UnixNano(), 1}, feature)
+		both(moment{opening.UnixNano(), 1}, feature)
 	}
 	figures := func() memcached.Stats {
 		s, err := server.Stats()
@@ -94,19 +65,19 @@ func TestWhatCounterdAsks(t *testing.T) {
 		return s
 	}
 	began := time.Now()
-	before, asked := figures(), ours.asked()
+	before, asked := figures(), real.asked()
 	rng := rand.New(rand.NewPCG(4, 0))
 	now, admitted, denied := opening.UnixNano(), int64(0), 0
 	for range 400 { // all within the window: nothing expires, for the server's clock is the real one
 		now += rng.Int64N(int64(l.Window) / 200)
-		if decide(moment{now, 1}, features[rng.IntN(len(features))]) {
+		if both(moment{now, 1}, features[rng.IntN(len(features))]) {
 			admitted++
 		} else {
 			denied++
 		}
 	}
 	require.Positive(t, denied)
-	took := ours.asked()
+	took := real.asked()
 	reads, writes, trips := took.reads-asked.reads, took.writes-asked.writes, took.trips-asked.trips
 	after := figures().Minus(before)
 	// A server is asked for its marker every few seconds, too.
@@ -123,7 +94,7 @@ func TestWhatCounterdAsks(t *testing.T) {
 
 	buckets := int64(0)
 	for _, feature := range features {
-		n, _ := ours.items(feature)
+		n, _ := real.items(feature)
 		buckets += int64(n)
 	}
 	assert.Equal(t, buckets+1, figures().Items, "and the marker")

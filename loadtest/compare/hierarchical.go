@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -19,20 +21,19 @@ type hierarchical struct {
 	limiter *limiter.Limiter
 	store   *observed
 	clock   clock
-	ids     map[string]hitter
+	ids     map[string]string // of the counters, by feature
 }
 
-// hitter is a feature as the engine knows it.
-type hitter struct {
-	features events.Features
-	id       string // of its counter
-}
+// clock is what it was set to, in nanoseconds. A fleet's goroutines look at it, too.
+type clock struct{ atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Unix(0, c.Load()) }
 
 // embeddedBytes is more than any traffic fills: that nothing was dropped is seen to.
 const embeddedBytes = 1 << 40
 
 func newHierarchical(l events.Limit, kind string, precision events.Precision) (*hierarchical, error) {
-	h := &hierarchical{event: eventOf(l, kind, precision), kind: kind, ids: map[string]hitter{}}
+	h := &hierarchical{event: eventOf(l, kind, precision), kind: kind, ids: map[string]string{}}
 	return h, h.on(memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: h.clock.now, MaxBytes: embeddedBytes}))
 }
 
@@ -52,18 +53,16 @@ func eventOf(l events.Limit, kind string, precision events.Precision) *events.Ev
 }
 
 func (h *hierarchical) decide(ctx context.Context, feature string, now, cost int64) (bool, error) {
-	who, known := h.ids[feature]
-	if !known {
-		who.features = events.Features{h.kind: feature}
-		applied, err := h.event.Apply(nil, who.features)
+	features := events.Features{h.kind: feature}
+	if _, known := h.ids[feature]; !known {
+		applied, err := h.event.Apply(nil, features)
 		if err != nil {
 			return false, err
 		}
-		who.id = applied[0].ID
-		h.ids[feature] = who
+		h.ids[feature] = applied[0].ID
 	}
-	h.clock.set(now)
-	d, err := h.limiter.Hit(ctx, limiter.Hit{Event: h.event, Features: who.features, Cost: cost})
+	h.clock.Store(now)
+	d, err := h.limiter.Hit(ctx, limiter.Hit{Event: h.event, Features: features, Cost: cost})
 	switch {
 	case err != nil:
 		return false, err
@@ -79,7 +78,7 @@ func (h *hierarchical) decide(ctx context.Context, feature string, now, cost int
 
 // items are the buckets. Their values are a few digits.
 func (h *hierarchical) items(feature string) (n, value int) {
-	of := h.store.counters[h.ids[feature].id]
+	of := h.store.counters[h.ids[feature]]
 	if of == nil {
 		return 0, 0
 	}

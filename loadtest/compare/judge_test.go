@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/loadtest/exactlog"
 )
 
 // The judge finds what a second one finds that sums each window of all admissions anew.
@@ -14,8 +16,8 @@ func TestTheJudgeIsJust(t *testing.T) {
 	for step, features := range map[int64]int{second: 1, 1: 3} {
 		for range 30 {
 			l := limit{1 + rng.Int64N(6), (1 + rng.Int64N(20)) * second}
-			j := newJudge(l)
-			var want verdict
+			j := judge{limit: l, features: map[string]*exactlog.Log{}}
+			var want Row
 			logs := make([][]moment, features)
 			names := []string{"a", "b", "c"}
 			for _, m := range hitsOf(rng, l, step) {
@@ -24,14 +26,14 @@ func TestTheJudgeIsJust(t *testing.T) {
 				switch {
 				case admitted:
 					logs[who] = append(logs[who], m)
-					want.admitted++
+					want.Admitted++
 					if !fits {
-						want.wrongAdmissions++
+						want.WrongAdmissions++
 					}
 				default:
-					want.denied++
+					want.Denied++
 					if fits {
-						want.wrongDenied++
+						want.WrongDenials++
 					}
 				}
 				j.see(names[who], m.at, m.cost, admitted)
@@ -39,11 +41,11 @@ func TestTheJudgeIsJust(t *testing.T) {
 			for _, log := range logs {
 				for _, end := range log {
 					held := costWhere(log, func(at int64) bool { return at > end.at-l.window && at <= end.at })
-					want.most = max(want.most, held)
+					want.MostInAWindow = max(want.MostInAWindow, held)
 				}
 			}
-			require.Equal(t, want, j.verdict)
-			assert.Positive(t, want.wrongAdmissions+want.wrongDenied)
+			require.Equal(t, want, j.row)
+			assert.Positive(t, want.WrongAdmissions+want.WrongDenials)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,25 +48,16 @@ func TestChunksAreMemcacheds(t *testing.T) {
 
 // A state is of as many numbers as its item has.
 func TestItemsOfStates(t *testing.T) {
-	assert.EqualValues(t, 2*8, unsafe.Sizeof(fixedState{}))
-	assert.EqualValues(t, 3*8, unsafe.Sizeof(twoWindowsState{}))
-	l := limit{100, 60 * second}
-	for name, c := range map[string]struct {
-		algorithm
-		value int
-	}{
-		"fixed": {newFixed(l), 16}, "two windows": {newTwoWindows(l), 24}, "bucket": {newBucket(l), 16}, "GCRA": {newGCRA(l), 8},
-		"log": {newSlidingLog(l), 3 * 8}, "racing": {newRacing(l, 2), 3 * 8},
-	} {
-		n, _ := c.items("f")
-		assert.Zero(t, n, name)
+	for i, want := range []int{3 * 8, 24, 16, 16, 8, 3 * 8} {
+		way := references(2)[i]
+		a := made(t, way, limit{100, 60 * second})
+		n, _ := a.items("f")
+		assert.Zero(t, n, way.name)
 		for _, cost := range []int64{1, 2} {
-			_, err := c.decide(t.Context(), "f", opening.UnixNano(), cost)
-			require.NoError(t, err)
+			decide(t, a, "f", moment{opening.UnixNano(), cost})
 		}
-		n, value := c.items("f")
-		assert.Equal(t, 1, n, name)
-		assert.Equal(t, c.value, value, name)
+		n, value := a.items("f")
+		assert.Equal(t, []int{1, want}, []int{n, value}, way.name)
 	}
 }
 
@@ -76,15 +66,12 @@ func TestBytesAreMemcacheds(t *testing.T) {
 	const users = 50
 	for _, precision := range []events.Precision{events.Second, events.Minute} {
 		server := memcachedtest.Start(t, "-m", "64")
-		h, err := newHierarchical(events.Limit{N: 20, Window: 10 * time.Minute}, zipfKind, precision)
-		require.NoError(t, err)
+		h := ours(t, events.Limit{N: 20, Window: 10 * time.Minute}, precision)
 		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: time.Minute, Clock: h.clock.now})
 		require.NoError(t, err)
 		require.NoError(t, h.on(fleet))
 		for i := range int64(users * 20) {
-			admitted, err := h.decide(t.Context(), fmt.Sprint("user-", i%users), opening.UnixNano()+i*599*second/(users*20), 1)
-			require.NoError(t, err)
-			require.True(t, admitted)
+			require.True(t, decide(t, h, fmt.Sprint("user-", i%users), moment{opening.UnixNano() + i*599*second/(users*20), 1}))
 		}
 		want := int64(0)
 		for i := range users {

@@ -1,10 +1,11 @@
 package compare
 
 import (
-	"context"
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,36 @@ func textbookRacing(l limit, admitted []moment, now, cost int64) bool {
 	return textbookLog(l, admitted, now, cost)
 }
 
+func made(t *testing.T, way contender, l limit) algorithm {
+	t.Helper()
+	a, err := way.make(l)
+	require.NoError(t, err)
+	return a
+}
+
+// named makes a reference; a log that races has 1 or 3 processes.
+func named(t *testing.T, name string, l limit) algorithm {
+	t.Helper()
+	all := append(references(3), references(1)...)
+	i := slices.IndexFunc(all, func(c contender) bool { return c.name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return made(t, all[i], l)
+}
+
+func ours(t *testing.T, l events.Limit, precision events.Precision) *hierarchical {
+	t.Helper()
+	h, err := newHierarchical(l, "user", precision)
+	require.NoError(t, err)
+	return h
+}
+
+func decide(t *testing.T, a algorithm, feature string, m moment) bool {
+	t.Helper()
+	admitted, err := a.decide(t.Context(), feature, m.at, m.cost)
+	require.NoError(t, err)
+	return admitted
+}
+
 // hitsOf returns hits in the order of their times, which are multiples of the step and
 // sometimes leave the window behind.
 func hitsOf(rng *rand.Rand, l limit, step int64) []moment {
@@ -99,23 +130,22 @@ func hitsOf(rng *rand.Rand, l limit, step int64) []moment {
 // nanoseconds.
 func TestReferencesAreAsTheirDefinitions(t *testing.T) {
 	for name, of := range map[string]struct {
-		make     func(limit) algorithm
 		textbook textbook
 		step     int64 // of times
 		windows  int64 // are multiples of that
 	}{
-		"fixed, whole seconds":       {func(l limit) algorithm { return newFixed(l) }, textbookFixed, second, second},
-		"fixed":                      {func(l limit) algorithm { return newFixed(l) }, textbookFixed, 1, second},
-		"two windows, whole seconds": {func(l limit) algorithm { return newTwoWindows(l) }, textbookTwoWindows, second, second},
-		"two windows":                {func(l limit) algorithm { return newTwoWindows(l) }, textbookTwoWindows, 1, second},
-		"sliding log, whole seconds": {func(l limit) algorithm { return newSlidingLog(l) }, textbookLog, second, second},
-		"sliding log":                {func(l limit) algorithm { return newSlidingLog(l) }, textbookLog, 1, second},
-		"log, one process":           {func(l limit) algorithm { return newRacing(l, 1) }, textbookLog, second / 4, second},
-		"log, three at once":         {func(l limit) algorithm { return newRacing(l, 3) }, textbookRacing, second / 4, second},
+		"sliding log, whole seconds":  {textbookLog, second, second},
+		"sliding log":                 {textbookLog, 1, second},
+		"two windows, whole seconds":  {textbookTwoWindows, second, second},
+		"two windows":                 {textbookTwoWindows, 1, second},
+		"fixed window, whole seconds": {textbookFixed, second, second},
+		"fixed window":                {textbookFixed, 1, second},
 		// The library reckons in floating point: exactly where all are powers of two.
-		"token bucket, powers of two": {func(l limit) algorithm { return newBucket(l) }, textbookBucket, second / 512, 0},
-		"GCRA, whole seconds":         {func(l limit) algorithm { return newGCRA(l) }, textbookBucket, second, second},
-		"GCRA":                        {func(l limit) algorithm { return newGCRA(l) }, textbookBucket, 1, second},
+		"token bucket, powers of two": {textbookBucket, second / 512, 0},
+		"GCRA, whole seconds":         {textbookBucket, second, second},
+		"GCRA":                        {textbookBucket, 1, second},
+		"log, 3 at once":              {textbookRacing, second / 4, second},
+		"log, 1 at once":              {textbookLog, second / 4, second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(7, 0))
@@ -128,12 +158,11 @@ func TestReferencesAreAsTheirDefinitions(t *testing.T) {
 					// The interval is a whole number.
 					l.window = l.n * (1 + rng.Int64N(5)) * of.windows
 				}
-				a := of.make(l)
+				a := named(t, strings.TrimSuffix(strings.TrimSuffix(name, ", whole seconds"), ", powers of two"), l)
 				var log []moment
 				for i, m := range hitsOf(rng, l, of.step) {
 					want := of.textbook(l, log, m.at, m.cost)
-					got, err := a.decide(t.Context(), "f", m.at, m.cost)
-					require.NoError(t, err)
+					got := decide(t, a, "f", m)
 					require.Equal(t, want, got, "hit %d of %d in %s, %+v behind %+v", i, l.n, time.Duration(l.window), m, log)
 					if got {
 						log = append(log, m)
@@ -154,13 +183,9 @@ func TestGCRAIsATokenBucket(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 0))
 	for range 50 {
 		l := limit{1 << rng.Int64N(6), second << rng.Int64N(9)}
-		one, other := newGCRA(l), newBucket(l)
+		one, other := named(t, "GCRA", l), named(t, "token bucket", l)
 		for _, m := range hitsOf(rng, l, second/512) {
-			want, err := other.decide(t.Context(), "f", m.at, m.cost)
-			require.NoError(t, err)
-			got, err := one.decide(t.Context(), "f", m.at, m.cost)
-			require.NoError(t, err)
-			require.Equal(t, want, got, "%+v", m)
+			require.Equal(t, decide(t, other, "f", m), decide(t, one, "f", m), "%+v", m)
 		}
 	}
 }
@@ -169,29 +194,26 @@ func TestGCRAIsATokenBucket(t *testing.T) {
 // more through than the token bucket.
 func TestGCRARoundsUp(t *testing.T) {
 	l := limit{7, second}
-	g := newGCRA(l)
-	assert.Equal(t, int64(142_857_143), g.interval)
+	var due int64
 	var log []moment
 	for now := int64(1); now < 3*second; now += 71_428_571 {
-		admitted, err := g.decide(t.Context(), "f", now, 1)
-		require.NoError(t, err)
-		if admitted {
+		if next, admitted := gcra(l, due, now, 1); admitted {
 			require.True(t, textbookBucket(l, log, now, 1))
-			log = append(log, moment{now, 1})
+			due, log = next, append(log, moment{now, 1})
 		}
 	}
 	assert.Len(t, log, 7+20)
+	first, _ := gcra(l, 0, second, 1)
+	assert.Equal(t, second+142_857_143, first)
 }
 
 // What costs more than any window may hold is denied, and does no harm: as intervals 10,000
 // is beyond an int64.
 func TestAVastCost(t *testing.T) {
 	for _, r := range references(2) {
-		a := r.make(limit{2, int64(30 * 24 * time.Hour)})
+		a := made(t, r, limit{2, int64(30 * 24 * time.Hour)})
 		for i, cost := range []int64{1_000_000, 1, 10_000, 1} {
-			admitted, err := a.decide(t.Context(), "f", opening.UnixNano(), cost)
-			require.NoError(t, err)
-			assert.Equal(t, i%2 == 1, admitted, r.name)
+			assert.Equal(t, i%2 == 1, decide(t, a, "f", moment{opening.UnixNano(), cost}), r.name)
 		}
 	}
 }
@@ -199,12 +221,10 @@ func TestAVastCost(t *testing.T) {
 // Features have nothing to do with one another.
 func TestFeaturesAreApart(t *testing.T) {
 	for _, r := range references(1) {
-		a := r.make(limit{1, second})
+		a := made(t, r, limit{1, second})
 		for _, feature := range []string{"a", "b"} {
 			for i := range 2 {
-				admitted, err := a.decide(t.Context(), feature, opening.UnixNano(), 1)
-				require.NoError(t, err)
-				assert.Equal(t, i == 0, admitted, r.name)
+				assert.Equal(t, i == 0, decide(t, a, feature, moment{opening.UnixNano(), 1}), r.name)
 			}
 		}
 	}
@@ -217,26 +237,17 @@ func TestCounterdIsExact(t *testing.T) {
 	for range 20 {
 		n := 1 + rng.Int64N(9)
 		l := events.Limit{N: n, Window: time.Duration(1+rng.Int64N(400)) * time.Second}
-		ours, err := newHierarchical(l, "user", events.Second)
-		require.NoError(t, err)
-		log := newSlidingLog(limitOf(l))
+		a, log := ours(t, l, events.Second), named(t, "sliding log", limitOf(l))
 		for i, m := range hitsOf(rng, limitOf(l), second) {
-			want, err := log.decide(t.Context(), "f", m.at, m.cost)
-			require.NoError(t, err)
-			got, err := ours.decide(t.Context(), "f", m.at, m.cost)
-			require.NoError(t, err)
-			require.Equal(t, want, got, "hit %d of %s, %+v", i, events.FormatRate(l), m)
+			require.Equal(t, decide(t, log, "f", m), decide(t, a, "f", m), "hit %d of %s, %+v", i, events.FormatRate(l), m)
 		}
 	}
 	for i := range 10 {
 		l := events.Limit{N: 1 + rng.Int64N(9), Window: time.Duration(1+i) * time.Minute}
-		ours, err := newHierarchical(l, "user", events.Minute)
-		require.NoError(t, err)
+		a := ours(t, l, events.Minute)
 		var admitted []moment
 		for _, m := range hitsOf(rng, limitOf(l), second) {
-			got, err := ours.decide(t.Context(), "f", m.at, m.cost)
-			require.NoError(t, err)
-			if got {
+			if decide(t, a, "f", m) {
 				require.True(t, textbookLog(limitOf(l), admitted, m.at, m.cost))
 				admitted = append(admitted, m)
 			}
@@ -246,19 +257,19 @@ func TestCounterdIsExact(t *testing.T) {
 
 // Where the traffic goes back in time the engine does not, and nothing is compared.
 func TestTimeDoesNotGoBack(t *testing.T) {
-	ours, err := newHierarchical(events.Limit{N: 5, Window: time.Minute}, "user", events.Second)
-	require.NoError(t, err)
-	_, err = ours.decide(t.Context(), "f", opening.UnixNano(), 1)
-	require.NoError(t, err)
-	_, err = ours.decide(t.Context(), "f", opening.UnixNano()-1, 1)
+	a := ours(t, events.Limit{N: 5, Window: time.Minute}, events.Second)
+	decide(t, a, "f", moment{opening.UnixNano(), 1})
+	_, err := a.decide(t.Context(), "f", opening.UnixNano()-1, 1)
 	assert.ErrorContains(t, err, "stamped")
 }
 
 func Example() {
-	l := events.Limit{N: 2, Window: 10 * time.Second}
-	g := newGCRA(limitOf(l))
+	var due int64
 	for _, at := range []int64{100, 101, 102, 106} {
-		admitted, _ := g.decide(context.Background(), "somebody", at*second, 1)
+		next, admitted := gcra(limit{2, 10 * second}, due, at*second, 1)
+		if admitted {
+			due = next
+		}
 		fmt.Println(at, admitted)
 	}
 	// Output:

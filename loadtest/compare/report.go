@@ -43,18 +43,17 @@ type Row struct {
 	Writes          float64 `json:"writes"`
 }
 
-func newRow(name string, n int64, v verdict, a asked, bytes []int64) Row {
-	decisions := float64(v.admitted + v.denied)
+// finish adds what the decisions took. The bytes are of each feature, the limit n.
+func (r Row) finish(n int64, a asked, bytes []int64) Row {
 	sum := int64(0)
 	for _, b := range bytes {
 		sum += b
 	}
-	return Row{
-		Name: name, Admitted: v.admitted, Denied: v.denied, WrongAdmissions: v.wrongAdmissions, WrongDenials: v.wrongDenied,
-		MostInAWindow: v.most, WorstWindow: float64(v.most) / float64(n),
-		Bytes: float64(sum) / float64(len(bytes)), MostBytes: slices.Max(bytes),
-		Trips: float64(a.trips) / decisions, Reads: float64(a.reads) / decisions, Writes: float64(a.writes) / decisions,
-	}
+	decisions := float64(r.Admitted + r.Denied)
+	r.WorstWindow = float64(r.MostInAWindow) / float64(n)
+	r.Bytes, r.MostBytes = float64(sum)/float64(len(bytes)), slices.Max(bytes)
+	r.Trips, r.Reads, r.Writes = float64(a.trips)/decisions, float64(a.reads)/decisions, float64(a.writes)/decisions
+	return r
 }
 
 // Report is all that was compared.
@@ -82,8 +81,12 @@ func (r *Report) WriteText(out io.Writer) error {
 	var text strings.Builder
 	rows := [][]string{{"", "admitted", "denied", "wrong adm.", "wrong den.", "worst", "bytes", "most", "trips", "reads", "writes"}}
 	for i, c := range r.Comparisons {
-		fmt.Fprintf(&text, "%d: %s\n   %s hits by %s features, %s each, judged by the %s%s\n", i+1, c.Traffic,
-			columns.Grouped(int64(c.Hits)), columns.Grouped(int64(c.Features)), c.Limit, c.Resolution, c.malformed())
+		fmt.Fprintf(&text, "%d: %s\n   %s hits by %s features, %s each, judged by the %s", i+1, c.Traffic,
+			columns.Grouped(int64(c.Hits)), columns.Grouped(int64(c.Features)), c.Limit, c.Resolution)
+		if c.Malformed > 0 {
+			fmt.Fprintf(&text, "; %s lines are malformed", columns.Grouped(int64(c.Malformed)))
+		}
+		text.WriteByte('\n')
 		rows = append(rows, []string{fmt.Sprintf("%d, %s", i+1, c.Limit)})
 		for _, row := range c.Rows {
 			rows = append(rows, row.cells())
@@ -104,17 +107,14 @@ bytes       the most that a feature took in Memcached, on the average, and of an
 trips, reads, writes   of a decision, were the store elsewhere
 `
 
-func (c *Comparison) malformed() string {
-	if c.Malformed == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; %s lines are malformed", columns.Grouped(int64(c.Malformed)))
-}
-
 func (r Row) cells() []string {
-	return []string{
-		r.Name, columns.Grouped(r.Admitted), columns.Grouped(r.Denied), columns.Grouped(r.WrongAdmissions), columns.Grouped(r.WrongDenials),
-		fmt.Sprintf("%.2f", r.WorstWindow), columns.Grouped(int64(r.Bytes + 0.5)), columns.Grouped(r.MostBytes),
-		fmt.Sprintf("%.2f", r.Trips), fmt.Sprintf("%.2f", r.Reads), fmt.Sprintf("%.2f", r.Writes),
+	cells := []string{r.Name}
+	for _, n := range []int64{r.Admitted, r.Denied, r.WrongAdmissions, r.WrongDenials} {
+		cells = append(cells, columns.Grouped(n))
 	}
+	cells = append(cells, fmt.Sprintf("%.2f", r.WorstWindow), columns.Grouped(int64(r.Bytes+0.5)), columns.Grouped(r.MostBytes))
+	for _, each := range []float64{r.Trips, r.Reads, r.Writes} {
+		cells = append(cells, fmt.Sprintf("%.2f", each))
+	}
+	return cells
 }

@@ -28,6 +28,7 @@ type Traffic struct {
 	kind     string
 	features []string
 	hits     []hit
+	places   map[string]int // of the features
 }
 
 type hit struct {
@@ -88,9 +89,8 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Traffic{kind: zipfKind, Name: fmt.Sprintf("%s features by Zipf's law (s=%g), %g hits a second for %s",
+	t := &Traffic{kind: zipfKind, places: map[string]int{}, Name: fmt.Sprintf("%s features by Zipf's law (s=%g), %g hits a second for %s",
 		columns.Grouped(int64(z.Features)), z.S, z.Rate, events.FormatDuration(z.Duration))}
-	places := map[string]int{}
 	when := rand.New(rand.NewPCG(z.Seed, 1))
 	for after := time.Duration(0); ; {
 		after += time.Duration(when.ExpFloat64() / z.Rate * float64(time.Second))
@@ -98,9 +98,9 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 			break
 		}
 		call := source.Next()
-		t.add(places, opening.Add(after), call.Features[zipfKind], call.Cost)
+		t.add(opening.Add(after), call.Features[zipfKind], call.Cost)
 	}
-	return t, t.finish(ctx)
+	return t.finish(ctx)
 }
 
 // FromLog returns the hits of a log, one for each line that has a feature of the kind.
@@ -108,8 +108,7 @@ func FromLog(ctx context.Context, name, kind string, log *accesslog.Log) (*Traff
 	if len(log.Events) > MaxHits {
 		return nil, fmt.Errorf("compare: the log has more than %d lines", MaxHits)
 	}
-	t := &Traffic{kind: kind, Name: name, Malformed: log.Malformed}
-	places := map[string]int{}
+	t := &Traffic{kind: kind, Name: name, Malformed: log.Malformed, places: map[string]int{}}
 	// counterd counts IPv6 addresses by their network, and so do all then.
 	counted := eventOf(events.Limit{}, kind, events.Second)
 	first := map[string]string{}
@@ -131,26 +130,27 @@ func FromLog(ctx context.Context, name, kind string, log *accesslog.Log) (*Traff
 		if e.Micros <= 0 {
 			return nil, errors.New("compare: the log has a time before 1970")
 		}
-		t.add(places, e.Time(), feature, 1)
+		t.add(e.Time(), feature, 1)
 	}
-	return t, t.finish(ctx)
+	return t.finish(ctx)
 }
 
-func (t *Traffic) add(places map[string]int, at time.Time, feature string, cost int64) {
-	place, known := places[feature]
+func (t *Traffic) add(at time.Time, feature string, cost int64) {
+	place, known := t.places[feature]
 	if !known {
 		place = len(t.features)
-		places[feature] = place
+		t.places[feature] = place
 		t.features = append(t.features, feature)
 	}
 	t.hits = append(t.hits, hit{at.UnixNano(), place, cost})
 }
 
 // finish puts the hits into the order of their times; those of one time stay in theirs.
-func (t *Traffic) finish(ctx context.Context) error {
+func (t *Traffic) finish(ctx context.Context) (*Traffic, error) {
 	slices.SortStableFunc(t.hits, func(a, b hit) int { return cmp.Compare(a.at, b.at) })
 	if ctx.Err() == nil && len(t.hits) == 0 {
-		return errors.New("compare: there is no hit to compare with")
+		return nil, errors.New("compare: there is no hit to compare with")
 	}
-	return ctx.Err()
+	t.places = nil
+	return t, ctx.Err()
 }

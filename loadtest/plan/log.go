@@ -30,19 +30,17 @@ type census struct {
 	event  *events.Event
 	groups []*group // as countersOf has them
 	log    Log
-
-	applied []events.Applied
-	most    int   // items
-	minute  int64 // in progress
-	inIt    int
-	busy    int // events of the busiest minute
+	most   int   // items
+	minute int64 // in progress
+	inIt   int
+	busy   int // events of the busiest minute
 }
 
 // fromLog plans for the events of the log.
 func (p *planning) fromLog(ctx context.Context, event *events.Event) error {
 	s := &census{config: p.config, event: event}
 	for _, c := range countersOf(event) {
-		s.groups = append(s.groups, newGroup(c))
+		s.groups = append(s.groups, &group{counters: c, members: map[string]*member{}})
 	}
 	all := 0
 	for at, features := range p.config.Log {
@@ -65,7 +63,7 @@ func (p *planning) fromLog(ctx context.Context, event *events.Event) error {
 		d := g.demand(seconds)
 		d.peak = d.hits * peak / hits
 		p.add(g.counters, d)
-		longest = max(longest, g.counters.life(g.counters.coarsest, p.config.Grace))
+		longest = max(longest, g.life(g.coarsest, p.config.Grace))
 	}
 	p.report.Log = &s.log
 	p.report.Assumptions = p.config.assumptionsOfLog(s.log, longest)
@@ -78,12 +76,23 @@ func (s *census) hit(at time.Time, features events.Features) error {
 	if s.log.Hits > 0 && second < s.log.Last.Unix() {
 		return errors.New("the log is not in the order of time")
 	}
-	hit, denied := s.countersOf(features)
-	switch {
-	case denied:
-		s.log.Denied++
-		return nil
-	case len(hit) == 0:
+	counters := map[string]*group{} // that it adds to, by their identity
+	applied, _ := s.event.Apply(nil, features)
+	for _, a := range applied {
+		if a.Listing == events.Denied && !a.Rule.Shadow {
+			s.log.Denied++
+			return nil
+		}
+		of := slices.IndexFunc(s.groups, func(g *group) bool { return g.per == perOf(a.Rule.Per) })
+		counters[a.ID] = s.groups[of]
+	}
+	if len(s.event.Rules) == 0 {
+		each, _ := s.event.Counters(features) // features at fault have none
+		for _, counter := range each {
+			counters[counter.ID()] = s.groups[0]
+		}
+	}
+	if len(counters) == 0 {
 		s.log.Skipped++
 		return nil
 	}
@@ -101,12 +110,14 @@ func (s *census) hit(at time.Time, features events.Features) error {
 	for _, g := range s.groups {
 		g.expire(second, s.config.Grace)
 	}
-	for _, h := range hit {
-		s.groups[h.group].add(h.id, at, s.log.Hits%s.config.Processes)
+	for id, g := range counters {
+		g.add(id, at, s.log.Hits%s.config.Processes)
 	}
 	items := 0
 	for _, g := range s.groups {
-		items += g.items()
+		for _, row := range g.levels {
+			items += row.items
+		}
 	}
 	if items > s.most {
 		s.most = items
@@ -117,70 +128,33 @@ func (s *census) hit(at time.Time, features events.Features) error {
 	return nil
 }
 
-// counterHit is a counter of a hit, and the index of its group.
-type counterHit struct {
-	id    string
-	group int
-}
-
-// countersOf returns the counters that a hit adds to.
-func (s *census) countersOf(features events.Features) (list []counterHit, denied bool) {
-	if len(s.event.Rules) == 0 {
-		all, _ := s.event.Counters(features) // features at fault have none
-		for _, counter := range all {
-			list = append(list, counterHit{counter.ID(), 0})
-		}
-		return list, false
-	}
-	var err error
-	if s.applied, err = s.event.Apply(s.applied[:0], features); err != nil {
-		return nil, false
-	}
-	for i := range s.applied {
-		a := &s.applied[i]
-		if a.Listing == events.Denied && !a.Rule.Shadow {
-			return nil, true
-		}
-		if slices.ContainsFunc(list, func(h counterHit) bool { return h.id == a.ID }) {
-			continue
-		}
-		of := slices.IndexFunc(s.groups, func(g *group) bool { return g.counters.per == perOf(a.Rule.Per) })
-		list = append(list, counterHit{a.ID, of})
-	}
-	return list, false
-}
-
 // group is the counters of a log per the same kinds.
 type group struct {
-	counters counters
-	members  map[string]*member
-	levels   [hierarchy.Levels]row
-	live     row // the counters, by their last bucket of the coarsest level
-	hits     int
-	rereads  int // hits that read closed buckets
-	days     int // of all features
-	kept     demand
+	counters
+	members map[string]*member
+	levels  [hierarchy.Levels]row
+	live    row // the counters, by their last bucket of the coarsest level
+	hits    int
+	rereads int // hits that read closed buckets
+	days    int // of all features
+	kept    demand
 }
 
 // member is one counter.
 type member struct {
-	last   [hierarchy.Levels]int64 // its last bucket's number
-	beside [hierarchy.Levels]bool  // it has the bucket before that
-	day    int64                   // of its last hit
+	next   [hierarchy.Levels]int64 // the number behind its last bucket's; 0: it has none
+	beside [hierarchy.Levels]bool  // it has the bucket before its last
+	day    int64                   // behind that of its last hit
 	read   map[int]time.Time       // by process: its last read of closed buckets
 }
 
-const noBucket = -1 << 62
-
-func newGroup(c counters) *group { return &group{counters: c, members: map[string]*member{}} }
-
 func (g *group) expire(second int64, grace time.Duration) {
-	for l := g.counters.finest; l <= g.counters.coarsest; l++ {
+	for l := g.finest; l <= g.coarsest; l++ {
 		gone := func(number int64) bool {
-			return hierarchy.Bucket{Level: l, Number: number}.Expires(g.counters.counter.Retention, grace) <= second
+			return hierarchy.Bucket{Level: l, Number: number}.Expires(g.counter.Retention, grace) <= second
 		}
 		g.levels[l].expire(gone)
-		if l == g.counters.coarsest {
+		if l == g.coarsest {
 			g.live.expire(gone)
 		}
 	}
@@ -191,10 +165,10 @@ func (g *group) add(id string, at time.Time, process int) {
 	g.hits++
 	m := g.members[id]
 	if m == nil {
-		m = &member{last: [hierarchy.Levels]int64{noBucket, noBucket, noBucket, noBucket}, day: noBucket, read: map[int]time.Time{}}
+		m = &member{read: map[int]time.Time{}}
 		g.members[id] = m
 	}
-	if day := hierarchy.BucketAt(hierarchy.Day, at.Unix()).Number; m.day != day {
+	if day := hierarchy.BucketAt(hierarchy.Day, at.Unix()).Number + 1; m.day != day {
 		m.day = day
 		g.days++
 	}
@@ -202,29 +176,22 @@ func (g *group) add(id string, at time.Time, process int) {
 		m.read[process] = at
 		g.rereads++
 	}
-	if g.counters.shut {
+	if g.shut {
 		return
 	}
-	for l := g.counters.finest; l <= g.counters.coarsest; l++ {
+	for l := g.finest; l <= g.coarsest; l++ {
 		number, row := hierarchy.BucketAt(l, at.Unix()).Number, &g.levels[l]
-		if m.last[l] != number {
+		if last := m.next[l] - 1; last != number {
 			row.begin(number)
-			m.beside[l] = m.last[l] == number-1
-			if l == g.counters.coarsest {
-				g.live.leave(m.last[l])
+			m.beside[l] = last == number-1
+			if l == g.coarsest {
+				g.live.leave(last)
 				g.live.begin(number)
 			}
-			m.last[l] = number
+			m.next[l] = number + 1
 		}
 		row.add(m.beside[l])
 	}
-}
-
-func (g *group) items() (sum int) {
-	for _, row := range g.levels {
-		sum += row.items
-	}
-	return sum
 }
 
 // keep keeps the present numbers as the greatest.

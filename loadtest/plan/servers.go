@@ -18,21 +18,13 @@ const (
 	maxServers = 10_000
 )
 
-// serverLoad is the load of one of several servers.
-type serverLoad struct {
-	held           held
-	slabs, hash    float64
-	megabytes      int64
-	memory         float64
-	cpu, wireBytes float64 // a second, at the peak, of the busiest
-}
-
-func (p *planning) loadOf(servers int) serverLoad {
-	s := serverLoad{held: p.items.each(servers)}
-	s.slabs, s.hash = s.held.slabBytes(), hashBytes(s.held.all())
-	s.megabytes = max(int64(math.Ceil(s.slabs*(1+part(p.config.Server.Headroom))/megabyte/megabytes))*megabytes, megabytes)
+// loadOf returns the load of one of so many servers, the busiest at the peak.
+func (p *planning) loadOf(servers int) Servers {
+	each := p.items.each(servers)
+	s := Servers{Items: each.all(), SlabBytes: each.slabBytes(), HashBytes: hashBytes(each.all())}
+	s.Megabytes = max(int64(math.Ceil(s.SlabBytes*(1+part(p.config.Server.Headroom))/megabyte/megabytes))*megabytes, megabytes)
 	// A table that doubles coexists with the one of half its size.
-	s.memory = float64(s.megabytes)*megabyte + 1.5*s.hash + baseMemory
+	s.MemoryBytes = float64(s.Megabytes)*megabyte + 1.5*s.HashBytes + baseMemory
 	// Counters of whole events are on as many servers as there are replicas; the busiest
 	// server has one of each.
 	even := 1 / float64(servers)
@@ -41,8 +33,8 @@ func (p *planning) loadOf(servers int) serverLoad {
 	if p.config.Costs.Memcached != 0 && peak.Trips > 0 {
 		hotCPU = peak.MemcachedCPU * p.hot.Trips / peak.Trips
 	}
-	s.cpu = peak.MemcachedCPU*even + hotCPU*hot
-	s.wireBytes = peak.WireBytes*even + p.hot.WireBytes*hot
+	s.PeakCPU = peak.MemcachedCPU*even + hotCPU*hot
+	s.PeakWire = peak.WireBytes*even + p.hot.WireBytes*hot
 	return s
 }
 
@@ -50,7 +42,7 @@ func part(s share.Share) float64 { return float64(s) / float64(share.Whole) }
 
 // servers finds the least number of servers.
 func (p *planning) servers() (Servers, error) {
-	least := func(fits func(serverLoad) bool) int {
+	least := func(fits func(Servers) bool) int {
 		for n := p.config.Replicas; n <= maxServers; n++ {
 			if fits(p.loadOf(n)) {
 				return n
@@ -59,23 +51,18 @@ func (p *planning) servers() (Servers, error) {
 		return 0
 	}
 	server := p.config.Server
-	s := Servers{
-		ByMemory: least(func(s serverLoad) bool { return s.memory <= float64(server.Memory) }),
-		ByCPU:    least(func(s serverLoad) bool { return s.cpu <= server.Cores*part(server.Busy) }),
-	}
+	byMemory := least(func(s Servers) bool { return s.MemoryBytes <= float64(server.Memory) })
+	byCPU := least(func(s Servers) bool { return s.PeakCPU <= server.Cores*part(server.Busy) })
 	switch {
-	case s.ByMemory == 0:
-		return s, fmt.Errorf("%d servers of %s do not hold the items", maxServers, bytesText(float64(server.Memory)))
-	case s.ByCPU == 0:
-		return s, errors.New("no number of servers is enough: a counter of a whole event is on one server per replica, and takes more CPU time than it has; give the servers more cores")
+	case byMemory == 0:
+		return Servers{}, fmt.Errorf("%d servers of %s do not hold the items", maxServers, bytesText(float64(server.Memory)))
+	case byCPU == 0:
+		return Servers{}, errors.New("no number of servers is enough: a counter of a whole event is on one server per replica, and takes more CPU time than it has; give the servers more cores")
 	}
-	rest := max(s.ByMemory, s.ByCPU)
-	s.ByLoss = rest + 1
-	s.Needed = s.ByLoss
+	rest := max(byMemory, byCPU)
+	s := p.loadOf(rest)
+	s.ByMemory, s.ByCPU, s.ByLoss, s.Needed = byMemory, byCPU, rest+1, rest+1
 	s.Reason = p.reason(s, rest)
-	each := p.loadOf(rest)
-	s.Megabytes, s.Items, s.SlabBytes, s.HashBytes = each.megabytes, each.held.all(), each.slabs, each.hash
-	s.MemoryBytes, s.PeakCPU, s.PeakWire = each.memory, each.cpu, each.wireBytes
 	s.CounterdCores = p.report.Total.Peak.CounterdCPU / part(server.Busy)
 	return s, nil
 }

@@ -64,7 +64,7 @@ counterd takes %.1f cores at the peak, in two processes at least, to survive a l
 Assumed:
 `, amount(s.Items), bytesText(s.SlabBytes), bytesText(s.HashBytes), bytesText(s.MemoryBytes), cpuText(s.PeakCPU), bytesText(s.PeakWire), s.CounterdCores)
 	for _, a := range r.Assumptions {
-		b.WriteString(wrap("- "+a, "  "))
+		b.WriteString("- " + a + "\n")
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -169,23 +169,4 @@ func cpuText(seconds float64) string {
 		return fmt.Sprintf("%.3g ms", seconds*1e3)
 	}
 	return fmt.Sprintf("%.3g s", seconds)
-}
-
-// wrap breaks a line between words, and indents what follows.
-func wrap(line, indent string) string {
-	const width = 96
-	var b strings.Builder
-	length := 0
-	for i, word := range strings.Fields(line) {
-		if i > 0 && length+1+len(word) > width {
-			b.WriteString("\n" + indent)
-			length = len(indent)
-		} else if i > 0 {
-			b.WriteString(" ")
-			length++
-		}
-		b.WriteString(word)
-		length += len(word)
-	}
-	return b.String() + "\n"
 }

@@ -29,7 +29,7 @@ func ExampleRun() {
 	defer c.Close()
 
 	ctx := context.Background()
-	format, err := accesslog.NewCommon("host")
+	format, err := accesslog.NewCombined("host")
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,3 +1,10 @@
+// Package replay proves a counterd server on a real log. It shifts the log in time
+// so that it ends now, increments through HTTP, then counts every feature, and every
+// combination that a rule names, over several windows, now and as of past moments,
+// and holds each count against an exact log of its own.
+//
+// All events are held in memory, about 100 bytes each at the peak, and each
+// feature once: a log of a million lines takes some 100 MB.
 package replay
 
 import (
@@ -13,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/progress"
@@ -96,7 +104,6 @@ type run struct {
 	events    []accesslog.Event // to be sent, in the log's own time
 	roster    *roster
 	seconds   []int64 // those of the events that were counted, in order
-	oracle    *oracle
 
 	mu       sync.Mutex
 	result   *Result
@@ -116,9 +123,13 @@ func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error
 		MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}
-	for _, stage := range []func(context.Context) error{
-		r.askRules, r.shift, r.empty, r.increment, r.settle, r.count,
-	} {
+	// Every process of the server sees by then what was done.
+	settle := func(ctx context.Context) error { return sleep(ctx, r.Settle) }
+	stages := []func(context.Context) error{r.askRules, r.shift, r.checkEmpty, r.increment, settle, r.count}
+	if r.Reset {
+		stages = slices.Insert(stages, 2, r.reset, settle)
+	}
+	for _, stage := range stages {
 		if err := stage(ctx); err != nil {
 			return r.result, err
 		}
@@ -146,15 +157,15 @@ func (r *run) fitWindows(retention time.Duration) error {
 	windows := r.Windows
 	if windows == nil {
 		for _, window := range DefaultWindows() {
-			if window > retention {
+			if window <= retention {
+				windows = append(windows, window)
+			} else {
 				r.result.LeftOutWindows = append(r.result.LeftOutWindows, events.FormatDuration(window))
-				continue
 			}
-			windows = append(windows, window)
 		}
-		if windows == nil {
-			windows = []time.Duration{retention}
-		}
+	}
+	if windows == nil {
+		windows = []time.Duration{retention}
 	}
 	for _, window := range windows {
 		switch {
@@ -163,12 +174,10 @@ func (r *run) fitWindows(retention time.Duration) error {
 		case window > retention:
 			return fmt.Errorf("%w: %s is longer than the %s that the server remembers %s",
 				ErrWindow, events.FormatDuration(window), events.FormatDuration(retention), r.Event)
+		case !slices.Contains(r.windows, seconds(window)):
+			r.windows = append(r.windows, seconds(window))
+			r.result.Windows = append(r.result.Windows, events.FormatDuration(window))
 		}
-		if slices.Contains(r.windows, seconds(window)) {
-			continue
-		}
-		r.windows = append(r.windows, seconds(window))
-		r.result.Windows = append(r.result.Windows, events.FormatDuration(window))
 	}
 	return nil
 }
@@ -205,20 +214,26 @@ func (r *run) shift(context.Context) error {
 // second returns the one in which the event is to be counted.
 func (r *run) second(e accesslog.Event) int64 { return e.Second() + r.later }
 
-// empty resets the counters if it shall, and makes sure that they hold nothing.
-func (r *run) empty(ctx context.Context) error {
-	askers := r.roster.onePerCounter()
-	if r.Reset {
-		err := r.forEach(ctx, "resetting", len(askers), min(r.Concurrency, resetsAtOnce), func(ctx context.Context, i int) error {
-			return r.reset(ctx, askers[i].features)
-		})
-		if err != nil {
-			return fmt.Errorf("replay: resetting: %w", err)
+// reset forgets the counters. It tries again where the server could not: a reset that is
+// repeated changes nothing.
+func (r *run) reset(ctx context.Context) error {
+	askers := r.roster.first
+	return r.forEach(ctx, "resetting", len(askers), min(r.Concurrency, resetsAtOnce), func(ctx context.Context, i int) error {
+		for try := 0; ; try++ {
+			err := r.Client.Reset(ctx, r.Event, askers[i].features)
+			if !errors.Is(err, client.ErrUnavailable) || try == resetRetries {
+				return err
+			}
+			if waited := sleep(ctx, resetPause<<try); waited != nil {
+				return waited
+			}
 		}
-		if err := r.settle(ctx); err != nil {
-			return err
-		}
-	}
+	})
+}
+
+// checkEmpty makes sure that the counters hold nothing.
+func (r *run) checkEmpty(ctx context.Context) error {
+	askers := r.roster.first
 	var full atomic.Int64
 	longest := time.Duration(r.retention) * time.Second
 	err := r.forEach(ctx, "checking", len(askers), r.Concurrency, func(ctx context.Context, i int) error {
@@ -228,43 +243,101 @@ func (r *run) empty(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("replay: checking that the counters are empty: %w", err)
+	if n := full.Load(); err == nil && n > 0 {
+		err = fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(askers), r.Event)
 	}
-	if n := full.Load(); n > 0 {
-		return fmt.Errorf("%w: %d of %d hold events of %s", ErrNotEmpty, n, len(askers), r.Event)
-	}
-	return nil
-}
-
-// reset forgets a counter. It tries again where the server could not: a reset that is
-// repeated changes nothing.
-func (r *run) reset(ctx context.Context, features events.Features) error {
-	for try := 0; ; try++ {
-		err := r.Client.Reset(ctx, r.Event, features)
-		if !errors.Is(err, client.ErrUnavailable) || try == resetRetries {
-			return err
-		}
-		if waited := sleep(ctx, resetPause<<try); waited != nil {
-			return waited
-		}
-	}
-}
-
-// settle waits until every process of the server sees what was done.
-func (r *run) settle(ctx context.Context) error {
-	return sleep(ctx, r.Settle)
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	}
+}
+
+// fate is what became of an event.
+type fate uint8
+
+const (
+	unsent fate = iota
+	counted
+	tooOld
+	unknown // it may have been counted, or not
+)
+
+// increment sends all events, and makes the exact logs of the events that the server
+// has acknowledged.
+func (r *run) increment(ctx context.Context) error {
+	fates := make([]fate, len(r.events))
+	begin := r.Clock()
+	err := r.forEach(ctx, "incrementing", len(r.events), r.Concurrency, func(ctx context.Context, i int) (err error) {
+		fates[i], err = r.incrementOne(ctx, r.events[i])
+		return err
+	})
+	elapsed := r.Clock().Sub(begin)
+	for i, e := range r.events { // in the order of time
+		askers := r.roster.actors[e.Actor]
+		switch fates[i] {
+		case counted:
+			for _, a := range askers {
+				a.log.Add(r.second(e), 1)
+			}
+			r.seconds = append(r.seconds, r.second(e))
+			r.result.Events++
+		case tooOld:
+			r.result.Skipped++
+		case unknown:
+			for _, a := range askers {
+				a.unsure = true
+			}
+			r.result.Failed++
+		}
+	}
+	for _, c := range r.roster.counters {
+		switch {
+		case c.unsure:
+			r.result.Unsure++
+		case c.log.Len() > 0:
+			r.result.Counters++
+		}
+	}
+	r.result.Seconds = elapsed.Seconds()
+	r.result.EventsPerSecond = perSecond(r.result.Events, elapsed)
+	return err
+}
+
+// incrementOne sends an event at its own time.
+func (r *run) incrementOne(ctx context.Context, e accesslog.Event) (fate, error) {
+	second := r.second(e)
+	done, err := r.Client.Increment(ctx, r.Event, r.log.Actors[e.Actor], 1, time.Unix(second, 0))
+	switch {
+	case err == nil:
+		return counted, r.acknowledges(done, e, second)
+	// The server's clock may be ahead by a second.
+	case errors.Is(err, client.ErrInvalid) && second <= r.now()-r.retention+1:
+		return tooOld, nil
+	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnknown):
+		return unsent, err
+	case ctx.Err() != nil:
+		return unknown, ctx.Err()
+	}
+	return unknown, r.failed(err)
+}
+
+// acknowledges checks that the server says it has counted the event, once, and in its second.
+func (r *run) acknowledges(done wire.Incremented, e accesslog.Event, second int64) error {
+	for _, a := range r.roster.actors[e.Actor] {
+		if !slices.Contains(done.Counters, a.feature) {
+			return fmt.Errorf("%w: an increment did not go to the counters that its rules name", ErrContract)
+		}
+	}
+	if done.Event != r.Event || done.By != 1 || done.At.Unix() != second {
+		return fmt.Errorf("%w: it answered an increment with another event, number or moment", ErrContract)
+	}
+	return nil
 }
 
 // count asks every question for every asker.
@@ -276,16 +349,12 @@ func (r *run) count(ctx context.Context) error {
 		return r.compare(ctx, questions[i/len(askers)], askers[i%len(askers)])
 	})
 	r.result.CountsPerSecond = perSecond(int(r.result.Comparisons), r.Clock().Sub(begin))
-	if err != nil {
-		return fmt.Errorf("replay: counting: %w", err)
-	}
-	return nil
+	return err
 }
 
 // compare asks one question for one asker, and holds the answer against the log.
-func (r *run) compare(ctx context.Context, q question, a asker) error {
-	counter := r.roster.counters[a.counter]
-	if r.oracle.unsure[a.counter] {
+func (r *run) compare(ctx context.Context, q question, a *asker) error {
+	if a.unsure {
 		return nil
 	}
 	earliest, latest, at := q.at, q.at, time.Unix(q.at, 0)
@@ -308,14 +377,14 @@ func (r *run) compare(ctx context.Context, q question, a asker) error {
 		latest = r.now() + 1
 	}
 	difference := Difference{
-		Feature: counter.feature, Window: events.FormatDuration(window), At: moment(q.at),
+		Feature: a.feature, Window: events.FormatDuration(window), At: moment(q.at),
 		From: got.From, To: got.To, Got: got.Count,
-		Expected: r.oracle.logs[a.counter].Sum(got.From.Unix(), got.To.Unix()),
+		Expected: a.log.Sum(got.From.Unix(), got.To.Unix()),
 	}
 	switch {
 	case got.Event != r.Event || got.Feature != difference.Feature || got.Window != difference.Window:
 		difference.Reason = "it is the answer to another question"
-	case !answers(got.From.Unix(), got.To.Unix(), q.window, counter.step, earliest, latest):
+	case !answers(got.From.Unix(), got.To.Unix(), q.window, a.step, earliest, latest):
 		difference.Reason = "this is not the window that was asked for"
 	case got.Count != difference.Expected:
 		difference.Reason = "the count is wrong"
@@ -358,26 +427,21 @@ func (r *run) failed(err error) error {
 // returns an error.
 func (r *run) forEach(ctx context.Context, stage string, n, atOnce int, do func(ctx context.Context, i int) error) error {
 	r.Progress.Start(stage, n)
-	var next atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
-	for range min(n, atOnce) {
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(max(1, min(n, atOnce)))
+	for i := 0; i < n && within.Err() == nil; i++ {
 		group.Go(func() error {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return nil
-				}
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				if err := do(ctx, i); err != nil {
-					return err
-				}
+			err := do(within, i)
+			if err == nil {
 				r.Progress.Add(1)
 			}
+			return err
 		})
 	}
-	return group.Wait()
+	if err := cmp.Or(group.Wait(), ctx.Err()); err != nil {
+		return fmt.Errorf("replay: %s: %w", stage, err)
+	}
+	return nil
 }
 
 func (r *run) now() int64 { return r.Clock().Unix() }

@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -60,53 +62,36 @@ func (r *Result) OK() bool {
 // WriteText writes the result as text.
 func (r *Result) WriteText(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(name string, value any, remark string) {
-		fmt.Fprintf(w, "%s\t%v", name, value)
-		if remark != "" {
-			fmt.Fprintf(w, "\t%s", remark)
+	for _, row := range []struct {
+		name, value, remark string
+		optional            bool // left out if it is 0
+	}{
+		{"lines", strconv.Itoa(r.Lines), "", false},
+		{"filtered", strconv.Itoa(r.Filtered), "lines that -regexp or -format leaves out", true},
+		{"malformed", strconv.Itoa(r.Malformed), "", false},
+		{"featureless", strconv.Itoa(r.Featureless), "lines without any of the features", true},
+		{"skipped", strconv.Itoa(r.Skipped), "older than the " + r.Retention + " that the server remembers, or about to be", false},
+		{"failed", strconv.Itoa(r.Failed), "increments of unknown outcome, not repeated", true},
+		{"events", strconv.Itoa(r.Events), "", false},
+		{"events/s", rate(r.EventsPerSecond), "", false},
+		{"counters", strconv.Itoa(r.Counters), "", false},
+		{"unsure", strconv.Itoa(r.Unsure), "counters with a failed increment, not compared", true},
+		{"windows", strings.Join(r.Windows, " "), "", false},
+		{"left out", cmp.Or(strings.Join(r.LeftOutWindows, " "), "0"), "longer than the retention", true},
+		{"counts/s", rate(r.CountsPerSecond), "", false},
+		{"comparisons", strconv.FormatInt(r.Comparisons, 10), "", false},
+		{"left out", strconv.FormatInt(r.LeftOut, 10), "their windows slid out of the retention", true},
+		{"failed", strconv.FormatInt(r.FailedCounts, 10), "counts, not compared", true},
+		{"differences", strconv.FormatInt(r.Differences, 10), "", false},
+	} {
+		if !row.optional || row.value != "0" {
+			fmt.Fprintln(w, strings.TrimSuffix(row.name+"\t"+row.value+"\t"+row.remark, "\t"))
 		}
-		fmt.Fprintln(w)
-	}
-	line("lines", r.Lines, "")
-	if r.Filtered > 0 {
-		line("filtered", r.Filtered, "lines that -regexp or -format leaves out")
-	}
-	line("malformed", r.Malformed, "")
-	if r.Featureless > 0 {
-		line("featureless", r.Featureless, "lines without any of the features")
-	}
-	line("skipped", r.Skipped, "older than the "+r.Retention+" that the server remembers, or about to be")
-	if r.Failed > 0 {
-		line("failed", r.Failed, "increments of unknown outcome, not repeated")
-	}
-	line("events", r.Events, "")
-	line("events/s", rate(r.EventsPerSecond), "")
-	line("counters", r.Counters, "")
-	if r.Unsure > 0 {
-		line("unsure", r.Unsure, "counters with a failed increment, not compared")
-	}
-	line("windows", strings.Join(r.Windows, " "), "")
-	if len(r.LeftOutWindows) > 0 {
-		line("left out", strings.Join(r.LeftOutWindows, " "), "longer than the retention")
-	}
-	line("counts/s", rate(r.CountsPerSecond), "")
-	line("comparisons", r.Comparisons, "")
-	if r.LeftOut > 0 {
-		line("left out", r.LeftOut, "their windows slid out of the retention")
-	}
-	if r.FailedCounts > 0 {
-		line("failed", r.FailedCounts, "counts, not compared")
-	}
-	line("differences", r.Differences, "")
-	if err := w.Flush(); err != nil {
-		return err
 	}
 	for _, d := range r.FirstDifferences {
-		if _, err := fmt.Fprintln(out, d); err != nil {
-			return err
-		}
+		fmt.Fprintln(w, d)
 	}
-	return nil
+	return w.Flush()
 }
 
 func rate(perSecond float64) string {

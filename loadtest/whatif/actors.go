@@ -25,7 +25,6 @@ type actors struct {
 	all    []actor
 	groups []*group // of the rules, by their kinds
 	whole  group    // of all rules together
-	mixed  bool     // their costs differ
 }
 
 type actor struct {
@@ -46,12 +45,12 @@ type group struct {
 }
 
 // number returns the number of the feature of that identity.
-func (g *group) number(id string, name func() string) uint32 {
+func (g *group) number(id, name string) uint32 {
 	n, known := g.numbers[id]
 	if !known {
 		n = uint32(len(g.names))
 		g.numbers[id] = n
-		g.names = append(g.names, name())
+		g.names = append(g.names, name)
 	}
 	return n
 }
@@ -66,13 +65,8 @@ func newActors(event *events.Event, all []events.Features, costKind string) *act
 			a.groups = append(a.groups, &group{per: per, numbers: map[string]uint32{}})
 		}
 	}
-	cost := int64(0)
 	for i, features := range all {
 		a.all[i] = a.actor(event, features, costKind)
-		if one := &a.all[i]; one.fate == decided {
-			a.mixed = a.mixed || cost != 0 && cost != one.cost
-			cost = one.cost
-		}
 	}
 	return a
 }
@@ -84,9 +78,9 @@ func (a *actors) group(per []string) int {
 
 func (a *actors) actor(event *events.Event, features events.Features, costKind string) actor {
 	one := actor{features: features, cost: 1}
-	if costKind != "" {
-		cost, fine := CostOf(features, costKind)
-		if !fine {
+	if text, found := features[costKind]; found {
+		cost, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || limiter.CheckCost(cost) != nil {
 			one.fate = withoutCost
 			return one
 		}
@@ -107,22 +101,11 @@ func (a *actors) actor(event *events.Event, features events.Features, costKind s
 	var ids []string
 	for i := range applied {
 		group := a.group(applied[i].Rule.Per)
-		one.in[group] = a.groups[group].number(applied[i].ID, func() string { return nameOf(applied[i : i+1]) })
+		one.in[group] = a.groups[group].number(applied[i].ID, nameOf(applied[i:i+1]))
 		ids = append(ids, strconv.Quote(applied[i].ID))
 	}
-	one.whole = a.whole.number(strings.Join(ids, " "), func() string { return nameOf(applied) })
+	one.whole = a.whole.number(strings.Join(ids, " "), nameOf(applied))
 	return one
-}
-
-// CostOf returns what an actor's hits cost: what its feature of that kind says, 1 where it
-// has none. It is false where that says nothing that a hit may cost.
-func CostOf(features events.Features, costKind string) (int64, bool) {
-	text, found := features[costKind]
-	if !found {
-		return 1, true
-	}
-	cost, err := strconv.ParseInt(text, 10, 64)
-	return cost, err == nil && limiter.CheckCost(cost) == nil
 }
 
 // nameOf names the features of the counters together, as decisions spell a feature: each

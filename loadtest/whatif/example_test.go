@@ -16,7 +16,7 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	format, err := accesslog.NewCommon("host")
+	format, err := accesslog.NewCombined("host")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/counterd/counterd/events"
@@ -10,13 +11,8 @@ import (
 // limit is a limit of the rules, and what it did.
 type limit struct {
 	score
-	rule     *events.Rule
-	limit    events.Limit
-	override bool // of single values
-	group    int
-
-	alone, over, listed int64
-	deniedAt            []int64 // by the steps of the timeline
+	found Limit // but its Score
+	group int
 }
 
 // newLimits returns the limits of the event by their names, in the order of the rules,
@@ -25,21 +21,19 @@ func newLimits(event *events.Event, actors *actors, steps int) []*limit {
 	var limits []*limit
 	for i := range event.Rules {
 		rule := &event.Rules[i]
-		add := func(list []events.Limit, override bool) {
-			for _, l := range list {
-				if slices.ContainsFunc(limits, func(other *limit) bool { return other.limit.Name == l.Name }) {
-					continue // overrides of several values
-				}
-				group := actors.group(rule.Per)
-				limits = append(limits, &limit{
-					score: newScore(len(actors.groups[group].names)), rule: rule, limit: l,
-					override: override, group: group, deniedAt: make([]int64, steps),
-				})
-			}
+		group := actors.group(rule.Per)
+		list := slices.Clone(rule.Limits)
+		for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
+			list = append(list, rule.Overrides[value]...)
 		}
-		add(rule.Limits, false)
-		for _, value := range sortedKeys(rule.Overrides) {
-			add(rule.Overrides[value], true)
+		for i, l := range list {
+			if slices.ContainsFunc(limits, func(other *limit) bool { return other.found.Name == l.Name }) {
+				continue // overrides of several values
+			}
+			limits = append(limits, &limit{newScore(len(actors.groups[group].names)), Limit{
+				Name: l.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(l), Throttle: rule.Throttle.String(),
+				Shadow: rule.Shadow, Override: i >= len(rule.Limits), DeniedAt: make([]int64, steps),
+			}, group})
 		}
 	}
 	return limits
@@ -50,26 +44,23 @@ func newLimits(event *events.Event, actors *actors, steps int) []*limit {
 func (l *limit) add(feature uint32, second int64, step int, d *limiter.Decision, state *limiter.LimitState, denials int) {
 	l.score.add(feature, second, state.Allowed)
 	if state.Listing == events.Denied {
-		l.listed++
+		l.found.OnDenyList++
 	}
 	if !state.Allowed {
-		l.deniedAt[step]++
-		if !l.rule.Shadow {
+		l.found.DeniedAt[step]++
+		if !l.found.Shadow {
 			denials--
 		}
 		if denials == 0 {
-			l.alone++
+			l.found.Alone++
 		}
 	}
 	if d.Allowed && state.Over {
-		l.over++
+		l.found.Over++
 	}
 }
 
 func (l *limit) report(top int, group *group) Limit {
-	return Limit{
-		Name: l.limit.Name, Per: append([]string{}, l.rule.Per...), Rate: events.FormatRate(l.limit), Throttle: l.rule.Throttle.String(),
-		Shadow: l.rule.Shadow, Override: l.override, Alone: l.alone, Over: l.over, OnDenyList: l.listed,
-		Score: l.score.report(top, group.name), DeniedAt: l.deniedAt,
-	}
+	l.found.Score = l.score.report(top, group.name)
+	return l.found
 }

@@ -29,7 +29,6 @@ type Report struct {
 	All      Score    `json:"all"` // of all limits together; a feature is what a hit was counted by, together
 	Limits   []Limit  `json:"limits"`
 	Timeline Timeline `json:"timeline"`
-	Effort   Effort   `json:"effort"`
 }
 
 // Missing is how many lines lack a feature.
@@ -93,26 +92,7 @@ type Timeline struct {
 	Denied   []int64   `json:"denied"`
 }
 
-// Effort is what a run took. It is another each time.
-type Effort struct {
-	Seconds       float64 `json:"seconds"`
-	HitsPerSecond float64 `json:"hits_per_second"` // 0: too fast to tell
-	CounterBytes  int64   `json:"counter_bytes"`   // memory of the counters in the end
-}
-
-func effort(elapsed time.Duration, hits, bytes int64) Effort {
-	e := Effort{Seconds: elapsed.Seconds(), CounterBytes: bytes}
-	if e.Seconds > 0 {
-		e.HitsPerSecond = float64(hits) / e.Seconds
-	}
-	return e
-}
-
-func (e Effort) String() string {
-	return fmt.Sprintf("%.1f s, %.0f hits a second, %d MiB of counters", e.Seconds, e.HitsPerSecond, e.CounterBytes>>20)
-}
-
-// WriteText writes the report as text, without the effort.
+// WriteText writes the report as text.
 func (r *Report) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d hits, from %s to %s\n", r.Event, r.All.Hits, moment(r.From), moment(r.To))
@@ -137,20 +117,24 @@ func (r *Report) WriteText(out io.Writer) error {
 
 // leftOut says which lines were not decided, or not by all rules.
 func (r *Report) leftOut() []string {
-	var left []string
-	say := func(lines int, format string, args ...any) {
-		if lines > 0 {
-			left = append(left, fmt.Sprintf("of %d lines %d ", r.Lines, lines)+fmt.Sprintf(format, args...))
-		}
-	}
-	say(r.Filtered, "filtered")
-	say(r.Malformed, "malformed")
+	left := r.unread()
 	for _, m := range r.Missing {
-		say(m.Lines, "without %s", m.Kind)
+		left = r.less(left, m.Lines, "without "+m.Kind)
 	}
-	say(r.Unlimited, "without the features of any limit: not decided")
-	say(r.Refused, "with a feature that is refused: not decided")
-	say(r.WithoutCost, "without a cost: not decided")
+	left = r.less(left, r.Unlimited, "without the features of any limit: not decided")
+	left = r.less(left, r.Refused, "with a feature that is refused: not decided")
+	return r.less(left, r.WithoutCost, "without a cost: not decided")
+}
+
+// unread says which lines have no event.
+func (r *Report) unread() []string {
+	return r.less(r.less(nil, r.Filtered, "filtered"), r.Malformed, "malformed")
+}
+
+func (r *Report) less(left []string, lines int, why string) []string {
+	if lines > 0 {
+		left = append(left, fmt.Sprintf("of %d lines %d %s", r.Lines, lines, why))
+	}
 	return left
 }
 
@@ -221,21 +205,23 @@ func (s *Stretch) String() string {
 	return fmt.Sprintf("%s, %s, from %s to %s, %s", shown(s.Feature), length, moment(s.From), moment(s.To), hits)
 }
 
-// shown returns a feature as a report has it.
-func shown(feature string) string { return cmp.Or(Printable(feature), "the whole event") }
+// maxShown is how much of a feature is shown.
+const maxShown = 60
 
-// maxPrinted is how much of a feature is shown.
-const maxPrinted = 60
+// shown returns a feature as a report has it, on one line.
+func shown(feature string) string {
+	if runes := []rune(feature); len(runes) > maxShown {
+		feature = string(runes[:maxShown]) + "…"
+	}
+	return cmp.Or(oneLine(feature), "the whole event")
+}
 
-// Printable returns the feature so that it can stand on a line of a terminal.
-func Printable(feature string) string {
-	if runes := []rune(feature); len(runes) > maxPrinted {
-		feature = string(runes[:maxPrinted]) + "…"
+// oneLine returns the text so that it ends no line.
+func oneLine(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
 	}
-	if strings.ContainsFunc(feature, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(feature)
-	}
-	return feature
+	return text
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }

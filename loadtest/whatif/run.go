@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -79,7 +78,6 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	r.Progress.Start("deciding", len(r.Log.Events))
 	for i, e := range r.Log.Events {
 		if i%progressStep == progressStep-1 {
@@ -92,9 +90,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if r.lines[decided] == 0 {
 		return nil, r.nothing()
 	}
-	report := r.report()
-	report.Effort = effort(time.Since(began), report.All.Hits, r.store.Bytes())
-	return report, nil
+	return r.report(), nil
 }
 
 func newRun(config Config) (*run, error) {
@@ -112,7 +108,7 @@ func newRun(config Config) (*run, error) {
 	}
 	r.limits = newLimits(r.Event, r.actors, len(r.timeline.Denied))
 	for _, l := range r.limits {
-		r.named[l.limit.Name] = l
+		r.named[l.found.Name] = l
 	}
 	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
 	decider, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: patientStore{r.store}, Clock: r.clock.now, CacheBytes: cacheBytes}), Timeout: timeout,
@@ -163,45 +159,17 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 	return r.add(a, second, &decision)
 }
 
-// exactly returns the decision with the exact state of each limit. A verdict is
-// always exact. But within a second the engine gives a denial again as it remembers it,
-// with the other limits as they were then; other hits may have been counted since, of
-// another cost or on an allow list. And a count below the ceiling may be an upper bound,
-// which is then taken for above N.
+// exactly returns the decision with what is above N: a count below the ceiling may be an upper
+// bound, which is then taken for above N. A check is exact.
 func (r *run) exactly(ctx context.Context, hit limiter.Hit, d limiter.Decision) (limiter.Decision, error) {
-	unsure := !d.Allowed && (r.actors.mixed || r.allows()) && !r.countsAll(&d)
-	for i := range d.Limits {
-		if d.Limits[i].Listing == events.Denied && !d.Limits[i].Shadow {
-			return d, nil // no limit was asked
-		}
-		unsure = unsure || d.Allowed && d.Limits[i].Over && !d.Limits[i].Exact
-	}
-	if !unsure {
+	if !d.Allowed || !slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Over && !s.Exact }) {
 		return d, nil
 	}
 	check, err := r.limiter.Check(ctx, hit)
-	if err != nil || len(check.Limits) != len(d.Limits) {
-		return d, err
+	for i := range check.Limits {
+		d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].N
 	}
-	for i := range d.Limits {
-		if d.Allowed {
-			d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].N
-		} else {
-			d.Limits[i].Allowed = check.Limits[i].Allowed
-		}
-	}
-	return d, nil
-}
-
-// allows reports whether a rule has an allow list.
-func (r *run) allows() bool {
-	return slices.ContainsFunc(r.Event.Rules, func(rule events.Rule) bool { return len(rule.Allow.Strings()) > 0 })
-}
-
-// countsAll reports whether one of the hit's rules counts denied hits too. The engine
-// remembers no denial of such hits.
-func (r *run) countsAll(d *limiter.Decision) bool {
-	return slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return r.named[s.Name].rule.Count == events.CountAll })
+	return d, err
 }
 
 func (r *run) add(a *actor, second int64, d *limiter.Decision) error {
@@ -273,5 +241,3 @@ func (r *run) missing() []Missing {
 	}
 	return missing
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -13,18 +13,11 @@ type score struct {
 	denials      map[uint32]*denial // by feature; without one nothing was denied
 }
 
-// denial is what is known of a feature that was denied.
+// denial is what is known of a feature that was denied, but its name and its hits.
 type denial struct {
-	hits        int64
-	first, last int64 // Unix seconds
-	run         stretch
-	longest     stretch
-}
-
-// stretch is a run of denials of one feature with no admission in between.
-type stretch struct {
-	from, to int64 // Unix seconds of the first and the last denial
-	hits     int64 // denied; 0: there is no such stretch
+	Feature
+	run     Stretch // under way, if it has a denied hit
+	longest Stretch
 }
 
 func newScore(features int) score {
@@ -35,7 +28,7 @@ func newScore(features int) score {
 func (s *score) add(feature uint32, second int64, admitted bool) {
 	s.hits++
 	s.of[feature]++
-	d := s.denials[feature]
+	d, at := s.denials[feature], utc(second)
 	if admitted {
 		if d != nil {
 			d.endRun()
@@ -43,72 +36,58 @@ func (s *score) add(feature uint32, second int64, admitted bool) {
 		return
 	}
 	if d == nil {
-		d = &denial{first: second}
+		d = &denial{Feature: Feature{First: at}}
 		s.denials[feature] = d
 	}
 	s.denied++
-	d.add(second)
-}
-
-func (d *denial) add(second int64) {
-	d.hits++
-	d.last = second
-	if d.run.hits == 0 {
-		d.run.from = second
+	d.Denied++
+	d.Last = at
+	if d.run.Denied == 0 {
+		d.run.From = at
 	}
-	d.run.to = second
-	d.run.hits++
+	d.run.To = at
+	d.run.Seconds = int64(at.Sub(d.run.From) / time.Second)
+	d.run.Denied++
 }
 
 // endRun ends the stretch under way, if there is one. Of equal ones the first is kept.
 func (d *denial) endRun() {
-	if d.run.longer(d.longest) > 0 {
+	if d.run.compare(d.longest) > 0 {
 		d.longest = d.run
 	}
-	d.run = stretch{}
+	d.run = Stretch{}
 }
 
-// longer compares stretches: by their time, then by their hits.
-func (s stretch) longer(other stretch) int {
-	return cmp.Or(cmp.Compare(s.to-s.from, other.to-other.from), cmp.Compare(s.hits, other.hits))
-}
-
-// seen returns how many features had hits.
-func (s *score) seen() int {
-	seen := 0
-	for _, hits := range s.of {
-		if hits > 0 {
-			seen++
-		}
-	}
-	return seen
+// compare compares stretches: by their time, then by their hits.
+func (s Stretch) compare(other Stretch) int {
+	return cmp.Or(cmp.Compare(s.Seconds, other.Seconds), cmp.Compare(s.Denied, other.Denied))
 }
 
 // report makes a Score of the score. It names features by name.
 func (s *score) report(top int, name func(feature uint32) string) Score {
-	r := Score{
-		Hits: s.hits, Admitted: s.hits - s.denied, Denied: s.denied,
-		Features: s.seen(), EverDenied: len(s.denials), MostDenied: []Feature{},
+	r := Score{Hits: s.hits, Admitted: s.hits - s.denied, Denied: s.denied, EverDenied: len(s.denials)}
+	for _, hits := range s.of {
+		if hits > 0 {
+			r.Features++
+		}
 	}
 	if r.Features > 0 {
 		r.EverDeniedShare = float64(r.EverDenied) / float64(r.Features)
 	}
 	denied := make([]Feature, 0, len(s.denials))
-	var longest stretch
 	for feature, d := range s.denials {
 		d.endRun()
-		named := name(feature)
-		denied = append(denied, Feature{named, s.of[feature], d.hits, utc(d.first), utc(d.last)})
-		by := cmp.Or(d.longest.longer(longest), cmp.Compare(longest.from, d.longest.from))
-		if r.LongestDenial == nil || by > 0 || by == 0 && named < r.LongestDenial.Feature {
-			longest = d.longest
-			r.LongestDenial = &Stretch{named, utc(longest.from), utc(longest.to), longest.to - longest.from, longest.hits}
+		d.Feature.Feature, d.Hits, d.longest.Feature = name(feature), s.of[feature], name(feature)
+		denied = append(denied, d.Feature)
+		if l := r.LongestDenial; l == nil ||
+			cmp.Or(d.longest.compare(*l), l.From.Compare(d.longest.From), cmp.Compare(l.Feature, d.longest.Feature)) > 0 {
+			r.LongestDenial = &d.longest
 		}
 	}
 	slices.SortFunc(denied, func(a, b Feature) int {
 		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Hits, a.Hits), cmp.Compare(a.Feature, b.Feature))
 	})
-	r.MostDenied = append(r.MostDenied, denied[:min(top, len(denied))]...)
+	r.MostDenied = denied[:min(top, len(denied))]
 	return r
 }
 

@@ -18,98 +18,58 @@ func someLog(random *rand.Rand) string {
 	begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC)
 	span := []int{3, 90, 4000, 200_000}[random.IntN(4)]
 	var text strings.Builder
-	for range 1 + random.IntN(120) {
+	for i := range 1 + random.IntN(120) {
 		at := begin.Add(time.Duration(random.IntN(span)) * time.Second).In(time.FixedZone("", (random.IntN(5)-2)*1800))
 		fmt.Fprintf(&text, "%s - %s [%s] \"GET /%d HTTP/1.1\" 200 %d\n", hosts[random.IntN(len(hosts))], users[random.IntN(len(users))],
-			at.Format("02/Jan/2006:15:04:05 -0700"), random.IntN(3), random.IntN(6))
+			at.Format("02/Jan/2006:15:04:05 -0700"), random.IntN(3), max(random.IntN(6), 1-i)) // the first one has a cost
 	}
 	return text.String()
 }
 
 // someRules are rules for such a log.
 func someRules(random *rand.Rand) ruled {
-	pers := [][]string{{"ip"}, {"ip", "user"}, {"user"}, {"path"}, {}}
-	random.Shuffle(len(pers), func(i, j int) { pers[i], pers[j] = pers[j], pers[i] })
 	r := ruled{mapping: "ip=host,user=user,path=path"}
 	if random.IntN(2) == 0 {
 		r.cost = "bytes"
 	}
-	var texts []string
-	prefix := []int{0, 48, 64, 128}[random.IntN(4)]
-	for _, per := range pers[:1+random.IntN(3)] {
-		all := random.IntN(4) == 0
-		precision := int64(1)
-		if random.IntN(5) == 0 {
-			precision = 60
+	pers := []string{"ip", "ip, user", "user", "path", ""}
+	random.Shuffle(len(pers), func(i, j int) { pers[i], pers[j] = pers[j], pers[i] })
+	pers = pers[:1+random.IntN(3)]
+	some := func(one int, text string) string { // one time of so many
+		if random.IntN(one) == 0 {
+			return text
 		}
+		return ""
+	}
+	var rules []string
+	prefix := []string{"", ", ipv6_prefix: 48", ", ipv6_prefix: 64", ", ipv6_prefix: 128"}[random.IntN(4)]
+	for _, per := range pers {
+		// What shapes a counter is the same in all its rules.
+		shape := some(4, ", count: all") + some(5, ", precision: minute")
 		for range 1 + random.IntN(2) {
-			rule := slowRule{per: per, all: all, precision: precision, shadow: random.IntN(4) == 0}
-			name := fmt.Sprintf("rule%d", len(r.rules))
-			text := fmt.Sprintf("{per: [%s], name: %s, count: %s, shadow: %t", strings.Join(per, ", "), name, map[bool]string{true: "all", false: "admitted"}[all], rule.shadow)
-			if precision == 60 {
-				text += ", precision: minute"
-			}
 			windows := []string{"1s", "1m", "5m", "1h", "24h", "48h", "90s"}
 			random.Shuffle(len(windows), func(i, j int) { windows[i], windows[j] = windows[j], windows[i] })
-			windows = slices.DeleteFunc(windows[:2+random.IntN(3)], func(w string) bool { return precision == 60 && w == "1s" })
 			var rates []string
-			for _, window := range windows {
-				length, err := time.ParseDuration(window)
-				if err != nil {
-					panic(err)
-				}
-				n := int64(random.IntN(12))
-				limit := slowLimit{fmt.Sprintf("%s-%d-per-%s", name, n, window), "", n, int64(length / time.Second)}
-				if len(windows) == 1 {
-					limit.name = name
-				}
-				limit.rate = fmt.Sprintf("%d/%s", n, map[string]string{"1s": "s", "1m": "m", "1h": "h", "24h": "d", "5m": "5m", "48h": "48h", "90s": "90s"}[window])
-				rule.limits = append(rule.limits, limit)
-				rates = append(rates, fmt.Sprintf("%d/%s", n, window))
-			}
-			text += ", rate: [" + strings.Join(rates, ", ") + "]"
-			if slices.Contains(per, "ip") {
-				rule.prefix = prefix
-				if prefix > 0 {
-					text += fmt.Sprintf(", ipv6_prefix: %d", prefix)
-				}
-				if random.IntN(3) == 0 {
-					rule.allow = []string{"192.0.2.2", "2001:db8::2"}
-					text += `, allow: [192.0.2.2, "2001:db8::2"]`
-				}
-				if random.IntN(3) == 0 {
-					rule.deny = []string{"192.0.2.0/31", "2001:db8::1"}
-					text += `, deny: [192.0.2.0/31, "2001:db8::1"]`
+			for _, window := range windows[:2+random.IntN(3)] {
+				if window != "1s" || !strings.Contains(shape, "minute") {
+					rates = append(rates, fmt.Sprintf("%d/%s", random.IntN(12), window))
 				}
 			}
-			if slices.Equal(per, []string{"user"}) && random.IntN(2) == 0 {
-				limit := slowLimit{name + "-2-per-3m", "2/3m", 2, 180}
-				if len(windows) == 1 {
-					limit.name = name
-				}
-				limit.name = name
-				rule.overrides = map[string][]slowLimit{"anna": {limit}}
-				text += ", overrides: {anna: 2/3m}"
+			rule := fmt.Sprintf("{per: [%s], name: rule%d, rate: [%s]", per, len(rules), strings.Join(rates, ", ")) + shape + some(4, ", shadow: true")
+			if strings.Contains(per, "ip") {
+				rule += prefix + some(3, `, allow: [192.0.2.2, "2001:db8::2"]`) + some(3, `, deny: [192.0.2.0/31, "2001:db8::1"]`)
 			}
-			if random.IntN(4) == 0 {
-				rule.soft = 1 + random.Int64N(150)
-				text += fmt.Sprintf(", throttle: soft %d%%", rule.soft)
+			if per == "user" {
+				rule += some(2, ", overrides: {anna: 2/3m}")
 			}
-			r.rules = append(r.rules, rule)
-			texts = append(texts, text+"}")
+			rules = append(rules, rule+some(4, fmt.Sprintf(", throttle: soft %d%%", 1+random.IntN(150)))+"}")
 		}
 	}
-	if !slices.ContainsFunc(r.rules, func(rule slowRule) bool { return len(rule.per) == 0 }) && random.IntN(2) == 0 {
-		r.rules = append(r.rules,
-			slowRule{per: []string{"path"}, limits: []slowLimit{{"elastic", "2/m", 2, 60}}, elastic: true},
-			slowRule{limits: []slowLimit{{"everybody", "9/h", 9, 3600}}})
-		if shared := slices.IndexFunc(r.rules, func(rule slowRule) bool { return slices.Equal(rule.per, []string{"path"}) }); shared < len(r.rules)-2 {
-			r.rules = r.rules[:len(r.rules)-2] // it might have to agree in what shapes the counter
-		} else {
-			texts = append(texts, "{per: path, rate: 2/m, name: elastic, throttle: elastic}", "{per: [], rate: 9/h, name: everybody}")
-		}
+	// Rules of the same kinds might have to agree in what shapes the counter.
+	if !slices.Contains(pers, "") && !slices.Contains(pers, "path") {
+		rules = append(rules, some(2, "{per: path, rate: 2/m, name: elastic, throttle: elastic}, {per: [], rate: 9/h, name: everybody}"))
 	}
-	r.limits = "[" + strings.Join(texts, ", ") + "]"
+	r.limits = "[" + strings.Join(rules, ", ") + "]"
 	return r
 }
 

@@ -5,6 +5,7 @@ package whatif_test
 // counted hit for each feature, and goes through all of it for each hit.
 
 import (
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -52,28 +54,6 @@ func slowLines(text string) []slowLine {
 	return lines
 }
 
-// slowRule is a rule.
-type slowRule struct {
-	per       []string
-	limits    []slowLimit
-	overrides map[string][]slowLimit
-	allow     []string
-	deny      []string
-	soft      int64 // percent
-	elastic   bool
-	all       bool // counts denied hits
-	shadow    bool
-	prefix    int   // of IPv6 addresses
-	precision int64 // seconds; 0: 1
-}
-
-type slowLimit struct {
-	name   string
-	rate   string
-	n      int64
-	window int64
-}
-
 // slowHit is a hit that is counted.
 type slowHit struct {
 	second int64
@@ -91,7 +71,7 @@ type slowVerdict struct {
 type slow struct {
 	kinds    map[string]string // of features, and the fields that hold them
 	costs    string            // the field that holds the cost
-	rules    []slowRule
+	rules    []events.Rule
 	counted  map[string][]slowHit
 	verdicts map[string][]slowVerdict // by the limit's name, "" for all together
 	alone    map[string]int64
@@ -111,20 +91,14 @@ func (s *slow) run(lines []slowLine, top int) *whatif.Report {
 	}
 	s.report.All = s.score("", top)
 	for _, rule := range s.rules {
-		for i, limit := range rule.everyLimit() {
-			if slices.ContainsFunc(s.report.Limits, func(l whatif.Limit) bool { return l.Name == limit.name }) {
+		for i, limit := range everyLimit(rule) {
+			if slices.ContainsFunc(s.report.Limits, func(l whatif.Limit) bool { return l.Name == limit.Name }) {
 				continue
 			}
-			throttle := "hard"
-			if rule.soft > 0 {
-				throttle = "soft " + strconv.FormatInt(rule.soft, 10) + "%"
-			}
-			if rule.elastic {
-				throttle = "elastic"
-			}
+			throttle := []string{"hard", "soft " + strconv.FormatInt(rule.Throttle.Percent, 10) + "%", "elastic"}[rule.Throttle.Kind]
 			s.report.Limits = append(s.report.Limits, whatif.Limit{
-				Name: limit.name, Per: append([]string{}, rule.per...), Rate: limit.rate, Throttle: throttle, Shadow: rule.shadow, Override: i >= len(rule.limits),
-				Score: s.score(limit.name, top), Alone: s.alone[limit.name], Over: s.over[limit.name], OnDenyList: s.listed[limit.name],
+				Name: limit.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(limit), Throttle: throttle, Shadow: rule.Shadow, Override: i >= len(rule.Limits),
+				Score: s.score(limit.Name, top), Alone: s.alone[limit.Name], Over: s.over[limit.Name], OnDenyList: s.listed[limit.Name],
 			})
 		}
 	}
@@ -133,15 +107,10 @@ func (s *slow) run(lines []slowLine, top int) *whatif.Report {
 }
 
 // everyLimit returns the limits of the rule, then those of its overrides by value.
-func (r slowRule) everyLimit() []slowLimit {
-	all := slices.Clone(r.limits)
-	var values []string
-	for value := range r.overrides {
-		values = append(values, value)
-	}
-	sort.Strings(values)
-	for _, value := range values {
-		all = append(all, r.overrides[value]...)
+func everyLimit(r events.Rule) []events.Limit {
+	all := slices.Clone(r.Limits)
+	for _, value := range slices.Sorted(maps.Keys(r.Overrides)) {
+		all = append(all, r.Overrides[value]...)
 	}
 	return all
 }
@@ -173,10 +142,10 @@ func (s *slow) value(line slowLine, kind string, prefix int) string {
 }
 
 // applies returns whether the rule applies to the line, and the feature that it counts.
-func (s *slow) applies(rule slowRule, line slowLine) (feature string, applies bool) {
+func (s *slow) applies(rule events.Rule, line slowLine) (feature string, applies bool) {
 	var parts []string
-	for _, kind := range rule.per {
-		value := s.value(line, kind, rule.prefix)
+	for _, kind := range rule.Per {
+		value := s.value(line, kind, rule.IPv6Prefix)
 		if value == "" {
 			return "", false
 		}
@@ -186,9 +155,9 @@ func (s *slow) applies(rule slowRule, line slowLine) (feature string, applies bo
 }
 
 // on returns whether the line is on such a list of the rule.
-func (s *slow) on(list []string, rule slowRule, line slowLine) bool {
-	for _, entry := range list {
-		for _, kind := range rule.per {
+func (s *slow) on(list events.List, rule events.Rule, line slowLine) bool {
+	for _, entry := range list.Strings() {
+		for _, kind := range rule.Per {
 			raw := line.fields[s.kinds[kind]]
 			if kind != "ip" && raw == entry {
 				return true
@@ -207,12 +176,10 @@ func (s *slow) on(list []string, rule slowRule, line slowLine) bool {
 	return false
 }
 
-// holds returns what is counted of the feature in the window that ends with the second.
-func (s *slow) holds(feature string, window, precision, second int64) int64 {
-	first := second - window + 1
-	if precision > 1 {
-		first -= first % precision
-	}
+// holds returns what is counted of the feature in the limit's window that ends with the second.
+func (s *slow) holds(rule events.Rule, feature string, limit events.Limit, second int64) int64 {
+	first := second - int64(limit.Window.Seconds()) + 1
+	first -= first % int64(rule.Precision.Length().Seconds())
 	sum := int64(0)
 	for _, hit := range s.counted[feature] {
 		if hit.second >= first && hit.second <= second {
@@ -224,7 +191,7 @@ func (s *slow) holds(feature string, window, precision, second int64) int64 {
 
 func (s *slow) line(line slowLine) {
 	for kind, field := range s.kinds {
-		if !slices.ContainsFunc(s.rules, func(r slowRule) bool { return slices.Contains(r.per, kind) }) {
+		if !slices.ContainsFunc(s.rules, func(r events.Rule) bool { return slices.Contains(r.Per, kind) }) {
 			continue
 		}
 		if value := line.fields[field]; value == "" || value == "-" {
@@ -243,9 +210,9 @@ func (s *slow) line(line slowLine) {
 
 	// The features, and the rules.
 	type applied struct {
-		rule    slowRule
+		events.Rule
 		feature string
-		limits  []slowLimit
+		limits  []events.Limit
 	}
 	var rules []applied
 	for _, rule := range s.rules {
@@ -253,9 +220,9 @@ func (s *slow) line(line slowLine) {
 		if !does {
 			continue
 		}
-		limits := rule.limits
-		for value, instead := range rule.overrides {
-			if feature == rule.per[0]+":"+value {
+		limits := rule.Limits
+		for value, instead := range rule.Overrides {
+			if feature == rule.Per[0]+":"+value {
 				limits = instead
 			}
 		}
@@ -267,8 +234,8 @@ func (s *slow) line(line slowLine) {
 	}
 	var parts []string
 	for _, a := range rules {
-		for _, kind := range a.rule.per {
-			if part := kind + ":" + s.value(line, kind, a.rule.prefix); !slices.Contains(parts, part) {
+		for _, kind := range a.Per {
+			if part := kind + ":" + s.value(line, kind, a.IPv6Prefix); !slices.Contains(parts, part) {
 				parts = append(parts, part)
 			}
 		}
@@ -276,20 +243,20 @@ func (s *slow) line(line slowLine) {
 	sort.Strings(parts)
 	who := strings.Join(parts, "+")
 
-	say := func(limit slowLimit, feature string, yes bool) {
-		s.verdicts[limit.name] = append(s.verdicts[limit.name], slowVerdict{feature, line.second, yes})
+	say := func(limit events.Limit, feature string, yes bool) {
+		s.verdicts[limit.Name] = append(s.verdicts[limit.Name], slowVerdict{feature, line.second, yes})
 	}
 
 	// A deny list decides by itself.
 	onDenyList := false
 	var denying []string
 	for _, a := range rules {
-		if s.on(a.rule.deny, a.rule, line) && !a.rule.shadow {
+		if s.on(a.Deny, a.Rule, line) && !a.Shadow {
 			onDenyList = true
 			for _, limit := range a.limits {
 				say(limit, a.feature, false)
-				s.listed[limit.name]++
-				denying = append(denying, limit.name)
+				s.listed[limit.Name]++
+				denying = append(denying, limit.Name)
 			}
 		}
 	}
@@ -305,7 +272,7 @@ func (s *slow) line(line slowLine) {
 	whole := true
 	for _, a := range rules {
 		for _, limit := range a.limits {
-			if len(a.rule.per) == 0 && s.holds(a.feature, limit.window, a.rule.precision, line.second)+cost > limit.n+limit.n*a.rule.soft/100 {
+			if len(a.Per) == 0 && s.holds(a.Rule, a.feature, limit, line.second)+cost > limit.N+limit.N*a.Throttle.Percent/100 {
 				whole = false
 			}
 		}
@@ -314,21 +281,21 @@ func (s *slow) line(line slowLine) {
 	var noes, over []string
 	for _, a := range rules {
 		for _, limit := range a.limits {
-			sum := s.holds(a.feature, limit.window, a.rule.precision, line.second) + cost
-			yes := sum <= limit.n+limit.n*a.rule.soft/100 || a.rule.elastic && whole || s.on(a.rule.allow, a.rule, line)
-			if s.on(a.rule.deny, a.rule, line) {
+			sum := s.holds(a.Rule, a.feature, limit, line.second) + cost
+			yes := sum <= limit.N+limit.N*a.Throttle.Percent/100 || a.Throttle.Kind == events.Elastic && whole || s.on(a.Allow, a.Rule, line)
+			if s.on(a.Deny, a.Rule, line) {
 				yes = false
-				s.listed[limit.name]++
+				s.listed[limit.Name]++
 			}
 			say(limit, a.feature, yes)
 			if !yes {
-				noes = append(noes, limit.name)
-				if !a.rule.shadow {
+				noes = append(noes, limit.Name)
+				if !a.Shadow {
 					admitted = false
 					enforced++
 				}
-			} else if sum > limit.n {
-				over = append(over, limit.name)
+			} else if sum > limit.N {
+				over = append(over, limit.Name)
 			}
 		}
 	}
@@ -349,7 +316,7 @@ func (s *slow) line(line slowLine) {
 	s.verdicts[""] = append(s.verdicts[""], slowVerdict{who, line.second, admitted})
 	var done []string
 	for _, a := range rules {
-		if (admitted || a.rule.all) && !slices.Contains(done, a.feature) {
+		if (admitted || a.Count == events.CountAll) && !slices.Contains(done, a.feature) {
 			s.counted[a.feature] = append(s.counted[a.feature], slowHit{line.second, cost})
 			done = append(done, a.feature)
 		}
@@ -358,9 +325,9 @@ func (s *slow) line(line slowLine) {
 
 func (s *slow) shadows(name string) bool {
 	for _, rule := range s.rules {
-		for _, limit := range rule.everyLimit() {
-			if limit.name == name {
-				return rule.shadow
+		for _, limit := range everyLimit(rule) {
+			if limit.Name == name {
+				return rule.Shadow
 			}
 		}
 	}

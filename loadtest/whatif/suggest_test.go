@@ -1,11 +1,10 @@
-package suggest_test
+package whatif_test
 
 import (
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -15,58 +14,34 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/loadtest/accesslog/accesslogtest"
 	"github.com/counterd/counterd/loadtest/share"
-	"github.com/counterd/counterd/loadtest/suggest"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The second implementation: slow, obvious, and with nothing of the first but the form of
 // the report.
 
-type hit struct {
-	second, cost int64
-}
-
-var combined = regexp.MustCompile(`^(\S+) \S+ \S+ \[(\d\d/\w\w\w/\d\d\d\d:\d\d:\d\d:\d\d [+-]\d\d\d\d)\] "(\S+) ([^\s?]+)\S* \S+" (\d\d\d) (\S+)`)
-
-// slowLog returns the hits by feature, the seconds of the first and the last line, and how
-// many lines there are.
-func slowLog(t *testing.T, text, field string, costs bool) (by map[string][]hit, from, to int64, lines int) {
-	by = map[string][]hit{}
-	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
-		m := combined.FindStringSubmatch(line)
-		require.NotNil(t, m, line)
-		at, err := time.Parse("02/Jan/2006:15:04:05 -0700", m[2])
-		require.NoError(t, err)
-		second := at.Unix()
-		if lines == 0 || second < from {
-			from = second
-		}
-		if lines == 0 || second > to {
-			to = second
-		}
-		lines++
-		cost := int64(1)
+// slowLog returns the hits by feature, and all lines in the order of time.
+func slowLog(text, field string, costs bool) (by map[string][]slowHit, lines []slowLine) {
+	by, lines = map[string][]slowHit{}, slowLines(text)
+	for _, line := range lines {
+		hit := slowHit{line.second, 1}
 		if costs {
-			if cost, err = strconv.ParseInt(m[6], 10, 64); err != nil || cost < 1 || cost > 1_000_000 {
+			var err error
+			if hit.cost, err = strconv.ParseInt(line.fields["bytes"], 10, 64); err != nil || hit.cost < 1 || hit.cost > 1_000_000 {
 				continue
 			}
 		}
-		feature := map[string]string{"host": m[1], "path": m[4]}[field]
-		by[feature] = append(by[feature], hit{second, cost})
+		by[line.fields[field]] = append(by[line.fields[field]], hit)
 	}
-	return by, from, to, lines
+	return by, lines
 }
 
 // slowLargest lets a window end with each of the hits.
-func slowLargest(hits []hit, seconds int64) int64 {
+func slowLargest(hits []slowHit, seconds int64) int64 {
 	most := int64(0)
 	for _, end := range hits {
 		sum := int64(0)
@@ -95,8 +70,8 @@ func exceed(largest [][]int64, limits []int64) int {
 }
 
 // slowKind finds everything of a kind, by trying.
-func slowKind(by map[string][]hit, kind string, deny float64, span int64) suggest.Kind {
-	k := suggest.Kind{Kind: kind, Features: len(by)}
+func slowKind(by map[string][]slowHit, kind string, deny float64, span int64) whatif.Kind {
+	k := whatif.Kind{Kind: kind, Features: len(by)}
 	var costs []int64 // of each feature
 	lengths := []int64{1, 60, 3600, 86400}
 	var largest [][]int64
@@ -197,7 +172,7 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 			}
 			panic("no such quantile")
 		}
-		window := suggest.Window{
+		window := whatif.Window{
 			Window: name, P50: quantile(0.5), P90: quantile(0.9), P99: quantile(0.99), P999: quantile(0.999), Max: counts[len(counts)-1],
 			Alone: alone(w, may),
 		}
@@ -239,27 +214,28 @@ func slowKind(by map[string][]hit, kind string, deny float64, span int64) sugges
 	return k
 }
 
-// agree has both implementations run, and compares every number.
-func agree(t *testing.T, text string, kinds []string, mapping string, deny string, costs bool) *suggest.Report {
+// agreeOn has both implementations run, and compares every number.
+func agreeOn(t *testing.T, text string, kinds []string, mapping string, deny string, costs bool) *whatif.Suggestion {
 	t.Helper()
 	atMost, err := share.Parse(deny)
 	require.NoError(t, err)
-	config := suggest.Config{Name: "access.log", Kinds: kinds, Event: "test", Deny: atMost, Top: 3}
+	config := whatif.SuggestConfig{Config: whatif.Config{Top: 3}, Name: "access.log", Kinds: kinds, EventName: "test", Deny: atMost}
 	fields := map[string]string{"ip": "host", "page": "path"}
 	if costs {
 		mapping, config.CostKind = mapping+",cost=bytes", "cost"
 	}
-	config.Log = accesslogtest.Read(t, text, mapping)
-	report, err := suggest.Run(t.Context(), config)
+	config.Log = readLog(t, text, mapping)
+	report, err := whatif.Suggest(t.Context(), config)
 	require.NoError(t, err)
 	percent, err := strconv.ParseFloat(deny, 64)
 	require.NoError(t, err)
-	var want []suggest.Kind
+	var want []whatif.Kind
 	for _, kind := range kinds {
-		by, from, to, lines := slowLog(t, text, fields[kind], costs)
+		by, lines := slowLog(text, fields[kind], costs)
+		from, to := lines[0].second, lines[len(lines)-1].second
 		require.Equal(t, time.Unix(from, 0).UTC(), report.From)
 		require.Equal(t, time.Unix(to, 0).UTC(), report.To)
-		require.Equal(t, lines, report.Lines)
+		require.Equal(t, len(lines), report.Lines)
 		want = append(want, slowKind(by, kind, percent, to-from+1))
 	}
 	require.Equal(t, asJSON(t, want), asJSON(t, report.Kinds))
@@ -273,24 +249,24 @@ func asJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-func TestOnTheRealLog(t *testing.T) {
-	text := accesslogtest.RealText(t)
+func TestSuggestOnTheRealLog(t *testing.T) {
+	text := realText(t)
 	for _, deny := range []string{"0", "0.1", "0.5", "1", "5", "33.3333"} {
 		if !testkit.Thorough() && deny != "1" {
 			continue
 		}
 		t.Run(deny, func(t *testing.T) {
 			t.Parallel()
-			agree(t, text, []string{"ip"}, "ip=host", deny, false)
+			agreeOn(t, text, []string{"ip"}, "ip=host", deny, false)
 		})
 	}
 	t.Run("two kinds", func(t *testing.T) {
 		t.Parallel()
-		agree(t, text, []string{"page", "ip"}, "ip=host,page=path", "2", false)
+		agreeOn(t, text, []string{"page", "ip"}, "ip=host,page=path", "2", false)
 	})
 }
 
-func TestOnLogsByChance(t *testing.T) {
+func TestSuggestOnLogsByChance(t *testing.T) {
 	for seed := range testkit.Seeds(300) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		var text strings.Builder
@@ -302,10 +278,10 @@ func TestOnLogsByChance(t *testing.T) {
 			fmt.Fprintf(&text, "192.0.2.%d - - [%s] \"GET /%d HTTP/1.1\" 200 %d\n", host,
 				begin.Add(time.Duration(random.IntN(1+random.IntN(span)))*time.Second).Format("02/Jan/2006:15:04:05 -0700"), random.IntN(3), random.IntN(4))
 		}
-		by, _, _, _ := slowLog(t, text.String(), "host", true)
+		by, _ := slowLog(text.String(), "host", true)
 		deny := []string{"0", "3", "10", "25", "50", "99"}[random.IntN(6)]
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			agree(t, text.String(), []string{"ip"}, "ip=host,page=path", deny, len(by) > 0 && random.IntN(2) == 0)
+			agreeOn(t, text.String(), []string{"ip"}, "ip=host,page=path", deny, len(by) > 0 && random.IntN(2) == 0)
 		}) {
 			t.Fatalf("-deny %s\n%s", deny, &text)
 		}
@@ -318,7 +294,7 @@ func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 	for i := range 200 {
 		fmt.Fprintf(&text, "192.0.2.1 - - [17/May/2015:10:%02d:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", i/60, i%60)
 	}
-	report := agree(t, text.String(), []string{"ip"}, "ip=host", "0", false)
+	report := agreeOn(t, text.String(), []string{"ip"}, "ip=host", "0", false)
 	require.Equal(t, "1/s denies all that it would", report.Kinds[0].Windows[1].LeftOut)
 	require.Contains(t, report.Rules, "rate: [1/s]\n")
 }
@@ -329,8 +305,8 @@ func TestTheEngineAgrees(t *testing.T) {
 	if !testkit.Thorough() {
 		t.Skip("make test-all runs it, without the race detector")
 	}
-	text := accesslogtest.RealText(t)
-	log := accesslogtest.Read(t, text, "ip=host")
+	text := realText(t)
+	log := readLog(t, text, "ip=host")
 	denied := func(rates []string) whatif.Score {
 		rules, err := events.ParseRules([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
 		require.NoError(t, err)
@@ -340,13 +316,12 @@ func TestTheEngineAgrees(t *testing.T) {
 	}
 	leftOut := 0
 	for deny, may := range map[string]int{"0": 0, "0.1": 1, "1": 17, "10": 175} {
-		report := agree(t, text, []string{"ip"}, "ip=host", deny, false)
+		report := agreeOn(t, text, []string{"ip"}, "ip=host", deny, false)
 		require.LessOrEqual(t, report.WhatIf.All.EverDenied, may)
 		rules, err := events.ParseRules([]byte(report.Rules))
 		require.NoError(t, err)
 		again, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log, Top: 3})
 		require.NoError(t, err)
-		again.Effort, report.WhatIf.Effort = whatif.Effort{}, whatif.Effort{}
 		require.Equal(t, report.WhatIf, again, "that is what the file does")
 
 		units := []string{"s", "m", "h", "d"}
@@ -380,8 +355,8 @@ nonsense
 
 // The file says where it comes from, whatever the log's name.
 func TestTheRulesFile(t *testing.T) {
-	report, err := suggest.Run(t.Context(), suggest.Config{
-		Log: accesslogtest.Read(t, fourLines, "ip=host"), Name: "a\nevents: {}", Kinds: []string{"ip"}, Event: "login_failed", IPv6Prefix: 128, Deny: suggest.DefaultDeny,
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{
+		Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Name: "a\nevents: {}", Kinds: []string{"ip"}, EventName: "login_failed", IPv6Prefix: 128, Deny: whatif.DefaultDeny,
 	})
 	require.NoError(t, err)
 	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
@@ -409,22 +384,22 @@ events:
 }
 
 func TestWhatCannotBeSuggested(t *testing.T) {
-	log := accesslogtest.Read(t, fourLines, "ip=host,user=user")
-	_, err := suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip", "user"}, Event: "test"})
-	require.ErrorIs(t, err, suggest.ErrNoFeatures)
+	log := readLog(t, fourLines, "ip=host,user=user")
+	_, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip", "user"}, EventName: "test"})
+	require.ErrorIs(t, err, whatif.ErrNoFeatures)
 	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
-	_, err = suggest.Run(t.Context(), suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test", Deny: 1_000_000})
+	_, err = whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip"}, EventName: "test", Deny: 1_000_000})
 	require.ErrorIs(t, err, share.Err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = suggest.Run(ctx, suggest.Config{Log: log, Kinds: []string{"ip"}, Event: "test"})
+	_, err = whatif.Suggest(ctx, whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip"}, EventName: "test"})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 // Lines without a feature of a kind are counted, and so are the kinds each by itself.
 func TestLinesWithoutAFeature(t *testing.T) {
-	log := accesslogtest.Read(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
-	report, err := suggest.Run(t.Context(), suggest.Config{Log: log, Name: "access.log", Kinds: []string{"ip", "user"}, Event: "test"})
+	log := readLog(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Name: "access.log", Kinds: []string{"ip", "user"}, EventName: "test"})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 3}, []int{report.Kinds[0].Missing, report.Kinds[1].Missing})
 	require.Equal(t, []int{4, 1}, []int{report.Kinds[0].Hits, report.Kinds[1].Hits})
@@ -436,8 +411,8 @@ func TestLinesWithoutAFeature(t *testing.T) {
 }
 
 // A plot's line holds the share above each count, until the next one.
-func TestPage(t *testing.T) {
-	report, err := suggest.Run(t.Context(), suggest.Config{Log: accesslogtest.Read(t, fourLines, "ip=host"), Kinds: []string{"ip"}, Event: "test", IPv6Prefix: 128, Deny: 1000})
+func TestSuggestionPage(t *testing.T) {
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Kinds: []string{"ip"}, EventName: "test", IPv6Prefix: 128, Deny: 1000})
 	require.NoError(t, err)
 	p := report.Page()
 	plot := p.Sections[0].Plot

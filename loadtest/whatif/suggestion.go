@@ -1,4 +1,4 @@
-package suggest
+package whatif
 
 import (
 	"cmp"
@@ -8,25 +8,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/share"
-	"github.com/counterd/counterd/loadtest/whatif"
 )
 
-// Report is what a log suggests.
-type Report struct {
-	Event     string         `json:"event"`
-	Log       string         `json:"log"`
-	Lines     int            `json:"lines"`
-	Filtered  int            `json:"filtered"`     // lines that the format leaves out
-	Malformed int            `json:"malformed"`    // lines that cannot be read
-	From      time.Time      `json:"from"`         // second of the first event
-	To        time.Time      `json:"to"`           // of the last
-	Deny      share.Share    `json:"deny_percent"` // of the features at the most
-	Kinds     []Kind         `json:"kinds"`
-	Rules     string         `json:"rules"`   // the rules file
-	WhatIf    *whatif.Report `json:"what_if"` // what it would have done
+// Suggestion is what a log suggests.
+type Suggestion struct {
+	Event     string      `json:"event"`
+	Log       string      `json:"log"`
+	Lines     int         `json:"lines"`
+	Filtered  int         `json:"filtered"`     // lines that the format leaves out
+	Malformed int         `json:"malformed"`    // lines that cannot be read
+	From      time.Time   `json:"from"`         // second of the first event
+	To        time.Time   `json:"to"`           // of the last
+	Deny      share.Share `json:"deny_percent"` // of the features at the most
+	Kinds     []Kind      `json:"kinds"`
+	Rules     string      `json:"rules"`   // the rules file
+	WhatIf    *Report     `json:"what_if"` // what it would have done
 
 	ipv6Prefix int
 }
@@ -88,14 +88,11 @@ func (w *Window) leftOut() string {
 }
 
 // WriteText writes the report as text, without the rules file.
-func (r *Report) WriteText(out io.Writer) error {
+func (r *Suggestion) WriteText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d lines, from %s to %s\n", oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))
-	if r.Filtered > 0 {
-		fmt.Fprintf(&b, "of %d lines %d filtered\n", r.Lines, r.Filtered)
-	}
-	if r.Malformed > 0 {
-		fmt.Fprintf(&b, "of %d lines %d malformed\n", r.Lines, r.Malformed)
+	for _, left := range r.WhatIf.unread() {
+		fmt.Fprintf(&b, "%s\n", left)
 	}
 	for _, k := range r.Kinds {
 		fmt.Fprintf(&b, "\n%s: %s\n\n", k.Kind, k.summary(r.Lines))
@@ -129,7 +126,7 @@ func (k *Kind) rows() [][]string {
 		for _, n := range []int64{w.P50, w.P90, w.P99, w.P999, w.Max, w.Alone} {
 			row = append(row, strconv.FormatInt(n, 10))
 		}
-		rows = append(rows, append(row, strconv.Itoa(w.AloneDenied), percent(w.AloneDenied, k.Features), cmp.Or(w.Rate, "-"), cmp.Or(w.AttackRate, "-")))
+		rows = append(rows, append(row, strconv.Itoa(w.AloneDenied), percent(int64(w.AloneDenied), int64(k.Features)), cmp.Or(w.Rate, "-"), cmp.Or(w.AttackRate, "-")))
 	}
 	return rows
 }
@@ -166,11 +163,11 @@ func (k *Kind) verdict(deny share.Share) string {
 // caught says how many features are denied, and how much of the traffic they made.
 func (k *Kind) caught(features int, traffic int64) string {
 	return fmt.Sprintf("%d of %d features at some time (%s), with %s of the traffic",
-		features, k.Features, percent(features, k.Features), percent(int(traffic), int(k.Traffic)))
+		features, k.Features, percent(int64(features), int64(k.Features)), percent(traffic, k.Traffic))
 }
 
 // Page returns the report as a page, with a plot of each distribution.
-func (r *Report) Page() page.Page {
+func (r *Suggestion) Page() page.Page {
 	p := page.Page{
 		Title:    "Limits suggested by " + oneLine(r.Log),
 		Subtitle: fmt.Sprintf("%d lines from %s to %s", r.Lines, moment(r.From), moment(r.To)),
@@ -234,6 +231,72 @@ func exceeding(sorted []int64) (x, y []float64) {
 	return x, y
 }
 
-func utc(second int64) time.Time { return time.Unix(second, 0).UTC() }
+// rule returns the lines of the kind's rule.
+func (k *Kind) rule(ipv6Prefix int) []string {
+	var rates []string
+	for _, w := range k.Windows {
+		if w.Rate != "" {
+			rates = append(rates, w.Rate)
+		}
+	}
+	lines := []string{"per: " + k.Kind, "rate: [" + strings.Join(rates, ", ") + "]"}
+	if k.Kind == events.KindIP && ipv6Prefix != 0 {
+		lines = append(lines, fmt.Sprintf("ipv6_prefix: %d", ipv6Prefix))
+	}
+	return lines
+}
 
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+// file returns the rules of some kinds as a rules file, without comments.
+func (r *Suggestion) file(kinds []Kind) string {
+	text := "events:\n  " + r.Event + ":\n    limits:\n"
+	for _, k := range kinds {
+		text += "      - " + strings.Join(k.rule(r.ipv6Prefix), "\n        ") + "\n"
+	}
+	return text
+}
+
+// flow returns the rules on one line, for where the blanks of a line's beginning get lost.
+func (r *Suggestion) flow() string {
+	var rules []string
+	for _, k := range r.Kinds {
+		rules = append(rules, "{"+strings.Join(k.rule(r.ipv6Prefix), ", ")+"}")
+	}
+	return fmt.Sprintf("{events: {%s: {limits: [%s]}}}", r.Event, strings.Join(rules, ", "))
+}
+
+// comments says where a rules file comes from.
+func (r *Suggestion) comments() string {
+	var b strings.Builder
+	comment := func(format string, args ...any) {
+		fmt.Fprintf(&b, "# "+format+"\n", args...)
+	}
+	comment("Suggested by loadtest replay -suggest -deny %s, from %s:", r.Deny, oneLine(r.Log))
+	comment("%d lines from %s to %s.", r.Lines, moment(r.From), moment(r.To))
+	attacked := false
+	for _, k := range r.Kinds {
+		comment("%s: these limits would have denied %s.", k.Kind, k.caught(k.Denied, k.DeniedTraffic))
+		for _, w := range k.Windows {
+			if w.LeftOut != "" {
+				comment("  left out: %s", w.leftOut())
+			}
+		}
+		if k.Attack.Denied > 0 {
+			attacked = true
+			comment("  if the log is of failures or of an attack take rate: [%s], which would", strings.Join(k.Attack.Rates, ", "))
+			comment("  have denied %s", k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
+		}
+	}
+	if attacked && len(r.Kinds) > 1 {
+		comment("Against an attack give each rule count: all, too: else hits that another rule denies do not")
+		comment("count, and fewer features are denied than said here.")
+	}
+	comment("Of %d hits %d would have been denied (%s).", r.WhatIf.All.Hits, r.WhatIf.All.Denied, percent(r.WhatIf.All.Denied, r.WhatIf.All.Hits))
+	return b.String()
+}
+
+func percent(n, of int64) string {
+	if of == 0 {
+		return "0.00%"
+	}
+	return fmt.Sprintf("%.2f%%", 100*float64(n)/float64(of))
+}

@@ -1,0 +1,237 @@
+// Package compare sends the same traffic through several ways of limiting, and holds each
+// against an exact log: counterd's engine on its embedded store, and reference implementations
+// of a sliding log, two windows, fixed windows, the token bucket and GCRA. Time is the
+// traffic's own: nothing waits, and the same traffic gives the same figures.
+//
+// Each way is judged by the hits that it admitted itself. With a limit of N in a window of W,
+// the window that ends with a hit at the time t is (t-W, t].
+//
+//   - An admission is wrong if that window then holds more than N of the cost admitted so
+//     far, that of the hit included.
+//   - A denial is wrong if the hit's cost would have fitted.
+//   - The worst window is the one that held most of what was admitted, in parts of N.
+//
+// All see the whole second of a hit, as counterd stamps it and access logs have it. With
+// Config.Exactly each but counterd, and the judge, see the nanosecond.
+//
+// Trips, reads and writes are of a store elsewhere. A reference reads its state in one trip, and
+// writes it in another if it admits; the guard that keeps processes from writing in between is
+// not counted. Of counterd they are what the engine asks of its store. Bytes are those of the
+// chunks of Memcached that the state takes, at the most that it ever takes.
+package compare
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/exactlog"
+	"github.com/counterd/counterd/loadtest/progress"
+)
+
+// Config says what is compared. Traffic and Limit are needed.
+type Config struct {
+	Traffic *Traffic
+	Limit   events.Limit // for each feature; its name is of no matter
+	// Exactly has all but counterd see the nanosecond of a hit, and judges by it.
+	Exactly bool
+	// Processes is how many of them, 1 or more, decide at once where nothing keeps them
+	// from it; 0: DefaultProcesses.
+	Processes int
+	Progress  progress.Progress
+}
+
+// DefaultProcesses is how many processes decide at once.
+const DefaultProcesses = 16
+
+// maxN keeps the products of a cost and an interval within an int64.
+const maxN = 1_000_000_000
+
+// Check finds what is wrong with the config.
+func (c Config) Check() error {
+	switch l := c.Limit; {
+	case l.N < 1:
+		return errors.New("compare: the limit is at least 1")
+	case l.N > maxN:
+		return errors.New("compare: the limit is at most 1,000,000,000: a log keeps as many times")
+	case l.Window < time.Second || l.Window > events.MaxWindow || l.Window%time.Second != 0:
+		return errors.New("compare: a window is 1s to 30d, in whole seconds")
+	case c.Processes < 0:
+		return errors.New("compare: at least 1 process decides")
+	}
+	return nil
+}
+
+// algorithm is a way of limiting. It is not safe for concurrent use.
+type algorithm interface {
+	// decide reports whether it admits a hit of that cost, 1 or more, by a feature, in
+	// nanoseconds since 1970. Times do not go back.
+	decide(ctx context.Context, feature string, now, cost int64) (admitted bool, err error)
+	// items returns how many items would keep the feature's state in Memcached since it was
+	// last decided on, and the bytes of the value of each.
+	items(feature string) (n, value int)
+	asked() asked
+}
+
+// asked is what was asked of a store.
+type asked struct{ trips, reads, writes int64 }
+
+// limit is at most n in a window, in nanoseconds.
+type limit struct{ n, window int64 }
+
+func limitOf(l events.Limit) limit { return limit{l.N, int64(l.Window)} }
+
+// contender is a way of limiting that takes part.
+type contender struct {
+	name string
+	make func(limit) (algorithm, error)
+}
+
+// contenders returns the ways that take part, counterd first.
+func (c Config) contenders() (list []contender) {
+	for _, precision := range []events.Precision{events.Second, events.Minute} {
+		if c.Limit.Window >= precision.Length() {
+			list = append(list, contender{nameOf(precision), func(limit) (algorithm, error) {
+				return newHierarchical(c.Limit, c.Traffic.kind, precision)
+			}})
+		}
+	}
+	return append(list, references(cmp.Or(c.Processes, DefaultProcesses))...)
+}
+
+// nameOf returns counterd's name with that precision.
+func nameOf(precision events.Precision) string {
+	if precision == events.Second {
+		return "counterd"
+	}
+	return "counterd, precision: " + precision.String()
+}
+
+// Run sends the traffic through each way of limiting.
+func Run(ctx context.Context, c Config) (*Comparison, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	found := &Comparison{
+		Traffic: c.Traffic.Name, Hits: c.Traffic.Hits(), Features: c.Traffic.Features(), Malformed: c.Traffic.Malformed,
+		Limit: events.FormatRate(c.Limit), Resolution: wholeSeconds,
+	}
+	if c.Exactly {
+		found.Resolution = nanoseconds
+	}
+	all := c.contenders()
+	c.Progress = progress.Or(c.Progress)
+	c.Progress.Start("deciding", len(all)*len(c.Traffic.hits))
+	found.Rows = make([]Row, len(all))
+	// They have nothing in common but the traffic, which none of them changes.
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, way := range all {
+		group.Go(func() (err error) {
+			if found.Rows[i], err = c.try(ctx, way); err != nil {
+				return fmt.Errorf("%s: %w", way.name, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// stride is how many hits are decided between two looks at the context.
+const stride = 1000
+
+// try sends the traffic through one way of limiting.
+func (c Config) try(ctx context.Context, way contender) (Row, error) {
+	a, err := way.make(limitOf(c.Limit))
+	if err != nil {
+		return Row{}, err
+	}
+	judge := judge{limit: limitOf(c.Limit), features: map[string]*exactlog.Log{}, row: Row{Name: way.name}}
+	most := make([]int64, len(c.Traffic.features))
+	for i, h := range c.Traffic.hits {
+		if i%stride == 0 {
+			if err := ctx.Err(); err != nil {
+				return Row{}, err
+			}
+			c.Progress.Add(min(stride, len(c.Traffic.hits)-i))
+		}
+		now, feature := h.at, c.Traffic.features[h.feature]
+		if !c.Exactly {
+			now -= now % second
+		}
+		admitted, err := a.decide(ctx, feature, now, h.cost)
+		if err != nil {
+			return Row{}, err
+		}
+		judge.see(feature, now, h.cost, admitted)
+		most[h.feature] = max(most[h.feature], bytesOf(a.items(feature)))
+	}
+	return judge.row.finish(c.Limit.N, a.asked(), most), nil
+}
+
+// judge holds what one way of limiting admitted to an exact log of it.
+type judge struct {
+	limit
+	features map[string]*exactlog.Log
+	row      Row
+}
+
+// see judges a decision. Times do not go back.
+func (j *judge) see(feature string, now, cost int64, admitted bool) {
+	log := j.features[feature]
+	if log == nil {
+		log = &exactlog.Log{}
+		j.features[feature] = log
+	}
+	held := log.Sum(now-j.window+1, now) + cost
+	switch {
+	case !admitted:
+		j.row.Denied++
+		if held <= j.n {
+			j.row.WrongDenials++
+		}
+		return
+	case held > j.n:
+		j.row.WrongAdmissions++
+	}
+	j.row.Admitted++
+	j.row.MostInAWindow = max(j.row.MostInAWindow, held)
+	log.Add(now, cost)
+}
+
+const (
+	// itemHeader is what Memcached has in front of an item's key, with the number that
+	// tells its versions apart; keyBytes is a key as long as counterd's, with its end, and
+	// valueEnd the end of a value.
+	itemHeader = 48 + 8
+	keyBytes   = 28 + 1
+	valueEnd   = 2
+
+	smallestChunk = 96
+	largestChunk  = 512 << 10
+)
+
+// bytesOf returns what so many items with such values take.
+func bytesOf(n, value int) int64 { return int64(n) * chunkOf(value) }
+
+// chunkOf returns the bytes of the chunk that a value of so many bytes takes in Memcached,
+// as it is by default (-f 1.25 -n 48): the sizes of chunks grow by a quarter, in multiples
+// of eight. Beyond the largest an item takes several.
+func chunkOf(value int) int64 {
+	item := int64(itemHeader + keyBytes + value + valueEnd)
+	for size := int64(smallestChunk); size*5 < largestChunk*4; size = (size*5/4 + 7) &^ 7 {
+		if item <= size {
+			return size
+		}
+	}
+	return (item + largestChunk - 1) / largestChunk * largestChunk
+}
