@@ -46,6 +46,7 @@ type LimitState struct {
 	Feature   string // of the counter, as in ip:192.0.2.1; empty: the event as a whole
 	Limit     int64
 	Window    time.Duration
+	Algorithm string        // as the rules name it; empty: a sliding window
 	Count     int64         // in the window, with the cost of an admitted hit
 	Remaining int64         // Limit less Count, not below 0
 	Reset     time.Duration // until this limit has room; 0: now; or Never
@@ -81,7 +82,7 @@ func decisionOf(d limiter.Decision) Decision {
 
 func stateOf(l *limiter.LimitState) LimitState {
 	state := LimitState{
-		Name: l.Name, Feature: l.Feature.String(), Limit: l.N, Window: l.Window,
+		Name: l.Name, Feature: l.Feature.String(), Limit: l.N, Window: l.Window, Algorithm: l.Algorithm,
 		Count: l.Count, Remaining: l.Remaining, Reset: waitOf(l.Reset), Allowed: l.Allowed,
 		Exact: l.Exact, Shadow: l.Shadow, Over: l.Over, Incomplete: l.Incomplete,
 	}

@@ -110,6 +110,7 @@ func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 			Name:       s.Name,
 			Limit:      s.N,
 			Window:     b.windowOf(i, s.Window),
+			Algorithm:  s.Algorithm,
 			Count:      s.Count,
 			Remaining:  s.Remaining,
 			Reset:      b.secondsOf(s.Reset),

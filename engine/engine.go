@@ -55,7 +55,7 @@ type Session interface {
 	// has ended, and the session knows no more than before.
 	Absorb() error
 
-	// Standing returns how the limit stands for a hit of that cost, behind hits of the batch that
+	// Standing returns whether the limit has room for a hit of that cost, behind hits of the batch that
 	// cost ahead. What the batch added does not count otherwise.
 	Standing(limit int, ahead, cost int64) Standing
 	// Order tells the orders of hits apart: limits of one order count the same hits ahead of a
@@ -87,7 +87,7 @@ type Session interface {
 	End()
 }
 
-// Standing is how a limit stands for a hit.
+// Standing is what a limit answers to a hit.
 type Standing struct {
 	Outcome Outcome // Fits or Full
 	Count   int64   // what the window holds without the hit

@@ -7,15 +7,18 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/counterd/counterd/algorithm"
 )
 
 // ruleFields is a rule as it is written in a file: with the places of its fields,
 // for what can only be judged when all of it has been read.
 type ruleFields struct {
 	Rule
-	at       place
-	fields   map[string]place
-	knownPer bool // whether Per is what was meant
+	at        place
+	fields    map[string]place
+	knownPer  bool   // whether Per is what was meant
+	algorithm string // of Limits; empty: the default
 
 	rates      []rateField   // of Limits
 	overridden [][]rateField // of each of Overrides
@@ -26,7 +29,7 @@ type ruleReader struct{ *reader }
 
 func (r ruleReader) rule(at place) *ruleFields {
 	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "name", "ipv6_prefix", "overrides",
-		"allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
+		"algorithm", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
 	r.required(rule)
 	rule.knownPer = r.per(rule)
@@ -37,6 +40,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule.Precision = choice[Precision](r.reader, f["precision"], precisionNames[:])
 	rule.OnError = choice[OnError](r.reader, f["on_error"], onErrorNames[:])
 	rule.Shadow = r.boolean(f["shadow"])
+	rule.algorithm = r.algorithm(f["algorithm"])
 	rule.rates = r.rates(rule, f["rate"])
 	rule.Limits = limitsOf(rule.rates)
 	if rule.knownPer {
@@ -113,9 +117,19 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", FormatDuration(limit.Window))
 		}
 		windows[limit.Window] = true
+		limit.Algorithm = rule.algorithm
 		limits = append(limits, rateField{limit, rule, item})
 	}
 	return limits
+}
+
+// algorithm reads how the limits of a rule count. The default is the empty name.
+func (r ruleReader) algorithm(at place) string {
+	names := algorithm.Names()
+	if i := choice[uint8](r.reader, at, names); i > 0 {
+		return names[i]
+	}
+	return ""
 }
 
 func limitsOf(fields []rateField) []Limit {

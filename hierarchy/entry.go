@@ -5,9 +5,6 @@ import (
 	"hash/maphash"
 )
 
-// entryHash is how many bytes of an entry's key are a hash.
-const entryHash = 8
-
 // appendEntryKey appends the key of a counter in a table of freecache: a hash with this
 // process's own seed, then the counter's ID. The table finds its places by a hash that is
 // the same in every process. A caller that chooses features could choose some whose places are

@@ -258,7 +258,7 @@ func (s *session) sum() {
 	}
 }
 
-// Standing returns how the limit stands.
+// Standing returns whether the limit has room.
 func (s *session) Standing(limit int, ahead, cost int64) engine.Standing {
 	w := &s.windows[limit]
 	count := w.hi + ahead

@@ -799,29 +799,10 @@ func simulateOne(t *testing.T, seed uint64, broken sabotage) (s *simulation) {
 	return s
 }
 
-// inParts has the seeds run in parts side by side, each from a first one on, and takes in
-// what they come to, one after the other.
-func inParts[O any](t *testing.T, seeds uint64, run func(t *testing.T, first, n uint64) O, takeIn func(O)) {
-	t.Helper()
-	const parts = 4
-	var mu sync.Mutex
-	t.Run("seeds", func(t *testing.T) {
-		for part := range uint64(parts) {
-			t.Run(fmt.Sprint(part), func(t *testing.T) {
-				t.Parallel()
-				o := run(t, part*1_000_000, seeds/parts)
-				mu.Lock()
-				defer mu.Unlock()
-				takeIn(o)
-			})
-		}
-	})
-}
-
 // simulateAll runs so many seeds, none of which may be broken.
 func simulateAll(t *testing.T, seeds uint64, broken sabotage) (total outcome) {
 	t.Helper()
-	inParts(t, seeds, func(t *testing.T, first, n uint64) outcome {
+	testkit.InParts(t, seeds, func(t *testing.T, first, n uint64) outcome {
 		o := simulate(t, first, n, broken, false)
 		assert.Zero(t, o.broken, o.first)
 		return o

@@ -124,7 +124,7 @@ func (u *limitEval) weigh(cost int64) {
 	}
 }
 
-// standing returns how the limit stands for a hit behind others of its batch.
+// standing returns whether the limit has room for a hit behind others of its batch.
 func (u *limitEval) standing(ahead, cost int64) engine.Standing {
 	return u.counter.session.Standing(u.window.index, ahead, cost)
 }
@@ -176,7 +176,7 @@ func (f *batch) decision(h *hit) Decision {
 		u, s := &h.limits[i], &d.Limits[i]
 		limit := &u.window.limit
 		*s = LimitState{
-			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.Window,
+			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.Window, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(),

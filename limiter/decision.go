@@ -26,6 +26,8 @@ type LimitState struct {
 	Feature events.Feature
 	N       int64
 	Window  time.Duration
+	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
+	Algorithm string
 	// Count is what the window holds: with the hit's cost where it was
 	// admitted, without it where it was denied or only checked. Where Exact is
 	// false it is an upper bound. Where Unknown is true no store answered: the hit is

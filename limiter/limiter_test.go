@@ -19,14 +19,6 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// parseEvent returns the event e of rules that are its limits in YAML.
-func parseEvent(tb testing.TB, limits string) *events.Event {
-	tb.Helper()
-	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
-	require.NoError(tb, err)
-	return rules.Events["e"]
-}
-
 func newLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.

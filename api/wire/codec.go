@@ -282,6 +282,7 @@ func (w *writer) limit(b []byte, s *LimitState) []byte {
 	b = w.str(b, `,"feature":`, s.Feature)
 	b = integer(b, `,"limit":`, s.Limit)
 	b = w.str(b, `,"window":`, s.Window)
+	b = w.strIfAny(b, `,"algorithm":`, s.Algorithm)
 	b = integer(b, `,"count":`, s.Count)
 	b = integer(b, `,"remaining":`, s.Remaining)
 	b = seconds(b, `,"reset":`, s.Reset)

@@ -112,6 +112,8 @@ type Limit struct {
 	Name   string `json:"name"`
 	Limit  int64  `json:"limit"`
 	Window string `json:"window"`
+	// Algorithm is how it counts; empty: by a sliding window.
+	Algorithm string `json:"algorithm,omitzero"`
 }
 
 // Hit asks to add to the counters of an event that its rules name, and to decide.
@@ -135,9 +137,10 @@ type LimitState struct {
 	Feature   string `json:"feature"` // the kind of feature that it counts by; empty: the event as a whole
 	Limit     int64  `json:"limit"`
 	Window    string `json:"window"`
-	Count     int64  `json:"count"`     // the hits in the window
-	Remaining int64  `json:"remaining"` // never below 0
-	Reset     *int64 `json:"reset"`     // seconds until it admits a hit of this cost; nil: never
+	Algorithm string `json:"algorithm,omitzero"` // empty: a sliding window
+	Count     int64  `json:"count"`              // the hits in the window
+	Remaining int64  `json:"remaining"`          // never below 0
+	Reset     *int64 `json:"reset"`              // seconds until it admits a hit of this cost; nil: never
 	Allowed   bool   `json:"allowed"`
 	// Exact is nil, for true, or false: then Count is an upper bound.
 	Exact      *bool  `json:"exact,omitzero"`

@@ -25,7 +25,7 @@ type Clock struct {
 	now time.Time
 }
 
-// NewClock returns a clock that stands at the moment, or somewhere in the evening of a day where
+// NewClock returns a clock that shows the moment, or one somewhere in the evening of a day where
 // that is zero.
 func NewClock(at time.Time) *Clock {
 	if at.IsZero() {
@@ -34,7 +34,7 @@ func NewClock(at time.Time) *Clock {
 	return &Clock{now: at}
 }
 
-// Now returns the moment at which it stands.
+// Now returns the moment that it shows.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// Set has it stand at the moment.
+// Set has it show the moment.
 func (c *Clock) Set(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -124,6 +124,9 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		if err != nil {
 			return err
 		}
+		if l.Algorithm != "" {
+			return fmt.Errorf("the algorithm of its limit %s, %s, is not known here", l.Name, l.Algorithm)
+		}
 		c.Limits = append(c.Limits, Limit{rule, l.Name, l.Limit, throttle.Ceiling(l.Limit), Seconds(window), l.Window})
 	}
 	return nil
