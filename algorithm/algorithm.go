@@ -4,6 +4,8 @@
 // Import it to list the algorithms. A new one is a package beneath this one and a row here.
 package algorithm
 
+import "github.com/counterd/counterd/algorithm/fixedwindow"
+
 // Algorithm is one way in which a limit counts what its window holds.
 type Algorithm struct {
 	Name string // in the rules
@@ -17,6 +19,7 @@ type Algorithm struct {
 // table has the algorithms, the default first.
 var table = []Algorithm{
 	{"sliding-window", slidingWindow},
+	{"fixed-window", fixedwindow.Around},
 }
 
 // Default is the algorithm of limits that name none.

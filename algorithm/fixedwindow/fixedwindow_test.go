@@ -1,0 +1,126 @@
+package fixedwindow_test
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/algorithm/fixedwindow"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
+)
+
+// Windows tile the time, before 1970 too, and each second is in its own.
+func TestWindowsTileTheTime(t *testing.T) {
+	for _, length := range []int64{1, 7, 60, 90, 3600, 86400, 7 * 86400} {
+		next := int64(-3 * length)
+		for next < 3*length {
+			first, last := fixedwindow.Around(next, length)
+			require.Equal(t, next, first)
+			require.Equal(t, next+length-1, last)
+			for _, second := range []int64{first, (first + last) / 2, last} {
+				f, l := fixedwindow.Around(second, length)
+				require.Equal(t, [2]int64{first, last}, [2]int64{f, l})
+			}
+			next = last + 1
+		}
+	}
+}
+
+func newLimiter(t *testing.T, st store.Store, clock func() time.Time) *limiter.Limiter {
+	t.Helper()
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: 1 << 20})
+	l, err := limiter.New(limiter.Config{Engine: counters, Timeout: time.Second})
+	require.NoError(t, err)
+	return l
+}
+
+// In a random history, with clocks that differ, each window admits exactly its limit, each denied
+// hit fits at the turn and no second before, and sliding windows on the same counter keep to
+// theirs.
+func TestDecisionsEqualAnExactLog(t *testing.T) {
+	type admission struct{ second, cost int64 }
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, test := range []struct {
+		limits  string
+		n, long int64
+	}{
+		{"[{per: ip, rate: 5/10s, algorithm: fixed-window}]", 5, 10},
+		{"[{per: ip, rate: 7/90s, algorithm: fixed-window}]", 7, 90},
+		{"[{per: ip, rate: 6/h, algorithm: fixed-window}]", 6, 3600},
+		{"[{per: ip, rate: 9/d, algorithm: fixed-window}]", 9, 86400},
+		{"[{per: ip, rate: 4/61m, algorithm: fixed-window}, {per: ip, rate: 100000/m}]", 4, 61 * 60},
+	} {
+		event := testkit.Event(t, test.limits)
+		for range testkit.Times(20) {
+			clock := testkit.NewClock(time.Time{})
+			solo := storetest.NewSolo(clock.Now)
+			var fleet []*limiter.Limiter
+			for i := range 2 {
+				fleet = append(fleet, newLimiter(t, solo, func() time.Time { return clock.Now().Add(time.Duration(i) * 400 * time.Millisecond) }))
+			}
+			var log []admission
+			for range 80 {
+				clock.Advance(time.Duration(rng.Int64N(test.long * int64(time.Second) / 3)))
+				h := limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1 + rng.Int64N(2)}
+				d, err := testkit.Pick(rng, fleet...).Hit(t.Context(), h)
+				require.NoError(t, err)
+				now := d.At.Unix()
+				turn := now - now%test.long
+				held := int64(0)
+				for _, a := range log {
+					if a.second >= turn && a.second < turn+test.long {
+						held += a.cost
+					}
+				}
+				state := d.Limits[0]
+				require.Equal(t, "fixed-window", state.Algorithm)
+				require.Equal(t, held+h.Cost <= test.n, d.Allowed, "%+v, the window holds %d", state, held)
+				if d.Allowed {
+					if state.Exact {
+						require.Equal(t, held+h.Cost, state.Count)
+					}
+					require.GreaterOrEqual(t, state.Count, held+h.Cost)
+					log = append(log, admission{now, h.Cost})
+				} else {
+					require.EqualValues(t, turn+test.long-now, d.RetryAfter, "the turn of the window")
+				}
+			}
+		}
+	}
+}
+
+// Hits that come at once at several processes admit the limit, and not one more.
+func TestConcurrentHits(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	embedded := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
+	event := testkit.Event(t, "[{per: ip, rate: 10/15m, algorithm: fixed-window}]")
+	for range 3 { // windows
+		var admitted atomic.Int64
+		var running sync.WaitGroup
+		for range 4 {
+			l := newLimiter(t, embedded, clock.Now)
+			for range 25 {
+				running.Go(func() {
+					d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+					if assert.NoError(t, err) && d.Allowed {
+						admitted.Add(1)
+					}
+				})
+			}
+		}
+		running.Wait()
+		assert.EqualValues(t, 10, admitted.Load())
+		clock.Advance(15 * time.Minute)
+	}
+}
