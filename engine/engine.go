@@ -58,23 +58,19 @@ type Session interface {
 	// Standing returns whether the limit has room for a hit of that cost, behind hits of the batch that
 	// cost ahead. What the batch added does not count otherwise.
 	Standing(limit int, ahead, cost int64) Standing
-	// Order tells the orders of hits apart: limits of one order count the same hits ahead of a
-	// hit.
-	Order(limit int) int
-	// First returns the first Unix second of the limit's window.
-	First(limit int) int64
+	// Span returns what the limit counts.
+	Span(limit int) Span
 
 	// WantFinal has the next round trip read what Final needs.
 	WantFinal(limit int)
 	// Final returns what of the limit's count no rollback can take away any more, at the least.
 	Final(limit int) int64
 
-	// Stay says what of the added cost stays, as of now.
+	// Stay says how much of the added cost stays, as of now.
 	Stay(cost int64)
-	// RollBack makes the op take the cost back from where the receipt says that it was added.
-	RollBack(op *store.Op, receipt store.Receipt, cost int64)
-	// Hint makes the op tell the store what stays of what was added, if the store has to know.
-	Hint(op *store.Op, receipt store.Receipt, cost int64)
+	// Follow makes the op one that follows what was added, where the receipt says that it was: of
+	// kind Subtract it takes back what does not stay, of kind Hint it tells the store what does.
+	Follow(op *store.Op, kind store.Kind, receipt store.Receipt)
 
 	// Search starts a step that finds when the limit has room for a hit of that cost, behind
 	// others of the batch that cost ahead, if nothing else comes. It returns the number of the
@@ -92,6 +88,14 @@ type Standing struct {
 	Outcome Outcome // Fits or Full
 	Count   int64   // what the window holds without the hit
 	Exact   bool    // that is exact; else it is no less
+}
+
+// Span is what a limit counts.
+type Span struct {
+	First int64 // the first Unix second of the window
+	// Order tells the orders of hits apart: limits of one order count the same hits ahead of a
+	// hit.
+	Order int
 }
 
 // Outcome is how one limit answers one hit.

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kamstrup/intmap"
-
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/store"
 )
@@ -15,11 +13,11 @@ import (
 // reader makes the trips for one counter, and keeps what they find: the values of
 // buckets. It is used again for others.
 type reader struct {
-	id    string                     // the counter's
-	known *intmap.Map[uint64, int64] // or asked; see fromCache
-	adds  []store.Write
-	op    store.Op // the next round trip, or the last one
-	one   [1]*store.Op
+	known
+	id   string // the counter's
+	adds []store.Write
+	op   store.Op // the next round trip, or the last one
+	one  [1]*store.Op
 
 	cache    *bucketCache // nil: none
 	asks     bool         // it uses what is remembered, and adds nothing to it
@@ -29,22 +27,8 @@ type reader struct {
 	recalled int          // bytes of these that the cache had; the others were read
 	own      int64        // since when records are of what was read for this decision
 	before   uint32       // what the cache wants for what the trip reads
-	found    int          // closed buckets that were wanted and had been remembered
 	missed   int          // closed buckets that were read
 }
-
-// fewBuckets is enough for a hit far from its limits.
-const fewBuckets = 16
-
-// asked stands for the value of a bucket that is being read.
-const asked = -1
-
-// fromCache is added to a value that was remembered, to tell it from one that was read.
-// No other value is below half of it: one that a hit added to is without the hit, and less
-// than 0 by at most its cost where a copy has lost the bucket meanwhile.
-const fromCache = math.MinInt64
-
-func isFromCache(value int64) bool { return value < fromCache/2 }
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
 
@@ -76,12 +60,8 @@ func (r *reader) leaveCache() {
 // begin forgets the counter before.
 func (r *reader) begin(id string) {
 	r.id, r.cache, r.asks, r.records = id, nil, false, r.records[:0]
-	if r.known == nil {
-		r.known = intmap.New[uint64, int64](fewBuckets)
-	}
-	r.known.Clear()
+	r.known.begin()
 	r.adds = r.adds[:0]
-	r.op.Reads = r.op.Reads[:0]
 }
 
 // remember has the reader use the cache: it knows the buckets that were read less than a
@@ -119,14 +99,14 @@ func (r *reader) recall(at int64) {
 		if i < r.recalled && rec.read < r.own && rec.value >= 0 && isFromCache(rec.value+fromCache) {
 			rec.value += fromCache
 		}
-		r.known.Put(rec.bucket, rec.value)
+		r.values.Put(rec.bucket, rec.value)
 	}
 	r.records, r.recalled = r.records[:alive], recalled
 }
 
 // forgetOpen forgets what is known of buckets that hits may still change.
 func (r *reader) forgetOpen(now time.Time) {
-	r.known.Clear()
+	r.values.Clear()
 	if r.cache != nil {
 		r.recall(r.cache.since(now))
 	}
@@ -136,51 +116,6 @@ func (r *reader) forgetOpen(now time.Time) {
 func (r *reader) add(b Bucket, expires int64) {
 	r.adds = append(r.adds, store.Write{Kind: store.Add, Item: b.ID(), Expires: expires})
 }
-
-// want has the next trip read a bucket, unless it is known or wanted already.
-func (r *reader) want(b Bucket) {
-	id := b.ID()
-	known, added := r.known.PutIfNotExists(id, asked)
-	switch {
-	case added:
-		r.op.Reads = append(r.op.Reads, store.Read{Item: id})
-	case isFromCache(known):
-		r.found++
-	}
-}
-
-// unwant has the next trip read nothing of what was wanted.
-func (r *reader) unwant() {
-	for i := range r.op.Reads {
-		r.known.Del(r.op.Reads[i].Item)
-	}
-	r.op.Reads = r.op.Reads[:0]
-}
-
-// wantAll wants all buckets of the cover.
-func (r *reader) wantAll(cover Cover) {
-	for bucket := range cover.Buckets() {
-		r.want(bucket)
-	}
-}
-
-// value returns what the bucket holds, 0 where that is not known.
-func (r *reader) value(b Bucket) int64 {
-	value, _ := r.told(b.ID())
-	return value
-}
-
-// told returns what the bucket of that ID holds, if that is known.
-func (r *reader) told(id uint64) (value int64, known bool) {
-	value, known = r.known.Get(id)
-	if isFromCache(value) {
-		value -= fromCache
-	}
-	return value, known
-}
-
-// knows reports whether it is known.
-func (r *reader) knows(b Bucket) bool { return r.known.Has(b.ID()) }
 
 // trip adds by to the buckets that add named, where it is not 0, and reads the ones
 // that want named. What is known of the former is without by. With an error nothing more is
@@ -193,6 +128,7 @@ func (r *reader) trip(ctx context.Context, st store.Store, by int64, began time.
 
 // pack prepares a round trip.
 func (r *reader) pack(by int64) *store.Op {
+	r.op.Reads = r.reads
 	r.op.Counter, r.op.Writes, r.op.Receipt, r.op.Err = r.id, nil, store.Receipt{}, nil
 	if by != 0 {
 		r.op.Writes = r.adds
@@ -210,12 +146,12 @@ func (r *reader) unpack(by int64, began time.Time) error {
 		return engine.StoreError(r.op.Err)
 	}
 	for i := range r.op.Writes {
-		r.known.Put(r.op.Writes[i].Item, r.op.Writes[i].Result-by)
+		r.values.Put(r.op.Writes[i].Item, r.op.Writes[i].Result-by)
 	}
 	remembered := len(r.records)
 	for i := range r.op.Reads {
 		bucket, value := r.op.Reads[i].Item, r.op.Reads[i].Value
-		r.known.Put(bucket, value)
+		r.values.Put(bucket, value)
 		if r.cache == nil || bucketOf(bucket).Last() >= r.closed {
 			continue
 		}
@@ -224,21 +160,9 @@ func (r *reader) unpack(by int64, began time.Time) error {
 			r.records = appendRecord(r.records, record{bucket, value, r.cache.since(began)})
 		}
 	}
-	r.op.Reads = r.op.Reads[:0]
+	r.reads = r.reads[:0]
 	if len(r.records) > remembered {
 		r.cache.keep(r.key, r.records, r.before)
 	}
 	return nil
-}
-
-// exact returns the sum over the cover, if all of its buckets are known.
-func (r *reader) exact(cover Cover) (sum int64, known bool) {
-	for bucket := range cover.Buckets() {
-		value, known := r.told(bucket.ID())
-		if !known {
-			return 0, false
-		}
-		sum += value
-	}
-	return sum, true
 }

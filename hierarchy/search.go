@@ -15,47 +15,66 @@ import (
 // in which the last of those events lies, its children, and theirs. Where it is cut short
 // that event lies no later than the hit, and so the wait is no longer than the window.
 type search struct {
-	session *session
-	limit   int
-	need    int64    // how much has to leave
-	tiles   []Bucket // in the order of time, in which it has to be found
-	found   Bucket   // the best so far: what has to leave lies no later than its end
-	wanted  []Bucket // that it has to know to go on
-	over    bool     // it goes no further
+	of     *windows
+	limit  int
+	need   int64    // how much has to leave
+	tiles  []Bucket // in the order of time, in which it has to be found
+	found  Bucket   // the best so far: what has to leave lies no later than its end
+	wanted []Bucket // that it has to know to go on
+	over   bool     // it goes no further
 }
 
-// Search starts a search on what is known of the counter.
-func (s *session) Search(limit int, ahead, cost int64) (int, bool) {
-	w := &s.windows[limit]
-	need := w.lo + ahead + cost - w.ceiling
+// beginSearch begins a search on what is known of the counter, and returns its number; ok is
+// false if nothing has to leave.
+func (w *windows) beginSearch(limit int, ahead, cost int64) (number int, ok bool) {
+	l := &w.all[limit]
+	need := l.lo + ahead + cost - l.ceiling
 	if need <= 0 {
 		return 0, false
 	}
-	tiles := Cover{w.span.row}
-	if w.lo == w.hi {
-		tiles = w.span.cover(nil, s.finest)
+	tiles := Cover{l.span.row}
+	if l.lo == l.hi {
+		tiles = w.cover(limit)
 	} else {
 		// Without the bucket at the edge it is too much already, and that bucket
 		// leaves first.
 		tiles[0].First++
 	}
-	q := search{session: s, limit: limit, need: need, tiles: slices.Collect(tiles.Buckets())}
+	q := search{of: w, limit: limit, need: need, tiles: slices.Collect(tiles.Buckets())}
 	q.found = q.pick()
-	s.step = searching
-	s.searches = append(s.searches, q)
-	return len(s.searches) - 1, true
+	w.searches = append(w.searches, q)
+	return len(w.searches) - 1, true
+}
+
+// advanceSearches takes all searches as far as values are known, and wants what they need.
+func (w *windows) advanceSearches() {
+	for i := range w.searches {
+		w.searches[i].advance()
+	}
+	for i := range w.searches {
+		for _, bucket := range w.searches[i].wanted {
+			w.want(bucket)
+		}
+	}
+}
+
+// endSearches has all searches go no further.
+func (w *windows) endSearches() {
+	for i := range w.searches {
+		w.searches[i].over = true
+	}
 }
 
 // advance goes down as far as values are known.
 func (q *search) advance() {
 	q.wanted = nil
 	for !q.over {
-		if q.found.Level == q.session.finest || q.leaves(q.found.First()) == q.leaves(q.found.Last()) {
+		if q.found.Level == q.of.finest || q.leaves(q.found.First()) == q.leaves(q.found.Last()) {
 			q.over = true
 			return
 		}
 		q.tiles = bucketsWithin(q.found.Level-1, Window{q.found.First(), q.found.Last()})
-		if slices.ContainsFunc(q.tiles, func(b Bucket) bool { return !q.session.knows(b) }) {
+		if slices.ContainsFunc(q.tiles, func(b Bucket) bool { return !q.of.knows(b) }) {
 			q.wanted = q.tiles
 			return
 		}
@@ -66,8 +85,8 @@ func (q *search) advance() {
 
 // leaves returns the second in which events of that second have left the window.
 func (q *search) leaves(second int64) int64 {
-	w := &q.session.windows[q.limit]
-	_, last := w.algorithm.Around(second, int64(w.length/time.Second))
+	l := &q.of.all[q.limit]
+	_, last := l.algorithm.Around(second, int64(l.length/time.Second))
 	return last + 1
 }
 
@@ -75,9 +94,9 @@ func (q *search) leaves(second int64) int64 {
 // after it, do not: that has been rolled back since, or was lost. When the first of them has
 // left the window it counts no more, for then they count in its place.
 func (q *search) dropLost() {
-	gap := q.session.value(q.found)
+	gap := q.of.value(q.found)
 	for _, tile := range q.tiles {
-		gap -= q.session.value(tile)
+		gap -= q.of.value(tile)
 	}
 	q.need -= max(gap, 0)
 }
@@ -86,7 +105,7 @@ func (q *search) dropLost() {
 func (q *search) pick() Bucket {
 	best := q.tiles[0]
 	for _, tile := range q.tiles {
-		value := q.session.value(tile)
+		value := q.of.value(tile)
 		if value >= q.need {
 			return tile
 		}
@@ -100,11 +119,11 @@ func (q *search) pick() Bucket {
 
 // Wait returns how long after the stamp the window has left behind what has to leave. Where the
 // found bucket is not of the finest level yet, that lies no later in it than the stamp.
-func (s *session) Wait(number int) engine.Wait {
-	q := &s.searches[number]
-	last, stamp := q.found.Last(), s.moment.Stamp
-	if q.found.Level > s.finest {
-		last = min(last, BucketAt(s.finest, max(stamp, q.found.First())).Last())
+func (w *windows) Wait(number int) engine.Wait {
+	q := &w.searches[number]
+	last, stamp := q.found.Last(), w.stamp
+	if q.found.Level > w.finest {
+		last = min(last, BucketAt(w.finest, max(stamp, q.found.First())).Last())
 	}
 	return engine.Wait(max(q.leaves(last)-stamp, 1))
 }

@@ -216,5 +216,5 @@ func (u *limitEval) isLost(since func(counter string) int64, ahead int64) bool {
 	if !c.sinceKnown {
 		c.since, c.sinceKnown = since(c.id), true
 	}
-	return c.since != 0 && c.session.First(u.window.index) <= c.since+ahead
+	return c.since != 0 && c.session.Span(u.window.index).First <= c.since+ahead
 }

@@ -132,7 +132,7 @@ func (x *execution) rollBack(surplus []*counterState) {
 			if place.receipt.None() {
 				continue
 			}
-			c.session.RollBack(&c.after, place.receipt, c.adding-c.taken)
+			c.session.Follow(&c.after, store.Subtract, place.receipt)
 			if !place.local {
 				x.ops, x.going = append(x.ops, &c.after), append(x.going, c)
 				continue
@@ -166,7 +166,7 @@ func (x *execution) hint(counters []*counterState) {
 	for _, c := range counters {
 		for _, place := range c.places {
 			if c.taken > 0 && place.whole && !place.local {
-				c.session.Hint(&c.after, place.receipt, c.taken)
+				c.session.Follow(&c.after, store.Hint, place.receipt)
 				x.ops = append(x.ops, &c.after)
 			}
 		}
