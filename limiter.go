@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/follow"
@@ -107,7 +108,7 @@ func (p *process) open(rules Rules) (err error) {
 func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, error) {
 	var failures sparse.Lines
 	config := limiter.Config{
-		Engine:     counters,
+		Engines:    []engine.Engine{counters},
 		Local:      backend.NewEmbedded(p.settings.Log),
 		Timeout:    p.settings.Timeout,
 		MaxPending: p.settings.MaxPending,

@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -67,7 +68,7 @@ func newAnyHandler(f *testing.F) http.Handler {
 	require.NoError(f, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
-	decider, err := limiter.New(limiter.Config{Engine: counters})
+	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{counters}})
 	require.NoError(f, err)
 	return api.NewHandler(api.Config{
 		Service: newService(service.Config{

@@ -7,24 +7,24 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// Base is what the engines of a limiter have in common.
+// Base is what the engines of a limiter share.
 type Base struct {
 	Store store.Store
 	Clock func() time.Time // nil: time.Now
 	// Grace is the allowance for clocks that differ and round trips that are late.
 	Grace time.Duration
+	// Changes are those that this process has made to the counters.
+	Changes *Changes
 }
 
 // Engine keeps counters in one layout of items. It is safe for concurrent use.
 type Engine interface {
-	// Base returns what it was made with. All engines of a limiter have the same.
+	// Base returns what it shares with the other engines of a limiter.
 	Base() Base
 	// Keeps reports whether it keeps the counters of limits with that algorithm.
 	Keeps(algorithm string) bool
 	// Begin returns a session on the counter with that ID.
 	Begin(counter events.Counter, id string, moment Moment) Session
-	// Changes returns the changes that this process has made to the engine's counters.
-	Changes() *Changes
 }
 
 // Moment is when a batch of hits is decided.

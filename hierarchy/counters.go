@@ -57,7 +57,6 @@ type Counters struct {
 	now        func() time.Time
 	grace      time.Duration
 	cache      *bucketCache
-	changes    *engine.Changes
 	use        func(id string, counter events.Counter, now time.Time)
 	pending    *engine.Pending
 	resets     chan struct{} // one for each Reset under way
@@ -72,10 +71,10 @@ type Counters struct {
 func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.Clock, grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
-		changes: new(engine.Changes), use: config.OnUse, pending: engine.NewPending(config.MaxPending),
+		use: config.OnUse, pending: engine.NewPending(config.MaxPending),
 		resets: make(chan struct{}, resetsAtOnce), spanOf: spanOf,
 	}
-	c.base = engine.Base{Store: c.store, Clock: config.Clock, Grace: c.grace}
+	c.base = engine.Base{Store: c.store, Clock: config.Clock, Grace: c.grace, Changes: new(engine.Changes)}
 	c.ahead, c.open = engine.CeilSeconds(c.grace), openSeconds(c.grace)
 	if config.CacheBytes >= 0 {
 		c.cache = newBucketCache(config.CacheBytes)
@@ -89,7 +88,7 @@ func NewCounters(config Config) *Counters {
 	return c
 }
 
-// Base returns what the counters were made with.
+// Base returns what the counters share with other engines.
 func (c *Counters) Base() engine.Base { return c.base }
 
 // Keeps reports whether the algorithm counts by windows: all of these do with buckets.
@@ -97,9 +96,6 @@ func (c *Counters) Keeps(name string) bool {
 	a, known := algorithm.Of(name)
 	return known && a.Around != nil
 }
-
-// Changes returns the changes of this process.
-func (c *Counters) Changes() *engine.Changes { return c.changes }
 
 // QueueStats returns how much waits for the store, and how many calls have found that it was
 // too much.
@@ -192,8 +188,8 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		c.store.Do(ctx, &hint)
 	}
 	// Whatever became of it: denials from before it may be true no more.
-	c.changes.Of(r.id).Add(1)
-	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.closed(c.now()) {
+	c.base.Changes.Of(r.id).Add(1)
+	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.now().Unix()-c.open {
 		c.cache.forget(r.id, now)
 	}
 	return err
@@ -249,7 +245,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	defer r.free()
 	now := c.now()
 	c.use(r.id, counter, now)
-	r.remember(c.cache, now, c.closed(now), time.Time{})
+	r.remember(c.cache, now, now.Unix()-c.open, time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.
 	r.asks = c.replicated
@@ -266,9 +262,6 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	count.Count, _ = r.exact(cover)
 	return count, nil
 }
-
-// closed returns the second before which buckets have to end to be closed.
-func (c *Counters) closed(now time.Time) int64 { return now.Unix() - openSeconds(c.grace) }
 
 // Point is the count of one bucket.
 type Point struct {

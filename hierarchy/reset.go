@@ -59,7 +59,7 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	defer c.pending.Leave(resetTrips)
 	defer func() {
 		c.cache.forget(counter.ID(), c.now())
-		c.changes.Of(counter.ID()).Add(1)
+		c.base.Changes.Of(counter.ID()).Add(1)
 	}()
 	return (&reset{c, counter}).run(ctx)
 }

@@ -46,22 +46,25 @@ func (w *windows) beginSearch(limit int, ahead, cost int64) (number int, ok bool
 	return len(w.searches) - 1, true
 }
 
-// advanceSearches takes all searches as far as values are known, and wants what they need.
-func (w *windows) advanceSearches() {
-	for i := range w.searches {
-		w.searches[i].advance()
+// searches are those of one counter.
+type searches []search
+
+// advance takes all of them as far as values are known, and wants what they need.
+func (all searches) advance(k *known) {
+	for i := range all {
+		all[i].advance()
 	}
-	for i := range w.searches {
-		for _, bucket := range w.searches[i].wanted {
-			w.want(bucket)
+	for i := range all {
+		for _, bucket := range all[i].wanted {
+			k.want(bucket)
 		}
 	}
 }
 
-// endSearches has all searches go no further.
-func (w *windows) endSearches() {
-	for i := range w.searches {
-		w.searches[i].over = true
+// end has all of them go no further.
+func (all searches) end() {
+	for i := range all {
+		all[i].over = true
 	}
 }
 

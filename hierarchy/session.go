@@ -99,7 +99,7 @@ func (s *session) Next(now time.Time) *store.Op {
 // Absorb takes in what the round trip has found.
 func (s *session) Absorb() error {
 	if err := s.unpack(s.due(), s.began); err != nil {
-		s.endSearches()
+		s.searches.end()
 		s.step = reading
 		return err
 	}
@@ -127,12 +127,16 @@ func (s *session) plan(now time.Time) {
 		} else {
 			s.useCache(now)
 		}
-		s.nameAdds()
+		if len(s.adds) == 0 {
+			for bucket := range BucketsOf(s.counter, s.moment.Stamp) {
+				s.add(bucket, bucket.Expires(retention(s.counter), s.counters.grace))
+			}
+		}
 		s.wantRows()
 	case narrowing:
 		s.wantOpenEdges(s.most)
 	case searching:
-		s.advanceSearches()
+		s.searches.advance(&s.known)
 	}
 }
 
@@ -159,16 +163,6 @@ func (s *session) useCache(now time.Time) {
 	if s.cache == nil && !s.alone {
 		s.remember(s.counters.cache, now, s.closedBefore, s.moment.First)
 		s.asks = s.moment.Check && s.counters.replicated // as a count does
-	}
-}
-
-// nameAdds names the buckets that the counter's hits add to.
-func (s *session) nameAdds() {
-	if len(s.adds) > 0 {
-		return
-	}
-	for bucket := range BucketsOf(s.counter, s.moment.Stamp) {
-		s.add(bucket, bucket.Expires(retention(s.counter), s.counters.grace))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 type windows struct {
 	reader
 	all          []limitWindow
-	searches     []search
+	searches     searches
 	finest       Level
 	stamp        int64
 	closedBefore int64 // buckets that end before that second are closed

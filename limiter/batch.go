@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -20,8 +21,8 @@ type batch struct {
 	asked    bool            // it has looked before it adds
 	some     []*counterState // of countersOn
 	surplus  []*counterState // have more in the store than stays
-	searches []resetSearch   // of findResets
-	marked   uint64          // with what counters are marked that countersOn has found
+	resets   resets
+	marked   uint64 // with what counters are marked that countersOn has found
 }
 
 // path is the way a hit takes.
@@ -79,7 +80,6 @@ type counterState struct {
 	name    counterKey
 	session engine.Session
 	windows []*limitWindow
-	changes *engine.Changes
 	touched uint32 // the changes of this process before the first round trip
 
 	local         bool      // this process's own store is asked, since the shared one has failed
@@ -142,7 +142,7 @@ func (f *batch) free() {
 	f.counters.free()
 	clear(f.some)
 	clear(f.surplus)
-	clear(f.searches)
+	f.resets.end()
 	clear(f.going[:cap(f.going)])
 	f.l, f.ctx, f.overloaded, f.asked, f.moment = nil, nil, false, false, engine.Moment{}
 	batches.Put(f)
@@ -158,9 +158,14 @@ func (f *batch) join(r *request) {
 	h.path = adding
 	for i := range r.applied {
 		a := &r.applied[i]
-		c, isNew := f.counters.of(a)
+		by := f.l.engines.of(a)
+		if by < 0 {
+			h.path, r.err = faulty, errNoEngine
+			return
+		}
+		c, isNew := f.counters.of(a, by)
 		if isNew {
-			c.session, c.changes = f.l.engine.Begin(a.Counter, a.ID, f.moment), f.l.engine.Changes()
+			c.session = f.l.engines[by].Begin(a.Counter, a.ID, f.moment)
 		}
 		if !slices.Contains(h.counters, c) {
 			h.counters = append(h.counters, c)
@@ -172,6 +177,24 @@ func (f *batch) join(r *request) {
 			h.limits = append(h.limits, limitEval{counter: c, window: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 		}
 	}
+}
+
+// errNoEngine is the error of a hit with rules whose algorithm no engine knows.
+var errNoEngine = fmt.Errorf("%w: no engine keeps the algorithm of a limit", events.ErrInvalid)
+
+// engines are those of a limiter.
+type engines []engine.Engine
+
+// of returns which engine keeps the counter for the rule's limits, which are of one algorithm;
+// -1: none does.
+func (all engines) of(a *events.Applied) int {
+	limits := a.Rule.LimitsOf(a.Counter.Feature)
+	for i, e := range all {
+		if len(limits) == 0 || e.Keeps(limits[0].Algorithm) {
+			return i
+		}
+	}
+	return -1
 }
 
 // again reports whether the hits of the batch have been denied before, by a store that answered.
@@ -228,7 +251,7 @@ func (f *batch) look() {
 		now = f.l.now()
 	}
 	for _, c := range claims {
-		c.begin(now)
+		f.begin(c, now)
 		c.session.Look()
 	}
 	f.travel(claims, now, true)
@@ -278,16 +301,16 @@ func (f *batch) add() {
 		now = f.l.now()
 	}
 	for _, c := range claims {
-		c.begin(now)
+		f.begin(c, now)
 		c.session.Add(c.adding, c.most())
 	}
 	f.travel(claims, now, true)
 }
 
 // begin notes when the round trip began that decides, and what this process had changed before.
-func (c *counterState) begin(now time.Time) {
+func (f *batch) begin(c *counterState, now time.Time) {
 	if c.began.IsZero() {
-		c.touched = c.changes.Of(c.id).Load()
+		c.touched = f.l.changes.Of(c.id).Load()
 	}
 	c.began = now
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"slices"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/store"
 )
@@ -14,24 +15,21 @@ type counterSet struct {
 	windows arena[limitWindow]
 }
 
-// counterKey tells the counters of a batch apart: by the counter, and how it is counted. Hits
-// of two generations of rules may differ in that. Then each has a counterState of its own,
-// which counts the other in full.
+// counterKey tells the counters of a batch apart: by the counter, the engine that keeps it, and
+// how it is counted. Hits of two generations of rules may differ in that. Then each has a
+// counterState of its own, which counts the other in full.
 type counterKey struct {
 	counter  events.Counter
+	engine   int // which of the limiter's
 	countAll bool
-}
-
-func nameOf(a *events.Applied) counterKey {
-	return counterKey{a.Counter, a.Rule.Count == events.CountAll}
 }
 
 // mappedCounters is how many counters a batch has before it finds them by a map.
 const mappedCounters = 8
 
 // of returns the counter, and whether it is new in the set.
-func (s *counterSet) of(a *events.Applied) (c *counterState, isNew bool) {
-	name, known := nameOf(a), s.all.handedOut()
+func (s *counterSet) of(a *events.Applied, by int) (c *counterState, isNew bool) {
+	name, known := counterKey{a.Counter, by, a.Rule.Count == events.CountAll}, s.all.handedOut()
 	if len(known) <= mappedCounters {
 		for _, c := range known {
 			if c.name == name {
@@ -75,12 +73,12 @@ func (s *counterSet) limitsOf(c *counterState, a *events.Applied) []*limitWindow
 
 // touch ends the cached denials of the counters that the batch has added to. The denials that
 // the batch is about to cache know of its adds.
-func (s *counterSet) touch() {
+func (s *counterSet) touch(changes *engine.Changes) {
 	for _, c := range s.all.handedOut() {
 		if len(c.places) == 0 {
 			continue
 		}
-		if touched := c.changes.Of(c.id).Add(1); touched == c.touched+1 {
+		if touched := changes.Of(c.id).Add(1); touched == c.touched+1 {
 			c.touched = touched
 		}
 	}

@@ -29,9 +29,10 @@ const (
 // probe for room before it adds: a flood of denied hits, each with transient adds, would else keep
 // all hits out.
 type denialCache struct {
-	caches bool // else nothing is in it
-	seed   maphash.Seed
-	shards [denialShards]denialShard
+	caches  bool // else nothing is in it
+	changes *engine.Changes
+	seed    maphash.Seed
+	shards  [denialShards]denialShard
 }
 
 type denialShard struct {
@@ -39,8 +40,8 @@ type denialShard struct {
 	denying map[string][]*cachedDenial // by the counter's ID; the lists are not changed, but replaced
 }
 
-func newDenialCache(caches bool) *denialCache {
-	return &denialCache{caches: caches, seed: maphash.MakeSeed()}
+func newDenialCache(caches bool, changes *engine.Changes) *denialCache {
+	return &denialCache{caches: caches, changes: changes, seed: maphash.MakeSeed()}
 }
 
 func (d *denialCache) shardOf(counter string) *denialShard {
@@ -122,7 +123,7 @@ func (d *denialCache) recall(c *counterState, key func() cacheKey, moment engine
 	of := key()
 	for _, found := range known {
 		if found.key == of {
-			if found.isOf(moment) && found.touched == c.changes.Of(c.id).Load() {
+			if found.isOf(moment) && found.touched == d.changes.Of(c.id).Load() {
 				return found, false
 			}
 			return nil, true

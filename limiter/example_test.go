@@ -6,6 +6,7 @@ import (
 	"log"
 	"sync"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -19,7 +20,7 @@ func ExampleConfig_onDecision() {
 	var mu sync.Mutex // hits are decided at the same time
 	counted := map[string]int{}
 	l, err := limiter.New(limiter.Config{
-		Engine: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}),
+		Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})},
 		OnDecision: func(_ context.Context, hit limiter.Hit, decision *limiter.Decision, call limiter.Call) {
 			if call != limiter.CallHit {
 				return

@@ -27,10 +27,11 @@ const (
 	tripsAtOnce = 64
 )
 
-// Config sets up a Limiter. Only Engine is needed.
+// Config sets up a Limiter. Only Engines are needed.
 type Config struct {
-	// Engine keeps the counters, on the store that it was made with. Its clock stamps the hits.
-	Engine engine.Engine
+	// Engines keep the counters. They share a Base: its store and its clock. A limit's counter is
+	// kept by the first engine that keeps limits of its algorithm.
+	Engines []engine.Engine
 	// Local decides where the store cannot be asked and a rule says so
 	// (events.OnErrorLocal); nil: such a rule denies then. It is of this process
 	// alone.
@@ -75,9 +76,10 @@ type Config struct {
 // Hits that come at the same time on one counter share a round trip: see Hit. It is safe for
 // concurrent use. Its counters are those of Counters.
 type Limiter struct {
-	engine       engine.Engine
+	engines      engines
 	store        store.Store
 	local        store.Store
+	changes      *engine.Changes
 	now          func() time.Time
 	real         bool // that is the real time
 	grace        time.Duration
@@ -102,12 +104,13 @@ type Limiter struct {
 
 // New returns a Limiter on the engine of the config.
 func New(config Config) (*Limiter, error) {
-	if config.Engine == nil {
+	if len(config.Engines) == 0 {
 		return nil, errors.New("limiter: it needs an engine")
 	}
-	base := config.Engine.Base()
+	base := config.Engines[0].Base()
 	l := &Limiter{
-		engine:       config.Engine,
+		engines:      config.Engines,
+		changes:      base.Changes,
 		store:        base.Store,
 		local:        config.Local,
 		now:          base.Clock,
@@ -116,7 +119,7 @@ func New(config Config) (*Limiter, error) {
 		onStoreError: config.OnStoreError,
 		onDecision:   config.OnDecision,
 		onCoalesced:  config.OnCoalesced,
-		denials:      newDenialCache(!config.NoCachedDenials),
+		denials:      newDenialCache(!config.NoCachedDenials, base.Changes),
 		pending:      engine.NewPending(config.MaxPending),
 		requests:     new(sync.Pool),
 		random:       config.Random,
@@ -324,7 +327,7 @@ func (f *batch) settle(try int) {
 	f.add()
 	f.decide()
 	f.rollBackDenied()
-	f.counters.touch()
+	f.counters.touch(f.l.changes)
 	retry := f.l.retryPolicy()
 	if open := retry.contended(f.hits.handedOut(), f.moment); len(open) > 0 {
 		f.readFinal(open)

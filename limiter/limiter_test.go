@@ -22,7 +22,7 @@ import (
 func newLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	l, err := limiter.New(limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}), Timeout: 20 * time.Second,
+	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second})}, Timeout: 20 * time.Second,
 		OnStoreError: func(err error) { tb.Error(err) }})
 	require.NoError(tb, err)
 	return l

@@ -19,23 +19,10 @@ func (h *hit) mayBeInItsOwnWay(u *limitEval) bool {
 	return h.isDenied() && h.path == adding && u.counter.name.countAll && u.enforced() && u.counter.err == nil
 }
 
-// findResets finds, for each limit that a hit does not fit, when it will.
-func (f *batch) findResets() {
-	f.searches, f.some = f.searches[:0], f.some[:0]
-	for _, h := range f.hits.handedOut() {
-		if h.isWeighed() && h.verdict != asBefore {
-			f.beginResets(h)
-		}
-	}
-	if len(f.searches) > 0 {
-		f.travel(f.some, f.l.now(), false)
-	}
-	for _, s := range f.searches {
-		s.use.reset = s.use.counter.session.Wait(s.number)
-	}
-	for _, h := range f.hits.handedOut() {
-		h.stretch()
-	}
+// resets are the searches for when hits fit that do not fit now.
+type resets struct {
+	searches []resetSearch
+	counters []*counterState
 }
 
 // resetSearch is the search for the reset of one limit.
@@ -44,8 +31,32 @@ type resetSearch struct {
 	number int // among those of its session
 }
 
-// beginResets finds the resets of the hit that need no search, and begins the others.
-func (f *batch) beginResets(h *hit) {
+func (r *resets) end() {
+	clear(r.searches)
+	clear(r.counters)
+	r.searches, r.counters = r.searches[:0], r.counters[:0]
+}
+
+// findResets finds, for each limit that a hit does not fit, when it will.
+func (f *batch) findResets() {
+	for _, h := range f.hits.handedOut() {
+		if h.isWeighed() && h.verdict != asBefore {
+			f.resets.begin(h)
+		}
+	}
+	if len(f.resets.counters) > 0 {
+		f.travel(f.resets.counters, f.l.now(), false)
+	}
+	for _, s := range f.resets.searches {
+		s.use.reset = s.use.counter.session.Wait(s.number)
+	}
+	for _, h := range f.hits.handedOut() {
+		h.stretch()
+	}
+}
+
+// begin finds the resets of the hit that need no search, and begins the others.
+func (r *resets) begin(h *hit) {
 	for i := range h.limits {
 		u := &h.limits[i]
 		switch {
@@ -59,14 +70,14 @@ func (f *batch) beginResets(h *hit) {
 			// The store has denied it and has failed since, for others.
 			u.reset = u.windowLength()
 		default:
-			f.beginReset(h, u)
+			r.search(h, u)
 		}
 	}
 }
 
-// beginReset begins the search for one limit. A hit that retries will look again: till then what
-// is known will do.
-func (f *batch) beginReset(h *hit, u *limitEval) {
+// search begins the search for one limit. A hit that retries will look again: till then what is
+// known will do.
+func (r *resets) search(h *hit, u *limitEval) {
 	c := u.counter
 	number, full := c.session.Search(u.window.index, c.taken, h.cost)
 	switch {
@@ -76,9 +87,9 @@ func (f *batch) beginReset(h *hit, u *limitEval) {
 	case h.retries:
 		u.reset = c.session.Wait(number)
 	default:
-		f.searches = append(f.searches, resetSearch{u, number})
-		if !slices.Contains(f.some, c) {
-			f.some = append(f.some, c)
+		r.searches = append(r.searches, resetSearch{u, number})
+		if !slices.Contains(r.counters, c) {
+			r.counters = append(r.counters, c)
 		}
 	}
 }

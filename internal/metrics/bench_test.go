@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
@@ -21,7 +22,7 @@ func BenchmarkHit(b *testing.B) {
 	for _, counted := range []bool{false, true} {
 		name := map[bool]string{false: "without", true: "with"}[counted]
 		b.Run(name, func(b *testing.B) {
-			config := limiter.Config{Engine: hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})}
+			config := limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})}}
 			if counted {
 				m := metrics.New()
 				m.Watch(metrics.Process{
