@@ -13,7 +13,7 @@ type Base struct {
 	Clock func() time.Time // nil: time.Now
 	// Grace is the allowance for clocks that differ and round trips that are late.
 	Grace time.Duration
-	// Changes are those that this process has made to the counters.
+	// Changes counts what this process has changed of the counters.
 	Changes *Changes
 }
 
@@ -69,7 +69,7 @@ type Session interface {
 	// Stay says how much of the added cost stays, as of now.
 	Stay(cost int64)
 	// Follow makes the op one that follows what was added, where the receipt says that it was: of
-	// kind Subtract it takes back what does not stay, of kind Hint it tells the store what does.
+	// kind Subtract it rolls back what does not stay, of kind Hint it tells the store what does.
 	Follow(op *store.Op, kind store.Kind, receipt store.Receipt)
 
 	// Search starts a step that finds when the limit has room for a hit of that cost, behind
