@@ -39,9 +39,9 @@ type Moment struct {
 // starts one step at a time: Look, Add, WantFinal, Search. In each step it makes the round trips
 // that Next returns, one after the other, until there is none. It is not safe for concurrent use.
 type Session interface {
-	// Limit has the session keep what a limit counts, and returns the limit's index. A window
-	// never holds more than the ceiling by hits that are admitted.
-	Limit(limit events.Limit, ceiling int64) int
+	// Limit has the session keep what a limit counts, whose number is how many were there before.
+	// A window never holds more than the ceiling by hits that are admitted.
+	Limit(limit events.Limit, ceiling int64)
 	// Look starts a step that adds nothing and finds exact counts.
 	Look()
 	// Add starts a step that adds the cost, and counts what was there before. The counts are as

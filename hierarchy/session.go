@@ -43,6 +43,7 @@ func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment
 	c.use(id, counter, moment.Now)
 	s := sessions.Get().(*session)
 	s.begin(id)
+	s.step, s.added, s.stays, s.most, s.alone = reading, 0, 0, 0, false
 	s.counters, s.counter, s.moment = c, counter, moment
 	s.finest, _ = levels(counter)
 	s.stamp, s.closedBefore = moment.Stamp, moment.Stamp-c.open
@@ -53,16 +54,15 @@ func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment
 func (s *session) End() {
 	s.leave()
 	s.windows.end()
-	*s = session{windows: s.windows}
+	s.counters, s.counter, s.moment = nil, events.Counter{}, engine.Moment{}
 	sessions.Put(s)
 }
 
 // Limit adds a limit.
-func (s *session) Limit(limit events.Limit, ceiling int64) int {
+func (s *session) Limit(limit events.Limit, ceiling int64) {
 	a, _ := algorithm.Of(limit.Algorithm)
 	span := s.counters.spanOf(a, s.moment.Stamp, limit.Window, s.finest, s.counters.ahead)
 	s.all = append(s.all, limitWindow{algorithm: a, length: limit.Window, ceiling: ceiling, span: span})
-	return len(s.all) - 1
 }
 
 // Look wants the buckets that the exact sums of the limits need.

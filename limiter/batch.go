@@ -78,7 +78,9 @@ func (u *limitEval) sourceNow() source {
 type counterState struct {
 	id      string
 	name    counterKey
-	session engine.Session
+	engine  engine.Engine
+	moment  *engine.Moment
+	session engine.Session // nil: it is not open yet
 	windows []*limitWindow
 	touched uint32 // the changes of this process before the first round trip
 
@@ -108,7 +110,7 @@ type limitWindow struct {
 	rule    *events.Rule
 	limit   events.Limit
 	ceiling int64
-	index   int   // among those of the session
+	index   int   // among those of the counter
 	final   int64 // what no rollback can take away of its count, where that was asked
 }
 
@@ -165,7 +167,7 @@ func (f *batch) join(r *request) {
 		}
 		c, isNew := f.counters.of(a, by)
 		if isNew {
-			c.session = f.l.engines[by].Begin(a.Counter, a.ID, f.moment)
+			c.engine, c.moment = f.l.engines[by], &f.moment
 		}
 		if !slices.Contains(h.counters, c) {
 			h.counters = append(h.counters, c)
@@ -252,7 +254,7 @@ func (f *batch) look() {
 	}
 	for _, c := range claims {
 		f.begin(c, now)
-		c.session.Look()
+		c.open().Look()
 	}
 	f.travel(claims, now, true)
 	f.asked = len(claims) > 0
@@ -302,9 +304,20 @@ func (f *batch) add() {
 	}
 	for _, c := range claims {
 		f.begin(c, now)
-		c.session.Add(c.adding, c.most())
+		c.open().Add(c.adding, c.most())
 	}
 	f.travel(claims, now, true)
+}
+
+// open returns the session, which a hit that a cached denial decides does not need.
+func (c *counterState) open() engine.Session {
+	if c.session == nil {
+		c.session = c.engine.Begin(c.name.counter, c.id, *c.moment)
+		for _, w := range c.windows {
+			c.session.Limit(w.limit, w.ceiling)
+		}
+	}
+	return c.session
 }
 
 // begin notes when the round trip began that decides, and what this process had changed before.

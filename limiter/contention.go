@@ -142,7 +142,7 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 }
 
 // order returns in which order the limit counts hits, of those of its counter.
-func (u *limitEval) order() int { return u.counter.session.Span(u.window.index).Order }
+func (u *limitEval) order() int { return u.counter.open().Span(u.window.index).Order }
 
 // inOneOrder reports whether all limits of the hit put hits in the same order.
 func (h *hit) inOneOrder() bool {

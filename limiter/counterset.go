@@ -64,7 +64,7 @@ func (s *counterSet) limitsOf(c *counterState, a *events.Applied) []*limitWindow
 		for _, limit := range limits {
 			k := s.windows.next()
 			ceiling := a.Rule.Throttle.Ceiling(limit.N)
-			*k = limitWindow{rule: a.Rule, limit: limit, ceiling: ceiling, index: c.session.Limit(limit, ceiling)}
+			*k = limitWindow{rule: a.Rule, limit: limit, ceiling: ceiling, index: len(c.windows)}
 			c.windows = append(c.windows, k)
 		}
 	}
@@ -95,7 +95,9 @@ func (s *counterSet) free() {
 	for _, c := range s.all.handedOut() {
 		clear(c.windows)
 		clear(c.places)
-		c.session.End()
+		if c.session != nil {
+			c.session.End()
+		}
 		*c = counterState{windows: c.windows[:0], places: c.places[:0], after: store.Op{Writes: c.after.Writes[:0]}}
 	}
 	for _, check := range s.windows.handedOut() {

@@ -126,7 +126,7 @@ func (u *limitEval) weigh(cost int64) {
 
 // standing returns whether the limit has room for a hit behind others of its batch.
 func (u *limitEval) standing(ahead, cost int64) engine.Standing {
-	return u.counter.session.Standing(u.window.index, ahead, cost)
+	return u.counter.open().Standing(u.window.index, ahead, cost)
 }
 
 // distrust makes of an admitted hit that took too long one whose store failed.
@@ -162,7 +162,7 @@ func (f *batch) rollBackDenied() {
 		if c.adding > c.taken {
 			f.surplus = append(f.surplus, c)
 		}
-		c.session.Stay(c.taken)
+		c.open().Stay(c.taken)
 	}
 	f.hint(added)
 	f.rollBack(f.surplus)
@@ -216,5 +216,5 @@ func (u *limitEval) isLost(since func(counter string) int64, ahead int64) bool {
 	if !c.sinceKnown {
 		c.since, c.sinceKnown = since(c.id), true
 	}
-	return c.since != 0 && c.session.Span(u.window.index).First <= c.since+ahead
+	return c.since != 0 && c.open().Span(u.window.index).First <= c.since+ahead
 }

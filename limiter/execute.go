@@ -35,11 +35,11 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 		for _, c := range x.going {
 			if c.local {
 				x.travelAlone(x.ctx, c, now, decides)
-			} else if op := c.session.Next(now); op == nil {
+			} else if op := c.open().Next(now); op == nil {
 				continue
 			} else if x.overloaded {
 				op.Err = engine.ErrOverload // and has done nothing
-				_ = c.session.Absorb()
+				_ = c.open().Absorb()
 				x.failed(c, op.Err, decides)
 			} else {
 				x.ops, going = append(x.ops, op), append(going, c)
@@ -61,7 +61,7 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 
 // travelAlone makes the round trips of the counter's step to this process's own store.
 func (x *execution) travelAlone(ctx context.Context, c *counterState, now time.Time, decides bool) {
-	for op := c.session.Next(now); op != nil; op = c.session.Next(now) {
+	for op := c.open().Next(now); op != nil; op = c.open().Next(now) {
 		x.l.local.Do(ctx, op)
 		if !x.arrived(c, op, decides) {
 			return
@@ -75,7 +75,7 @@ func (x *execution) arrived(c *counterState, op *store.Op, decides bool) bool {
 	if len(op.Writes) > 0 {
 		c.places = append(c.places, place{c.local, op.Receipt, op.Err == nil})
 	}
-	err := c.session.Absorb()
+	err := c.open().Absorb()
 	if err != nil {
 		x.failed(c, err, decides)
 	}
@@ -102,16 +102,16 @@ func (x *execution) fail(c *counterState, err error) {
 		return
 	}
 	c.local = true
-	c.session.Restart()
+	c.open().Restart()
 	// The time for the shared one may be over.
 	ctx := &tripContext{caller: x.ctx.caller, deadline: time.Now().Add(x.l.timeout)}
 	defer ctx.over()
 	if c.adding > 0 {
-		c.session.Add(c.adding, c.most())
+		c.open().Add(c.adding, c.most())
 		x.travelAlone(ctx, c, x.began, true)
 	}
 	if c.local {
-		c.session.Look()
+		c.open().Look()
 		x.travelAlone(ctx, c, x.began, true)
 	}
 }
@@ -132,7 +132,7 @@ func (x *execution) rollBack(surplus []*counterState) {
 			if place.receipt.None() {
 				continue
 			}
-			c.session.Follow(&c.after, store.Subtract, place.receipt)
+			c.open().Follow(&c.after, store.Subtract, place.receipt)
 			if !place.local {
 				x.ops, x.going = append(x.ops, &c.after), append(x.going, c)
 				continue
@@ -166,7 +166,7 @@ func (x *execution) hint(counters []*counterState) {
 	for _, c := range counters {
 		for _, place := range c.places {
 			if c.taken > 0 && place.whole && !place.local {
-				c.session.Follow(&c.after, store.Hint, place.receipt)
+				c.open().Follow(&c.after, store.Hint, place.receipt)
 				x.ops = append(x.ops, &c.after)
 			}
 		}
@@ -184,7 +184,7 @@ func (x *execution) readFinal(hits []*hit) {
 	for _, h := range hits {
 		for i := range h.limits {
 			if u := &h.limits[i]; h.path == looking && u.denies() {
-				u.counter.session.WantFinal(u.window.index)
+				u.counter.open().WantFinal(u.window.index)
 				denying = append(denying, u)
 				if !slices.Contains(counters, u.counter) {
 					counters = append(counters, u.counter)
@@ -194,6 +194,6 @@ func (x *execution) readFinal(hits []*hit) {
 	}
 	x.travel(counters, x.l.now(), false)
 	for _, u := range denying {
-		u.window.final = u.counter.session.Final(u.window.index)
+		u.window.final = u.counter.open().Final(u.window.index)
 	}
 }

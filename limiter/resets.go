@@ -48,7 +48,7 @@ func (f *batch) findResets() {
 		f.travel(f.resets.counters, f.l.now(), false)
 	}
 	for _, s := range f.resets.searches {
-		s.use.reset = s.use.counter.session.Wait(s.number)
+		s.use.reset = s.use.counter.open().Wait(s.number)
 	}
 	for _, h := range f.hits.handedOut() {
 		h.stretch()
@@ -79,13 +79,13 @@ func (r *resets) begin(h *hit) {
 // known will do.
 func (r *resets) search(h *hit, u *limitEval) {
 	c := u.counter
-	number, full := c.session.Search(u.window.index, c.taken, h.cost)
+	number, full := c.open().Search(u.window.index, c.taken, h.cost)
 	switch {
 	case !full && u.allows:
 	case !full:
 		u.reset = 1 // what was in its way when it looked has gone meanwhile
 	case h.retries:
-		u.reset = c.session.Wait(number)
+		u.reset = c.open().Wait(number)
 	default:
 		r.searches = append(r.searches, resetSearch{u, number})
 		if !slices.Contains(r.counters, c) {
