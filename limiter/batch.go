@@ -17,7 +17,7 @@ type batch struct {
 	moment   engine.Moment
 	counters counterSet
 	hits     arena[hit]
-	asked    bool            // it has looked before it adds
+	looked   bool            // it has looked before it adds
 	some     []*counterState // of countersOn
 	surplus  []*counterState // have more in the store than stays
 	searches []resetSearch   // of findResets
@@ -144,7 +144,7 @@ func (f *batch) free() {
 	clear(f.surplus)
 	clear(f.searches)
 	clear(f.going[:cap(f.going)])
-	f.l, f.ctx, f.overloaded, f.asked, f.moment = nil, nil, false, false, engine.Moment{}
+	f.l, f.ctx, f.overloaded, f.looked, f.moment = nil, nil, false, false, engine.Moment{}
 	batches.Put(f)
 }
 
@@ -232,12 +232,12 @@ func (f *batch) look() {
 		c.session.Look()
 	}
 	f.travel(claims, now, true)
-	f.asked = len(claims) > 0
+	f.looked = len(claims) > 0
 	for _, h := range f.hits.handedOut() {
 		if h.path != looking {
 			continue
 		}
-		h.evaluate(f.again())
+		h.weigh(f.again())
 		if !f.moment.Check && h.verdict == admitted {
 			f.letAdd(h)
 		}
@@ -274,7 +274,7 @@ func (f *batch) add() {
 	// Not counters whose server has just failed to answer a look.
 	claims := slices.DeleteFunc(f.countersOn(adding), func(c *counterState) bool { return !c.readable() })
 	now := f.began
-	if f.asked {
+	if f.looked {
 		now = f.l.now()
 	}
 	for _, c := range claims {

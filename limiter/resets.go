@@ -31,7 +31,7 @@ func (f *batch) findResets() {
 		f.travel(f.some, f.l.now(), false)
 	}
 	for _, s := range f.searches {
-		s.use.reset = s.use.counter.session.Wait(s.number)
+		s.limit.reset = s.limit.counter.session.Wait(s.index)
 	}
 	for _, h := range f.hits.handedOut() {
 		h.stretch()
@@ -40,8 +40,8 @@ func (f *batch) findResets() {
 
 // resetSearch is the search for the reset of one limit.
 type resetSearch struct {
-	use    *limitEval
-	number int // among those of its session
+	limit *limitEval
+	index int // among those of its session
 }
 
 // beginResets finds the resets of the hit that need no search, and begins the others.
@@ -68,15 +68,15 @@ func (f *batch) beginResets(h *hit) {
 // is known will do.
 func (f *batch) beginReset(h *hit, u *limitEval) {
 	c := u.counter
-	number, full := c.session.Search(u.window.index, c.taken, h.cost)
+	index, full := c.session.Search(u.window.index, c.taken, h.cost)
 	switch {
 	case !full && u.allows:
 	case !full:
 		u.reset = 1 // what was in its way when it looked has gone meanwhile
 	case h.retries:
-		u.reset = c.session.Wait(number)
+		u.reset = c.session.Wait(index)
 	default:
-		f.searches = append(f.searches, resetSearch{u, number})
+		f.searches = append(f.searches, resetSearch{u, index})
 		if !slices.Contains(f.some, c) {
 			f.some = append(f.some, c)
 		}
