@@ -18,7 +18,7 @@ type batch struct {
 	moment   engine.Moment
 	counters counterSet
 	hits     arena[hit]
-	asked    bool            // it has looked before it adds
+	looked   bool            // it has looked before it adds
 	some     []*counterState // of countersOn
 	surplus  []*counterState // have more in the store than stays
 	resets   resets
@@ -146,7 +146,7 @@ func (f *batch) free() {
 	clear(f.surplus)
 	f.resets.end()
 	clear(f.going[:cap(f.going)])
-	f.l, f.ctx, f.overloaded, f.asked, f.moment = nil, nil, false, false, engine.Moment{}
+	f.l, f.ctx, f.overloaded, f.looked, f.moment = nil, nil, false, false, engine.Moment{}
 	batches.Put(f)
 }
 
@@ -257,12 +257,12 @@ func (f *batch) look() {
 		c.open().Look()
 	}
 	f.travel(claims, now, true)
-	f.asked = len(claims) > 0
+	f.looked = len(claims) > 0
 	for _, h := range f.hits.handedOut() {
 		if h.path != looking {
 			continue
 		}
-		h.evaluate(f.again())
+		h.weigh(f.again())
 		if !f.moment.Check && h.verdict == admitted {
 			f.letAdd(h)
 		}
@@ -299,7 +299,7 @@ func (f *batch) add() {
 	// Not counters whose server has just failed to answer a look.
 	claims := slices.DeleteFunc(f.countersOn(adding), func(c *counterState) bool { return !c.readable() })
 	now := f.began
-	if f.asked {
+	if f.looked {
 		now = f.l.now()
 	}
 	for _, c := range claims {

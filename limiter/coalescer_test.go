@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -145,18 +143,10 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 	}
 }
 
-// requireEmptyQueue fails if a line is still held.
+// requireEmptyQueue fails if a queue is still held.
 func requireEmptyQueue(t *testing.T, l *Limiter) {
 	t.Helper()
-	for i := range l.coalescer.shards {
-		shard := &l.coalescer.shards[i]
-		shard.mu.Lock()
-		require.Empty(t, slices.Collect(maps.Keys(shard.busy)))
-		for _, ln := range shard.spare {
-			require.Empty(t, ln.waiting)
-		}
-		shard.mu.Unlock()
-	}
+	require.Zero(t, l.coalescer.Busy())
 }
 
 // The denied adds of a batch are rolled back at once, and no window holds more than its

@@ -57,7 +57,7 @@ func (l *Limiter) retryPolicy() *retryPolicy {
 func (p *retryPolicy) contended(hits []*hit, moment engine.Moment) (open []*hit) {
 	for _, h := range hits {
 		// Where all hits meet in one order, a hit that has added is denied for good.
-		if !h.isDenied() || !h.mayRepeat() || h.path == adding && !p.replicated && h.inOneOrder() {
+		if !h.isDenied() || !h.mayRetry() || h.path == adding && !p.replicated && h.inOneOrder() {
 			continue
 		}
 		p.findContention(h, moment)
@@ -107,9 +107,9 @@ func (p *retryPolicy) settle(open []*hit, try int, now time.Time) {
 	}
 }
 
-// mayRepeat reports whether the hit left nothing behind: an add whose answer was lost, or that
+// mayRetry reports whether the hit left nothing behind: an add whose answer was lost, or that
 // is not rolled back, is not repeated.
-func (h *hit) mayRepeat() bool {
+func (h *hit) mayRetry() bool {
 	return !slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.name.countAll || c.err != nil || c.notRolledBack })
 }
 

@@ -15,15 +15,15 @@ var errLate = errors.New("limiter: the decision took longer than half the grace"
 // decide folds the verdicts: the hits that were added, in their order. A denied
 // one is skipped by those after it.
 func (f *batch) decide() {
-	late := !f.moment.Check && !isTrusted(f.moment, f.l.now(), f.l.grace)
+	late := !f.moment.Check && isLate(f.moment, f.l.now(), f.l.grace)
 	for _, h := range f.hits.handedOut() {
 		switch h.path {
 		case listed:
-			h.refuse()
+			h.denyListed()
 		case adding:
-			h.evaluate(f.again())
+			h.weigh(f.again())
 			if late && h.verdict == admitted {
-				f.distrust(h)
+				f.failLate(h)
 			}
 			for _, c := range h.counters {
 				if h.verdict == admitted || c.name.countAll {
@@ -53,7 +53,7 @@ func (h *hit) putBehind(again bool) {
 		}
 	}
 	h.charge(-1)
-	h.evaluate(again)
+	h.weigh(again)
 	h.charge(1)
 	if !h.isDenied() { // by what the store has said since it looked; it has not added
 		copy(h.limits, before)
@@ -95,8 +95,8 @@ func (h *hit) isDenied() bool {
 	return h.isWeighed() && (h.verdict == denied || h.verdict == contended)
 }
 
-// evaluate decides one hit on the sums of its counters.
-func (h *hit) evaluate(again bool) {
+// weigh decides one hit on the sums of its counters.
+func (h *hit) weigh(again bool) {
 	for i := range h.limits {
 		h.limits[i].weigh(h.cost)
 	}
@@ -129,19 +129,19 @@ func (u *limitEval) standing(ahead, cost int64) engine.Standing {
 	return u.counter.open().Standing(u.window.index, ahead, cost)
 }
 
-// distrust makes of an admitted hit that took too long one whose store failed.
-func (f *batch) distrust(h *hit) {
+// failLate makes of an admitted hit that took too long one whose store failed.
+func (f *batch) failLate(h *hit) {
 	for _, c := range h.counters {
 		if c.err == nil {
 			f.fail(c, errLate)
 		}
 	}
-	h.evaluate(f.again())
+	h.weigh(f.again())
 }
 
-// refuse denies a hit that is on a deny list, without a round trip. Its decision names the
+// denyListed denies a hit that is on a deny list, without a round trip. Its decision names the
 // limits of the rules with that list only.
-func (h *hit) refuse() {
+func (h *hit) denyListed() {
 	denying := h.limits[:0]
 	for _, u := range h.limits {
 		if u.listing == events.Denied && !u.window.rule.Shadow {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/limiter/coalesce"
 	"github.com/counterd/counterd/store"
 )
 
@@ -25,6 +26,10 @@ const (
 
 	// tripsAtOnce bounds the round trips of one decision that are under way at a time.
 	tripsAtOnce = 64
+	// maxWaitShare is the share of the timeout for which hits wait for others on one of their
+	// counters. Those may be held up by another server, or by a server that is down; then the
+	// hits that wait go without them.
+	maxWaitShare = 8
 )
 
 // Config sets up a Limiter. Only Engines are needed.
@@ -93,7 +98,7 @@ type Limiter struct {
 	since      func(counter string) int64 // of the store's capabilities, or nil
 	stamps     stamps
 	denials    *denialCache
-	coalescer  *coalescer
+	coalescer  *coalesce.Coalescer[*request]
 	pending    *engine.Pending
 	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
 	// channels of another. It is not a part of the limiter, which the runtime would hold
@@ -133,7 +138,7 @@ func New(config Config) (*Limiter, error) {
 	if l.random == nil {
 		l.random = rand.N[time.Duration]
 	}
-	l.coalescer = newCoalescer(l.timeout / maxWaitShare)
+	l.coalescer = coalesce.New[*request](l.timeout/maxWaitShare, MaxHits)
 	can := l.store.Capabilities()
 	l.replicated, l.since = can.Replicated(), can.Since
 	if l.timeout < 0 || l.timeout > l.grace/2 {
@@ -208,16 +213,16 @@ func (l *Limiter) decide(r *request) {
 		return
 	}
 	if !l.pending.Enter(1) {
-		l.overload(newGroup(r))
+		l.overload(l.coalescer.NewGroup(r))
 		return
 	}
 	defer l.pending.Leave(1)
 	now := r.began
-	var g *group
+	var g *coalesce.Group[*request]
 	if r.hurried() {
-		g = newGroup(r)
-	} else if g = l.coalescer.enter(r); g == nil {
-		if g = <-r.turn; g == nil {
+		g = l.coalescer.NewGroup(r)
+	} else if g = l.coalescer.Enter(r); g == nil {
+		if g = r.Turn(); g == nil {
 			return
 		}
 		now = l.now()
@@ -242,13 +247,13 @@ func (l *Limiter) decidedAtOnce(r *request) bool {
 		return false
 	}
 	f.settle(0)
-	return l.handOn(f, newGroup(r), r)
+	return l.handOn(f, l.coalescer.NewGroup(r), r)
 }
 
 // overload decides the hits of the group without the shared store. What is remembered
 // still counts.
-func (l *Limiter) overload(g *group) {
-	f := l.newBatch(engine.Moment{Now: g.requests[0].began}, g.requests...)
+func (l *Limiter) overload(g *coalesce.Group[*request]) {
+	f := l.newBatch(engine.Moment{Now: g.Requests[0].began}, g.Requests...)
 	f.overloaded = true
 	f.recall()
 	f.look()
@@ -269,14 +274,14 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if len(hits) == 0 {
 		return []Result{}, nil
 	}
-	g := newGroup()
+	g := l.coalescer.NewGroup()
 	for _, h := range hits {
 		r := l.newRequest(ctx, h)
 		r.until = r.until.Add(l.timeout * time.Duration(len(hits)/tripsAtOnce))
 		r.hurried()
-		g.requests = append(g.requests, r)
+		g.Requests = append(g.Requests, r)
 	}
-	requests := slices.Clone(g.requests)
+	requests := slices.Clone(g.Requests)
 	if l.pending.Enter(len(hits)) {
 		defer l.pending.Leave(len(hits))
 		l.lead(g, nil, requests[0].began)
@@ -296,7 +301,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 
 // lead decides the hits of the group, again and again where they try again. It ends when
 // own is decided, the caller's, or with all of them where that is nil.
-func (l *Limiter) lead(g *group, own *request, now time.Time) {
+func (l *Limiter) lead(g *coalesce.Group[*request], own *request, now time.Time) {
 	handedOn := false
 	defer func() {
 		if !handedOn {
@@ -305,18 +310,18 @@ func (l *Limiter) lead(g *group, own *request, now time.Time) {
 	}()
 	for !handedOn {
 		var first time.Time
-		if g.try > 0 {
-			l.retryPolicy().pause(g.requests[0].ctx, g.try-1)
-			first, now = g.began, l.now()
+		if g.Try > 0 {
+			l.retryPolicy().pause(g.Requests[0].ctx, g.Try-1)
+			first, now = g.Began, l.now()
 		} else {
-			g.began = now
+			g.Began = now
 		}
-		f := l.newBatch(engine.Moment{Now: now, First: first}, g.requests...)
+		f := l.newBatch(engine.Moment{Now: now, First: first}, g.Requests...)
 		f.recall()
 		f.look()
-		f.settle(g.try)
+		f.settle(g.Try)
 		if f.counters.hasFailed() {
-			l.coalescer.stayApart()
+			l.coalescer.StayApart()
 		}
 		handedOn = l.handOn(f, g, own)
 	}
@@ -342,9 +347,9 @@ func (f *batch) settle(try int) {
 // handOn gives the hits of the group what the batch has decided, and frees the batch.
 // Where own is decided, or all are, it hands on what is left of the group, or its lines,
 // and returns true; else the hits that are left retry.
-func (l *Limiter) handOn(f *batch, g *group, own *request) (done bool) {
+func (l *Limiter) handOn(f *batch, g *coalesce.Group[*request], own *request) (done bool) {
 	l.tally.add(f)
-	left := g.requests[:0]
+	left := g.Requests[:0]
 	ownLeft := own == nil
 	hits := f.hits.handedOut()
 	// Before any is handed on: the hook may panic, and then all are abandoned.
@@ -365,19 +370,19 @@ func (l *Limiter) handOn(f *batch, g *group, own *request) (done bool) {
 		case h.retries:
 			left = append(left, r)
 			ownLeft = ownLeft || r == own
-		case r.waited:
-			r.turn <- nil // it is its caller's from here on
+		default:
+			r.Done()
 		}
 	}
 	f.free()
-	clear(g.requests[len(left):])
-	g.requests = left
-	g.try++
+	clear(g.Requests[len(left):])
+	g.Requests = left
+	g.Try++
 	switch {
 	case len(left) == 0:
-		l.coalescer.leave(g)
+		l.coalescer.Leave(g)
 	case !ownLeft:
-		l.coalescer.pass(g)
+		l.coalescer.Pass(g)
 	default:
 		return false
 	}
@@ -388,14 +393,12 @@ func (l *Limiter) handOn(f *batch, g *group, own *request) (done bool) {
 var errAbandoned = fmt.Errorf("%w: the decision was broken off by a panic", engine.ErrStore)
 
 // abandon ends the wait for the group.
-func (l *Limiter) abandon(g *group) {
-	for _, r := range g.requests {
-		if r.waited {
-			r.err = errAbandoned
-			r.turn <- nil
-		}
+func (l *Limiter) abandon(g *coalesce.Group[*request]) {
+	for _, r := range g.Requests {
+		r.err = errAbandoned
+		r.Done()
 	}
-	l.coalescer.leave(g)
+	l.coalescer.Leave(g)
 }
 
 // Check returns the decision that the hit would get, with exact counts, and adds

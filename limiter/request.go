@@ -8,10 +8,13 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/limiter/coalesce"
 )
 
 // request is a hit on its way from its caller to where it is decided, and back.
 type request struct {
+	coalesce.Waiter[*request] // in the queues of its counters, by their IDs
+
 	ctx     context.Context
 	cost    int64
 	applied []events.Applied
@@ -23,17 +26,13 @@ type request struct {
 	overshoot overshoot
 
 	decision Decision
-	// What its caller waits for, if others decide it: nil when it is decided, or a
-	// group that is now its to lead.
-	turn   chan *group
-	waited bool // its caller waits for turn
 }
 
 // newRequest finds the hit's rules and counters.
 func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	r, _ := l.requests.Get().(*request)
 	if r == nil {
-		r = &request{turn: make(chan *group, 1)}
+		r = new(request)
 	}
 	r.ctx, r.cost, r.began = ctx, h.Cost, l.now()
 	// Timeouts are real, whatever clock the stamps are of.
@@ -43,19 +42,19 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 		r.until = time.Now().Add(l.timeout)
 	}
 	r.applied, r.err = h.Event.Apply(r.applied, h.Features)
+	for i := range r.applied {
+		r.Keys = append(r.Keys, r.applied[i].ID)
+	}
 	r.err = errors.Join(r.err, CheckCost(h.Cost))
 	return r
 }
 
 func (l *Limiter) freeRequest(r *request) {
 	clear(r.applied)
-	*r = request{applied: r.applied[:0], turn: r.turn}
+	clear(r.Keys)
+	*r = request{Waiter: r.Waiter, applied: r.applied[:0]}
+	r.Keys = r.Keys[:0]
 	l.requests.Put(r)
-}
-
-// onSeveral reports whether the hit is on several counters.
-func (r *request) onSeveral() bool {
-	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return a.ID != r.applied[0].ID })
 }
 
 // onDenyList reports whether a rule denies the hit without asking.

@@ -27,8 +27,8 @@ type resets struct {
 
 // resetSearch is the search for the reset of one limit.
 type resetSearch struct {
-	use    *limitEval
-	number int // among those of its session
+	limit *limitEval
+	index int // among those of its session
 }
 
 func (r *resets) end() {
@@ -48,7 +48,7 @@ func (f *batch) findResets() {
 		f.travel(f.resets.counters, f.l.now(), false)
 	}
 	for _, s := range f.resets.searches {
-		s.use.reset = s.use.counter.open().Wait(s.number)
+		s.limit.reset = s.limit.counter.open().Wait(s.index)
 	}
 	for _, h := range f.hits.handedOut() {
 		h.stretch()
@@ -79,15 +79,15 @@ func (r *resets) begin(h *hit) {
 // known will do.
 func (r *resets) search(h *hit, u *limitEval) {
 	c := u.counter
-	number, full := c.open().Search(u.window.index, c.taken, h.cost)
+	index, full := c.open().Search(u.window.index, c.taken, h.cost)
 	switch {
 	case !full && u.allows:
 	case !full:
 		u.reset = 1 // what was in its way when it looked has gone meanwhile
 	case h.retries:
-		u.reset = c.open().Wait(number)
+		u.reset = c.open().Wait(index)
 	default:
-		r.searches = append(r.searches, resetSearch{u, number})
+		r.searches = append(r.searches, resetSearch{u, index})
 		if !slices.Contains(r.counters, c) {
 			r.counters = append(r.counters, c)
 		}

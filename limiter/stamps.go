@@ -23,17 +23,17 @@ func (s *stamps) next(now time.Time) int64 {
 	}
 }
 
-// isTrusted reports whether a hit of the moment may still be
-// admitted now: on the monotonic clock and on the wall's no more than half the grace has passed
-// since, and the stamp is not far ahead of the wall's.
-func isTrusted(m engine.Moment, now time.Time, grace time.Duration) bool {
+// isLate reports whether a hit of the moment may no longer be admitted now: on the monotonic clock
+// or on the wall's more than half the grace has passed since, or the stamp is far ahead of the
+// wall's.
+func isLate(m engine.Moment, now time.Time, grace time.Duration) bool {
 	if elapsed := now.Sub(m.Now); elapsed > grace/2 {
-		return false
+		return true
 	}
 	stamped := m.Now.Round(0)
 	if second := time.Unix(m.Stamp, 0); second.After(stamped) {
 		stamped = second
 	}
 	wall := now.Round(0).Sub(stamped)
-	return wall >= -grace/4 && wall <= grace/2
+	return wall < -grace/4 || wall > grace/2
 }
