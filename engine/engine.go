@@ -69,7 +69,7 @@ type Session interface {
 	// Stay says how much of the added cost stays, as of now.
 	Stay(cost int64)
 	// Follow makes the op one that follows what was added, where the receipt says that it was: of
-	// kind Subtract it takes back what does not stay, of kind Hint it tells the store what does.
+	// kind Subtract it rolls back what does not stay, of kind Hint it tells the store what does.
 	Follow(op *store.Op, kind store.Kind, receipt store.Receipt)
 
 	// Search starts a step that finds when the limit has room for a hit of that cost, behind
