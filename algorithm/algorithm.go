@@ -1,7 +1,8 @@
-// Package algorithm has the ways in which a limit counts: a row of its table for each. A limit
-// names its row by the key algorithm of the rules.
+// Package algorithm has a table of the ways in which a limit counts. The key algorithm of the
+// rules names a row; a row says which seconds share a window.
 //
-// Import it to list the algorithms. A new one is a package beneath this one and a row here.
+// Import it to list the algorithms, or in an engine to count by them. A new one is a package
+// beneath this one and a row here.
 package algorithm
 
 import "github.com/counterd/counterd/algorithm/fixedwindow"

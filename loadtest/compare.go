@@ -58,7 +58,7 @@ type compareFlags struct {
 func (f *compareFlags) flags(set *flag.FlagSet) {
 	f.log.add(set)
 	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+zipfLimit+" for what is drawn, "+logLimit+" for a log)")
-	set.IntVar(&f.zipf.Features, "crowd", compare.DefaultFeatures, "`number` of features that hits are drawn from")
+	set.IntVar(&f.zipf.Features, "population", compare.DefaultFeatures, "`number` of features that hits are drawn from")
 	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
 	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
 	set.DurationVar(&f.zipf.Duration, "duration", compare.DefaultDuration, "`length` of what is drawn, in its own time")
@@ -80,7 +80,7 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 		return errors.New("-features names one kind here")
 	}
 	if err := idleFlags(set,
-		idle{!f.log.source.implied, "crowd zipf rate duration costs seed", "is for what is drawn"},
+		idle{!f.log.source.implied, "population zipf rate duration costs seed", "is for what is drawn"},
 		idle{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
 	); err != nil {
 		return err

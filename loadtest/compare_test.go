@@ -15,7 +15,7 @@ import (
 
 // Without a file there are two comparisons in one table; the same flags give the same one.
 func TestCompare(t *testing.T) {
-	args := []string{"compare", "-crowd", "100", "-rate", "20", "-duration", "10m", "-limit", "40/2m"}
+	args := []string{"compare", "-population", "100", "-rate", "20", "-duration", "10m", "-limit", "40/2m"}
 	got := runWith(t, nil, args...)
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Empty(t, got.err)
@@ -60,7 +60,7 @@ func TestCompareUsage(t *testing.T) {
 		"-limit":                   {"-limit", "5"},
 		"-limit: compare":          {"-limit", "0/m"},
 		"Zipf's law is above 1":    {"-zipf", "1"},
-		"a crowd is of":            {"-crowd", "0"},
+		"a population has":         {"-population", "0"},
 		"a rate and a duration":    {"-duration", "0s"},
 	} {
 		t.Run(text, func(t *testing.T) {

@@ -48,7 +48,7 @@ those of the process that listens there, on this machine and on Linux only.
 `
 
 const runExamples = `  loadtest run -rate 1000 -duration 30s
-  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -crowd 100000 -html run.html
+  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -population 100000 -html run.html
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
   loadtest run -rate 500 -duration 1m -max-failures 0.1% -max-p99 20ms       for a pipeline
@@ -94,7 +94,7 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
 	set.StringVar(&calls.Event, "event", "url_shorten", "the `event`")
 	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
-	set.IntVar(&f.population, "crowd", 10_000, "`number` of different features of each kind")
+	set.IntVar(&f.population, "population", 10_000, "`number` of different features of each kind")
 	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default evenly)")
 	set.StringVar(&f.mix, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
 	set.StringVar(&f.costs, "costs", "1", "`weights` of costs, as in 1=90,5=10")
@@ -158,7 +158,7 @@ func (f *runFlags) checkTraffic() (err error) {
 	kinds := strings.Split(f.kind, ",")
 	for i, kind := range kinds {
 		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
-			return fmt.Errorf("-kind, -crowd or -zipf: %w", err)
+			return fmt.Errorf("-kind, -population or -zipf: %w", err)
 		}
 		if slices.Contains(kinds[:i], kind) {
 			return errors.New("-kind has one twice")

@@ -37,9 +37,9 @@ func TestRunUsage(t *testing.T) {
 		"the first rate is 1 to":           {"-find-max", "-p99", "1s", "-rate", "0.5"},
 		"-rules goes with -embedded":       {"-rules", "x"},
 		"\"No\" cannot be an event":        {"-event", "No"},
-		"-kind, -crowd or -zipf":           {"-kind", "No"},
+		"-kind, -population or -zipf":      {"-kind", "No"},
 		"-kind has one twice":              {"-kind", "ip,ip"},
-		"not 0":                            {"-crowd", "0"},
+		"not 0":                            {"-population", "0"},
 		"above 1, not 0.5":                 {"-zipf", "0.5"},
 		"-mix: ":                           {"-mix", "hits=1"},
 		"-costs: ":                         {"-costs", "0"},
@@ -148,7 +148,7 @@ func TestRunFindMax(t *testing.T) {
 func TestRunEmbedded(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte("events: {e: {limits: [{per: [ip, user], rate: 2/h}]}}"), 0o600))
-	got := runWith(t, nil, "run", "-embedded", "memory", "-rules", rules, "-event", "e", "-kind", "ip,user", "-crowd", "1",
+	got := runWith(t, nil, "run", "-embedded", "memory", "-rules", rules, "-event", "e", "-kind", "ip,user", "-population", "1",
 		"-rate", "200", "-duration", "500ms", "-mix", "batch,count", "-batch", "3", "-costs", "1", "-zipf", "1.5")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Contains(t, got.out, "ip+user-2-per-1h")

@@ -1,8 +1,7 @@
-// Package memcache keeps counters' buckets: in a [Fleet] of Memcached servers,
-// which any number of processes share, or [Embedded] in this process alone. Both
-// are a Store as package store declares it, with the same semantics, and
-// know nothing of events, windows or limits: to them a counter is a string of
-// bytes, and a bucket is a number that is added to, read, deleted, and expires.
+// Package memcache has the stores of counters: a [Fleet] of Memcached servers, which any number
+// of processes share, and [Embedded], in this process alone. Both implement the Store of package
+// store with the same semantics. They know no events, windows or limits: a counter is a string of
+// bytes, and an item is a number that is added to, read, deleted, and expires.
 //
-// Most programs use the root package. Import this one to give package hierarchy a store.
+// Most programs use the root package. Import this one to give an engine a store.
 package memcache

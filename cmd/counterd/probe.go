@@ -21,9 +21,8 @@ Usage:
   counterd probe [flags] [URL]
 
 URL is ` + probeURL + ` where none is given; the path /healthz where it has none. /healthz
-answers as long as the process does, /readyz while the store can be reached. It has no
-certificate to show: where clients have to (-tls-client-ca), ask the address of -admin, where
-nobody has to.
+answers as long as the process does, /readyz while the store can be reached. It has no client
+certificate: with -tls-client-ca ask the address of -admin, which requires none.
 
 Flags, each with its environment variable:
 `

@@ -50,7 +50,7 @@ func NewZipf(kind string, n int, s float64, rng *rand.Rand) Population {
 func CheckPopulation(kind string, n int, s float64) error {
 	var faults []error
 	if n < 1 || n > MaxPopulation {
-		faults = append(faults, fmt.Errorf("traffic: a crowd is of 1 to %d, not %d", MaxPopulation, n))
+		faults = append(faults, fmt.Errorf("traffic: a population has 1 to %d features, not %d", MaxPopulation, n))
 	}
 	if s != 0 && !(s > 1 && !math.IsInf(s, 1)) {
 		faults = append(faults, fmt.Errorf("traffic: the s of Zipf's law is above 1, not %v", s))
