@@ -45,7 +45,7 @@ func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment
 	s.begin(id)
 	s.step, s.added, s.stays, s.most, s.alone = reading, 0, 0, 0, false
 	s.counters, s.counter, s.moment = c, counter, moment
-	s.finest, _ = levels(counter)
+	s.finest, s.coarsest = levels(counter)
 	s.stamp, s.closedBefore = moment.Stamp, moment.Stamp-c.open
 	return s
 }
@@ -61,7 +61,7 @@ func (s *session) End() {
 // Limit adds a limit.
 func (s *session) Limit(limit events.Limit, ceiling int64) {
 	a, _ := algorithm.Of(limit.Algorithm)
-	span := s.counters.spanOf(a, s.moment.Stamp, limit.Window, s.finest, s.counters.ahead)
+	span := s.counters.spanOf(a, s.stamp, limit.Window, s.finest, s.counters.ahead)
 	s.all = append(s.all, limitWindow{algorithm: a, length: limit.Window, ceiling: ceiling, span: span})
 }
 
@@ -128,7 +128,8 @@ func (s *session) plan(now time.Time) {
 			s.useCache(now)
 		}
 		if len(s.adds) == 0 {
-			for bucket := range BucketsOf(s.counter, s.moment.Stamp) {
+			for l := s.finest; l <= s.coarsest; l++ {
+				bucket := BucketAt(l, s.stamp)
 				s.add(bucket, bucket.Expires(retention(s.counter), s.counters.grace))
 			}
 		}
@@ -166,12 +167,14 @@ func (s *session) useCache(now time.Time) {
 	}
 }
 
-// Stay has the buckets hold what stays, for what is read from here on holds it.
-func (s *session) Stay(cost int64) {
-	s.stays = cost
+// Stay notes what stays.
+func (s *session) Stay(cost int64) { s.stays = cost }
+
+// keepStays has the buckets hold what stays, for what is read from here on holds it.
+func (s *session) keepStays() {
 	for i := range s.adds {
 		if value, known := s.values.Get(s.adds[i].Item); known {
-			s.values.Put(s.adds[i].Item, value+cost)
+			s.values.Put(s.adds[i].Item, value+s.stays)
 		}
 	}
 }
@@ -193,6 +196,9 @@ func (s *session) WantFinal(limit int) {
 
 // Search starts a search on what is known of the counter.
 func (s *session) Search(limit int, ahead, cost int64) (int, bool) {
-	s.step = searching
+	if s.step != searching {
+		s.step = searching
+		s.keepStays()
+	}
 	return s.beginSearch(limit, ahead, cost)
 }

@@ -14,6 +14,7 @@ type windows struct {
 	all          []limitWindow
 	searches     searches
 	finest       Level
+	coarsest     Level
 	stamp        int64
 	closedBefore int64 // buckets that end before that second are closed
 	tiles        Cover // memory for a cover
