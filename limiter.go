@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/follow"
@@ -108,7 +107,6 @@ func (p *process) open(rules Rules) (err error) {
 func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, error) {
 	var failures sparse.Lines
 	config := limiter.Config{
-		Engines:    []engine.Engine{counters},
 		Local:      backend.NewEmbedded(p.settings.Log),
 		Timeout:    p.settings.Timeout,
 		MaxPending: p.settings.MaxPending,
@@ -122,7 +120,7 @@ func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, er
 	if p.spans.tracer != nil {
 		config.OnCoalesced = tracing.Together
 	}
-	return limiter.New(config)
+	return limiter.New(config, counters)
 }
 
 // both returns a hook that calls the one and then the other.

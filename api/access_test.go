@@ -22,7 +22,6 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -64,7 +63,7 @@ func newGuarded(t *testing.T) *guarded {
 		fmt.Fprintf(&text, "%s %s %s\n", class, class, secret(class))
 	}
 	g.tokens.Store(parseTokens(t, text.String()))
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}))
 	require.NoError(t, err)
 	all := testRules()
 	all.Events["authorized"] = &events.Event{

@@ -20,7 +20,6 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -69,7 +68,7 @@ func newServer() *server {
 
 func newHandler(store store.Store, log io.Writer, servers func() []service.ServerState) http.Handler {
 	rules := testRules()
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
 	if err != nil {
 		panic(err)
 	}
@@ -92,7 +91,7 @@ func newService(config service.Config) *service.Service {
 	}
 	var err error
 	if config.Limiter == nil {
-		config.Limiter, err = limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})}})
+		config.Limiter, err = limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
 		if err != nil {
 			panic(err)
 		}

@@ -25,7 +25,6 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -86,7 +85,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 	b := &backstage{}
 	store := &switchedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{}), &b.storeDown}
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second})}, Timeout: 20 * time.Second})
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	rules := parseRules(t, documented(t, documentedRules))
 	for i := range rules.Events["api"].Rules {

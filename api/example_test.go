@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -19,7 +18,7 @@ import (
 func ExampleNewHandler() {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -19,7 +19,6 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -50,8 +49,7 @@ func newLimits(t *testing.T, rules string) *limits {
 	l.reload(t, rules)
 	l.store = memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	decider, err := limiter.New(limiter.Config{
-		Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: breakable{l.store, &l.broken, &l.adds}, Clock: clock})},
-		Local:   memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})})
+		Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}, hierarchy.NewCounters(hierarchy.Config{Store: breakable{l.store, &l.broken, &l.adds}, Clock: clock}))
 	require.NoError(t, err)
 	l.Handler = api.NewHandler(api.Config{
 		Service: newService(service.Config{

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -27,7 +26,7 @@ events:
 		panic(err)
 	}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{}) // or memcache.NewFleet
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 	if err != nil {
 		panic(err)
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -54,7 +53,7 @@ func TestOverloadIsAnswered(t *testing.T) {
   deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
 	require.NoError(t, err)
 	const patience = time.Minute // held requests wait for as long as the others take
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience})}, MaxPending: 1, Timeout: patience})
+	decider, err := limiter.New(limiter.Config{MaxPending: 1, Timeout: patience}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience}))
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
 		Service: newService(service.Config{

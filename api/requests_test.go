@@ -23,7 +23,6 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -309,7 +308,7 @@ func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
 
 func limiterOf(t *testing.T, store store.Store) *limiter.Limiter {
 	t.Helper()
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
 	require.NoError(t, err)
 	return decider
 }

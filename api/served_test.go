@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -24,7 +23,7 @@ func TestRequestsAreTold(t *testing.T) {
 	var told []string
 	rules := testRules()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
 		Service: newService(service.Config{

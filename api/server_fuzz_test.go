@@ -23,7 +23,6 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -68,7 +67,7 @@ func newAnyHandler(f *testing.F) http.Handler {
 	require.NoError(f, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{counters}})
+	decider, err := limiter.New(limiter.Config{}, counters)
 	require.NoError(f, err)
 	return api.NewHandler(api.Config{
 		Service: newService(service.Config{

@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -29,7 +28,7 @@ import (
 
 func limiterOn(tb testing.TB, store store.Store) *limiter.Limiter {
 	tb.Helper()
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
 	require.NoError(tb, err)
 	return decider
 }
@@ -114,8 +113,7 @@ func TestWhatSpansSayOfDecisions(t *testing.T) {
 func TestSpansOfAPanic(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	decider, err := limiter.New(limiter.Config{
-		Engines:    []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock})},
-		OnDecision: func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call) { panic("told") }})
+		OnDecision: func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call) { panic("told") }}, hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock}))
 	require.NoError(t, err)
 	rules := testRules()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -34,7 +33,7 @@ func newCached(t *testing.T, limits string) *cached {
 	require.NoError(t, err)
 	for i := range 2 {
 		c.counters[i] = NewCounters(Config{Store: c.store, Clock: c.clock.Now})
-		c.limiters[i], err = limiter.New(limiter.Config{Engines: []engine.Engine{c.counters[i]}})
+		c.limiters[i], err = limiter.New(limiter.Config{}, c.counters[i])
 		require.NoError(t, err)
 	}
 	return c
@@ -261,7 +260,7 @@ func TestOpenBucketsAreNotBelieved(t *testing.T) {
 	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Grace: time.Second})
 	patient := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Grace: 20 * time.Second})
 	patient.cache = counters.cache
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{patient}, Timeout: time.Second})
+	l, err := limiter.New(limiter.Config{Timeout: time.Second}, patient)
 	require.NoError(t, err)
 	hit := limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
 	admitted := 0

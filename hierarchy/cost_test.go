@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/limiter"
@@ -61,7 +60,7 @@ func TestFarReadsAreThoseOfALimiter(t *testing.T) {
 			event := &events.Event{Name: "e", Rules: []events.Rule{rule}}
 			store := &readsStore{}
 			now := time.Date(2026, 3, 14, 0, 0, 0, 0, time.UTC)
-			l, err := limiter.New(limiter.Config{Engines: []engine.Engine{NewCounters(Config{Store: store, Clock: func() time.Time { return now }})}})
+			l, err := limiter.New(limiter.Config{}, NewCounters(Config{Store: store, Clock: func() time.Time { return now }}))
 			require.NoError(t, err)
 			const seconds = 86400
 			for i := range seconds {

@@ -30,7 +30,7 @@ const smallCache = 1 << 20
 
 func newTestLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{NewCounters(Config{Store: store, Clock: clock, CacheBytes: smallCache})}, Timeout: time.Second})
+	l, err := limiter.New(limiter.Config{Timeout: time.Second}, NewCounters(Config{Store: store, Clock: clock, CacheBytes: smallCache}))
 	require.NoError(tb, err)
 	return l
 }
@@ -38,7 +38,7 @@ func newTestLimiter(tb testing.TB, store store.Store, clock func() time.Time) *l
 // newUncachedLimiter returns a limiter that has each denial decided by the store.
 func newUncachedLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{NewCounters(Config{Store: store, Clock: clock, CacheBytes: smallCache})}, Timeout: time.Second, NoCachedDenials: true})
+	l, err := limiter.New(limiter.Config{Timeout: time.Second, NoCachedDenials: true}, NewCounters(Config{Store: store, Clock: clock, CacheBytes: smallCache}))
 	require.NoError(tb, err)
 	return l
 }
@@ -51,7 +51,7 @@ func newForgetfulLimiter(tb testing.TB, store store.Store, clock func() time.Tim
 	c := *uncached
 	c.cache, c.store, c.now = nil, store, clock
 	c.base.Store, c.base.Clock = store, clock
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{&c}, Timeout: time.Second, NoCachedDenials: true})
+	l, err := limiter.New(limiter.Config{Timeout: time.Second, NoCachedDenials: true}, &c)
 	require.NoError(tb, err)
 	return l
 }
@@ -293,11 +293,12 @@ func starve(t *testing.T, processes int, long, think time.Duration, forgetful bo
 		store.Delay = time.Millisecond / 2 // a trip is an add and a read
 		var fleet []*limiter.Limiter
 		for range processes {
-			config := limiter.Config{Engines: []engine.Engine{NewCounters(Config{Store: store, CacheBytes: smallCache})}, Timeout: time.Second}
+			counters := NewCounters(Config{Store: store, CacheBytes: smallCache})
+			config := limiter.Config{Timeout: time.Second}
 			if forgetful {
 				config.NoCachedDenials, config.Timeout = true, 1 // it does not try again, either
 			}
-			l, err := limiter.New(config)
+			l, err := limiter.New(config, counters)
 			require.NoError(t, err)
 			fleet = append(fleet, l)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -157,7 +156,7 @@ func burstOnReplicas(t *testing.T, limits string, replicas, used int, rtt time.D
 				links = append(links, &farLink{farServer: server, rtt: rtt})
 			}
 			set.Use(links)
-			l, err := limiter.New(limiter.Config{Engines: []engine.Engine{NewCounters(Config{Store: set})}})
+			l, err := limiter.New(limiter.Config{}, NewCounters(Config{Store: set}))
 			require.NoError(t, err)
 			fleet = append(fleet, l)
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -64,7 +63,7 @@ func TestCountsAndChecksOfALowReplicaDecideNoHits(t *testing.T) {
 			clock.Advance(7 * time.Second) // to the second 40 of a minute
 			store := &lowReplicas{Store: storestest.Embedded(clock.Now)}
 			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
-			decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{counters}})
+			decider, err := limiter.New(limiter.Config{}, counters)
 			require.NoError(t, err)
 			admitted := 0
 			hits := func(n int) {

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -295,10 +294,10 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 			broken.counters(p.counters)
 		}
 		share := rng.Float64() // of the longest pause
-		p.limiter, _ = limiter.New(limiter.Config{Engines: []engine.Engine{p.counters}, Timeout: s.grace / 2, NoCachedDenials: s.forgetful, Random: func(below time.Duration) time.Duration {
+		p.limiter, _ = limiter.New(limiter.Config{Timeout: s.grace / 2, NoCachedDenials: s.forgetful, Random: func(below time.Duration) time.Duration {
 			// No two at once: which is first would not follow from the seed.
 			return time.Duration(share*float64(below)) + time.Duration(s.pauses.Add(1))
-		}})
+		}}, p.counters)
 		s.processes = append(s.processes, p)
 	}
 	return s

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -64,7 +63,7 @@ func benchHit(b *testing.B, store, rates, state string) {
 		counted.Store = storestest.OpenFleet(b, clock, memcachedtest.Start(b).Addr)
 	}
 	open := func() *limiter.Limiter {
-		l, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: counted, Clock: clock})}, Timeout: time.Second})
+		l, err := limiter.New(limiter.Config{Timeout: time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: counted, Clock: clock}))
 		require.NoError(b, err)
 		return l
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -34,11 +33,11 @@ func TestSharedTripsAreReported(t *testing.T) {
 		}
 		store := storetest.NewSolo(time.Now)
 		store.Delay = time.Millisecond
-		l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}, OnCoalesced: func(hit, trips context.Context, hits int) {
+		l, err := New(Config{OnCoalesced: func(hit, trips context.Context, hits int) {
 			mu.Lock()
 			defer mu.Unlock()
 			told[fmt.Sprint(hit.Value(callerKey{}))] = fmt.Sprint(hits, " by ", trips.Value(callerKey{}))
-		}})
+		}}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 		require.NoError(t, err)
 		event := testkit.Event(t, "[{per: ip, rate: [100/m, 100/d]}]")
 		hit := func(caller int) {
@@ -76,11 +75,11 @@ func TestACallbackThatPanics(t *testing.T) {
 		told := 0
 		store := storetest.NewSolo(time.Now)
 		store.Delay = time.Millisecond
-		l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}, OnCoalesced: func(context.Context, context.Context, int) {
+		l, err := New(Config{OnCoalesced: func(context.Context, context.Context, int) {
 			if told++; told == 3 {
 				panic("told too much")
 			}
-		}})
+		}}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 		require.NoError(t, err)
 		event := testkit.Event(t, "[{per: ip, rate: [100/m, 100/d]}]")
 		var running sync.WaitGroup

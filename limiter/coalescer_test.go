@@ -472,7 +472,7 @@ func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
 		down, err := event.Counter(events.Features{"user": "0"})
 		require.NoError(t, err)
 		store.down[down.ID()] = true
-		l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}})
+		l, err := New(Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 		require.NoError(t, err)
 		var slow, all atomic.Int64
 		var running sync.WaitGroup
@@ -554,7 +554,7 @@ func burst(t *testing.T, limits string, rtt time.Duration, seed uint64) int64 {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var fleet []*Limiter
 		for range 3 {
-			l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}})
+			l, err := New(Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 			require.NoError(t, err)
 			fleet = append(fleet, l)
 		}
@@ -584,7 +584,7 @@ func TestCallsAtOnceOnWhatIncrementsExceed(t *testing.T) {
 		event := testkit.Event(t, "[{per: ip, rate: 20/m}, {per: user, rate: [10/s, 50/h]}, {per: [], rate: 1000/d}]")
 		store := farStore{storetest.NewSolo(time.Now), time.Millisecond}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store})
-		l, err := New(Config{Engines: []engine.Engine{counters}})
+		l, err := New(Config{}, counters)
 		require.NoError(t, err)
 		var hits, slow atomic.Int64
 		var waited atomic.Int64

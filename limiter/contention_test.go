@@ -73,7 +73,7 @@ func TestAnOverfullLimitDenies(t *testing.T) {
 
 func testAnOverfullLimitDenies(t *testing.T) {
 	store := &countingStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}})
+	l, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 	require.NoError(t, err)
 	who := events.Features{"ip": "203.0.113.9"}
 	_, err = l.Hit(t.Context(), hitOf(testkit.Event(t, "[{per: ip, rate: [100/m, 100/h]}]"), 90, who))
@@ -102,7 +102,7 @@ func newOverfull(t *testing.T) *overfull {
 	t.Helper()
 	store := &hookedStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, CacheBytes: 1 << 20})
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{counters}})
+	l, err := limiter.New(limiter.Config{}, counters)
 	require.NoError(t, err)
 	o := &overfull{store: store, limiter: l, counters: counters}
 	o.who = events.Features{"ip": "203.0.113.9"}

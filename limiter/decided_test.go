@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -45,7 +44,7 @@ func TestDecisionsAreTold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := &decisions{}
 		event := testkit.Event(t, "[{per: ip, rate: [2/m, 3/d], deny: [192.0.2.4]}]")
-		l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)})}, OnDecision: told.decided})
+		l, err := New(Config{OnDecision: told.decided}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
 		require.NoError(t, err)
 		ctx := context.WithValue(t.Context(), callerKey{}, "me")
 		for i, want := range []string{
@@ -146,7 +145,7 @@ func TestWhatADecisionHasReadIsNoHitOfTheCache(t *testing.T) {
 	}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
 	hit := func() bool {
-		l, err := New(Config{Engines: []engine.Engine{counters}})
+		l, err := New(Config{}, counters)
 		require.NoError(t, err)
 		d, err := l.Hit(t.Context(), h)
 		require.NoError(t, err)
@@ -160,7 +159,7 @@ func TestWhatADecisionHasReadIsNoHitOfTheCache(t *testing.T) {
 	require.False(t, hit())
 	require.GreaterOrEqual(t, counters.CacheStats().Hits, cold.Misses, "all of that is known to another limiter")
 
-	l, err := New(Config{Engines: []engine.Engine{counters}})
+	l, err := New(Config{}, counters)
 	require.NoError(t, err)
 	_, err = l.Hit(t.Context(), h)
 	require.NoError(t, err)
@@ -180,7 +179,7 @@ func TestTheStatsOfTheCacheWhereTheStoreFails(t *testing.T) {
 		clock := testkit.NewClock(time.Time{})
 		store := storetest.NewSolo(clock.Now)
 		counters := newCounters(store, clock.Now)
-		l, err := New(Config{Engines: []engine.Engine{counters}, Local: storetest.NewSolo(clock.Now)})
+		l, err := New(Config{Local: storetest.NewSolo(clock.Now)}, counters)
 		require.NoError(t, err)
 		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/m, on_error: "+onError+"}]"), events.Features{"ip": "192.0.2.1"}, 1}
 		hit := func() {

@@ -100,7 +100,7 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 		for range testkit.Times(15) {
 			store := storetest.NewSolo(clock.Now)
 			counters := newCounters(store, clock.Now)
-			l, err := New(Config{Engines: []engine.Engine{counters}, Timeout: time.Second})
+			l, err := New(Config{Timeout: time.Second}, counters)
 			require.NoError(t, err)
 			asked := newForgetfulLimiter(t, store, clock.Now)
 			requireTrue := func(h Hit, d Decision) {
@@ -186,7 +186,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 				c := newCached(t, "[{per: ip, rate: [5/10s, 100/h], on_error: "+onError+"}, {per: user, rate: 50/h, on_error: "+onError+"}]")
 				failing := &failingStore{Solo: c.store}
 				var err error
-				c.limiters[0], err = New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now})}, Local: storetest.NewSolo(c.clock.Now)})
+				c.limiters[0], err = New(Config{Local: storetest.NewSolo(c.clock.Now)}, hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now}))
 				require.NoError(t, err)
 				require.True(t, c.hit(t, 3).Allowed)
 				c.clock.Advance(2 * time.Second)
@@ -285,7 +285,7 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			c := newCached(t, test.limits)
 			failing := &failingStore{Solo: c.store}
 			var err error
-			c.limiters[0], err = New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now})}})
+			c.limiters[0], err = New(Config{}, hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now}))
 			require.NoError(t, err)
 			require.True(t, c.hit(t, 5).Allowed)
 			c.clock.Advance(7 * time.Second)

@@ -6,7 +6,6 @@ import (
 	"log"
 	"sync"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -20,7 +19,6 @@ func ExampleConfig_onDecision() {
 	var mu sync.Mutex // hits are decided at the same time
 	counted := map[string]int{}
 	l, err := limiter.New(limiter.Config{
-		Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})},
 		OnDecision: func(_ context.Context, hit limiter.Hit, decision *limiter.Decision, call limiter.Call) {
 			if call != limiter.CallHit {
 				return
@@ -30,7 +28,7 @@ func ExampleConfig_onDecision() {
 			for _, limit := range decision.Limits {
 				counted[fmt.Sprintf("%s %s allowed=%t", hit.Event.Name, limit.Name, limit.Allowed)]++
 			}
-		}})
+		}}, hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})}))
 	if err != nil {
 		log.Fatal(err)
 	}

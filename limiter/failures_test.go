@@ -111,7 +111,7 @@ func TestLocalCountersKeepTheLimit(t *testing.T) {
 		down, local := storetest.NewSolo(time.Now), storetest.NewSolo(time.Now)
 		down.Before = func() error { return errDown }
 		local.Delay = time.Millisecond
-		l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)})}, Local: local})
+		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
 		require.NoError(t, err)
 		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1}
 		for range 10 {
@@ -140,7 +140,7 @@ func TestLocalCountersKeepTheLimit(t *testing.T) {
 func TestLocalCountersAfterATimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		local := farStore{storetest.NewSolo(time.Now), time.Millisecond} // which minds deadlines
-		l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: downStore{storetest.NewSolo(time.Now)}})}, Local: local})
+		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: downStore{storetest.NewSolo(time.Now)}}))
 		require.NoError(t, err)
 		h := Hit{testkit.Event(t, "[{per: ip, rate: [2/s, 2/h], on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1}
 		for i := range 4 {
@@ -183,7 +183,7 @@ func TestEachStoreRollsBackWhatItAcknowledged(t *testing.T) {
 			rolledBack = append(rolledBack, op.Receipt)
 		}
 	}}
-	l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: partly, Clock: clock.Now})}, Local: local})
+	l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: partly, Clock: clock.Now}))
 	require.NoError(t, err)
 	for _, want := range []bool{true, false} {
 		d, err := l.Hit(t.Context(), h)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -22,7 +21,7 @@ func BenchmarkTogether(b *testing.B) {
 	for _, counters := range []int{1, 10_000} {
 		b.Run(fmt.Sprint(counters), func(b *testing.B) {
 			event := testkit.Event(b, "[{per: ip, rate: [100000000/s, 100000000/m, 100000000/h, 100000000/d]}]")
-			l, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: storestest.OpenFleet(b, time.Now, memcachedtest.Start(b).Addr)})}, Timeout: time.Second})
+			l, err := limiter.New(limiter.Config{Timeout: time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: storestest.OpenFleet(b, time.Now, memcachedtest.Start(b).Addr)}))
 			require.NoError(b, err)
 			who := make([]events.Features, counters)
 			for i := range who {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -23,7 +22,7 @@ func newCounters(st store.Store, clock func() time.Time) *hierarchy.Counters {
 
 func newTestLimiter(tb testing.TB, st store.Store, clock func() time.Time) *Limiter {
 	tb.Helper()
-	l, err := New(Config{Engines: []engine.Engine{newCounters(st, clock)}, Timeout: time.Second})
+	l, err := New(Config{Timeout: time.Second}, newCounters(st, clock))
 	require.NoError(tb, err)
 	return l
 }
@@ -32,7 +31,7 @@ func newTestLimiter(tb testing.TB, st store.Store, clock func() time.Time) *Limi
 func newForgetfulLimiter(tb testing.TB, st store.Store, clock func() time.Time) *Limiter {
 	tb.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: -1})
-	l, err := New(Config{Engines: []engine.Engine{counters}, Timeout: time.Second, NoCachedDenials: true})
+	l, err := New(Config{Timeout: time.Second, NoCachedDenials: true}, counters)
 	require.NoError(tb, err)
 	return l
 }
@@ -58,7 +57,7 @@ func newCached(t *testing.T, limits string) *cached {
 	require.NoError(t, err)
 	for i := range 2 {
 		c.counters[i] = hierarchy.NewCounters(hierarchy.Config{Store: c.store, Clock: c.clock.Now})
-		c.limiters[i], err = New(Config{Engines: []engine.Engine{c.counters[i]}})
+		c.limiters[i], err = New(Config{}, c.counters[i])
 		require.NoError(t, err)
 	}
 	return c

@@ -32,11 +32,8 @@ const (
 	maxWaitShare = 8
 )
 
-// Config sets up a Limiter. Only Engines are needed.
+// Config sets up a Limiter. All of it may be left out.
 type Config struct {
-	// Engines keep the counters. They share a Base: its store and its clock. A limit's counter is
-	// kept by the first engine that keeps limits of its algorithm.
-	Engines []engine.Engine
 	// Local decides where the store cannot be asked and a rule says so
 	// (events.OnErrorLocal); nil: such a rule denies then. It is of this process
 	// alone.
@@ -107,14 +104,15 @@ type Limiter struct {
 	random   func(below time.Duration) time.Duration
 }
 
-// New returns a Limiter on the engine of the config.
-func New(config Config) (*Limiter, error) {
-	if len(config.Engines) == 0 {
+// New returns a Limiter on the engines, at least one. They share a Base: its store and its clock.
+// A limit's counter is kept by the first engine that keeps limits of its algorithm.
+func New(config Config, keep ...engine.Engine) (*Limiter, error) {
+	if len(keep) == 0 {
 		return nil, errors.New("limiter: it needs an engine")
 	}
-	base := config.Engines[0].Base()
+	base := keep[0].Base()
 	l := &Limiter{
-		engines:      config.Engines,
+		engines:      keep,
 		changes:      base.Changes,
 		store:        base.Store,
 		local:        config.Local,

@@ -22,8 +22,8 @@ import (
 func newLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second})}, Timeout: 20 * time.Second,
-		OnStoreError: func(err error) { tb.Error(err) }})
+	l, err := limiter.New(limiter.Config{Timeout: 20 * time.Second,
+		OnStoreError: func(err error) { tb.Error(err) }}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(tb, err)
 	return l
 }

@@ -56,8 +56,8 @@ const testPending = 3
 func newOverloaded(t *testing.T) *overloaded {
 	o := &overloaded{t: t, store: newHeldStore(), local: storetest.NewSolo(time.Now)}
 	var err error
-	o.l, err = New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: o.store})}, Local: o.local, Timeout: time.Second, MaxPending: testPending,
-		OnStoreError: func(err error) { o.reports = append(o.reports, err) }})
+	o.l, err = New(Config{Local: o.local, Timeout: time.Second, MaxPending: testPending,
+		OnStoreError: func(err error) { o.reports = append(o.reports, err) }}, hierarchy.NewCounters(hierarchy.Config{Store: o.store}))
 	require.NoError(t, err)
 	return o
 }
@@ -282,7 +282,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		event := testkit.Event(t, "[{per: ip, rate: 3/m, on_error: deny}]")
 		for _, store := range []store.Store{panicStore{storetest.NewSolo(time.Now)}, downStore{storetest.NewSolo(time.Now)}, storetest.NewSolo(time.Now)} {
-			l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}})
+			l, err := New(Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 			require.NoError(t, err)
 			var running sync.WaitGroup
 			for i := range 30 {
@@ -310,7 +310,7 @@ func TestOverloadIsExact(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := storetest.NewSolo(time.Now)
 		store.Delay = time.Millisecond
-		l, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}, Timeout: time.Second, MaxPending: 8})
+		l, err := New(Config{Timeout: time.Second, MaxPending: 8}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 		require.NoError(t, err)
 		event := testkit.Event(t, "[{per: ip, rate: 40/d, on_error: deny}]")
 		var admitted [2]atomic.Int64
@@ -401,6 +401,6 @@ func TestOverloadOfCounters(t *testing.T) {
 }
 
 func TestMaxPendingIsChecked(t *testing.T) {
-	_, err := New(Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)})}, MaxPending: -1})
+	_, err := New(Config{MaxPending: -1}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
 	assert.ErrorContains(t, err, "MaxPending is negative")
 }

@@ -58,7 +58,7 @@ func itemsOf(op *store.Op) (items []uint64) {
 // quietLimiter does not mind failures.
 func quietLimiter(t *testing.T, store store.Store, clock *testkit.Clock) *limiter.Limiter {
 	t.Helper()
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, Grace: 40 * time.Second})}, Timeout: 20 * time.Second})
+	l, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	return l
 }

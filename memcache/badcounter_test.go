@@ -196,7 +196,7 @@ func TestABadCounterUntilItIsReset(t *testing.T) {
 		now := time.Now().Truncate(time.Minute)
 		clock := func() time.Time { return now }
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
-		decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})}, Timeout: hierarchy.DefaultGrace / 2})
+		decider, err := limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock}))
 		require.NoError(t, err)
 		rules, err := events.ParseRules([]byte(`
 events:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -19,7 +18,7 @@ func Example() {
 		panic(err)
 	}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 	if err != nil {
 		panic(err)
 	}

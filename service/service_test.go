@@ -37,7 +37,7 @@ func newCounting(tb testing.TB, on store.Store, rules string) *counting {
 	tb.Helper()
 	c := &counting{}
 	c.reload(tb, rules)
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock, Grace: 40 * time.Second})}, Timeout: 20 * time.Second}) // the machine may be busy
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock, Grace: 40 * time.Second})) // the machine may be busy
 
 	require.NoError(tb, err)
 	c.Service, err = service.New(service.Config{

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/algorithm/fixedwindow"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -41,7 +40,7 @@ func TestWindowsTileTheTime(t *testing.T) {
 func newLimiter(t *testing.T, st store.Store, clock func() time.Time) *limiter.Limiter {
 	t.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: 1 << 20})
-	l, err := limiter.New(limiter.Config{Engines: []engine.Engine{counters}, Timeout: time.Second})
+	l, err := limiter.New(limiter.Config{Timeout: time.Second}, counters)
 	require.NoError(t, err)
 	return l
 }

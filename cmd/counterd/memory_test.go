@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
@@ -65,7 +64,7 @@ func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 		store = opened.Store
 	}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: s.Grace})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{counters}, Local: backend.NewEmbedded(log), Timeout: s.Timeout})
+	decider, err := limiter.New(limiter.Config{Local: backend.NewEmbedded(log), Timeout: s.Timeout}, counters)
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return parsed },

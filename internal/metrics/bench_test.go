@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
@@ -22,7 +21,8 @@ func BenchmarkHit(b *testing.B) {
 	for _, counted := range []bool{false, true} {
 		name := map[bool]string{false: "without", true: "with"}[counted]
 		b.Run(name, func(b *testing.B) {
-			config := limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})}}
+			counters := hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{})})
+			var config limiter.Config
 			if counted {
 				m := metrics.New()
 				m.Watch(metrics.Process{
@@ -32,7 +32,7 @@ func BenchmarkHit(b *testing.B) {
 				})
 				config.OnDecision = m.OnDecision
 			}
-			decider, err := limiter.New(config)
+			decider, err := limiter.New(config, counters)
 			require.NoError(b, err)
 			hit := limiter.Hit{Event: rules.Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
 			b.ReportAllocs()

@@ -20,7 +20,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
@@ -56,7 +55,7 @@ func watch(t testing.TB, rules string) *watched {
 	// A wide grace: the machine may be busy.
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second, CacheBytes: 1 << 20})
 	var err error
-	w.limiter, err = limiter.New(limiter.Config{Engines: []engine.Engine{counters}, OnDecision: w.OnDecision, Timeout: 20 * time.Second})
+	w.limiter, err = limiter.New(limiter.Config{OnDecision: w.OnDecision, Timeout: 20 * time.Second}, counters)
 	require.NoError(t, err)
 	w.Watch(metrics.Process{
 		Rules:          w.rules.Load,

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -82,7 +81,7 @@ func newHittingOn(s *stage, r row, kept store.Store, rates, retention string) (*
 
 // forget replaces the limiter with one that remembers nothing.
 func (h *hitting) forget() (err error) {
-	h.limiter, err = limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock, Grace: 2 * h.timeout})}, Timeout: h.timeout})
+	h.limiter, err = limiter.New(limiter.Config{Timeout: h.timeout}, hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock, Grace: 2 * h.timeout}))
 	return err
 }
 

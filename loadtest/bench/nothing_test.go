@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -28,7 +27,7 @@ func TestNothingAnswersAsCounterdDoes(t *testing.T) {
 	rules, err := events.ParseRules([]byte("events:\n" + rulesOf("e", webRates, "24h")))
 	require.NoError(t, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second})}, Timeout: 20 * time.Second})
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },

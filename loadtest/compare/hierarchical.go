@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -41,7 +40,7 @@ func newHierarchical(l events.Limit, kind string, precision events.Precision) (*
 // on has it decide on a store.
 func (h *hierarchical) on(kept store.Store) (err error) {
 	h.store = &observed{Store: kept, counters: map[string]*buckets{}}
-	h.limiter, err = limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock.now})}})
+	h.limiter, err = limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock.now}))
 	return err
 }
 

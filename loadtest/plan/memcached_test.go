@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -264,7 +263,7 @@ func (g *game) play(t *testing.T, servers []string) *asked {
 
 func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begin time.Time) error {
 	now := begin
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: func() time.Time { return now }, Grace: g.config.Grace, CacheBytes: 1 << 20})}, Timeout: min(time.Second, g.config.Grace/2)})
+	decider, err := limiter.New(limiter.Config{Timeout: min(time.Second, g.config.Grace/2)}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: func() time.Time { return now }, Grace: g.config.Grace, CacheBytes: 1 << 20}))
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -23,7 +22,7 @@ import (
 func realServer(t *testing.T, event events.Event, clock func() time.Time) http.Handler {
 	rules := &events.Rules{Events: map[string]*events.Event{event.Name: &event}}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})}})
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },

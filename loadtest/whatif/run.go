@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -112,8 +111,8 @@ func newRun(config Config) (*run, error) {
 		r.named[l.found.Name] = l
 	}
 	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
-	decider, err := limiter.New(limiter.Config{Engines: []engine.Engine{hierarchy.NewCounters(hierarchy.Config{Store: patientStore{r.store}, Clock: r.clock.now, CacheBytes: cacheBytes})}, Timeout: timeout,
-		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }})
+	decider, err := limiter.New(limiter.Config{Timeout: timeout,
+		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, hierarchy.NewCounters(hierarchy.Config{Store: patientStore{r.store}, Clock: r.clock.now, CacheBytes: cacheBytes}))
 	r.limiter = decider
 	return r, err
 }

@@ -71,7 +71,7 @@ func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivo
 	require.NoError(t, err)
 	t.Cleanup(s.mender.Close)
 	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, OnUse: layout.OnUse(s.mender.Note)})
-	s.limiter, err = limiter.New(limiter.Config{Engines: []engine.Engine{s.counters}, Timeout: time.Second})
+	s.limiter, err = limiter.New(limiter.Config{Timeout: time.Second}, s.counters)
 	require.NoError(t, err)
 	s.event = &events.Event{Name: "e", Rules: []events.Rule{{Per: []string{"user"}, OnError: events.OnErrorDeny, Limits: []events.Limit{
 		{N: 20, Window: time.Second, Name: "20/s"}, {N: 1 << 40, Window: 24 * time.Hour, Name: "d"},
