@@ -2,7 +2,7 @@
 // rules names a row; a row says which seconds share a window.
 //
 // Import it to list the algorithms, or in an engine to count by them. A new one is a package
-// beneath this one and a row here.
+// beneath this one, a row here, and its name in docs/rules.md and docs/rules.schema.json.
 package algorithm
 
 import "github.com/counterd/counterd/algorithm/fixedwindow"
@@ -11,16 +11,19 @@ import "github.com/counterd/counterd/algorithm/fixedwindow"
 type Algorithm struct {
 	Name string // in the rules
 	// Around returns the seconds whose hits share a window with hits of the second, from first
-	// to last, the second among them. Both directions agree: one second is around another where
-	// that is around the one. Length is that of the window, at least 1. A hit leaves the windows
+	// to last, the second among them, none of them the length or more away. Both directions agree:
+	// one second is around another where that is around the one. Length is that of the window, at least 1. A hit leaves the windows
 	// of others when the last second around it has passed.
 	Around func(second, length int64) (first, last int64)
+	// Fault returns why the algorithm has no windows of that length in seconds; empty: it has.
+	// nil: it has all.
+	Fault func(length int64) string
 }
 
 // table has the algorithms, the default first.
 var table = []Algorithm{
-	{"sliding-window", slidingWindow},
-	{"fixed-window", fixedwindow.Around},
+	{"sliding-window", slidingWindow, nil},
+	{"fixed-window", fixedwindow.Around, fixedwindow.Fault},
 }
 
 // Default is the algorithm of limits that name none.

@@ -49,14 +49,15 @@ type Session interface {
 	Add(cost, most int64)
 	// Restart has the session go on with another store, which knows nothing of the steps before.
 	Restart()
-	// Next returns the step's next round trip, which begins now. nil: the step has ended.
+	// Next returns the step's next round trip; it begins no earlier than now. nil: the step has
+	// ended.
 	Next(now time.Time) *store.Op
 	// Absorb takes in what came of the round trip. With an error, which wraps ErrStore, the step
 	// has ended, and the session knows no more than before.
 	Absorb() error
 
-	// Standing returns whether the limit has room for a hit of that cost, behind hits of the batch that
-	// cost ahead. What the batch added does not count otherwise.
+	// Standing returns whether the limit has room for a hit of that cost, behind hits of the batch
+	// that cost ahead. What the batch added does not count otherwise.
 	Standing(limit int, ahead, cost int64) Standing
 	// Span returns what the limit counts.
 	Span(limit int) Span

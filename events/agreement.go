@@ -175,7 +175,8 @@ func (r comparison) warnOfIdle(fields []rateField) {
 		}
 		everywhere := len(rule.Overrides) == 0 && len(rule.Allow.Networks.sorted)+len(rule.Allow.Values) == 0
 		key := without{rule.OnError, rule.Shadow}
-		if rule.Throttle.Kind != Elastic && (oneRule || everywhere) && (strictest[key] == nil || field.ceiling() < strictest[key].ceiling()) {
+		slides := field.Algorithm == "" // else it lets through twice as much around a turn
+		if slides && rule.Throttle.Kind != Elastic && (oneRule || everywhere) && (strictest[key] == nil || field.ceiling() < strictest[key].ceiling()) {
 			strictest[key] = field
 		}
 	}

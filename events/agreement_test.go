@@ -44,6 +44,11 @@ func TestLimitsThatNeverDecide(t *testing.T) {
 		{[]string{"per: user, rate: 5/m, overrides: {a: [9/s, 8/m]}"}, []string{"limits[0].overrides[…][0]: 9/s never decides: 8/m in line 2 is at least as strict"}},
 		{[]string{"per: user, rate: [9/s, 8/m], allow: a, overrides: {b: 1/s}"}, []string{"limits[0].rate[0]: 9/s never decides: 8/m in line 2 is at least as strict"}},
 
+		{[]string{"per: ip, rate: 5/m", "per: ip, rate: 9/m, algorithm: fixed-window"}, []string{"limits[1].rate: 9/m never decides: 5/m in line 2 is at least as strict"}},
+
+		{[]string{"per: ip, rate: 5/m, algorithm: fixed-window", "per: ip, rate: 9/m"}, nil},
+		{[]string{"per: ip, rate: 5/h, algorithm: fixed-window", "per: ip, rate: 9/m"}, nil},
+		{[]string{"per: ip, rate: 5/90s, algorithm: fixed-window", "per: ip, rate: 9/m, algorithm: fixed-window"}, nil},
 		{[]string{"per: ip, rate: [2/s, 5/m, 10/h, 100/d]"}, nil},
 		{[]string{"per: ip, rate: 5/m", "per: user, rate: 9/m", "per: [ip, user], rate: 9/m", "per: [], rate: 9/m"}, nil},
 		{[]string{"per: ip, rate: 5/m", "per: ip, rate: 9/h"}, nil}, // increments may fill the longer window

@@ -118,6 +118,11 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 		}
 		windows[limit.Window] = true
 		limit.Algorithm = rule.algorithm
+		if a, _ := algorithm.Of(rule.algorithm); a.Fault != nil {
+			if fault := a.Fault(int64(limit.Window / time.Second)); fault != "" {
+				r.fault(item, "%s", fault)
+			}
+		}
 		limits = append(limits, rateField{limit, rule, item})
 	}
 	return limits

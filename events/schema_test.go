@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -296,6 +297,7 @@ func TestTheSchemaHasTheKeysOfTheParser(t *testing.T) {
 func TestTheSchemaHasTheChoicesOfTheParser(t *testing.T) {
 	for name, choices := range map[string][]string{
 		"count": countNames[:], "precision": precisionNames[:], "on_error": onErrorNames[:],
+		"algorithm": algorithm.Names(),
 	} {
 		field := part(t, "$defs", "rule", "properties", name)
 		assert.Equal(t, anys(choices), field["enum"], name)

@@ -11,7 +11,7 @@ import (
 // itemBytes is what a bucket takes in Memcached: its smallest chunk.
 const itemBytes = 96
 
-// Cost is what one counter costs at the most, when an event comes every second.
+// Footprint is what one counter costs at the most, when an event comes every second.
 type Footprint struct {
 	Finest, Coarsest Level // the levels that each event is added to
 	Reads            int   // buckets in the cover of the longest window

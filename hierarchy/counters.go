@@ -93,8 +93,8 @@ func (c *Counters) Base() engine.Base { return c.base }
 
 // Keeps reports whether the algorithm counts by windows: all of these do with buckets.
 func (c *Counters) Keeps(name string) bool {
-	_, known := algorithm.Of(name)
-	return known
+	a, known := algorithm.Of(name)
+	return known && a.Around != nil
 }
 
 // QueueStats returns how much waits for the store, and how many calls have found that it was

@@ -26,7 +26,7 @@ func (w Window) outward(l Level) Window {
 	return Window{BucketAt(l, w.First).First(), BucketAt(l, w.Last).Last()}
 }
 
-// Run is a row of adjacent buckets of one level, from number First to Last.
+// BucketRange is a row of adjacent buckets of one level, from number First to Last.
 type BucketRange struct {
 	Level       Level
 	First, Last int64

@@ -21,7 +21,8 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"coarse adds first": {store: func(_ *simulation, s store.Store) store.Store {
 			return &coarseFirst{s}
 		}},
-		"a rank level by the moment": {counters: func(c *Counters) { c.spanOf = spanByTheMoment(c.now) }},
+		"a rank level by the moment":        {counters: func(c *Counters) { c.spanOf = spanByTheMoment(c.now) }},
+		"a rank level that straddles turns": {algorithm: "fixed-window", counters: func(c *Counters) { c.spanOf = spanThatStraddles }},
 		"a bound from a coarser level": {store: func(s *simulation, inner store.Store) store.Store {
 			return &coarserBound{inner, s}
 		}},
@@ -79,6 +80,19 @@ func spanByTheMoment(clock func() time.Time) func(algorithm.Algorithm, int64, ti
 		s.whole = oldest.First() == w.First
 		return s
 	}
+}
+
+// spanThatStraddles has the rank level that sliding windows have.
+func spanThatStraddles(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span {
+	s := spanOf(a, now, length, finest, ahead)
+	first, last := a.Around(now, int64(length/time.Second))
+	s.rank = max(finest, RankLevel(length))
+	s.row = runWithin(s.rank, Window{first, min(last, now+ahead)})
+	s.head = BucketAt(s.rank, now).Number
+	oldest := Bucket{s.rank, s.row.First}
+	s.edge = Window{first, oldest.Last()}
+	s.whole = oldest.First() == first
+	return s
 }
 
 // coarserBound admits where what the add at the coarsest level returns, which

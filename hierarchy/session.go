@@ -122,11 +122,10 @@ func (s *session) plan(now time.Time) {
 		s.useCache(now)
 		s.wantCovers()
 	case adding:
-		if s.cache != nil || s.alone {
+		if s.values.Len() > 0 { // by a look
 			s.forgetOpen(now)
-		} else {
-			s.useCache(now)
 		}
+		s.useCache(now)
 		if len(s.adds) == 0 {
 			for l := s.finest; l <= s.coarsest; l++ {
 				bucket := BucketAt(l, s.stamp)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -202,9 +203,10 @@ func (s *simStore) delete(ctx context.Context, op *store.Op) error {
 
 // sabotage breaks the limiter in one way.
 type sabotage struct {
-	counters func(*Counters)
-	store    func(*simulation, store.Store) store.Store
-	copies   func(*simReplicas) // there are copies; it may break them
+	counters  func(*Counters)
+	algorithm string // of all limits; empty: they slide
+	store     func(*simulation, store.Store) store.Store
+	copies    func(*simReplicas) // there are copies; it may break them
 }
 
 // simulation is one run.
@@ -216,6 +218,7 @@ type simulation struct {
 	offset    atomic.Int64 // nanoseconds of the simulated time to that of the bubble
 	event     *events.Event
 	reloaded  *events.Event // the same with other rules, which some hits have; or the same
+	algorithm string        // of all limits; empty: they slide
 	window    int64         // seconds of the window around which time moves
 	phases    []int64       // when hits come, Unix seconds
 	narrow    bool          // they all come at the end of one bucket as long as the window
@@ -248,7 +251,7 @@ func (s *simulation) chance(p float64) bool { return s.rng.Float64() < p }
 
 // newSimulation draws rules, clocks, and the moments at which things happen.
 func newSimulation(seed uint64, broken sabotage) *simulation {
-	s := &simulation{rng: rand.New(rand.NewPCG(seed, 1))}
+	s := &simulation{rng: rand.New(rand.NewPCG(seed, 1)), algorithm: broken.algorithm}
 	rng := s.rng
 	s.grace = testkit.Pick(rng, 400*time.Millisecond, time.Second, 2*time.Second, 2*time.Second, 3*time.Second)
 	s.window = testkit.Pick[int64](rng, 1, 2, 8, 60, 60, 61, 90, 900, 1800, 3600, 3600, 86400, 86400)
@@ -332,7 +335,7 @@ func (s *simulation) drawRules() {
 			n = int64(2 + rng.IntN(2))
 		}
 		for _, window := range slices.Compact(windows) {
-			limit := events.Limit{N: n, Window: time.Duration(window) * time.Second}
+			limit := events.Limit{N: n, Window: time.Duration(window) * time.Second, Algorithm: s.algorithm}
 			limit.Name = events.FormatRate(limit)
 			rule.Limits = append(rule.Limits, limit)
 			n += int64(rng.IntN(3))
@@ -378,7 +381,7 @@ func (s *simulation) drawReload() {
 			rule.Limits = rule.Limits[:1]
 		case 1:
 			window := testkit.Pick(s.rng, time.Minute, time.Hour, 24*time.Hour, 48*time.Hour)
-			limit := events.Limit{N: int64(1 + s.rng.IntN(4)), Window: window}
+			limit := events.Limit{N: int64(1 + s.rng.IntN(4)), Window: window, Algorithm: s.algorithm}
 			limit.Name = events.FormatRate(limit)
 			if !slices.ContainsFunc(rule.Limits, func(other events.Limit) bool { return other.Window == window }) {
 				rule.Limits = append(rule.Limits, limit)
@@ -635,9 +638,10 @@ type admission struct {
 // limitKey names a limit on a counter. Two generations of rules may have different ones
 // for one window: each holds for the hits that have it.
 type limitKey struct {
-	counter string
-	window  time.Duration
-	ceiling int64
+	counter   string
+	algorithm string
+	window    time.Duration
+	ceiling   int64
 }
 
 // judge returns how many windows hold more than they may, and says which; and how
@@ -665,7 +669,7 @@ func (s *simulation) judge() (faults []string, admitted, denied int) {
 			continue
 		}
 		s.forget(key.counter, entries, func(entries []admission, slack int64) {
-			if sum, last := fullest(entries, int64(key.window/time.Second)); sum > key.ceiling+slack {
+			if sum, last := fullest(entries, key.algorithm, int64(key.window/time.Second)); sum > key.ceiling+slack {
 				faults = append(faults, fmt.Sprintf("%d in the %s that end at %d, %d are allowed", sum, key.window, last, key.ceiling))
 			}
 		})
@@ -685,7 +689,7 @@ func (s *simulation) log(op *operation, h limiter.Hit, d limiter.Decision, log m
 			if rule.Shadow || rule.Throttle.Kind == events.Elastic || state.Failed {
 				continue
 			}
-			key := limitKey{counter.ID(), limit.Window, rule.Throttle.Ceiling(limit.N)}
+			key := limitKey{counter.ID(), limit.Algorithm, limit.Window, rule.Throttle.Ceiling(limit.N)}
 			log[key] = append(log[key], admission{op, d.At.Unix(), h.Cost})
 		}
 	}
@@ -735,11 +739,13 @@ func (s *simulation) forget(counter string, entries []admission, check func([]ad
 }
 
 // fullest returns the most that any window holds, and the last second of that.
-func fullest(entries []admission, window int64) (most, last int64) {
+func fullest(entries []admission, name string, window int64) (most, last int64) {
+	a, _ := algorithm.Of(name)
 	for _, end := range entries {
 		sum := int64(0)
+		first, _ := a.Around(end.stamp, window)
 		for _, entry := range entries {
-			if entry.stamp <= end.stamp && entry.stamp > end.stamp-window {
+			if entry.stamp <= end.stamp && entry.stamp >= first {
 				sum += entry.cost
 			}
 		}
@@ -823,6 +829,11 @@ func simulateAll(t *testing.T, seeds uint64, broken sabotage) (total outcome) {
 // interleave.
 func TestNoWindowHoldsMore(t *testing.T) {
 	simulateAll(t, testkit.Seeds(8000), sabotage{})
+}
+
+// Nor does a fixed window.
+func TestNoFixedWindowHoldsMore(t *testing.T) {
+	simulateAll(t, testkit.Seeds(8000), sabotage{algorithm: "fixed-window"})
 }
 
 // What the scheduler does follows from the seed.

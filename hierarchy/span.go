@@ -23,7 +23,7 @@ type span struct {
 // whose finest level is given. It reaches ahead of now, for hits that clocks which are
 // ahead have stamped.
 func spanOf(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span {
-	s := span{rank: max(finest, RankLevel(length))}
+	s := span{rank: max(finest, rankOf(a, length, finest))}
 	first, last := a.Around(now, int64(length/time.Second))
 	w := Window{BucketAt(finest, first).First(), min(last, now+ahead)}
 	s.row = runWithin(s.rank, w)
@@ -32,6 +32,19 @@ func spanOf(a algorithm.Algorithm, now int64, length time.Duration, finest Level
 	s.edge = Window{w.First, oldest.Last()}
 	s.whole = oldest.First() == w.First
 	return s
+}
+
+// rankOf returns the rank level of a window of that length. Windows that tile the time begin and
+// end with its buckets: what a hit adds to would else lie in two windows, and its part in one of
+// them would have no order.
+func rankOf(a algorithm.Algorithm, length time.Duration, finest Level) Level {
+	rank, seconds := RankLevel(length), int64(length/time.Second)
+	if first, last := a.Around(0, seconds); last-first+1 == seconds {
+		for rank > finest && seconds%rank.Seconds() != 0 {
+			rank--
+		}
+	}
+	return rank
 }
 
 // others yields the buckets of the row but the head: what a hit has to read.

@@ -119,7 +119,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // newBatch returns a batch of the requests, and stamps it.
 func (l *Limiter) newBatch(moment engine.Moment, requests ...*request) *batch {
 	f := batches.Get().(*batch)
-	f.l, f.moment, f.began, f.until = l, moment, moment.Now, requests[0].until
+	f.l, f.moment, f.began, f.until, f.caller = l, moment, moment.Now, requests[0].until, requests[0].ctx
 	f.moment.Stamp = l.stamps.next(moment.Now)
 	for _, r := range requests {
 		if r.until.Before(f.until) {
@@ -146,7 +146,7 @@ func (f *batch) free() {
 	clear(f.surplus)
 	f.resets.end()
 	clear(f.going[:cap(f.going)])
-	f.l, f.ctx, f.overloaded, f.looked, f.moment = nil, nil, false, false, engine.Moment{}
+	f.l, f.ctx, f.caller, f.overloaded, f.looked, f.moment = nil, nil, nil, false, false, engine.Moment{}
 	batches.Put(f)
 }
 
@@ -238,9 +238,6 @@ func (f *batch) countersOn(p path) []*counterState {
 				f.some = append(f.some, u.counter)
 			}
 		}
-	}
-	if len(f.some) > 0 && f.ctx == nil {
-		f.ctx = &tripContext{caller: f.hits.all[0].request.ctx, deadline: f.until}
 	}
 	return f.some
 }

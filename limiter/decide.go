@@ -191,7 +191,7 @@ func (f *batch) decision(h *hit) Decision {
 			s.Remaining = max(s.N-s.Count, 0)
 		}
 		s.Over = s.Allowed && s.Count > s.N
-		s.Incomplete = u.isYoung(f.moment.Stamp) || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
+		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = d.RetryAfter.Longer(s.Reset)
 		}
@@ -200,9 +200,9 @@ func (f *batch) decision(h *hit) Decision {
 }
 
 // isYoung reports whether the rules have not kept the counter for a whole window yet.
-func (u *limitEval) isYoung(stamp int64) bool {
+func (u *limitEval) isYoung() bool {
 	since := u.window.limit.Since
-	return since != 0 && stamp < since+int64(u.window.limit.Window/time.Second)
+	return since != 0 && u.counter.open().Span(u.window.index).First <= since
 }
 
 // isLost reports whether the store may have lost what was counted in the window that

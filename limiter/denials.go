@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 )
 
 const (
-	// denialLife is how long a denial is cached at the most, from the beginning of the round
+	// denialLife is how long a denial is cached at the most, from the beginning of the
 	// round trip that showed it, where the clock stops or is set back.
 	denialLife   = time.Second
 	denialShards = 64
@@ -240,10 +241,11 @@ func (on limitsOn) all() iter.Seq[*limitEval] {
 // key returns the key of a denial of the hit by the counter. Other hits of the batch may have
 // other limits on it, of another generation of rules, which the key leaves out.
 func (on limitsOn) key() cacheKey {
-	hash := uint64(14695981039346656037) // FNV-1a, by words
+	hash := uint64(14695981039346656037) ^ uint64(on.counter.name.engine) // FNV-1a, by words
 	for u := range on.all() {
 		hash = (hash ^ uint64(u.window.limit.Window)) * 1099511628211
 		hash = (hash ^ uint64(u.window.ceiling)) * 1099511628211
+		hash = (hash ^ xxhash.Sum64String(u.window.limit.Algorithm)) * 1099511628211
 	}
 	return cacheKey{hash, on.hit.cost}
 }
@@ -304,16 +306,18 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 		key: on.key(), stamp: moment.Stamp, until: on.counter.began.Add(denialLife), touched: on.counter.touched,
 		limits: make([]cachedLimit, 0, len(on.hit.limits)),
 	}
-	if on.hit.verdict == contended {
-		found.until = moment.Now // it makes the hits that follow look, no more
-	}
+	final := false
 	for u := range on.all() {
+		final = final || u.denies() && u.outcome == engine.Full
 		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own}
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
 			s.reset = u.windowLength()
 		}
 		found.limits = append(found.limits, s)
 		denies = denies || u.denies()
+	}
+	if !final { // another counter may have denied the hit for good
+		found.until = moment.Now // it makes the hits that follow look, no more
 	}
 	return found, denies
 }

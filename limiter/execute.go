@@ -15,10 +15,11 @@ import (
 // execution makes the round trips of a batch: the sessions say what they add and read, and the
 // verdicts say what is rolled back. Those of several counters go side by side.
 type execution struct {
-	l     *Limiter
-	began time.Time
-	until time.Time // when the wait for the store is over
-	ctx   *tripContext
+	l      *Limiter
+	began  time.Time
+	until  time.Time       // when the wait for the store is over
+	ctx    *tripContext    // nil until the first round trip
+	caller context.Context // of the first hit
 	// Too much waits for the shared store: it is not asked.
 	overloaded bool
 	ops        []*store.Op     // of the round trips under way
@@ -29,6 +30,12 @@ type execution struct {
 // until all steps have ended. Where a step decides, counters whose round trip fails do without
 // the store from then on; else they know no more than before.
 func (x *execution) travel(counters []*counterState, now time.Time, decides bool) {
+	if len(counters) == 0 {
+		return
+	}
+	if x.ctx == nil {
+		x.ctx = &tripContext{caller: x.caller, deadline: x.until}
+	}
 	x.going = append(x.going[:0], counters...)
 	for {
 		x.ops = x.ops[:0]
@@ -105,7 +112,7 @@ func (x *execution) fail(c *counterState, err error) {
 	c.local = true
 	c.open().Restart()
 	// The time for the shared one may be over.
-	ctx := &tripContext{caller: x.ctx.caller, deadline: time.Now().Add(x.l.timeout)}
+	ctx := &tripContext{caller: x.caller, deadline: time.Now().Add(x.l.timeout)}
 	defer ctx.over()
 	if c.adding > 0 {
 		c.open().Add(c.adding, c.most())
@@ -123,7 +130,7 @@ func (x *execution) rollBack(surplus []*counterState) {
 		return
 	}
 	// In its own time, whatever became of the caller's.
-	ctx := &tripContext{caller: x.ctx.caller, deadline: time.Now().Add(x.l.timeout)}
+	ctx := &tripContext{caller: x.caller, deadline: time.Now().Add(x.l.timeout)}
 	defer ctx.over()
 	x.ops, x.going = x.ops[:0], x.going[:0]
 	for _, c := range surplus {

@@ -76,7 +76,7 @@ type Config struct {
 // has the proof.
 //
 // Hits that come at the same time on one counter share a round trip: see Hit. It is safe for
-// concurrent use. Its counters are those of Counters.
+// concurrent use.
 type Limiter struct {
 	engines      engines
 	store        store.Store
@@ -111,6 +111,11 @@ func New(config Config, keep ...engine.Engine) (*Limiter, error) {
 		return nil, errors.New("limiter: it needs an engine")
 	}
 	base := keep[0].Base()
+	for _, other := range keep[1:] {
+		if b := other.Base(); b.Store != base.Store || b.Grace != base.Grace || b.Changes != base.Changes {
+			return nil, errors.New("limiter: its engines differ in their store, grace or changes: make one with the Base of the other")
+		}
+	}
 	l := &Limiter{
 		engines:      keep,
 		changes:      base.Changes,
@@ -422,6 +427,9 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	f.look()
 	f.decide()
 	f.findResets()
+	if r.err != nil {
+		return Decision{}, r.err
+	}
 	r.decision = f.decision(f.hits.all[0])
 	if l.onDecision != nil {
 		l.onDecision(ctx, h, &r.decision, CallCheck)

@@ -9,3 +9,17 @@ func Around(second, length int64) (first, last int64) {
 	first = second - ((second%length)+length)%length
 	return first, first + length - 1
 }
+
+// maxSteps bounds the steps of one length that a window is counted in, and so what a hit reads.
+const maxSteps = 250
+
+// Fault returns why there are no windows of that length: they are counted in the longest steps,
+// of a second, a minute, an hour or a day, that divide it, and would take too many.
+func Fault(length int64) string {
+	for _, step := range []int64{86400, 3600, 60, 1} {
+		if length%step == 0 && length/step <= maxSteps {
+			return ""
+		}
+	}
+	return "a fixed window of more than 250 seconds is in whole minutes, of more than 250 minutes in whole hours, of more than 250 hours in whole days"
+}

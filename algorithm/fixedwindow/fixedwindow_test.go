@@ -1,6 +1,7 @@
 package fixedwindow_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -123,4 +124,61 @@ func TestConcurrentHits(t *testing.T) {
 		assert.EqualValues(t, 10, admitted.Load())
 		clock.Advance(15 * time.Minute)
 	}
+}
+
+// between lets other hits in between the first add of an op, the finest, and the rest of it.
+type between struct {
+	store.Store
+	do func()
+}
+
+func (s *between) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		do := s.do
+		if s.do = nil; do == nil || op.Kind() != store.Add {
+			s.Store.Do(ctx, op)
+			continue
+		}
+		first := store.Op{Counter: op.Counter, Writes: op.Writes[:1]}
+		s.Store.Do(ctx, &first)
+		do()
+		rest := store.Op{Counter: op.Counter, Writes: op.Writes[1:], Reads: op.Reads}
+		s.Store.Do(ctx, &rest)
+		op.Receipt, op.Err = store.Acknowledged(len(op.Writes)), rest.Err
+	}
+}
+
+// A window that turns within a minute is counted in steps that turn with it, so that hits have
+// one order there, too, and hits of the next window are none of its own.
+func TestWindowsThatTurnWithinABucket(t *testing.T) {
+	event := testkit.Event(t, "[{per: ip, rate: 1/90s, algorithm: fixed-window}]")
+	clock := testkit.NewClock(time.Unix(1_700_000_010+5, 0)) // a window begins at 1,700,000,010, within a minute
+	solo := storetest.NewSolo(clock.Now)
+	admitted := 0
+	hit := func(l *limiter.Limiter) {
+		d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+		require.NoError(t, err)
+		if d.Allowed {
+			admitted++
+		}
+	}
+	other := newLimiter(t, solo, clock.Now)
+	hit(newLimiter(t, &between{solo, func() { hit(other) }}, clock.Now))
+	assert.Equal(t, 1, admitted)
+
+	clock.Set(time.Unix(1_700_000_010+90-1, 700e6))
+	ahead := newLimiter(t, solo, func() time.Time { return clock.Now().Add(400 * time.Millisecond) })
+	clock.Set(time.Unix(1_700_000_010+4*90-1, 700e6))
+	admitted = 0
+	hit(ahead) // in the next window
+	hit(newLimiter(t, solo, clock.Now))
+	assert.Equal(t, 2, admitted)
+}
+
+func TestFaults(t *testing.T) {
+	for length, fits := range map[int64]bool{1: true, 250: true, 251: false, 61 * 60: true, 86400: true, 86399: false, 30 * 86400: true, 251 * 60: false, 25 * 3600: true} {
+		assert.Equal(t, fits, fixedwindow.Fault(length) == "", "%d", length)
+	}
+	_, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/3599s, algorithm: fixed-window}]}}"))
+	assert.ErrorContains(t, err, "whole minutes")
 }

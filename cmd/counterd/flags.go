@@ -73,7 +73,7 @@ func (s *serveFlags) register(flags flagSet) {
 	registerServers(flags, &s.Settings, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint lists; none: the embedded store")
 	registerTLS(flags, &s.Settings)
 	flags.StringVar(&s.MemcachedAuth, "memcached-auth", "", "`file` whose first line, user:password, logs in to the servers")
-	flags.StringVar(&s.Tokens, "tokens", "", "`file` of the tokens that let callers in, reloaded when it changes and on SIGHUP; none: all callers are let in, with any Host")
+	flags.StringVar(&s.Tokens, "tokens", "", "`file` of the tokens that let callers in, reloaded when it changes and on SIGHUP; the word none: all callers are let in, with any Host; unset: callers of this machine")
 	flags.StringVar(&s.TLSCert, "tls-cert", "", "`file` of the certificate to serve TLS with, and its intermediates, PEM; reloaded when it changes")
 	flags.StringVar(&s.TLSKey, "tls-key", "", "`file` of its private key, PEM")
 	flags.StringVar(&s.TLSClientCA, "tls-client-ca", "", "`file` of the authorities, PEM, of which clients have to show a certificate")

@@ -125,7 +125,7 @@ func (c *Contract) add(i int, r wire.Rule) error {
 			return err
 		}
 		if l.Algorithm != "" {
-			return fmt.Errorf("the algorithm of its limit %s, %s, is not known here", l.Name, l.Algorithm)
+			return fmt.Errorf("the algorithm of its limit %s, %s, is not a sliding window, and no other is checked", l.Name, l.Algorithm)
 		}
 		c.Limits = append(c.Limits, Limit{rule, l.Name, l.Limit, throttle.Ceiling(l.Limit), Seconds(window), l.Window})
 	}

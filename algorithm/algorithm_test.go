@@ -1,0 +1,43 @@
+package algorithm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/algorithm"
+)
+
+// Each row keeps to what engines take for granted.
+func TestSecondsAround(t *testing.T) {
+	for _, name := range algorithm.Names() {
+		a, known := algorithm.Of(name)
+		require.True(t, known)
+		if a.Around == nil {
+			continue // it does not count by windows
+		}
+		for _, length := range []int64{1, 2, 7, 10} {
+			for second := -3 * length; second < 3*length; second++ {
+				first, last := a.Around(second, length)
+				require.LessOrEqual(t, first, second, name)
+				require.GreaterOrEqual(t, last, second, name)
+				require.Less(t, second-first, length, name)
+				require.Less(t, last-second, length, name)
+				for other := second - 2*length; other < second+2*length; other++ {
+					f, l := a.Around(other, length)
+					require.Equal(t, first <= other && other <= last, f <= second && second <= l, "%s: %d and %d", name, second, other)
+				}
+			}
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	assert.Equal(t, algorithm.Default, algorithm.Names()[0])
+	byDefault, known := algorithm.Of("")
+	assert.True(t, known)
+	assert.Equal(t, algorithm.Default, byDefault.Name)
+	_, known = algorithm.Of("nonsense")
+	assert.False(t, known)
+}
