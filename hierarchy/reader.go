@@ -117,6 +117,15 @@ func (r *reader) add(b Bucket, expires int64) {
 	r.adds = append(r.adds, store.Write{Kind: store.Add, Item: b.ID(), Expires: expires})
 }
 
+// raise raises what is known of the buckets that add named.
+func (r *reader) raise(by int64) {
+	for i := range r.adds {
+		if value, known := r.values.Get(r.adds[i].Item); known {
+			r.values.Put(r.adds[i].Item, value+by)
+		}
+	}
+}
+
 // trip adds by to the buckets that add named, where it is not 0, and reads the ones
 // that want named. What is known of the former is without by. With an error nothing more is
 // known than before.

@@ -169,15 +169,6 @@ func (s *session) useCache(now time.Time) {
 // Stay notes what stays.
 func (s *session) Stay(cost int64) { s.stays = cost }
 
-// keepStays has the buckets hold what stays, for what is read from here on holds it.
-func (s *session) keepStays() {
-	for i := range s.adds {
-		if value, known := s.values.Get(s.adds[i].Item); known {
-			s.values.Put(s.adds[i].Item, value+s.stays)
-		}
-	}
-}
-
 // Follow rolls back what does not stay, or repeats what does where it was not acknowledged.
 func (s *session) Follow(op *store.Op, kind store.Kind, receipt store.Receipt) {
 	if kind == store.Hint {
@@ -197,7 +188,7 @@ func (s *session) WantFinal(limit int) {
 func (s *session) Search(limit int, ahead, cost int64) (int, bool) {
 	if s.step != searching {
 		s.step = searching
-		s.keepStays()
+		s.raise(s.stays) // for what is read from here on holds it
 	}
 	return s.beginSearch(limit, ahead, cost)
 }

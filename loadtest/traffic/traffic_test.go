@@ -78,7 +78,7 @@ func TestZipf(t *testing.T) {
 	assert.NotContains(t, got, "user-001000")
 }
 
-func TestCheckCrowd(t *testing.T) {
+func TestCheckPopulation(t *testing.T) {
 	require.NoError(t, traffic.CheckPopulation("ip", 1, 0))
 	require.NoError(t, traffic.CheckPopulation("user", traffic.MaxPopulation, 1.01))
 	for _, c := range []struct {
@@ -87,7 +87,7 @@ func TestCheckCrowd(t *testing.T) {
 		s    float64
 		want string
 	}{
-		{"ip", 0, 0, "1 to 16777216, not 0"},
+		{"ip", 0, 0, "1 to 16777216 features, not 0"},
 		{"ip", traffic.MaxPopulation + 1, 0, "not 16777217"},
 		{"ip", 1, 1, "above 1, not 1"},
 		{"ip", 1, math.NaN(), "above 1, not NaN"},
