@@ -208,3 +208,50 @@ func (s partlyStore) Do(_ context.Context, ops ...*store.Op) {
 		s.do(op)
 	}
 }
+
+// addHook calls before the first add.
+type addHook struct {
+	store.Store
+	before func()
+}
+
+func (s *addHook) Do(ctx context.Context, ops ...*store.Op) {
+	if before := s.before; before != nil && ops[0].Kind() == store.Add {
+		s.before = nil
+		before()
+	}
+	s.Store.Do(ctx, ops...)
+}
+
+// What a look has read of open buckets is read again after the adds, with a cache and without.
+func TestALookIsNotBelievedAfterwards(t *testing.T) {
+	for _, bytes := range []int{smallCache, -1} {
+		clock := testkit.NewClock(time.Unix(1_700_000_000, 700e6))
+		solo := storetest.NewSolo(clock.Now)
+		hook := &addHook{Store: solo}
+		event := testkit.Event(t, "[{per: ip, rate: 2/10s}]")
+		admitted := 0
+		hit := func(l *Limiter) {
+			d, err := l.Hit(t.Context(), Hit{event, someUser, 1})
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+		}
+		open := func(st store.Store, ahead time.Duration) *Limiter {
+			clock := func() time.Time { return clock.Now().Add(ahead) }
+			l, err := New(Config{Timeout: time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: bytes}))
+			require.NoError(t, err)
+			return l
+		}
+		looks, other := open(hook, 0), open(solo, 400*time.Millisecond)
+		for range 3 { // so that it looks first the next time
+			hit(looks)
+		}
+		clock.Advance(20 * time.Second)
+		admitted = 0
+		hook.before = func() { hit(other); hit(other) }
+		hit(looks)
+		assert.Equal(t, 2, admitted, "%d bytes", bytes)
+	}
+}
