@@ -3,8 +3,9 @@ package engine_test
 import (
 	"testing"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/counterd/counterd/engine"
 )
 
 func TestOutcomeOf(t *testing.T) {

@@ -14,11 +14,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/counterd/counterd/algorithm"
 )
 
 const schemaFile = "../docs/rules.schema.json"

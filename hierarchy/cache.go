@@ -114,8 +114,14 @@ func (c *bucketCache) recall(b []byte, key []byte) []byte {
 	return found
 }
 
-// appendKey appends the key of the counter's entry.
-func (c *bucketCache) appendKey(b []byte, id string) []byte { return appendEntryKey(b, c.seed, id) }
+// appendKey appends the key of the counter's entry: a hash with this process's own seed, then the
+// counter's ID. The table finds its places by a hash that is the same in every process. A caller
+// that chooses features could choose some whose places are one, and the table grows with its
+// fullest place, whatever it may hold: to sixty times its size and more.
+func (c *bucketCache) appendKey(b []byte, id string) []byte {
+	b = binary.LittleEndian.AppendUint64(b, maphash.String(c.seed, id))
+	return append(b, id...)
+}
 
 func (c *bucketCache) changesOf(key []byte) *changes {
 	return &c.changes[hashIn(key)%uint64(len(c.changes))]
@@ -150,16 +156,6 @@ func (c *bucketCache) forget(id string, now time.Time) {
 	defer of.mu.Unlock()
 	of.count.Add(1)
 	c.entries.Del(key)
-}
-
-// appendEntryKey appends the key of a counter in a table of freecache: a hash with this
-// process's own seed, then the counter's ID. The table finds its places by a hash that is
-// the same in every process. A caller that chooses features could choose some whose places are
-// one, and the table grows with its fullest place, whatever it may hold: to sixty times
-// its size and more.
-func appendEntryKey(b []byte, seed maphash.Seed, id string) []byte {
-	b = binary.LittleEndian.AppendUint64(b, maphash.String(seed, id))
-	return append(b, id...)
 }
 
 // hashIn returns the hash in an entry's key.

@@ -43,15 +43,11 @@ func newUncachedLimiter(tb testing.TB, store store.Store, clock func() time.Time
 	return l
 }
 
-var uncached = NewCounters(Config{Store: storetest.NewSolo(time.Now)})
-
 // newForgetfulLimiter returns a limiter that caches nothing, for tests that make many.
 func newForgetfulLimiter(tb testing.TB, store store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
-	c := *uncached
-	c.cache, c.store, c.now = nil, store, clock
-	c.base.Store, c.base.Clock = store, clock
-	l, err := limiter.New(limiter.Config{Timeout: time.Second, NoCachedDenials: true}, &c)
+	counters := NewCounters(Config{Store: store, Clock: clock, CacheBytes: -1})
+	l, err := limiter.New(limiter.Config{Timeout: time.Second, NoCachedDenials: true}, counters)
 	require.NoError(tb, err)
 	return l
 }

@@ -46,7 +46,7 @@ func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment
 	s.step, s.added, s.stays, s.most, s.alone = reading, 0, 0, 0, false
 	s.counters, s.counter, s.moment = c, counter, moment
 	s.finest, s.coarsest = levels(counter)
-	s.stamp, s.closedBefore = moment.Stamp, moment.Stamp-c.open
+	s.stamp, s.closed = moment.Stamp, moment.Stamp-c.open
 	return s
 }
 
@@ -161,7 +161,7 @@ func (s *session) proceed() bool {
 // useCache has the session know what is remembered of closed buckets.
 func (s *session) useCache(now time.Time) {
 	if s.cache == nil && !s.alone {
-		s.remember(s.counters.cache, now, s.closedBefore, s.moment.First)
+		s.remember(s.counters.cache, now, s.closed, s.moment.First)
 		s.asks = s.moment.Check && s.counters.replicated // as a count does
 	}
 }

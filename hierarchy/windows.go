@@ -11,13 +11,12 @@ import (
 // without what the batch added.
 type windows struct {
 	reader
-	all          []limitWindow
-	searches     searches
-	finest       Level
-	coarsest     Level
-	stamp        int64
-	closedBefore int64 // buckets that end before that second are closed
-	tiles        Cover // memory for a cover
+	all      []limitWindow
+	searches searches
+	finest   Level
+	coarsest Level
+	stamp    int64
+	tiles    Cover // memory for a cover
 }
 
 // limitWindow is one limit of a counter, and what its window holds.
@@ -123,7 +122,7 @@ func (w *windows) Span(limit int) engine.Span {
 
 // closedTiles returns the closed buckets that tile the limit's window.
 func (w *windows) closedTiles(limit int) Cover {
-	w.tiles = w.all[limit].span.closed(w.tiles[:0], w.finest, w.closedBefore)
+	w.tiles = w.all[limit].span.closed(w.tiles[:0], w.finest, w.closed)
 	return w.tiles
 }
 

@@ -160,7 +160,8 @@ func (f *batch) join(r *request) {
 	h.path = adding
 	for i := range r.applied {
 		a := &r.applied[i]
-		by := f.l.engines.of(a)
+		limits := a.Rule.LimitsOf(a.Counter.Feature)
+		by := f.l.engines.of(limits)
 		if by < 0 {
 			h.path, r.err = faulty, errNoEngine
 			return
@@ -175,7 +176,7 @@ func (f *batch) join(r *request) {
 		if a.Listing == events.Denied && !a.Rule.Shadow {
 			h.path = listed
 		}
-		for _, check := range f.counters.limitsOf(c, a) {
+		for _, check := range f.counters.windowsOf(c, a.Rule, limits) {
 			h.limits = append(h.limits, limitEval{counter: c, window: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 		}
 	}
@@ -187,10 +188,9 @@ var errNoEngine = fmt.Errorf("%w: no engine keeps the algorithm of a limit", eve
 // engines are those of a limiter.
 type engines []engine.Engine
 
-// of returns which engine keeps the counter for the rule's limits, which are of one algorithm;
-// -1: none does.
-func (all engines) of(a *events.Applied) int {
-	limits := a.Rule.LimitsOf(a.Counter.Feature)
+// of returns which engine keeps the counter of a rule's limits, which are of one algorithm; -1:
+// none does.
+func (all engines) of(limits []events.Limit) int {
 	for i, e := range all {
 		if len(limits) == 0 || e.Keeps(limits[0].Algorithm) {
 			return i

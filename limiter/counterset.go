@@ -55,16 +55,15 @@ func (s *counterSet) of(a *events.Applied, by int) (c *counterState, isNew bool)
 	return c, true
 }
 
-// limitsOf returns the rule's limits on the counter.
-func (s *counterSet) limitsOf(c *counterState, a *events.Applied) []*limitWindow {
-	limits := a.Rule.LimitsOf(a.Counter.Feature)
-	first := slices.IndexFunc(c.windows, func(check *limitWindow) bool { return check.rule == a.Rule })
+// windowsOf returns the windows of the rule's limits on the counter.
+func (s *counterSet) windowsOf(c *counterState, rule *events.Rule, limits []events.Limit) []*limitWindow {
+	first := slices.IndexFunc(c.windows, func(check *limitWindow) bool { return check.rule == rule })
 	if first < 0 {
 		first = len(c.windows)
 		for _, limit := range limits {
 			k := s.windows.next()
-			ceiling := a.Rule.Throttle.Ceiling(limit.N)
-			*k = limitWindow{rule: a.Rule, limit: limit, ceiling: ceiling, index: len(c.windows)}
+			ceiling := rule.Throttle.Ceiling(limit.N)
+			*k = limitWindow{rule: rule, limit: limit, ceiling: ceiling, index: len(c.windows)}
 			c.windows = append(c.windows, k)
 		}
 	}

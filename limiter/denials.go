@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 )

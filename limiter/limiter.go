@@ -418,6 +418,9 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	r.hurried()
 	f := l.newBatch(engine.Moment{Now: r.began, Check: true}, r)
 	defer f.free()
+	if r.err != nil {
+		return Decision{}, r.err
+	}
 	if l.pending.Enter(1) {
 		defer l.pending.Leave(1)
 	} else {
@@ -427,9 +430,6 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	f.look()
 	f.decide()
 	f.findResets()
-	if r.err != nil {
-		return Decision{}, r.err
-	}
 	r.decision = f.decision(f.hits.all[0])
 	if l.onDecision != nil {
 		l.onDecision(ctx, h, &r.decision, CallCheck)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
-
 	"github.com/counterd/counterd/store"
 )
 

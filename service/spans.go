@@ -3,12 +3,13 @@ package service
 import (
 	"context"
 
-	"github.com/counterd/counterd/engine"
-	"github.com/counterd/counterd/limiter"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/limiter"
 )
 
 // startSpan begins the span of a decision. Where the caller has decided that its trace is not

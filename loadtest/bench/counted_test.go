@@ -4,11 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestCountedStore(t *testing.T) {

@@ -118,7 +118,7 @@ func TestWrongTargets(t *testing.T) {
 		"counts of seconds, where the rules say minutes": {
 			&target{rules: minuteRules, countsPrecisely: true}, judge.Counts, "a count of",
 		},
-		"the whole event by user": {&target{rules: wholeRules, splits: true}, judge.Counts, "the whole event: a hit is told of"},
+		"the whole event by user": {&target{rules: wholeRules, splits: true}, judge.Counts, "the whole event: the answer to a hit counts"},
 		"denies the whole event early": {&target{rules: wholeLimit("400/4s"), deniesAbove: func(l contract.Limit) int64 {
 			if l.Whole() {
 				return 5
@@ -136,7 +136,7 @@ func TestWrongTargets(t *testing.T) {
 		"takes back what it counts":         {&target{rules: allRules, takesBack: true}, judge.Counts, "the log"},
 		"counts what it takes back":         {&target{rules: allRules, takesNoneBack: true}, judge.Counts, "ip:"},
 		"forgets the denied hit that fills": {&target{rules: allRules, forgetsItself: true}, judge.Bodies, "it counts the denied hit"},
-		"elastic, and it stretches not":     {&target{rules: elasticRules, elasticNever: true}, judge.Denials, "with nobody else calling"},
+		"elastic, and it stretches not":     {&target{rules: elasticRules, elasticNever: true}, judge.Denials, "with no other caller"},
 		"elastic, and it always stretches": {
 			&target{rules: append(wholeLimit("20/10s"), elasticRules[0]), elasticAlways: true}, judge.Bodies, "user-1-per-1s: allowed, and with the hit it holds",
 		},

@@ -140,7 +140,7 @@ func (c *counter) standing(at int) {
 		least += int64(c.Log.entries[i].Cost)
 		if got := c.Log.countsOf(i)[at]; got < least {
 			c.blame(Violation{Check: Counts, Limit: l.Name}, c.id, only(i),
-				"a hit is told of %d in %s, and with it there are at least %d in the log", got, l.Window, least)
+				"the answer to a hit counts %d in %s, and with it there are at least %d in the log", got, l.Window, least)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (c *counter) waits(at int) {
 			continue
 		}
 		c.blame(Violation{Check: RetryAfter, Limit: l.Name}, c.id, only(i),
-			"a cost of %d is told to come again in %ds, and by the log %s then has at least %d of %d", e.Cost, e.RetryAfter, l.Name, least, l.Ceiling)
+			"a cost of %d has a retry_after of %ds, and by the log %s then has at least %d of %d", e.Cost, e.RetryAfter, l.Name, least, l.Ceiling)
 	}
 	for k, most := range c.most(sooner) {
 		i := sooner[k].entry
@@ -213,7 +213,7 @@ func (j *judge) tooLong() {
 			continue
 		}
 		j.blame(Violation{Check: RetryAfter}, j.user(e).Counters[0], only(i),
-			"a cost of %d is told to come again in %ds, and by the log it fits all limits a second before", e.Cost, e.RetryAfter)
+			"a cost of %d has a retry_after of %ds, and by the log it fits all limits a second before", e.Cost, e.RetryAfter)
 	}
 }
 

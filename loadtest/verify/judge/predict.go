@@ -189,7 +189,7 @@ func (p *predictor) differences(i int32, want forecast) (wrong []difference) {
 		was(Windows, "a cost of %d is admitted, and by the log it does not fit for another %ss: %s", e.Cost, retryAfter, full)
 		return wrong
 	case e.Outcome == Denied && want.Allowed:
-		was(Denials, "a cost of %d is denied, and by the log it fits all limits, with nobody else calling", e.Cost)
+		was(Denials, "a cost of %d is denied, and by the log it fits all limits, with no other caller", e.Cost)
 		return wrong
 	case want.open && want.RetryAfter != nil:
 		if int64(e.RetryAfter) < *want.RetryAfter {
