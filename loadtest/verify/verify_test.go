@@ -107,7 +107,7 @@ func TestWrongTargets(t *testing.T) {
 			h.Set("RateLimit", strings.Replace(h.Get("RateLimit"), ";r=0", ";r=1", 1))
 		}}, judge.Headers, `Ratelimit is`},
 		"no Retry-After":        {&target{says: func(h http.Header) { h.Del("Retry-After") }}, judge.Headers, `Retry-After is []`},
-		"retry_after too short": {&target{answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "told to come again in 1s"},
+		"retry_after too short": {&target{answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "has a retry_after of 1s"},
 		"retry_after too long":  {&target{answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it is"},
 		"lost hits":             {&target{forgets: third}, judge.Counts, "the log"},
 		"hits twice":            {&target{twice: third}, judge.Counts, "the log"},
