@@ -60,7 +60,7 @@ func findEvent(ctx context.Context, rules *events.Rules, name string) (*events.E
 	for _, event := range rules.All() {
 		names = append(names, event.Name)
 	}
-	return nil, errorf(ErrUnknownEvent, "the rules have no event %q%s", name, suggest(name, names))
+	return nil, errorf(ErrUnknownEvent, "the rules have no event %q%s", name, events.Suggest(name, names))
 }
 
 // checkKinds finds features that no limit of the event is per: a misspelled kind would otherwise
@@ -91,26 +91,9 @@ func unnamed(event *events.Event, features Features) error {
 	var faults []error
 	for kind := range features {
 		if !slices.Contains(kinds, kind) {
-			faults = append(faults, errorf(ErrInvalid, "no limit of %s is per %q%s", event.Name, kind, suggest(kind, kinds)))
+			faults = append(faults, errorf(ErrInvalid, "no limit of %s is per %q%s", event.Name, kind, events.Suggest(kind, kinds)))
 		}
 	}
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
-}
-
-// maxListed is how many names an error lists.
-const maxListed = 8
-
-// suggest ends a sentence about an unknown name: with the nearest of the known ones, or a list.
-func suggest(name string, known []string) string {
-	nearest := events.Nearest(name, known)
-	switch {
-	case nearest != "":
-		return fmt.Sprintf(": did you mean %q?", nearest)
-	case len(known) == 0:
-		return ""
-	case len(known) > maxListed:
-		return fmt.Sprintf(": there are %s and %d more", strings.Join(known[:maxListed], ", "), len(known)-maxListed)
-	}
-	return ": there is " + strings.Join(known, ", ")
 }

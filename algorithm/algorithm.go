@@ -15,9 +15,9 @@ type Algorithm struct {
 	// one second is around another where that is around the one. Length is that of the window, at least 1. A hit leaves the windows
 	// of others when the last second around it has passed.
 	Around func(second, length int64) (first, last int64)
-	// Fault returns why the algorithm has no windows of that length in seconds; empty: it has.
-	// nil: it has all.
-	Fault func(length int64) string
+	// Fault returns why the algorithm has no windows of that length at that precision, both in
+	// seconds; empty: it has. nil: it has all.
+	Fault func(length, precision int64) string
 }
 
 // table has the algorithms, the default first.

@@ -60,11 +60,19 @@ func (e *endpoints) batch(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	for i, hit := range in {
+		if hit.Event == "" {
+			results[i].Err = errNoEvent
+		}
+	}
 	response := newResponse()
 	defer response.free()
 	e.answer(x, http.StatusOK, wire.TypeJSON, response.resultsOf(hits, results))
 	return nil
 }
+
+// errNoEvent is the error of a hit of a batch that names no event.
+var errNoEvent = &requestError{[]wire.Fault{{Detail: "the event is missing", Pointer: "/event"}}}
 
 // batchOf returns the hits of a request's body.
 func batchOf(r *http.Request) ([]wire.BatchHit, error) {

@@ -437,7 +437,7 @@ func TestFaultyHitsInABatch(t *testing.T) {
 		{}
 	]}`)
 	results := answer[wire.Results](t, w).Results
-	require.Equal(t, []int{404, 400, 200, 400, 400, 400, 404}, statuses(results))
+	require.Equal(t, []int{404, 400, 200, 400, 400, 400, 400}, statuses(results))
 	for i, result := range results {
 		assert.Equal(t, result.Status == 200, result.Problem == nil, i)
 		assert.Equal(t, result.Status == 200, result.Decision != nil, i)
@@ -449,6 +449,7 @@ func TestFaultyHitsInABatch(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{"/hits/3/features/ip", "/hits/3/features/user", "/hits/3/cost"}, places)
 	assert.Equal(t, "/hits/4/features", results[4].Errors[0].Pointer)
+	assert.Equal(t, wire.Fault{Pointer: "/hits/6/event", Detail: "the event is missing"}, results[6].Errors[0])
 	assert.Equal(t, int64(1), results[2].Limits[0].Count)
 	assert.Contains(t, w.Body.String(), `{"status":404,"type":"about:blank","title":"Not Found","detail":"No event of this name is known; GET /v1/events lists those that are."}`)
 

@@ -70,6 +70,23 @@ func Nearest(s string, words []string) string {
 	return best
 }
 
+// maxListed is how many names an error lists.
+const maxListed = 8
+
+// Suggest ends a sentence about an unknown name: with the nearest of the known ones, or a list.
+func Suggest(name string, known []string) string {
+	nearest := Nearest(name, known)
+	switch {
+	case nearest != "":
+		return fmt.Sprintf(": did you mean %q?", nearest)
+	case len(known) == 0:
+		return ""
+	case len(known) > maxListed:
+		return fmt.Sprintf(": there are %s and %d more", strings.Join(known[:maxListed], ", "), len(known)-maxListed)
+	}
+	return ": there is " + strings.Join(known, ", ")
+}
+
 // distance is the edit distance of Damerau and Levenshtein, in its restricted
 // form: letters left out, put in, replaced, or swapped with their neighbour. For
 // words whose lengths differ much it returns that difference.

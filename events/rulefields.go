@@ -118,8 +118,8 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 		}
 		windows[limit.Window] = true
 		limit.Algorithm = rule.algorithm
-		if a, _ := algorithm.Of(rule.algorithm); a.Fault != nil {
-			if fault := a.Fault(int64(limit.Window / time.Second)); fault != "" {
+		if a, _ := algorithm.Of(rule.algorithm); a.Fault != nil && limit.Window >= rule.Precision.Length() {
+			if fault := a.Fault(int64(limit.Window/time.Second), int64(rule.Precision.Length()/time.Second)); fault != "" {
 				r.fault(item, "%s", fault)
 			}
 		}

@@ -14,10 +14,14 @@ func Around(second, length int64) (first, last int64) {
 const maxSteps = 250
 
 // Fault returns why there are no windows of that length: they are counted in the longest steps,
-// of a second, a minute, an hour or a day, that divide it, and would take too many.
-func Fault(length int64) string {
+// of a second, a minute, an hour or a day, that divide it, and would take too many. Steps shorter
+// than the precision are not counted.
+func Fault(length, precision int64) string {
+	if length%precision != 0 {
+		return "a fixed window is a multiple of the precision: take a finer precision or another window"
+	}
 	for _, step := range []int64{86400, 3600, 60, 1} {
-		if length%step == 0 && length/step <= maxSteps {
+		if step >= precision && length%step == 0 && length/step <= maxSteps {
 			return ""
 		}
 	}

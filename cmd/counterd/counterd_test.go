@@ -284,6 +284,29 @@ func TestWrongUseIsOneLineAndStatus2(t *testing.T) {
 	assert.Contains(t, stderr.String(), "\"COUNTERD_TIMEOUT\": 30 has no unit: write 30s")
 }
 
+// What is close to a flag, a command or a variable is named; Kubernetes' variables for a service
+// named counterd are no flags.
+func TestMisspelledNamesAreErrorsThatNameTheRightOne(t *testing.T) {
+	t.Setenv("COUNTERD_PORT", "tcp://10.0.0.1:8080")
+	t.Setenv("COUNTERD_SERVICE_HOST", "10.0.0.1")
+	for text, args := range map[string][]string{
+		`unknown flag -replica: did you mean "replicas"?`:                   {"-replica", "2"},
+		`unknown argument "valdate": did you mean "validate"?`:              {"valdate"},
+		`unknown argument "serve": there is keys, probe, validate, version`: {"serve"},
+		`unknown flag -rules-file: there are `:                              {"-rules-file", "x"},
+	} {
+		var stderr bytes.Buffer
+		assert.Equal(t, exitUsage, runFor(t, args, io.Discard, &stderr))
+		assert.Contains(t, stderr.String(), text)
+	}
+	var stdout bytes.Buffer
+	assert.Equal(t, exitOK, runFor(t, []string{"-h"}, &stdout, io.Discard))
+	t.Setenv("COUNTERD_MEMCACHE", "10.0.0.1:11211")
+	var stderr bytes.Buffer
+	assert.Equal(t, exitUsage, runFor(t, nil, io.Discard, &stderr))
+	assert.Contains(t, stderr.String(), "unknown variable COUNTERD_MEMCACHE: did you mean COUNTERD_MEMCACHED?")
+}
+
 func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 	leaktest.Check(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/peterbourgon/ff/v3"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/durationflag"
 	"github.com/counterd/counterd/internal/otlp"
 	"github.com/counterd/counterd/internal/settings"
@@ -134,8 +137,11 @@ func parseServe(args []string, stdout io.Writer) (serveFlags, error) {
 	if err := parse(flags, args); err != nil {
 		return s, err
 	}
+	if err := checkEnvironment(flags); err != nil {
+		return s, err
+	}
 	if flags.NArg() > 0 {
-		return s, usageError(fmt.Sprintf("unknown argument %q", flags.Arg(0)))
+		return s, usageError(fmt.Sprintf("unknown argument %q%s", flags.Arg(0), events.Suggest(flags.Arg(0), commands)))
 	}
 	if s.log != "text" && s.log != "json" {
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))
@@ -199,7 +205,35 @@ func parse(flags flagSet, args []string) error {
 		return err
 	}
 	text := strings.TrimPrefix(err.Error(), "error parsing commandline arguments: ")
+	if name, unknown := strings.CutPrefix(text, "flag provided but not defined: -"); unknown {
+		return usageError("unknown flag -" + name + events.Suggest(name, flagNames(flags)))
+	}
 	return usageError(strings.ReplaceAll(text, "\n", " "))
+}
+
+// flagNames returns the names of the flags.
+func flagNames(flags flagSet) (names []string) {
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, f.Name) })
+	return names
+}
+
+// checkEnvironment finds variables that are no flag's but close to one. Other names with the
+// prefix are let pass: Kubernetes sets some for a service of that name.
+func checkEnvironment(flags flagSet) error {
+	names := flagNames(flags)
+	for i := range names {
+		names[i] = envName(names[i])
+	}
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, envPrefix+"_") || slices.Contains(names, name) {
+			continue
+		}
+		if likely := events.Nearest(name, names); likely != "" {
+			return usageError(fmt.Sprintf("unknown variable %s: did you mean %s?", name, likely))
+		}
+	}
+	return nil
 }
 
 func newLog(format string, to io.Writer) *slog.Logger {

@@ -28,6 +28,9 @@ const (
 	exitUsage  = 2
 )
 
+// commands are what counterd does besides serving.
+var commands = []string{"keys", "probe", "validate", "version"}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal the default is back: a second one ends at once.
