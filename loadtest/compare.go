@@ -79,14 +79,11 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 	if len(f.log.source.mapping) > 1 {
 		return errors.New("-features names one kind here")
 	}
-	if err := idleFlags(set,
-		idle{!f.log.source.implied, "population zipf rate duration costs seed", "is for what is drawn"},
-		idle{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
+	if err := refused(set,
+		refusal{!f.log.source.implied, "population zipf rate duration costs seed", "is for what is drawn"},
+		refusal{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
 	); err != nil {
 		return err
-	}
-	if f.processes < 1 {
-		return errors.New("-processes is at least 1")
 	}
 	for _, usual := range []string{zipfLimit, logLimit} {
 		limit, err := f.limitOr(usual)

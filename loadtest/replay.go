@@ -38,7 +38,7 @@ const replayExamples = `  loadtest replay access.log
   loadtest replay -rules rules.yaml access.log
   loadtest replay -suggest -deny 0.5 -write rules.yaml -html report.html access.log
   loadtest replay -url https://counterd.internal:8443 -ca ca.pem -token-file token access.log
-  loadtest replay -reset -windows 90s,2h -moments 10 loadtest/testdata/apache_logs.log.gz
+  loadtest replay -reset -windows 90s,2h loadtest/testdata/apache_logs.log.gz
   loadtest replay access.log.2.gz access.log.1 access.log
   loadtest replay -features ip=client.ip,user=user.id -time-field ts events.json
   loadtest replay -suggest -format sshd /var/log/auth.log
@@ -73,7 +73,6 @@ func (f *replayFlags) flags(set *flag.FlagSet) {
 		}
 		return nil
 	})
-	set.IntVar(&f.config.Moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
 	set.IntVar(&f.config.Concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
 	set.BoolVar(&f.config.Reset, "reset", false, "forget the log's features first")
@@ -89,16 +88,8 @@ func (f *replayFlags) check(set *flag.FlagSet) (err error) {
 	}
 	c := &f.config
 	c.Event = f.event
-	if err := firstBroken(
-		rule{!events.ValidName(f.event), "-event is not the name of an event"},
-		rule{c.Concurrency < 1, "-c is at least 1"},
-		rule{c.Moments < 0, "-moments is at least 0"},
-		rule{f.timeout <= 0, "-timeout is more than 0"},
-	); err != nil {
-		return err
-	}
-	if c.Moments == 0 {
-		c.Moments = -1
+	if !events.ValidName(f.event) {
+		return errors.New("-event is not the name of an event")
 	}
 	if f.offline.rules != "" {
 		f.rules, err = f.offline.event(f.event, given(set, "event"), f.log.source.mapping)

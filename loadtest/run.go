@@ -35,7 +35,6 @@ count. What it counts stays counted.
   ramp:100-2000           from one rate a second to another, over the -duration
   step:100x10s,500x20s    rates, each for a while
   burst:100+2000/10s      a rate, and in the middle of every 10s 2,000 at once
-  burst:100+2000@5000/10s the same, these at 5,000 a second
 
 Failures are requests without an answer, or with one that the contract does not have, 503s,
 and requests that found no place in flight; denials are answers.
@@ -43,8 +42,7 @@ and requests that found no place in flight; denials are answers.
 With -find-max it doubles the rate until the p99 exceeds -p99, the rate is not reached, or
 more than 1% of the requests fail, and then bisects to within 5%.
 
-Trips and reads are those in the target's /metrics, of all its clients. CPU time and memory are
-those of the process that listens there, on this machine and on Linux only.
+Trips, reads, CPU time and memory are those in the target's /metrics, of all its clients.
 `
 
 const runExamples = `  loadtest run -rate 1000 -duration 30s
@@ -80,14 +78,6 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	to, calls, config := &f.to, &f.calls, &f.config
 	set.Var((*texts)(&to.URLs), "url", "a server's `URL`; several are called in turn (default http://127.0.0.1:8080)")
 	set.Var((*texts)(&to.Admin), "admin", "`URL` of /metrics if it is not the server's; one for each server")
-	set.Func("pid", "`number` of the server's process, if it is not to be found by its port; one for each server", func(s string) error {
-		number, err := strconv.Atoi(s)
-		if err != nil || number < 1 {
-			return errors.New("it is a number above 0")
-		}
-		to.PIDs = append(to.PIDs, number)
-		return nil
-	})
 	f.credentials.add(set)
 	set.DurationVar(&to.Timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
 	set.StringVar(&f.embedded, "embedded", "", "no network: `memory`, or Memcached servers as host:port,...")
@@ -99,11 +89,11 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&f.mix, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
 	set.StringVar(&f.costs, "costs", "1", "`weights` of costs, as in 1=90,5=10")
 	set.IntVar(&calls.BatchSize, "batch", traffic.DefaultBatch, "`number` of hits of a batch")
-	set.DurationVar(&calls.Window, "window", 0, "`length` of the window of counts (default the event's retention)")
+	set.DurationVar(&calls.Window, "window", traffic.DefaultWindow, "`length` of the window of counts")
 	set.Float64Var(&f.rate, "rate", load.DefaultStart, "arrivals a second, a `number`; with -find-max of the first trial")
 	set.StringVar(&config.Arrivals, "profile", "", "how requests arrive, a `profile`, instead of -rate")
 	set.DurationVar(&config.Duration, "duration", load.DefaultDuration, "`length` of the run (default of steps their own)")
-	set.DurationVar(&config.WarmUp, "warm-up", 0, "`length` of a load ahead of it, at the first rate, unmeasured")
+	set.DurationVar(&config.WarmUp, "warm-up", 0, "`length` of a load ahead of it, as in its beginning, unmeasured")
 	set.IntVar(&config.InFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
 	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
 	set.DurationVar(&f.search.P99, "p99", 0, "with -find-max, the longest p99, a `time`")
@@ -119,22 +109,20 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 }
 
 func (f *runFlags) check(set *flag.FlagSet) (err error) {
-	if err := cmp.Or(noArguments(set), idleFlags(set,
-		idle{f.embedded != "", "url admin pid " + credentialFlags, "excludes -embedded"},
-		idle{f.config.Arrivals != "", "rate", "excludes -profile"},
-		idle{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
-		idle{f.embedded == "", "rules", "goes with -embedded"},
-		idle{!f.findMax, "p99 trial", "goes with -find-max"},
-	)); err != nil {
+	if err := refused(set,
+		refusal{f.embedded != "", "url admin " + credentialFlags, "excludes -embedded"},
+		refusal{f.config.Arrivals != "", "rate", "excludes -profile"},
+		refusal{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
+		refusal{f.embedded == "", "rules", "goes with -embedded"},
+		refusal{!f.findMax, "p99 trial", "goes with -find-max"},
+		refusal{f.bounds.P99 < 0, "max-p99", "is above 0, or 0 for none"},
+	); err != nil {
 		return err
 	}
 	if err := f.checkTraffic(); err != nil {
 		return err
 	}
-	if err := cmp.Or(f.checkArrivals(given(set, "duration")), firstBroken(
-		rule{f.bounds.P99 < 0, "-max-p99 is above 0, or 0 for none"},
-		rule{f.to.Timeout <= 0, "-timeout is above 0"},
-	)); err != nil || f.embedded != "" {
+	if err := f.checkArrivals(given(set, "duration")); err != nil || f.embedded != "" {
 		return err
 	}
 	if len(f.to.URLs) == 0 {
@@ -158,7 +146,7 @@ func (f *runFlags) checkTraffic() (err error) {
 	kinds := strings.Split(f.kind, ",")
 	for i, kind := range kinds {
 		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
-			return fmt.Errorf("-kind, -population or -zipf: %w", err)
+			return err
 		}
 		if slices.Contains(kinds[:i], kind) {
 			return errors.New("-kind has one twice")
@@ -176,15 +164,19 @@ func (f *runFlags) checkTraffic() (err error) {
 	if f.calls.Costs, err = traffic.ParseCosts(f.costs); err != nil {
 		return fmt.Errorf("-costs: %w", err)
 	}
-	return f.calls.Check()
+	f.config.Source, err = traffic.New(f.calls)
+	return err
 }
 
 // checkArrivals reads the flags of the arrivals.
 func (f *runFlags) checkArrivals(lengthGiven bool) (err error) {
 	c := &f.config
-	c.Arrivals = cmp.Or(c.Arrivals, strconv.FormatFloat(f.rate, 'f', -1, 64))
+	name := "profile"
+	if c.Arrivals == "" {
+		name, c.Arrivals = "rate", strconv.FormatFloat(f.rate, 'f', -1, 64)
+	}
 	if c.Profile, err = arrival.Parse(c.Arrivals, c.Duration); err != nil {
-		return fmt.Errorf("-rate or -profile: %w", err)
+		return fmt.Errorf("-%s: %w", name, err)
 	}
 	if steps, are := c.Profile.(arrival.Steps); are && !lengthGiven {
 		c.Duration = max(steps.Length(), load.MinDuration)
@@ -194,7 +186,10 @@ func (f *runFlags) checkArrivals(lengthGiven bool) (err error) {
 		f.search.Start = f.rate
 		return cmp.Or(c.Check(), f.search.Check())
 	}
-	return cmp.Or(c.Check(), firstBroken(rule{arrival.Count(c.Profile, c.Duration) == 0, "-duration is over before a request arrives"}))
+	if arrival.Count(c.Profile, c.Duration) == 0 {
+		return errors.New("-duration is over before a request arrives")
+	}
+	return c.Check()
 }
 
 // takes describes the length of the run.
@@ -221,14 +216,8 @@ func (f *runFlags) says() string {
 	return fmt.Sprintf("%s; seed %d", text, f.seed)
 }
 
-// target is a target that knows an event's retention.
-type target interface {
-	load.Target
-	Remembered(ctx context.Context, event string) (time.Duration, error)
-}
-
 // target returns the target.
-func (f *runFlags) target(ctx context.Context) (target, error) {
+func (f *runFlags) target(ctx context.Context) (load.Target, error) {
 	if f.embedded == "" {
 		return f.http, nil
 	}
@@ -271,18 +260,12 @@ func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	remembered, err := to.Remembered(ctx, f.calls.Event)
-	if err == nil {
-		f.calls.Window = cmp.Or(f.calls.Window, remembered)
-		f.config.Source, err = traffic.New(f.calls)
+	if f.html != "" {
+		if err := writable(f.html); err != nil {
+			return false, err
+		}
 	}
-	if err == nil && f.html != "" {
-		err = writable(f.html)
-	}
-	if err != nil {
-		return false, f.credentials.advised(err)
-	}
-	s.complain("this takes %s; -seed %d", f.takes(), f.seed)
+	f.config.Ready = func() { s.complain("this takes %s; -seed %d", f.takes(), f.seed) }
 	f.config.Target, f.config.Progress, f.config.Pause, f.config.Machine = to, s.bar, process.Sleep, process.Machine
 	found, right, err := f.measure(ctx, s)
 	if err != nil {

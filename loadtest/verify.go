@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/verify"
@@ -83,27 +82,18 @@ func (f *verifyFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&c.Fleet.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
 	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here)")
 	set.BoolVar(&c.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
-	set.StringVar(&c.Fleet.Memcached, "memcached-binary", "memcached", "the `program` memcached")
 	set.StringVar(&c.Fleet.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
 }
 
 func (f *verifyFlags) check(set *flag.FlagSet) error {
-	if err := noArguments(set); err != nil {
-		return err
-	}
 	c := &f.config
-	c.URLs = f.urls
-	if err := idleFlags(set,
-		idle{len(f.urls) == 0, credentialFlags, "is for targets that others have started: with -url"},
-		idle{len(f.urls) > 0, "store processes servers replicas protocol rules memcached-binary counterd", "is of what is started here: not with -url"},
-		idle{given(set, "soak"), "duration chaos store", "and -soak exclude each other"},
+	c.URLs, c.Fleet.Memcached = f.urls, "memcached"
+	if err := refused(set,
+		refusal{len(f.urls) == 0, credentialFlags, "is for targets that others have started: with -url"},
+		refusal{len(f.urls) > 0, "store processes servers replicas protocol rules counterd", "is of what is started here: not with -url"},
+		refusal{given(set, "soak"), "duration chaos store", "and -soak exclude each other"},
 	); err != nil {
 		return err
-	}
-	for name := range strings.FieldsSeq("duration soak clients features max-events processes servers replicas timeout") {
-		if value := set.Lookup(name).Value.String(); given(set, name) && (value == "0" || value == "0s") {
-			return fmt.Errorf("-%s is more than 0", name)
-		}
 	}
 	if err := f.preset(set); err != nil {
 		return err

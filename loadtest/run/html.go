@@ -31,7 +31,7 @@ func (r *Report) sections(title string) []page.Section {
 	sections := []page.Section{{
 		Title: title, Table: tableOf(r.latencyTable()), Plot: r.latencyOverTime(),
 		Text: "A latency counts from the moment at which a request was due. Late is the generator's own share of it.",
-	}, {Plot: r.latencyDistribution()}, {Title: "Throughput", Plot: r.throughput()}}
+	}, {Title: "Throughput", Plot: r.throughput()}}
 	if len(r.Limits) > 0 {
 		sections = append(sections, page.Section{Title: "Limits", Table: tableOf(r.limitTable())})
 	}
@@ -86,17 +86,6 @@ func (r *Report) throughput() *page.Plot {
 		plot.Lines = append(plot.Lines, r.over("failed", func(s Slot) float64 { return float64(s.Failed) / s.Seconds }))
 	}
 	return plot
-}
-
-func (r *Report) latencyDistribution() *page.Plot {
-	line := page.Line{Name: "all"}
-	for _, q := range r.Distribution {
-		if q.Part < 1 { // the greatest has no place on an axis of nines
-			line.X = append(line.X, 1/(1-q.Part))
-			line.Y = append(line.Y, q.Latency)
-		}
-	}
-	return &page.Plot{Title: "Latency by percentile", X: page.Axis{Label: "percentile", Unit: page.Nines, Log: true}, Y: latencyAxis, Lines: []page.Line{line}}
 }
 
 // WriteHTML writes the search as a page with plots.

@@ -37,13 +37,13 @@ type Search struct {
 func (s Search) Check() error {
 	var faults []error
 	if s.P99 <= 0 {
-		faults = append(faults, errors.New("run: the bound of the p99 is above 0"))
+		faults = append(faults, errors.New("-p99 is above 0: the longest p99 that -find-max accepts"))
 	}
 	if s.Trial != 0 && s.Trial < MinDuration {
-		faults = append(faults, fmt.Errorf("run: a trial takes at least %s, not %s", MinDuration, s.Trial))
+		faults = append(faults, fmt.Errorf("-trial is at least %s, not %s", MinDuration, s.Trial))
 	}
 	if s.Start != 0 && s.Start < lowest || s.Start > arrival.MaxRate {
-		faults = append(faults, fmt.Errorf("run: the first rate is %d to %d, not %v", lowest, arrival.MaxRate, s.Start))
+		faults = append(faults, fmt.Errorf("-rate is %d to %d, not %v", lowest, arrival.MaxRate, s.Start))
 	}
 	return errors.Join(faults...)
 }
