@@ -28,12 +28,10 @@ const (
 	realName  = "10,000 lines of a real access log (semicomplete.com, May 2015), by address"
 )
 
-const compareAbout = `It sends the same traffic through counterd's engine on its embedded store, and in memory a
-sliding log, the approximation by two windows, fixed windows, the token bucket of
-golang.org/x/time/rate, GCRA, and a log that several processes read and write without regard
-for one another. The traffic is drawn by Zipf's law, and, as a second one, a real access log
-that this program has in it; with FILE that log alone. Nothing waits: time is the traffic's
-own, and the same flags give the same figures.
+const compareAbout = `It sends the same traffic through counterd's engine on its embedded store, and in memory
+through the usual ways of limiting. The traffic is drawn by Zipf's law, and, as a second one,
+a real access log that this program has in it; with FILE that log alone. Nothing waits: time
+is the traffic's own, and the same flags give the same figures.
 
 An admission is wrong if the window that ends with it then holds more than the limit of
 what that way has admitted; a denial, if the hit would have fitted. All see whole seconds;
@@ -41,8 +39,7 @@ with -exactly all but counterd see the nanosecond, and all are judged by it.
 
 `
 
-const compareExamples = `  loadtest compare
-  loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
+const compareExamples = `  loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
   loadtest compare -limit 20/2h -json access.log
 `
 

@@ -27,26 +27,20 @@ import (
 
 const runAbout = `The open model: requests arrive when they are due, whatever becomes of earlier ones, and each
 latency counts from there; "late" is this program's own share. It calls each -url in turn, or,
-with -embedded, a limiter in this process. It probes the target first, with a check or a
-count. What it counts stays counted.
-
--rate or -profile says how many requests arrive:
+with -embedded, a limiter in this process. What it counts stays counted. A -profile is
 
   ramp:100-2000           from one rate a second to another, over the -duration
   step:100x10s,500x20s    rates, each for a while
   burst:100+2000/10s      a rate, and in the middle of every 10s 2,000 at once
 
 Failures are requests without an answer, or with one that the contract does not have, 503s,
-and requests that found no place in flight; denials are answers.
-
-With -find-max it doubles the rate until the p99 exceeds -p99, the rate is not reached, or
-more than 1% of the requests fail, and then bisects to within 5%.
-
-Trips, reads, CPU time and memory are those in the target's /metrics, of all its clients.
+and requests that found no place in flight; denials are answers. With -find-max it doubles
+the rate until the p99 exceeds -p99, the rate is not reached, or more than 1% of the requests
+fail, and then bisects to within 5%. Trips, reads, CPU time and memory are those in the
+target's /metrics, of all its clients.
 `
 
-const runExamples = `  loadtest run -rate 1000 -duration 30s
-  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -population 100000 -html run.html
+const runExamples = `  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -population 100000 -html run.html
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
   loadtest run -rate 500 -duration 1m -max-failures 0.1% -max-p99 20ms       for a pipeline

@@ -58,7 +58,7 @@ func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 	); err != nil {
 		return err
 	}
-	if on && f.cost == "" && log.format == formatSSHD {
+	if on && f.cost == "" && log.format == "sshd" {
 		f.cost = accesslog.RepeatedField
 	}
 	if f.cost != "" {
