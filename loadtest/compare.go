@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/compare"
 	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/loadtest/traffic"
@@ -146,17 +145,13 @@ func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compa
 
 // readLog reads the log that is named, or this program's own.
 func (f *compareFlags) readLog(ctx context.Context, std streams) (*compare.Traffic, error) {
-	kind := f.log.source.mapping[0].Kind
-	if !f.log.source.implied {
-		log, err := f.log.source.read(ctx, std)
-		if err != nil {
-			return nil, err
-		}
-		return compare.FromLog(ctx, strings.Join(f.log.source.files, ", "), kind, log)
+	source, name := f.log.source, strings.Join(f.log.source.files, ", ")
+	if source.implied {
+		name, std.in = realName, strings.NewReader(realLog)
 	}
-	log, err := accesslog.ReadLog(ctx, f.log.source.format, f.log.source.mapping, accesslog.Stream(realName, strings.NewReader(realLog)))
+	log, err := source.read(ctx, std)
 	if err != nil {
 		return nil, err
 	}
-	return compare.FromLog(ctx, realName, kind, log)
+	return compare.FromLog(ctx, name, source.mapping[0].Kind, log)
 }

@@ -103,10 +103,8 @@ func (f *replayFlags) run(ctx context.Context, s *session) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case f.rules != nil:
-		return true, f.whatIf(ctx, log, s)
-	case f.offline.suggest:
-		return true, f.suggest(ctx, log, s)
+	case f.rules != nil || f.offline.suggest:
+		return true, f.withoutServer(ctx, log, s)
 	}
 	defer f.config.Client.Close()
 	f.config.Progress = s.bar

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -265,22 +264,11 @@ func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) 
 	if err != nil {
 		return false, f.credentials.advised(err)
 	}
-	if f.html != "" {
-		if err := writeHTML(f.html, found.WriteHTML); err != nil {
-			return false, err
-		}
-	}
-	return right, s.print(found)
-}
-
-// runResult is the report of a run, or of a search.
-type runResult interface {
-	result
-	WriteHTML(io.Writer) error
+	return right, s.printAndWrite(found, f.html)
 }
 
 // measure runs, or searches, complains of broken bounds, and reports whether none is.
-func (f *runFlags) measure(ctx context.Context, s *session) (runResult, bool, error) {
+func (f *runFlags) measure(ctx context.Context, s *session) (pageResult, bool, error) {
 	if f.findMax {
 		knee, err := load.FindMax(ctx, f.config, f.search)
 		return knee, err == nil && (knee.Found() || knee.Interrupted), err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,14 +69,6 @@ func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 	return nil
 }
 
-// costs returns the kind that holds the costs, if one does.
-func (f *offlineFlags) costs() string {
-	if f.cost == "" {
-		return ""
-	}
-	return costKind
-}
-
 // event reads the rules, and returns the event that is meant: of that name if it was
 // given, else the only one. The rules are per kinds that fields are named for.
 func (f *offlineFlags) event(name string, given bool, mapping accesslog.Mapping) (*events.Event, error) {
@@ -109,22 +100,25 @@ func (f *offlineFlags) event(name string, given bool, mapping accesslog.Mapping)
 	return event, nil
 }
 
-// whatIf says what rules would have done.
-func (f *replayFlags) whatIf(ctx context.Context, log *accesslog.Log, s *session) error {
-	report, err := whatif.Run(ctx, whatif.Config{
-		Event: f.rules, Log: log, CostKind: f.offline.costs(), Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar,
-	})
-	if err != nil {
-		return offlineAdvice(err)
-	}
-	if err := s.print(report); err != nil {
-		return err
-	}
-	return f.offline.writePage(report.Page)
+// pageResult is a result with a page.
+type pageResult interface {
+	result
+	Page() page.Page
 }
 
-// suggest suggests limits.
-func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *session) error {
+// withoutServer says what rules would have done, or suggests limits.
+func (f *replayFlags) withoutServer(ctx context.Context, log *accesslog.Log, s *session) error {
+	config := whatif.Config{Event: f.rules, Log: log, Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar}
+	if f.offline.cost != "" {
+		config.CostKind = costKind
+	}
+	if f.rules != nil {
+		report, err := whatif.Run(ctx, config)
+		if err != nil {
+			return offlineAdvice(err)
+		}
+		return s.printAndWrite(report, f.offline.html)
+	}
 	var kinds []string
 	for _, k := range f.log.source.mapping {
 		if k.Kind != costKind {
@@ -132,13 +126,12 @@ func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *sessio
 		}
 	}
 	report, err := whatif.Suggest(ctx, whatif.SuggestConfig{
-		Config: whatif.Config{Log: log, CostKind: f.offline.costs(), Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar},
-		Name:   f.log.source.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny,
+		Config: config, Name: f.log.source.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny,
 	})
 	if err != nil {
 		return offlineAdvice(err)
 	}
-	if err := s.print(report); err != nil {
+	if err := s.printAndWrite(report, f.offline.html); err != nil {
 		return err
 	}
 	switch {
@@ -151,24 +144,19 @@ func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *sessio
 			return err
 		}
 	}
-	return f.offline.writePage(report.Page)
+	return nil
 }
 
-// writePage writes the page that was asked for.
-func (f *offlineFlags) writePage(made func() page.Page) error {
-	if f.html == "" {
-		return nil
+// printAndWrite prints a result, and writes its page to a file if it has a name.
+func (s *session) printAndWrite(r pageResult, name string) error {
+	if err := s.print(r); err != nil || name == "" {
+		return err
 	}
-	return writeHTML(f.html, made().Write)
-}
-
-// writeHTML writes a page to a file.
-func writeHTML(name string, write func(io.Writer) error) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return fmt.Errorf("-html: %w", err)
 	}
-	return errors.Join(write(file), file.Close())
+	return errors.Join(r.Page().Write(file), file.Close())
 }
 
 // offlineAdvice says what helps.

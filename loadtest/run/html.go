@@ -2,7 +2,6 @@ package run
 
 import (
 	"cmp"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -10,10 +9,10 @@ import (
 	"github.com/counterd/counterd/loadtest/page"
 )
 
-// WriteHTML writes the report as a page with plots.
-func (r *Report) WriteHTML(out io.Writer) error {
+// Page returns the report as a page with plots.
+func (r *Report) Page() page.Page {
 	sections := append([]page.Section{summary(append(r.facts()[1:], r.costs()...))}, r.sections("Latency")...)
-	return page.Page{Title: "loadtest run", Subtitle: strings.Join(r.Targets, ", "), Sections: sections}.Write(out)
+	return page.Page{Title: "loadtest run", Subtitle: strings.Join(r.Targets, ", "), Sections: sections}
 }
 
 func summary(facts []fact) page.Section {
@@ -88,8 +87,8 @@ func (r *Report) throughput() *page.Plot {
 	return plot
 }
 
-// WriteHTML writes the search as a page with plots.
-func (k *Knee) WriteHTML(out io.Writer) error {
+// Page returns the search as a page with plots.
+func (k *Knee) Page() page.Page {
 	sections := []page.Section{
 		summary(k.facts()[1:]),
 		{Title: "Rates", Text: strings.Join(k.verdicts(), "\n"), Table: tableOf(k.rateTable()), Plot: k.latencyOverRate()},
@@ -98,7 +97,7 @@ func (k *Knee) WriteHTML(out io.Writer) error {
 	if k.At != nil {
 		sections = append(sections, k.At.sections("The trial at the knee: latency")...)
 	}
-	return page.Page{Title: "loadtest run -find-max", Subtitle: strings.Join(k.Targets, ", "), Sections: sections}.Write(out)
+	return page.Page{Title: "loadtest run -find-max", Subtitle: strings.Join(k.Targets, ", "), Sections: sections}
 }
 
 func (k *Knee) latencyOverRate() *page.Plot {

@@ -183,12 +183,5 @@ func statusOf(err error) string {
 
 const lost = "connection lost"
 
-// distinct returns each of them once, in their order.
-func distinct[T comparable](list []T) (once []T) {
-	for _, one := range list {
-		if !slices.Contains(once, one) {
-			once = append(once, one)
-		}
-	}
-	return once
-}
+// distinct returns each URL once.
+func distinct(urls []string) []string { return slices.Compact(slices.Sorted(slices.Values(urls))) }

@@ -367,7 +367,7 @@ func TestHTML(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.html")
 	out, err := os.Create(file)
 	require.NoError(t, err)
-	require.NoError(t, report.WriteHTML(out))
+	require.NoError(t, report.Page().Write(out))
 	require.NoError(t, out.Close())
 	page, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -376,5 +376,5 @@ func TestHTML(t *testing.T) {
 	}
 	knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)}, run.Search{P99: time.Nanosecond, Trial: 100 * ms, Start: 1})
 	require.NoError(t, err)
-	require.NoError(t, knee.WriteHTML(io.Discard))
+	require.NoError(t, knee.Page().Write(io.Discard))
 }

@@ -164,14 +164,7 @@ func (k *Knee) trial(rate float64, r *Report) Trial {
 
 // WriteText writes the search as a text.
 func (k *Knee) WriteText(out io.Writer) error {
-	var b strings.Builder
-	b.WriteString(textOf(k.facts()) + "\n")
-	columns.Write(&b, 1, k.trialTable())
-	b.WriteByte('\n')
-	columns.Write(&b, 1, k.rateTable())
-	fmt.Fprintf(&b, "\n%s\n", strings.Join(k.verdicts(), "\n"))
-	_, err := io.WriteString(out, b.String())
-	return err
+	return writeParts(out, textOf(k.facts()), textOfTable(k.trialTable()), textOfTable(k.rateTable()), strings.Join(k.verdicts(), "\n")+"\n")
 }
 
 func (k *Knee) facts() []fact {

@@ -23,15 +23,22 @@ func textOf(facts []fact) string {
 
 // WriteText writes the report as a text.
 func (r *Report) WriteText(out io.Writer) error {
-	var b strings.Builder
-	b.WriteString(textOf(r.facts()) + "\n")
-	columns.Write(&b, 1, r.latencyTable())
+	parts := []string{textOf(r.facts()), textOfTable(r.latencyTable())}
 	if len(r.Limits) > 0 {
-		b.WriteByte('\n')
-		columns.Write(&b, 1, r.limitTable())
+		parts = append(parts, textOfTable(r.limitTable()))
 	}
-	b.WriteString("\n" + textOf(r.costs()))
-	_, err := io.WriteString(out, b.String())
+	return writeParts(out, append(parts, textOf(r.costs()))...)
+}
+
+func textOfTable(rows [][]string) string {
+	var b strings.Builder
+	columns.Write(&b, 1, rows)
+	return b.String()
+}
+
+// writeParts writes texts with empty lines between them.
+func writeParts(out io.Writer, parts ...string) error {
+	_, err := io.WriteString(out, strings.Join(parts, "\n"))
 	return err
 }
 
