@@ -47,14 +47,14 @@ func (f *benchFlags) flags(set *flag.FlagSet) {
 	set.IntVar(&f.config.Rounds, "rounds", bench.DefaultRounds, "`number` of slices of each row")
 	set.DurationVar(&f.config.Duration, "duration", bench.DefaultDuration, "`length` of a slice")
 	set.StringVar(&f.rows, "rows", "", "measure the rows that match this `regexp`, and those that they are compared with (default all)")
-	set.StringVar(&f.config.Memcached, "memcached-binary", "memcached", "the `program` memcached")
 	set.StringVar(&f.config.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
 }
 
 func (f *benchFlags) check(set *flag.FlagSet) (err error) {
-	if err := noArguments(set); err != nil {
+	if err := refused(set); err != nil {
 		return err
 	}
+	f.config.Memcached = "memcached"
 	if f.rows != "" {
 		if f.config.Rows, err = regexp.Compile(f.rows); err != nil {
 			return fmt.Errorf("-rows: %w", err)

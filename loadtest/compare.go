@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/compare"
 	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/loadtest/traffic"
@@ -28,12 +27,10 @@ const (
 	realName  = "10,000 lines of a real access log (semicomplete.com, May 2015), by address"
 )
 
-const compareAbout = `It sends the same traffic through counterd's engine on its embedded store, and in memory a
-sliding log, the approximation by two windows, fixed windows, the token bucket of
-golang.org/x/time/rate, GCRA, and a log that several processes read and write without regard
-for one another. The traffic is drawn by Zipf's law, and, as a second one, a real access log
-that this program has in it; with FILE that log alone. Nothing waits: time is the traffic's
-own, and the same flags give the same figures.
+const compareAbout = `It sends the same traffic through counterd's engine on its embedded store, and in memory
+through the usual ways of limiting. The traffic is drawn by Zipf's law, and, as a second one,
+a real access log that this program has in it; with FILE that log alone. Nothing waits: time
+is the traffic's own, and the same flags give the same figures.
 
 An admission is wrong if the window that ends with it then holds more than the limit of
 what that way has admitted; a denial, if the hit would have fitted. All see whole seconds;
@@ -41,8 +38,7 @@ with -exactly all but counterd see the nanosecond, and all are judged by it.
 
 `
 
-const compareExamples = `  loadtest compare
-  loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
+const compareExamples = `  loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
   loadtest compare -limit 20/2h -json access.log
 `
 
@@ -79,14 +75,11 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 	if len(f.log.source.mapping) > 1 {
 		return errors.New("-features names one kind here")
 	}
-	if err := idleFlags(set,
-		idle{!f.log.source.implied, "population zipf rate duration costs seed", "is for what is drawn"},
-		idle{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
+	if err := refused(set,
+		refusal{!f.log.source.implied, "population zipf rate duration costs seed", "is for what is drawn"},
+		refusal{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
 	); err != nil {
 		return err
-	}
-	if f.processes < 1 {
-		return errors.New("-processes is at least 1")
 	}
 	for _, usual := range []string{zipfLimit, logLimit} {
 		limit, err := f.limitOr(usual)
@@ -152,17 +145,13 @@ func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compa
 
 // readLog reads the log that is named, or this program's own.
 func (f *compareFlags) readLog(ctx context.Context, std streams) (*compare.Traffic, error) {
-	kind := f.log.source.mapping[0].Kind
-	if !f.log.source.implied {
-		log, err := f.log.source.read(ctx, std)
-		if err != nil {
-			return nil, err
-		}
-		return compare.FromLog(ctx, strings.Join(f.log.source.files, ", "), kind, log)
+	source, name := f.log.source, strings.Join(f.log.source.files, ", ")
+	if source.implied {
+		name, std.in = realName, strings.NewReader(realLog)
 	}
-	log, err := accesslog.ReadLog(ctx, f.log.source.format, f.log.source.mapping, accesslog.Stream(realName, strings.NewReader(realLog)))
+	log, err := source.read(ctx, std)
 	if err != nil {
 		return nil, err
 	}
-	return compare.FromLog(ctx, realName, kind, log)
+	return compare.FromLog(ctx, name, source.mapping[0].Kind, log)
 }

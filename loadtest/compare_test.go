@@ -51,17 +51,17 @@ func TestCompareJSON(t *testing.T) {
 
 func TestCompareUsage(t *testing.T) {
 	for text, args := range map[string][]string{
-		"names one kind":           {"-features", "ip=host,user", "a"},
-		"-format is for a FILE":    {"-format", "json"},
-		"flags stand in front":     {"a", "-json"},
-		"-rate is for what is":     {"-rate", "1", "a"},
-		"-processes is at least 1": {"-processes", "0"},
-		"-costs":                   {"-costs", "x"},
-		"-limit":                   {"-limit", "5"},
-		"-limit: compare":          {"-limit", "0/m"},
-		"Zipf's law is above 1":    {"-zipf", "1"},
-		"a population has":         {"-population", "0"},
-		"a rate and a duration":    {"-duration", "0s"},
+		"names one kind":        {"-features", "ip=host,user", "a"},
+		"-format is for a FILE": {"-format", "json"},
+		"flags stand in front":  {"a", "-json"},
+		"-rate is for what is":  {"-rate", "1", "a"},
+		"-processes is above 0": {"-processes", "0"},
+		"-costs":                {"-costs", "x"},
+		"-limit":                {"-limit", "5"},
+		"-limit: compare":       {"-limit", "0/m"},
+		"-zipf is above 1":      {"-zipf", "1"},
+		"-population is":        {"-population", "0"},
+		"-duration is above 0":  {"-duration", "0s"},
 	} {
 		t.Run(text, func(t *testing.T) {
 			got := runWith(t, strings.NewReader(log), append([]string{"compare"}, args...)...)

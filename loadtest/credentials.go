@@ -49,51 +49,34 @@ func (c *credentials) parse(urls ...string) error {
 			c.tls = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName}
 		}
 	}
-	if c.tls == nil {
-		return c.readToken()
+	var faults []error
+	named := func(flags string, err error) {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", flags, err))
+		}
 	}
-	return errors.Join(c.readToken(), c.readAuthorities(), c.readCertificate())
-}
-
-// readToken finds what is wrong with its file before anything is called.
-func (c *credentials) readToken() error {
-	read := c.token()
-	if read == nil {
-		return nil
+	if read := c.token(); read != nil {
+		_, err := read()
+		named("-token-file", err)
 	}
-	if _, err := read(); err != nil {
-		return fmt.Errorf("-token-file: %w", err)
+	if c.ca != "" {
+		var err error
+		c.tls.RootCAs, err = authorities.Read(c.ca)
+		named("-ca", err)
 	}
-	return nil
-}
-
-func (c *credentials) readAuthorities() (err error) {
-	if c.ca == "" {
-		return nil
-	}
-	if c.tls.RootCAs, err = authorities.Read(c.ca); err != nil {
-		return fmt.Errorf("-ca: %w", err)
-	}
-	return nil
-}
-
-func (c *credentials) readCertificate() error {
 	switch {
-	case c.cert == "" && c.key == "":
-		return nil
-	case c.key == "":
-		return errors.New("-cert: its -key is not named")
-	case c.cert == "":
-		return errors.New("-key: its -cert is not named")
+	case c.cert != "" && c.key != "":
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		named("-cert and -key", err)
+		// It is shown whichever authorities a target says it trusts: so the target says what is
+		// wrong with it, where it would else miss one.
+		c.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	case c.cert != "":
+		named("-cert", errors.New("its -key is not named"))
+	case c.key != "":
+		named("-key", errors.New("its -cert is not named"))
 	}
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	if err != nil {
-		return fmt.Errorf("-cert and -key: %w", err)
-	}
-	// It is shown whichever authorities a target says it trusts: so the target says what is
-	// wrong with it, where it would else miss one.
-	c.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
-	return nil
+	return errors.Join(faults...)
 }
 
 // token returns how the token is read for each call; nil: there is none.
@@ -111,10 +94,10 @@ func (c *credentials) advised(err error) error {
 	_, other := errors.AsType[x509.HostnameError](err)
 	_, invalid := errors.AsType[x509.CertificateInvalidError](err)
 	on, there := errors.AsType[*net.OpError](err)
-	refused := there && on.Op == "remote error" && strings.Contains(on.Err.Error(), "certificate")
-	dialed := there && on.Op == "dial"
+	const trusted = "-cert and -key show one of an authority that the target trusts, and that has not expired"
 	advice := ""
 	switch {
+	case invalid: // it has expired, say: no flag makes up for that
 	case errors.Is(err, client.ErrUnknown):
 		advice = "-event names one that the server has"
 	case answered && answer.Status == http.StatusUnauthorized:
@@ -129,15 +112,13 @@ func (c *credentials) advised(err error) error {
 		advice = "-ca names the authorities that the target's certificate comes from"
 	case other:
 		advice = "-server-name says whom the target's certificate is for"
-	case invalid:
-		// It has expired, say: no flag makes up for that.
-	case refused:
-		advice = "-cert and -key show one of an authority that the target trusts, and that has not expired"
+	case there && on.Op == "remote error" && strings.Contains(on.Err.Error(), "certificate"):
+		advice = trusted
 	case errors.Is(err, client.ErrUnavailable) && !answered:
 		advice = "-url says where the server is"
 		// It may have hung up without a word that could still be read.
-		if c.secure && !dialed {
-			advice += "; where it wants a certificate, -cert and -key show one of an authority that it trusts, and that has not expired"
+		if c.secure && !(there && on.Op == "dial") {
+			advice += "; where it wants a certificate, " + trusted
 		}
 	}
 	if advice == "" {

@@ -9,6 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/durationflag"
 )
 
 // texts is a flag that may be repeated.
@@ -22,18 +26,72 @@ func (t *texts) Set(s string) error {
 	return nil
 }
 
+// positive are the flags whose numbers and durations are above 0.
+const positive = "batch c clients duration features max-events memory population processes replicas rounds servers soak timeout trial"
+
+// parse reads the flags.
+func parse(set *flag.FlagSet, args []string) error {
+	defer durationflag.Explain(set)()
+	err := set.Parse(args)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	if _, name, unknown := strings.Cut(err.Error(), "not defined: -"); unknown {
+		var known []string
+		set.VisitAll(func(f *flag.Flag) { known = append(known, "-"+f.Name) })
+		err = fmt.Errorf("%w%s", err, didYouMean("-"+name, known))
+	}
+	return err
+}
+
+// didYouMean ends a sentence about an unknown name.
+func didYouMean(name string, known []string) string {
+	if likely := events.Nearest(name, known); likely != "" {
+		return fmt.Sprintf("; did you mean %q?", likely)
+	}
+	return ""
+}
+
 // given reports whether a flag was, whatever its value.
 func given(set *flag.FlagSet, name string) (found bool) {
 	set.Visit(func(f *flag.Flag) { found = found || f.Name == name })
 	return found
 }
 
-// noArguments is an error where there are some behind the flags.
-func noArguments(set *flag.FlagSet) error {
-	if set.NArg() > 0 {
-		return fmt.Errorf("no argument is taken, not %q", set.Arg(0))
+// refusal refuses flags, names with spaces between.
+type refusal struct {
+	here          bool
+	names, reason string
+}
+
+// refused returns an error that names all flags that were given and are refused.
+func refused(set *flag.FlagSet, list ...refusal) error {
+	var found []string
+	set.Visit(func(f *flag.Flag) {
+		for _, r := range append(list, refusal{notPositive(f.Value), positive, "is above 0"}) {
+			if r.here && slices.Contains(strings.Fields(r.names), f.Name) {
+				found = append(found, "-"+f.Name+" "+r.reason)
+			}
+		}
+	})
+	if len(found) == 0 {
+		return nil
 	}
-	return nil
+	return errors.New(strings.Join(found, "; "))
+}
+
+func notPositive(value flag.Value) bool {
+	getter, is := value.(flag.Getter)
+	if !is {
+		return false
+	}
+	switch n := getter.Get().(type) {
+	case int:
+		return n <= 0
+	case time.Duration:
+		return n <= 0
+	}
+	return false
 }
 
 // besideThis returns the program of that name beside this one, where make build puts it.
@@ -49,42 +107,4 @@ func programsThere(err error) error {
 		return fmt.Errorf("%w: make build makes bin/loadtest and bin/counterd beside it, go run makes loadtest alone; -counterd names one elsewhere", err)
 	}
 	return err
-}
-
-// idle are flags, names with spaces between, that mean nothing in some cases.
-type idle struct {
-	here          bool
-	names, reason string
-}
-
-// idleFlags returns an error that names all flags that were given and mean nothing.
-func idleFlags(set *flag.FlagSet, list ...idle) error {
-	var found []string
-	set.Visit(func(f *flag.Flag) {
-		for _, one := range list {
-			if one.here && slices.Contains(strings.Fields(one.names), f.Name) {
-				found = append(found, "-"+f.Name+" "+one.reason)
-			}
-		}
-	})
-	if len(found) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(found, "; "))
-}
-
-// rule is a rule that arguments may break.
-type rule struct {
-	broken bool
-	text   string
-}
-
-// firstBroken returns the first broken rule as an error.
-func firstBroken(rules ...rule) error {
-	for _, r := range rules {
-		if r.broken {
-			return errors.New(r.text)
-		}
-	}
-	return nil
 }

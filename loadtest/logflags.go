@@ -5,20 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/loadtest/accesslog"
-)
-
-// Formats of a log.
-const (
-	formatAuto     = "auto"
-	formatCombined = "combined"
-	formatCommon   = "common"
-	formatVhost    = "vhost_combined"
-	formatJSON     = "json"
-	formatSSHD     = "sshd"
-	formatRegexp   = "regexp" // asked for with -regexp
 )
 
 // logFlags are those of a log: its files, its format, and its features.
@@ -32,7 +22,7 @@ type logFlags struct {
 }
 
 func (f *logFlags) add(set *flag.FlagSet) {
-	set.StringVar(&f.format, "format", formatAuto, "the log's `format`: combined (or common, vhost_combined, the same),\n"+
+	set.StringVar(&f.format, "format", "auto", "the log's `format`: combined (or common, vhost_combined, the same),\n"+
 		"json, sshd, or auto: combined or json, by each line's beginning")
 	set.StringVar(&f.expression, "regexp", "", "the `expression` that takes lines apart, instead of -format;\n"+
 		`its groups, (?P<user>\S+), are the fields, and one is named time`)
@@ -47,23 +37,15 @@ func (f *logFlags) add(set *flag.FlagSet) {
 }
 
 // logFormats is the part of a help that explains them.
-const logFormats = `A log is read from each FILE in turn, or from standard input, which is also called -.
-It may be compressed with gzip, whatever it is called. Its lines are
+const logFormats = `A log is read from each FILE in turn, plain or gzip, or from standard input, also called -.
+Fields of the combined format are host, ident, user, request, method, path, status, bytes,
+referer and agent, with a virtual host in front vhost and port, too; of JSON lines their
+members, as client.ip; of failed logins of OpenSSH (-format sshd) host, user, method, port and
+n, how often a repeated message came; with -regexp, in Go's syntax, the named groups.
 
-  in the combined or the common format: host, ident, user, request, method, path
-    (without what stands behind a ?), status, bytes, referer and agent are its fields;
-    vhost_combined, Apache's format with a virtual host in front, has vhost and port, too;
-  JSON, an object in each: its members are the fields, client.ip is that of
-    {"client": {"ip": "192.0.2.1"}} and of {"client.ip": "192.0.2.1"};
-  a syslog (-format sshd), of which the failed logins of OpenSSH are taken, by password or
-    keyboard-interactive: host (the client's address), user, method, port, and n, how often
-    a "message repeated n times" came, are their fields;
-  or whatever -regexp matches, in Go's syntax: its named groups are the fields.
-
-Lines that -regexp or -format sshd does not match are filtered. Lines that cannot be read,
-or are longer than a MiB, or have a name where an address should be, are malformed: left
-out, counted, and named by their number, never quoted. Times of syslog have no year (see
--year) and are those of this machine's time zone, which the variable TZ sets.
+Lines that -regexp or -format sshd does not match are filtered. Lines that cannot be read are
+malformed: left out, counted, and named by their number, never quoted. Times of syslog have no
+year (see -year) and are those of this machine's time zone, which the variable TZ sets.
 `
 
 // parse looks at the flags and at the arguments behind them.
@@ -76,17 +58,24 @@ func (f *logFlags) parse(set *flag.FlagSet) error {
 	if err != nil {
 		return fmt.Errorf("-time-layout: %w", plain(err))
 	}
-	if f.year != 0 && (f.year < minYear || f.year > maxYear) {
-		return fmt.Errorf("-year is %d to %d", minYear, maxYear)
-	}
-	f.source = logSource{mapping: mapping, year: f.year}
-	if f.source.format, err = f.newFormat(layout, mapping.Fields()); err != nil {
+	auto, jsonLines := f.format == "auto" && f.expression == "", f.format == "json"
+	dated := slices.Contains([]string{"combined", "common", "vhost_combined"}, f.format)
+	if err := refused(set,
+		refusal{f.expression != "", "format", "and -regexp exclude each other"},
+		refusal{!auto && !jsonLines, "time-field", "is for JSON lines; -regexp has a group named time, and the other formats have one"},
+		refusal{!auto && !jsonLines && f.expression == "", "time-layout", "is for JSON lines and -regexp; the other formats have one"},
+		refusal{dated, "year", "is for times without a year; those of the format " + f.format + " have one"},
+		// Counters go back to 1970, and layouts have four digits.
+		refusal{f.year < 1970 || f.year > 9999, "year", "is 1970 to 9999"},
+	); err != nil {
 		return err
 	}
-	f.source.files = set.Args()
+	f.source = logSource{mapping: mapping, year: f.year, files: set.Args()}
+	if f.source.format, err = f.newFormat(accesslog.JSONConfig{Time: f.timeField, Layout: layout, Fields: mapping.Fields()}); err != nil {
+		return err
+	}
 	if len(f.source.files) == 0 {
-		f.source.files = []string{"-"}
-		f.source.implied = true
+		f.source.files, f.source.implied = []string{"-"}, true
 	}
 	for _, name := range f.source.files {
 		if strings.HasPrefix(name, "-") && name != "-" {
@@ -96,57 +85,27 @@ func (f *logFlags) parse(set *flag.FlagSet) error {
 	return nil
 }
 
-// minYear and maxYear bound -year: counters go back to 1970, and layouts have four digits.
-const (
-	minYear = 1970
-	maxYear = 9999
-)
-
-func (f *logFlags) newFormat(layout accesslog.Layout, fields []string) (accesslog.Format, error) {
-	format := f.format
-	if f.expression != "" {
-		if format != formatAuto {
-			return nil, errors.New("-regexp stands instead of -format")
-		}
-		format = formatRegexp
-	}
+func (f *logFlags) newFormat(config accesslog.JSONConfig) (made accesslog.Format, err error) {
+	name := "format"
 	switch {
-	case f.timeField != "" && format != formatAuto && format != formatJSON:
-		return nil, errors.New("-time-field is for JSON lines; -regexp has a group named time, and the other formats have one")
-	case f.timeLayout != "auto" && format != formatAuto && format != formatJSON && format != formatRegexp:
-		return nil, errors.New("-time-layout is for JSON lines and -regexp; the other formats have one")
-	case f.year != 0 && (format == formatCombined || format == formatCommon || format == formatVhost):
-		return nil, errors.New("-year is for times without a year; those of the format " + format + " have one")
-	}
-	config := accesslog.JSONConfig{Time: f.timeField, Layout: layout, Fields: fields}
-	var made accesslog.Format
-	var err error
-	switch format {
-	case formatAuto:
+	case f.expression != "":
+		name = "regexp"
+		made, err = accesslog.NewRegexp(f.expression, config.Layout, config.Fields...)
+	case f.format == "auto":
 		made, err = accesslog.NewAuto(config)
-	case formatCombined, formatCommon, formatVhost:
-		made, err = accesslog.NewCombined(fields...)
-	case formatJSON:
+	case f.format == "combined", f.format == "common", f.format == "vhost_combined":
+		made, err = accesslog.NewCombined(config.Fields...)
+	case f.format == "json":
 		made, err = accesslog.NewJSON(config)
-	case formatSSHD:
-		made, err = accesslog.NewSSHD(fields...)
-	case formatRegexp:
-		made, err = accesslog.NewRegexp(f.expression, layout, fields...)
+	case f.format == "sshd":
+		made, err = accesslog.NewSSHD(config.Fields...)
 	default:
 		return nil, fmt.Errorf("-format is auto, combined, common, vhost_combined, json or sshd, not %q", f.format)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("-%s: %w", flagOf(format), plain(err))
+		return nil, fmt.Errorf("-%s: %w", name, plain(err))
 	}
 	return made, nil
-}
-
-// flagOf returns the flag that a format was asked for with.
-func flagOf(format string) string {
-	if format == formatRegexp {
-		return format
-	}
-	return "format"
 }
 
 // plain leaves out the package in front of an error's text, which is of no help beside

@@ -22,7 +22,7 @@ func TestWrongLogFlags(t *testing.T) {
 		args []string
 	}{
 		{"-format is auto, combined, common, vhost_combined, json or sshd, not \"apache\"", []string{"-format", "apache"}},
-		{"-regexp stands instead of -format", []string{"-format", "json", "-regexp", "(?P<time>x)"}},
+		{"-format and -regexp exclude each other", []string{"-format", "json", "-regexp", "(?P<time>x)"}},
 		{"-regexp: the expression has no group named time, as in", []string{"-regexp", `(\S+) (\S+)`}},
 		{"-regexp: the expression has no group named \"host\"", []string{"-regexp", `(?P<time>\S+)`}},
 		{"-regexp: error parsing regexp: missing closing )", []string{"-regexp", `(`}},

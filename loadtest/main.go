@@ -19,8 +19,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/counterd/counterd/internal/durationflag"
 )
 
 // Exit statuses.
@@ -117,18 +115,17 @@ func run(ctx context.Context, args []string, std streams) int {
 			return c.run(ctx, args[1:], std)
 		}
 	}
-	known := strings.Join(names, ", ")
 	switch {
 	case len(args) == 0:
-		std.complain("a command is wanted: %s; loadtest -h explains it", known)
-		return exitUsage
+		std.complain("a command is wanted: %s; loadtest -h explains it", strings.Join(names, ", "))
 	case args[0] == doNothing:
 		return runNothing(ctx, args[1:], std)
 	case slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]):
 		fmt.Fprint(std.out, usage())
 		return exitOK
+	default:
+		std.complain("there is no command %q%s; loadtest -h lists them", args[0], didYouMean(args[0], names))
 	}
-	std.complain("there is no command %q: %s; loadtest -h explains it", args[0], known)
 	return exitUsage
 }
 
@@ -139,10 +136,7 @@ func (c command) run(ctx context.Context, args []string, std streams) int {
 	c.task.flags(set)
 	s := &session{streams: std, bar: newBar(std.err)}
 	set.BoolVar(&s.json, "json", false, "print the result as JSON")
-	right, err := false, parse(set, args)
-	if err == nil {
-		err = misuse(c.task.check(set))
-	}
+	right, err := false, misuse(c.parse(set, args))
 	if err == nil {
 		right, err = c.task.run(ctx, s)
 	}
@@ -173,10 +167,15 @@ func (c command) run(ctx context.Context, args []string, std streams) int {
 	return exitOK
 }
 
-// parse reads the flags.
-func parse(set *flag.FlagSet, args []string) error {
-	defer durationflag.Explain(set)()
-	return misuse(set.Parse(args))
+// parse reads and checks the arguments.
+func (c command) parse(set *flag.FlagSet, args []string) error {
+	if err := parse(set, args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 && !strings.Contains(c.arguments, "FILE") {
+		return fmt.Errorf("no argument is taken, not %q", set.Arg(0))
+	}
+	return c.task.check(set)
 }
 
 // usageError is a fault of the arguments.

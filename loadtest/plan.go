@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"strconv"
@@ -57,37 +58,28 @@ func (f *planFlags) flags(set *flag.FlagSet) {
 		return err
 	})
 	set.IntVar(&c.Replicas, "replicas", plan.DefaultReplicas, "`number` of replicas of each counter, as counterd's -replicas")
-	set.IntVar(&c.Processes, "processes", plan.DefaultProcesses, "`number` of processes of counterd")
-	set.DurationVar(&c.Grace, "grace", 0, "counterd's `-grace` (default 2s)")
-	c.Server.Memory = 4 << 30
+	c.Processes, c.Server.Memory, c.Server.Busy, c.Server.Headroom = plan.DefaultProcesses, 4<<30, plan.DefaultBusy, plan.DefaultHeadroom
 	set.Func("server-memory", "`memory` of one Memcached process as a whole (default 4GiB)", func(s string) (err error) {
 		c.Server.Memory, err = parseBytes(s)
 		return err
 	})
 	set.Float64Var(&c.Server.Cores, "server-cores", plan.DefaultCores, "`number` of cores, and threads, of one Memcached")
-	set.TextVar(&c.Server.Busy, "busy", plan.DefaultBusy, "`percentage` of its cores' time that the peak may take")
-	set.TextVar(&c.Server.Headroom, "headroom", plan.DefaultHeadroom, "`percentage` of the items' memory that is kept free beside it")
-	set.DurationVar(&c.Costs.Memcached, "memcached-cpu-per-hit", 0, "Memcached's CPU `time` of a hit, of all replicas (default from docs/performance.md)")
-	set.DurationVar(&c.Costs.Counterd, "counterd-cpu-per-hit", 0, "counterd's CPU `time` of a hit (default from docs/performance.md)")
 	f.log.add(set)
 }
 
 func (f *planFlags) check(set *flag.FlagSet) error {
 	if set.NArg() > 0 {
-		if err := cmp.Or(f.log.parse(set), idleFlags(set, idle{true, "features-a-day events-a-day peak session-events session-length", "is of no use with a log"})); err != nil {
+		if err := cmp.Or(f.log.parse(set), refused(set, refusal{true, "features-a-day events-a-day peak session-events session-length", "is of no use with a log"})); err != nil {
 			return err
 		}
 		f.config.Log = func(func(time.Time, events.Features) bool) {} // for Check
 	}
-	if err := firstBroken(
-		rule{f.config.Server.Busy == 0, "-busy is above 0%"},
-		rule{f.rules == "", "-rules is needed: the rules file to plan for"},
-	); err != nil {
-		return err
+	if f.rules == "" {
+		return errors.New("-rules is needed: the rules file to plan for")
 	}
 	var err error
 	if f.config.Rules, err = events.ReadRules(f.rules); err != nil {
-		return err
+		return fmt.Errorf("-rules: %w", err)
 	}
 	return f.config.Check()
 }

@@ -57,10 +57,7 @@ func TestPlanUsage(t *testing.T) {
 		"-events-a-day":               {"-rules", rules, "-features-a-day", "1", "-events-a-day", "0"},
 		"-server-memory":              {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-server-memory", "4GB"},
 		"-session-length":             {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-session-length", "x"},
-		"-headroom":                   {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-headroom", "-1"},
 		"-peak is of no use":          {"-rules", rules, "-peak", "2", "-"},
-		"-busy":                       {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-busy", "0.5x"},
-		"-busy is above 0":            {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-busy", "0"},
 		"the rules have no event":     {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-event", "nope"},
 		"-features: ":                 {"-rules", rules, "-features", "ip=", "-"},
 		"flag provided but not defin": {"-nope"},
@@ -75,7 +72,7 @@ func TestPlanUsage(t *testing.T) {
 	}
 	got := runWith(t, nil, "plan", "-h")
 	assert.Equal(t, exitOK, got.status)
-	for _, text := range []string{"-features-a-day", "Examples:", "-busy percentage", "Exit status"} {
+	for _, text := range []string{"-features-a-day", "Examples:", "-peak number", "Exit status"} {
 		assert.Contains(t, got.out, text)
 	}
 }

@@ -16,35 +16,23 @@ import (
 const replayAbout = `It increments the event through HTTP for each line, and then counts every feature, and every
 combination that a rule names, over several windows, as of now and of past moments, and
 compares each count with an exact log. The features must not have been counted before: use a
-fresh server, or -reset. No increment is sent twice; one of unknown outcome is a failure. The
-log is shifted so that its last event is now; what is then older than the server's retention
-is skipped.
+fresh server, or -reset. The log is shifted so that its last event is now; what is then older
+than the server's retention is skipped.
 
 With -rules it asks no server: the engine decides each line by the rules of the file, at the
-log's own times. Of each limit it prints how many hits it would have admitted, denied, denied
-alone, when no other enforced limit would have, and admitted above N, where its throttle or
-an allow list lets it; how many features were ever denied; and the most denied ones.
-
-With -suggest it prints the smallest limits that together would have denied at most -deny
-percent of the features at any time, as a rules file (-write), and tries them as -rules does.
-For a log of failures, as of logins, or of an attack the column attack has limits that deny
-the few features that made most of it.
-
-The log takes some 100 bytes a line, counters up to -memory.
+log's own times, and each limit's admissions and denials are counted. With -suggest it prints
+the smallest limits that together would have denied at most -deny percent of the features at
+any time, as a rules file (-write), and tries them as -rules does.
 
 `
 
-const replayExamples = `  loadtest replay access.log
-  loadtest replay -rules rules.yaml access.log
-  loadtest replay -suggest -deny 0.5 -write rules.yaml -html report.html access.log
+const replayExamples = `  loadtest replay access.log.2.gz access.log.1 access.log
   loadtest replay -url https://counterd.internal:8443 -ca ca.pem -token-file token access.log
-  loadtest replay -reset -windows 90s,2h -moments 10 loadtest/testdata/apache_logs.log.gz
-  loadtest replay access.log.2.gz access.log.1 access.log
-  loadtest replay -features ip=client.ip,user=user.id -time-field ts events.json
-  loadtest replay -suggest -format sshd /var/log/auth.log
-  loadtest replay -rules rules.yaml -format sshd -features ip=host,user -year 2025 auth.log.1
+  loadtest replay -rules rules.yaml -features ip=client.ip,user=user.id -time-field ts events.json
+  loadtest replay -suggest -deny 0.5 -write rules.yaml -html report.html access.log
+  loadtest replay -suggest -format sshd -features ip=host,user /var/log/auth.log
   ssh web journalctl -u app | loadtest replay -event login_failed -features email -json \
-    -regexp '(?P<time>\S+) login of (?P<email>\S+) failed' -time-layout rfc3339
+    -regexp '(?P<time>\S+) login of (?P<email>\S+) failed'
 `
 
 // replayFlags are the arguments of loadtest replay.
@@ -73,7 +61,6 @@ func (f *replayFlags) flags(set *flag.FlagSet) {
 		}
 		return nil
 	})
-	set.IntVar(&f.config.Moments, "moments", replay.DefaultMoments, "`number` of past moments to count as of, besides now")
 	set.IntVar(&f.config.Concurrency, "c", replay.DefaultConcurrency, "`number` of requests at once")
 	set.DurationVar(&f.timeout, "timeout", client.DefaultTimeout, "longest `time` for one request")
 	set.BoolVar(&f.config.Reset, "reset", false, "forget the log's features first")
@@ -89,16 +76,8 @@ func (f *replayFlags) check(set *flag.FlagSet) (err error) {
 	}
 	c := &f.config
 	c.Event = f.event
-	if err := firstBroken(
-		rule{!events.ValidName(f.event), "-event is not the name of an event"},
-		rule{c.Concurrency < 1, "-c is at least 1"},
-		rule{c.Moments < 0, "-moments is at least 0"},
-		rule{f.timeout <= 0, "-timeout is more than 0"},
-	); err != nil {
-		return err
-	}
-	if c.Moments == 0 {
-		c.Moments = -1
+	if !events.ValidName(f.event) {
+		return errors.New("-event is not the name of an event")
 	}
 	if f.offline.rules != "" {
 		f.rules, err = f.offline.event(f.event, given(set, "event"), f.log.source.mapping)
@@ -124,10 +103,8 @@ func (f *replayFlags) run(ctx context.Context, s *session) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case f.rules != nil:
-		return true, f.whatIf(ctx, log, s)
-	case f.offline.suggest:
-		return true, f.suggest(ctx, log, s)
+	case f.rules != nil || f.offline.suggest:
+		return true, f.withoutServer(ctx, log, s)
 	}
 	defer f.config.Client.Close()
 	f.config.Progress = s.bar

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -27,28 +26,20 @@ import (
 
 const runAbout = `The open model: requests arrive when they are due, whatever becomes of earlier ones, and each
 latency counts from there; "late" is this program's own share. It calls each -url in turn, or,
-with -embedded, a limiter in this process. It probes the target first, with a check or a
-count. What it counts stays counted.
-
--rate or -profile says how many requests arrive:
+with -embedded, a limiter in this process. What it counts stays counted. A -profile is
 
   ramp:100-2000           from one rate a second to another, over the -duration
   step:100x10s,500x20s    rates, each for a while
   burst:100+2000/10s      a rate, and in the middle of every 10s 2,000 at once
-  burst:100+2000@5000/10s the same, these at 5,000 a second
 
 Failures are requests without an answer, or with one that the contract does not have, 503s,
-and requests that found no place in flight; denials are answers.
-
-With -find-max it doubles the rate until the p99 exceeds -p99, the rate is not reached, or
-more than 1% of the requests fail, and then bisects to within 5%.
-
-Trips and reads are those in the target's /metrics, of all its clients. CPU time and memory are
-those of the process that listens there, on this machine and on Linux only.
+and requests that found no place in flight; denials are answers. With -find-max it doubles
+the rate until the p99 exceeds -p99, the rate is not reached, or more than 1% of the requests
+fail, and then bisects to within 5%. Trips, reads, CPU time and memory are those in the
+target's /metrics, of all its clients.
 `
 
-const runExamples = `  loadtest run -rate 1000 -duration 30s
-  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -population 100000 -html run.html
+const runExamples = `  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -population 100000 -html run.html
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
   loadtest run -rate 500 -duration 1m -max-failures 0.1% -max-p99 20ms       for a pipeline
@@ -80,14 +71,6 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	to, calls, config := &f.to, &f.calls, &f.config
 	set.Var((*texts)(&to.URLs), "url", "a server's `URL`; several are called in turn (default http://127.0.0.1:8080)")
 	set.Var((*texts)(&to.Admin), "admin", "`URL` of /metrics if it is not the server's; one for each server")
-	set.Func("pid", "`number` of the server's process, if it is not to be found by its port; one for each server", func(s string) error {
-		number, err := strconv.Atoi(s)
-		if err != nil || number < 1 {
-			return errors.New("it is a number above 0")
-		}
-		to.PIDs = append(to.PIDs, number)
-		return nil
-	})
 	f.credentials.add(set)
 	set.DurationVar(&to.Timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
 	set.StringVar(&f.embedded, "embedded", "", "no network: `memory`, or Memcached servers as host:port,...")
@@ -99,11 +82,11 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&f.mix, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
 	set.StringVar(&f.costs, "costs", "1", "`weights` of costs, as in 1=90,5=10")
 	set.IntVar(&calls.BatchSize, "batch", traffic.DefaultBatch, "`number` of hits of a batch")
-	set.DurationVar(&calls.Window, "window", 0, "`length` of the window of counts (default the event's retention)")
+	set.DurationVar(&calls.Window, "window", traffic.DefaultWindow, "`length` of the window of counts")
 	set.Float64Var(&f.rate, "rate", load.DefaultStart, "arrivals a second, a `number`; with -find-max of the first trial")
 	set.StringVar(&config.Arrivals, "profile", "", "how requests arrive, a `profile`, instead of -rate")
 	set.DurationVar(&config.Duration, "duration", load.DefaultDuration, "`length` of the run (default of steps their own)")
-	set.DurationVar(&config.WarmUp, "warm-up", 0, "`length` of a load ahead of it, at the first rate, unmeasured")
+	set.DurationVar(&config.WarmUp, "warm-up", 0, "`length` of a load ahead of it, as in its beginning, unmeasured")
 	set.IntVar(&config.InFlight, "max-in-flight", load.DefaultInFlight, "`number` of calls that may wait for an answer")
 	set.BoolVar(&f.findMax, "find-max", false, "look for the highest rate that keeps -p99")
 	set.DurationVar(&f.search.P99, "p99", 0, "with -find-max, the longest p99, a `time`")
@@ -119,22 +102,20 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 }
 
 func (f *runFlags) check(set *flag.FlagSet) (err error) {
-	if err := cmp.Or(noArguments(set), idleFlags(set,
-		idle{f.embedded != "", "url admin pid " + credentialFlags, "excludes -embedded"},
-		idle{f.config.Arrivals != "", "rate", "excludes -profile"},
-		idle{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
-		idle{f.embedded == "", "rules", "goes with -embedded"},
-		idle{!f.findMax, "p99 trial", "goes with -find-max"},
-	)); err != nil {
+	if err := refused(set,
+		refusal{f.embedded != "", "url admin " + credentialFlags, "excludes -embedded"},
+		refusal{f.config.Arrivals != "", "rate", "excludes -profile"},
+		refusal{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
+		refusal{f.embedded == "", "rules", "goes with -embedded"},
+		refusal{!f.findMax, "p99 trial", "goes with -find-max"},
+		refusal{f.bounds.P99 < 0, "max-p99", "is above 0, or 0 for none"},
+	); err != nil {
 		return err
 	}
 	if err := f.checkTraffic(); err != nil {
 		return err
 	}
-	if err := cmp.Or(f.checkArrivals(given(set, "duration")), firstBroken(
-		rule{f.bounds.P99 < 0, "-max-p99 is above 0, or 0 for none"},
-		rule{f.to.Timeout <= 0, "-timeout is above 0"},
-	)); err != nil || f.embedded != "" {
+	if err := f.checkArrivals(given(set, "duration")); err != nil || f.embedded != "" {
 		return err
 	}
 	if len(f.to.URLs) == 0 {
@@ -158,7 +139,7 @@ func (f *runFlags) checkTraffic() (err error) {
 	kinds := strings.Split(f.kind, ",")
 	for i, kind := range kinds {
 		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
-			return fmt.Errorf("-kind, -population or -zipf: %w", err)
+			return err
 		}
 		if slices.Contains(kinds[:i], kind) {
 			return errors.New("-kind has one twice")
@@ -176,15 +157,19 @@ func (f *runFlags) checkTraffic() (err error) {
 	if f.calls.Costs, err = traffic.ParseCosts(f.costs); err != nil {
 		return fmt.Errorf("-costs: %w", err)
 	}
-	return f.calls.Check()
+	f.config.Source, err = traffic.New(f.calls)
+	return err
 }
 
 // checkArrivals reads the flags of the arrivals.
 func (f *runFlags) checkArrivals(lengthGiven bool) (err error) {
 	c := &f.config
-	c.Arrivals = cmp.Or(c.Arrivals, strconv.FormatFloat(f.rate, 'f', -1, 64))
+	name := "profile"
+	if c.Arrivals == "" {
+		name, c.Arrivals = "rate", strconv.FormatFloat(f.rate, 'f', -1, 64)
+	}
 	if c.Profile, err = arrival.Parse(c.Arrivals, c.Duration); err != nil {
-		return fmt.Errorf("-rate or -profile: %w", err)
+		return fmt.Errorf("-%s: %w", name, err)
 	}
 	if steps, are := c.Profile.(arrival.Steps); are && !lengthGiven {
 		c.Duration = max(steps.Length(), load.MinDuration)
@@ -194,7 +179,10 @@ func (f *runFlags) checkArrivals(lengthGiven bool) (err error) {
 		f.search.Start = f.rate
 		return cmp.Or(c.Check(), f.search.Check())
 	}
-	return cmp.Or(c.Check(), firstBroken(rule{arrival.Count(c.Profile, c.Duration) == 0, "-duration is over before a request arrives"}))
+	if arrival.Count(c.Profile, c.Duration) == 0 {
+		return errors.New("-duration is over before a request arrives")
+	}
+	return c.Check()
 }
 
 // takes describes the length of the run.
@@ -221,14 +209,8 @@ func (f *runFlags) says() string {
 	return fmt.Sprintf("%s; seed %d", text, f.seed)
 }
 
-// target is a target that knows an event's retention.
-type target interface {
-	load.Target
-	Remembered(ctx context.Context, event string) (time.Duration, error)
-}
-
 // target returns the target.
-func (f *runFlags) target(ctx context.Context) (target, error) {
+func (f *runFlags) target(ctx context.Context) (load.Target, error) {
 	if f.embedded == "" {
 		return f.http, nil
 	}
@@ -271,39 +253,22 @@ func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) 
 		return false, err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	remembered, err := to.Remembered(ctx, f.calls.Event)
-	if err == nil {
-		f.calls.Window = cmp.Or(f.calls.Window, remembered)
-		f.config.Source, err = traffic.New(f.calls)
+	if f.html != "" {
+		if err := writable(f.html); err != nil {
+			return false, err
+		}
 	}
-	if err == nil && f.html != "" {
-		err = writable(f.html)
-	}
-	if err != nil {
-		return false, f.credentials.advised(err)
-	}
-	s.complain("this takes %s; -seed %d", f.takes(), f.seed)
+	f.config.Ready = func() { s.complain("this takes %s; -seed %d", f.takes(), f.seed) }
 	f.config.Target, f.config.Progress, f.config.Pause, f.config.Machine = to, s.bar, process.Sleep, process.Machine
 	found, right, err := f.measure(ctx, s)
 	if err != nil {
 		return false, f.credentials.advised(err)
 	}
-	if f.html != "" {
-		if err := writeHTML(f.html, found.WriteHTML); err != nil {
-			return false, err
-		}
-	}
-	return right, s.print(found)
-}
-
-// runResult is the report of a run, or of a search.
-type runResult interface {
-	result
-	WriteHTML(io.Writer) error
+	return right, s.printAndWrite(found, f.html)
 }
 
 // measure runs, or searches, complains of broken bounds, and reports whether none is.
-func (f *runFlags) measure(ctx context.Context, s *session) (runResult, bool, error) {
+func (f *runFlags) measure(ctx context.Context, s *session) (pageResult, bool, error) {
 	if f.findMax {
 		knee, err := load.FindMax(ctx, f.config, f.search)
 		return knee, err == nil && (knee.Found() || knee.Interrupted), err

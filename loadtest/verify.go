@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/verify"
@@ -25,32 +24,24 @@ targets say they have:
   counts       of any window, now and of past moments, at every level, equal the log
                within what was under way or of unknown outcome
   retry_after  a hit after it is admitted, a hit before it is denied
-  headers      say what the body says, and the status too
-  bodies       agree with themselves and with the rules
-  stamps       lie within the call
+  headers, bodies, stamps  agree with themselves, with the rules and with the call
 
-Without -url it starts what it needs, on free ports of loopback, and ends it: Memcached
-servers and processes of counterd with rules of its own, or with those of -rules; with
--chaos it kills (kill -9) the servers and starts them again, empty, one at a time. With -url
-it adds to the event's counters, of features that it makes up, and resets some of these. The
-clocks of the targets and of this machine must agree within -skew.
+Without -url it starts what it needs, on free ports of loopback, and ends it; with -chaos it
+kills (kill -9) the Memcached servers and starts them again, empty, one at a time. With -url
+it adds to the event's counters, of features that it makes up, and resets some of these.
 
 -soak 10m is a long run with 32 clients, two processes, three servers that it kills, and two
 copies of each counter, unless flags say otherwise. It bounds each call, the goroutines and
-the heap, too, and begins a new log when one is full.
-
-The log is in memory, about %d bytes an event and %d more for each limit, of %d events
-at the most; then the run ends early, and says so, unless it is a soak.
-`, judge.EntryBytes, 8, verify.DefaultMaxEvents)
+the heap, too, and begins a new log when one is full: at %d events, each of about %d bytes
+and 8 more for each limit. Any other run ends early then, and says so.
+`, verify.DefaultMaxEvents, judge.EntryBytes)
 }
 
-const verifyExamples = `  loadtest verify
-  loadtest verify -store embedded -duration 10s
+const verifyExamples = `  loadtest verify -store embedded -duration 10s
   loadtest verify -servers 3 -replicas 2 -chaos -duration 2m
   loadtest verify -soak 8h -clients 128 -json
   loadtest verify -protocol classic -processes 3
   loadtest verify -url http://10.0.0.1:8080 -url http://10.0.0.2:8080 -event url_shorten -rate 500
-  loadtest verify -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -event url_shorten
 `
 
 // verifyFlags are the arguments of loadtest verify.
@@ -83,27 +74,18 @@ func (f *verifyFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&c.Fleet.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
 	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here)")
 	set.BoolVar(&c.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
-	set.StringVar(&c.Fleet.Memcached, "memcached-binary", "memcached", "the `program` memcached")
 	set.StringVar(&c.Fleet.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
 }
 
 func (f *verifyFlags) check(set *flag.FlagSet) error {
-	if err := noArguments(set); err != nil {
-		return err
-	}
 	c := &f.config
-	c.URLs = f.urls
-	if err := idleFlags(set,
-		idle{len(f.urls) == 0, credentialFlags, "is for targets that others have started: with -url"},
-		idle{len(f.urls) > 0, "store processes servers replicas protocol rules memcached-binary counterd", "is of what is started here: not with -url"},
-		idle{given(set, "soak"), "duration chaos store", "and -soak exclude each other"},
+	c.URLs, c.Fleet.Memcached = f.urls, "memcached"
+	if err := refused(set,
+		refusal{len(f.urls) == 0, credentialFlags, "is for targets that others have started: with -url"},
+		refusal{len(f.urls) > 0, "store processes servers replicas protocol rules counterd", "is of what is started here: not with -url"},
+		refusal{given(set, "soak"), "duration chaos store", "and -soak exclude each other"},
 	); err != nil {
 		return err
-	}
-	for name := range strings.FieldsSeq("duration soak clients features max-events processes servers replicas timeout") {
-		if value := set.Lookup(name).Value.String(); given(set, name) && (value == "0" || value == "0s") {
-			return fmt.Errorf("-%s is more than 0", name)
-		}
 	}
 	if err := f.preset(set); err != nil {
 		return err

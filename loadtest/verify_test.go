@@ -31,7 +31,7 @@ func TestVerifyUsage(t *testing.T) {
 		"-store is":             {"-store", "redis", "-counterd", "true"},
 		"-replicas is":          {"-replicas", "3", "-servers", "2", "-counterd", "true"},
 		"-soak is at least 5s":  {"-soak", "1s", "-counterd", "true"},
-		"-soak is more than 0":  {"-soak", "0"},
+		"-soak is above 0":      {"-soak", "0"},
 		"-duration and -soak":   {"-soak", "1m", "-duration", "1m"},
 		"-soak watches":         {"-soak", "1m", "-url", "http://localhost:8080"},
 		"no argument":           {"more"},

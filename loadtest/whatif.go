@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,7 +29,6 @@ type offlineFlags struct {
 	html        string
 	cost        string
 	top, memory int
-	ipv6Prefix  int
 }
 
 func (f *offlineFlags) add(set *flag.FlagSet) {
@@ -43,30 +41,23 @@ func (f *offlineFlags) add(set *flag.FlagSet) {
 		"costs 1 (default n with -format sshd: a repeated message costs as often as it came)")
 	set.IntVar(&f.top, "top", whatif.DefaultTop, "with -rules or -suggest: `number` of the most denied features to name")
 	set.IntVar(&f.memory, "memory", int(whatif.DefaultMaxBytes>>20), "with -rules or -suggest: `MiB` that counters may take")
-	set.IntVar(&f.ipv6Prefix, "ipv6-prefix", 0, fmt.Sprintf("with -suggest: the `bits` by which IPv6 addresses are counted (default %d)", events.DefaultIPv6Prefix))
 }
 
 // check finds flags that are wrong, or have no meaning together, and has the log be read with
 // the costs.
 func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 	on := f.rules != "" || f.suggest
-	if err := idleFlags(set,
-		idle{!f.suggest, "deny write ipv6-prefix", "is for -suggest"},
-		idle{!on, "html cost top memory", "is for -rules and -suggest"},
-		idle{on, "url windows moments c timeout reset " + credentialFlags, "is for a replay through a server, without -rules and -suggest"},
+	if err := refused(set,
+		refusal{!f.suggest, "deny write", "is for -suggest"},
+		refusal{!on, "html cost top memory", "is for -rules and -suggest"},
+		refusal{on, "url windows c timeout reset " + credentialFlags, "is for a replay through a server, without -rules and -suggest"},
+		refusal{f.suggest, "rules", "says what rules would have done and -suggest finds some: one of them at a time"},
+		refusal{f.top < 0, "top", "is at least 0"},
+		refusal{strings.ContainsAny(f.cost, ",="), "cost", "is the name of one field"},
 	); err != nil {
 		return err
 	}
-	if err := firstBroken(
-		rule{f.rules != "" && f.suggest, "-rules says what rules would have done and -suggest finds some: one of them at a time"},
-		rule{f.top < 0, "-top is at least 0"},
-		rule{f.memory < 1, "-memory is at least 1"},
-		rule{strings.ContainsAny(f.cost, ",="), "-cost is the name of one field"},
-		rule{f.ipv6Prefix < 0 || f.ipv6Prefix > 128, "-ipv6-prefix is 1 to 128, or 0"},
-	); err != nil {
-		return err
-	}
-	if on && f.cost == "" && log.format == formatSSHD {
+	if on && f.cost == "" && log.format == "sshd" {
 		f.cost = accesslog.RepeatedField
 	}
 	if f.cost != "" {
@@ -76,14 +67,6 @@ func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 		f.top = -1 // as a report takes it
 	}
 	return nil
-}
-
-// costs returns the kind that holds the costs, if one does.
-func (f *offlineFlags) costs() string {
-	if f.cost == "" {
-		return ""
-	}
-	return costKind
 }
 
 // event reads the rules, and returns the event that is meant: of that name if it was
@@ -117,22 +100,25 @@ func (f *offlineFlags) event(name string, given bool, mapping accesslog.Mapping)
 	return event, nil
 }
 
-// whatIf says what rules would have done.
-func (f *replayFlags) whatIf(ctx context.Context, log *accesslog.Log, s *session) error {
-	report, err := whatif.Run(ctx, whatif.Config{
-		Event: f.rules, Log: log, CostKind: f.offline.costs(), Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar,
-	})
-	if err != nil {
-		return offlineAdvice(err)
-	}
-	if err := s.print(report); err != nil {
-		return err
-	}
-	return f.offline.writePage(report.Page)
+// pageResult is a result with a page.
+type pageResult interface {
+	result
+	Page() page.Page
 }
 
-// suggest suggests limits.
-func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *session) error {
+// withoutServer says what rules would have done, or suggests limits.
+func (f *replayFlags) withoutServer(ctx context.Context, log *accesslog.Log, s *session) error {
+	config := whatif.Config{Event: f.rules, Log: log, Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar}
+	if f.offline.cost != "" {
+		config.CostKind = costKind
+	}
+	if f.rules != nil {
+		report, err := whatif.Run(ctx, config)
+		if err != nil {
+			return offlineAdvice(err)
+		}
+		return s.printAndWrite(report, f.offline.html)
+	}
 	var kinds []string
 	for _, k := range f.log.source.mapping {
 		if k.Kind != costKind {
@@ -140,13 +126,12 @@ func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *sessio
 		}
 	}
 	report, err := whatif.Suggest(ctx, whatif.SuggestConfig{
-		Config: whatif.Config{Log: log, CostKind: f.offline.costs(), Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar},
-		Name:   f.log.source.name(), Kinds: kinds, EventName: f.event, IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.deny,
+		Config: config, Name: f.log.source.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny,
 	})
 	if err != nil {
 		return offlineAdvice(err)
 	}
-	if err := s.print(report); err != nil {
+	if err := s.printAndWrite(report, f.offline.html); err != nil {
 		return err
 	}
 	switch {
@@ -159,24 +144,19 @@ func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *sessio
 			return err
 		}
 	}
-	return f.offline.writePage(report.Page)
+	return nil
 }
 
-// writePage writes the page that was asked for.
-func (f *offlineFlags) writePage(made func() page.Page) error {
-	if f.html == "" {
-		return nil
+// printAndWrite prints a result, and writes its page to a file if it has a name.
+func (s *session) printAndWrite(r pageResult, name string) error {
+	if err := s.print(r); err != nil || name == "" {
+		return err
 	}
-	return writeHTML(f.html, made().Write)
-}
-
-// writeHTML writes a page to a file.
-func writeHTML(name string, write func(io.Writer) error) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return fmt.Errorf("-html: %w", err)
 	}
-	return errors.Join(write(file), file.Close())
+	return errors.Join(r.Page().Write(file), file.Close())
 }
 
 // offlineAdvice says what helps.

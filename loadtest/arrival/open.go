@@ -44,7 +44,7 @@ type Tally struct {
 }
 
 // Run returns when all sent requests are answered. When the context ends no further request
-// arrives or is sent; Do has to end by itself.
+// arrives or is sent. Do ends by itself, by no other context: that of a parent ends earlier.
 func (o Open) Run(ctx context.Context) Tally {
 	q := &queue{Open: o, ctx: ctx, began: time.Now()}
 	arrived := int64(0)
@@ -113,7 +113,7 @@ func (q *queue) arrive(i int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch last := len(q.idle) - 1; {
-	case q.closed:
+	case q.over():
 		if q.unsentFrom == q.unsentTo {
 			q.unsentFrom = i
 		}
@@ -142,10 +142,7 @@ func (q *queue) work(number int, next chan int64, i int64) {
 // next returns the next request for a worker.
 func (q *queue) next(next chan int64) (i int64, waited, more bool) {
 	q.mu.Lock()
-	if q.ctx.Err() != nil {
-		q.closeLocked()
-	}
-	if q.head < q.tail {
+	if !q.over() && q.head < q.tail {
 		defer q.mu.Unlock()
 		q.head++
 		return q.head - 1, true, true
@@ -158,6 +155,15 @@ func (q *queue) next(next chan int64) (i int64, waited, more bool) {
 	q.mu.Unlock()
 	i, more = <-next
 	return i, false, more
+}
+
+// over reports whether the sending has stopped. It asks the context itself: a function that runs
+// at its end runs later than the calls that its end breaks off.
+func (q *queue) over() bool {
+	if q.ctx.Err() != nil {
+		q.closeLocked()
+	}
+	return q.closed
 }
 
 // finish ends the workers once no request waits.

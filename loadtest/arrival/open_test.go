@@ -3,6 +3,7 @@ package arrival_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,6 +109,53 @@ func TestArrivalsEndWithTheContext(t *testing.T) {
 		assert.Equal(t, 1050*ms, tally.Stopped)
 		assert.Equal(t, 1050*ms, tally.Elapsed)
 	})
+}
+
+// What ends the requests in flight ends the sending, too: no waiting request is sent. Of the
+// many children of the context most end later than the requests.
+func TestNoWaitingRequestIsSentAfterTheEnd(t *testing.T) {
+	const places = 8
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 5000 {
+			_, cancel := context.WithCancel(ctx)
+			defer cancel()
+		}
+		var sent atomic.Int64
+		tally := arrival.Open{Due: func(int64) time.Duration { return 0 }, Arrivals: 1000, InFlight: places, Drain: time.Minute, Do: func(int, arrival.Arrival) {
+			if sent.Add(1) == places {
+				cancel()
+			}
+			<-ctx.Done()
+		}}.Run(ctx)
+		require.EqualValues(t, places, sent.Load())
+		require.Equal(t, tally.Arrived-places, tally.UnsentTo-tally.UnsentFrom)
+	}
+}
+
+// ending is a context that ends between two questions.
+type ending struct {
+	context.Context
+	asked, after int
+}
+
+func (e *ending) Err() error {
+	if e.asked++; e.asked > e.after {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A request that arrives while the context ends is not sent, even if there is a place.
+func TestARequestThatArrivesAtTheEnd(t *testing.T) {
+	for after, want := range []struct{ arrived, sent int64 }{{0, 0}, {1, 0}, {1, 1}} {
+		var sent int64
+		tally := arrival.Open{Due: func(int64) time.Duration { return 0 }, Arrivals: 1, InFlight: 1, Do: func(int, arrival.Arrival) { sent++ }}.
+			Run(&ending{t.Context(), 0, after})
+		assert.Equal(t, want.arrived, tally.Arrived)
+		assert.Equal(t, want.sent, sent)
+		assert.Equal(t, want.arrived-want.sent, tally.UnsentTo-tally.UnsentFrom)
+	}
 }
 
 // A waiting request is sent, but not for ever.

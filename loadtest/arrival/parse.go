@@ -20,7 +20,6 @@ const Forms = "1000, ramp:100-2000, step:100x10s,500x20s or burst:100+2000/10s"
 //	ramp:100-2000           from one rate to another, over the length of the run
 //	step:100x10s,500x20s    rates, each for a while
 //	burst:100+2000/10s      a rate, and every 10s 2,000 more at once
-//	burst:100+2000@5000/10s and those at 5,000 a second
 //
 // over is the length of the run.
 func Parse(s string, over time.Duration) (Profile, error) {
@@ -69,16 +68,11 @@ func (p *parser) steps(s string) (steps Steps) {
 
 func (p *parser) burst(s string) Burst {
 	base, rest, _ := strings.Cut(s, "+")
-	burst, period, _ := strings.Cut(rest, "/")
-	size, speed, fast := strings.Cut(burst, "@")
+	size, period, _ := strings.Cut(rest, "/")
 	n, err := strconv.ParseInt(size, 10, 64)
 	p.require(err == nil && n > 0, fmt.Sprintf("the size of a burst is a number above 0, not %q", size))
-	b := Burst{Base: p.rate(base), Size: n, Every: p.length(period)}
-	if fast {
-		b.Speed = p.rate(speed)
-		p.require(float64(n) <= b.Speed*b.Every.Seconds(), "a burst takes longer than its period")
-	}
-	p.require(p.err != nil || b.Rate(0) <= MaxRate, fmt.Sprintf("there are at the most %d arrivals a second", MaxRate))
+	b := Burst{p.rate(base), n, p.length(period)}
+	p.require(p.err != nil || b.Base+float64(n)/b.Every.Seconds() <= MaxRate, fmt.Sprintf("there are at the most %d arrivals a second", MaxRate))
 	return b
 }
 

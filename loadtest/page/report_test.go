@@ -23,10 +23,10 @@ func report() page.Page {
 		}
 		worst = append(worst, stalled)
 	}
-	var nines, latency, days, events []float64
+	var sizes, latency, days, events []float64
 	for i := range 41 {
-		nines = append(nines, math.Pow(10, float64(i)/8))
-		latency = append(latency, 0.3*math.Pow(nines[i], 0.6))
+		sizes = append(sizes, math.Pow(10, float64(i)/8))
+		latency = append(latency, 0.3*math.Pow(sizes[i], 0.6))
 	}
 	for i := range 97 {
 		days = append(days, 1431849600+float64(i)*1800)
@@ -62,8 +62,8 @@ func report() page.Page {
 				Lines: []page.Line{{Name: "p50", X: seconds, Y: median}, {Name: "p99", X: seconds, Y: tail}, {Name: "max", X: seconds, Y: worst}},
 			}},
 			{Plot: &page.Plot{
-				Title: "Latency by percentile", X: page.Axis{Label: "percentile", Unit: page.Nines}, Y: page.Axis{Label: "latency", Unit: page.Milliseconds},
-				Lines: []page.Line{{Name: "all calls", X: nines, Y: latency, Steps: true}},
+				Title: "Latency over size", X: page.Axis{Label: "size", Log: true}, Y: page.Axis{Label: "latency", Unit: page.Milliseconds},
+				Lines: []page.Line{{Name: "all calls", X: sizes, Y: latency, Steps: true}},
 			}},
 			{Title: "The log", Plot: &page.Plot{
 				Title: "Events each half an hour", X: page.Axis{Label: "UTC", Unit: page.Moment}, Y: page.Axis{Label: "events"},

@@ -18,9 +18,6 @@ const (
 	Percent      Unit = "%"
 	PerSecond    Unit = "/s"
 	Moment       Unit = "moment" // Unix time in seconds, shown in UTC
-	// Nines shows a quantile q as the value 1/(1-q), on a logarithmic axis: the last
-	// thousandth has as much room as the last tenth.
-	Nines Unit = "nines"
 )
 
 // scale is an axis with its range, and the distance between its marks: of a logarithmic one in
@@ -38,7 +35,6 @@ func (a Axis) has(v float64) bool { return math.Abs(v) <= largest && (!a.Log || 
 
 // scaleOf returns the scale of all points of the lines.
 func (a Axis) scaleOf(lines []Line, vertical bool) scale {
-	a.Log = a.Log || a.Unit == Nines
 	low, high, count := math.Inf(1), math.Inf(-1), 6.0
 	for _, l := range lines {
 		values := l.X
@@ -141,9 +137,6 @@ func (u Unit) text(v float64) string {
 		return duration(v / 1000)
 	case Moment:
 		return time.Unix(int64(v), 0).UTC().Format(time.DateTime)
-	case Nines:
-		left := 100 / max(v, 1) // exact, unlike the quotient
-		return strconv.FormatFloat(100-left, 'f', max(0, int(math.Ceil(-math.Log10(left)-1e-9))), 64) + "%"
 	}
 	return number(v) + string(u)
 }

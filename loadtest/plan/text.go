@@ -130,7 +130,7 @@ func (c Config) commonAssumptions() []string {
 		fmt.Sprintf("Hits come one by one, to %d processes; hits of a batch, and simultaneous hits on a counter, share trips.", c.Processes),
 	}
 	if c.Costs == (Costs{}) {
-		list = append(list, "CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13); -memcached-cpu-per-hit and -counterd-cpu-per-hit set them.")
+		list = append(list, "CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13).")
 	}
 	return append(list, fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %s%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %s%% of %g cores busy at the peak.",
 		c.Server.Headroom, bytesText(baseMemory), c.Server.Busy, c.Server.Cores))

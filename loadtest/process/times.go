@@ -1,5 +1,5 @@
-// Package process reads the usage of processes: CPU time and memory. It is known
-// on Linux only, see [Known].
+// Package process reads the CPU times of processes and of the machine. They are known on Linux
+// only, see [Known].
 package process
 
 import (

@@ -37,11 +37,12 @@ type Config struct {
 	Source   *traffic.Source
 	Profile  arrival.Profile
 	Duration time.Duration                 // 0: DefaultDuration
-	WarmUp   time.Duration                 // ahead of it, at the first rate, unmeasured
+	WarmUp   time.Duration                 // ahead of it, as in its beginning, unmeasured
 	InFlight int                           // requests without an answer, at most; 0: DefaultInFlight
 	Drain    time.Duration                 // the longest wait for a place in flight after the end; 0: DefaultDrain
 	Traffic  string                        // describes the source in the report
 	Arrivals string                        // describes the profile in the report; "": as Go prints it
+	Ready    func()                        // called when the target has answered, ahead of the load; nil: not
 	Progress progress.Progress             // nil: none
 	Pause    func(time.Duration)           // sleeps, also for less than a millisecond; nil: time.Sleep
 	Machine  func() (process.Times, error) // reads the machine's CPU times; nil: they are unknown
@@ -51,13 +52,13 @@ type Config struct {
 func (c Config) Check() error {
 	var faults []error
 	if c.Duration != 0 && c.Duration < MinDuration {
-		faults = append(faults, fmt.Errorf("run: the duration is at least %s, not %s", MinDuration, c.Duration))
+		faults = append(faults, fmt.Errorf("-duration is at least %s, not %s", MinDuration, c.Duration))
 	}
-	if c.WarmUp < 0 || c.Drain < 0 {
-		faults = append(faults, errors.New("run: the warm-up and the drain are not negative"))
+	if c.WarmUp < 0 {
+		faults = append(faults, errors.New("-warm-up is 0 or more"))
 	}
 	if c.InFlight < 0 || c.InFlight > MaxInFlight {
-		faults = append(faults, fmt.Errorf("run: 1 to %d requests may be in flight, not %d", MaxInFlight, c.InFlight))
+		faults = append(faults, fmt.Errorf("-max-in-flight is 1 to %d, not %d", MaxInFlight, c.InFlight))
 	}
 	return errors.Join(faults...)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"time"
 
 	"github.com/counterd/counterd"
@@ -33,8 +32,7 @@ func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // NewEmbedded returns the limiter as a target of that name, and closes it with it. Each call may
 // take that long.
 func NewEmbedded(limiter *counterd.Limiter, name string, timeout time.Duration) (*Embedded, error) {
-	to := HTTPConfig{URLs: []string{"http://embedded.invalid"}, PIDs: []int{os.Getpid()}, Timeout: timeout}
-	h, err := newHTTP(to, handlerTransport{limiter.Handler()})
+	h, err := newHTTP(HTTPConfig{URLs: []string{"http://embedded.invalid"}, Timeout: timeout}, handlerTransport{limiter.Handler()})
 	return &Embedded{h, limiter, name}, err
 }
 

@@ -64,23 +64,3 @@ func (h *histogram) at(percent float64) time.Duration {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
-
-// Quantile is a point of a distribution: a part of the requests, and their longest latency in
-// milliseconds.
-type Quantile struct {
-	Part    float64 `json:"part"`
-	Latency float64 `json:"latency"`
-}
-
-// distribution returns points, closer to one another towards 1.
-func (h *histogram) distribution() []Quantile {
-	if h.counts.TotalCount() == 0 {
-		return nil
-	}
-	var points []Quantile
-	const ticksPerHalf = 5
-	for _, b := range h.counts.CumulativeDistributionWithTicks(ticksPerHalf) {
-		points = append(points, Quantile{b.Quantile / 100, milliseconds(min(time.Duration(b.ValueAt), h.max))})
-	}
-	return points
-}

@@ -2,7 +2,6 @@ package run
 
 import (
 	"cmp"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -10,10 +9,10 @@ import (
 	"github.com/counterd/counterd/loadtest/page"
 )
 
-// WriteHTML writes the report as a page with plots.
-func (r *Report) WriteHTML(out io.Writer) error {
+// Page returns the report as a page with plots.
+func (r *Report) Page() page.Page {
 	sections := append([]page.Section{summary(append(r.facts()[1:], r.costs()...))}, r.sections("Latency")...)
-	return page.Page{Title: "loadtest run", Subtitle: strings.Join(r.Targets, ", "), Sections: sections}.Write(out)
+	return page.Page{Title: "loadtest run", Subtitle: strings.Join(r.Targets, ", "), Sections: sections}
 }
 
 func summary(facts []fact) page.Section {
@@ -31,7 +30,7 @@ func (r *Report) sections(title string) []page.Section {
 	sections := []page.Section{{
 		Title: title, Table: tableOf(r.latencyTable()), Plot: r.latencyOverTime(),
 		Text: "A latency counts from the moment at which a request was due. Late is the generator's own share of it.",
-	}, {Plot: r.latencyDistribution()}, {Title: "Throughput", Plot: r.throughput()}}
+	}, {Title: "Throughput", Plot: r.throughput()}}
 	if len(r.Limits) > 0 {
 		sections = append(sections, page.Section{Title: "Limits", Table: tableOf(r.limitTable())})
 	}
@@ -88,19 +87,8 @@ func (r *Report) throughput() *page.Plot {
 	return plot
 }
 
-func (r *Report) latencyDistribution() *page.Plot {
-	line := page.Line{Name: "all"}
-	for _, q := range r.Distribution {
-		if q.Part < 1 { // the greatest has no place on an axis of nines
-			line.X = append(line.X, 1/(1-q.Part))
-			line.Y = append(line.Y, q.Latency)
-		}
-	}
-	return &page.Plot{Title: "Latency by percentile", X: page.Axis{Label: "percentile", Unit: page.Nines, Log: true}, Y: latencyAxis, Lines: []page.Line{line}}
-}
-
-// WriteHTML writes the search as a page with plots.
-func (k *Knee) WriteHTML(out io.Writer) error {
+// Page returns the search as a page with plots.
+func (k *Knee) Page() page.Page {
 	sections := []page.Section{
 		summary(k.facts()[1:]),
 		{Title: "Rates", Text: strings.Join(k.verdicts(), "\n"), Table: tableOf(k.rateTable()), Plot: k.latencyOverRate()},
@@ -109,7 +97,7 @@ func (k *Knee) WriteHTML(out io.Writer) error {
 	if k.At != nil {
 		sections = append(sections, k.At.sections("The trial at the knee: latency")...)
 	}
-	return page.Page{Title: "loadtest run -find-max", Subtitle: strings.Join(k.Targets, ", "), Sections: sections}.Write(out)
+	return page.Page{Title: "loadtest run -find-max", Subtitle: strings.Join(k.Targets, ", "), Sections: sections}
 }
 
 func (k *Knee) latencyOverRate() *page.Plot {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -25,7 +24,6 @@ import (
 type HTTPConfig struct {
 	URLs    []string // called in turn
 	Admin   []string // of /metrics of each of them; none: the URLs
-	PIDs    []int    // of their processes; none: those listening at the URLs, on this machine
 	Token   func() (string, error)
 	TLS     *tls.Config   // nil: the system's authorities, and no certificate
 	Timeout time.Duration // of a call; 0: client.DefaultTimeout
@@ -37,6 +35,7 @@ type HTTP struct {
 	config    HTTPConfig
 	clients   []*client.Client
 	transport http.RoundTripper
+	here      bool // they are other processes of this machine
 }
 
 // NewHTTP returns those servers. It does not call them.
@@ -56,7 +55,24 @@ func NewHTTP(config HTTPConfig) (*HTTP, error) {
 	transport.MaxIdleConns = cmp.Or(config.Conns, DefaultInFlight)
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
 	transport.TLSClientConfig = config.TLS.Clone()
-	return newHTTP(config, transport)
+	h, err := newHTTP(config, transport)
+	if err == nil {
+		h.here = !slices.ContainsFunc(config.URLs, func(at string) bool { return !local(at) })
+	}
+	return h, err
+}
+
+// local reports whether the host of a URL is this machine.
+func local(at string) bool {
+	to, err := url.Parse(at)
+	if err != nil {
+		return false
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(to.Hostname(), "0"))
+	if err != nil {
+		return false
+	}
+	return listener.Close() == nil
 }
 
 func newHTTP(config HTTPConfig, transport http.RoundTripper) (*HTTP, error) {
@@ -78,27 +94,6 @@ func (h *HTTP) Names() []string { return h.config.URLs }
 func (h *HTTP) Close() error {
 	h.transport.(*http.Transport).CloseIdleConnections()
 	return nil
-}
-
-// Remembered returns the retention of an event, the shortest of all servers; 0: unknown.
-func (h *HTTP) Remembered(ctx context.Context, event string) (shortest time.Duration, err error) {
-	for i, c := range h.clients {
-		found, err := c.Event(ctx, event)
-		if forbidden(err) {
-			return 0, nil
-		}
-		if err != nil {
-			return 0, fmt.Errorf("%w: %s: %w", ErrUnreachable, h.config.URLs[i], err)
-		}
-		long, err := events.ParseDuration(found.Retention)
-		if err != nil {
-			return 0, fmt.Errorf("%w: %s: the retention of %s: %w", ErrUnreachable, h.config.URLs[i], event, err)
-		}
-		if shortest == 0 || long < shortest {
-			shortest = long
-		}
-	}
-	return shortest, nil
 }
 
 // forbidden reports whether a known token does not allow the call.
@@ -188,12 +183,5 @@ func statusOf(err error) string {
 
 const lost = "connection lost"
 
-// distinct returns each of them once, in their order.
-func distinct[T comparable](list []T) (once []T) {
-	for _, one := range list {
-		if !slices.Contains(once, one) {
-			once = append(once, one)
-		}
-	}
-	return once
-}
+// distinct returns each URL once.
+func distinct(urls []string) []string { return slices.Compact(slices.Sorted(slices.Values(urls))) }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/loadtest/arrival"
-	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/loadtest/run"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
@@ -101,8 +100,7 @@ func TestHTTP(t *testing.T) {
 	require.NoError(t, err)
 	for i := range servers {
 		assert.EqualValues(t, 160, servers[i].hits.Load())
-		asked := map[bool]int64{true: 3, false: 1}[i == 0]
-		assert.Equal(t, asked, servers[i].others.Load(), "one check ahead, which adds nothing, and /metrics of the first, which it does not have")
+		assert.EqualValues(t, 3, servers[i].others.Load(), "one check ahead, which adds nothing, and /metrics, which it does not have, before and after")
 	}
 	assert.ElementsMatch(t, []run.Status{
 		{Name: "200", Requests: 120}, {Name: "429", Requests: 120}, {Name: "503", Requests: 60}, {Name: "unexpected answer", Requests: 60},
@@ -113,13 +111,13 @@ func TestHTTP(t *testing.T) {
 	assert.Equal(t, []run.Limit{{Name: "a", Admitted: 120, Denied: 60}, {Name: "b", ShadowDenied: 60}}, report.Limits)
 }
 
-// A server that stalls for a second, from when its hundredth request comes: the others
-// that come due meanwhile wait, too.
+// A server that stalls for a second, from when its sixtieth request comes: the others that come
+// due meanwhile wait, too.
 func TestAServerThatStalls(t *testing.T) {
 	var stalled sync.Once
 	over := make(chan struct{})
 	server := &canned{hit: func(w http.ResponseWriter, n int64) {
-		if n >= 100 {
+		if n >= 60 {
 			stalled.Do(func() { time.AfterFunc(time.Second, func() { close(over) }) })
 			<-over
 		}
@@ -135,22 +133,12 @@ func TestAServerThatStalls(t *testing.T) {
 		assert.EqualValues(t, 2*rate, report.Answered)
 		assert.GreaterOrEqual(t, report.Latency.Max, 995., "the first to wait")
 		assert.GreaterOrEqual(t, report.Latency.P99, 975., "four waited longer")
-		// Calls that came due in the first half of that second waited more than half of it.
-		assert.Less(t, partBelow(report, 495), 1-rate/2./(2*rate)+0.02)
+		// Calls that came due in the first half of that second waited more than half of it: half of
+		// those of the first second.
+		assert.GreaterOrEqual(t, report.Timeline[0].Latency.P50, 480.)
 		// The stall is over: only once in the life of this server.
 		stalled, over = sync.Once{}, make(chan struct{})
 	}
-}
-
-// partBelow returns which part of the requests took less.
-func partBelow(r *run.Report, latency float64) float64 {
-	part := 0.
-	for _, q := range r.Distribution {
-		if q.Latency < latency {
-			part = q.Part
-		}
-	}
-	return part
 }
 
 func TestEveryKindOverHTTP(t *testing.T) {
@@ -276,43 +264,38 @@ process_start_time_seconds %[4]g
 	}
 }
 
-// The process that listens at the target's port is found, and what it takes between the
-// beginning and the end is its CPU time: here it is this very process.
+// The usage of the target's processes is what /metrics says, between the beginning and the end.
 func TestTheTargetsProcess(t *testing.T) {
-	if !process.Known {
-		t.Skip("this system does not tell")
+	server := &canned{hit: func(w http.ResponseWriter, _ int64) { say(w, 200, admitted) }}
+	with := func(cpu string) string {
+		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/metrics" {
+				server.ServeHTTP(w, r)
+				return
+			}
+			fmt.Fprintf(w, "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total "+cpu+"\n", 100+float64(server.hits.Load())/100)
+			fmt.Fprint(w, "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes 1.048576e+07\n"+
+				"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1.7e9\n")
+		}))
 	}
-	server := &canned{hit: func(w http.ResponseWriter, _ int64) {
-		for end := time.Now().Add(5 * ms); time.Now().Before(end); {
-			_ = fmt.Sprint(end)
-		}
-		say(w, 200, admitted)
-	}}
-	url := serve(t, server)
-	for _, pids := range [][]int{nil, {os.Getpid()}} {
-		before, err := process.CPU(os.Getpid())
-		require.NoError(t, err)
+	measure := func(urls ...string) *run.Report {
 		report, err := run.Run(t.Context(), run.Config{
-			Target: overHTTP(t, run.HTTPConfig{URLs: []string{url}, PIDs: pids}), Source: source(t, nil), Profile: arrival.Constant(50), Duration: time.Second,
+			Target: overHTTP(t, run.HTTPConfig{URLs: urls}), Source: source(t, nil), Profile: arrival.Constant(50), Duration: time.Second,
 		})
 		require.NoError(t, err)
-		after, err := process.CPU(os.Getpid())
-		require.NoError(t, err)
-		require.Len(t, report.Processes, 1, report.ProcessesNote)
-		p := report.Processes[0]
-		assert.Equal(t, os.Getpid(), p.PID)
-		assert.Positive(t, p.CPUSeconds)
-		assert.LessOrEqual(t, p.CPUSeconds, (after - before).Seconds())
-		assert.GreaterOrEqual(t, p.CPUSeconds, report.GeneratorCPU, "the generator is the same process here, and is read within")
-		assert.InEpsilon(t, p.CPUSeconds*1e6/50, p.Microseconds, 1e-6)
-		assert.Greater(t, p.Memory, int64(1<<20))
+		return report
 	}
-	report, err := run.Run(t.Context(), run.Config{
-		Target: overHTTP(t, run.HTTPConfig{URLs: []string{url}, PIDs: []int{1<<22 + 1}}), Source: source(t, nil), Profile: arrival.Constant(50), Duration: 100 * ms,
-	})
-	require.NoError(t, err)
-	assert.Empty(t, report.Processes)
-	assert.Contains(t, report.ProcessesNote, "4194305")
+	report := measure(with("%g"))
+	p := report.Process
+	require.NotNil(t, p)
+	assert.Equal(t, run.Usage{Processes: 1, CPUSeconds: p.CPUSeconds, Cores: p.Cores, Microseconds: p.Microseconds, Memory: 10 << 20}, *p)
+	assert.InDelta(t, 0.5, p.CPUSeconds, 1e-6)
+	assert.InDelta(t, 1e4, p.Microseconds, 1e-3)
+	assert.LessOrEqual(t, p.Cores, 0.52)
+	assert.Positive(t, p.Cores)
+	assert.Regexp(t, `\nprocess    0.50 s of CPU time, \d+% of a core, 10,000 µs a call; 10.0 MiB of memory\n`, text(t, report))
+	assert.Contains(t, text(t, measure(with("%g"), with("%g"))), "\nprocess    2 together: 1.00 s of CPU time")
+	assert.Nil(t, measure(with("none")).Process)
 }
 
 // unprobed is a target whose timeout is too short to ask ahead on a busy machine.
@@ -364,8 +347,6 @@ func TestTargetsThatCannotBeLoaded(t *testing.T) {
 		}
 		require.ErrorIs(t, err, run.ErrUnreachable)
 		assert.Zero(t, hits.Load())
-		_, err = target.Remembered(t.Context(), "e")
-		assert.ErrorIs(t, err, run.ErrUnreachable)
 	}
 
 	for _, config := range []run.HTTPConfig{{}, {URLs: []string{"localhost"}}, {URLs: []string{"http://localhost"}, Admin: []string{"x"}},
@@ -377,19 +358,6 @@ func TestTargetsThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-func TestRemembered(t *testing.T) {
-	event := func(retention string) string {
-		return serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"name":"e","retention":"%s","rules":[]}`, retention)
-		}))
-	}
-	got, err := overHTTP(t, run.HTTPConfig{URLs: []string{event("48h"), event("24h")}}).Remembered(t.Context(), "e")
-	require.NoError(t, err)
-	assert.Equal(t, 24*time.Hour, got)
-	_, err = overHTTP(t, run.HTTPConfig{URLs: []string{event("")}}).Remembered(t.Context(), "e")
-	assert.Error(t, err)
-}
-
 // The page has the figures of the text, and its plots.
 func TestHTML(t *testing.T) {
 	server := &canned{hit: func(w http.ResponseWriter, _ int64) { say(w, 429, denied) }}
@@ -399,14 +367,14 @@ func TestHTML(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.html")
 	out, err := os.Create(file)
 	require.NoError(t, err)
-	require.NoError(t, report.WriteHTML(out))
+	require.NoError(t, report.Page().Write(out))
 	require.NoError(t, out.Close())
 	page, err := os.ReadFile(file)
 	require.NoError(t, err)
-	for _, want := range []string{"Latency over time", "Latency by percentile", "Arrivals and answers", "p99.99", "200 × 429", "denied"} {
+	for _, want := range []string{"Latency over time", "Arrivals and answers", "p99.99", "200 × 429", "denied"} {
 		assert.Contains(t, string(page), want)
 	}
 	knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)}, run.Search{P99: time.Nanosecond, Trial: 100 * ms, Start: 1})
 	require.NoError(t, err)
-	require.NoError(t, knee.WriteHTML(io.Discard))
+	require.NoError(t, knee.Page().Write(io.Discard))
 }

@@ -37,13 +37,13 @@ type Search struct {
 func (s Search) Check() error {
 	var faults []error
 	if s.P99 <= 0 {
-		faults = append(faults, errors.New("run: the bound of the p99 is above 0"))
+		faults = append(faults, errors.New("-p99 is above 0: the longest p99 that -find-max accepts"))
 	}
 	if s.Trial != 0 && s.Trial < MinDuration {
-		faults = append(faults, fmt.Errorf("run: a trial takes at least %s, not %s", MinDuration, s.Trial))
+		faults = append(faults, fmt.Errorf("-trial is at least %s, not %s", MinDuration, s.Trial))
 	}
 	if s.Start != 0 && s.Start < lowest || s.Start > arrival.MaxRate {
-		faults = append(faults, fmt.Errorf("run: the first rate is %d to %d, not %v", lowest, arrival.MaxRate, s.Start))
+		faults = append(faults, fmt.Errorf("-rate is %d to %d, not %v", lowest, arrival.MaxRate, s.Start))
 	}
 	return errors.Join(faults...)
 }
@@ -164,14 +164,7 @@ func (k *Knee) trial(rate float64, r *Report) Trial {
 
 // WriteText writes the search as a text.
 func (k *Knee) WriteText(out io.Writer) error {
-	var b strings.Builder
-	b.WriteString(textOf(k.facts()) + "\n")
-	columns.Write(&b, 1, k.trialTable())
-	b.WriteByte('\n')
-	columns.Write(&b, 1, k.rateTable())
-	fmt.Fprintf(&b, "\n%s\n", strings.Join(k.verdicts(), "\n"))
-	_, err := io.WriteString(out, b.String())
-	return err
+	return writeParts(out, textOf(k.facts()), textOfTable(k.trialTable()), textOfTable(k.rateTable()), strings.Join(k.verdicts(), "\n")+"\n")
 }
 
 func (k *Knee) facts() []fact {

@@ -5,29 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	"github.com/counterd/counterd/loadtest/process"
 )
 
-// The series of a target's stores, see docs/metrics.md.
+// Series of a target, see docs/metrics.md.
 const (
-	tripsSeries = "counterd_store_round_trips_total"
-	readsSeries = "counterd_store_reads_total"
-	beganSeries = "process_start_time_seconds" // since when they count
+	tripsSeries  = "counterd_store_round_trips_total"
+	readsSeries  = "counterd_store_reads_total"
+	beganSeries  = "process_start_time_seconds" // since when they count
+	cpuSeries    = "process_cpu_seconds_total"
+	memorySeries = "process_resident_memory_bytes"
 )
 
 const maxMetrics = 64 << 20 // bytes
 
-// Read reads /metrics of each server, and the usage of its process.
+// Read reads /metrics of each server.
 func (h *HTTP) Read(ctx context.Context) Reading {
-	var r Reading
+	r := Reading{Here: h.here}
 	admin := h.config.Admin
 	if len(admin) == 0 {
 		admin = h.config.URLs
@@ -35,14 +36,12 @@ func (h *HTTP) Read(ctx context.Context) Reading {
 	for _, at := range distinct(admin) {
 		if err := h.scrape(ctx, at, &r); err != nil {
 			r.StoreNote = fmt.Sprintf("/metrics of %s: %v", at, err)
-			break
 		}
 	}
-	r.Processes, r.ProcessesNote = h.processes()
 	return r
 }
 
-// scrape adds the trips and reads of one server.
+// scrape adds the figures of one server.
 func (h *HTTP) scrape(ctx context.Context, at string, to *Reading) error {
 	text, err := h.metrics(ctx, at)
 	if err != nil {
@@ -51,34 +50,32 @@ func (h *HTTP) scrape(ctx context.Context, at string, to *Reading) error {
 	defer text.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(text, maxMetrics))
-	switch {
-	case err != nil:
+	if err != nil {
 		return errors.New("it is no text that Prometheus could read")
-	case families[tripsSeries] == nil:
-		return errors.New("it has no trips: its store has no servers")
-	}
-	for _, metric := range families[tripsSeries].GetMetric() {
-		if !isDown(metric) {
-			to.Trips += int64(metric.GetCounter().GetValue())
-		}
-	}
-	for _, metric := range families[readsSeries].GetMetric() {
-		to.Reads += int64(metric.GetCounter().GetValue())
 	}
 	for _, metric := range families[beganSeries].GetMetric() {
 		to.Began = append(to.Began, metric.GetGauge().GetValue())
 	}
+	to.CPU += time.Duration(sum(families[cpuSeries]) * float64(time.Second))
+	to.Memory += int64(sum(families[memorySeries]))
+	to.Trips += int64(sum(families[tripsSeries]))
+	to.Reads += int64(sum(families[readsSeries]))
+	if families[tripsSeries] == nil {
+		return errors.New("it has no trips: its store has no servers")
+	}
 	return nil
 }
 
-// isDown reports whether the trips were not made: their server was known to be down.
-func isDown(metric *dto.Metric) bool {
-	for _, label := range metric.GetLabel() {
-		if label.GetName() == "outcome" && label.GetValue() == "down" {
-			return true
+// sum sums up a family, without trips that were not made because their server was known to be
+// down.
+func sum(family *dto.MetricFamily) (all float64) {
+	for _, metric := range family.GetMetric() {
+		down := slices.ContainsFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "outcome" && l.GetValue() == "down" })
+		if !down {
+			all += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 		}
 	}
-	return false
+	return all
 }
 
 func (h *HTTP) metrics(ctx context.Context, at string) (io.ReadCloser, error) {
@@ -113,53 +110,4 @@ func (h *HTTP) metrics(ctx context.Context, at string) (io.ReadCloser, error) {
 		advice = "; it needs a token for operate"
 	}
 	return nil, fmt.Errorf("it is answered with %s%s", answer.Status, advice)
-}
-
-// processes returns the usage of the servers' processes, and why some are unknown.
-func (h *HTTP) processes() ([]Taken, string) {
-	pids, note := h.config.PIDs, ""
-	if len(pids) == 0 && process.Known {
-		for _, at := range distinct(h.config.URLs) {
-			pid, err := listening(at)
-			if err != nil {
-				note = fmt.Sprintf("the process at %s: %v", at, err)
-				continue
-			}
-			pids = append(pids, pid)
-		}
-	}
-	return usageOfAll(distinct(pids), note)
-}
-
-// usageOfAll returns the usage of processes, and why some are unknown.
-func usageOfAll(pids []int, note string) (list []Taken, _ string) {
-	if !process.Known {
-		return nil, "the usage of processes is known on Linux only"
-	}
-	for _, pid := range pids {
-		t := Taken{PID: pid}
-		var err error
-		if t.CPU, err = process.CPU(pid); err == nil {
-			t.Now, t.Most, err = process.Memory(pid)
-		}
-		if err != nil {
-			note = err.Error()
-			continue
-		}
-		list = append(list, t)
-	}
-	return list, note
-}
-
-// listening returns the process that listens at a URL.
-func listening(at string) (int, error) {
-	to, err := url.Parse(at)
-	if err != nil {
-		return 0, errors.New("it is no URL")
-	}
-	port := to.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[to.Scheme]
-	}
-	return process.Listening(net.JoinHostPort(to.Hostname(), port))
 }

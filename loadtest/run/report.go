@@ -1,8 +1,7 @@
 package run
 
 import (
-	"fmt"
-	"os"
+	"cmp"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/arrival"
@@ -40,15 +39,13 @@ type Report struct {
 	Hits     Hits     `json:"hits"`
 	Limits   []Limit  `json:"limits"`
 
-	Store         *Store         `json:"store,omitempty"`
-	StoreNote     string         `json:"store_note,omitempty"` // why Store is nil
-	Processes     []Usage        `json:"processes,omitempty"`
-	ProcessesNote string         `json:"processes_note,omitempty"` // why some are missing
-	GeneratorCPU  float64        `json:"generator_cpu_seconds"`
-	Machine       *process.Share `json:"machine,omitempty"` // of the generator; nil: unknown
+	Store        *Store         `json:"store,omitempty"`
+	StoreNote    string         `json:"store_note,omitempty"` // why Store is nil
+	Process      *Usage         `json:"process,omitempty"`    // nil: unknown
+	GeneratorCPU float64        `json:"generator_cpu_seconds"`
+	Machine      *process.Share `json:"machine,omitempty"` // of the generator; nil: unknown
 
-	Timeline     []Slot     `json:"timeline"`
-	Distribution []Quantile `json:"distribution"`
+	Timeline []Slot `json:"timeline"`
 }
 
 // Status is a status, or what went wrong.
@@ -84,14 +81,13 @@ type Store struct {
 	Read  float64 `json:"reads_per_call"`
 }
 
-// Usage is the usage of a process of the target.
+// Usage is the usage of the target's processes.
 type Usage struct {
-	PID          int     `json:"pid"`
+	Processes    int     `json:"processes"`
 	CPUSeconds   float64 `json:"cpu_seconds"`
 	Cores        float64 `json:"cores"`         // CPU seconds a second
 	Microseconds float64 `json:"cpu_us_a_call"` // CPU time
 	Memory       int64   `json:"memory"`        // bytes at the end
-	MostMemory   int64   `json:"most_memory"`   // bytes, since the process began
 }
 
 func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Duration) *Report {
@@ -100,7 +96,7 @@ func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Du
 		Arrived: tally.Arrived, Answered: r.answered, Failed: r.failed, BrokenOff: r.broken, Unsent: tally.UnsentTo - tally.UnsentFrom,
 		Latency: r.all.latency(), Late: r.late.latency(), Waited: r.waited.latency(), Kinds: map[string]Latency{},
 		Statuses: r.sortedStatuses(), Hits: r.hits, Limits: r.sortedLimits(),
-		Timeline: r.timeline.report(p, span, tally.Elapsed), Distribution: r.all.distribution(),
+		Timeline: r.timeline.report(p, span, tally.Elapsed),
 	}
 	if span > 0 {
 		report.RateAsked = float64(tally.Arrived) / span.Seconds()
@@ -116,49 +112,21 @@ func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Du
 
 // cost adds the difference of two readings.
 func (r *Report) cost(before, after Reading, of *recorder, elapsed time.Duration) {
-	r.StoreNote, r.ProcessesNote = after.StoreNote, after.ProcessesNote
-	if before.StoreNote != "" {
-		r.StoreNote = before.StoreNote
+	r.StoreNote = cmp.Or(before.StoreNote, after.StoreNote)
+	if before.restarted(after) {
+		r.StoreNote = cmp.Or(r.StoreNote, "the target was restarted")
+		return
 	}
+	calls := float64(max(of.calls, 1))
 	if r.StoreNote == "" && of.calls > 0 {
 		r.Store = &Store{Trips: after.Trips - before.Trips, Reads: after.Reads - before.Reads, Calls: of.calls, Per: "hit"}
+		r.Store.Trip, r.Store.Read = float64(r.Store.Trips)/calls, float64(r.Store.Reads)/calls
 		if of.otherThan {
 			r.Store.Per = "call"
 		}
-		r.Store.Trip = float64(r.Store.Trips) / float64(of.calls)
-		r.Store.Read = float64(r.Store.Reads) / float64(of.calls)
-		if r.Store.Trips < 0 || r.Store.Reads < 0 || before.restarted(after) {
-			r.Store, r.StoreNote = nil, "the target was restarted"
-		}
 	}
-	for _, end := range after.Processes {
-		for _, begin := range before.Processes {
-			if begin.PID == end.PID {
-				r.Processes = append(r.Processes, usageOf(begin, end, of.calls, elapsed))
-			}
-		}
-	}
-	if len(r.Processes) < len(before.Processes) && r.ProcessesNote == "" {
-		r.ProcessesNote = fmt.Sprintf("%d of %d processes have ended", len(before.Processes)-len(r.Processes), len(before.Processes))
-	}
-}
-
-// known returns the CPU time of this program and of the target's processes, of which it may
-// be one.
-func (r *Report) known() time.Duration {
-	seconds := r.GeneratorCPU
-	for _, p := range r.Processes {
-		if p.PID != os.Getpid() {
-			seconds += p.CPUSeconds
-		}
-	}
-	return time.Duration(seconds * float64(time.Second))
-}
-
-func usageOf(begin, end Taken, calls int64, elapsed time.Duration) Usage {
-	cpu := (end.CPU - begin.CPU).Seconds()
-	return Usage{
-		PID: end.PID, CPUSeconds: cpu, Cores: cpu / elapsed.Seconds(), Microseconds: cpu * 1e6 / float64(max(calls, 1)),
-		Memory: end.Now, MostMemory: end.Most,
+	if n := len(after.Began); n > 0 {
+		cpu := (after.CPU - before.CPU).Seconds()
+		r.Process = &Usage{n, cpu, cpu / elapsed.Seconds(), cpu * 1e6 / calls, after.Memory}
 	}
 }

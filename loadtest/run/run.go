@@ -48,19 +48,17 @@ func (r *runner) probe(ctx context.Context) error {
 	if err := r.Target.Probe(ctx, r.next()); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
+	if r.Ready != nil {
+		r.Ready()
+	}
 	return nil
 }
 
-// warmUp loads the target at the first rate, unmeasured.
+// warmUp loads the target as in the beginning of the run, unmeasured.
 func (r *runner) warmUp(ctx context.Context) {
-	if r.WarmUp == 0 {
-		return
+	if r.WarmUp > 0 {
+		r.load(ctx, "warming up", r.Profile, r.WarmUp, newRecorder())
 	}
-	rate := r.Profile.Rate(0)
-	if rate == 0 {
-		rate = max(float64(arrival.Count(r.Profile, r.Duration))/r.Duration.Seconds(), 1)
-	}
-	r.load(ctx, "warming up", arrival.Constant(rate), r.WarmUp, newRecorder())
 }
 
 // load loads the target for a while.
@@ -109,7 +107,11 @@ func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, l
 	report.InFlight = r.InFlight
 	report.GeneratorCPU = (ownAfter - ownBefore).Seconds()
 	report.cost(before, after, to, tally.Elapsed)
-	report.Machine = process.ShareOf(machineBefore, machineAfter, report.known())
+	known := ownAfter - ownBefore
+	if after.Here {
+		known += after.CPU - before.CPU
+	}
+	report.Machine = process.ShareOf(machineBefore, machineAfter, known)
 	return report
 }
 

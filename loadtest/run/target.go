@@ -17,7 +17,7 @@ type Target interface {
 	Probe(ctx context.Context, call traffic.Call) error
 	// Do makes the n-th call. Many goroutines call it at once.
 	Do(ctx context.Context, n int64, call traffic.Call) Answer
-	// Read returns the work and the usage of the target since its beginning.
+	// Read returns the work and the usage of the target.
 	Read(ctx context.Context) Reading
 	Close() error
 }
@@ -29,25 +29,19 @@ type Answer struct {
 	Results []wire.Result // of its hits; a status 503 has no decision, or one that is not used
 }
 
-// Reading is the work and the usage of a target since its beginning. Notes say why something
-// is unknown.
+// Reading is the work and the usage of a target's processes since their beginning.
 type Reading struct {
-	Trips, Reads  int64 // of its stores: round trips, and buckets read
-	StoreNote     string
-	Began         []float64 // the beginnings of servers that tell it, in seconds since 1970
-	Processes     []Taken
-	ProcessesNote string
+	Trips, Reads int64     // of its stores: round trips, and buckets read
+	StoreNote    string    // why some are unknown
+	Began        []float64 // the beginnings of processes that tell it, in seconds since 1970
+	CPU          time.Duration
+	Memory       int64 // bytes
+	Here         bool  // they are other processes of this machine
 }
 
 // restarted reports whether a server has restarted since, which sums may hide.
 func (r Reading) restarted(after Reading) bool {
 	const slack = 2 // a server computes its beginning from the clock, which is adjusted
-	return !slices.EqualFunc(r.Began, after.Began, func(one, other float64) bool { return math.Abs(one-other) <= slack })
-}
-
-// Taken is the usage of a process.
-type Taken struct {
-	PID       int
-	CPU       time.Duration
-	Now, Most int64 // bytes of memory
+	return after.Trips < r.Trips || after.Reads < r.Reads || after.CPU < r.CPU ||
+		!slices.EqualFunc(r.Began, after.Began, func(one, other float64) bool { return math.Abs(one-other) <= slack })
 }

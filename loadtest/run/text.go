@@ -23,15 +23,22 @@ func textOf(facts []fact) string {
 
 // WriteText writes the report as a text.
 func (r *Report) WriteText(out io.Writer) error {
-	var b strings.Builder
-	b.WriteString(textOf(r.facts()) + "\n")
-	columns.Write(&b, 1, r.latencyTable())
+	parts := []string{textOf(r.facts()), textOfTable(r.latencyTable())}
 	if len(r.Limits) > 0 {
-		b.WriteByte('\n')
-		columns.Write(&b, 1, r.limitTable())
+		parts = append(parts, textOfTable(r.limitTable()))
 	}
-	b.WriteString("\n" + textOf(r.costs()))
-	_, err := io.WriteString(out, b.String())
+	return writeParts(out, append(parts, textOf(r.costs()))...)
+}
+
+func textOfTable(rows [][]string) string {
+	var b strings.Builder
+	columns.Write(&b, 1, rows)
+	return b.String()
+}
+
+// writeParts writes texts with empty lines between them.
+func writeParts(out io.Writer, parts ...string) error {
+	_, err := io.WriteString(out, strings.Join(parts, "\n"))
 	return err
 }
 
@@ -125,11 +132,14 @@ func (r *Report) costs() (facts []fact) {
 		add(true, "store", "%s trips and %s reads a %s (%s and %s in all)", columns.Digits(s.Trip), columns.Digits(s.Read), s.Per, columns.Grouped(s.Trips), columns.Grouped(s.Reads))
 	}
 	add(r.Store == nil && r.StoreNote != "", "store", "not known: %s", r.StoreNote)
-	for _, p := range r.Processes {
-		add(true, "process", "%d: %s s of CPU time, %.0f%% of a core, %s µs a call; %.1f MiB of memory, %.1f at the most",
-			p.PID, columns.Digits(p.CPUSeconds), p.Cores*100, columns.Digits(p.Microseconds), float64(p.Memory)/(1<<20), float64(p.MostMemory)/(1<<20))
+	if p := r.Process; p != nil {
+		of := ""
+		if p.Processes > 1 {
+			of = fmt.Sprintf("%d together: ", p.Processes)
+		}
+		add(true, "process", "%s%s s of CPU time, %.0f%% of a core, %s µs a call; %.1f MiB of memory",
+			of, columns.Digits(p.CPUSeconds), p.Cores*100, columns.Digits(p.Microseconds), float64(p.Memory)/(1<<20))
 	}
-	add(r.ProcessesNote != "", "process", "not known: %s", r.ProcessesNote)
 	add(r.GeneratorCPU > 0, "generator", "%s s of CPU time", columns.Digits(r.GeneratorCPU))
 	add(r.Machine != nil, "machine", "%s", r.Machine)
 	add(r.Machine.Busy(), "note", "this machine was busy: %s; repeat it on a quiet machine before believing a bad figure", process.BusyMeans)

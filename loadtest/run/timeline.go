@@ -86,7 +86,7 @@ func (t *timeline) report(p arrival.Profile, span, elapsed time.Duration) []Slot
 			to = max(end, to)
 		}
 		seconds := (to - from).Seconds()
-		asked := arrival.CountBetween(p, min(from, span), min(to, span))
+		asked := arrival.Count(p, min(to, span)) - arrival.Count(p, min(from, span))
 		slots = append(slots, Slot{
 			At: from.Seconds(), Seconds: seconds, Asked: float64(asked) / seconds,
 			Reached: float64(s.answered) / seconds, Failed: s.failed, Latency: s.latency.latency(),

@@ -47,7 +47,7 @@ func ParseMix(s string) (Mix, error) {
 		if i := slices.Index(kindNames[:], name); i >= 0 {
 			return Kind(i), nil
 		}
-		return 0, fmt.Errorf("traffic: a call is one of %s, not %q", strings.Join(kindNames[:], ", "), name)
+		return 0, fmt.Errorf("a call is one of %s, not %q", strings.Join(kindNames[:], ", "), name)
 	})
 }
 
@@ -56,7 +56,7 @@ func ParseCosts(s string) (Costs, error) {
 	return parseWeights(s, func(name string) (int64, error) {
 		cost, err := strconv.ParseInt(name, 10, 64)
 		if err != nil || cost < 1 || cost > MaxCost {
-			return 0, fmt.Errorf("traffic: a cost is 1 to %d, not %q", MaxCost, name)
+			return 0, fmt.Errorf("a cost is 1 to %d, not %q", MaxCost, name)
 		}
 		return cost, nil
 	})
@@ -74,11 +74,11 @@ func parseWeights[K comparable](s string, parse func(string) (K, error)) (map[K]
 		weight := 1
 		if weighed {
 			if weight, err = strconv.Atoi(number); err != nil {
-				return nil, fmt.Errorf("traffic: the weight of %s is a number, not %q", name, number)
+				return nil, fmt.Errorf("the weight of %s is a number, not %q", name, number)
 			}
 		}
 		if _, twice := weights[key]; twice {
-			return nil, fmt.Errorf("traffic: %s is there twice", name)
+			return nil, fmt.Errorf("%s is there twice", name)
 		}
 		weights[key] = weight
 	}
@@ -89,38 +89,41 @@ func checkWeights[K comparable](weights map[K]int) error {
 	sum := 0
 	for key, weight := range weights {
 		if weight < 0 || weight > MaxWeight {
-			return fmt.Errorf("traffic: a weight is 0 to %d, not the %d of %v", MaxWeight, weight, key)
+			return fmt.Errorf("a weight is 0 to %d, not the %d of %v", MaxWeight, weight, key)
 		}
 		sum += weight
 	}
 	if sum == 0 {
-		return fmt.Errorf("traffic: no weight is above 0")
+		return fmt.Errorf("no weight is above 0")
 	}
 	return nil
 }
 
 // choice chooses among few, by weights.
 type choice[K ~int64 | ~uint8] struct {
-	keys []K
-	upTo []int // the sum of the weights up to each
+	keys    []K
+	weights map[K]int
+	sum     int
 }
 
 func newChoice[K ~int64 | ~uint8](weights map[K]int) choice[K] {
-	var c choice[K]
-	sum := 0
+	c := choice[K]{weights: weights}
 	for _, key := range slices.Sorted(maps.Keys(weights)) {
 		if weights[key] > 0 {
-			sum += weights[key]
-			c.keys, c.upTo = append(c.keys, key), append(c.upTo, sum)
+			c.keys, c.sum = append(c.keys, key), c.sum+weights[key]
 		}
 	}
 	return c
 }
 
 func (c choice[K]) draw(rng *rand.Rand) K {
-	if len(c.keys) == 1 {
-		return c.keys[0]
+	left := 0
+	if len(c.keys) > 1 {
+		left = rng.IntN(c.sum)
 	}
-	i, _ := slices.BinarySearch(c.upTo, rng.IntN(c.upTo[len(c.upTo)-1])+1)
+	i := 0
+	for ; left >= c.weights[c.keys[i]]; i++ {
+		left -= c.weights[c.keys[i]]
+	}
 	return c.keys[i]
 }

@@ -1,3 +1,8 @@
+// Package traffic makes the calls of a load test: their features and kinds, in which
+// mix and at which costs. What it draws depends on its source of random numbers alone, so
+// the same seed gives the same calls. Errors name the flag that is wrong.
+//
+// Most callers want [New], and then [Source.Next] for each call.
 package traffic
 
 import (
@@ -30,28 +35,19 @@ type Config struct {
 	Rand   *rand.Rand
 }
 
-// Check finds what is wrong with the config.
-func (c Config) Check() error {
-	var faults []error
-	if !events.ValidName(c.Event) {
-		faults = append(faults, fmt.Errorf("traffic: %q cannot be an event", c.Event))
+// check returns the first fault of the config.
+func (c Config) check() error {
+	switch {
+	case !events.ValidName(c.Event):
+		return fmt.Errorf("-event: %q cannot be an event", c.Event)
+	case c.Population == nil || c.Rand == nil:
+		return errors.New("traffic: a population and a source of random numbers are needed")
+	case c.BatchSize < 1 || c.BatchSize > MaxBatch:
+		return fmt.Errorf("-batch is 1 to %d hits, not %d", MaxBatch, c.BatchSize)
+	case c.Window < time.Second || c.Window > events.MaxWindow || c.Window%time.Second != 0:
+		return fmt.Errorf("-window is 1s to %s in whole seconds, not %s", events.FormatDuration(events.MaxWindow), c.Window)
 	}
-	if c.Population == nil || c.Rand == nil {
-		faults = append(faults, errors.New("traffic: a population and a source of random numbers are needed"))
-	}
-	if c.Mix != nil {
-		faults = append(faults, checkWeights(c.Mix))
-	}
-	if c.Costs != nil {
-		faults = append(faults, checkWeights(c.Costs))
-	}
-	if c.BatchSize < 0 || c.BatchSize > MaxBatch {
-		faults = append(faults, fmt.Errorf("traffic: a batch has 1 to %d hits, not %d", MaxBatch, c.BatchSize))
-	}
-	if c.Window < 0 || c.Window > events.MaxWindow || c.Window%time.Second != 0 {
-		faults = append(faults, fmt.Errorf("traffic: a window is 1s to %s in whole seconds, not %s", events.FormatDuration(events.MaxWindow), c.Window))
-	}
-	return errors.Join(faults...)
+	return errors.Join(checkWeights(c.Mix), checkWeights(c.Costs))
 }
 
 // Call is one call.
@@ -73,9 +69,6 @@ type Source struct {
 
 // New returns a source of such calls.
 func New(config Config) (*Source, error) {
-	if err := config.Check(); err != nil {
-		return nil, err
-	}
 	if config.Mix == nil {
 		config.Mix = Mix{Hit: 1}
 	}
@@ -84,6 +77,9 @@ func New(config Config) (*Source, error) {
 	}
 	config.BatchSize = cmp.Or(config.BatchSize, DefaultBatch)
 	config.Window = cmp.Or(config.Window, DefaultWindow)
+	if err := config.check(); err != nil {
+		return nil, err
+	}
 	return &Source{config, newChoice(config.Mix), newChoice(config.Costs)}, nil
 }
 

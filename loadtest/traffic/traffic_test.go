@@ -87,7 +87,7 @@ func TestCheckPopulation(t *testing.T) {
 		s    float64
 		want string
 	}{
-		{"ip", 0, 0, "1 to 16777216 features, not 0"},
+		{"ip", 0, 0, "-population is 1 to 16777216, not 0"},
 		{"ip", traffic.MaxPopulation + 1, 0, "not 16777217"},
 		{"ip", 1, 1, "above 1, not 1"},
 		{"ip", 1, math.NaN(), "above 1, not NaN"},
@@ -190,7 +190,8 @@ func TestWhatIsNoMix(t *testing.T) {
 func TestWhatCannotBeMade(t *testing.T) {
 	rng := seeded(1)
 	right := traffic.Config{Event: "e", Population: traffic.NewUniform("ip", 1, rng), Rand: rng}
-	require.NoError(t, right.Check())
+	_, err := traffic.New(right)
+	require.NoError(t, err)
 	for want, change := range map[string]func(*traffic.Config){
 		"cannot be an event": func(c *traffic.Config) { c.Event = "No" },
 		"a population":       func(c *traffic.Config) { c.Population = nil },
