@@ -143,6 +143,7 @@ func (c *caller) batch(ctx context.Context, call judge.Call, users []int32, cost
 	c.noHeaders(a)
 	for i, user := range users {
 		one, result := *a, wire.Result{Status: a.status}
+		one.Sent += int64(i) // so they have an order
 		one.User, one.user, one.Cost = user, c.log.User(user), int32(costs[i])
 		if err == nil {
 			result = results[i]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,13 +27,18 @@ var StateHeaders = []string{policyHeader, stateHeader, retryHeader, tightestHead
 var tightestHeaders = [...]string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 
 // families are those of the headers that the rules choose. GET /v1/events does not tell of
-// them, so the first answer with a decision does.
+// them, so the first decision of a store does: without one there are fewer headers.
 type families struct{ structured, tightest bool }
 
 // HeaderFaults holds the headers of a hit to its decision.
 func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision) (f Faults) {
-	c.families.CompareAndSwap(nil, &families{len(header[policyHeader]) > 0, len(header[tightestHeaders[0]]) > 0})
-	want := *c.families.Load()
+	if !slices.ContainsFunc(d.Limits, func(s wire.LimitState) bool { return s.OnError != "" }) {
+		c.families.CompareAndSwap(nil, &families{len(header[policyHeader]) > 0, len(header[tightestHeaders[0]]) > 0})
+	}
+	want := c.families.Load()
+	if want == nil {
+		return nil
+	}
 	var policies, states []string
 	for _, s := range d.Limits {
 		if s.Shadow || !want.structured {

@@ -30,6 +30,7 @@ type judge struct {
 	counters []*counter
 	givenUp  []int64 // of each entry, how many of its tries may have given up a replica; nil: none
 	reasons  []bool  // entries that a limit had a reason to keep waiting as long as it did
+	vague    []bool  // entries of lone callers whose counts the log does not know to the last number
 	event    func(i int32) Event
 }
 
@@ -37,7 +38,7 @@ type judge struct {
 func (c Case) Judge() { newJudge(c).judge() }
 
 func newJudge(c Case) *judge {
-	j := &judge{Case: c, Contract: c.Log.contract, losses: lossesOf(c.Kills, c.Log.Began), reasons: make([]bool, len(c.Log.entries))}
+	j := &judge{Case: c, Contract: c.Log.contract, losses: lossesOf(c.Kills, c.Log.Began), reasons: make([]bool, len(c.Log.entries)), vague: make([]bool, len(c.Log.entries))}
 	j.event = func(i int32) Event { return c.Log.Event(c.Log.entries[i], c.Log.countsOf(i)) }
 	for id, of := range c.Log.counters {
 		j.counters = append(j.counters, &counter{judge: j, Counter: of, id: int32(id), shared: of.Name == "" && !c.Alone})
@@ -59,15 +60,13 @@ func (j *judge) judge() {
 		for at, l := range j.Limits {
 			if slices.Contains(c.rules, l.Index) {
 				c.windows(at)
-				c.denials(at)
-				c.standing(at)
+				c.decisions(at)
 				c.waits(at)
 			}
 		}
 		c.checkLooks()
 	}
-	j.tooLong()
-	j.predict()
+	j.finish()
 }
 
 // sort puts an entry to its counters.
@@ -86,6 +85,7 @@ func (j *judge) sort(i int32) {
 	counters := user.Counters
 	for r, id := range counters {
 		c := j.counters[id]
+		c.lone = user.Role == Quiet && c.Name != ""
 		if !slices.Contains(c.rules, r) {
 			c.rules = append(c.rules, r)
 			c.all = c.all || j.Rules[r].CountAll

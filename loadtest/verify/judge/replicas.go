@@ -108,5 +108,5 @@ func (j *judge) tries(e Entry, left int64) add {
 	default:
 		first, last = min(first, e.Stamp), max(last, e.Stamp)
 	}
-	return add{e.Call, first, last, left}
+	return add{e.Call, e.Sent, first, last, left, false}
 }
