@@ -106,7 +106,7 @@ func TestWrongTargets(t *testing.T) {
 		"headers that lie": {&target{says: func(h http.Header) {
 			h.Set("RateLimit", strings.Replace(h.Get("RateLimit"), ";r=0", ";r=1", 1))
 		}}, judge.Headers, `Ratelimit is`},
-		"no Retry-After":        {&target{says: func(h http.Header) { h.Del("Retry-After") }}, judge.Headers, `Retry-After is []`},
+		"no Retry-After":        {&target{says: func(h http.Header) { h.Del("Retry-After") }}, judge.Headers, `Retry-After is ""`},
 		"retry_after too short": {&target{answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "has a retry_after of 1s"},
 		"retry_after too long":  {&target{answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
 		"lost hits":             {&target{forgets: third}, judge.Counts, "the log"},

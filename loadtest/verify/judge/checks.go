@@ -41,36 +41,31 @@ func (c *counter) windows(at int) {
 // limit admits. It reports whether there is one that is not excused.
 func (c *counter) overfull(at int, entries []int32) bool {
 	l, excused := c.Limits[at], &c.Findings.Excused
-	var all, strict exactlog.Log
-	var strictAt []int32
+	var log exactlog.Log
 	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(c.Log.entries[a].Stamp, c.Log.entries[b].Stamp) })
 	for _, i := range entries {
-		e := c.Log.entries[i]
-		all.Add(e.Stamp, int64(e.Cost))
-		if !c.excused(e, at) {
-			strict.Add(e.Stamp, int64(e.Cost))
-			strictAt = append(strictAt, i)
-		}
+		log.Add(c.Log.entries[i].Stamp, int64(c.Log.entries[i].Cost))
 	}
-	c.Findings.Checked.Windows += int64(all.Len())
-	robbed := func(i int32) int64 { return c.resets.robbed(c.Log.entries[i].Sent) }
-	wrong := func(w exactlog.Window, at []int32) bool {
-		c.blame(Violation{Check: Windows, Limit: l.Name}, c.id, only(at[w.First:w.Last]...),
-			"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.Window, w, l.Name, l.Ceiling)
-		return true
-	}
-	for w := range strict.Overfull(l.Ceiling, l.Length, l.Step) {
-		if w.Sum > l.Ceiling+robbed(strictAt[w.First]) {
-			return wrong(w, strictAt)
+	c.Findings.Checked.Windows += int64(log.Len())
+	for w := range log.Overfull(l.Ceiling, l.Length, l.Step) {
+		hits, strict := entries[w.First:w.Last], w.Sum
+		for _, i := range hits {
+			if e := c.Log.entries[i]; c.excused(e, at) {
+				strict -= int64(e.Cost)
+			}
 		}
-		excused.AfterResets++
-	}
-	for w := range all.Overfull(l.Ceiling, l.Length, l.Step) {
-		if c.Ours && w.Sum > l.Ceiling*(1+c.losses.within(w.From, w.To, c.Log.second))+robbed(entries[w.First]) {
-			return wrong(w, entries)
+		robbed := c.resets.robbed(c.Log.entries[hits[0]].Sent)
+		switch {
+		case strict > l.Ceiling+robbed, c.Ours && w.Sum > l.Ceiling*(1+c.losses.within(w.From, w.To, c.Log.second))+robbed:
+			c.blame(Violation{Check: Windows, Limit: l.Name}, c.id, only(hits...),
+				"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.Window, w, l.Name, l.Ceiling)
+			return true
+		case strict == w.Sum:
+			excused.AfterResets++
+		default:
+			excused.Windows++
+			excused.MostBeyond = max(excused.MostBeyond, w.Sum-l.Ceiling)
 		}
-		excused.Windows++
-		excused.MostBeyond = max(excused.MostBeyond, w.Sum-l.Ceiling)
 	}
 	return false
 }
