@@ -104,7 +104,7 @@ func (c *counter) decisions(at int) {
 			own = int64(e.Cost)
 		}
 		if q.least != (span{}) {
-			c.counted(at, q, leasts[k]+own, mosts[k])
+			c.counted(at, q, own, leasts[k]+own, mosts[k])
 		}
 		if c.unfit(e, at) {
 			c.denied(at, q.entry, mosts[k]-own)
@@ -118,19 +118,24 @@ func (c *counter) unfit(e Entry, at int) bool {
 }
 
 // counted holds the count in an answer to the log.
-func (c *counter) counted(at int, q question, least, most int64) {
+func (c *counter) counted(at int, q question, own, least, most int64) {
 	e, l, got := c.Log.entries[q.entry], c.Limits[at], c.Log.countsOf(q.entry)[at]
 	c.Findings.Checked.Counts++
 	if !c.lone {
 		most = unlimited
 	} else {
-		if q.least.time < e.Sent && least <= got && got < most {
-			c.Findings.Excused.Repeated++
+		if now := q; q.least.time < e.Sent && least <= got && got < most {
+			now.least.time = e.Sent
+			if got < c.least([]question{now})[0]+own {
+				c.marks[q.entry].repeated = true
+			}
 		}
 		if e.Outcome == Denied {
 			most += c.overshoot(e)
 		}
-		c.vague[q.entry] = c.vague[q.entry] || least != most
+		if least != most {
+			c.marks[q.entry].vague = true
+		}
 	}
 	if got < least || got > most && e.Inexact&(1<<at) == 0 {
 		c.blame(Violation{Check: Counts, Limit: l.Name}, c.id, c.before(q.entry, l),
@@ -143,8 +148,8 @@ func (c *counter) denied(at int, i int32, most int64) {
 	l, e := c.Limits[at], c.Log.entries[i]
 	c.Findings.Checked.Denials++
 	switch room := l.Ceiling - int64(e.Cost); {
-	case l.Elastic && !c.deniedByWhole(e):
-		c.blame(Violation{Check: Denials, Limit: l.Name}, c.id, only(i), "a cost of %d is denied, and %s is elastic and the whole event has room", e.Cost, l.Name)
+	case l.Elastic && e.OnError == 0 && !c.deniedByWhole(e, true):
+		c.blame(Violation{Check: Denials, Limit: l.Name}, c.id, only(i), "a cost of %d is denied, and the whole event has room for what is elastic", e.Cost)
 	case most > room:
 	case most+c.overshoot(e) > room && !(c.Queued && c.user(e).Role == Burst):
 		c.Findings.Excused.Overshoot++
@@ -189,7 +194,7 @@ func (c *counter) waits(at int) {
 		}
 		if l.Elastic {
 			// It has room as soon as the whole event has. What denies with it is held by itself.
-			c.reasons[i] = c.reasons[i] || !c.deniedByWhole(e)
+			c.marks[i].waits = c.marks[i].waits || !c.deniedByWhole(e, false)
 			continue
 		}
 		due := e.Stamp + int64(e.RetryAfter)
@@ -221,7 +226,9 @@ func (c *counter) waits(at int) {
 		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; q.most.from <= latest {
 			most += c.overshoot(e)
 		}
-		c.reasons[q.entry] = c.reasons[q.entry] || c.shared || most+int64(e.Cost) > l.Ceiling
+		if c.shared || most+int64(e.Cost) > l.Ceiling {
+			c.marks[q.entry].waits = true
+		}
 	}
 }
 
@@ -232,16 +239,19 @@ func (j *judge) finish() {
 		i := int32(n)
 		if j.user(e).Role == Quiet && e.Kind <= Check && e.Outcome <= Denied {
 			j.Findings.Checked.Lone++
-			if !j.vague[i] && e.OnError == 0 {
+			if !j.marks[i].vague && e.OnError == 0 {
 				j.Findings.Checked.Predictions++
 			}
+		}
+		if j.marks[i].repeated {
+			j.Findings.Excused.Repeated++
 		}
 		if e.Outcome != Denied || e.RetryAfter < 1 {
 			continue
 		}
 		j.Findings.Checked.Waits++
 		// A search for the moment that is cut short finds one that is late.
-		if j.reasons[i] || e.RetryAfter == 1 || e.OnError != 0 || e.took() >= j.Timeout || j.losses.unsettled(e.Call) || j.losses.disturbed(e.Sent, e.Answered) {
+		if j.marks[i].waits || e.RetryAfter == 1 || e.OnError != 0 || e.took() >= j.Timeout || j.losses.unsettled(e.Call) || j.losses.disturbed(e.Sent, e.Answered) {
 			continue
 		}
 		j.blame(Violation{Check: RetryAfter}, j.user(e).Counters[0], only(i),

@@ -66,11 +66,11 @@ func (rs resets) goneBefore(c Call, lone bool) int64 {
 	gone := int64(-1)
 	for _, r := range rs {
 		unknown := stale
-		if lone {
-			unknown = int64(Closed)
-		}
-		if lone && r.Target == c.Target {
+		switch {
+		case lone && r.Target == c.Target:
 			unknown = -1
+		case lone:
+			unknown = int64(Closed)
 		}
 		if r.effective && r.Answered+unknown < c.Sent {
 			gone = max(gone, r.Sent)
