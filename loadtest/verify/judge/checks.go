@@ -159,7 +159,7 @@ func (c *counter) denied(at int, i int32, most int64) {
 	}
 }
 
-// before returns an entry and those that it may have counted in a limit.
+// before returns an entry and what it may have counted in a limit.
 func (c *counter) before(i int32, l contract.Limit) func() []int32 {
 	e := c.Log.entries[i]
 	return c.which(func(k int32, o Entry) bool {

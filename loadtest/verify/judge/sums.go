@@ -14,7 +14,7 @@ type add struct {
 	time        int64 // from which on it counts
 	first, last int64
 	by          int64
-	sure        bool // of those that may have been, one that was
+	sure        bool // in a list of what may have been: it was
 }
 
 func (a add) touches(from, to int64) bool { return a.first <= to && a.last >= from }
