@@ -23,9 +23,6 @@ import (
 	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
-// slowTimeout is how long servers wait for stores that are not killed: a busy machine makes them slow.
-const slowTimeout = judge.CallTimeout / 2
-
 // counterd is the program, built once.
 var counterd string
 
@@ -250,9 +247,6 @@ func TestCounterd(t *testing.T) {
 			t.Parallel()
 			config.Fleet.Counterd, config.Fleet.Memcached = counterd, "memcached"
 			config.Duration, config.Clients, config.Features, config.Rate, config.Seed = 5*time.Second, 6, 12, 200, 1
-			if !config.Chaos { // which waits for calls under way
-				config.Timeout = slowTimeout
-			}
 			report, text := reportOf(t, config)
 			require.True(t, report.OK(), text)
 			assert.Positive(t, report.Admitted)
@@ -275,11 +269,11 @@ func TestServersOfOthers(t *testing.T) {
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
 	require.NoError(t, err)
 	others, err := fleet.Start(t.Context(), fleet.Config{
-		Counterd: counterd, Memcached: "memcached", Processes: 2, Servers: 1, Rules: string(example), Timeout: slowTimeout,
+		Counterd: counterd, Memcached: "memcached", Processes: 2, Servers: 1, Rules: string(example), Timeout: OwnTimeout,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, others.Close()) })
-	config := Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: slowTimeout}
+	config := Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: OwnTimeout}
 	for _, p := range others.Processes {
 		config.URLs = append(config.URLs, "http://"+p.Addr)
 	}
