@@ -143,6 +143,7 @@ func (c *caller) batch(ctx context.Context, call judge.Call, users []int32, cost
 	c.noHeaders(a)
 	for i, user := range users {
 		one, result := *a, wire.Result{Status: a.status}
+		one.Sent += int64(i) // so they have an order
 		one.User, one.user, one.Cost = user, c.log.User(user), int32(costs[i])
 		if err == nil {
 			result = results[i]
@@ -180,7 +181,7 @@ func (c *caller) increment(ctx context.Context, call judge.Call, user int32, by,
 		return a.Entry
 	}
 	a.Stamp = done.At.Unix()
-	c.answered(a, c.IncrementFaults(done, by, at, c.log.NamesOf(a.user)))
+	c.answered(a, c.IncrementFaults(done, by, at, a.user.Names))
 	c.log.Note(a.Entry, nil)
 	return a.Entry
 }
@@ -268,7 +269,7 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 	default:
 		a.Outcome = judge.Denied
 	}
-	asked := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: c.log.NamesOf(a.user)}
+	asked := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: a.user.Names}
 	c.answered(a, c.DecisionFaults(asked, status, *d))
 	c.log.Note(a.Entry, counts)
 	return true

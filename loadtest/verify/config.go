@@ -119,12 +119,15 @@ func (c Config) Check() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
+	within := func(flag string, n, most int) { fault(n < 0 || n > most, "%s is 1 to %d, not %d", flag, most, n) }
+	within("-clients", c.Clients, 10_000)
+	within("-features", c.Features, 1_000_000)
+	within("-max-events", c.MaxEvents, 1<<30)
+	within("-processes", c.Fleet.Processes, 64)
+	within("-servers", c.Fleet.Servers, 64)
 	fault(c.Duration < 0, "-duration is more than 0, not %s", c.Duration)
 	fault(c.Soak && c.Duration < MinSoak, "-soak is at least %s, not %s", MinSoak, c.Duration)
-	fault(c.Clients < 0 || c.Clients > 10_000, "-clients is 1 to 10000, not %d", c.Clients)
-	fault(c.Features < 0 || c.Features > 1_000_000, "-features is 1 to 1000000, not %d", c.Features)
 	fault(c.Rate < 0, "-rate is at least 0, not %g", c.Rate)
-	fault(c.MaxEvents < 0 || c.MaxEvents > 1<<30, "-max-events is 1 to %d, not %d", 1<<30, c.MaxEvents)
 	fault(c.Skew < 0, "-skew is at least 0, not %s", c.Skew)
 	fault(c.Timeout < 0, "-timeout is more than 0, not %s", c.Timeout)
 	fault(!events.ValidName(c.Event), "-event is not the name of an event")
@@ -139,8 +142,6 @@ func (c Config) Check() error {
 		return errors.Join(faults...)
 	}
 	f, programs := c.Fleet, []string{c.Fleet.Counterd}
-	fault(f.Processes < 0 || f.Processes > 64, "-processes is 1 to 64, not %d", f.Processes)
-	fault(f.Servers < 0 || f.Servers > 64, "-servers is 1 to 64, not %d", f.Servers)
 	switch c.Store {
 	case Memcached:
 		programs = append(programs, f.Memcached)

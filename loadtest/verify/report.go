@@ -154,7 +154,7 @@ func (r *Report) writeChecked(row func(name, format string, args ...any)) {
 	row("windows", "%d summed, by the seconds that hits were stamped with", c.Windows)
 	row("denials", "%d held to the log: no hit that fitted was denied", c.Denials)
 	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
-	row("predicted", "%d decisions of features that one caller calls, to the last number", c.Predictions)
+	row("predicted", "%d of %d decisions of features that one caller calls, to the last number", c.Predictions, c.Lone)
 	row("retry_after", "%d held to the log; %d came when it was over, %d before", c.Waits, c.Retries, c.Early)
 	row("headers", "%d answers", c.Headers)
 	row("bodies", "%d answers", c.Bodies)
@@ -175,7 +175,6 @@ func (r *Report) writeExcused(row func(name, format string, args ...any)) {
 		{e.OnError, "hits admitted by on_error"},
 		{e.UnknownOutcome, "calls of unknown outcome"},
 		{e.Refused, "calls refused for overload"},
-		{e.Unpredicted, "features that are not predicted any more, after a loss or an unknown outcome"},
 		{e.Repeated, "denials that repeat what a target had said in the same second, before others admitted more"},
 		{e.Overshoot, "denials for a transient overshoot of hits that were denied themselves"},
 	} {

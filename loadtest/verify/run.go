@@ -184,19 +184,10 @@ func (r *run) drive(ctx context.Context, length time.Duration, chaos bool) error
 	defer stop()
 	calling, cut := outlasting(ctx, interruptGrace)
 	defer cut()
-	var others errgroup.Group
-	beside := func(do func() error) {
-		others.Go(func() error {
-			err := do()
-			if err != nil {
-				stop()
-			}
-			return err
-		})
-	}
+	others, driving := errgroup.WithContext(driving)
 	if chaos {
 		k := &killer{fleet: r.fleet, rng: r.rng, pace: min(r.config.Duration/5, 10*time.Second), config: r.config.Fleet}
-		beside(func() error {
+		others.Go(func() error {
 			err := k.run(driving, ctx)
 			r.kills = k.kills
 			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -206,9 +197,9 @@ func (r *run) drive(ctx context.Context, length time.Duration, chaos bool) error
 		})
 	}
 	if r.monitor != nil {
-		beside(func() error { return r.monitor.watch(driving, max(r.config.Duration/maxSamples, time.Second/4)) })
+		others.Go(func() error { return r.monitor.watch(driving, max(r.config.Duration/maxSamples, time.Second/4)) })
 	}
-	beside(func() error { r.progress(driving, length); return nil })
+	others.Go(func() error { r.progress(driving, length); return nil })
 	d := &driver{caller: r.caller, config: r.config, length: length}
 	d.start(driving, calling)
 	d.running.Wait()

@@ -32,7 +32,9 @@ func TestHeaderFaults(t *testing.T) {
 		return h
 	}
 	var c Contract
-	require.Empty(t, c.HeaderFaults(right(), http.StatusTooManyRequests, d), "it is the first, and tells which there are")
+	failed := wire.Decision{RetryAfter: &two, Limits: []wire.LimitState{{Name: "a", Limit: 5, Window: "1m", OnError: "deny"}}}
+	require.Empty(t, c.HeaderFaults(http.Header{}, http.StatusServiceUnavailable, failed), "no store has decided: it tells nothing")
+	require.Empty(t, c.HeaderFaults(right(), http.StatusTooManyRequests, d), "it is the first of a store, and tells which there are")
 	for name, value := range map[string]string{
 		"RateLimit-Policy": `"a";q=5;w=60`, "RateLimit": `"a";r=3;t=0, "b";r=0;t=2`, "Retry-After": "3",
 		"X-RateLimit-Limit": "5", "X-RateLimit-Remaining": "", "X-RateLimit-Reset": "0",

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -40,108 +41,141 @@ func (c *counter) windows(at int) {
 // limit admits. It reports whether there is one that is not excused.
 func (c *counter) overfull(at int, entries []int32) bool {
 	l, excused := c.Limits[at], &c.Findings.Excused
-	var all, strict exactlog.Log
-	var strictAt []int32
+	var log exactlog.Log
 	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(c.Log.entries[a].Stamp, c.Log.entries[b].Stamp) })
 	for _, i := range entries {
-		e := c.Log.entries[i]
-		all.Add(e.Stamp, int64(e.Cost))
-		if !c.losable() || !c.losses.excuses(e, at) {
-			strict.Add(e.Stamp, int64(e.Cost))
-			strictAt = append(strictAt, i)
-		}
+		log.Add(c.Log.entries[i].Stamp, int64(c.Log.entries[i].Cost))
 	}
-	c.Findings.Checked.Windows += int64(all.Len())
-	robbed := func(i int32) int64 { return c.resets.robbed(c.Log.entries[i].Sent) }
-	wrong := func(w exactlog.Window, at []int32) bool {
-		c.blame(Violation{Check: Windows, Limit: l.Name}, c.id, only(at[w.First:w.Last]...),
-			"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.Window, w, l.Name, l.Ceiling)
-		return true
-	}
-	for w := range strict.Overfull(l.Ceiling, l.Length, l.Step) {
-		if w.Sum > l.Ceiling+robbed(strictAt[w.First]) {
-			return wrong(w, strictAt)
+	c.Findings.Checked.Windows += int64(log.Len())
+	for w := range log.Overfull(l.Ceiling, l.Length, l.Step) {
+		hits, strict := entries[w.First:w.Last], w.Sum
+		for _, i := range hits {
+			if e := c.Log.entries[i]; c.excused(e, at) {
+				strict -= int64(e.Cost)
+			}
 		}
-		excused.AfterResets++
-	}
-	for w := range all.Overfull(l.Ceiling, l.Length, l.Step) {
-		if c.Ours && w.Sum > l.Ceiling*(1+c.losses.within(w.From, w.To, c.Log.second))+robbed(entries[w.First]) {
-			return wrong(w, entries)
+		robbed := c.resets.robbed(c.Log.entries[hits[0]].Sent)
+		switch {
+		case strict > l.Ceiling+robbed, c.Ours && w.Sum > l.Ceiling*(1+c.losses.within(w.From, w.To, c.Log.second))+robbed:
+			c.blame(Violation{Check: Windows, Limit: l.Name}, c.id, only(hits...),
+				"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.Window, w, l.Name, l.Ceiling)
+			return true
+		case strict == w.Sum:
+			excused.AfterResets++
+		default:
+			excused.Windows++
+			excused.MostBeyond = max(excused.MostBeyond, w.Sum-l.Ceiling)
 		}
-		excused.Windows++
-		excused.MostBeyond = max(excused.MostBeyond, w.Sum-l.Ceiling)
 	}
 	return false
 }
 
-// denials finds the denials that no limit had a reason for: with all that may have been counted
-// before the answer, there was room.
-func (c *counter) denials(at int) {
-	l := c.Limits[at]
-	if c.shared {
-		return
-	}
-	var questions []question
-	for _, i := range c.entries {
-		e := c.Log.entries[i]
-		if e.Outcome == Denied && e.Denies&^e.OnError&(1<<at) != 0 && int64(e.Cost) <= l.Ceiling {
-			from, to := l.WindowAt(e.Stamp)
-			questions = append(questions, question{e.Call, i, e.Answered, from, to})
-		}
-	}
-	c.Findings.Checked.Denials += int64(len(questions))
-	for k, most := range c.most(questions) {
-		i := questions[k].entry
-		e := c.Log.entries[i]
-		room := l.Ceiling - int64(e.Cost)
-		if c.all && e.Kind != Check {
-			most -= int64(e.Cost) // its own
-		}
-		if most > room {
-			continue
-		}
-		if most+c.overshoot(e) > room && !(c.Queued && c.user(e).Role == Burst) {
-			c.Findings.Excused.Overshoot++
-			continue
-		}
-		c.blame(Violation{Check: Denials, Limit: l.Name}, c.id, func() []int32 {
-			return c.which(func(k int32, o Entry) bool {
-				return o.Sent < e.Answered && o.Stamp > e.Stamp-l.Length && o.Stamp <= e.Stamp+contract.Grace && (o.Outcome != Denied || c.all) && o.Kind != Check || k == i
-			})
-		}, "a cost of %d is denied, and at most %d of %d were counted in the %s before", e.Cost, most, l.Ceiling, l.Window)
-	}
-}
-
-// which returns such entries.
-func (c *counter) which(such func(i int32, e Entry) bool) (list []int32) {
-	for _, i := range c.entries {
-		if such(i, c.Log.entries[i]) {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
-// standing holds the counts in the answers to admitted hits to the log: they are no less
-// than what had been acknowledged before.
-func (c *counter) standing(at int) {
+// decisions holds the counts and the denials of a limit to the log. An admitted hit counts no less
+// than what had been acknowledged before it; a hit is denied only if it does not fit with all that
+// may have been counted before its answer. Of a lone caller's decisions both are known.
+func (c *counter) decisions(at int) {
 	l := c.Limits[at]
 	var questions []question
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
-		if e.isHit() && e.Outcome == Admitted && e.OnError&(1<<at) == 0 && !(c.losable() && c.losses.excuses(e, at)) {
+		if e.Kind > Check || e.Outcome > Denied || e.OnError&(1<<at) != 0 {
+			continue
+		}
+		q := question{Call: e.Call, entry: i}
+		if (c.lone || e.isHit() && e.Outcome == Admitted) && !c.excused(e, at) {
 			from, to := contract.Outward(e.Stamp-l.Length+1, e.Stamp, l.Step)
-			questions = append(questions, question{e.Call, i, e.Sent, from, to})
+			q.least = span{c.known(i), from, to}
+		}
+		if c.lone || c.unfit(e, at) {
+			from, to := l.WindowAt(e.Stamp)
+			q.most = span{e.Answered, from, to}
+			if c.lone && e.Outcome == Admitted {
+				q.most.time = e.Sent + 1 // by what comes behind it in its batch it is not changed
+			}
+		}
+		if q.least != q.most {
+			questions = append(questions, q)
 		}
 	}
-	c.Findings.Checked.Counts += int64(len(questions))
-	for k, least := range c.least(questions) {
-		i := questions[k].entry
-		least += int64(c.Log.entries[i].Cost)
-		if got := c.Log.countsOf(i)[at]; got < least {
-			c.blame(Violation{Check: Counts, Limit: l.Name}, c.id, only(i),
-				"the answer to a hit counts %d in %s, and with it there are at least %d in the log", got, l.Window, least)
+	leasts, mosts := c.least(questions), c.most(questions)
+	for k, q := range questions {
+		e, own := c.Log.entries[q.entry], int64(0)
+		if e.Kind != Check && (e.Outcome == Admitted || c.all) {
+			own = int64(e.Cost)
 		}
+		if q.least != (span{}) {
+			c.counted(at, q, own, leasts[k]+own, mosts[k])
+		}
+		if c.unfit(e, at) {
+			c.denied(at, q.entry, mosts[k]-own)
+		}
+	}
+}
+
+// unfit reports whether a limit says that an entry does not fit, which could be otherwise.
+func (c *counter) unfit(e Entry, at int) bool {
+	return e.Outcome == Denied && e.Denies&^e.OnError&(1<<at) != 0 && int64(e.Cost) <= c.Limits[at].Ceiling && !c.shared
+}
+
+// counted holds the count in an answer to the log.
+func (c *counter) counted(at int, q question, own, least, most int64) {
+	e, l, got := c.Log.entries[q.entry], c.Limits[at], c.Log.countsOf(q.entry)[at]
+	c.Findings.Checked.Counts++
+	if !c.lone {
+		most = unlimited
+	} else {
+		if now := q; q.least.time < e.Sent && least <= got && got < most {
+			now.least.time = e.Sent
+			if got < c.least([]question{now})[0]+own {
+				c.marks[q.entry].repeated = true
+			}
+		}
+		if e.Outcome == Denied {
+			most += c.overshoot(e)
+		}
+		if least != most {
+			c.marks[q.entry].vague = true
+		}
+	}
+	if got < least || got > most && e.Inexact&(1<<at) == 0 {
+		c.blame(Violation{Check: Counts, Limit: l.Name}, c.id, c.before(q.entry, l),
+			"the answer to a hit counts %d in %s, and by the log it is %s", got, l.Window, between(least, most))
+	}
+}
+
+// denied holds a denial to the most that its limit can have counted beside it.
+func (c *counter) denied(at int, i int32, most int64) {
+	l, e := c.Limits[at], c.Log.entries[i]
+	c.Findings.Checked.Denials++
+	switch room := l.Ceiling - int64(e.Cost); {
+	case l.Elastic && e.OnError == 0 && !c.deniedByWhole(e, true):
+		c.blame(Violation{Check: Denials, Limit: l.Name}, c.id, only(i), "a cost of %d is denied, and the whole event has room for what is elastic", e.Cost)
+	case most > room:
+	case most+c.overshoot(e) > room && !(c.Queued && c.user(e).Role == Burst):
+		c.Findings.Excused.Overshoot++
+	default:
+		c.blame(Violation{Check: Denials, Limit: l.Name}, c.id, c.before(i, l),
+			"a cost of %d is denied, and at most %d of %d were counted in the %s before", e.Cost, most, l.Ceiling, l.Window)
+	}
+}
+
+// before returns an entry and what it may have counted in a limit.
+func (c *counter) before(i int32, l contract.Limit) func() []int32 {
+	e := c.Log.entries[i]
+	return c.which(func(k int32, o Entry) bool {
+		return k == i || o.Sent < e.Answered && o.Stamp > e.Stamp-l.Length && o.Stamp <= e.Stamp+contract.Grace && (o.Outcome != Denied || c.all) && o.Kind != Check
+	})
+}
+
+// which finds such entries.
+func (c *counter) which(such func(i int32, e Entry) bool) func() []int32 {
+	return func() (list []int32) {
+		for _, i := range c.entries {
+			if such(i, c.Log.entries[i]) {
+				list = append(list, i)
+			}
+		}
+		return list
 	}
 }
 
@@ -150,66 +184,74 @@ func (c *counter) standing(at int) {
 // reason: a second sooner there was no room, with all that may have been counted.
 func (c *counter) waits(at int) {
 	l := c.Limits[at]
-	if l.Shadow {
-		return
-	}
-	var then, sooner []question
+	var questions []question
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
 		// One that counts what it let in and others denied has to have room for it again.
 		again := l.CountAll && e.Kind != Check
-		if e.Outcome != Denied || e.OnError&(1<<at) != 0 || e.Denies&(1<<at) == 0 && !again || e.RetryAfter < 1 {
+		if l.Shadow || e.Outcome != Denied || e.OnError&(1<<at) != 0 || e.Denies&(1<<at) == 0 && !again || e.RetryAfter < 1 {
 			continue
 		}
 		if l.Elastic {
 			// It has room as soon as the whole event has. What denies with it is held by itself.
-			c.reasons[i] = c.reasons[i] || !c.deniedByWhole(e)
+			c.marks[i].waits = c.marks[i].waits || !c.deniedByWhole(e, false)
 			continue
 		}
 		due := e.Stamp + int64(e.RetryAfter)
-		if !c.losable() || !c.losses.excuses(e, at) {
-			from, to := l.WindowAt(due)
-			then = append(then, question{e.Call, i, e.Sent - remembered, from, to})
+		q, from, to := question{Call: e.Call, entry: i}, int64(0), int64(0)
+		if !c.excused(e, at) {
+			from, to = l.WindowAt(due)
+			q.least = span{c.known(i), from, to}
 		}
-		from, to := l.WindowAt(due - 1)
-		sooner = append(sooner, question{e.Call, i, e.Answered, from, to})
+		from, to = l.WindowAt(due - 1)
+		q.most = span{e.Answered, from, to}
+		questions = append(questions, q)
 	}
-	for k, least := range c.least(then) {
-		i := then[k].entry
-		e, room := c.Log.entries[i], l.Ceiling-least
-		if int64(e.Cost) <= room {
-			continue
+	leasts, mosts := c.least(questions), c.most(questions)
+	for k, q := range questions {
+		e, most := c.Log.entries[q.entry], mosts[k]
+		least := leasts[k]
+		if own, _ := c.charge(e); e.Stamp >= q.least.from {
+			least += own // where denied hits are counted
 		}
-		if from, to := l.WindowAt(e.Stamp); int64(e.Cost) <= room+c.besideLate(e, from, to) {
-			c.Findings.Excused.Late++
-			continue
+		if q.least != (span{}) && least+int64(e.Cost) > l.Ceiling {
+			if from, to := l.WindowAt(e.Stamp); !c.lone && least+int64(e.Cost) <= l.Ceiling+c.besideLate(e, from, to) {
+				c.Findings.Excused.Late++
+			} else {
+				c.blame(Violation{Check: RetryAfter, Limit: l.Name}, c.id, only(q.entry),
+					"a cost of %d has a retry_after of %ds, and by the log %s then has at least %d of %d", e.Cost, e.RetryAfter, l.Name, least, l.Ceiling)
+			}
 		}
-		c.blame(Violation{Check: RetryAfter, Limit: l.Name}, c.id, only(i),
-			"a cost of %d has a retry_after of %ds, and by the log %s then has at least %d of %d", e.Cost, e.RetryAfter, l.Name, least, l.Ceiling)
-	}
-	for k, most := range c.most(sooner) {
-		i := sooner[k].entry
-		e := c.Log.entries[i]
 		// Others were stamped while it was under way, and by clocks that differ by less than the grace.
-		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; sooner[k].from <= latest {
+		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; q.most.from <= latest {
 			most += c.overshoot(e)
 		}
 		if c.shared || most+int64(e.Cost) > l.Ceiling {
-			c.reasons[i] = true
+			c.marks[q.entry].waits = true
 		}
 	}
 }
 
-// tooLong finds the denials with a later retry_after than any limit has a reason for.
-func (j *judge) tooLong() {
+// finish counts the decisions that were known to the last number, and finds the denials with a later
+// retry_after than any limit has a reason for.
+func (j *judge) finish() {
 	for n, e := range j.Log.entries {
 		i := int32(n)
+		if j.user(e).Role == Quiet && e.Kind <= Check && e.Outcome <= Denied {
+			j.Findings.Checked.Lone++
+			if !j.marks[i].vague && e.OnError == 0 {
+				j.Findings.Checked.Predictions++
+			}
+		}
+		if j.marks[i].repeated {
+			j.Findings.Excused.Repeated++
+		}
 		if e.Outcome != Denied || e.RetryAfter < 1 {
 			continue
 		}
 		j.Findings.Checked.Waits++
 		// A search for the moment that is cut short finds one that is late.
-		if j.reasons[i] || e.RetryAfter == 1 || e.OnError != 0 || e.took() >= j.Timeout || j.losses.unsettled(e.Call) || j.losses.disturbed(e.Sent, e.Answered) {
+		if j.marks[i].waits || e.RetryAfter == 1 || e.OnError != 0 || e.took() >= j.Timeout || j.losses.unsettled(e.Call) || j.losses.disturbed(e.Sent, e.Answered) {
 			continue
 		}
 		j.blame(Violation{Check: RetryAfter}, j.user(e).Counters[0], only(i),
@@ -219,14 +261,16 @@ func (j *judge) tooLong() {
 
 // checkLooks holds counts and histories to the log.
 func (c *counter) checkLooks() {
-	before, after := make([]question, len(c.looks)), make([]question, len(c.looks))
+	questions, before, after := make([]question, len(c.looks)), make([]span, len(c.looks)), make([]span, len(c.looks))
 	for i, k := range c.looks {
-		before[i] = question{k.Call, 0, k.Sent, k.From, k.To}
-		after[i] = question{k.Call, 0, k.Answered, k.From, k.To}
+		before[i], after[i] = span{k.Sent, k.From, k.To}, span{k.Answered, k.From, k.To}
+		questions[i] = question{k.Call, 0, before[i], after[i]}
 	}
 	c.Findings.Checked.Counts += int64(len(c.looks))
-	least, most := c.least(before), c.most(after)
-	told, begun := sumsOf(c.sure, answered, before), sumsOf(c.sure, sent, after)
+	least, most := c.least(questions), c.most(questions)
+	ever := func(int) int64 { return 0 }
+	told := c.sure.sums(before, ever, func(add, int64) bool { return true })
+	begun := c.maybe.sums(after, ever, func(a add, _ int64) bool { return a.sure })
 	for i, k := range c.looks {
 		underWay := c.flight.total(k.Sent, k.Answered)
 		most := most[i] + underWay
@@ -237,7 +281,7 @@ func (c *counter) checkLooks() {
 		case k.Count < least[i] && !c.Ours && c.hurt:
 			c.Findings.Excused.LowCounts++
 		case k.Count < least[i] || k.Count > most:
-			c.miscounted(k, least[i], most)
+			c.miscounted(k, between(least[i], most))
 		case len(c.resets) > 0: // the reset may have forgotten what came before
 		case k.Count < told[i]:
 			c.Findings.Excused.LowCounts++
@@ -247,23 +291,32 @@ func (c *counter) checkLooks() {
 	}
 }
 
-func (c *counter) miscounted(k Look, least, most int64) {
-	what, want := "a count", fmt.Sprint(least)
+func (c *counter) miscounted(k Look, want string) {
+	what := "a count"
 	if k.Bucket {
 		what = "a bucket of the history"
 	}
-	if most != least {
-		want = fmt.Sprintf("%d to %d", least, most)
-	}
 	look := c.Log.Event(Entry{Call: k.Call, Kind: Count}, nil)
 	look.Answer = fmt.Sprint("count ", k.Count)
-	c.blame(Violation{Check: Counts, Events: []Event{look}}, c.id, func() []int32 {
-		return c.which(func(_ int32, e Entry) bool {
-			unplaced := e.Stamp == 0 && c.Log.second(e.Sent) <= k.To && c.Log.second(e.Answered) >= k.From
-			underWay := e.Sent < k.Answered && e.Answered > k.Sent
-			placed := (e.Outcome != Denied || c.all) && e.Stamp >= k.From && e.Stamp <= k.To
-			return e.Kind != Check && (unplaced || underWay || placed)
-		})
-	}, "%s of %s to %s is %d, and by the log it is %s", what,
+	c.blame(Violation{Check: Counts, Events: []Event{look}}, c.id, c.which(func(_ int32, e Entry) bool {
+		unplaced := e.Stamp == 0 && c.Log.second(e.Sent) <= k.To && c.Log.second(e.Answered) >= k.From
+		underWay := e.Sent < k.Answered && e.Answered > k.Sent
+		placed := (e.Outcome != Denied || c.all) && e.Stamp >= k.From && e.Stamp <= k.To
+		return e.Kind != Check && (unplaced || underWay || placed)
+	}), "%s of %s to %s is %d, and by the log it is %s", what,
 		time.Unix(k.From, 0).UTC().Format(time.DateTime), time.Unix(k.To, 0).UTC().Format(time.DateTime), k.Count, want)
+}
+
+// unlimited is above every count.
+const unlimited = math.MaxInt64
+
+// between are the counts from the least to the most, in words.
+func between(least, most int64) string {
+	switch most {
+	case least:
+		return fmt.Sprint(least)
+	case unlimited:
+		return fmt.Sprintf("at least %d", least)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
 }

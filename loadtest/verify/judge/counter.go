@@ -1,9 +1,6 @@
 package judge
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // counter is what was added to one counter.
 type counter struct {
@@ -16,17 +13,18 @@ type counter struct {
 	shared  bool // others may have added to it
 	all     bool // it counts denied hits, too
 	hurt    bool // a loss was said of it
+	lone    bool // one client calls for it, each call when the one before was answered
 	resets  resets
 
-	sure   []add // answered when it is seen
-	maybe  []add // all that may have been added, at the most
-	late   []add // increments of the past
+	sure   *series // what was added, from when on an answer has to know it
+	maybe  *series // all that may have been added, at the most
+	late   []add   // increments of the past
 	flight *flight
 }
 
 // collect finds out what was added.
 func (c *counter) collect() {
-	var hits []add
+	var sures, maybes, hits []add
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
 		sure, maybe := c.charge(e)
@@ -36,26 +34,31 @@ func (c *counter) collect() {
 			} else {
 				left, maybe = max(left, maybe), 0
 			}
-			c.maybe = append(c.maybe, c.tries(e, left))
+			maybes = append(maybes, c.tries(e, left))
 		}
-		if sure+maybe > 0 {
-			c.maybe = append(c.maybe, at(e.Call, e.Stamp, sure+maybe))
+		if maybe > 0 {
+			maybes = append(maybes, at(e.Call, e.Sent, e.Stamp, maybe))
+		}
+		known := e.Answered
+		if c.lone {
+			known = e.Sent // what follows is sent later, or in its batch comes behind it
+		}
+		if e.Kind == Late {
+			known = e.Answered + int64(Closed)
 		}
 		if sure > 0 {
-			seen := e.Call
-			if e.Kind == Late {
-				seen.Answered += int64(Closed)
-			}
-			c.sure = append(c.sure, at(seen, e.Stamp, sure))
+			begun := at(e.Call, e.Sent, e.Stamp, sure)
+			begun.sure = true
+			maybes, sures = append(maybes, begun), append(sures, at(e.Call, known, e.Stamp, sure))
 		}
 		if e.isHit() && e.Outcome <= Denied && !c.all { // of which nothing is rolled back
-			hits = append(hits, at(e.Call, 0, int64(e.Cost)))
+			hits = append(hits, at(e.Call, 0, 0, int64(e.Cost)))
 		}
 		if e.Kind == Late && e.Outcome != Refused {
-			c.late = append(c.late, at(e.Call, e.Stamp, int64(e.Cost)))
+			c.late = append(c.late, at(e.Call, known, e.Stamp, int64(e.Cost)))
 		}
 	}
-	c.flight = newFlight(hits)
+	c.sure, c.maybe, c.flight = newSeries(sures), newSeries(maybes), newFlight(hits)
 	for k := range c.resets {
 		r := &c.resets[k]
 		// What was acknowledged before the reset was sent is gone for good.
@@ -96,49 +99,40 @@ func (c *counter) charge(e Entry) (sure, maybe int64) {
 // least answers questions by what must have been added, and is not gone since: what was sent
 // before a server was killed may be, where there is one replica, and before a reset was answered.
 func (c *counter) least(questions []question) []int64 {
-	sums := byMoment(questions, func(q question) int64 {
-		moment := c.resets.keptSince(q.Answered)
+	spans := make([]span, len(questions))
+	for i, q := range questions {
+		spans[i] = q.least
+	}
+	moment := func(i int) int64 {
+		moment := c.resets.keptSince(questions[i].Answered)
 		if c.Replicas == 1 { // a call may have met a loss until it was answered
-			moment = max(moment, c.losses.lastBefore(q.time+int64(CallTimeout)))
+			moment = max(moment, c.losses.lastBefore(spans[i].time+int64(CallTimeout)))
 		}
 		return moment
-	}, func(moment int64, some []question) []int64 {
-		return sumsOf(kept(c.sure, func(a add) bool { return a.Sent > moment }), answered, some)
-	})
+	}
+	sums := c.sure.sums(spans, moment, func(a add, moment int64) bool { return a.Sent > moment })
 	for i, q := range questions {
 		sums[i] = max(sums[i]-c.resets.robbed(q.Answered), 0)
+		if !c.lone || len(c.late) == 0 {
+			continue
+		}
+		for _, a := range c.sure.adds { // a target knows its own changes of the past at once
+			if a.Target == q.Target && a.Sent < q.least.time && q.least.time <= a.time && a.Sent > moment(i) && a.touches(q.least.from, q.least.to) {
+				sums[i] += a.by
+			}
+		}
 	}
 	return sums
 }
 
 // most answers questions by what may have been added at the most, and is not gone since.
 func (c *counter) most(questions []question) []int64 {
-	return byMoment(questions, func(q question) int64 { return c.resets.goneBefore(q.Sent) }, func(moment int64, some []question) []int64 {
-		return sumsOf(kept(c.maybe, func(a add) bool { return a.Answered >= moment }), sent, some)
-	})
-}
-
-func kept(adds []add, keep func(add) bool) []add {
-	return slices.DeleteFunc(slices.Clone(adds), func(a add) bool { return !keep(a) })
-}
-
-// byMoment answers questions, those together that are of one moment.
-func byMoment(questions []question, momentOf func(question) int64, answer func(moment int64, some []question) []int64) []int64 {
-	sums := make([]int64, len(questions))
-	of := map[int64][]int{}
+	spans := make([]span, len(questions))
 	for i, q := range questions {
-		of[momentOf(q)] = append(of[momentOf(q)], i)
+		spans[i] = q.most
 	}
-	for moment, indexes := range of {
-		some := make([]question, len(indexes))
-		for k, i := range indexes {
-			some[k] = questions[i]
-		}
-		for k, sum := range answer(moment, some) {
-			sums[indexes[k]] = sum
-		}
-	}
-	return sums
+	return c.maybe.sums(spans, func(i int) int64 { return c.resets.goneBefore(questions[i].Call, c.lone) },
+		func(a add, moment int64) bool { return a.Answered >= moment })
 }
 
 // overshoot returns, of a denied hit, at most how much of others, that was rolled back, it can
@@ -147,6 +141,9 @@ func byMoment(questions []question, momentOf func(question) int64, answer func(m
 // seconds it was for a moment its answer does not say.
 func (c *counter) overshoot(e Entry) int64 {
 	from := e.Sent - remembered
+	if c.lone { // others are of the same batch
+		from = e.Sent
+	}
 	total := c.flight.total(from, e.Answered)
 	if e.Kind != Check && !c.all {
 		total -= int64(e.Cost)
@@ -166,5 +163,28 @@ func (c *counter) besideLate(e Entry, from, to int64) (sum int64) {
 	return sum
 }
 
-// unlimited is above every count.
-const unlimited = math.MaxInt64
+// known returns the time of whose adds the answer to an entry surely knows. A target repeats a denial
+// for a while. A lone caller's it repeats for the same cost in the same second, and until it has
+// added something itself.
+func (c *counter) known(i int32) int64 {
+	e := c.Log.entries[i]
+	switch {
+	case e.Outcome != Denied:
+		return e.Sent
+	case !c.lone:
+		return e.Sent - remembered
+	case c.CountsAll(): // each denial is decided anew
+		return e.Sent
+	}
+	since, entries := e.Sent, c.user(e).entries
+	for _, k := range slices.Backward(entries[:slices.Index(entries, i)]) {
+		switch o := c.Log.entries[k]; {
+		case o.Target != e.Target || o.Kind == Check:
+		case o.Stamp != e.Stamp || o.Outcome != Denied:
+			return since
+		case o.Cost == e.Cost:
+			since = o.Sent
+		}
+	}
+	return since
+}

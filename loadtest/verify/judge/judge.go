@@ -29,15 +29,22 @@ type judge struct {
 	losses   losses
 	counters []*counter
 	givenUp  []int64 // of each entry, how many of its tries may have given up a replica; nil: none
-	reasons  []bool  // entries that a limit had a reason to keep waiting as long as it did
+	marks    []mark  // of each entry
 	event    func(i int32) Event
+}
+
+// mark is what the limits found out of an entry.
+type mark struct {
+	waits    bool // one had a reason to have it wait as long as it did
+	vague    bool // of a lone caller: what one counts the log does not know to the last number
+	repeated bool // it tells of what was so before
 }
 
 // Judge holds the whole log to the contract.
 func (c Case) Judge() { newJudge(c).judge() }
 
 func newJudge(c Case) *judge {
-	j := &judge{Case: c, Contract: c.Log.contract, losses: lossesOf(c.Kills, c.Log.Began), reasons: make([]bool, len(c.Log.entries))}
+	j := &judge{Case: c, Contract: c.Log.contract, losses: lossesOf(c.Kills, c.Log.Began), marks: make([]mark, len(c.Log.entries))}
 	j.event = func(i int32) Event { return c.Log.Event(c.Log.entries[i], c.Log.countsOf(i)) }
 	for id, of := range c.Log.counters {
 		j.counters = append(j.counters, &counter{judge: j, Counter: of, id: int32(id), shared: of.Name == "" && !c.Alone})
@@ -59,15 +66,13 @@ func (j *judge) judge() {
 		for at, l := range j.Limits {
 			if slices.Contains(c.rules, l.Index) {
 				c.windows(at)
-				c.denials(at)
-				c.standing(at)
+				c.decisions(at)
 				c.waits(at)
 			}
 		}
 		c.checkLooks()
 	}
-	j.tooLong()
-	j.predict()
+	j.finish()
 }
 
 // sort puts an entry to its counters.
@@ -86,6 +91,7 @@ func (j *judge) sort(i int32) {
 	counters := user.Counters
 	for r, id := range counters {
 		c := j.counters[id]
+		c.lone = user.Role == Quiet && c.Name != ""
 		if !slices.Contains(c.rules, r) {
 			c.rules = append(c.rules, r)
 			c.all = c.all || j.Rules[r].CountAll
@@ -125,10 +131,10 @@ func (j *judge) blame(v Violation, id int32, entries func() []int32, format stri
 
 func only(entries ...int32) func() []int32 { return func() []int32 { return entries } }
 
-// deniedByWhole reports whether an enforced limit of the whole event denies.
-func (j *judge) deniedByWhole(e Entry) bool {
+// deniedByWhole reports whether a limit of the whole event denies, an enforced one or any.
+func (j *judge) deniedByWhole(e Entry, any bool) bool {
 	for i, l := range j.Limits {
-		if e.Denies&(1<<i) != 0 && !l.Shadow && l.Whole() {
+		if e.Denies&(1<<i) != 0 && (any || !l.Shadow) && l.Whole() {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -84,24 +85,35 @@ type Reset struct {
 	Done    bool // it was acknowledged
 }
 
-// Log holds all answers, up to a bound. It is safe for concurrent use until it is judged.
+// Log holds all answers, up to a bound, and for which users and counters they are. It is safe for
+// concurrent use until it is judged.
 type Log struct {
-	*Users
-	Began   time.Time // with the reading of the monotonic clock, by which calls are timed
-	targets []string  // their hosts
-	bound   int
+	Began    time.Time // with the reading of the monotonic clock, by which calls are timed
+	contract *contract.Contract
+	targets  []string // their hosts
+	bound    int
+	values   uint32 // which features it makes up
 
-	mu      sync.Mutex
-	entries []Entry
-	counts  []int64 // of each entry what its limits said, one behind the other
-	looks   []Look
-	resets  []Reset
+	mu       sync.Mutex
+	entries  []Entry
+	counts   []int64 // of each entry what its limits said, one behind the other
+	looks    []Look
+	resets   []Reset
+	users    []*User
+	counters []Counter
+	byName   map[string]int32
 }
 
 // NewLog returns an empty log of so many entries and looks at most. It begins now, and has so many
 // busy users.
 func NewLog(c *contract.Contract, targets []string, bound, busy int) *Log {
-	return &Log{Users: newUsers(c, busy), Began: time.Now(), targets: targets, bound: bound}
+	l := &Log{Began: time.Now(), contract: c, targets: targets, bound: bound, values: rand.Uint32(), byName: map[string]int32{}}
+	for i := range busy {
+		// The second kind has half as many values as the first, and so on: so counters are
+		// shared crosswise.
+		l.add(Busy, func(kind int) int { return i >> kind })
+	}
+	return l
 }
 
 // Note adds an entry, with what its limits said; nil: it has none.

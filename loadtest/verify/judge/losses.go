@@ -60,10 +60,10 @@ func (l losses) disturbed(from, to int64) bool {
 // it had, where it does not speak the meta commands: a second from its next connection.
 const noticing = int64(4 * time.Second)
 
-// excuses reports whether an entry was decided while it was said, or not known yet, that a
-// limit's counter had lost something.
-func (l losses) excuses(e Entry, at int) bool {
-	return e.Incomplete&(1<<at) != 0 || l.unsettled(e.Call)
+// excused reports whether an entry was decided while counts may be gone, and it was said, or not
+// known yet, that a limit's counter had lost something.
+func (j *judge) excused(e Entry, at int) bool {
+	return j.losable() && (e.Incomplete&(1<<at) != 0 || j.losses.unsettled(e.Call))
 }
 
 // unsettled reports whether a server was away during a call, or had just come back.

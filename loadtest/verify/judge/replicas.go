@@ -22,28 +22,23 @@ func (j *judge) findGivenUp() {
 		return
 	}
 	j.givenUp = make([]int64, len(j.Log.entries))
-	note := func(i int32, tries int64) { j.givenUp[i] = max(j.givenUp[i], tries) }
-	byTarget := map[uint16][]underWay{}
+	var all []underWay
 	for i, e := range j.Log.entries {
-		note(int32(i), j.triesWithin(e.took()))
-		byTarget[e.Target] = append(byTarget[e.Target], underWay{e.Call, int32(i)})
+		j.givenUp[i] = j.triesWithin(e.took())
+		all = append(all, underWay{e.Call, int32(i)})
 	}
 	for _, k := range j.Log.looks {
-		byTarget[k.Target] = append(byTarget[k.Target], underWay{k.Call, none})
+		all = append(all, underWay{k.Call, none})
 	}
-	for _, calls := range byTarget {
-		eachWithOldest(calls, func(i int32, took time.Duration) { note(i, min(j.triesWithin(took), 1)) })
-	}
+	j.besideOldest(all, 1)
 	for _, c := range j.counters {
-		together := map[uint16][]underWay{}
+		var together []underWay
 		for _, i := range c.entries {
 			if e := j.Log.entries[i]; e.Kind == Hit { // the hits of a batch go by themselves
-				together[e.Target] = append(together[e.Target], underWay{e.Call, i})
+				together = append(together, underWay{e.Call, i})
 			}
 		}
-		for _, hits := range together {
-			eachWithOldest(hits, func(i int32, took time.Duration) { note(i, j.triesWithin(took)) })
-		}
+		j.besideOldest(together, unlimited)
 	}
 }
 
@@ -56,17 +51,20 @@ type underWay struct {
 	entry int32
 }
 
-// eachWithOldest calls do for each entry, with how long the oldest call that was under way at
-// some time while it was had taken when it was answered.
-func eachWithOldest(calls []underWay, do func(entry int32, took time.Duration)) {
-	slices.SortFunc(calls, func(a, b underWay) int { return cmp.Compare(a.Sent, b.Sent) })
+// besideOldest notes, of each entry, the tries, so many at most, of the oldest call of its target that
+// was under way at some time while it was.
+func (j *judge) besideOldest(calls []underWay, most int64) {
+	slices.SortFunc(calls, func(a, b underWay) int {
+		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Sent, b.Sent))
+	})
 	oldest := 0
 	for _, c := range calls {
-		for calls[oldest].Answered < c.Sent {
+		for o := calls[oldest]; o.Target != c.Target || o.Answered < c.Sent; o = calls[oldest] {
 			oldest++ // it has ended before the ones that follow, too
 		}
 		if c.entry != none {
-			do(c.entry, time.Duration(c.Answered-calls[oldest].Sent))
+			tries := j.triesWithin(time.Duration(c.Answered - calls[oldest].Sent))
+			j.givenUp[c.entry] = max(j.givenUp[c.entry], min(tries, most))
 		}
 	}
 }
@@ -108,5 +106,5 @@ func (j *judge) tries(e Entry, left int64) add {
 	default:
 		first, last = min(first, e.Stamp), max(last, e.Stamp)
 	}
-	return add{e.Call, first, last, left}
+	return add{e.Call, e.Sent, first, last, left, false}
 }

@@ -60,11 +60,19 @@ func (rs resets) keptSince(answered int64) int64 {
 	return since
 }
 
-// goneBefore returns the time up to which what was answered is surely gone, for a question at that time.
-func (rs resets) goneBefore(asked int64) int64 {
+// goneBefore returns the time up to which what was answered is surely gone, for a call. A target
+// that a lone caller calls knows its own resets at once.
+func (rs resets) goneBefore(c Call, lone bool) int64 {
 	gone := int64(-1)
 	for _, r := range rs {
-		if r.effective && r.Answered+stale < asked {
+		unknown := stale
+		switch {
+		case lone && r.Target == c.Target:
+			unknown = -1
+		case lone:
+			unknown = int64(Closed)
+		}
+		if r.effective && r.Answered+unknown < c.Sent {
 			gone = max(gone, r.Sent)
 		}
 	}

@@ -11,66 +11,79 @@ import (
 // add is what a call added to a counter, or may have: in one of these Unix seconds, by its stamp.
 type add struct {
 	Call
+	time        int64 // from which on it counts
 	first, last int64
 	by          int64
+	sure        bool // in a list of what may have been: it was
 }
 
 func (a add) touches(from, to int64) bool { return a.first <= to && a.last >= from }
 
 // at is an add in one second; 0: in any.
-func at(call Call, second, by int64) add {
+func at(call Call, time, second, by int64) add {
 	if second == 0 {
-		return add{call, math.MinInt64, math.MaxInt64, by}
+		return add{call, time, math.MinInt64, math.MaxInt64, by, false}
 	}
-	return add{call, second, second, by}
+	return add{call, time, second, second, by, false}
 }
 
-// question asks what had been added before a time, in those seconds, for the sake of a call.
+// span asks for what counts before a time in those seconds.
+type span struct{ time, from, to int64 }
+
+// question asks, for the sake of a call, what a counter held at least and at most. An empty span
+// asks for nothing.
 type question struct {
 	Call
-	entry          int32
-	time, from, to int64
+	entry       int32
+	least, most span
 }
 
-// sumsOf answers all questions at once, in one walk through time: each add counts from a time on, in
-// all of its seconds.
-func sumsOf(adds []add, timeOf func(Call) int64, questions []question) []int64 {
-	sums := make([]int64, len(questions))
-	adds = slices.SortedFunc(slices.Values(adds), func(a, b add) int { return cmp.Compare(timeOf(a.Call), timeOf(b.Call)) })
-	order := make([]int, len(questions))
-	for i := range order {
-		order[i] = i
+// series are adds by the time from which on they count.
+type series struct {
+	adds    []add
+	seconds []int64 // all in which one begins or ends
+}
+
+func newSeries(adds []add) *series {
+	slices.SortFunc(adds, func(a, b add) int { return cmp.Compare(a.time, b.time) })
+	s := &series{adds: adds}
+	for _, a := range adds {
+		s.seconds = append(s.seconds, a.first, a.last)
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(questions[a].time, questions[b].time) })
-	begun := newFenwick(adds, func(a add) int64 { return a.first })
-	ended := newFenwick(adds, func(a add) int64 { return a.last })
-	next := 0
-	for _, i := range order {
-		q := questions[i]
-		for ; next < len(adds) && timeOf(adds[next].Call) < q.time; next++ {
-			begun.add(adds[next].first, adds[next].by)
-			ended.add(adds[next].last, adds[next].by)
+	slices.Sort(s.seconds)
+	s.seconds = slices.Compact(s.seconds)
+	return s
+}
+
+// sums answers all spans at once, those together that are of one moment, each group in one walk
+// through time. A function says which adds have an effect after a moment.
+func (s *series) sums(spans []span, momentOf func(i int) int64, effective func(a add, moment int64) bool) []int64 {
+	sums, groups := make([]int64, len(spans)), map[int64][]int{}
+	for i, asked := range spans {
+		if asked != (span{}) {
+			moment := momentOf(i)
+			groups[moment] = append(groups[moment], i)
 		}
-		sums[i] = begun.upTo(q.to) - ended.upTo(q.from-1)
+	}
+	for moment, group := range groups {
+		slices.SortFunc(group, func(a, b int) int { return cmp.Compare(spans[a].time, spans[b].time) })
+		begun, ended := fenwick{s.seconds, make([]int64, len(s.seconds)+1)}, fenwick{s.seconds, make([]int64, len(s.seconds)+1)}
+		next := 0
+		for _, i := range group {
+			for ; next < len(s.adds) && s.adds[next].time < spans[i].time; next++ {
+				if a := s.adds[next]; effective(a, moment) {
+					begun.add(a.first, a.by)
+					ended.add(a.last, a.by)
+				}
+			}
+			sums[i] = begun.upTo(spans[i].to) - ended.upTo(spans[i].from-1)
+		}
 	}
 	return sums
 }
 
-func sent(c Call) int64     { return c.Sent }
-func answered(c Call) int64 { return c.Answered }
-
 // fenwick is a Fenwick tree of sums over seconds.
 type fenwick struct{ seconds, tree []int64 }
-
-func newFenwick(adds []add, second func(add) int64) fenwick {
-	var seconds []int64
-	for _, a := range adds {
-		seconds = append(seconds, second(a))
-	}
-	slices.Sort(seconds)
-	seconds = slices.Compact(seconds)
-	return fenwick{seconds, make([]int64, len(seconds)+1)}
-}
 
 func (f fenwick) add(second, by int64) {
 	i, _ := slices.BinarySearch(f.seconds, second)
@@ -80,10 +93,7 @@ func (f fenwick) add(second, by int64) {
 }
 
 func (f fenwick) upTo(second int64) (sum int64) {
-	i, found := slices.BinarySearch(f.seconds, second)
-	if found {
-		i++
-	}
+	i, _ := slices.BinarySearch(f.seconds, second+1)
 	for ; i > 0; i -= i & -i {
 		sum += f.tree[i]
 	}

@@ -105,7 +105,8 @@ type Checked struct {
 	Bodies      int64 `json:"bodies"`      //
 	Headers     int64 `json:"headers"`     //
 	Waits       int64 `json:"waits"`       // of denials, what they say when to come again
-	Predictions int64 `json:"predictions"` // decisions that were known beforehand, to the last number
+	Lone        int64 `json:"lone"`        // decisions of features that one caller calls
+	Predictions int64 `json:"predictions"` // of these, what the log knows to the last number
 	Retries     int64 `json:"retries"`     // hits of lone callers that came when retry_after was over, and were admitted
 	Early       int64 `json:"early"`       // and before it was, and were denied
 }
@@ -122,7 +123,6 @@ type Excused struct {
 	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
 	Overshoot      int64 `json:"overshoot"`       // denials for the sake of hits that were denied themselves
 	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same target denied the same, in the same second, before another admitted something
-	Unpredicted    int64 `json:"unpredicted"`     // features without predictions after a loss or an unknown outcome
 	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
 	Refused        int64 `json:"refused"`         // calls of which nothing was done
 }
@@ -158,7 +158,7 @@ func (f *Findings) Add(v Violation, gather func() []Event) {
 func (f *Findings) Total() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	total := map[string]int{}
+	total := map[string]int{} // never null
 	maps.Copy(total, f.total)
 	return total
 }
