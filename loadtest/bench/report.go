@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/columns"
@@ -97,12 +96,11 @@ func percentile(sorted []time.Duration, part float64) time.Duration {
 }
 
 // percentiles returns a percentile of each list, in milliseconds.
-func percentiles(turns []arrivals, part float64, listOf func(arrivals) []time.Duration) []float64 {
-	var out []float64
+func percentiles(turns []arrivals, part float64, listOf func(arrivals) []time.Duration) (list []float64) {
 	for _, a := range turns {
-		out = append(out, float64(percentile(slices.Sorted(slices.Values(listOf(a))), part).Nanoseconds())/1e6)
+		list = append(list, float64(percentile(slices.Sorted(slices.Values(listOf(a))), part).Nanoseconds())/1e6)
 	}
-	return out
+	return list
 }
 
 func latenciesOf(a arrivals) []time.Duration { return a.latencies }
@@ -214,20 +212,18 @@ func figure(f *float64) string {
 }
 
 // writeTable writes a table in Markdown, figures right of the first two columns.
-func writeTable(b *strings.Builder, rows [][]string) {
-	table := tabwriter.NewWriter(b, 0, 0, 1, ' ', 0)
-	line := func(cells []string) { fmt.Fprintln(table, "| "+strings.Join(cells, "\t| ")+"\t|") }
-	line(rows[0])
-	rule := make([]string, len(rows[0]))
-	for i := range rule {
-		rule[i] = "---"
-		if i >= 2 {
-			rule[i] = "---:"
+func writeTable(to *strings.Builder, rows [][]string) {
+	var lines [][]string
+	rule := []string{"---", "---"}
+	for range rows[0][2:] {
+		rule = append(rule, "---:")
+	}
+	for _, row := range slices.Insert(rows, 1, rule) {
+		line := []string{"| " + row[0] + " ", "| " + row[1] + " ", "|"}
+		for _, cell := range row[2:] {
+			line = append(line, cell+" |")
 		}
+		lines = append(lines, line)
 	}
-	line(rule)
-	for _, row := range rows[1:] {
-		line(row)
-	}
-	table.Flush()
+	columns.Write(to, 3, lines)
 }
