@@ -26,18 +26,19 @@ const (
 )
 
 func httpRows() []row {
+	nothing, far, flood, batch, batchOfOne := web{nothing: true}, web{}, web{flood: true}, web{batch: true}, web{batch: true, one: true}
 	return []row{
-		{id: "B1", name: "do-nothing handler, 64 connections", callers: 64, prepare: prepareNothing},
-		{id: "B2", name: "counterd, hit, 64 connections", callers: 64, prepare: prepareWebFar, against: []string{"B1"}},
-		{id: "B3", name: "counterd, denied flood, 64 connections", callers: 64, prepare: prepareWebFlood, against: []string{"B1"}, rates: webFullRates},
-		{id: "B4", name: "counterd, batches of 100 hits, 16 connections", callers: 16, prepare: batch{step: 1}.prepare, against: []string{"B2"}},
-		{id: "B6", name: "do-nothing handler, 1 connection", callers: 1, prepare: prepareNothing},
-		{id: "B7", name: "counterd, hit, 1 connection", callers: 1, prepare: prepareWebFar, against: []string{"B6"}},
-		{id: "B10", name: "do-nothing handler, 256 connections", callers: 256, prepare: prepareNothing},
-		{id: "B11", name: "counterd, hit, 256 connections", callers: 256, prepare: prepareWebFar, against: []string{"B10"}},
-		{id: "B12", name: "do-nothing handler, open model", callers: 64, prepare: prepareNothing, halfOf: "B2"},
-		{id: "B13", name: "counterd, hit, open model", callers: 64, prepare: prepareWebFar, against: []string{"B12"}, halfOf: "B2"},
-		{id: "B14", name: "counterd, batches of 100 hits on one counter, 16 connections", callers: 16, prepare: batch{step: 0}.prepare, against: []string{"B2"}},
+		{id: "B1", name: "do-nothing handler, 64 connections", callers: 64, prepare: nothing.prepare},
+		{id: "B2", name: "counterd, hit, 64 connections", callers: 64, prepare: far.prepare, against: []string{"B1"}},
+		{id: "B3", name: "counterd, denied flood, 64 connections", callers: 64, prepare: flood.prepare, against: []string{"B1"}, rates: webFullRates},
+		{id: "B4", name: "counterd, batches of 100 hits, 16 connections", callers: 16, prepare: batch.prepare, against: []string{"B2"}},
+		{id: "B6", name: "do-nothing handler, 1 connection", callers: 1, prepare: nothing.prepare},
+		{id: "B7", name: "counterd, hit, 1 connection", callers: 1, prepare: far.prepare, against: []string{"B6"}},
+		{id: "B10", name: "do-nothing handler, 256 connections", callers: 256, prepare: nothing.prepare},
+		{id: "B11", name: "counterd, hit, 256 connections", callers: 256, prepare: far.prepare, against: []string{"B10"}},
+		{id: "B12", name: "do-nothing handler, open model", callers: 64, prepare: nothing.prepare, halfOf: "B2"},
+		{id: "B13", name: "counterd, hit, open model", callers: 64, prepare: far.prepare, against: []string{"B12"}, halfOf: "B2"},
+		{id: "B14", name: "counterd, batches of 100 hits on one counter, 16 connections", callers: 16, prepare: batchOfOne.prepare, against: []string{"B2"}},
 	}
 }
 
@@ -50,7 +51,16 @@ func webRules() string {
 	return rules
 }
 
-// webHits is hits over HTTP.
+// web is the kind of hits over HTTP. Sixteen connections with batches keep the server busy;
+// those of 64 would wait for one another until they time out.
+type web struct {
+	nothing bool // by the do-nothing server
+	flood   bool // all on one counter, which is full
+	batch   bool // of as many addresses as hits
+	one     bool // address only, of a batch
+}
+
+// webHits makes hits over HTTP, of random addresses.
 type webHits struct {
 	row      row
 	slice    time.Duration
@@ -68,24 +78,58 @@ type webRequest struct {
 	addresses []int
 }
 
-// newWebHits prepares hits on a server, of random addresses.
-func newWebHits(s *stage, r row, server *child.Child) (*webHits, *subject) {
+func (of web) prepare(_ context.Context, s *stage, r row) (*subject, error) {
 	h := &webHits{
-		row: r, slice: s.config.Duration, server: server, admitted: make([]atomic.Int64, s.config.sizes.addresses),
-		status: http.StatusOK, contains: []byte(`{"allowed":true,"event":`),
+		row: r, slice: s.config.Duration, server: s.nothing, admitted: make([]atomic.Int64, s.config.sizes.addresses),
+		requests: of.requests(r, s.config.sizes.addresses), status: http.StatusOK, contains: []byte(`{"allowed":true,"event":`),
 	}
-	for i := range s.config.sizes.addresses {
-		body := `{"features":{"ip":"` + address(i) + `"},"cost":1}`
-		h.requests = append(h.requests, webRequest{request("/v1/events/"+r.eventName()+"/hit", body), []int{i}})
+	if of.batch {
+		h.contains = []byte(`"status":200`)
 	}
-	return h, &subject{server: server, begin: h.begin, end: h.hangUp}
+	if of.nothing {
+		return &subject{server: h.server, begin: h.begin, end: h.hangUp}, nil
+	}
+	h.server = s.fleet.Processes[0]
+	counterd := &subject{server: h.server, begin: h.begin, end: h.hangUp, memcached: s.memcached(), verify: h.verify}
+	if of.flood {
+		return counterd, h.fill()
+	}
+	return counterd, nil
 }
 
-// newWeb prepares hits on counterd.
-func newWeb(s *stage, r row) (*webHits, *subject) {
-	h, subject := newWebHits(s, r, s.fleet.Processes[0])
-	subject.memcached, subject.verify = s.memcached(), h.verify
-	return h, subject
+// requests returns hits of all addresses.
+func (of web) requests(r row, n int) (list []webRequest) {
+	if !of.batch {
+		for i := range n {
+			body := `{"features":{"ip":"` + address(i) + `"},"cost":1}`
+			list = append(list, webRequest{request("/v1/events/"+r.eventName()+"/hit", body), []int{i}})
+		}
+		return list
+	}
+	for from := 0; from < n; from += batchHits {
+		var hits []string
+		var addresses []int
+		for i := range batchHits {
+			if of.one {
+				i = 0
+			}
+			hits = append(hits, fmt.Sprintf(`{"event":"%s","features":{"ip":"%s"},"cost":1}`, r.eventName(), address(from+i)))
+			addresses = append(addresses, from+i)
+		}
+		list = append(list, webRequest{request("/v1/batch", `{"hits":[`+strings.Join(hits, ",")+`]}`), addresses})
+	}
+	return list
+}
+
+// fill fills the counter of the first address, which all hits are then on.
+func (h *webHits) fill() error {
+	h.requests = h.requests[:1]
+	steps, err := h.begin()
+	if err == nil {
+		_, err = steps[0]()
+	}
+	h.status, h.contains = http.StatusTooManyRequests, []byte(`"allowed":false,"event":`)
+	return errors.Join(err, h.hangUp())
 }
 
 // begin opens the connections of a slice. Between slices the server would close idle ones.
@@ -127,8 +171,10 @@ func (h *webHits) exchange(c *conn, request webRequest) error {
 	if status != h.status || bytes.Count(body, h.contains) != len(request.addresses) || bytes.Contains(body, onError) {
 		return fmt.Errorf("an answer of status %d was not expected: %.500s", status, body)
 	}
-	for _, i := range request.addresses {
-		h.admitted[i].Add(1)
+	if status != http.StatusTooManyRequests {
+		for _, i := range request.addresses {
+			h.admitted[i].Add(1)
+		}
 	}
 	return nil
 }
@@ -144,54 +190,4 @@ func (h *webHits) verify(ctx context.Context) error {
 		count, err := c.Count(ctx, h.row.eventName(), events.Features{events.KindIP: address(i)}, 24*time.Hour, time.Time{})
 		return count.Count, err
 	})
-}
-
-func prepareNothing(_ context.Context, s *stage, r row) (*subject, error) {
-	_, subject := newWebHits(s, r, s.nothing)
-	return subject, nil
-}
-
-func prepareWebFar(_ context.Context, s *stage, r row) (*subject, error) {
-	_, subject := newWeb(s, r)
-	return subject, nil
-}
-
-// batch is a hundred hits at once, each of the address that is a step behind. Sixteen
-// connections keep the server busy; those of 64 would wait for one another until they time
-// out.
-type batch struct{ step int }
-
-func (b batch) prepare(_ context.Context, s *stage, r row) (*subject, error) {
-	h, subject := newWeb(s, r)
-	h.requests, h.contains = nil, []byte(`"status":200`)
-	for from := 0; from < s.config.sizes.addresses; from += batchHits {
-		var hits []string
-		var addresses []int
-		for i := range batchHits {
-			n := from + i*b.step
-			hits = append(hits, fmt.Sprintf(`{"event":"%s","features":{"ip":"%s"},"cost":1}`, r.eventName(), address(n)))
-			addresses = append(addresses, n)
-		}
-		h.requests = append(h.requests, webRequest{request("/v1/batch", `{"hits":[`+strings.Join(hits, ",")+`]}`), addresses})
-	}
-	return subject, nil
-}
-
-// prepareWebFlood fills one counter, which every hit is then on.
-func prepareWebFlood(_ context.Context, s *stage, r row) (*subject, error) {
-	h, subject := newWeb(s, r)
-	h.requests = h.requests[:1]
-	steps, err := h.begin()
-	if err == nil {
-		_, err = steps[0]()
-	}
-	if err := errors.Join(err, h.hangUp()); err != nil {
-		return nil, err
-	}
-	h.status, h.contains = http.StatusTooManyRequests, []byte(`"allowed":false,"event":`)
-	subject.verify = func(ctx context.Context) error {
-		h.admitted[0].Store(1) // the denied ones are not counted
-		return h.verify(ctx)
-	}
-	return subject, nil
 }

@@ -113,22 +113,14 @@ func (c *Child) await(ctx context.Context, ready func(addr string) error) error 
 	}
 }
 
-// hasEnded reports whether the child has ended.
-func (c *Child) hasEnded() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // Alive returns an error if the child has ended.
 func (c *Child) Alive() error {
-	if c.hasEnded() {
+	select {
+	case <-c.ended:
 		return fmt.Errorf("%s has ended: %s; its log ends: %s", c.name, c.cmd.ProcessState, strings.TrimSpace(string(c.log)))
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Because adds to the error of a call to the child that the child has ended, if it has. The calls
@@ -146,9 +138,6 @@ func (c *Child) PID() int { return c.cmd.Process.Pid }
 
 // Stop lets the child end, or kills it after a while. It may be called again.
 func (c *Child) Stop() error {
-	if c.hasEnded() {
-		return nil
-	}
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		_ = c.cmd.Process.Kill() // on a system without signals
 	}
