@@ -154,15 +154,15 @@ func (r *Report) WriteText(out io.Writer) error {
 	rows := [][]string{{"", "", "a second", "ratio", "trips", "adds", "reads", "bytes", "CPU client", "server", "memcached", "allocs"}}
 	latencies := [][]string{{"", "", "arrivals a second", "requests", "p50", "p99", "p99.9", "late p99", "ratio of the p99"}}
 	for _, row := range r.Rows {
-		cells := []string{row.ID, row.Name, row.PerSecond.text(columns.Rounded), row.ratios("operations/s")}
+		cells := []string{row.ID, row.Name, row.PerSecond.text(columns.Rounded, ""), row.ratios("operations/s")}
 		for _, f := range []*float64{row.Trips, row.Adds, row.Reads, row.Bytes, row.ClientCPU, row.ServerCPU, row.MemcachedCPU, row.Allocs} {
 			cells = append(cells, figure(f))
 		}
 		rows = append(rows, cells)
 		if l := row.Latency; l != nil {
 			latencies = append(latencies, []string{
-				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.text(columns.Digits), l.P99.text(columns.Digits), l.P999.text(columns.Digits),
-				l.LateP99.text(columns.Digits), row.ratios("p99"),
+				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.text(columns.Digits, ""), l.P99.text(columns.Digits, ""), l.P999.text(columns.Digits, ""),
+				l.LateP99.text(columns.Digits, ""), row.ratios("p99"),
 			})
 		}
 	}
@@ -183,7 +183,7 @@ func (r Row) ratios(of string) string {
 	var list []string
 	for _, ratio := range r.Ratios {
 		if ratio.Of == of {
-			list = append(list, fmt.Sprintf("%s %s", ratio.Spread, ratio.Against))
+			list = append(list, ratio.text(columns.Digits, "×")+" "+ratio.Against)
 		}
 	}
 	if len(list) == 0 {
@@ -192,13 +192,8 @@ func (r Row) ratios(of string) string {
 	return strings.Join(list, ", ")
 }
 
-func (s Spread) text(number func(float64) string) string {
-	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.Least), number(s.Most))
-}
-
-// String returns the spread of a ratio.
-func (s Spread) String() string {
-	return fmt.Sprintf("%s× (%s–%s)", columns.Digits(s.Median), columns.Digits(s.Least), columns.Digits(s.Most))
+func (s Spread) text(number func(float64) string, unit string) string {
+	return fmt.Sprintf("%s%s (%s–%s)", number(s.Median), unit, number(s.Least), number(s.Most))
 }
 
 func figure(f *float64) string {
