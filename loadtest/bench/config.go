@@ -45,7 +45,6 @@ type Config struct {
 // sizes are numbers of counters, and the longest wait for the store in one decision.
 type sizes struct {
 	addresses int // that hit
-	fresh     int // of the row of new counters, in all rounds
 	full      int // of gomemcache with all their 142 buckets
 	counted   int // of the rows that count
 	timeout   time.Duration
@@ -53,31 +52,26 @@ type sizes struct {
 
 // defaultSizes are those in the names of the rows. The timeout is the longest that the
 // default grace allows: a busy machine is no failure of the store.
-var defaultSizes = sizes{addresses: 10_000, fresh: 1_000_000, full: 2000, counted: 8000, timeout: hierarchy.DefaultGrace / 2}
+var defaultSizes = sizes{addresses: 10_000, full: 2000, counted: 8000, timeout: hierarchy.DefaultGrace / 2}
 
 // Check returns all faults of the config, joined.
 func (c Config) Check() error {
-	rows := c.chosen()
 	var faults []error
-	if c.Rounds < 1 || c.Rounds > maxRounds {
-		faults = append(faults, fmt.Errorf("the rounds are 1 to %d", maxRounds))
+	fault := func(found bool, format string, args ...any) {
+		if found {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
 	}
-	if c.Duration < time.Millisecond || c.Duration > maxDuration {
-		faults = append(faults, fmt.Errorf("the duration is 1ms to %s", maxDuration))
-	}
-	if len(rows) == 0 {
-		faults = append(faults, fmt.Errorf("no row matches %s, a regular expression, as A3|B2", c.Rows))
-	}
-	if _, err := exec.LookPath(c.Memcached); err != nil {
-		faults = append(faults, fmt.Errorf("memcached is needed: %w", err))
-	}
+	rows := c.chosen()
+	fault(c.Rounds < 1 || c.Rounds > maxRounds, "the rounds are 1 to %d", maxRounds)
+	fault(c.Duration < time.Millisecond || c.Duration > maxDuration, "the duration is 1ms to %s", maxDuration)
+	fault(len(rows) == 0, "no row matches %s, a regular expression, as A3|B2", c.Rows)
+	_, err := exec.LookPath(c.Memcached)
+	fault(err != nil, "memcached is needed: %w", err)
 	if slices.ContainsFunc(rows, func(r row) bool { return r.stage == stageHTTP }) {
-		if _, err := exec.LookPath(c.Counterd); err != nil {
-			faults = append(faults, fmt.Errorf("counterd is needed for the rows over HTTP: %w", err))
-		}
-		if len(c.DoNothing) == 0 {
-			faults = append(faults, errors.New("the do-nothing server is needed for the rows over HTTP"))
-		}
+		_, err := exec.LookPath(c.Counterd)
+		fault(err != nil, "counterd is needed for the rows over HTTP: %w", err)
+		fault(len(c.DoNothing) == 0, "the do-nothing server is needed for the rows over HTTP")
 	}
 	return errors.Join(faults...)
 }

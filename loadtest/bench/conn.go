@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"time"
 )
 
 // conn is a client's connection with just enough of HTTP/1.1 to send prepared requests and
@@ -18,13 +19,14 @@ type conn struct {
 	body bytes.Buffer // of the last answer
 }
 
-func dial(addr string) (*conn, error) {
+// dial opens a connection for exchanges until a deadline.
+func dial(addr string, deadline time.Time) (*conn, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	// A run closes thousands of connections, which must not linger.
-	if err := c.(*net.TCPConn).SetLinger(0); err != nil {
+	if err := errors.Join(c.(*net.TCPConn).SetLinger(0), c.SetDeadline(deadline)); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return &conn{Conn: c, in: bufio.NewReaderSize(c, 16<<10)}, nil
@@ -40,54 +42,32 @@ func (c *conn) exchange(request []byte) (status int, body []byte, err error) {
 	if _, err := c.Write(request); err != nil {
 		return 0, nil, err
 	}
-	line, err := c.line()
-	if err != nil {
-		return 0, nil, err
-	}
-	code, found := bytes.CutPrefix(line, []byte("HTTP/1.1 "))
-	if !found || len(code) < 3 {
-		return 0, nil, fmt.Errorf("an answer begins %q", line)
-	}
-	if status, err = strconv.Atoi(string(code[:3])); err != nil {
-		return 0, nil, err
-	}
-	length, err := c.headers()
-	if err != nil {
-		return 0, nil, err
-	}
-	c.body.Reset()
-	_, err = io.CopyN(&c.body, c.in, length)
-	return status, c.body.Bytes(), err
-}
-
-// line returns the next line, without its end.
-func (c *conn) line() ([]byte, error) {
-	line, err := c.in.ReadSlice('\n')
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return bytes.TrimSuffix(line, []byte("\r\n")), err
-}
-
-// headers reads the headers and returns the length of the body, which both servers state.
-func (c *conn) headers() (length int64, err error) {
-	for length = -1; ; {
-		line, err := c.line()
+	length := int64(-1)
+	for first := true; ; first = false {
+		line, err := c.in.ReadSlice('\n')
 		if err != nil {
-			return 0, err
+			return 0, nil, fmt.Errorf("an answer ends early: %w", err)
 		}
+		line = bytes.TrimSuffix(line, []byte("\r\n"))
 		name, value, _ := bytes.Cut(line, []byte(": "))
 		switch {
+		case first:
+			code, found := bytes.CutPrefix(line, []byte("HTTP/1.1 "))
+			if status, err = strconv.Atoi(string(code[:min(len(code), 3)])); err != nil || !found {
+				return 0, nil, fmt.Errorf("an answer begins %q", line)
+			}
 		case len(line) == 0 && length < 0:
-			return 0, errors.New("an answer does not state its length")
+			return 0, nil, errors.New("an answer does not state its length")
 		case len(line) == 0:
-			return length, nil
+			c.body.Reset()
+			_, err = io.CopyN(&c.body, c.in, length)
+			return status, c.body.Bytes(), err
 		case bytes.EqualFold(name, []byte("Content-Length")):
 			if length, err = strconv.ParseInt(string(value), 10, 32); err != nil {
-				return 0, fmt.Errorf("a body's length is %q", value)
+				return 0, nil, fmt.Errorf("a body's length is %q", value)
 			}
 		case bytes.EqualFold(name, []byte("Connection")):
-			return 0, errors.New("the server does not keep the connection")
+			return 0, nil, errors.New("the server does not keep the connection")
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,7 +29,7 @@ func TestConn(t *testing.T) {
 		w.Write(body)
 	}))
 	defer server.Close()
-	c, err := dial(server.Listener.Addr().String())
+	c, err := dial(server.Listener.Addr().String(), time.Now().Add(time.Minute))
 	require.NoError(t, err)
 	defer c.Close()
 	for _, size := range []int{0, 1, 500, 5000, 100_000, 3} {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 )
@@ -18,32 +18,20 @@ import (
 // plain counts with bare gomemcache: it increments the buckets of the second, the minute and
 // the hour, and reads all the buckets of the last day in one GetMulti. It decides nothing.
 type plain struct {
-	client  *gomemcache.Client
-	clock   func() time.Time
-	names   []string // of the counters
-	atLeast int64    // of the last day
-	counted storeCounts
-	cover   atomic.Pointer[dayCover]
+	client   *gomemcache.Client
+	clock    func() time.Time
+	counters []events.Counter
+	atLeast  int64 // of the last day
+	asked    asked
 }
 
-// dayCover is the three buckets of an event, and the buckets of the last day behind them.
-type dayCover struct {
-	second  int64
-	buckets []uint64
-}
-
-// newClient returns a client of the stage's Memcached.
-func (s *stage) newClient(r row) *gomemcache.Client {
-	client := gomemcache.New(s.shared.Addr)
-	client.MaxIdleConns, client.Timeout = r.callers, s.config.sizes.timeout
-	s.closing(client.Close)
-	return client
-}
-
+// newPlain returns a client of the stage's Memcached.
 func newPlain(s *stage, r row, clock func() time.Time, counters int) (*plain, *subject, error) {
-	_, names, err := countersOf(r.eventName(), counters)
-	p := &plain{client: s.newClient(r), clock: clock, atLeast: 1, names: names}
-	return p, &subject{counted: &p.counted, memcached: s.shared, steps: r.each(p.step)}, err
+	list, err := countersOf(r.eventName(), counters)
+	p := &plain{client: gomemcache.New(s.memcached()), clock: clock, counters: list, atLeast: 1}
+	p.client.MaxIdleConns, p.client.Timeout = r.callers, s.config.sizes.timeout
+	s.closing(p.client.Close)
+	return p, &subject{asked: &p.asked, memcached: s.memcached(), begin: r.each(p.caller)}, err
 }
 
 func prepareSparse(_ context.Context, s *stage, r row) (*subject, error) {
@@ -57,39 +45,38 @@ func prepareFull(ctx context.Context, s *stage, r row) (*subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	buckets := p.coverNow().buckets
+	buckets := bucketsOf(opened)
 	p.atLeast = int64(len(buckets)) - 3
-	return subject, s.shared.Fill(ctx, keysOf(p.names, buckets[1:])) // the second's is of the last day, too
+	return subject, s.fill(ctx, p.counters, buckets[1:]) // the second's is of the last day, too
 }
 
-// coverNow returns the buckets as of now, which it finds once a second.
-func (p *plain) coverNow() *dayCover {
-	now := p.clock()
-	if known := p.cover.Load(); known != nil && known.second == now.Unix() {
-		return known
-	}
-	found := &dayCover{second: now.Unix()}
+// bucketsOf returns the three buckets of an event, and the buckets of the last day behind them.
+func bucketsOf(now time.Time) (buckets []uint64) {
 	for _, level := range []hierarchy.Level{hierarchy.Second, hierarchy.Minute, hierarchy.Hour} {
-		found.buckets = append(found.buckets, hierarchy.BucketAt(level, found.second).ID())
+		buckets = append(buckets, hierarchy.BucketAt(level, now.Unix()).ID())
 	}
-	found.buckets = append(found.buckets, dayOf(now)...)
-	p.cover.Store(found)
-	return found
+	return append(buckets, dayOf(now)...)
 }
 
-func (p *plain) step() step {
+// caller counts random counters. It finds the buckets once a second.
+func (p *plain) caller() step {
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	var (
+		second  int64
+		buckets []uint64
+	)
 	return func() (int, error) {
-		keys := memcache.Keys(p.names[random.IntN(len(p.names))], p.coverNow().buckets)
+		if now := p.clock(); now.Unix() != second {
+			second, buckets = now.Unix(), bucketsOf(now)
+		}
+		keys := memcache.Keys(p.counters[random.IntN(len(p.counters))].ID(), buckets)
 		for _, key := range keys[:3] {
 			if err := p.increment(key); err != nil {
 				return 1, err
 			}
 		}
-		p.counted.adds.Add(3)
-		p.counted.trips.Add(1)
-		p.counted.reads.Add(int64(len(keys) - 3))
-		items, err := p.client.GetMulti(keys[3:])
+		p.asked.adds.Add(3)
+		items, err := p.read(keys[3:])
 		if err != nil {
 			return 1, err
 		}
@@ -108,15 +95,21 @@ func (p *plain) step() step {
 	}
 }
 
+func (p *plain) read(keys []string) (map[string]*gomemcache.Item, error) {
+	p.asked.trips.Add(1)
+	p.asked.reads.Add(int64(len(keys)))
+	return p.client.GetMulti(keys)
+}
+
 // increment adds one to a bucket, and makes it if it does not exist.
 func (p *plain) increment(key string) error {
 	for {
-		p.counted.trips.Add(1)
+		p.asked.trips.Add(1)
 		_, err := p.client.Increment(key, 1)
 		if !errors.Is(err, gomemcache.ErrCacheMiss) {
 			return err
 		}
-		p.counted.trips.Add(1)
+		p.asked.trips.Add(1)
 		err = p.client.Add(&gomemcache.Item{Key: key, Value: []byte("1"), Expiration: int32(2 * 24 * time.Hour / time.Second)})
 		if !errors.Is(err, gomemcache.ErrNotStored) { // else another caller made it
 			return err

@@ -38,38 +38,40 @@ func (s *badStore) Do(ctx context.Context, ops ...*store.Op) {
 // What is not the work that a row is meant to do fails it.
 func TestHitsThatAreNotWhatTheyShouldBe(t *testing.T) {
 	s := newStage(Config{sizes: sizes{addresses: 4, timeout: 5 * time.Second}})
-	hits := func(rates string) (*hitting, *subject, *badStore) {
+	make := func(of hits) (*hitting, *badStore) {
 		store := &badStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
-		h, subject, err := newHittingOn(s, row{id: "X1", callers: 1}, store, rates, "24h")
+		h, err := of.on(store, s, row{id: "X1"})
 		require.NoError(t, err)
-		return h, subject, store
+		return h, store
 	}
-	h, subject, store := hits(farRates)
-	steps := subject.steps()
+	h, store := make(far)
+	step := h.caller()
 	for range 50 {
-		n, err := steps[0]()
+		n, err := step()
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
 	}
-	assert.NoError(t, subject.verify(t.Context()))
-	assert.EqualValues(t, 50, h.store.counts.trips.Load())
-	assert.ErrorContains(t, h.deny(0), "was admitted")
+	assert.NoError(t, h.verify(t.Context()))
+	h.denied = true
+	err := h.hit(0)
+	assert.ErrorContains(t, err, "allowed is true")
 
-	store.fails = true
-	_, err := steps[0]()
+	h.denied, store.fails = false, true
+	_, err = step()
 	assert.ErrorContains(t, err, "without the store", "the rule admits it all the same")
 
-	_, subject, store = hits(farRates)
+	h, store = make(far)
 	store.forgets = true
-	steps = subject.steps()
-	_, err = steps[0]()
+	_, err = h.caller()()
 	require.NoError(t, err)
-	assert.ErrorContains(t, subject.verify(t.Context()), "holds 0, and 1 were added")
+	assert.ErrorContains(t, h.verify(t.Context()), "holds 0, and 1 were added")
 
-	h, _, _ = hits("[1/s, 1/m, 1/h, 1/d]")
-	_, err = h.admit(0, h.features[0])
+	h, _ = make(hits{day: 1, retention: "24h"})
+	err = h.hit(0)
 	require.NoError(t, err)
-	assert.NoError(t, h.deny(0))
-	_, err = h.admit(0, h.features[0])
-	assert.ErrorContains(t, err, "was denied")
+	err = h.hit(0)
+	assert.ErrorContains(t, err, "allowed is false")
+	h.denied = true
+	err = h.hit(0)
+	assert.NoError(t, err)
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 func TestSpread(t *testing.T) {
@@ -37,12 +39,14 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestUsageIsADifference(t *testing.T) {
-	before := usage{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
-	took := usage{10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120}
+	before := reading{usage{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, memcached.Stats{Adds: 3, Gets: 4, Bytes: 5, CPU: 6}}
+	took := usage{10, 20, 30, 40, 50, 60, 70, 80, 90, 100}
 	after := before
-	after.add(took, 1)
-	after.add(before, -1)
-	assert.Equal(t, took, after)
-	assert.Equal(t, 7.0, took.each(adds))
+	after.usage.add(took)
+	after.stats = memcached.Stats{Adds: 23, Gets: 34, Bytes: 105, CPU: 96}
+	assert.Equal(t, took, after.since(before, &subject{asked: &asked{}}))
+	took[adds], took[reads] = 20, 30
+	assert.Equal(t, took, after.since(before, &subject{}), "what Memcached counts")
+	assert.Equal(t, 2.0, took.each(adds))
 	assert.Equal(t, 5.0, (&usage{ops: 10, elapsedTime: int64(2 * time.Second)}).rate())
 }

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/columns"
@@ -97,12 +96,11 @@ func percentile(sorted []time.Duration, part float64) time.Duration {
 }
 
 // percentiles returns a percentile of each list, in milliseconds.
-func percentiles(turns []arrivals, part float64, listOf func(arrivals) []time.Duration) []float64 {
-	var out []float64
+func percentiles(turns []arrivals, part float64, listOf func(arrivals) []time.Duration) (list []float64) {
 	for _, a := range turns {
-		out = append(out, float64(percentile(slices.Sorted(slices.Values(listOf(a))), part).Nanoseconds())/1e6)
+		list = append(list, float64(percentile(slices.Sorted(slices.Values(listOf(a))), part).Nanoseconds())/1e6)
 	}
-	return out
+	return list
 }
 
 func latenciesOf(a arrivals) []time.Duration { return a.latencies }
@@ -156,15 +154,15 @@ func (r *Report) WriteText(out io.Writer) error {
 	rows := [][]string{{"", "", "a second", "ratio", "trips", "adds", "reads", "bytes", "CPU client", "server", "memcached", "allocs"}}
 	latencies := [][]string{{"", "", "arrivals a second", "requests", "p50", "p99", "p99.9", "late p99", "ratio of the p99"}}
 	for _, row := range r.Rows {
-		cells := []string{row.ID, row.Name, row.PerSecond.text(columns.Rounded), row.ratios("operations/s")}
+		cells := []string{row.ID, row.Name, row.PerSecond.text(columns.Rounded, ""), row.ratios("operations/s")}
 		for _, f := range []*float64{row.Trips, row.Adds, row.Reads, row.Bytes, row.ClientCPU, row.ServerCPU, row.MemcachedCPU, row.Allocs} {
 			cells = append(cells, figure(f))
 		}
 		rows = append(rows, cells)
 		if l := row.Latency; l != nil {
 			latencies = append(latencies, []string{
-				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.text(columns.Digits), l.P99.text(columns.Digits), l.P999.text(columns.Digits),
-				l.LateP99.text(columns.Digits), row.ratios("p99"),
+				row.ID, row.Name, fmt.Sprintf("%.0f", l.Rate), fmt.Sprint(l.Requests), l.P50.text(columns.Digits, ""), l.P99.text(columns.Digits, ""), l.P999.text(columns.Digits, ""),
+				l.LateP99.text(columns.Digits, ""), row.ratios("p99"),
 			})
 		}
 	}
@@ -185,7 +183,7 @@ func (r Row) ratios(of string) string {
 	var list []string
 	for _, ratio := range r.Ratios {
 		if ratio.Of == of {
-			list = append(list, fmt.Sprintf("%s %s", ratio.Spread, ratio.Against))
+			list = append(list, ratio.text(columns.Digits, "×")+" "+ratio.Against)
 		}
 	}
 	if len(list) == 0 {
@@ -194,13 +192,8 @@ func (r Row) ratios(of string) string {
 	return strings.Join(list, ", ")
 }
 
-func (s Spread) text(number func(float64) string) string {
-	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.Least), number(s.Most))
-}
-
-// String returns the spread of a ratio.
-func (s Spread) String() string {
-	return fmt.Sprintf("%s× (%s–%s)", columns.Digits(s.Median), columns.Digits(s.Least), columns.Digits(s.Most))
+func (s Spread) text(number func(float64) string, unit string) string {
+	return fmt.Sprintf("%s%s (%s–%s)", number(s.Median), unit, number(s.Least), number(s.Most))
 }
 
 func figure(f *float64) string {
@@ -214,20 +207,18 @@ func figure(f *float64) string {
 }
 
 // writeTable writes a table in Markdown, figures right of the first two columns.
-func writeTable(b *strings.Builder, rows [][]string) {
-	table := tabwriter.NewWriter(b, 0, 0, 1, ' ', 0)
-	line := func(cells []string) { fmt.Fprintln(table, "| "+strings.Join(cells, "\t| ")+"\t|") }
-	line(rows[0])
-	rule := make([]string, len(rows[0]))
-	for i := range rule {
-		rule[i] = "---"
-		if i >= 2 {
-			rule[i] = "---:"
+func writeTable(to *strings.Builder, rows [][]string) {
+	var lines [][]string
+	rule := []string{"---", "---"}
+	for range rows[0][2:] {
+		rule = append(rule, "---:")
+	}
+	for _, row := range slices.Insert(rows, 1, rule) {
+		line := []string{"| " + row[0] + " ", "| " + row[1] + " ", "|"}
+		for _, cell := range row[2:] {
+			line = append(line, cell+" |")
 		}
+		lines = append(lines, line)
 	}
-	line(rule)
-	for _, row := range rows[1:] {
-		line(row)
-	}
-	table.Flush()
+	columns.Write(to, 3, lines)
 }

@@ -32,19 +32,19 @@ func TestReport(t *testing.T) {
 Figures are of one operation, a hit or a count. Trips, adds and reads of buckets: as the engine asks for them, over HTTP as
 Memcached counts them. Bytes: to and from Memcached. CPU: µs.
 
-|     |         | a second                  | ratio                                      | trips | adds | reads | bytes | CPU client | server | memcached | allocs |
-| --- | ---     | ---:                      | ---:                                       | ---:  | ---: | ---:  | ---:  | ---:       | ---:   | ---:      | ---:   |
-| A1  | plain   | 1,234,567 (999–2,000,000) | –                                          | 4.0   | –    | 142   | –     | –          | –      | 120       | 0.00   |
-| A3  | hit, µs | 5 (4–6)                   | 12.3× (10.00–123) A1, 0.50× (0.40–0.60) A2 | –     | –    | –     | –     | –          | –      | 14.0      | 3.1    |
-| B12 | nothing | 0 (0–0)                   | –                                          | –     | –    | –     | –     | –          | –      | –         | –      |
-| B13 | hit     | 0 (0–0)                   | –                                          | –     | –    | –     | –     | –          | –      | –         | –      |
+|     |         |                   a second |                                       ratio |  trips |  adds |  reads |  bytes |  CPU client |  server |  memcached |  allocs |
+| --- | ---     |                       ---: |                                        ---: |   ---: |  ---: |   ---: |   ---: |        ---: |    ---: |       ---: |    ---: |
+| A1  | plain   |  1,234,567 (999–2,000,000) |                                           – |    4.0 |     – |    142 |      – |           – |       – |        120 |    0.00 |
+| A3  | hit, µs |                    5 (4–6) |  12.3× (10.00–123) A1, 0.50× (0.40–0.60) A2 |      – |     – |      – |      – |           – |       – |       14.0 |     3.1 |
+| B12 | nothing |                    0 (0–0) |                                           – |      – |     – |      – |      – |           – |       – |          – |       – |
+| B13 | hit     |                    0 (0–0) |                                           – |      – |     – |      – |      – |           – |       – |          – |       – |
 
 The open model: requests arrive evenly, and a latency, in ms, counts from the moment at which the request was due. Late: until it was sent.
 
-|     |         | arrivals a second | requests | p50              | p99              | p99.9            | late p99         | ratio of the p99      |
-| --- | ---     | ---:              | ---:     | ---:             | ---:             | ---:             | ---:             | ---:                  |
-| B12 | nothing | 4000              | 100      | 0.20 (0.10–0.30) | 1.00 (0.90–2.00) | 0.00 (0.00–0.00) | 0.40 (0.30–1.00) | –                     |
-| B13 | hit     | 4000              | 100      | 0.00 (0.00–0.00) | 3.00 (2.00–20.0) | 0.00 (0.00–0.00) | 1.00 (0.50–9.00) | 3.01× (2.00–10.0) B12 |
+|     |         |  arrivals a second |  requests |               p50 |               p99 |             p99.9 |          late p99 |       ratio of the p99 |
+| --- | ---     |               ---: |      ---: |              ---: |              ---: |              ---: |              ---: |                   ---: |
+| B12 | nothing |               4000 |       100 |  0.20 (0.10–0.30) |  1.00 (0.90–2.00) |  0.00 (0.00–0.00) |  0.40 (0.30–1.00) |                      – |
+| B13 | hit     |               4000 |       100 |  0.00 (0.00–0.00) |  3.00 (2.00–20.0) |  0.00 (0.00–0.00) |  1.00 (0.50–9.00) |  3.01× (2.00–10.0) B12 |
 `, out.String())
 
 	// Requests to a slow server are late, and the machine is not to blame.

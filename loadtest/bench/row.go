@@ -2,12 +2,10 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/loadtest/child"
-	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // Stages: the rows of a stage share its processes, and take turns.
@@ -26,29 +24,25 @@ type row struct {
 	id, name string
 	stage    string
 	callers  int
+	prepare  func(context.Context, *stage, row) (*subject, error)
 	against  []string // the rows that it is compared with
 	// halfOf is set in the open model: requests arrive evenly, at half the rate of that row.
-	halfOf  string
-	rates   string // of the limits, over HTTP; "": far ones
-	prepare func(context.Context, *stage, row) (*subject, error)
+	halfOf string
+	rates  string // of the limits, over HTTP; "": far ones
 }
 
 // subject is what a row measures, ready to run.
 type subject struct {
-	before, after func() error  // of each slice; nil: nothing to do
-	steps         func() []step // of the callers, in a slice
-	// Sources of the costs; nil: none.
-	counted   *storeCounts
-	memcached *memcached.Server
-	server    *child.Child
+	begin     func() ([]step, error)      // of a slice: what its callers do
+	end       func() error                // of a slice; nil: nothing to do
+	asked     *asked                      // counts the calls of the store; nil: no row of the engine
+	memcached string                      // the address of the server that is part of the cost; "": none
+	server    *child.Child                // nil: none
 	verify    func(context.Context) error // after the last slice; nil: nothing to verify
 }
 
 // step does a piece of work and returns its number of operations.
 type step func() (int, error)
-
-// errSpent ends a slice early: no fresh counters are left.
-var errSpent = errors.New("bench: spent")
 
 // eventName returns the row's own event: rows share no counter.
 func (r row) eventName() string { return "bench_" + strings.ToLower(r.id) }
@@ -62,18 +56,28 @@ func (r row) turns() int {
 }
 
 // each returns a step for each caller.
-func (r row) each(newStep func() step) func() []step {
-	return func() []step {
-		steps := make([]step, r.callers)
-		for i := range steps {
-			steps[i] = newStep()
+func (r row) each(newStep func() step) func() ([]step, error) {
+	return func() (steps []step, err error) {
+		for range r.callers {
+			steps = append(steps, newStep())
 		}
-		return steps
+		return steps, nil
 	}
 }
 
 // allRows returns every row, compared rows next to one another.
-func allRows() []row { return slices.Concat(hitRows(), httpRows(), countRows()) }
+func allRows() (rows []row) {
+	for _, stage := range []struct {
+		name string
+		rows []row
+	}{{stageHits, hitRows()}, {stageHTTP, httpRows()}, {stageCounts, countRows()}} {
+		for _, r := range stage.rows {
+			r.stage = stage.name
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
 
 // RowName is the identity and the name of a row.
 type RowName struct{ ID, Name string }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/loadtest/progress"
 )
@@ -43,8 +44,13 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 			return nil, err
 		}
 	}
-	report := m.report(rows)
-	if report.Interrupted = ctx.Err() != nil; report.Interrupted && len(report.Rows) == 0 {
+	report := &Report{Rounds: config.Rounds, Duration: config.Duration.String(), Wanted: len(rows), Interrupted: ctx.Err() != nil}
+	for _, r := range rows {
+		if one := m.of[r.id]; len(one.rates) > 0 {
+			report.Rows = append(report.Rows, m.result(one))
+		}
+	}
+	if report.Interrupted && len(report.Rows) == 0 {
 		return nil, ctx.Err()
 	}
 	report.Machine = machineOf(context.WithoutCancel(ctx), config)
@@ -92,15 +98,13 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 			open = append(open, one)
 		}
 	}
-	err = m.takeTurns(ctx, name, closed, m.config.Rounds, m.slice)
+	err = m.takeTurns(ctx, name, closed, m.config.Rounds)
 	if err == nil {
-		err = m.takeTurns(ctx, name+", open model", open, openTurns*m.config.Rounds, m.openSlice)
+		err = m.takeTurns(ctx, name+", open model", open, openTurns*m.config.Rounds)
 	}
 	if err != nil && !ended(ctx, err) {
 		return err
 	}
-	evenOut(closed)
-	evenOut(open)
 	whole := context.WithoutCancel(ctx)
 	for _, one := range rows {
 		if one.subject.verify == nil || len(one.rates) == 0 {
@@ -110,7 +114,7 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 			return one.failed(whole, err)
 		}
 	}
-	stats, err := s.shared.Stats()
+	stats, err := memcached.Read(s.memcached())
 	if err == nil && stats.Evictions > 0 {
 		err = fmt.Errorf("bench: memcached was full and has evicted %d items", stats.Evictions)
 	}
@@ -118,11 +122,13 @@ func (m *measurements) runStage(ctx context.Context, name string, rows []*measur
 }
 
 // takeTurns measures all rows round by round, every second one backwards: no row always
-// follows the same one, and compared rows stay near.
-func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measurement, rounds int, slice func(context.Context, *measurement) error) error {
+// follows the same one, and compared rows stay near. It keeps the rounds that all rows have
+// had: a ratio is that of two slices of a round.
+func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measurement, rounds int) error {
 	if len(rows) == 0 {
 		return nil
 	}
+	defer evenOut(rows)
 	m.config.Progress.Start(name, len(rows)*rounds)
 	for round := range rounds {
 		for i := range rows {
@@ -130,11 +136,7 @@ func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measu
 			if round%2 == 1 {
 				one = rows[len(rows)-1-i]
 			}
-			err := slice(ctx, one)
-			if one.subject.after != nil {
-				err = errors.Join(err, one.subject.after())
-			}
-			if err != nil {
+			if err := m.slice(ctx, one); err != nil {
 				return one.failed(ctx, err)
 			}
 			m.config.Progress.Add(1)
@@ -143,7 +145,7 @@ func (m *measurements) takeTurns(ctx context.Context, name string, rows []*measu
 	return nil
 }
 
-// evenOut keeps the rounds that all rows have had: a ratio is that of two slices of a round.
+// evenOut keeps the rounds that all rows have had.
 func evenOut(rows []*measurement) {
 	rounds := math.MaxInt
 	for _, one := range rows {
@@ -161,102 +163,72 @@ func (one *measurement) failed(ctx context.Context, err error) error {
 	return fmt.Errorf("bench: %s, %s: %w", one.row.id, one.row.name, err)
 }
 
-// runIn prepares a slice, collects the garbage of other rows, and lets the steps run in.
-func (m *measurements) runIn(ctx context.Context, one *measurement) ([]step, error) {
-	if one.subject.before != nil {
-		if err := one.subject.before(); err != nil {
-			return nil, err
-		}
+// slice runs a row once: as fast as it can, or in the open model.
+func (m *measurements) slice(ctx context.Context, one *measurement) (err error) {
+	s, length := one.subject, m.config.Duration
+	if s.end != nil {
+		defer func() { err = errors.Join(err, s.end()) }()
 	}
-	steps := one.subject.steps()
-	runtime.GC()
-	_, _, err := drive(ctx, steps, m.config.Duration/runInPart, func() error { return nil })
-	return steps, err
-}
-
-// slice runs a row once, as fast as it can.
-func (m *measurements) slice(ctx context.Context, one *measurement) error {
-	steps, err := m.runIn(ctx, one)
+	steps, err := s.begin()
 	if err != nil {
 		return err
 	}
-	return one.account(func(begin func() error) (int64, time.Duration, error) {
-		return drive(ctx, steps, m.config.Duration, begin)
-	})
-}
-
-// openSlice runs a row once in the open model.
-func (m *measurements) openSlice(ctx context.Context, one *measurement) error {
-	steps, err := m.runIn(ctx, one)
+	runtime.GC() // of the garbage of other rows
+	if _, _, err := drive(ctx, steps, length/runInPart, func() error { return nil }); err != nil {
+		return err
+	}
+	var (
+		before, after reading
+		done          int64
+		elapsed       time.Duration
+	)
+	begin := func() error { return errors.Join(before.readOthers(s), before.readSelf()) }
+	if one.row.halfOf == "" {
+		done, elapsed, err = drive(ctx, steps, length, begin)
+	} else if err = begin(); err == nil {
+		one.arrive = spreadOf(m.of[one.row.halfOf].rates).Median / 2
+		done = max(int64(math.Round(one.arrive*length.Seconds())), 1)
+		var a arrivals
+		if a, err = open(ctx, steps, one.arrive, int(done), process.Sleep); err == nil {
+			one.open, elapsed = append(one.open, a), a.elapsed
+		}
+	}
+	if err == nil {
+		err = errors.Join(after.readSelf(), after.readOthers(s))
+	}
+	if err == nil && done == 0 {
+		err = errors.New("nothing was done in a whole slice")
+	}
 	if err != nil {
 		return err
 	}
-	one.arrive = spreadOf(m.of[one.row.halfOf].rates).Median / 2
-	n := max(int(math.Round(one.arrive*m.config.Duration.Seconds())), 1)
-	return one.account(func(begin func() error) (int64, time.Duration, error) {
-		if err := begin(); err != nil {
-			return 0, 0, err
-		}
-		a, err := open(ctx, steps, one.arrive, n, process.Sleep)
-		if err == nil {
-			one.open = append(one.open, a)
-		}
-		return int64(n), a.elapsed, err
-	})
-}
-
-// account runs a slice, and adds its cost to the row's.
-func (one *measurement) account(slice func(begin func() error) (int64, time.Duration, error)) error {
-	var before, after usage
-	done, elapsed, err := slice(func() error {
-		return errors.Join(before.readOthers(one.subject), before.readSelf())
-	})
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(after.readSelf(), after.readOthers(one.subject)); err != nil {
-		return err
-	}
-	if done == 0 {
-		return errors.New("nothing was done in a whole slice")
-	}
-	after.add(before, -1)
-	after[ops], after[elapsedTime] = done, int64(elapsed)
-	one.rates = append(one.rates, after.rate())
-	one.total.add(after, 1)
+	took := after.since(before, s)
+	took[ops], took[elapsedTime] = done, int64(elapsed)
+	one.rates = append(one.rates, took.rate())
+	one.total.add(took)
 	return nil
 }
 
-// report returns the rows that had a round.
-func (m *measurements) report(rows []row) *Report {
-	r := &Report{Rounds: m.config.Rounds, Duration: m.config.Duration.String(), Wanted: len(rows)}
-	for _, row := range rows {
-		if one := m.of[row.id]; len(one.rates) > 0 {
-			r.Rows = append(r.Rows, m.result(one))
-		}
-	}
-	return r
-}
-
+// result returns the row of the report.
 func (m *measurements) result(one *measurement) Row {
 	u, s := &one.total, one.subject
 	out := Row{ID: one.row.id, Name: one.row.name, Callers: one.row.callers, PerSecond: spreadOf(one.rates), Operations: u[ops]}
-	figure := func(to **float64, known bool, of int, divisor float64) {
-		if known {
-			*to = new(u.each(of) / divisor)
+	figure := func(known bool, of int, divisor float64) *float64 {
+		if !known {
+			return nil
 		}
+		return new(u.each(of) / divisor)
 	}
 	const count, microseconds = 1, 1e3
-	figure(&out.Trips, s.counted != nil, trips, count)
-	figure(&out.Adds, s.memcached != nil, memcachedAdds, count)
-	figure(&out.Reads, s.memcached != nil, memcachedGets, count)
-	figure(&out.Adds, s.counted != nil, adds, count)
-	figure(&out.Reads, s.counted != nil, reads, count)
-	figure(&out.Bytes, s.memcached != nil, memcachedBytes, count)
-	figure(&out.ClientCPU, process.Known, clientCPU, microseconds)
-	figure(&out.ServerCPU, process.Known && s.server != nil, serverCPU, microseconds)
-	figure(&out.MemcachedCPU, s.memcached != nil, memcachedCPU, microseconds)
-	figure(&out.Allocs, s.server == nil, clientMallocs, count)
+	stored := s.memcached != ""
+	out.Trips = figure(s.asked != nil, trips, count)
+	out.Adds = figure(stored, adds, count)
+	out.Reads = figure(stored, reads, count)
+	out.Bytes = figure(stored, memcachedBytes, count)
+	out.ClientCPU = figure(process.Known, clientCPU, microseconds)
+	out.ServerCPU = figure(process.Known && s.server != nil, serverCPU, microseconds)
+	out.MemcachedCPU = figure(stored, memcachedCPU, microseconds)
+	out.Allocs = figure(s.server == nil, clientMallocs, count)
 	for _, id := range one.row.against {
 		other := m.of[id]
 		ratio := Ratio{Against: id, Of: "operations/s", Spread: ratios(one.rates, other.rates)}

@@ -1,45 +1,46 @@
 package bench
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/counterd/counterd/loadtest/arrival"
+	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/loadtest/process"
 )
 
-// drive has all callers repeat their steps until the time is over, a caller fails or has
-// spent its fresh counters, or the context ends. It calls begin when all are ready, and
-// returns the number of operations and their time. Each caller makes one step at least, and
-// finishes its last one.
+// drive has all callers repeat their steps until the time is over, a caller fails, or the
+// context ends. It calls begin when all are ready, and returns the number of operations and
+// their time. Each caller makes one step at least, and finishes its last one.
 func drive(ctx context.Context, steps []step, length time.Duration, begin func() error) (ops int64, elapsed time.Duration, err error) {
 	var (
-		running, ready sync.WaitGroup
-		total          atomic.Int64
-		over           atomic.Bool
-		start          = make(chan struct{})
-		faults         = make([]error, len(steps))
+		running errgroup.Group
+		ready   sync.WaitGroup
+		total   atomic.Int64
+		over    atomic.Bool
+		start   = make(chan struct{})
 	)
 	ready.Add(len(steps))
-	for i, do := range steps {
-		running.Go(func() {
+	for _, do := range steps {
+		running.Go(func() (fault error) {
 			done := 0
 			ready.Done()
 			<-start
-			for again := err == nil; again; again = !over.Load() {
-				n, fault := do()
+			for again := err == nil; again && fault == nil; again = !over.Load() {
+				var n int
+				n, fault = do()
 				done += n
-				if fault != nil {
-					faults[i] = fault
-					over.Store(true)
-				}
 			}
+			over.Store(true)
 			total.Add(int64(done))
+			return fault
 		})
 	}
 	ready.Wait()
@@ -48,17 +49,8 @@ func drive(ctx context.Context, steps []step, length time.Duration, begin func()
 	defer time.AfterFunc(length, func() { over.Store(true) }).Stop()
 	began := time.Now()
 	close(start)
-	running.Wait()
-	elapsed = time.Since(began)
-	for _, fault := range faults {
-		if err == nil && !errors.Is(fault, errSpent) {
-			err = fault
-		}
-	}
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	return total.Load(), elapsed, err
+	fault := running.Wait()
+	return total.Load(), time.Since(began), cmp.Or(ctx.Err(), err, fault)
 }
 
 // arrivals are requests that arrived evenly, one by one.
@@ -98,19 +90,17 @@ const (
 	clientCPU
 	clientMallocs
 	serverCPU
-	trips // as the engine asks for them
-	adds
+	trips
+	adds // and reads: as the engine asks for them, without one as Memcached counts them
 	reads
-	memcachedCPU // and as Memcached counts them
+	memcachedCPU
 	memcachedBytes
-	memcachedAdds
-	memcachedGets
 	usageFigures
 )
 
-func (u *usage) add(v usage, times int64) {
+func (u *usage) add(v usage) {
 	for i := range u {
-		u[i] += times * v[i]
+		u[i] += v[i]
 	}
 }
 
@@ -120,32 +110,50 @@ func (u *usage) each(figure int) float64 { return float64(u[figure]) / float64(u
 // rate returns the operations of a second.
 func (u *usage) rate() float64 { return float64(u[ops]) / time.Duration(u[elapsedTime]).Seconds() }
 
+// reading is one of the figures of all processes.
+type reading struct {
+	usage
+	stats memcached.Stats
+}
+
 // readSelf reads the figures of this process, which change with every reading: next to the
 // slice.
-func (u *usage) readSelf() error {
+func (r *reading) readSelf() error {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	cpu, err := process.CPU(os.Getpid())
-	u[clientMallocs], u[clientCPU] = int64(memory.Mallocs), int64(cpu)
+	r.usage[clientMallocs], r.usage[clientCPU] = int64(memory.Mallocs), int64(cpu)
 	return err
 }
 
 // readOthers reads the figures of other processes, and of the store.
-func (u *usage) readOthers(s *subject) error {
-	if s.counted != nil {
-		u[trips], u[adds], u[reads] = s.counted.trips.Load(), s.counted.adds.Load(), s.counted.reads.Load()
+func (r *reading) readOthers(s *subject) (err error) {
+	if s.asked != nil {
+		r.usage[trips], r.usage[adds], r.usage[reads] = s.asked.trips.Load(), s.asked.adds.Load(), s.asked.reads.Load()
 	}
-	if s.memcached != nil {
-		stats, err := s.memcached.Stats()
-		if err != nil {
+	if s.memcached != "" {
+		if r.stats, err = memcached.Read(s.memcached); err != nil {
 			return err
 		}
-		u[memcachedCPU], u[memcachedBytes], u[memcachedAdds], u[memcachedGets] = int64(stats.CPU), stats.Bytes, stats.Adds, stats.Gets
 	}
-	if s.server == nil {
-		return nil
+	if s.server != nil {
+		var cpu time.Duration
+		cpu, err = process.CPU(s.server.PID())
+		r.usage[serverCPU] = int64(cpu)
 	}
-	cpu, err := process.CPU(s.server.PID())
-	u[serverCPU] = int64(cpu)
 	return err
+}
+
+// since returns the cost between an earlier reading and this one.
+func (r *reading) since(before reading, s *subject) usage {
+	took := r.usage
+	for i := range took {
+		took[i] -= before.usage[i]
+	}
+	stats := r.stats.Minus(before.stats)
+	took[memcachedCPU], took[memcachedBytes] = int64(stats.CPU), stats.Bytes
+	if s.asked == nil {
+		took[adds], took[reads] = stats.Adds, stats.Gets
+	}
+	return took
 }

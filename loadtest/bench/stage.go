@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/memcached"
+	"github.com/counterd/counterd/loadtest/child"
+	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 // opened is the beginning of the clock of the rows in this process: the last day then has 142
@@ -31,73 +36,125 @@ type stage struct {
 	config   Config
 	started  time.Time
 	features []events.Features // of the addresses; shared, for the sake of the garbage collector
-	shared   *memcached.Server
-	web      web
-	days     bool // the buckets of the last day of presentEvent exist
+	fleet    *fleet.Fleet      // one server, and counterd for rows over HTTP
+	nothing  *child.Child      // for rows over HTTP
+	keys     [][]string        // of the counters of the rows that count, with all their buckets
 	closers  []func() error
 }
 
 func newStage(config Config) *stage {
-	return &stage{config: config, started: time.Now(), features: featuresOf(config.sizes.addresses)}
+	s := &stage{config: config, started: time.Now()}
+	for i := range config.sizes.addresses {
+		s.features = append(s.features, events.Features{events.KindIP: address(i)})
+	}
+	return s
 }
 
 // closing adds a function for close, which calls the last one first.
 func (s *stage) closing(f func() error) { s.closers = append(s.closers, f) }
 
-func (s *stage) close() error {
-	var faults []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		faults = append(faults, s.closers[i]())
+func (s *stage) close() (err error) {
+	for _, f := range slices.Backward(s.closers) {
+		err = errors.Join(err, f())
 	}
-	return errors.Join(faults...)
+	return err
 }
 
 // now is a clock that runs from the moment opened on.
 func (s *stage) now() time.Time { return opened.Add(time.Since(s.started)) }
 
-// open starts Memcached, and the servers if the rows are over HTTP.
+// memcached returns the address of the server.
+func (s *stage) memcached() string { return s.fleet.Servers[0].Addr }
+
+// open starts Memcached, and the other servers if the rows are over HTTP.
 func (s *stage) open(ctx context.Context, name string) (err error) {
-	s.shared, err = memcached.Start(ctx, s.config.Memcached, "-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048")
+	timeout := s.config.sizes.timeout
+	config := fleet.Config{
+		Counterd: s.config.Counterd, Memcached: s.config.Memcached, Servers: 1, Timeout: timeout, Grace: 2 * timeout,
+		Flags: []string{"-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048"},
+	}
+	if name == stageHTTP {
+		config.Processes, config.Rules = 1, webRules()
+	}
+	if s.fleet, err = fleet.Start(ctx, config); err != nil {
+		return err
+	}
+	s.closing(s.fleet.Close)
+	if name != stageHTTP {
+		return nil
+	}
+	command := s.config.DoNothing
+	s.nothing, err = child.Start(ctx, child.Program{
+		Path: command[0], Args: func(addr string) []string { return append(slices.Clone(command[1:]), addr) },
+		Ready: func(addr string) error {
+			_, err := fleet.Ask(addr, "/readyz")
+			return err
+		},
+	})
+	if err == nil {
+		s.closing(s.nothing.Stop)
+	}
+	return err
+}
+
+// asked counts calls of a store.
+type asked struct{ trips, adds, reads atomic.Int64 }
+
+// count counts a round trip. A rollback is one too; what it subtracts is not added.
+func (a *asked) count(_ context.Context, trip memcache.RoundTrip) {
+	a.trips.Add(1)
+	a.reads.Add(int64(trip.Reads))
+	if trip.Kind == memcache.Exchange {
+		a.adds.Add(int64(trip.Adds))
+	}
+}
+
+// store returns a fleet on the stage's Memcached, which counts its calls.
+func (s *stage) store(ctx context.Context, clock func() time.Time) (*memcache.Fleet, *asked, error) {
+	a := &asked{}
+	kept, err := memcache.NewFleet(ctx, memcache.Config{
+		Servers: []string{s.memcached()}, Timeout: s.config.sizes.timeout, Clock: clock, OnRoundTrip: a.count,
+	})
+	if err == nil {
+		s.closing(kept.Close)
+	}
+	return kept, a, err
+}
+
+// fill adds one to each of those buckets, of each of those counters.
+func (s *stage) fill(ctx context.Context, counters []events.Counter, buckets []uint64) error {
+	kept, _, err := s.store(ctx, frozen)
 	if err != nil {
 		return err
 	}
-	s.closing(s.shared.Close)
-	if name == stageHTTP {
-		return s.startServers(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for _, counter := range counters {
+		group.Go(func() error {
+			op := store.Op{Counter: counter.ID()}
+			for _, bucket := range buckets {
+				op.Writes = append(op.Writes, store.Write{Kind: store.Add, Item: bucket, By: 1, Expires: opened.Add(48 * time.Hour).Unix()})
+			}
+			kept.Do(ctx, &op)
+			return op.Err
+		})
 	}
-	return nil
-}
-
-// fleet returns a new fleet on the stage's Memcached.
-func (s *stage) fleet(ctx context.Context, clock func() time.Time) (*memcache.Fleet, error) {
-	return memcache.NewFleet(ctx, memcache.Config{Servers: []string{s.shared.Addr}, Timeout: s.config.sizes.timeout, Clock: clock})
+	return group.Wait()
 }
 
 // address returns the i-th address.
-func address(i int) string {
-	return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255)
-}
+func address(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255) }
 
-// featuresOf returns the features of the first n addresses.
-func featuresOf(n int) []events.Features {
-	list := make([]events.Features, n)
-	for i := range list {
-		list[i] = events.Features{events.KindIP: address(i)}
-	}
-	return list
-}
-
-// countersOf returns the event's counters of the first n addresses, and their names in a
-// store.
-func countersOf(event string, n int) (list []events.Counter, names []string, err error) {
-	for _, features := range featuresOf(n) {
-		counter, err := (&events.Event{Name: event}).Counter(features)
+// countersOf returns the event's counters of the first n addresses.
+func countersOf(event string, n int) (list []events.Counter, err error) {
+	for i := range n {
+		counter, err := (&events.Event{Name: event}).Counter(events.Features{events.KindIP: address(i)})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		list, names = append(list, counter), append(names, counter.ID())
+		list = append(list, counter)
 	}
-	return list, names, nil
+	return list, nil
 }
 
 // dayOf returns the buckets of the last day.
@@ -107,26 +164,6 @@ func dayOf(now time.Time) (buckets []uint64) {
 	}
 	return buckets
 }
-
-// keysOf yields the keys of buckets of all those counters.
-func keysOf(names []string, buckets []uint64) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for _, name := range names {
-			for _, key := range memcache.Keys(name, buckets) {
-				if !yield(key) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// Rates of four limits: far ones, and those of which the day's matters.
-const (
-	farRates  = "[1000000000/s, 1000000000/m, 1000000000/h, 1000000000/d]"
-	nearRates = "[1000000000/s, 1000000000/m, 1000000000/h, 1000000/d]"
-	fullRates = "[1000000000/s, 1000000000/m, 1000000000/h, 1000/d]"
-)
 
 // rulesOf returns an event with one rule per address.
 func rulesOf(name, rates, retention string) string {

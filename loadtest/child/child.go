@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 )
 
 const (
-	StartTimeout = 10 * time.Second // until a child is ready
+	startTimeout = 10 * time.Second // until a child is ready
 	stopTimeout  = 5 * time.Second  // until a child has ended by itself
 	endIsKnown   = time.Second      // after the calls to a child that ended have failed
 	startTries   = 5                // each on another port
@@ -80,12 +79,8 @@ func StartAt(ctx context.Context, p Program, addr string) (*Child, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	attributes, err := apart(p.Unprivileged)
-	if err != nil {
-		return nil, err
-	}
 	c := &Child{name: p.Path, Addr: addr, cmd: exec.Command(p.Path, p.Args(addr)...), ended: make(chan struct{})}
-	c.cmd.Stdout, c.cmd.Stderr, c.cmd.SysProcAttr = &c.log, &c.log, attributes
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.SysProcAttr = &c.log, &c.log, apart(p.Unprivileged)
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -101,7 +96,7 @@ func StartAt(ctx context.Context, p Program, addr string) (*Child, error) {
 
 // await waits until the child is ready.
 func (c *Child) await(ctx context.Context, ready func(addr string) error) error {
-	for deadline := time.After(StartTimeout); ; {
+	for deadline := time.After(startTimeout); ; {
 		err := ready(c.Addr)
 		if err == nil {
 			return c.Alive()
@@ -112,28 +107,20 @@ func (c *Child) await(ctx context.Context, ready func(addr string) error) error 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
-			return fmt.Errorf("%s is not ready after %s: %w", c.name, StartTimeout, err)
+			return fmt.Errorf("%s is not ready after %s: %w", c.name, startTimeout, err)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// hasEnded reports whether the child has ended.
-func (c *Child) hasEnded() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // Alive returns an error if the child has ended.
 func (c *Child) Alive() error {
-	if c.hasEnded() {
-		return fmt.Errorf("%s has ended: %s; its log ends: %s", c.name, c.cmd.ProcessState, c.log.String())
+	select {
+	case <-c.ended:
+		return fmt.Errorf("%s has ended: %s; its log ends: %s", c.name, c.cmd.ProcessState, strings.TrimSpace(string(c.log)))
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Because adds to the error of a call to the child that the child has ended, if it has. The calls
@@ -151,9 +138,6 @@ func (c *Child) PID() int { return c.cmd.Process.Pid }
 
 // Stop lets the child end, or kills it after a while. It may be called again.
 func (c *Child) Stop() error {
-	if c.hasEnded() {
-		return nil
-	}
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		_ = c.cmd.Process.Kill() // on a system without signals
 	}
@@ -172,22 +156,11 @@ func (c *Child) Kill() {
 	<-c.ended
 }
 
-// tail keeps the end of a log.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
+// tail keeps the end of a log. It is read once the child has ended.
+type tail []byte
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	t.text = t.text[max(len(t.text)-logTail, 0):]
+	all := append(*t, p...)
+	*t = all[max(len(all)-logTail, 0):]
 	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
@@ -30,11 +31,9 @@ func TestWhatReferencesAsk(t *testing.T) {
 }
 
 // onMemcached returns counterd on a real server, and the server.
-func onMemcached(t *testing.T, l events.Limit) (*hierarchical, *memcached.Server) {
+func onMemcached(t *testing.T, l events.Limit) (*hierarchical, *memcachedtest.Server) {
 	t.Helper()
-	server, err := memcached.Start(t.Context(), "memcached", "-t", "1")
-	require.NoError(t, err, "this test needs memcached: apt-get install memcached")
-	t.Cleanup(func() { assert.NoError(t, server.Close()) })
+	server := memcachedtest.Start(t, "-t", "1")
 	h := ours(t, l, events.Second)
 	h.clock.Store(opening.UnixNano())
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: 10 * time.Second, Clock: h.clock.now})
@@ -60,7 +59,7 @@ func TestWhatCounterdAsks(t *testing.T) {
 		both(moment{opening.UnixNano(), 1}, feature)
 	}
 	figures := func() memcached.Stats {
-		s, err := server.Stats()
+		s, err := memcached.Read(server.Addr)
 		require.NoError(t, err)
 		return s
 	}

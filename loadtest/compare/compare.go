@@ -4,20 +4,15 @@
 // traffic's own: nothing waits, and the same traffic gives the same figures.
 //
 // Each way is judged by the hits that it admitted itself. With a limit of N in a window of W,
-// the window that ends with a hit at the time t is (t-W, t].
-//
-//   - An admission is wrong if that window then holds more than N of the cost admitted so
-//     far, that of the hit included.
-//   - A denial is wrong if the hit's cost would have fitted.
-//   - The worst window is the one that held most of what was admitted, in parts of N.
+// the window that ends with a hit at the time t is (t-W, t]. An admission is wrong if it then
+// holds more than N, the hit included; a denial, if the hit would have fitted.
 //
 // All see the whole second of a hit, as counterd stamps it and access logs have it. With
 // Config.Exactly each but counterd, and the judge, see the nanosecond.
 //
 // Trips, reads and writes are of a store elsewhere. A reference reads its state in one trip, and
-// writes it in another if it admits; the guard that keeps processes from writing in between is
-// not counted. Of counterd they are what the engine asks of its store. Bytes are those of the
-// chunks of Memcached that the state takes, at the most that it ever takes.
+// writes it in another if it admits. Of counterd they are what the engine asks of its store.
+// Bytes are those of the chunks of Memcached that the state takes, at the most that it ever takes.
 package compare
 
 import (

@@ -120,32 +120,31 @@ func (o *observed) observe(op *store.Op) {
 	o.counters[op.Counter].add(op.Writes)
 }
 
-// buckets are those of one counter. Time does not go back, so of each level an add is to
-// the newest bucket, or makes one.
-type buckets struct {
-	levels [hierarchy.Levels]struct {
-		newest  uint64
-		expires []int64 // of each that there is, the oldest first, which is the first to go
-	}
+// buckets are those of one counter by their level, the oldest first, which is the first to go.
+// Time does not go back, so an add is to the newest of its level, or makes one.
+type buckets [hierarchy.Levels][]bucket
+
+type bucket struct {
+	item    uint64
+	expires int64
 }
 
 func (b *buckets) add(adds []store.Write) {
 	for level, w := range adds {
-		l := &b.levels[level]
-		if len(l.expires) == 0 || l.newest != w.Item {
-			l.newest, l.expires = w.Item, append(l.expires, w.Expires)
+		if l := b[level]; len(l) == 0 || l[len(l)-1].item != w.Item {
+			b[level] = append(l, bucket{w.Item, w.Expires})
 		}
 	}
 }
 
 // alive returns how many there are in the second.
 func (b *buckets) alive(now int64) (n int) {
-	for level := range b.levels {
-		l := &b.levels[level]
-		for len(l.expires) > 0 && l.expires[0] <= now {
-			l.expires = l.expires[1:]
+	for level, l := range b {
+		for len(l) > 0 && l[0].expires <= now {
+			l = l[1:]
 		}
-		n += len(l.expires)
+		b[level] = l
+		n += len(l)
 	}
 	return n
 }

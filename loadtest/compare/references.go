@@ -43,23 +43,16 @@ func (r *reference[S]) asked() asked { return r.count }
 
 // references returns the implementations for comparison. The last has that many processes.
 func references(processes int) []contender {
+	logged := func(s log) int { return len(s.written(len(s.pending)).times) }
 	return []contender{
-		{"sliding log", keeping(slidingLog, func(times []int64) int { return len(times) })},
-		{"two windows", keeping(twoWindows, always[windows](3))},
+		{"sliding log", keeping(slidingLog(1), logged)},
+		{"two windows", keeping(twoWindows, func(windows) int { return 3 })},
 		{"fixed window", keeping(fixedWindow, func(windows) int { return 2 })},
-		{"token bucket", keeping(tokenBucket, always[*rate.Limiter](2))}, // the tokens, and when they were counted
-		{"GCRA", keeping(gcra, always[int64](1))},
-		{fmt.Sprintf("log, %d at once", processes), keeping(racing(processes), func(s race) int {
-			for _, m := range s.pending {
-				s.written = appendTimes(s.written, m)
-			}
-			return len(s.written)
-		})},
+		{"token bucket", keeping(tokenBucket, func(*rate.Limiter) int { return 2 })}, // the tokens, and when they were counted
+		{"GCRA", keeping(gcra, func(int64) int { return 1 })},
+		{fmt.Sprintf("log, %d at once", processes), keeping(slidingLog(processes), logged)},
 	}
 }
-
-// always is the size of states that are all alike.
-func always[S any](numbers int) func(S) int { return func(S) int { return numbers } }
 
 func keeping[S any](admit func(limit, S, int64, int64) (S, bool), numbers func(S) int) func(limit) (algorithm, error) {
 	return func(l limit) (algorithm, error) {
@@ -110,47 +103,42 @@ func atMost(a, b, c, d int64) bool {
 	return high < mostHigh || high == mostHigh && low <= mostLow
 }
 
-// slidingLog keeps the time of each hit that it admits, as often as the hit costs, for as
-// long as a window may hold it. It is exact.
-func slidingLog(l limit, times []int64, now, cost int64) ([]int64, bool) {
-	for len(times) > 0 && times[0] <= now-l.window {
-		times = times[1:]
-	}
-	if int64(len(times))+cost > l.n {
-		return nil, false
-	}
-	return appendTimes(times, moment{now, cost}), true
+// log is the time of each admitted hit, as often as the hit costs, for as long as a window may
+// hold it, and the hits that are admitted and not written yet, the oldest first.
+type log struct {
+	times   []int64
+	pending []moment
 }
 
 type moment struct{ at, cost int64 }
 
-func appendTimes(times []int64, m moment) []int64 {
-	for range m.cost {
-		times = append(times, m.at)
-	}
-	return times
-}
-
-// race is a sliding log with hits that are admitted, and not written yet, the oldest first.
-type race struct {
-	written []int64
-	pending []moment
-}
-
-// racing is a log that several processes read, decide on, and write afterwards: of each
-// feature as many hits are under way at once as there are processes, as long as they come in
-// the same second. A hit does not see what the others under way have admitted.
-func racing(processes int) func(limit, race, int64, int64) (race, bool) {
-	return func(l limit, s race, now, cost int64) (race, bool) {
-		for len(s.pending) > 0 && (len(s.pending) >= processes || s.pending[0].at/second != now/second) {
-			s.written = appendTimes(s.written, s.pending[0])
-			s.pending = s.pending[1:]
+// written is the log with the oldest hits that are pending written.
+func (s log) written(hits int) log {
+	for _, m := range s.pending[:hits] {
+		for range m.cost {
+			s.times = append(s.times, m.at)
 		}
-		for len(s.written) > 0 && s.written[0] <= now-l.window {
-			s.written = s.written[1:]
+	}
+	s.pending = s.pending[hits:]
+	return s
+}
+
+// slidingLog is a log that several processes read, decide on, and write afterwards: of each
+// feature as many hits are under way at once as there are processes, as long as they come in
+// the same second. A hit does not see what the others under way have admitted. With one
+// process it is exact.
+func slidingLog(processes int) func(limit, log, int64, int64) (log, bool) {
+	return func(l limit, s log, now, cost int64) (log, bool) {
+		over := 0
+		for over < len(s.pending) && (len(s.pending)-over >= processes || s.pending[over].at/second != now/second) {
+			over++
+		}
+		s = s.written(over)
+		for len(s.times) > 0 && s.times[0] <= now-l.window {
+			s.times = s.times[1:]
 		}
 		s.pending = append(s.pending, moment{now, cost})
-		return s, int64(len(s.written))+cost <= l.n
+		return s, int64(len(s.times))+cost <= l.n
 	}
 }
 

@@ -1,3 +1,6 @@
+// Package fleet starts what a load test needs: Memcached servers and processes of counterd
+// before them, as children of this process, on free ports of loopback. It kills servers and
+// starts them again, empty, and tells when what they had is copied back.
 package fleet
 
 import (
@@ -16,14 +19,16 @@ import (
 
 // Config says what to start.
 type Config struct {
-	Counterd  string // the program
-	Memcached string // the program; not needed where there are no servers
-	Processes int    // of counterd
-	Servers   int    // of Memcached; 0: the embedded store, of each process its own
-	Replicas  int    // of each counter; 0: 1
-	Protocol  string // that counterd speaks with the servers; empty: its default
-	Rules     string // the text of the rules
+	Counterd  string   // the program
+	Memcached string   // the program; not needed where there are no servers
+	Processes int      // of counterd
+	Servers   int      // of Memcached; 0: the embedded store, of each process its own
+	Flags     []string // of Memcached; nil: one thread, 256 MB
+	Replicas  int      // of each counter; 0: 1
+	Protocol  string   // that counterd speaks with the servers; empty: its default
+	Rules     string   // the text of the rules
 	Timeout   time.Duration
+	Grace     time.Duration // 0: counterd's default
 }
 
 // Fleet is what was started. One goroutine at a time kills and restarts its servers.
@@ -38,7 +43,10 @@ type Fleet struct {
 // Start starts a fleet and waits until it is ready. What it returns beside an error has
 // been closed.
 func Start(ctx context.Context, config Config) (f *Fleet, err error) {
-	f = &Fleet{config: config, memcached: child.Memcached(config.Memcached, "-t", "1", "-m", "256")}
+	if config.Flags == nil {
+		config.Flags = []string{"-t", "1", "-m", "256"}
+	}
+	f = &Fleet{config: config, memcached: child.Memcached(config.Memcached, config.Flags...)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
@@ -75,6 +83,9 @@ func (f *Fleet) program(rules string, servers []string) child.Program {
 		Path: f.config.Counterd,
 		Args: func(addr string) []string {
 			args := []string{"-listen", addr, "-rules", rules, "-timeout", f.config.Timeout.String()}
+			if f.config.Grace > 0 {
+				args = append(args, "-grace", f.config.Grace.String())
+			}
 			if len(servers) > 0 {
 				args = append(args, "-memcached", strings.Join(servers, ","), "-replicas", strconv.Itoa(max(f.config.Replicas, 1)))
 			}
@@ -102,7 +113,7 @@ func (f *Fleet) allAre(addr, state string) error {
 	return err
 }
 
-// Ready returns nil where all processes say that all servers are there.
+// Ready returns nil if all processes report all servers as reachable.
 func (f *Fleet) Ready() error { return f.all(f.ready) }
 
 // Restart starts a server again that was killed: empty, where it was.
