@@ -58,7 +58,6 @@ func (f *planFlags) flags(set *flag.FlagSet) {
 	})
 	set.IntVar(&c.Replicas, "replicas", plan.DefaultReplicas, "`number` of replicas of each counter, as counterd's -replicas")
 	set.IntVar(&c.Processes, "processes", plan.DefaultProcesses, "`number` of processes of counterd")
-	set.DurationVar(&c.Grace, "grace", 0, "counterd's `-grace` (default 2s)")
 	c.Server.Memory = 4 << 30
 	set.Func("server-memory", "`memory` of one Memcached process as a whole (default 4GiB)", func(s string) (err error) {
 		c.Server.Memory, err = parseBytes(s)
@@ -67,8 +66,6 @@ func (f *planFlags) flags(set *flag.FlagSet) {
 	set.Float64Var(&c.Server.Cores, "server-cores", plan.DefaultCores, "`number` of cores, and threads, of one Memcached")
 	set.TextVar(&c.Server.Busy, "busy", plan.DefaultBusy, "`percentage` of its cores' time that the peak may take")
 	set.TextVar(&c.Server.Headroom, "headroom", plan.DefaultHeadroom, "`percentage` of the items' memory that is kept free beside it")
-	set.DurationVar(&c.Costs.Memcached, "memcached-cpu-per-hit", 0, "Memcached's CPU `time` of a hit, of all replicas (default from docs/performance.md)")
-	set.DurationVar(&c.Costs.Counterd, "counterd-cpu-per-hit", 0, "counterd's CPU `time` of a hit (default from docs/performance.md)")
 	f.log.add(set)
 }
 

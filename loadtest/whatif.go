@@ -30,7 +30,6 @@ type offlineFlags struct {
 	html        string
 	cost        string
 	top, memory int
-	ipv6Prefix  int
 }
 
 func (f *offlineFlags) add(set *flag.FlagSet) {
@@ -43,7 +42,6 @@ func (f *offlineFlags) add(set *flag.FlagSet) {
 		"costs 1 (default n with -format sshd: a repeated message costs as often as it came)")
 	set.IntVar(&f.top, "top", whatif.DefaultTop, "with -rules or -suggest: `number` of the most denied features to name")
 	set.IntVar(&f.memory, "memory", int(whatif.DefaultMaxBytes>>20), "with -rules or -suggest: `MiB` that counters may take")
-	set.IntVar(&f.ipv6Prefix, "ipv6-prefix", 0, fmt.Sprintf("with -suggest: the `bits` by which IPv6 addresses are counted (default %d)", events.DefaultIPv6Prefix))
 }
 
 // check finds flags that are wrong, or have no meaning together, and has the log be read with
@@ -51,7 +49,7 @@ func (f *offlineFlags) add(set *flag.FlagSet) {
 func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 	on := f.rules != "" || f.suggest
 	if err := idleFlags(set,
-		idle{!f.suggest, "deny write ipv6-prefix", "is for -suggest"},
+		idle{!f.suggest, "deny write", "is for -suggest"},
 		idle{!on, "html cost top memory", "is for -rules and -suggest"},
 		idle{on, "url windows moments c timeout reset " + credentialFlags, "is for a replay through a server, without -rules and -suggest"},
 	); err != nil {
@@ -62,7 +60,6 @@ func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 		rule{f.top < 0, "-top is at least 0"},
 		rule{f.memory < 1, "-memory is at least 1"},
 		rule{strings.ContainsAny(f.cost, ",="), "-cost is the name of one field"},
-		rule{f.ipv6Prefix < 0 || f.ipv6Prefix > 128, "-ipv6-prefix is 1 to 128, or 0"},
 	); err != nil {
 		return err
 	}
@@ -141,7 +138,7 @@ func (f *replayFlags) suggest(ctx context.Context, log *accesslog.Log, s *sessio
 	}
 	report, err := whatif.Suggest(ctx, whatif.SuggestConfig{
 		Config: whatif.Config{Log: log, CostKind: f.offline.costs(), Top: f.offline.top, MaxBytes: int64(f.offline.memory) << 20, Progress: s.bar},
-		Name:   f.log.source.name(), Kinds: kinds, EventName: f.event, IPv6Prefix: f.offline.ipv6Prefix, Deny: f.offline.deny,
+		Name:   f.log.source.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny,
 	})
 	if err != nil {
 		return offlineAdvice(err)
