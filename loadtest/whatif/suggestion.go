@@ -228,22 +228,22 @@ func exceeding(sorted []int64) (x, y []float64) {
 	return x, y
 }
 
-// rule returns the lines of the kind's rule.
-func (k *Kind) rule() []string {
+// rates returns the suggested limits.
+func (k *Kind) rates() string {
 	var rates []string
 	for _, w := range k.Windows {
 		if w.Rate != "" {
 			rates = append(rates, w.Rate)
 		}
 	}
-	return []string{"per: " + k.Kind, "rate: [" + strings.Join(rates, ", ") + "]"}
+	return strings.Join(rates, ", ")
 }
 
 // file returns the rules of some kinds as a rules file, without comments.
 func (r *Suggestion) file(kinds []Kind) string {
 	text := "events:\n  " + r.Event + ":\n    limits:\n"
 	for _, k := range kinds {
-		text += "      - " + strings.Join(k.rule(), "\n        ") + "\n"
+		text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n", k.Kind, k.rates())
 	}
 	return text
 }
@@ -252,7 +252,7 @@ func (r *Suggestion) file(kinds []Kind) string {
 func (r *Suggestion) flow() string {
 	var rules []string
 	for _, k := range r.Kinds {
-		rules = append(rules, "{"+strings.Join(k.rule(), ", ")+"}")
+		rules = append(rules, fmt.Sprintf("{per: %s, rate: [%s]}", k.Kind, k.rates()))
 	}
 	return fmt.Sprintf("{events: {%s: {limits: [%s]}}}", r.Event, strings.Join(rules, ", "))
 }
