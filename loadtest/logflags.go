@@ -30,8 +30,8 @@ func (f *logFlags) add(set *flag.FlagSet) {
 		"where one is empty or - the line has none of that kind")
 	set.StringVar(&f.timeField, "time-field", "", "the `field` of JSON lines that holds the time\n"+
 		"(default "+strings.Join(accesslog.DefaultTimeFields(), ", ")+", the first that is there)")
-	set.StringVar(&f.timeLayout, "time-layout", "auto", "how JSON lines or -regexp write the time: rfc3339, common, syslog,\n"+
-		"unix or unix-ms, also with a fraction, auto for any of those, or a `layout` of Go's")
+	set.StringVar(&f.timeLayout, "time-layout", "auto", "how JSON lines or -regexp write the time: a `layout` of Go's, or auto:\n"+
+		"RFC 3339, common, syslog, or Unix seconds, milliseconds or finer")
 	set.IntVar(&f.year, "year", 0, "the `year` of the last line of each FILE, where times have none, as in syslog\n"+
 		"(default the latest in which that line is not after the file's date; now for -)")
 }

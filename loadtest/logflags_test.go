@@ -28,14 +28,14 @@ func TestWrongLogFlags(t *testing.T) {
 		{"-regexp: error parsing regexp: missing closing )", []string{"-regexp", `(`}},
 		{"-time-field is for JSON lines", []string{"-format", "combined", "-time-field", "ts"}},
 		{"-time-field is for JSON lines", []string{"-regexp", `(?P<time>\S+)`, "-time-field", "ts"}},
-		{"-time-layout is for JSON lines and -regexp", []string{"-format", "common", "-time-layout", "unix"}},
-		{"-time-layout: a layout is auto, rfc3339,", []string{"-time-layout", "%Y-%m-%d"}},
+		{"-time-layout is for JSON lines and -regexp", []string{"-format", "common", "-time-layout", "2006-01-02 15:04:05"}},
+		{"-time-layout: a layout is auto, or Go's with all from the year", []string{"-time-layout", "%Y-%m-%d"}},
 		{"-features: \"\" is not kind=field", []string{"-features", ""}},
 		{"-features: the kind ip is given twice", []string{"-features", "ip=a,ip=b"}},
 		{"-format: the combined format has no field \"nobody\", but vhost, port, host, ", []string{"-format", "combined", "-features", "user=nobody"}},
 		{"-format: the combined format has no field \"nobody\", but vhost, port, host, ", []string{"-format", "vhost_combined", "-features", "user=nobody"}},
 		{"-format: the sshd format has no field \"ip\", but n, method, ", []string{"-format", "sshd", "-features", "ip"}},
-		{"-time-layout is for JSON lines and -regexp", []string{"-format", "sshd", "-time-layout", "syslog"}},
+		{"-time-layout is for JSON lines and -regexp", []string{"-format", "sshd", "-time-layout", "2006-01-02 15:04:05"}},
 		{"-year is for times without a year; those of the format common have one", []string{"-format", "common", "-year", "2025"}},
 		{"-year is 1970 to 9999", []string{"-year", "26"}},
 		{"-format: \"a..b\" is not the name of a field", []string{"-features", "user=a..b"}},
@@ -71,10 +71,10 @@ func TestEveryFormat(t *testing.T) {
 		"JSON":     {jsonLog, []string{"-features", "ip=client.ip,user", "-time-field", "at", "-time-layout", "02.01.2006 15:04:05"}, "2 hits, from 2015-05-17T09:05:03Z"},
 		"vhost":    {"www.example.com:443 " + log[:strings.Index(log, "\n")], []string{"-features", "ip=host,user=vhost"}, "1 hits, from 2015-05-17T10:05:03Z"},
 		"sshd":     {failedLogins, []string{"-format", "sshd", "-features", "ip=host,user", "-year", "2025"}, "2 hits, from 202"},
-		"syslog": {failedLogins, []string{"-features", "ip,user", "-year", "2025", "-time-layout", "syslog",
+		"syslog": {failedLogins, []string{"-features", "ip,user", "-year", "2025",
 			"-regexp", `^(?P<time>.{15}) .*: Failed password for (?P<user>\S+) from (?P<ip>\S+) `}, "2 hits, from 202"},
 		"regexp": {"a 1431857103 192.0.2.1 x\nb 1431857104 192.0.2.2 y\n", []string{
-			"-regexp", `^(?P<user>\S+) (?P<time>\S+) (?P<ip>\S+)`, "-features", "user,ip", "-time-layout", "unix"}, "2 hits, from 2015-05-17T10:05:03Z"},
+			"-regexp", `^(?P<user>\S+) (?P<time>\S+) (?P<ip>\S+)`, "-features", "user,ip"}, "2 hits, from 2015-05-17T10:05:03Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules := rulesFile(t, "events: {e: {limits: [{per: ip, rate: 1/h}]}}")

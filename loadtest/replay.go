@@ -16,8 +16,9 @@ import (
 const replayAbout = `It increments the event through HTTP for each line, and then counts every feature, and every
 combination that a rule names, over several windows, as of now and of past moments, and
 compares each count with an exact log. The features must not have been counted before: use a
-fresh server, or -reset. The log is shifted so that its last event is now; what is then older
-than the server's retention is skipped.
+fresh server, or -reset. No increment is sent twice, and the first request that fails ends it.
+The log is shifted so that its last event is now; what is then older than the server's
+retention is skipped.
 
 With -rules it asks no server: the engine decides each line by the rules of the file, at the
 log's own times, and each limit's admissions and denials are counted. With -suggest it prints
@@ -110,18 +111,12 @@ func (f *replayFlags) run(ctx context.Context, s *session) (bool, error) {
 	f.config.Progress = s.bar
 	result, err := replay.Run(ctx, f.config, log)
 	if err != nil {
-		if result.Events+result.Failed > 0 {
-			s.complain("%d events had been counted and %d may have been; use -reset the next time, to forget them", result.Events, result.Failed)
+		if result.Events+result.Unknown > 0 {
+			s.complain("%d events had been counted and %d may have been; use -reset the next time, to forget them", result.Events, result.Unknown)
 		}
 		return false, replayAdvice(ctx, f.credentials.advised(err))
 	}
-	if err := s.print(result); err != nil {
-		return false, err
-	}
-	if result.FirstFailure != "" {
-		s.complain("%d increments and %d counts failed, the first: %s", result.Failed, result.FailedCounts, result.FirstFailure)
-	}
-	return result.OK(), nil
+	return result.Differences == 0, s.print(result)
 }
 
 // replayAdvice adds which flag may help.

@@ -78,7 +78,7 @@ func NewAuto(config JSONConfig) (Format, error) {
 	if err != nil {
 		return nil, err
 	}
-	combined, lack := newKnown("combined", combinedLine, layoutCommon, config.Fields, notCombined, combinedText)
+	combined, lack := newKnown("combined", combinedLine, TimeLayout, config.Fields, notCombined, combinedText)
 	return &auto{json, combined, lack}, nil
 }
 
@@ -103,7 +103,7 @@ func (f *auto) Parse(line string) (Record, error) {
 // beginsWithTime reports whether the line begins as one of a syslog.
 func beginsWithTime(line string) bool {
 	if len(line) > len(syslogTime) {
-		if _, err := Layout(layoutSyslog).Parse(line[:len(syslogTime)]); err == nil {
+		if _, err := parseAs(line[:len(syslogTime)], "", syslogTime); err == nil {
 			return true
 		}
 	}
@@ -153,7 +153,7 @@ const RepeatedField = "n"
 // and port, as in Apache's vhost_combined. It is an error to ask for a field that it does not
 // have; the error lists its fields.
 func NewCombined(fields ...string) (Format, error) {
-	return newKnown("combined", combinedLine, layoutCommon, fields, notCombined, combinedText)
+	return newKnown("combined", combinedLine, TimeLayout, fields, notCombined, combinedText)
 }
 
 // NewSSHD returns the format of OpenSSH's server in syslog, whose records are its failed

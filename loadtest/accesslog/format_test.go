@@ -246,7 +246,7 @@ func FuzzRegexp(f *testing.F) {
 	f.Add(front + `"GET / HTTP/1.1" 200 203023`)
 	f.Add(`2001:db8::1 id fr[ank b [29/Feb/2016:23:59:59 -0930] "a\"b\\" 999 0 "\x16" "" 0.003`)
 	fields := []string{"host", "ident", "user", "request"}
-	format, err := NewRegexp(slowCombined, layoutCommon, fields...)
+	format, err := NewRegexp(slowCombined, TimeLayout, fields...)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, line string) {
 		want, err := newCombined(fields...).Parse(line)

@@ -78,12 +78,12 @@ func TestJSONMalformed(t *testing.T) {
 }
 
 func TestJSONConfig(t *testing.T) {
-	format := newJSON(t, JSONConfig{Time: "event.at", Layout: layoutMillis, Fields: []string{"user", "user"}})
-	record, err := format.Parse(`{"time": "no", "event": {"at": 5}, "user": "a"}`)
+	format := newJSON(t, JSONConfig{Time: "event.at", Layout: "2006-01-02 15:04:05", Fields: []string{"user", "user"}})
+	record, err := format.Parse(`{"time": "no", "event": {"at": "1970-01-01 00:00:05"}, "user": "a"}`)
 	require.NoError(t, err)
-	assert.EqualValues(t, 5, record.Time.UnixMilli())
+	assert.EqualValues(t, 5, record.Time.Unix())
 	assert.Equal(t, "a", record.Field("user"))
-	assert.Equal(t, "JSON lines with the time in event.at, as unix-ms", format.String())
+	assert.Equal(t, "JSON lines with the time in event.at, as 2006-01-02 15:04:05", format.String())
 	for _, path := range []string{"", ".", "a..b", ".a", "a."} {
 		_, err := NewJSON(JSONConfig{Fields: []string{path}})
 		assert.Error(t, err, path)

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,71 +17,42 @@ const TimeLayout = "02/Jan/2006:15:04:05 -0700"
 // local time of its host.
 const syslogTime = "Jan _2 15:04:05"
 
-// Layout is how a log writes times. The zero Layout takes what most do: RFC 3339, the
-// common log format's, syslog's, and seconds since 1970, also with a fraction, and milliseconds,
-// microseconds and nanoseconds, told apart by their size.
+// Layout is how a log writes times, as package time writes it. The zero Layout takes what most
+// do: RFC 3339, the common log format's, syslog's, and seconds since 1970, also with a fraction,
+// and milliseconds, microseconds and nanoseconds, told apart by their size.
 type Layout string
 
-// Names of layouts that are not written as an example.
-const (
-	layoutAuto    = "auto"
-	layoutRFC3339 = "rfc3339"
-	layoutCommon  = "common"
-	layoutUnix    = "unix"
-	layoutMillis  = "unix-ms"
-	layoutSyslog  = "syslog"
-)
-
-// ParseLayout reads the name of a layout: auto (or nothing), rfc3339, common, unix,
-// unix-ms, syslog; or a layout as package time writes it. That must hold all from the year to the
-// second; without a zone it is UTC, and a zone is a number, for its letters may mean
-// anything.
+// ParseLayout reads a layout: auto for the zero one, or one as package time writes it. That
+// must hold all from the year to the second; without a zone it is UTC, and a zone is a number,
+// for its letters may mean anything.
 func ParseLayout(text string) (Layout, error) {
-	switch text {
-	case layoutAuto:
+	if text == "auto" {
 		return "", nil
-	case "", layoutRFC3339, layoutCommon, layoutUnix, layoutMillis, layoutSyslog:
-		return Layout(text), nil
 	}
 	example := time.Date(2017, time.November, 23, 18, 44, 59, 0, time.UTC)
 	again, err := time.Parse(text, example.Format(text))
 	if err != nil || !again.Equal(example) || strings.Contains(text, "MST") {
-		return "", errors.New("accesslog: a layout is auto, rfc3339, common, unix, unix-ms, syslog," +
-			" or Go's with all from the year to the second, and a zone in digits or none, as in 2006-01-02 15:04:05")
+		return "", errors.New("accesslog: a layout is auto, or Go's with all from the year to the second," +
+			" and a zone in digits or none, as in 2006-01-02 15:04:05")
 	}
 	return Layout(text), nil
 }
 
-func (l Layout) String() string {
-	if l == "" {
-		return layoutAuto
-	}
-	return string(l)
-}
+func (l Layout) String() string { return cmp.Or(string(l), "auto") }
 
 // Parse reads a time; one of syslog is in the year 0. Errors wrap ErrMalformed.
 func (l Layout) Parse(text string) (time.Time, error) {
-	switch l {
-	case "":
+	if l == "" {
 		return parseAny(text)
-	case layoutCommon:
-		// ParseInLocation by itself would also take fractions of a second, an hour of one digit
-		// and a lower-case month.
-		t, err := parseAs(text, TimeLayout, TimeLayout)
-		if local := len(TimeLayout) - len(" -0700"); err == nil && (len(text) != len(TimeLayout) || t.Format(TimeLayout)[:local] != text[:local]) {
-			return time.Time{}, malformed("the time is not like " + TimeLayout)
-		}
-		return t, err
-	case layoutUnix:
-		return parseUnix(text, 9)
-	case layoutMillis:
-		return parseUnix(text, 6)
-	case layoutRFC3339:
-		return parseAs(text, "RFC 3339", time.RFC3339Nano, zoneWithoutColon)
-	case layoutSyslog:
-		return parseAs(text, syslogTime, syslogTime)
 	}
-	return parseAs(text, string(l), string(l))
+	t, err := parseAs(text, string(l), string(l))
+	// ParseInLocation by itself also takes fractions of a second, an hour of one digit and a
+	// lower-case month.
+	if local := len(TimeLayout) - len(" -0700"); l == TimeLayout && err == nil &&
+		(len(text) != len(TimeLayout) || t.Format(TimeLayout)[:local] != text[:local]) {
+		return time.Time{}, malformed("the time is not like " + TimeLayout)
+	}
+	return t, err
 }
 
 // zoneWithoutColon is how journalctl writes times.
@@ -102,7 +74,7 @@ func parseAs(text, name string, layouts ...string) (time.Time, error) {
 // the first years behind 1970.
 func parseAny(text string) (time.Time, error) {
 	if strings.ContainsRune(text, '/') {
-		return Layout(layoutCommon).Parse(text)
+		return Layout(TimeLayout).Parse(text)
 	}
 	if strings.Trim(text, "0123456789.") != "" {
 		return parseAs(text, "RFC 3339, "+TimeLayout+", "+syslogTime+" or a number of seconds", time.RFC3339Nano, zoneWithoutColon, syslogTime)

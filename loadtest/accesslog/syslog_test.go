@@ -144,7 +144,7 @@ func TestYearsOfASyslog(t *testing.T) {
 // A time without a year is one on the clocks of its zone, in summer and in winter.
 func TestTheZoneOfASyslog(t *testing.T) {
 	berlin := time.FixedZone("CEST", 2*60*60)
-	at, err := Layout(layoutSyslog).Parse("Jul  9 00:30:00")
+	at, err := Layout("").Parse("Jul  9 00:30:00")
 	require.NoError(t, err)
 	list := []Event{{Micros: at.UnixMicro()}}
 	require.NoError(t, date(list, 2026, time.Time{}, berlin))
@@ -190,7 +190,7 @@ func TestYearsByChance(t *testing.T) {
 			if line.Month() == time.February && line.Day() == 29 {
 				line = line.Add(24 * time.Hour)
 			}
-			undated, err := Layout(layoutSyslog).Parse(line.Format(syslogTime))
+			undated, err := Layout("").Parse(line.Format(syslogTime))
 			require.NoError(t, err)
 			list = append(list, Event{Micros: undated.UnixMicro()})
 			want = append(want, Event{Micros: line.UnixMicro()})

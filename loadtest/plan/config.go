@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/memcache"
 )
@@ -42,11 +41,9 @@ type Config struct {
 	// Log yields the events of one event in the order of time. Run reads it once.
 	Log iter.Seq2[time.Time, events.Features]
 
-	Replicas  int           // 0: DefaultReplicas
-	Processes int           // of counterd; 0: DefaultProcesses
-	Grace     time.Duration // 0: hierarchy.DefaultGrace
+	Replicas  int // 0: DefaultReplicas
+	Processes int // of counterd; 0: DefaultProcesses
 	Server    Server
-	Costs     Costs
 
 	filled time.Duration // the age of the oldest bucket; 0: older than buckets live
 }
@@ -58,10 +55,6 @@ type Server struct {
 	Busy     share.Share // of the cores' time, at the peak at most; 0: DefaultBusy
 	Headroom share.Share // of the items' memory, kept free beside it
 }
-
-// Costs are the CPU times of a hit, with all its counters and replicas; 0: those of
-// docs/performance.md.
-type Costs struct{ Memcached, Counterd time.Duration }
 
 // CPU times of docs/performance.md, row B13 (the open model at half load). Other rows tell
 // the parts apart: A9 less A3 is 33 reads, B4 is adds that share the rest, A8 less A3 is new
@@ -113,7 +106,6 @@ func (c Config) withDefaults() Config {
 	c.Peak = cmp.Or(c.Peak, DefaultPeak)
 	c.Replicas = cmp.Or(c.Replicas, DefaultReplicas)
 	c.Processes = cmp.Or(c.Processes, DefaultProcesses)
-	c.Grace = cmp.Or(c.Grace, hierarchy.DefaultGrace)
 	c.Server.Memory = cmp.Or(c.Server.Memory, DefaultMemory)
 	c.Server.Cores = cmp.Or(c.Server.Cores, DefaultCores)
 	c.Server.Busy = cmp.Or(c.Server.Busy, DefaultBusy)
@@ -131,8 +123,6 @@ func (c Config) Check() error {
 		{!(c.Peak >= 1 && c.Peak <= 1000), "the peak is 1 to 1000 times the average"},
 		{c.Replicas < 1 || c.Replicas > memcache.MaxReplicas, fmt.Sprintf("a counter has 1 to %d replicas", memcache.MaxReplicas)},
 		{c.Processes < 1, "counterd has at least one process"},
-		{c.Grace < 0, "the grace is not negative"},
-		{c.Costs.Memcached < 0 || c.Costs.Counterd < 0, "the CPU time of a hit is not negative"},
 		{c.Server.Memory < minMemory, "a server has at least " + bytesText(minMemory) + " of memory"},
 		{!(c.Server.Cores > 0 && c.Server.Cores <= 1024), "a server has more than 0 cores, and at most 1024"},
 		{!(c.Server.Busy > 0 && c.Server.Busy <= share.Whole), "a server is busy for more than 0% of its time, and at most 100%"},

@@ -77,8 +77,8 @@ func shut(event *events.Event) bool {
 func (c counters) whole() bool { return !c.each && len(c.kinds) == 0 }
 
 // life returns the lifetime of a bucket with an event in its first second.
-func (c counters) life(l hierarchy.Level, grace time.Duration) time.Duration {
-	return time.Duration(hierarchy.BucketAt(l, 0).Expires(c.counter.Retention, grace)) * time.Second
+func (c counters) life(l hierarchy.Level) time.Duration {
+	return time.Duration(hierarchy.BucketAt(l, 0).Expires(c.counter.Retention, hierarchy.DefaultGrace)) * time.Second
 }
 
 // demand is what the traffic does to counters of one kind, replicas not counted.
@@ -127,7 +127,7 @@ func (c Config) modelled(counters counters, t Traffic) demand {
 
 // span returns for how many seconds the buckets of a level have been gathering.
 func (c Config) span(counters counters, l hierarchy.Level) float64 {
-	span := counters.life(l, c.Grace)
+	span := counters.life(l)
 	if c.filled > 0 {
 		span = min(span, c.filled)
 	}

@@ -63,7 +63,7 @@ func (p *planning) fromLog(ctx context.Context, event *events.Event) error {
 		d := g.demand(seconds)
 		d.peak = d.hits * peak / hits
 		p.add(g.counters, d)
-		longest = max(longest, g.life(g.coarsest, p.config.Grace))
+		longest = max(longest, g.life(g.coarsest))
 	}
 	p.report.Log = &s.log
 	p.report.Assumptions = p.config.assumptionsOfLog(s.log, longest)
@@ -108,7 +108,7 @@ func (s *census) hit(at time.Time, features events.Features) error {
 		s.busy, s.log.PeakAt = s.inIt, time.Unix(s.minute*60, 0).UTC()
 	}
 	for _, g := range s.groups {
-		g.expire(second, s.config.Grace)
+		g.expire(second)
 	}
 	for id, g := range counters {
 		g.add(id, at, s.log.Hits%s.config.Processes)
@@ -148,10 +148,10 @@ type member struct {
 	read   map[int]time.Time       // by process: its last read of closed buckets
 }
 
-func (g *group) expire(second int64, grace time.Duration) {
+func (g *group) expire(second int64) {
 	for l := g.finest; l <= g.coarsest; l++ {
 		gone := func(number int64) bool {
-			return hierarchy.Bucket{Level: l, Number: number}.Expires(g.counter.Retention, grace) <= second
+			return hierarchy.Bucket{Level: l, Number: number}.Expires(g.counter.Retention, hierarchy.DefaultGrace) <= second
 		}
 		g.levels[l].expire(gone)
 		if l == g.coarsest {

@@ -177,7 +177,7 @@ func newGame(t *testing.T, config Config) *game {
 	config.Peak, config.Processes, config.filled = 1, callers, 24*time.Hour
 	g := &game{event: config.Rules.All()[0], values: map[string]int{}, actors: 1}
 	for _, c := range countersOf(g.event) {
-		config.filled = min(config.filled, c.life(c.finest, config.Grace))
+		config.filled = min(config.filled, c.life(c.finest))
 		if !c.whole() {
 			n, found := config.featuresOf(g.event.Name, c.kinds)
 			require.True(t, found)
@@ -263,7 +263,7 @@ func (g *game) play(t *testing.T, servers []string) *asked {
 
 func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begin time.Time) error {
 	now := begin
-	decider, err := limiter.New(limiter.Config{Timeout: min(time.Second, g.config.Grace/2)}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: func() time.Time { return now }, Grace: g.config.Grace, CacheBytes: 1 << 20}))
+	decider, err := limiter.New(limiter.Config{Timeout: min(time.Second, hierarchy.DefaultGrace/2)}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: func() time.Time { return now }, CacheBytes: 1 << 20}))
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/counterd/counterd/events"
@@ -65,8 +64,7 @@ func (p *planning) begin(event *events.Event, hits, peak float64) {
 	e := Event{Name: event.Name, Counters: []Counter{}}
 	e.Total.Average.Hits, e.Total.Peak.Hits = hits, peak
 	for _, r := range []*Rates{&e.Total.Average, &e.Total.Peak} {
-		r.CounterdCPU = r.Hits * cmp.Or(p.config.Costs.Counterd, requestCost).Seconds()
-		r.MemcachedCPU = r.Hits * p.config.Costs.Memcached.Seconds()
+		r.CounterdCPU = r.Hits * requestCost.Seconds()
 	}
 	p.report.Events = append(p.report.Events, e)
 }
@@ -87,7 +85,7 @@ func (p *planning) add(c counters, d demand) {
 		figures.Items += n
 		figures.ItemBytes += n * bytes
 		items[classOf(bytes)] += n
-		counter.Levels = append(counter.Levels, Level{Level: l.String(), Lives: c.life(l, p.config.Grace).String(), ADay: level.aDay, Items: n})
+		counter.Levels = append(counter.Levels, Level{Level: l.String(), Lives: c.life(l).String(), ADay: level.aDay, Items: n})
 	}
 	figures.SlabBytes = items.slabBytes()
 	for class := range items {
@@ -95,7 +93,7 @@ func (p *planning) add(c counters, d demand) {
 	}
 	var far hierarchy.FarReads
 	if !c.shut {
-		far = hierarchy.FarReadsOf(c.counter, c.windows, p.config.Grace)
+		far = hierarchy.FarReadsOf(c.counter, c.windows, hierarchy.DefaultGrace)
 	}
 	figures.Average = p.rates(c, d, far, d.hits, d.reread)
 	figures.Peak = p.rates(c, d, far, d.peak, d.peakReread)
@@ -115,7 +113,7 @@ func (p *planning) rates(c counters, d demand, far hierarchy.FarReads, hits, rer
 	r := Rates{Hits: hits, Trips: trips}
 	var made float64
 	if c.shut {
-		reads := float64(hierarchy.FootprintOf(c.counter, p.config.Grace).Reads)
+		reads := float64(hierarchy.FootprintOf(c.counter, hierarchy.DefaultGrace).Reads)
 		r.Reads, r.WireBytes = trips*reads, trips*wireBytesOfReads(reads, 0, 1)
 	} else {
 		var reads, found, value, wire float64
@@ -125,17 +123,13 @@ func (p *planning) rates(c counters, d demand, far hierarchy.FarReads, hits, rer
 			reads += n
 			found += n * level.beside
 			value = max(value, level.value)
-			wire += wireBytesOfAdd(c.life(l, p.config.Grace), level.value)
+			wire += wireBytesOfAdd(c.life(l), level.value)
 			made += level.made * trips
 		}
 		r.Adds = trips * float64(c.coarsest-c.finest+1)
 		r.Reads, r.WireBytes = trips*reads, trips*(wire+wireBytesOfReads(reads, found, value))
 	}
-	if p.config.Costs.Memcached == 0 {
-		r.MemcachedCPU = tripCost.Seconds()*r.Trips + addCost.Seconds()*r.Adds + newCost.Seconds()*made + readCost.Seconds()*r.Reads
-	}
-	if p.config.Costs.Counterd == 0 {
-		r.CounterdCPU = exchangeCost.Seconds() * r.Trips
-	}
+	r.MemcachedCPU = tripCost.Seconds()*r.Trips + addCost.Seconds()*r.Adds + newCost.Seconds()*made + readCost.Seconds()*r.Reads
+	r.CounterdCPU = exchangeCost.Seconds() * r.Trips
 	return r
 }

@@ -229,7 +229,6 @@ func TestConfigFaults(t *testing.T) {
 		"busy for more than 0":                   {Rules: rules, Server: Server{Busy: 2 * share.Whole}},
 		"a session has events, more than 1, and": {Rules: rules, Sessions: Sessions{Events: 3}},
 		"at least one process":                   {Rules: rules, Processes: -1},
-		"the CPU time of a hit is not negative":  {Rules: rules, Costs: Costs{Memcached: -1}},
 	} {
 		_, err := Run(t.Context(), config)
 		assert.ErrorContains(t, err, want)

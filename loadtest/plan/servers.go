@@ -29,11 +29,8 @@ func (p *planning) loadOf(servers int) Servers {
 	// server has one of each.
 	even := 1 / float64(servers)
 	hot := max(1/float64(p.config.Replicas)-even, 0)
-	peak, hotCPU := p.report.Total.Peak, p.hot.MemcachedCPU
-	if p.config.Costs.Memcached != 0 && peak.Trips > 0 {
-		hotCPU = peak.MemcachedCPU * p.hot.Trips / peak.Trips
-	}
-	s.PeakCPU = peak.MemcachedCPU*even + hotCPU*hot
+	peak := p.report.Total.Peak
+	s.PeakCPU = peak.MemcachedCPU*even + p.hot.MemcachedCPU*hot
 	s.PeakWire = peak.WireBytes*even + p.hot.WireBytes*hot
 	return s
 }

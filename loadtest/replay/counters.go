@@ -27,7 +27,6 @@ type counter struct {
 	feature string
 	step    int64 // of its precision, in seconds
 	log     exactlog.Log
-	unsure  bool // an increment of unknown outcome was sent
 }
 
 // asker is how a counter is asked for. Several may share one: IPv6 addresses of one

@@ -41,7 +41,6 @@ const (
 	resetRetries = 4
 	resetPause   = 250 * time.Millisecond
 
-	maxFailures         = 100 // after which a run gives up
 	maxNamedDifferences = 10
 )
 
@@ -56,8 +55,6 @@ var (
 	// ErrContract is returned where the server's answer breaks the contract in a way
 	// that leaves nothing to compare.
 	ErrContract = errors.New("replay: the server does not keep the contract")
-	// ErrGaveUp is returned after too many requests that failed.
-	ErrGaveUp = errors.New("replay: gave up")
 )
 
 // DefaultWindows are compared where none are given.
@@ -105,15 +102,13 @@ type run struct {
 	roster    *roster
 	seconds   []int64 // those of the events that were counted, in order
 
-	mu       sync.Mutex
-	result   *Result
-	failures int
+	mu     sync.Mutex
+	result *Result
 }
 
-// Run replays the log. Each increment is sent once and never again, the oldest
-// first; one whose outcome is not known is Failed in the result, and its counters
-// are not compared. An event that slides out of the retention before it is sent is
-// Skipped.
+// Run replays the log. Each increment is sent once and never again, the oldest first. The
+// first request that fails ends the run. An event that slides out of the retention before it
+// is sent is Skipped.
 //
 // With an error, the result says how far the run came; it is never nil. Errors
 // of the client are wrapped, and so is the context's when it ends.
@@ -290,17 +285,11 @@ func (r *run) increment(ctx context.Context) error {
 		case tooOld:
 			r.result.Skipped++
 		case unknown:
-			for _, a := range askers {
-				a.unsure = true
-			}
-			r.result.Failed++
+			r.result.Unknown++
 		}
 	}
 	for _, c := range r.roster.counters {
-		switch {
-		case c.unsure:
-			r.result.Unsure++
-		case c.log.Len() > 0:
+		if c.log.Len() > 0 {
 			r.result.Counters++
 		}
 	}
@@ -321,10 +310,8 @@ func (r *run) incrementOne(ctx context.Context, e accesslog.Event) (fate, error)
 		return tooOld, nil
 	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrUnknown):
 		return unsent, err
-	case ctx.Err() != nil:
-		return unknown, ctx.Err()
 	}
-	return unknown, r.failed(err)
+	return unknown, cmp.Or(ctx.Err(), err)
 }
 
 // acknowledges checks that the server says it has counted the event, once, and in its second.
@@ -354,24 +341,19 @@ func (r *run) count(ctx context.Context) error {
 
 // compare asks one question for one asker, and holds the answer against the log.
 func (r *run) compare(ctx context.Context, q question, a *asker) error {
-	if a.unsure {
-		return nil
-	}
 	earliest, latest, at := q.at, q.at, time.Unix(q.at, 0)
 	if q.now {
 		earliest, at = r.now()-1, time.Time{}
 	} else if q.begins() < r.now()-r.retention {
-		r.note(func(result *Result) { result.LeftOut++ })
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.result.LeftOut++
 		return nil
 	}
 	window := time.Duration(q.window) * time.Second
 	got, err := r.Client.Count(ctx, r.Event, a.features, window, at)
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		r.note(func(result *Result) { result.FailedCounts++ })
-		return r.failed(err)
+	if err != nil {
+		return cmp.Or(ctx.Err(), err)
 	}
 	if q.now {
 		latest = r.now() + 1
@@ -389,36 +371,13 @@ func (r *run) compare(ctx context.Context, q question, a *asker) error {
 	case got.Count != difference.Expected:
 		difference.Reason = "the count is wrong"
 	}
-	r.note(func(result *Result) {
-		result.Comparisons++
-		if difference.Reason == "" {
-			return
-		}
-		result.Differences++
-		if len(result.FirstDifferences) < maxNamedDifferences {
-			result.FirstDifferences = append(result.FirstDifferences, difference)
-		}
-	})
-	return nil
-}
-
-// note changes the result.
-func (r *run) note(change func(*Result)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change(r.result)
-}
-
-// failed notes a request that failed, and returns an error when there have
-// been so many that going on makes no sense.
-func (r *run) failed(err error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.failures++; r.failures == 1 {
-		r.result.FirstFailure = err.Error()
-	}
-	if r.failures >= maxFailures {
-		return fmt.Errorf("%w: %d requests failed, the last one: %w", ErrGaveUp, r.failures, err)
+	r.result.Comparisons++
+	if difference.Reason != "" {
+		if r.result.Differences++; r.result.Differences <= maxNamedDifferences {
+			r.result.FirstDifferences = append(r.result.FirstDifferences, difference)
+		}
 	}
 	return nil
 }
@@ -431,7 +390,10 @@ func (r *run) forEach(ctx context.Context, stage string, n, atOnce int, do func(
 	group.SetLimit(max(1, min(n, atOnce)))
 	for i := 0; i < n && within.Err() == nil; i++ {
 		group.Go(func() error {
-			err := do(within, i)
+			err := within.Err() // it may have ended while this one waited for its place
+			if err == nil {
+				err = do(within, i)
+			}
 			if err == nil {
 				r.Progress.Add(1)
 			}

@@ -32,11 +32,10 @@ var (
 // SuggestConfig sets up a suggestion. Log and Kinds are needed, and Config.Event is not.
 type SuggestConfig struct {
 	Config
-	Name       string   // of the log, for the comments of the rules file
-	Kinds      []string // of features, each once, in the order of the report
-	EventName  string   // of the rules file
-	IPv6Prefix int      // bits by which IPv6 addresses are counted; 0: as rules have it by default
-	Deny       share.Share
+	Name      string   // of the log, for the comments of the rules file
+	Kinds     []string // of features, each once, in the order of the report
+	EventName string   // of the rules file
+	Deny      share.Share
 }
 
 // Suggest suggests the smallest limits that would have denied at most the share Deny of the
@@ -46,7 +45,6 @@ func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
 	log := config.Log
 	r := &Suggestion{
 		Event: config.EventName, Log: config.Name, Lines: log.Lines, Filtered: log.Filtered, Malformed: log.Malformed, Deny: config.Deny,
-		ipv6Prefix: config.IPv6Prefix,
 	}
 	if n := len(log.Events); n > 0 {
 		r.From, r.To = utc(log.Events[0].Second()), utc(log.Events[n-1].Second())
@@ -123,7 +121,7 @@ type population struct {
 
 // population finds the largest counts of the features of a kind.
 func (config SuggestConfig) population(kind string) (*population, error) {
-	event := &events.Event{Name: "suggested", Rules: []events.Rule{{Per: []string{kind}, IPv6Prefix: config.IPv6Prefix}}}
+	event := &events.Event{Name: "suggested", Rules: []events.Rule{{Per: []string{kind}}}}
 	actors := newActors(event, config.Log.Actors, config.CostKind)
 	p := &population{}
 	logs := make([]exactlog.Log, len(actors.whole.names))

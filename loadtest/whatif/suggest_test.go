@@ -349,14 +349,14 @@ func TestTheEngineAgrees(t *testing.T) {
 const fourLines = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 2001:db8::1 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
-2001:db8::2 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
+2001:db8:0:1::1 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
 nonsense
 `
 
 // The file says where it comes from, whatever the log's name.
 func TestTheRulesFile(t *testing.T) {
 	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{
-		Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Name: "a\nevents: {}", Kinds: []string{"ip"}, EventName: "login_failed", IPv6Prefix: 128, Deny: whatif.DefaultDeny,
+		Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Name: "a\nevents: {}", Kinds: []string{"ip"}, EventName: "login_failed", Deny: whatif.DefaultDeny,
 	})
 	require.NoError(t, err)
 	require.Equal(t, `# Suggested by loadtest replay -suggest -deny 0.1, from "a\nevents: {}":
@@ -371,7 +371,6 @@ events:
     limits:
       - per: ip
         rate: [2/h]
-        ipv6_prefix: 128
 `, report.Rules)
 	var out strings.Builder
 	require.NoError(t, report.WriteText(&out))
@@ -412,7 +411,7 @@ func TestLinesWithoutAFeature(t *testing.T) {
 
 // A plot's line holds the share above each count, until the next one.
 func TestSuggestionPage(t *testing.T) {
-	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Kinds: []string{"ip"}, EventName: "test", IPv6Prefix: 128, Deny: 1000})
+	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Kinds: []string{"ip"}, EventName: "test", Deny: 1000})
 	require.NoError(t, err)
 	p := report.Page()
 	plot := p.Sections[0].Plot

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/share"
@@ -27,8 +26,6 @@ type Suggestion struct {
 	Kinds     []Kind      `json:"kinds"`
 	Rules     string      `json:"rules"`   // the rules file
 	WhatIf    *Report     `json:"what_if"` // what it would have done
-
-	ipv6Prefix int
 }
 
 // Kind is what features of one kind did.
@@ -231,26 +228,22 @@ func exceeding(sorted []int64) (x, y []float64) {
 	return x, y
 }
 
-// rule returns the lines of the kind's rule.
-func (k *Kind) rule(ipv6Prefix int) []string {
+// rates returns the suggested limits.
+func (k *Kind) rates() string {
 	var rates []string
 	for _, w := range k.Windows {
 		if w.Rate != "" {
 			rates = append(rates, w.Rate)
 		}
 	}
-	lines := []string{"per: " + k.Kind, "rate: [" + strings.Join(rates, ", ") + "]"}
-	if k.Kind == events.KindIP && ipv6Prefix != 0 {
-		lines = append(lines, fmt.Sprintf("ipv6_prefix: %d", ipv6Prefix))
-	}
-	return lines
+	return strings.Join(rates, ", ")
 }
 
 // file returns the rules of some kinds as a rules file, without comments.
 func (r *Suggestion) file(kinds []Kind) string {
 	text := "events:\n  " + r.Event + ":\n    limits:\n"
 	for _, k := range kinds {
-		text += "      - " + strings.Join(k.rule(r.ipv6Prefix), "\n        ") + "\n"
+		text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n", k.Kind, k.rates())
 	}
 	return text
 }
@@ -259,7 +252,7 @@ func (r *Suggestion) file(kinds []Kind) string {
 func (r *Suggestion) flow() string {
 	var rules []string
 	for _, k := range r.Kinds {
-		rules = append(rules, "{"+strings.Join(k.rule(r.ipv6Prefix), ", ")+"}")
+		rules = append(rules, fmt.Sprintf("{per: %s, rate: [%s]}", k.Kind, k.rates()))
 	}
 	return fmt.Sprintf("{events: {%s: {limits: [%s]}}}", r.Event, strings.Join(rules, ", "))
 }
