@@ -50,7 +50,7 @@
 //	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry
 //	         5 bytes: the lowest 40 bits of the time, which is within 17 years of base
 //	         7 bytes: the identity
-//	         in a long entry 4 bytes: the cost, 2 bytes: the count of hits, or of those that
+//	         in a long entry 4 bytes: the cost, 2 bytes: the count of hits, or of the hits that
 //	         a void leaves
 //	         2 bytes: the lower half of the CRC-32C of the entry
 //

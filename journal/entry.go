@@ -49,7 +49,7 @@ const (
 	EntrySize = shortSize + 4 + 2
 )
 
-// An ID identifies an entry among those that processes may still look for. It has 56 bits.
+// An ID identifies an entry among the entries that processes may still look for. It has 56 bits.
 type ID uint64
 
 // NewID returns an ID from a number drawn at random by the process, and a number that the process
