@@ -135,4 +135,4 @@ soak: build
 	bin/loadtest verify -soak $(SOAKTIME)
 
 microbench:
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./limiter ./memcache ./api
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./journal ./limiter ./memcache ./api

@@ -1,0 +1,149 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+var (
+	// ErrCorrupt says that a value is no journal, or a damaged one. Its counts are lost.
+	ErrCorrupt = errors.New("journal: the value is damaged or not a journal: delete it to start anew")
+	// ErrVersion says that a newer release wrote the value, which must be left as it is.
+	ErrVersion = errors.New("journal: a newer release wrote the value: update this process")
+	// ErrTooLarge says that a value exceeds its largest size.
+	ErrTooLarge = errors.New("journal: the value is too large: use sliding-window for this limit")
+	// ErrOutOfRange says that a number does not fit the format.
+	ErrOutOfRange = errors.New("journal: out of range")
+)
+
+// A Kind says what an entry does.
+type Kind uint8
+
+const (
+	// Hit counts if its log admits it.
+	Hit Kind = iota + 1
+	// Increment always counts.
+	Increment
+	// Void leaves the first Count hits of the entry with its identity, and cancels the others,
+	// wherever in the log that entry is.
+	Void
+	// settled, former and denied are hits and increments with the verdict that a rewrite made
+	// final: former ones count by limits older than those of the log.
+	settled
+	former
+	denied
+)
+
+const (
+	maxTime  = 1<<47 - 1
+	maxCost  = 1<<32 - 1
+	maxCount = 1<<16 - 1
+	maxID    = 1<<56 - 1
+
+	shortCost = 15
+	tailSize  = 2
+	shortSize = 1 + 5 + 7 + tailSize
+	// EntrySize is the size of the largest entry.
+	EntrySize = shortSize + 4 + 2
+)
+
+// An ID identifies an entry among the entries that processes may still look for. It has 56 bits.
+type ID uint64
+
+// NewID returns an ID from a number drawn at random by the process, and a number that the process
+// counts up with each entry.
+func NewID(process uint32, sequence uint64) ID {
+	return ID(process)<<24 | ID(sequence&(1<<24-1))
+}
+
+// Entry is one entry of a log.
+type Entry struct {
+	Kind Kind
+	// Pending marks a hit that its writer may still void, because another counter may deny it.
+	Pending bool
+	ID      ID    // of a Void: of the entry that it cancels
+	Time    int64 // milliseconds since 1970
+	Cost    int64 // of each hit, from 1; a Void has none
+	Count   int64 // equal hits, from 1; of a Void: how many remain, from 0
+}
+
+// AppendEntry appends the encoded entry to dst: what is to be appended to the value of a log.
+func AppendEntry(dst []byte, e Entry) ([]byte, error) {
+	if e.Kind == Void {
+		e.Cost = 1
+	}
+	switch {
+	case e.Kind < Hit || e.Kind > Void:
+		return dst, fmt.Errorf("%w: kind %d", ErrOutOfRange, e.Kind)
+	case e.ID > maxID:
+		return dst, fmt.Errorf("%w: an identity of more than 56 bits", ErrOutOfRange)
+	case e.Time < 0 || e.Time > maxTime:
+		return dst, fmt.Errorf("%w: time %d", ErrOutOfRange, e.Time)
+	case e.Cost < 1 || e.Cost > maxCost:
+		return dst, fmt.Errorf("%w: cost %d", ErrOutOfRange, e.Cost)
+	case e.Count < usualCount(e.Kind) || e.Count > maxCount:
+		return dst, fmt.Errorf("%w: count %d", ErrOutOfRange, e.Count)
+	}
+	return encode(dst, e), nil
+}
+
+// usualCount is the count of short entries.
+func usualCount(k Kind) int64 {
+	if k == Void {
+		return 0
+	}
+	return 1
+}
+
+func encode(dst []byte, e Entry) []byte {
+	begin := len(dst)
+	long := e.Cost > shortCost || e.Count != usualCount(e.Kind)
+	tag := byte(e.Kind) << 5
+	if e.Pending {
+		tag |= 1 << 4
+	}
+	if !long {
+		tag |= byte(e.Cost)
+	}
+	dst = append(dst, tag, byte(e.Time>>32))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(e.Time))
+	dst = append(dst, byte(e.ID>>48), byte(e.ID>>40), byte(e.ID>>32))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(e.ID))
+	if long {
+		dst = binary.BigEndian.AppendUint32(dst, uint32(e.Cost))
+		dst = binary.BigEndian.AppendUint16(dst, uint16(e.Count))
+	}
+	return binary.BigEndian.AppendUint16(dst, uint16(checksum(dst[begin:])))
+}
+
+// decode reads the first entry of data, and returns its size, or 0 if it is damaged.
+func decode(data []byte, base int64) (e Entry, size int) {
+	if len(data) < shortSize {
+		return e, 0
+	}
+	e.Kind, e.Pending, e.Cost = Kind(data[0]>>5), data[0]&(1<<4) != 0, int64(data[0]&shortCost)
+	size = shortSize
+	if e.Count = usualCount(e.Kind); e.Cost == 0 {
+		if size = EntrySize; len(data) < size {
+			return e, 0
+		}
+		e.Cost = int64(binary.BigEndian.Uint32(data[13:]))
+		e.Count = int64(binary.BigEndian.Uint16(data[17:]))
+	}
+	low := int64(data[1])<<32 | int64(binary.BigEndian.Uint32(data[2:]))
+	e.Time = base + (low-base)<<24>>24
+	e.ID = ID(binary.BigEndian.Uint64(data[5:]) & maxID)
+	sum := binary.BigEndian.Uint16(data[size-tailSize:])
+	valid := e.Kind >= Hit && e.Kind <= denied && e.Cost > 0 && e.Count >= usualCount(e.Kind) &&
+		e.Time >= 0 && e.Time <= maxTime && sum == uint16(checksum(data[:size-tailSize]))
+	if !valid {
+		return e, 0
+	}
+	return e, size
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }

@@ -1,0 +1,202 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+const (
+	magic   = 0xEC
+	version = 1
+	// MaxSize is the size that a value should not exceed, see [Log.HasRoom].
+	MaxSize = 16 << 10
+	// readable is the size of values that are read: appends of several processes may
+	// together exceed MaxSize.
+	readable = 4 * MaxSize
+
+	fixedSize = 6       // before the first varint
+	maxSum    = 1 << 40 // the largest cost in one sum
+)
+
+// Head is what a log says of itself.
+type Head struct {
+	// Revision orders the rules: the limits are those of the highest.
+	Revision uint64
+	// Limits judge the hits. The slice is valid until the next Read.
+	Limits []Limit
+	// TTL is the time to live of the item, in seconds, that a reader must not shorten.
+	TTL int64
+	// Since is the time after which the log knows all events.
+	Since int64
+	// Floor is the time up to which hits are stale, and denied.
+	Floor int64
+	// Coarse is the time up to which events have been moved to the last second of their
+	// minute or hour, because the log was too large, or 0.
+	Coarse int64
+
+	base int64 // a time that times of entries are near to
+	kept int64 // bytes of entries that the rewrite kept
+}
+
+// Outdated reports whether the limits are of older rules than revision, so that the log is to be
+// rewritten under the new ones.
+func (h Head) Outdated(revision uint64) bool { return h.Revision < revision }
+
+// AppendNew appends the value of an empty log to dst; now is the time in milliseconds. The floor is
+// the time by which an item that expired until now may have held hits: the length of
+// [Rewrite.Young] before now.
+func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
+	limits, err := enforced(nil, head.Limits)
+	if err != nil {
+		return dst, err
+	}
+	head.Limits, head.base, head.kept = limits, now, 0
+	head.Floor = max(head.Floor, 0)
+	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.TTL} {
+		if n < 0 || n > maxTime {
+			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, head)
+		}
+	}
+	return appendHead(dst, head, &timeline{}, 0), nil
+}
+
+// appendHead appends the header and the sums: those up to cut by second.
+func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
+	begin := len(dst)
+	dst = append(dst, magic, version, 0, 0, 0, 0)
+	for _, n := range []int64{h.base, h.Floor, h.Since, h.Coarse} {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	dst = binary.AppendUvarint(dst, h.Revision)
+	dst = binary.AppendUvarint(dst, uint64(h.TTL))
+	dst = binary.AppendUvarint(dst, uint64(h.kept))
+	dst = binary.AppendUvarint(dst, uint64(len(h.Limits)))
+	for _, l := range h.Limits {
+		dst = binary.AppendUvarint(dst, uint64(l.Window))
+		dst = binary.AppendUvarint(dst, uint64(l.Ceiling))
+	}
+	middle := sums.search(cut)
+	dst, last := appendSums(dst, sums, 0, middle, second, 0)
+	dst, _ = appendSums(dst, sums, middle, len(sums.times), 1, last)
+	binary.BigEndian.PutUint32(dst[begin+2:], uint32(len(dst)-begin+4))
+	return binary.BigEndian.AppendUint32(dst, checksum(dst[begin:]))
+}
+
+// appendSums appends the sums from the i-th to before the end-th in units of time, and returns
+// the time of the last one.
+func appendSums(dst []byte, sums *timeline, i, end int, unit, last int64) ([]byte, int64) {
+	var runs []byte
+	var number uint64
+	for i < end {
+		at := sums.times[i] / unit
+		cost := -sums.upTo(i)
+		for i < end && sums.times[i]/unit == at {
+			i++
+		}
+		for cost += sums.upTo(i); cost > 0; number++ {
+			part := min(cost, maxSum)
+			distance := uint64(at - last/unit)
+			if part == 1 {
+				runs = binary.AppendUvarint(runs, distance<<1)
+			} else {
+				runs = binary.AppendUvarint(runs, distance<<1|1)
+				runs = binary.AppendUvarint(runs, uint64(part))
+			}
+			cost, last = cost-part, at*unit
+		}
+	}
+	return append(binary.AppendUvarint(dst, number), runs...), last
+}
+
+// cursor reads varints. After a damaged one it is at the end.
+type cursor struct {
+	data []byte
+	bad  bool
+}
+
+func (c *cursor) next() uint64 {
+	if len(c.data) > 0 && c.data[0] < 0x80 {
+		n := c.data[0]
+		c.data = c.data[1:]
+		return uint64(n)
+	}
+	n, size := binary.Uvarint(c.data)
+	if size <= 0 {
+		c.data, c.bad = nil, true
+		return 0
+	}
+	c.data = c.data[size:]
+	return n
+}
+
+// below returns the next number, which must be at most bound.
+func (c *cursor) below(bound int64) int64 {
+	n := c.next()
+	if n > uint64(bound) {
+		c.data, c.bad = nil, true
+		return 0
+	}
+	return int64(n)
+}
+
+// readHead decodes the header and the sums, and returns the entries.
+func (l *Log) readHead(value []byte) ([]byte, error) {
+	if len(value) < 2 || value[0] != magic {
+		return nil, ErrCorrupt
+	}
+	if value[1] != version {
+		return nil, fmt.Errorf("%w (version %d)", ErrVersion, value[1])
+	}
+	if len(value) < fixedSize {
+		return nil, ErrCorrupt
+	}
+	end := int(binary.BigEndian.Uint32(value[2:]))
+	if end < fixedSize+4 || end > len(value) {
+		return nil, ErrCorrupt
+	}
+	if checksum(value[:end-4]) != binary.BigEndian.Uint32(value[end-4:]) {
+		return nil, ErrCorrupt
+	}
+	c := cursor{data: value[fixedSize : end-4]}
+	h := Head{base: c.below(maxTime), Floor: c.below(maxTime), Since: c.below(maxTime), Coarse: c.below(maxTime)}
+	h.Revision, h.TTL, h.kept = c.next(), c.below(maxTime), c.below(readable)
+	h.Limits = l.head.Limits[:0]
+	for n := c.below(maxLimits); n > 0; n-- {
+		limit := Limit{Window: c.below(maxTime), Ceiling: c.below(maxCeiling)}
+		c.bad = c.bad || !limit.valid()
+		h.Limits = append(h.Limits, limit)
+	}
+	l.head = h
+	c.readSums(&l.counted, second, 0)
+	last := int64(0)
+	if n := len(l.counted.times); n > 0 {
+		last = l.counted.times[n-1]
+	}
+	c.readSums(&l.counted, 1, last)
+	if c.bad || len(c.data) > 0 {
+		return nil, ErrCorrupt
+	}
+	return value[end:], nil
+}
+
+// readSums adds sums in units of time.
+func (c *cursor) readSums(t *timeline, unit, last int64) {
+	n := int(c.below(int64(len(c.data))))
+	t.times, t.sums = slices.Grow(t.times, n), slices.Grow(t.sums, n)
+	for ; n > 0; n-- {
+		run := c.next()
+		cost := int64(1)
+		if run&1 == 1 {
+			cost = c.below(maxSum)
+		}
+		if run>>1 > maxTime || int64(run>>1) > (maxTime-last)/unit {
+			c.data, c.bad = nil, true
+		}
+		if c.bad {
+			return
+		}
+		last += int64(run>>1) * unit
+		t.push(last, cost)
+	}
+}

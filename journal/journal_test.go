@@ -1,0 +1,337 @@
+package journal_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/journal"
+)
+
+const now = 1_800_000_000_000
+
+// add appends hits of cost 1 at the times, in milliseconds from now, with the identities 1, 2, ...
+func add(tb testing.TB, value []byte, kind journal.Kind, times ...int64) []byte {
+	tb.Helper()
+	for i, time := range times {
+		var err error
+		value, err = journal.AppendEntry(value, journal.Entry{Kind: kind, ID: journal.ID(i + 1), Time: now + time, Cost: 1, Count: 1})
+		require.NoError(tb, err)
+	}
+	return value
+}
+
+func empty(tb testing.TB, limits ...journal.Limit) []byte {
+	tb.Helper()
+	value, err := journal.AppendNew(nil, journal.Head{Limits: limits, Revision: 7, TTL: 100, Since: 5}, now)
+	require.NoError(tb, err)
+	return value
+}
+
+func read(tb testing.TB, value []byte, q journal.Question) *journal.Log {
+	tb.Helper()
+	var log journal.Log
+	require.NoError(tb, log.Read(value, q))
+	return &log
+}
+
+// keys returns the identities 1 to n.
+func keys(n int) (ids []journal.ID) {
+	for i := range n {
+		ids = append(ids, journal.ID(i+1))
+	}
+	return ids
+}
+
+func admitted(log *journal.Log, n int) (counts []int64) {
+	for i := range n {
+		counts = append(counts, log.Verdict(i).Admitted)
+	}
+	return counts
+}
+
+func ExampleLog() {
+	limit := journal.Limit{Window: 60_000, Ceiling: 2}
+	question := journal.Question{Limits: []journal.Limit{limit}, Keys: []journal.ID{journal.NewID(0xC0FFEE, 3)}}
+	value, _ := journal.AppendNew(nil, journal.Head{Limits: question.Limits}, now)
+	for i := range int64(3) {
+		hit := journal.Entry{Kind: journal.Hit, ID: journal.NewID(0xC0FFEE, uint64(i+1)), Time: now + 1000*i, Cost: 1, Count: 1}
+		value, _ = journal.AppendEntry(value, hit)
+	}
+	var log journal.Log
+	if err := log.Read(value, question); err != nil {
+		fmt.Println(err)
+		return
+	}
+	at, _ := log.Frees(limit, 1, now+2000)
+	fmt.Println(log.Verdict(0).Admitted, "admitted,", log.Ahead(0, 0), "ahead of it, room in", (at-now-2000)/1000, "s")
+	// Output: 0 admitted, 2 ahead of it, room in 58 s
+}
+
+func TestWindowsBelowAMinuteSlideByMilliseconds(t *testing.T) {
+	limit := journal.Limit{Window: 1000, Ceiling: 1}
+	value := add(t, empty(t, limit), journal.Hit, 500, 1499, 1500)
+	log := read(t, value, journal.Question{Keys: keys(3)})
+	assert.Equal(t, []int64{1, 0, 1}, admitted(log, 3))
+	at, ok := log.Frees(limit, 1, now+1600)
+	assert.True(t, ok)
+	assert.EqualValues(t, now+2500, at)
+	_, ok = log.Frees(limit, 2, now)
+	assert.False(t, ok)
+}
+
+func TestLongerWindowsKeepWholeSeconds(t *testing.T) {
+	limit := journal.Limit{Window: 60_000, Ceiling: 1}
+	value := add(t, empty(t, limit), journal.Hit, 900, 59_999, 60_000)
+	log := read(t, value, journal.Question{Keys: keys(3)})
+	assert.Equal(t, []int64{1, 0, 1}, admitted(log, 3))
+	at, _ := log.Frees(limit, 1, now+61_000)
+	assert.EqualValues(t, now+120_000, at)
+}
+
+func TestEqualHitsOfOneEntry(t *testing.T) {
+	limit := journal.Limit{Window: 60_000, Ceiling: 10}
+	value, err := journal.AppendEntry(empty(t, limit), journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Cost: 3, Count: 5})
+	require.NoError(t, err)
+	log := read(t, value, journal.Question{Keys: keys(1)})
+	assert.EqualValues(t, 3, log.Verdict(0).Admitted)
+	assert.EqualValues(t, 9, log.Sum(now, now))
+	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: 1, Time: now, Count: 1})
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-journal.EntrySize:]...), journal.Question{}).Sum(now, now))
+}
+
+func TestADenialOnPendingHitsIsTransient(t *testing.T) {
+	limit := journal.Limit{Window: 60_000, Ceiling: 1}
+	value, err := journal.AppendEntry(empty(t, limit), journal.Entry{Kind: journal.Hit, Pending: true, ID: 9, Time: now, Cost: 1, Count: 1})
+	require.NoError(t, err)
+	value = add(t, value, journal.Hit, 10)
+	for pending, transient := range map[int64]bool{now - 1000: true, now: false, 0: false} {
+		log := read(t, value, journal.Question{Keys: keys(1), Pending: pending})
+		assert.Equal(t, journal.Verdict{Found: true, Transient: transient}, log.Verdict(0))
+	}
+}
+
+// A process with older rules voids what they deny, and shadow limits only count.
+func TestTheReadersLimitsAdmitNoMore(t *testing.T) {
+	value := add(t, empty(t, journal.Limit{Window: 60_000, Ceiling: 5}), journal.Hit, 0, 1)
+	own := []journal.Limit{{Window: 60_000, Ceiling: 1}, {Window: 60_000, Ceiling: 0, Shadow: true}}
+	log := read(t, value, journal.Question{Keys: keys(2), Limits: own, Revision: 6})
+	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(0))
+	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 0}, log.Verdict(1))
+	assert.EqualValues(t, 1, log.Ahead(1, 1))
+	assert.True(t, log.Head().Outdated(8))
+	assert.False(t, log.Head().Outdated(7))
+}
+
+func TestARewriteKeepsNewerRules(t *testing.T) {
+	value := empty(t, journal.Limit{Window: 60_000, Ceiling: 5})
+	for revision, ceiling := range map[uint64]int64{6: 5, 7: 5, 8: 9} {
+		log := read(t, value, journal.Question{})
+		next, err := log.AppendRewrite(nil, journal.Rewrite{Limits: []journal.Limit{{Window: 60_000, Ceiling: 9}}, Revision: revision, Now: now})
+		require.NoError(t, err)
+		assert.Equal(t, ceiling, read(t, next, journal.Question{}).Head().Limits[0].Ceiling)
+	}
+}
+
+func TestDamagedValues(t *testing.T) {
+	value := add(t, empty(t, journal.Limit{Window: 60_000, Ceiling: 5}), journal.Hit, 0, 1, 2)
+	var log journal.Log
+	version := append([]byte{value[0], 2}, value[2:]...)
+	require.ErrorIs(t, log.Read(version, journal.Question{}), journal.ErrVersion)
+	require.ErrorIs(t, log.Read(append(value, value...), journal.Question{}), journal.ErrCorrupt)
+	require.ErrorIs(t, log.Read(append(value, 0), journal.Question{}), journal.ErrCorrupt)
+	require.ErrorIs(t, log.Read(make([]byte, 5*journal.MaxSize), journal.Question{}), journal.ErrTooLarge)
+	for cut := range value {
+		if whole := (len(value)-cut)%15 == 0 && cut >= len(value)-45; !whole {
+			require.ErrorIs(t, log.Read(value[:cut], journal.Question{}), journal.ErrCorrupt, "%d bytes", cut)
+			require.Zero(t, log.Sum(0, 2*now))
+		}
+		damaged := bytes.Clone(value)
+		damaged[cut] ^= 0x41
+		require.Error(t, log.Read(damaged, journal.Question{}), "byte %d", cut)
+	}
+}
+
+func TestOutOfRange(t *testing.T) {
+	good := journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Cost: 1, Count: 1}
+	for name, change := range map[string]func(*journal.Entry){
+		"kind":     func(e *journal.Entry) { e.Kind = 4 },
+		"identity": func(e *journal.Entry) { e.ID = 1 << 56 },
+		"time":     func(e *journal.Entry) { e.Time = -1 },
+		"no cost":  func(e *journal.Entry) { e.Cost = 0 },
+		"cost":     func(e *journal.Entry) { e.Cost = 1 << 32 },
+		"no hits":  func(e *journal.Entry) { e.Count = 0 },
+		"hits":     func(e *journal.Entry) { e.Count = 1 << 16 },
+	} {
+		e := good
+		change(&e)
+		value, err := journal.AppendEntry([]byte("x"), e)
+		require.ErrorIs(t, err, journal.ErrOutOfRange, name)
+		require.Equal(t, "x", string(value))
+	}
+	_, err := journal.AppendNew(nil, journal.Head{Limits: []journal.Limit{{Window: 60_001, Ceiling: 1}}}, now)
+	require.ErrorIs(t, err, journal.ErrOutOfRange)
+	_, err = new(journal.Log).AppendRewrite(nil, journal.Rewrite{Now: -1})
+	require.ErrorIs(t, err, journal.ErrOutOfRange)
+}
+
+// An increment is added even if no limit has room, until the log is coarse: then it counts for
+// longer, and never for shorter.
+func TestTooManyIncrementsBecomeCoarse(t *testing.T) {
+	limit := journal.Limit{Window: 86_400_000, Ceiling: 5}
+	value := empty(t, limit)
+	random := rand.New(rand.NewPCG(1, 1))
+	var log journal.Log
+	total := int64(0)
+	for i := range int64(100_000) {
+		var err error
+		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Increment, ID: journal.ID(i), Time: now + 800*i, Cost: 20_000 + random.Int64N(9), Count: 1})
+		require.NoError(t, err)
+		if i%200 != 199 {
+			continue
+		}
+		require.NoError(t, log.Read(value, journal.Question{}))
+		total = log.Sum(0, maxTime)
+		if value, err = log.AppendRewrite(nil, journal.Rewrite{Now: now + 800*i, Young: 4000}); err != nil {
+			require.NoError(t, err)
+		}
+		require.NoError(t, log.Read(value, journal.Question{}))
+		require.Equal(t, total, log.Sum(0, maxTime))
+		require.Less(t, len(value), journal.MaxSize)
+	}
+	assert.NotZero(t, log.Head().Coarse)
+	assert.EqualValues(t, 5, log.Head().Since, "nothing was dropped")
+}
+
+const maxTime = 1<<47 - 1
+
+// history returns a log of n hits in an hour that ends at now, rewritten or not.
+func history(tb testing.TB, n int, settled bool) []byte {
+	tb.Helper()
+	random := rand.New(rand.NewPCG(1, uint64(n)))
+	value := empty(tb, journal.Limit{Window: 3_600_000, Ceiling: int64(n)})
+	for i := range n {
+		var err error
+		time := int64(now - 3_595_000 + 3_590_000*i/n)
+		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: journal.NewID(random.Uint32(), uint64(i)), Time: time, Cost: 1, Count: 1})
+		require.NoError(tb, err)
+		if settled && i%100 == 99 || settled && i == n-1 {
+			log := read(tb, value, journal.Question{})
+			value, err = log.AppendRewrite(nil, journal.Rewrite{Now: max(time, now*int64(i/(n-1))), Young: 4000})
+			require.NoError(tb, err)
+		}
+	}
+	return value
+}
+
+func TestSizes(t *testing.T) {
+	for n, most := range map[int]int{10: 80, 100: 170, 500: 570, 5000: 8000} {
+		value := history(t, n, true)
+		assert.LessOrEqual(t, len(value), most, "%d hits", n)
+		assert.EqualValues(t, n, read(t, value, journal.Question{}).Sum(0, maxTime))
+		t.Logf("%d hits: %d bytes settled", n, len(value))
+	}
+}
+
+func TestReadDoesNotAllocate(t *testing.T) {
+	for _, settled := range []bool{false, true} {
+		value := add(t, history(t, 500, settled), journal.Hit, 1, 2, 3)
+		question := journal.Question{Keys: keys(3), Limits: []journal.Limit{{Window: 3_600_000, Ceiling: 500}}, Revision: 7, Pending: now - 2000}
+		var log journal.Log
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _ = log.Read(value, question) }))
+	}
+}
+
+// FuzzRead decodes any bytes. What it accepts, a rewrite keeps.
+func FuzzRead(f *testing.F) {
+	f.Add(history(f, 20, true), int64(now), int64(4000))
+	f.Add(history(f, 20, false), int64(now+5000), int64(4_000_000))
+	f.Add([]byte{0xEC, 1, 0, 0, 0, 10, 0, 0, 0, 0}, int64(0), int64(0))
+	f.Fuzz(func(t *testing.T, value []byte, at, young int64) {
+		var log, next journal.Log
+		if err := log.Read(value, journal.Question{Keys: keys(2), Limits: []journal.Limit{{Window: 9000, Ceiling: 2}}}); err != nil {
+			require.Zero(t, log.Sum(0, maxTime))
+			return
+		}
+		log.Verdict(0)
+		log.Frees(journal.Limit{Window: 9000, Ceiling: 2}, 1, now)
+		total, history := log.Sum(0, maxTime), maps.Collect(log.History(1000))
+		rewritten, err := log.AppendRewrite(nil, journal.Rewrite{Now: at, Young: young, Retain: maxTime})
+		if err != nil {
+			return
+		}
+		require.NoError(t, next.Read(rewritten, journal.Question{}))
+		require.Equal(t, total, next.Sum(0, maxTime))
+		require.Equal(t, total, log.Sum(0, maxTime), "a rewrite changes the log")
+		if next.Head().Coarse == 0 {
+			require.Equal(t, history, maps.Collect(next.History(1000)))
+		}
+	})
+}
+
+// FuzzRewrite makes logs of any entries, and rewrites them anywhere: all verdicts that are asked
+// for, also those of later hits, are those without a rewrite.
+func FuzzRewrite(f *testing.F) {
+	f.Add(uint64(1), uint64(5), uint8(20), uint8(10))
+	f.Add(uint64(2), uint64(300), uint8(200), uint8(100))
+	f.Add(uint64(3), uint64(1), uint8(80), uint8(79))
+	f.Fuzz(func(t *testing.T, seed, ceiling uint64, entries, when uint8) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		ceiling %= 1000
+		limits := []journal.Limit{{Window: 2000, Ceiling: int64(ceiling)}, {Window: 60_000, Ceiling: 2 * int64(ceiling)}}
+		plain, rewritten := empty(t, limits...), empty(t, limits...)
+		ids := keys(int(entries) + 1)
+		question := journal.Question{Keys: ids, Limits: limits, Revision: 7}
+		for i := range int(entries) + 1 {
+			e := journal.Entry{Kind: journal.Kind(1 + random.IntN(3)), ID: ids[random.IntN(i+1)], Cost: 1 + random.Int64N(40), Count: 1 + random.Int64N(3), Pending: random.IntN(2) == 0}
+			e.Time = now + int64(i)*100 + random.Int64N(300)
+			var err error
+			plain, err = journal.AppendEntry(plain, e)
+			require.NoError(t, err)
+			rewritten, err = journal.AppendEntry(rewritten, e)
+			require.NoError(t, err)
+			if i%(int(when)+1) == int(when) {
+				log := read(t, rewritten, question)
+				rewritten, err = log.AppendRewrite(nil, journal.Rewrite{Now: e.Time, Young: 60_000})
+				require.NoError(t, err)
+			}
+		}
+		a, b := read(t, plain, question), read(t, rewritten, question)
+		for i := range ids {
+			require.Equal(t, a.Verdict(i).Admitted, b.Verdict(i).Admitted, "%d", i)
+		}
+		require.Equal(t, maps.Collect(a.History(1)), maps.Collect(b.History(1)))
+	})
+}
+
+func BenchmarkRead(b *testing.B) {
+	for name, value := range map[string][]byte{"settled": history(b, 500, true), "young": history(b, 500, false)} {
+		value = add(b, value, journal.Hit, 1)
+		question := journal.Question{Keys: keys(1), Limits: []journal.Limit{{Window: 3_600_000, Ceiling: 500}}, Revision: 7}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var log journal.Log
+			for b.Loop() {
+				if err := log.Read(value, question); err != nil || !log.Verdict(0).Found {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkAppendEntry(b *testing.B) {
+	b.ReportAllocs()
+	value := make([]byte, 0, journal.EntrySize)
+	for b.Loop() {
+		if _, err := journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Cost: 1, Count: 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

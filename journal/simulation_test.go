@@ -1,0 +1,591 @@
+package journal
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit"
+)
+
+const (
+	young = 4 * second // twice the grace
+	skews = second / 2
+)
+
+// ruleSets are what a fleet may have: the rules of one run, oldest first. Their longest window
+// below a minute is the same, because sums are rounded by it.
+var ruleSets = [][][]Limit{
+	{{{Window: 8 * second, Ceiling: 3}}},
+	{{{Window: 30 * second, Ceiling: 5}}, {{Window: 30 * second, Ceiling: 2}}, {{Window: 30 * second, Ceiling: 6}}},
+	{{{Window: second, Ceiling: 2}, {Window: 90 * second, Ceiling: 7}}},
+	{{{Window: 5 * second, Ceiling: 3}, {Window: 20 * second, Ceiling: 6}, {Window: 60 * second, Ceiling: 9}}},
+	{{{Window: 60 * second, Ceiling: 6}}, {{Window: 120 * second, Ceiling: 5}}, {{Window: 60 * second, Ceiling: 3}}},
+	{{{Window: 250, Ceiling: 1}, {Window: 20 * second, Ceiling: 6}}, {{Window: 20 * second, Ceiling: 4}, {Window: 60 * second, Ceiling: 8}}},
+}
+
+// event is one thing that befalls the item: an entry lands, or its header changes.
+type event struct {
+	entry  Entry
+	head   *Head // of a new item, or of a rewrite
+	fresh  bool
+	losses int // of the item, before the entry landed
+}
+
+// decided is a hit that its writer let through.
+type decided struct {
+	place    int // in the order of the log
+	time     int64
+	cost     int64
+	limits   []Limit // of its writer
+	revision uint64  // of the log
+	losses   int
+	refunded bool
+}
+
+// world is one Memcached item, and the processes that write to it. Each yield of a process lets the
+// others go on.
+type world struct {
+	rnd      *rand.Rand
+	sabotage string
+	rules    [][]Limit
+	now      int64
+	skew     []int64
+	revision []uint64 // of each process
+
+	value   []byte // nil: there is no item
+	cas     uint64
+	expires int64
+	before  [][]byte // former values of the item
+
+	order    []event
+	admitted []*decided
+	read     map[int]int64 // what counts of an entry, as its writer read it, by place
+
+	sequence                  uint64
+	losses, rewrites, expired int
+	fault                     error
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.fault == nil {
+		w.fault = fmt.Errorf(format, args...)
+	}
+}
+
+func (w *world) chance(p float64) bool { return w.rnd.Float64() < p }
+
+func (w *world) limits(p int) []Limit { return w.rules[w.revision[p]-1] }
+
+// expire drops an item whose time is over.
+func (w *world) expire() {
+	if w.value != nil && w.now >= w.expires {
+		w.value = nil
+		w.expired++
+	}
+}
+
+func (w *world) store(value []byte) {
+	w.before = append(w.before, w.value)
+	w.value = value
+	w.cas++
+}
+
+// ttl is how long an item lives that nothing touches.
+func (w *world) ttl(p int) int64 { return (longest(w.limits(p), maxTime)+young)/second + 2 }
+
+// create adds an item if there is none.
+func (w *world) create(p int) {
+	if w.expire(); w.value != nil {
+		return
+	}
+	now := w.now + w.skew[p]
+	head := Head{Limits: w.limits(p), Revision: w.revision[p], TTL: w.ttl(p), Floor: now - young}
+	if w.sabotage == "creation without a floor" {
+		head.Floor = 0
+	}
+	value, err := AppendNew(nil, head, now)
+	if err != nil {
+		w.fail("new: %w", err)
+	}
+	w.store(value)
+	w.before = nil
+	w.expires = w.now + head.TTL*second
+	w.order = append(w.order, event{head: &head, fresh: true})
+}
+
+// append lands an entry, and returns its place, or -1 if there is no item.
+func (w *world) append(e Entry) int {
+	if w.expire(); w.value == nil {
+		return -1
+	}
+	value, err := AppendEntry(slices.Clone(w.value), e)
+	if err != nil {
+		w.fail("append: %w", err)
+	}
+	w.store(value)
+	w.order = append(w.order, event{entry: e, losses: w.losses})
+	return len(w.order) - 1
+}
+
+func (w *world) identity(p int) ID {
+	w.sequence++
+	if w.sabotage == "short identities" {
+		return ID(w.rnd.IntN(8))
+	}
+	return NewID(uint32(p+1)*0x9E3779B1, w.sequence)
+}
+
+// hit is one hit of process p.
+func (w *world) hit(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		pause := func() { yield(struct{}{}) }
+		cost, count := int64(1+w.rnd.IntN(5)/4), int64(1)
+		if w.chance(.1) {
+			count = int64(2 + w.rnd.IntN(2))
+		}
+		if w.chance(.02) {
+			cost = 20
+		}
+		elsewhere := w.chance(.15) // another counter denies it
+		e := Entry{Kind: Hit, ID: w.identity(p), Time: w.now + w.skew[p], Cost: cost, Count: count, Pending: elsewhere}
+		void := Entry{Kind: Void, ID: e.ID, Time: e.Time}
+		pause()
+		if w.expire(); w.value == nil {
+			pause()
+			w.create(p)
+			pause()
+		}
+		if w.sabotage == "reads before it appends" {
+			l := Log{}
+			if value, err := AppendEntry(slices.Clone(w.value), e); w.value != nil && err == nil && l.Read(value, Question{Keys: []ID{e.ID}}) == nil {
+				pause()
+				if place := w.append(e); place >= 0 {
+					w.admit(p, place, e, l.Verdict(0).Admitted)
+				}
+			}
+			return
+		}
+		if w.chance(.06) { // the append is late: its writer has given it up, and voids it
+			w.append(void)
+			for range 1 + w.rnd.IntN(15) {
+				pause()
+			}
+			w.append(e)
+			return
+		}
+		created := w.creations()
+		place := w.append(e)
+		if place < 0 {
+			return
+		}
+		pause()
+		if w.chance(.06) { // the answer is lost
+			switch {
+			case w.sabotage == "trusts a lost answer":
+				w.admit(p, place, e, e.Count)
+				return
+			case w.chance(.5):
+				w.append(void)
+				return
+			case w.creations() == created:
+				w.append(e) // once more, which counts once
+				pause()
+			}
+		}
+		for w.chance(.1) {
+			pause()
+		}
+		if w.expire(); w.value == nil || w.creations() != created {
+			return
+		}
+		value, cas := w.value, w.cas
+		w.touch(p)
+		pause()
+		w.decide(p, place, e, value, cas, elsewhere, pause)
+	}
+}
+
+// creations is how many items there have been.
+func (w *world) creations() (n int) {
+	for _, e := range w.order {
+		if e.fresh {
+			n++
+		}
+	}
+	return n
+}
+
+// touch extends the life of the item, as each read does.
+func (w *world) touch(p int) {
+	l := Log{}
+	if l.Read(w.value, Question{}) == nil {
+		w.expires = max(w.expires, w.now+max(l.head.TTL, w.ttl(p))*second)
+	}
+}
+
+func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewhere bool, pause func()) {
+	l, now := Log{}, w.now+w.skew[p]
+	limits, revision := w.limits(p), w.revision[p]
+	err := l.Read(value, Question{Keys: []ID{e.ID}, Limits: limits, Revision: revision, Pending: max(now-young/2, 1)})
+	if err != nil {
+		w.fail("read: %w", err)
+		return
+	}
+	v := l.Verdict(0)
+	switch {
+	case v.Found:
+		w.read[place] = v.Counted
+	case e.Time > l.head.Floor:
+		w.fail("the entry at place %d is missing", place)
+	}
+	if !elsewhere && v.Admitted > 0 {
+		w.admit(p, place, e, v.Admitted)
+	}
+	if elsewhere && v.Counted > 0 || v.Admitted < v.Counted {
+		pause()
+		void := Entry{Kind: Void, ID: e.ID, Time: w.now + w.skew[p], Count: v.Admitted}
+		if elsewhere {
+			void.Count = 0
+		}
+		w.append(void)
+		if w.chance(.2) {
+			pause()
+			w.append(void)
+		}
+	} else if v.Admitted > 0 && w.chance(.05) { // a refund
+		mine := w.admitted[len(w.admitted)-1]
+		pause()
+		mine.refunded = true
+		w.append(Entry{Kind: Void, ID: e.ID, Time: w.now + w.skew[p]})
+	}
+	if l.head.Outdated(revision) || len(l.records) > 8 && w.chance(.7) {
+		w.rewrite(p, &l, value, cas, limits, revision, pause)
+	}
+}
+
+// judging returns the revision of the limits that judge what is at a place.
+func (w *world) judging(place int) uint64 {
+	for place--; w.order[place].head == nil; place-- {
+	}
+	return w.order[place].head.Revision
+}
+
+func (w *world) admit(p, place int, e Entry, count int64) {
+	if count > 0 {
+		w.admitted = append(w.admitted, &decided{place: place, time: e.Time, cost: count * e.Cost, limits: w.limits(p), revision: w.judging(place), losses: w.order[place].losses})
+	}
+}
+
+// late is an increment, of now or of the past.
+func (w *world) late(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		e := Entry{Kind: Increment, ID: w.identity(p), Time: w.now + w.skew[p], Cost: 1, Count: 1}
+		if w.chance(.5) {
+			e.Time -= w.rnd.Int64N(60 * second)
+		}
+		yield(struct{}{})
+		w.create(p)
+		yield(struct{}{})
+		w.append(e)
+	}
+}
+
+// rewrite swaps the value which was read for a shorter one.
+func (w *world) rewrite(p int, l *Log, value []byte, cas uint64, limits []Limit, revision uint64, pause func()) {
+	r := Rewrite{Limits: limits, Revision: revision, TTL: w.ttl(p), Now: w.now + w.skew[p], Young: young}
+	for _, later := range w.rules { // whose windows may be longer
+		r.Retain = max(r.Retain, longest(later, maxTime))
+	}
+	next := w.spoil(l, value, r)
+	pause()
+	if w.expire(); w.value == nil || w.cas != cas && w.sabotage != "no compare-and-swap" && w.sabotage != "a lagging rewrite" {
+		return
+	}
+	w.store(next)
+	w.rewrites++
+	after := Log{}
+	if err := after.Read(next, Question{}); err != nil {
+		w.fail("rewritten: %w", err)
+		return
+	}
+	w.order = append(w.order, event{head: &Head{Revision: max(w.judging(len(w.order)), revision), Floor: max(l.head.Floor, r.Now-r.Young)}})
+}
+
+// spoil returns the value of a rewrite, which a sabotage makes wrong.
+func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
+	keep := func(Entry) bool { return true }
+	switch w.sabotage {
+	case "a lagging rewrite":
+		if n := len(w.before); n > 3 && w.before[n-3] != nil {
+			_ = l.Read(w.before[n-3], Question{})
+		}
+	case "dropped too early":
+		for i, time := range l.counted.times {
+			if time <= r.Now-max(young, longest(l.head.Limits, maxTime)/2) {
+				l.counted.add(time, l.counted.upTo(i)-l.counted.upTo(i+1))
+			}
+		}
+	case "rounded too early":
+		for i := range l.counted.times {
+			if time := l.counted.times[i]; time <= r.Now-young {
+				cost := l.counted.upTo(i+1) - l.counted.upTo(i)
+				l.counted.add(time, -cost)
+				l.counted.add(time-time%second, cost)
+			}
+		}
+	case "judged by the new limits":
+		h := l.head
+		h.Limits, h.Revision = r.Limits, r.Revision
+		_ = l.Read(append(appendHead(nil, h, &timeline{}, 0), value[l.offset:]...), Question{})
+	case "stale rules win":
+		r.Revision = l.head.Revision + 1
+	case "no increments":
+		for i, record := range l.records {
+			if record.Kind == Increment {
+				l.counted.add(record.Time, -record.counts*record.Cost)
+				l.records[i].counts = 0
+			}
+		}
+	case "no young denied entries":
+		keep = func(e Entry) bool { return e.Kind != denied }
+	case "no young settled entries":
+		keep = func(e Entry) bool { return e.Kind != settled && e.Kind != former }
+	case "no early voids":
+		keep = func(e Entry) bool { return e.Kind != Void }
+	}
+	next, err := l.AppendRewrite(nil, r)
+	if err != nil {
+		w.fail("rewrite: %w", err)
+	}
+	after := Log{}
+	if err := after.Read(next, Question{}); err != nil {
+		w.fail("rewritten: %w", err)
+		return next
+	}
+	switch w.sabotage {
+	case "judged again":
+		next = next[:after.offset]
+		for _, record := range l.records {
+			if record.Time > after.head.Floor && (record.Kind < settled || record.counts > 0) {
+				next = encode(next, record.Entry)
+			}
+		}
+		return next
+	case "no floor":
+		h := after.head
+		h.Floor = 0
+		sums := Log{}
+		_, _ = sums.readHead(next[:after.offset])
+		return append(appendHead(nil, h, &sums.counted, -1), next[after.offset:]...)
+	}
+	kept := slices.Clone(next[:after.offset])
+	for _, record := range after.records {
+		if keep(record.Entry) {
+			kept = encode(kept, record.Entry)
+		}
+	}
+	return kept
+}
+
+// judge holds what the writers have read against a sequential limiter that sees all entries in the
+// order of the log, forgets none, and computes each window anew.
+func (w *world) judge() {
+	type counted struct {
+		Entry
+		left int64
+	}
+	var entries []*counted
+	var named map[ID]*counted
+	var head Head
+	sum := func(l Limit, now int64) (sum int64) {
+		for _, c := range entries {
+			if l.Window < minute && c.Time > now-l.Window || l.Window >= minute && c.Time/second > now/second-l.Window/second {
+				sum += c.left * c.Cost
+			}
+		}
+		return sum
+	}
+	for place, happened := range w.order {
+		if happened.head != nil {
+			if happened.fresh {
+				entries, named = nil, map[ID]*counted{}
+			}
+			head = *happened.head
+			for id, c := range named {
+				if c.Time <= head.Floor {
+					delete(named, id)
+				}
+			}
+			continue
+		}
+		c := &counted{Entry: happened.entry, left: happened.entry.Count}
+		known := named[c.ID]
+		switch {
+		case known != nil && known.Kind == Void:
+			if c.Kind != Void {
+				c.left = min(c.left, known.Count)
+				named[c.ID] = c
+			}
+		case known != nil:
+			if c.Kind == Void {
+				known.left = min(known.left, c.Count)
+			}
+			continue
+		default:
+			named[c.ID] = c
+		}
+		if c.Kind == Void {
+			continue
+		}
+		if c.Kind == Hit {
+			for _, l := range w.rules[head.Revision-1] {
+				c.left = max(0, min(c.left, (l.Ceiling-sum(l, c.Time))/c.Cost))
+			}
+			if c.Time <= head.Floor {
+				c.left = 0
+			}
+		}
+		if read, ok := w.read[place]; ok && read != c.left {
+			w.fail("place %d: %d of %+v are admitted, not %d", place, read, c.Entry, c.left)
+		}
+		entries = append(entries, c)
+	}
+}
+
+// exceeded looks for a window that holds more than its limit.
+func (w *world) exceeded() {
+	within := func(l Limit, first, last int64) bool {
+		if l.Window < minute {
+			return first > last-l.Window
+		}
+		return first/second > last/second-l.Window/second
+	}
+	for _, x := range w.admitted {
+		if x.refunded {
+			continue
+		}
+		for _, l := range w.rules[x.revision-1] {
+			sum := int64(0)
+			for _, y := range w.admitted {
+				if !y.refunded && y.revision == x.revision && y.losses == x.losses && y.time/l.slides() <= x.time/l.slides() && within(l, y.time, x.time) {
+					sum += y.cost
+				}
+			}
+			if sum > l.Ceiling {
+				w.fail("the window of %d ms to %d holds %d of %d", l.Window, x.time, sum, l.Ceiling)
+			}
+		}
+		for _, l := range x.limits {
+			sum := x.cost
+			for _, y := range w.admitted {
+				if !y.refunded && y.place < x.place && y.losses == x.losses && within(l, y.time, x.time) {
+					sum += y.cost
+				}
+			}
+			if sum > l.Ceiling {
+				w.fail("by the limits of its writer, the window of %d ms to %d holds %d of %d", l.Window, x.time, sum, l.Ceiling)
+			}
+		}
+	}
+}
+
+// simulate runs one seed.
+func simulate(seed uint64, sabotage string) *world {
+	rnd := rand.New(rand.NewPCG(seed, 15))
+	w := &world{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, read: map[int]int64{}}
+	w.rules = ruleSets[rnd.IntN(len(ruleSets))]
+	for range 1 + rnd.IntN(5) {
+		w.skew = append(w.skew, rnd.Int64N(2*skews)-skews)
+		w.revision = append(w.revision, 1)
+	}
+	type process struct {
+		step func() (struct{}, bool)
+		stop func()
+	}
+	var running []process
+	pace := []float64{20, 100, 500, 2500}[rnd.IntN(4)]
+	for started, total := 0, 30+rnd.IntN(90); started < total || len(running) > 0; {
+		if started < total && len(running) < 4*len(w.skew) && (len(running) == 0 || w.chance(.4)) {
+			p := rnd.IntN(len(w.skew))
+			next := w.hit(p)
+			if w.chance(.08) {
+				next = w.late(p)
+			}
+			step, stop := iter.Pull(next)
+			running = append(running, process{step, stop})
+			started++
+		}
+		i := rnd.IntN(len(running))
+		if _, more := running[i].step(); !more {
+			running[i].stop()
+			running = slices.Delete(running, i, i+1)
+		}
+		w.now += int64(rnd.ExpFloat64() * pace / 5)
+		if w.chance(.01) {
+			w.now += rnd.Int64N(8 * second)
+		}
+		if w.chance(.001) {
+			w.now += rnd.Int64N(150 * second)
+		}
+		if w.chance(.002) && w.value != nil {
+			w.value = nil // evicted
+			w.losses++
+		}
+		if p := rnd.IntN(len(w.revision)); w.chance(.01) && w.revision[p] < uint64(len(w.rules)) {
+			w.revision[p]++
+		}
+	}
+	w.judge()
+	w.exceeded()
+	return w
+}
+
+// TestSimulation interleaves appends, reads, lost answers, voids, stalled writers, rewrites, losses
+// and rule changes. No window exceeds its limit, and every verdict is that of a sequential limiter.
+func TestSimulation(t *testing.T) {
+	var hits, admitted, rewrites, losses, expired int
+	for seed := range testkit.Seeds(10_000) {
+		w := simulate(seed, "")
+		require.NoError(t, w.fault, "seed %d", seed)
+		hits, admitted, rewrites = hits+len(w.read), admitted+len(w.admitted), rewrites+w.rewrites
+		losses, expired = losses+w.losses, expired+w.expired
+	}
+	t.Logf("%d hits, %d admitted, %d rewrites, %d losses, %d expired", hits, admitted, rewrites, losses, expired)
+	require.NotZero(t, min(hits-admitted, rewrites, losses, expired))
+}
+
+func TestSimulationFindsSabotage(t *testing.T) {
+	for _, sabotage := range []string{
+		"no compare-and-swap",
+		"a lagging rewrite",
+		"dropped too early",
+		"rounded too early",
+		"judged again",
+		"judged by the new limits",
+		"stale rules win",
+		"no increments",
+		"no young denied entries",
+		"no young settled entries",
+		"no early voids",
+		"no floor",
+		"creation without a floor",
+		"short identities",
+		"trusts a lost answer",
+		"reads before it appends",
+	} {
+		t.Run(sabotage, func(t *testing.T) {
+			for seed := range uint64(20_000) {
+				if w := simulate(seed, sabotage); w.fault != nil {
+					t.Logf("seed %d: %v", seed, w.fault)
+					return
+				}
+			}
+			t.Fatal("the simulation does not notice")
+		})
+	}
+}
