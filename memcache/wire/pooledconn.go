@@ -21,18 +21,18 @@ import (
 // A pooled connection reads items itself. gomemcache would allocate as much as a server says that an item
 // has, 4 GiB at the most, before the item comes.
 type Conn struct {
-	endpoint *Endpoint
-	onDial   func()
+	pool     *Pool
 	client   *gomemcache.Client
 	conn     net.Conn  // the pooled connection's and the client's, or nil
+	number   uint32    // of that: see newNumber
 	answers  []byte    // memory for what get reads
 	answered bool      // something came on it
 	deadline time.Time // of the trip that is under way
 	inForce  time.Time // the deadline that the connection has
 }
 
-func newConn(to *Endpoint, onDial func()) *Conn {
-	l := &Conn{endpoint: to, onDial: onDial, client: gomemcache.NewFromSelector(to)}
+func newConn(pool *Pool) *Conn {
+	l := &Conn{pool: pool, client: gomemcache.NewFromSelector(pool.endpoint)}
 	l.client.MaxIdleConns = 1
 	l.client.DialContext = l.dial
 	return l
@@ -41,12 +41,13 @@ func newConn(to *Endpoint, onDial func()) *Conn {
 // dial returns the pooled connection's connection, which it opens where there is none.
 func (l *Conn) dial(context.Context, string, string) (net.Conn, error) {
 	if l.conn == nil {
-		conn, err := l.endpoint.Dial(context.Background(), l.deadline)
+		conn, err := l.pool.endpoint.Dial(context.Background(), l.deadline)
 		if err != nil {
 			return nil, err
 		}
-		l.conn, l.inForce, l.answered = conn, time.Time{}, false
-		l.onDial()
+		l.conn, l.inForce, l.answered, l.number = conn, time.Time{}, false, newNumber()
+		l.pool.open.Store(l.number, nil)
+		l.pool.onDial()
 	}
 	return deadlineConn{l.conn, l}, nil
 }
@@ -100,6 +101,7 @@ func (l *Conn) get(c *Call) error {
 	if err != nil {
 		return err
 	}
+	c.conn = l.number
 	if err := l.read(conn, c); err != nil {
 		return errors.Join(err, l.close())
 	}
@@ -183,6 +185,7 @@ func (c deadlineConn) Write(b []byte) (int, error) {
 func (c deadlineConn) Close() error {
 	if c.owner.conn == c.Conn {
 		c.owner.conn = nil
+		c.owner.pool.open.Delete(c.owner.number)
 	}
 	return c.Conn.Close()
 }
@@ -199,6 +202,7 @@ func (l *Conn) explain(err error) error {
 type Pool struct {
 	endpoint *Endpoint
 	onDial   func()        // is called when a connection was opened
+	open     sync.Map      // the numbers of the connections that are open
 	slots    chan struct{} // one for each trip under way
 	closing  chan struct{} // closed when the pool is
 	mu       sync.Mutex
@@ -260,7 +264,7 @@ func (ls *Pool) next() *Conn {
 		}
 		_ = l.close() // it is closed already on the other side
 	}
-	return newConn(ls.endpoint, ls.onDial)
+	return newConn(ls)
 }
 
 // wait takes a slot as soon as one is free.
