@@ -211,7 +211,11 @@ func (e *exchange) make() error {
 // classic makes the round trip on the classic path.
 func (e *exchange) classic() error {
 	e.over = 0 // of the meta path, which was tried before
-	return e.server.pool.Trip(e.ctx, wire.Epoch.Add(time.Duration(e.deadline)), e.timeout, func(conn *wire.Conn) (err error) {
+	version := uint64(0)
+	if e.op.Kind() == store.Swap {
+		version = e.writes[0].Version
+	}
+	return e.server.pool.Trip(e.ctx, wire.Epoch.Add(time.Duration(e.deadline)), e.timeout, version, func(conn *wire.Conn) (err error) {
 		e.landed, err = conn.Do(e.hash, e.op, e.writes, e.clock)
 		return err
 	})

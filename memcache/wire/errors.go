@@ -18,6 +18,8 @@ var (
 	ErrDown = errors.New("memcache: the server is down")
 	// ErrClassic is the outcome of asking a server that does not know the meta commands.
 	ErrClassic = errors.New("the server does not speak the meta commands")
+	// ErrHungUp is the same of one that hangs up on each of them.
+	ErrHungUp = fmt.Errorf("%w: it hangs up on them", ErrClassic)
 	// ErrNoReply is the error of a call that was sent and not answered in time.
 	ErrNoReply = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 	// ErrBusy is the error of a call for which no connection became free in time.

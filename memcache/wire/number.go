@@ -6,10 +6,10 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// A server that was started again gives the versions of items anew, so a version says on which
-// connection it was read. A Swap goes on that connection, or on another one of the same pool
-// that was opened before it: so the process that it reaches was there when the version was
-// read.
+// A server that was started again gives the versions of items anew, so a version names a
+// connection: on the meta path the one on which it was read, on the classic path the last one of
+// the pool that was opened before. A Swap goes on that connection, or on one of the pool that
+// was opened before it. So the process that it reaches was there when the version was read.
 
 // numberBits are enough that no version is in use for as long as it takes to open as many
 // connections.
@@ -28,11 +28,11 @@ func newNumber() uint32 {
 	}
 }
 
-// connOf returns the number of the connection on which a version was read.
+// connOf returns the number of the connection that a version names.
 func connOf(version uint64) uint32 { return uint32(version >> store.VersionBits) }
 
 // reaches reports whether the connection reaches the server process that a version was read
-// from: the one of that number is of the same pool and was not opened before this one.
+// from: the one that it names is of the same pool, and was not opened before this one.
 func (l *Conn) reaches(version uint64) bool {
 	number := connOf(version)
 	if _, open := l.pool.open.Load(number); !open || l.conn == nil {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
@@ -47,6 +49,7 @@ func (l *Conn) dial(context.Context, string, string) (net.Conn, error) {
 		}
 		l.conn, l.inForce, l.answered, l.number = conn, time.Time{}, false, newNumber()
 		l.pool.open.Store(l.number, nil)
+		l.pool.newest.Store(l.number)
 		l.pool.onDial()
 	}
 	return deadlineConn{l.conn, l}, nil
@@ -101,7 +104,7 @@ func (l *Conn) get(c *Call) error {
 	if err != nil {
 		return err
 	}
-	c.conn = l.number
+	c.conn = l.pool.newest.Load()
 	if err := l.read(conn, c); err != nil {
 		return errors.Join(err, l.close())
 	}
@@ -203,23 +206,28 @@ type Pool struct {
 	endpoint *Endpoint
 	onDial   func()        // is called when a connection was opened
 	open     sync.Map      // the numbers of the connections that are open
+	newest   atomic.Uint32 // the last of them
 	slots    chan struct{} // one for each trip under way
 	closing  chan struct{} // closed when the pool is
 	mu       sync.Mutex
 	closed   bool
 	idle     []*Conn
+	left     sync.Cond // on mu, of idle
 }
 
 // NewPool returns the pool of at most so many connections to the server. onDial is called when one
 // was opened.
 func NewPool(to *Endpoint, conns int, onDial func()) *Pool {
-	return &Pool{endpoint: to, onDial: onDial, slots: make(chan struct{}, conns), closing: make(chan struct{})}
+	ls := &Pool{endpoint: to, onDial: onDial, slots: make(chan struct{}, conns), closing: make(chan struct{})}
+	ls.left.L = &ls.mu
+	return ls
 }
 
 // Trip makes one trip to the server on a connection of its own, within the deadline and,
-// once it has the connection, the timeout.
-func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*Conn) error) error {
-	l, err := ls.enter(ctx, deadline)
+// once it has the connection, the timeout. It is on a connection that reaches the version, if
+// there is one; version 0: on any.
+func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Duration, version uint64, trip func(*Conn) error) error {
+	l, err := ls.enter(ctx, deadline, version)
 	if err == nil {
 		if soon := time.Now().Add(timeout); soon.Before(deadline) {
 			l.deadline = soon
@@ -232,7 +240,7 @@ func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Durat
 
 // enter returns a pooled connection for a trip that ends at the deadline, waiting for one to
 // become free if need be. leave gives it back.
-func (ls *Pool) enter(ctx context.Context, deadline time.Time) (*Conn, error) {
+func (ls *Pool) enter(ctx context.Context, deadline time.Time, version uint64) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -249,22 +257,37 @@ func (ls *Pool) enter(ctx context.Context, deadline time.Time) (*Conn, error) {
 		<-ls.slots
 		return nil, ErrClosed
 	}
-	l := ls.next()
+	l := ls.next(version)
+	for _, open := ls.open.Load(connOf(version)); l == nil && open; _, open = ls.open.Load(connOf(version)) {
+		// The connection that the version names is in use, and will be left by its deadline.
+		if ls.left.Wait(); !time.Now().Before(deadline) {
+			<-ls.slots
+			return nil, ErrBusy
+		}
+		l = ls.next(version)
+	}
+	if l == nil {
+		l = newConn(ls)
+	}
 	l.deadline = deadline
 	return l, nil
 }
 
-// next returns the pooled connection used last whose connection is alive, or a new one.
-func (ls *Pool) next() *Conn {
-	for n := len(ls.idle); n > 0; n-- {
-		l := ls.idle[n-1]
-		ls.idle = ls.idle[:n-1]
+// next returns the pooled connection used last whose connection is alive, and which reaches the
+// version; nil: there is none.
+func (ls *Pool) next(version uint64) *Conn {
+	for n := len(ls.idle) - 1; n >= 0; n-- {
+		l := ls.idle[n]
+		if version != 0 && !l.reaches(version) {
+			continue
+		}
+		ls.idle = slices.Delete(ls.idle, n, n+1)
 		if !l.dead() {
 			return l
 		}
 		_ = l.close() // it is closed already on the other side
 	}
-	return newConn(ls)
+	return nil
 }
 
 // wait takes a slot as soon as one is free.
@@ -286,6 +309,7 @@ func (ls *Pool) wait(ctx context.Context, deadline time.Time) error {
 func (ls *Pool) leave(l *Conn) {
 	ls.mu.Lock()
 	ls.idle = append(ls.idle, l)
+	ls.left.Broadcast()
 	ls.mu.Unlock()
 	<-ls.slots
 }
