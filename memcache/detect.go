@@ -46,7 +46,9 @@ func (d *dialect) isClassic(now int64) (classic, ask bool) {
 // taken for a classic one: the next trip finds out.
 func (d *dialect) learn(err error) {
 	now := wire.Instant(time.Now())
-	if errors.Is(err, wire.ErrClassic) {
+	// With Protocol Meta nothing else goes, and connections may break for other reasons.
+	hangsUp := d.protocol == Meta && errors.Is(err, wire.ErrHungUp)
+	if errors.Is(err, wire.ErrClassic) && !hangsUp {
 		d.since.Store(now)
 		d.until.Store(now + int64(d.lasts))
 		d.tell(Classic)

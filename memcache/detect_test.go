@@ -129,6 +129,52 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 	}
 }
 
+// A connection that breaks during the question says nothing of the server. It is asked again,
+// and no hit fails.
+func TestABrokenConnectionIsNoRefusal(t *testing.T) {
+	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Auto} {
+		t.Run(protocol.String(), func(t *testing.T) {
+			behind := memcachedtest.Start(t).Addr
+			addr := fakeConns(t, func(number int, conn net.Conn) {
+				if number == 0 {
+					return
+				}
+				server, err := net.Dial("tcp", behind)
+				if err != nil {
+					return
+				}
+				var back sync.WaitGroup
+				back.Go(func() { io.Copy(conn, server) })
+				defer back.Wait()
+				defer server.Close()
+				io.Copy(server, conn)
+			})
+			var classic atomic.Bool
+			fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, OnProtocol: func(_ string, speaks memcache.Protocol) {
+				if speaks == memcache.Classic {
+					classic.Store(true)
+				}
+			}})
+			for i := range int64(3) {
+				require.Equal(t, []int64{i + 1}, add(t, fleet, "a", 1, 1))
+			}
+			require.False(t, classic.Load())
+			require.Equal(t, memcache.Meta, fleet.Health()[0].Speaks)
+		})
+	}
+}
+
+// A server that hangs up on the meta commands for a while is asked with each trip, if it has to
+// know them.
+func TestMetaServersThatHangUpAreAskedAgain(t *testing.T) {
+	server := newOldServer(t, "")
+	fleet := openFleetOf(t, memcache.Meta, server.addr)
+	_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+	require.ErrorContains(t, err, "does not speak the meta commands: it hangs up on them")
+	server.old.Store(false)
+	require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1))
+}
+
 // Many callers at once find out together and all go the classic way.
 func TestManyFindOutAtOnce(t *testing.T) {
 	fleet := openFleet(t, newOldServer(t, "").addr)

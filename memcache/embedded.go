@@ -43,6 +43,7 @@ type Embedded struct {
 	shards   []shard // a power of two of them
 	bytes    atomic.Int64
 	evicted  atomic.Int64
+	change   atomic.Uint64 // the version of the last change of an item of bytes
 	evicting sync.Mutex
 }
 
@@ -77,13 +78,16 @@ func (e *Embedded) Do(ctx context.Context, ops ...*store.Op) {
 
 // Capabilities returns what the store can do besides round trips.
 func (e *Embedded) Capabilities() store.Capabilities {
-	return store.Capabilities{Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete)}
+	return store.Capabilities{Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Append)}
 }
 
 func (e *Embedded) do(op *store.Op) error {
+	if op.Data {
+		return e.keep(op)
+	}
 	switch kind := op.Kind(); kind {
 	case 0, store.Add:
-		e.add(op)
+		return e.add(op)
 	case store.Subtract:
 		e.subtract(op)
 	case store.Hint:
@@ -95,15 +99,16 @@ func (e *Embedded) do(op *store.Op) error {
 	return nil
 }
 
-func (e *Embedded) add(op *store.Op) {
-	op.Receipt = store.Acknowledged(len(op.Writes))
-	e.addAndRead(op, e.now())
+func (e *Embedded) add(op *store.Op) error {
+	err := e.addAndRead(op, e.now())
 	if e.bytes.Load() > e.maxBytes {
 		e.evict()
 	}
+	return err
 }
 
-func (e *Embedded) addAndRead(op *store.Op, now time.Time) {
+func (e *Embedded) addAndRead(op *store.Op, now time.Time) error {
+	op.Receipt = store.Acknowledged(len(op.Writes))
 	s := e.shard(op.Counter)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,12 +118,16 @@ func (e *Embedded) addAndRead(op *store.Op, now time.Time) {
 			for i := range op.Reads {
 				op.Reads[i].Value = 0
 			}
-			return
+			return nil
 		}
 		// As it grows the store drops what has expired: two for each that is new.
 		e.bytes.Add(-s.dropExpired(now, 2))
 		c = s.create(op.Counter)
 		e.bytes.Add(c.bytes())
+	}
+	if c.isData(op, now.Unix()) {
+		op.Receipt = store.Receipt{}
+		return store.ErrNoCount
 	}
 	s.use(c, now)
 	for i := range op.Writes {
@@ -133,6 +142,7 @@ func (e *Embedded) addAndRead(op *store.Op, now time.Time) {
 		c.purge(now)
 	}
 	e.bytes.Add(c.reckon())
+	return nil
 }
 
 // subtract rolls back the adds that were acknowledged.
@@ -161,15 +171,23 @@ func (e *Embedded) delete(op *store.Op) {
 	if c == nil {
 		return
 	}
+	before := c.bytes()
 	for _, w := range op.Writes {
 		delete(c.buckets, w.Item)
+		c.drop(w.Item)
 	}
-	if len(c.buckets) == 0 {
-		e.bytes.Add(-c.bytes())
+	e.settle(s, c, before)
+}
+
+// settle takes note of what the counter takes now, and removes one that holds nothing.
+func (e *Embedded) settle(s *shard, c *counter, before int64) {
+	if len(c.buckets)+len(c.data) == 0 {
+		e.bytes.Add(-before)
 		s.remove(c)
-	} else {
-		e.bytes.Add(c.reckon())
+		return
 	}
+	c.reckon()
+	e.bytes.Add(c.bytes() - before)
 }
 
 // Bytes returns the memory that the store reckons to take, a bound from above.

@@ -3,6 +3,7 @@ package memcache_test
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
 
@@ -279,5 +281,55 @@ func TestEmbeddedReckonsABucketThatBeginsAgainOnce(t *testing.T) {
 		}
 		require.NoError(t, storetest.Delete(t.Context(), store, "a", []uint64{1}))
 		assert.Zero(t, store.Bytes())
+	})
+}
+
+// Items of bytes take of the same memory as counts, and go with their counter.
+func TestEmbeddedDataIsBounded(t *testing.T) {
+	const most = 4 << 20
+	kept := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: most})
+	text := strings.Repeat("x", 10_000)
+	for i := range 2000 {
+		done(t, kept, dataOp(fmt.Sprint(i), []store.Write{create(storetest.DataItem(1), text), appended(storetest.DataItem(1), text)}))
+		require.LessOrEqual(t, kept.Bytes(), int64(most))
+	}
+	require.Greater(t, kept.Evicted(), int64(1500))
+	require.Equal(t, text+text, string(done(t, kept, dataOp("1999", nil, storetest.DataItem(1))).Reads[0].Data))
+	require.Zero(t, done(t, kept, dataOp("0", nil, storetest.DataItem(1))).Reads[0].Version, "the least recently used went first")
+
+	empty := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	for range 3 {
+		done(t, empty, dataOp("a", []store.Write{create(storetest.DataItem(1), text)}))
+		add(t, empty, "a", 1, 1)
+		version := done(t, empty, dataOp("a", nil, storetest.DataItem(1))).Reads[0].Version
+		done(t, empty, dataOp("a", []store.Write{swapped(storetest.DataItem(1), version, "short")}))
+		require.Less(t, empty.Bytes(), int64(len(text)))
+		require.NoError(t, storetest.Delete(t.Context(), empty, "a", []uint64{storetest.DataItem(1), 1}))
+		done(t, empty, dataOp("missing", nil, storetest.DataItem(1)))
+		require.Zero(t, empty.Bytes(), "nothing is left")
+	}
+}
+
+// Bytes that have expired are not there, and give their memory back.
+func TestEmbeddedDataExpires(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		kept := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+		for i := range int64(100) {
+			w := create(storetest.DataItem(i), strings.Repeat("x", 1000))
+			w.Expires = time.Now().Unix() + 10 + i
+			done(t, kept, dataOp("a", []store.Write{w}))
+		}
+		full := kept.Bytes()
+		op := dataOp("a", nil, storetest.DataItem(0))
+		op.Reads[0].Expires = time.Now().Unix() + 1000
+		done(t, kept, op)
+		time.Sleep(500 * time.Second)
+		for i := range int64(100) {
+			require.Equal(t, i == 0, done(t, kept, dataOp("a", nil, storetest.DataItem(i))).Reads[0].Version != 0)
+		}
+		for i := range int64(200) {
+			done(t, kept, dataOp("a", []store.Write{create(storetest.DataItem(1000+i), "")}))
+		}
+		require.Less(t, kept.Bytes(), full)
 	})
 }

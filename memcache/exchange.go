@@ -33,6 +33,9 @@ type exchange struct {
 
 // kindOf returns what the op is for.
 func kindOf(op *store.Op) RoundTripKind {
+	if op.Data {
+		return Exchange
+	}
 	switch op.Kind() {
 	case store.Subtract:
 		return RollBack
@@ -105,8 +108,7 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 // begin finds the server of the op, and sets the deadline. It reports whether the exchange can
 // be made. Else the op has ended.
 func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bool) bool {
-	op.Err = nil
-	if op.Kind() == store.Hint {
+	if op.Err = store.Check(op); op.Err != nil || op.Kind() == store.Hint {
 		return false // no replica lacks anything
 	}
 	hash, writes := f.keyer.hash(op.Counter), op.Writes
@@ -209,7 +211,11 @@ func (e *exchange) make() error {
 // classic makes the round trip on the classic path.
 func (e *exchange) classic() error {
 	e.over = 0 // of the meta path, which was tried before
-	return e.server.pool.Trip(e.ctx, wire.Epoch.Add(time.Duration(e.deadline)), e.timeout, func(conn *wire.Conn) (err error) {
+	version := uint64(0)
+	if e.op.Kind() == store.Swap {
+		version = e.writes[0].Version
+	}
+	return e.server.pool.Trip(e.ctx, wire.Epoch.Add(time.Duration(e.deadline)), e.timeout, version, func(conn *wire.Conn) (err error) {
 		e.landed, err = conn.Do(e.hash, e.op, e.writes, e.clock)
 		return err
 	})
@@ -217,6 +223,10 @@ func (e *exchange) classic() error {
 
 // write writes the commands of the exchange into a call.
 func (e *exchange) write() {
+	if e.op.Data {
+		e.call = e.server.pipeline.Data(e.hash, e.writes, e.op.Reads, e.clock)
+		return
+	}
 	e.call = e.server.pipeline.Call(e.hash, e.writes, e.op.Reads, e.clock)
 }
 
@@ -264,7 +274,7 @@ func (e *exchange) undo(orphaned []store.Write) {
 
 // end ends the op.
 func (e *exchange) end(err error) {
-	if e.op.Kind() == store.Add {
+	if e.op.Kind() == store.Add || e.op.Data {
 		e.op.Receipt = store.Receipt{List: e.list, Acknowledged: [store.MaxReplicas]uint32{uint32(e.landed)}}
 	}
 	e.note(err)

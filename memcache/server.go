@@ -101,7 +101,7 @@ func (s *server) ping(ctx context.Context, first *replication.Participant) error
 		err = s.Wrap(err)
 	} else {
 		pool := wire.NewPool(&s.Endpoint, 1, func() {})
-		err = pool.Trip(ctx, deadline, timeout, (*wire.Conn).Ping)
+		err = pool.Trip(ctx, deadline, timeout, 0, (*wire.Conn).Ping)
 		fault = pool.Close()
 	}
 	switch admitted := s.breaker.admit(); {

@@ -37,9 +37,11 @@ type shard struct {
 type counter struct {
 	id      string
 	buckets map[uint64]bucket
-	room    int   // most buckets since the map was made: what it has memory for
-	purgeAt int   // number of buckets at which to look for expired ones
-	expires int64 // when the last of the buckets does
+	data    map[uint64]*data // items of bytes; nil: there was none
+	kept    int64            // what data is reckoned to take
+	room    int              // most buckets since the map was made: what it has memory for
+	purgeAt int              // number of buckets at which to look for expired ones
+	expires int64            // when the last of the buckets does
 
 	used         int64 // Unix nanoseconds of the last use
 	newer, older *counter
@@ -150,12 +152,17 @@ func (c *counter) purge(now time.Time) {
 			delete(c.buckets, id)
 		}
 	}
-	c.purgeAt = max(minPurge, 2*len(c.buckets))
+	for id, d := range c.data {
+		if d.expires <= now.Unix() {
+			c.drop(id)
+		}
+	}
+	c.purgeAt = max(minPurge, 2*(len(c.buckets)+len(c.data)))
 }
 
 // bytes returns what the counter is reckoned to take.
 func (c *counter) bytes() int64 {
-	return counterBytes + int64(len(c.id)) + bucketBytes*int64(c.room)
+	return counterBytes + int64(len(c.id)) + bucketBytes*int64(c.room) + c.kept
 }
 
 // reckon returns by how much the counter has grown since the last time. A map that

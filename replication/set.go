@@ -134,7 +134,7 @@ func (s *Set) Do(ctx context.Context, ops ...*store.Op) {
 	var waits []func()
 	now := time.Now()
 	for _, op := range ops {
-		if op.Server != "" || op.Kind() != 0 && op.Kind() != store.Add {
+		if op.Server != "" || op.Data || op.Kind() != 0 && op.Kind() != store.Add {
 			others = append(others, op)
 			continue
 		}
@@ -157,7 +157,7 @@ func (s *Set) Do(ctx context.Context, ops ...*store.Op) {
 func (s *Set) Capabilities() store.Capabilities {
 	return store.Capabilities{
 		Replicas: s.replicas, Since: s.Since,
-		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Create, store.Swap),
+		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Create, store.Swap, store.Append),
 	}
 }
 
@@ -175,10 +175,15 @@ func deadlineOf(ctx context.Context, deadline time.Time, several bool) (time.Tim
 
 // do makes a round trip of another kind than adds and reads.
 func (s *Set) do(ctx context.Context, op *store.Op) {
+	if op.Err = store.Check(op); op.Err != nil {
+		return
+	}
 	c := s.counterOf(op)
 	switch {
 	case op.Server != "":
 		s.doOn(ctx, c, op)
+	case op.Data:
+		s.doData(ctx, c, op)
 	case op.Kind() == store.Subtract:
 		s.rollBack(ctx, c, op)
 	case op.Kind() == store.Hint:

@@ -1,6 +1,9 @@
 package store
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Op is one round trip for one counter: the writes in their order, each of them applied
 // before the next, and then the reads. Its caller sets up what it asks for, and the store
@@ -14,6 +17,15 @@ type Op struct {
 	Reads  []Read
 	// Versions asks for the versions of the items that are read.
 	Versions bool
+	// Data: the items hold bytes, not counts. Such an op has Appends and Creates, in any
+	// order, and then reads; or one Swap and nothing else. Subtract, Hint and Delete follow no
+	// Data: a Delete removes any item. See Check.
+	Data bool
+
+	// Replicas is what each replica made of an op with Data that names no server, in the
+	// counter's order, if the store keeps several; empty: it keeps one. Each is an op with its
+	// Server, Writes, Reads, Receipt and Err.
+	Replicas []Op
 
 	// Receipt says which servers acknowledged which writes. Subtract and Hint need the receipt
 	// of the adds that they follow; other writes set it.
@@ -27,7 +39,7 @@ type Op struct {
 // Kind is what a write does.
 type Kind uint8
 
-// The kinds of writes. All writes of an op are of one kind.
+// The kinds of writes. All writes of an op are of one kind, unless they are of Data.
 const (
 	// Add adds By to a count. It creates an item that is not there, to expire at the Unix
 	// second Expires; one that is there keeps its own expiry. Result is the sum. Of several
@@ -44,11 +56,18 @@ const (
 	// Delete removes an item from all replicas. It is an error if one of them does not
 	// acknowledge it.
 	Delete
-	// Create writes By to expire at Expires, if the item is not there. Swap does if the item
-	// has the Version. Result is 1 if they wrote, else 0. An op has one of them and names its
-	// server.
+	// Create writes By, or Data, to expire at Expires, if the item is not there. Swap does if
+	// the item has the Version. Result is 1 if they wrote, else 0. An op of counts has one of
+	// them and names its server. With several replicas, a Swap of Data names its server, too:
+	// versions are a replica's own. A Swap goes to the server process that the Version was read
+	// from, else it writes nothing.
 	Create
 	Swap
+	// Append writes Data at the end of an item of bytes, which keeps its expiry. Result is 1 if
+	// it wrote; else 0: the item is not there, or would be larger than the store takes. Of
+	// several replicas each gets Appends and Creates. One that makes the round trip is enough,
+	// but all of them have the whole timeout.
+	Append
 )
 
 // Kinds is a set of kinds.
@@ -72,6 +91,7 @@ type Write struct {
 	By      int64
 	Expires int64  // Unix second
 	Version uint64 // for Swap
+	Data    []byte // of an op with Data, which does not change them
 
 	Result int64
 }
@@ -79,10 +99,42 @@ type Write struct {
 // Read is one read of an item.
 type Read struct {
 	Item uint64
+	// Expires is, in an op with Data, the Unix second until which the item is kept from here
+	// on; 0: it keeps its own expiry.
+	Expires int64
 
 	Value   int64
-	Version uint64 // changes with each change of the item; 0: the item is not there
+	Version uint64 // see SameVersion; 0: the item is not there
+	// Data is what the item holds, of an op with Data. The store uses its memory again with
+	// the op.
+	Data []byte
 }
+
+// Check returns an error that wraps ErrUnsupported if the op has Data and is none of the ops
+// that may, or one of its items is a bucket: a bucket of bytes would be lost to its counter.
+func Check(op *Op) error {
+	if !op.Data {
+		return nil
+	}
+	for i := range op.Writes {
+		w := &op.Writes[i]
+		switch {
+		case ItemLevel(w.Item) < OtherLevels:
+			return errBucket
+		case w.Kind == Swap && len(op.Writes)+len(op.Reads) == 1, w.Kind == Append, w.Kind == Create:
+		default:
+			return fmt.Errorf("%w: a write of kind %d in an op with data", ErrUnsupported, w.Kind)
+		}
+	}
+	for i := range op.Reads {
+		if ItemLevel(op.Reads[i].Item) < OtherLevels {
+			return errBucket
+		}
+	}
+	return nil
+}
+
+var errBucket = fmt.Errorf("%w: bytes in a bucket: their level is OtherLevels at the least", ErrUnsupported)
 
 // Kind returns the kind of the writes; 0: the op only reads.
 func (op *Op) Kind() Kind {

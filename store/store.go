@@ -10,13 +10,16 @@ var (
 	// ErrNoCount is what the error of an op wraps if an item of the counter holds no count,
 	// because another client of the server wrote it. The store itself is well.
 	ErrNoCount = errors.New("store: an item of the counter holds no count")
+	// ErrNoData is what the error of an op with Data wraps if an item holds a count, or what
+	// another client of the server wrote. The store itself is well.
+	ErrNoData = errors.New("store: an item of the counter holds no bytes of counterd")
 	// ErrUnsupported is what the error of an op wraps if the store has no such write, or does
 	// not know the server that the op names. The store has done nothing.
 	ErrUnsupported = errors.New("store: unsupported operation")
 )
 
-// Store keeps the items of counters. An item holds a count. An item that is not there
-// counts zero. A Store is safe for concurrent use.
+// Store keeps the items of counters. An item holds a count, or bytes. A count that is not
+// there is zero. A Store is safe for concurrent use.
 type Store interface {
 	// Do makes one round trip for each of the ops, side by side, and returns when all of them
 	// have ended. Each op is of another counter, or of another server, and has an outcome of
@@ -39,7 +42,8 @@ type Capabilities struct {
 	// as far as the store knows, it never has. The engine calls it for every decision, after
 	// the round trips. It makes none itself. nil: the store does not detect a loss.
 	Since func(counter string) int64
-	// Writes are the kinds of writes that the store knows.
+	// Writes are the kinds of writes that the store knows; with Append, it takes all ops with
+	// Data.
 	Writes Kinds
 }
 

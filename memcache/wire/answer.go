@@ -20,9 +20,11 @@ const (
 	maxDigits = 20
 	// MaxLine is longer than any line that is an answer.
 	MaxLine = 1024
-	// maxItem is the size of the largest item that Memcached keeps unless -I raises it. The
-	// reader skips an item up to that size, and refuses a larger one before its body.
-	maxItem = 1 << 20
+	// maxItem is the size of the largest item that Memcached keeps with any -I. The reader
+	// skips an item up to that size, and refuses a larger one before its body.
+	maxItem = 1 << 30
+	// maxData is the size of the largest item of bytes that the reader takes.
+	maxData = 1 << 20
 	// maxCount is the largest count of a bucket. It is far beyond what a counter reaches, and
 	// so many buckets as any window has cannot overflow a sum.
 	maxCount = 1 << 53
@@ -41,6 +43,17 @@ func (noCount) Error() string {
 }
 
 func (noCount) Unwrap() error { return store.ErrNoCount }
+
+// errNoData is the same of an item that holds no bytes of counterd, or too many.
+var errNoData error = noData{}
+
+type noData struct{}
+
+func (noData) Error() string {
+	return "an item of the counter holds no bytes of counterd: another client of the server wrote it; reset the counter, or wait until the item expires"
+}
+
+func (noData) Unwrap() error { return store.ErrNoData }
 
 // lostAnswers is what Memcached says when it runs out of memory in a get. It then
 // has also dropped the answers to earlier commands that it had not sent yet.
@@ -86,8 +99,11 @@ type answers struct {
 	landed   int      // adds acknowledged, from the first on
 	fault    error    // the first answer that was an error
 	versions []uint64 // as long as the reads if the call asks for the versions of items, else empty
-	skipping bool     // in the body of an item that is too long to hold a count
+	skipping bool     // in the body of an item that is too long to hold a count, or of bytes
 	skip     int      // how much of it is still to come
+	keep     bool     // it goes into bytes
+	bytes    []byte   // of the items of bytes, one behind the other; values are their lengths
+	conn     uint32   // the number of the connection on which the call went
 }
 
 // refused is the value of an add that was answered with an error.
@@ -95,8 +111,8 @@ const refused = math.MinInt64
 
 // reset makes room for the answers to so many commands.
 func (c *answers) reset(k store.Kind, tag uint32, tagged, reads int) {
-	c.commands = commands{request: c.request[:0], kind: k, tag: tag, tagged: tagged, reads: reads}
-	c.versions, c.skipping, c.skip = c.versions[:0], false, 0
+	c.commands = commands{request: c.request[:0], ends: c.ends[:0], kind: k, tag: tag, tagged: tagged, reads: reads}
+	c.versions, c.skipping, c.skip, c.keep, c.bytes, c.conn = c.versions[:0], false, 0, false, c.bytes[:0], 0
 	if n := tagged + reads; n <= cap(c.values) {
 		c.values = c.values[:n]
 	} else {
@@ -138,10 +154,15 @@ func (c *answers) get(h Hash, reads []store.Read, versions bool) {
 	c.reset(store.Delete, 0, 0, len(reads))
 	prefix, verb := h.prefix(), "get"
 	if versions {
-		c.versions, verb = slices.Grow(c.versions, len(reads))[:len(reads)], "gets"
-		clear(c.versions)
+		c.wantVersions()
+		verb = "gets"
 	}
 	c.appendGet(verb, &prefix, reads)
+}
+
+func (c *answers) wantVersions() {
+	c.versions = slices.Grow(c.versions, c.reads)[:c.reads]
+	clear(c.versions)
 }
 
 // read takes answers to the call from the front of b, as many as are there whole.
@@ -149,12 +170,20 @@ func (c *answers) get(h Hash, reads []store.Read, versions bool) {
 // of the connection; an answer that is an error in good form is the call's own.
 func (c *answers) read(b []byte) (used int, last bool, err error) {
 	for c.answered < c.tagged {
-		n, err := c.readTagged(b[used:])
+		n, err := 0, error(nil)
+		if c.data {
+			n, err = c.readStored(b[used:])
+		} else {
+			n, err = c.readTagged(b[used:])
+		}
 		if n == 0 || err != nil {
 			return used, false, err
 		}
 		used += n
 		c.answered++
+	}
+	if c.data && c.asked == 0 {
+		return c.readAllData(b, used)
 	}
 	if c.reads == 0 {
 		return used, true, nil
@@ -253,7 +282,7 @@ func (c *answers) readItem(b []byte) (used int, end bool, err error) {
 		}
 		var data []byte
 		n := 0
-		if size <= maxDigits {
+		if size <= maxDigits && !c.data {
 			if data, n, err = cutData(b[used:], size); n == 0 {
 				return 0, false, err
 			}
@@ -265,6 +294,11 @@ func (c *answers) readItem(b []byte) (used int, end bool, err error) {
 		if next == c.reads {
 			return 0, false, nonsense(line)
 		}
+		c.answered = c.tagged + next + 1
+		if c.data {
+			c.takeData(next, size, flags, version)
+			return used, false, nil
+		}
 		value, ok := number(data)
 		values[next] = value
 		if len(c.versions) > 0 {
@@ -273,10 +307,9 @@ func (c *answers) readItem(b []byte) (used int, end bool, err error) {
 		switch {
 		case len(c.versions) > 0 && version == 0:
 			c.fault = errNoVersions
-		case !ok && c.fault == nil:
+		case (!ok || flags == dataFlags) && c.fault == nil:
 			c.fault = errNoCount
 		}
-		c.answered = c.tagged + next + 1
 		if n == 0 {
 			c.skipping, c.skip = true, size
 		}
@@ -291,10 +324,13 @@ func (c *answers) readItem(b []byte) (used int, end bool, err error) {
 }
 
 // skipItem skips the body of an item that is too long to hold a count, as much of it as is
-// there.
+// there. It keeps that of an item of bytes.
 func (c *answers) skipItem(b []byte) (used int, end bool, err error) {
 	if c.skip > 0 {
 		used = min(c.skip, len(b))
+		if c.keep {
+			c.bytes = append(c.bytes, b[:used]...)
+		}
 		c.skip -= used
 		return used, false, nil
 	}
@@ -396,10 +432,15 @@ func number(b []byte) (int64, bool) {
 
 // takeResults copies what the call has found to the reads.
 func (c *answers) takeResults(reads []store.Read) {
+	used := 0
 	for i := range reads {
 		reads[i].Value, reads[i].Version = c.values[c.tagged+i], 0
-		if len(c.versions) > 0 {
-			reads[i].Version = c.versions[i]
+		if len(c.versions) > 0 && c.versions[i] != 0 {
+			reads[i].Version = store.Version(c.conn, c.versions[i])
+		}
+		if c.data {
+			end := used + int(reads[i].Value)
+			reads[i].Data, reads[i].Value, used = append(reads[i].Data[:0], c.bytes[used:end]...), 0, end
 		}
 	}
 }

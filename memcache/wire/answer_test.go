@@ -35,7 +35,12 @@ func TestWhatMemcachedAnswers(t *testing.T) {
 		{"md absent O006\r\nmd k O007\r\n", "NF O006\r\nHD O007\r\n"},
 		{"set s 0 0 3\r\nabc\r\n", "STORED\r\n"},
 		{"ma s N60 J5 D5 v O008\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"},
-		{"get s s x s\r\n", strings.Repeat("VALUE s 0 3\r\nabc\r\n", 3) + "END\r\n"},
+		{"mg s v c f T60 O009\r\n", "VA 3 c7 f0 O009\r\nabc\r\n"},
+		{"mg x v c f O00a\r\n", "EN O00a\r\n"},
+		{"append x 0 0 1\r\na\r\nadd x 3085 60 1\r\na\r\nappend x 0 0 1\r\nb\r\n", "NOT_STORED\r\nSTORED\r\nSTORED\r\n"},
+		{"cas x 3085 60 1 1\r\nc\r\ncas y 3085 60 1 1\r\nc\r\n", "EXISTS\r\nNOT_FOUND\r\n"},
+		{"gets x\r\n", "VALUE x 3085 2 9\r\nab\r\nEND\r\n"},
+		{"get s s x s\r\n", strings.Repeat("VALUE s 0 3\r\nabc\r\n", 2) + "VALUE x 3085 2\r\nab\r\nVALUE s 0 3\r\nabc\r\nEND\r\n"},
 	} {
 		_, err := io.WriteString(conn, exchange[0])
 		require.NoError(t, err)
@@ -52,6 +57,7 @@ type recorded struct {
 	batch   func() []*Call
 	answers []string  // of each call
 	values  [][]int64 // of each call, as they have to be read
+	bytes   []string  // the same
 }
 
 func (r recorded) stream() []byte { return []byte(strings.Join(r.answers, "")) }
@@ -82,7 +88,7 @@ func newRecorded() (r recorded) {
 	now := time.Now()
 	until := now.Add(time.Hour).Unix()
 	r.batch = func() []*Call {
-		batch := make([]*Call, 5)
+		batch := make([]*Call, 8)
 		for i := range batch {
 			batch[i] = newCall()
 		}
@@ -91,9 +97,15 @@ func newRecorded() (r recorded) {
 		writeTrip(batch[2], h, 43, 12345, []uint64{1, 4}, []int64{until, until}, nil, now)
 		batch[3].write(h, 45, []store.Write{{Kind: store.Subtract, Item: 1, By: 12340}, {Kind: store.Subtract, Item: 9, By: 12340}}, nil, now)
 		writeTrip(batch[4], h, 47, 1, nil, nil, []uint64{1, 4, 8}, now)
+		create := store.Write{Kind: store.Create, Item: 20, Data: []byte("a\r\nb"), Expires: until}
+		add := store.Write{Kind: store.Append, Item: 20, Data: []byte("END\r\n")}
+		batch[5].writeData(h, 48, []store.Write{add, create, add}, []store.Read{{Item: 21}, {Item: 20, Expires: until}}, now)
+		batch[6].writeData(h, 50, []store.Write{{Kind: store.Swap, Item: 20, Version: 1, Expires: until}}, nil, now)
+		batch[7].writeData(h, 50, nil, []store.Read{{Item: 20}}, now)
 		return batch
 	}
-	r.values = [][]int64{{7, 7, 7, 0, 7, 7}, {0, 0}, {12352, 12345}, {0, 0}, {0, 12, 12345, 0}}
+	r.values = [][]int64{{7, 7, 7, 0, 7, 7}, {0, 0}, {12352, 12345}, {0, 0}, {0, 12, 12345, 0}, {0, 1, 1, 0, 9}, {0}, {9}}
+	r.bytes = []string{5: "a\r\nbEND\r\n", 7: "a\r\nbEND\r\n"}
 	return r
 }
 
@@ -146,6 +158,7 @@ func TestTheAnswersOfAMemcachedInPieces(t *testing.T) {
 				require.Equal(t, r.values[i][:len(c.values)-c.reads][:c.landed], c.values[:c.landed])
 				require.Equal(t, r.values[i][len(c.values)-c.reads:], c.values[len(c.values)-c.reads:])
 			}
+			require.Equal(t, r.bytes[i], string(c.bytes))
 		}
 	}
 }
@@ -169,6 +182,7 @@ func check(t *testing.T, r recorded, stream []byte, from, to, piece int) {
 			}
 			require.Equal(t, r.values[i][len(adds):], c.values[len(adds):], "call %d of %q", i, stream)
 		}
+		require.Equal(t, r.bytes[i], string(c.bytes), "call %d of %q", i, stream)
 	}
 }
 
@@ -219,6 +233,7 @@ func TestAnswersChangedAtEveryByte(t *testing.T) {
 func FuzzAnswers(f *testing.F) {
 	f.Add(uint16(0), uint16(0), uint16(1), []byte(""))
 	f.Add(uint16(10), uint16(20), uint16(7), []byte("VA 1 O018\r\n7\r\nEND\r\n"))
+	f.Add(uint16(430), uint16(99), uint16(3), []byte("STORED\r\nVA 3 c9 f3085 O01g W\r\nabc\r\nEN\r\n"))
 	f.Add(uint16(0), uint16(9999), uint16(100), []byte("VALUE x 0 1\r\n1\r\nSERVER_ERROR\r\nEND\r\n"))
 	r := recordFrom(f)
 	whole := r.stream()
@@ -234,6 +249,7 @@ func FuzzAnswers(f *testing.F) {
 			if c := batch[i]; c.kind == store.Add {
 				require.Equal(t, r.values[i], c.values)
 			}
+			require.Equal(t, r.bytes[i], string(batch[i].bytes))
 		}
 		require.True(t, fault != nil || answered <= len(batch))
 		again, answeredAgain, faultAgain := feed(r, stream, len(stream)+1)
@@ -243,6 +259,11 @@ func FuzzAnswers(f *testing.F) {
 		}
 		for i := range answered {
 			require.Equal(t, again[i].values, batch[i].values)
+			require.Equal(t, again[i].bytes, batch[i].bytes)
+			// Whatever has come, the results can be taken.
+			if batch[i].fault == nil {
+				batch[i].takeResults(make([]store.Read, batch[i].reads))
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type Call struct {
 	verdict error        // how the call ended; nil: all answers came
 	done    chan<- int   // is sent index when the call has ended
 	index   int
+	swaps   bool // it is a Swap, for the connection of the number on
+	on      uint32
 	timed   bool     // the fleet has an OnRoundTrip, which needs the instant of its end
 	at      int64    // that, as an instant
 	own     chan int // for a call of which alone the end is awaited
@@ -45,6 +48,7 @@ var calls = sync.Pool{New: func() any { return &Call{own: make(chan int, 1)} }}
 func newCall() *Call {
 	c := calls.Get().(*Call)
 	c.verdict, c.done, c.index, c.afterwards = nil, c.own, 0, nil
+	c.swaps, c.on = false, 0
 	c.timed, c.at = false, 0
 	c.state.Store(waiting)
 	c.partly.Store(0)
@@ -53,7 +57,7 @@ func newCall() *Call {
 
 // free gives the call back. Only one that was answered to its end may be.
 func (c *Call) free() {
-	if !c.large() {
+	if !c.large() && cap(c.bytes) <= maxBatchAnswer {
 		calls.Put(c)
 	}
 }
@@ -111,6 +115,9 @@ type Result struct {
 func (c *Call) Result(writes []store.Write, reads []store.Read) (r Result) {
 	r.At, r.Err = c.at, c.verdict
 	switch {
+	case errors.Is(r.Err, errUnread): // it was not sent, and has written nothing
+		writes[0].Result = 0
+		return Result{Landed: 1, At: r.At}
 	case c.state.Load() == late:
 		r.Landed = int(c.partly.Load())
 	default:

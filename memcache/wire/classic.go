@@ -16,7 +16,7 @@ import (
 // Do makes a round trip, write by write. It returns how many writes the server acknowledged.
 func (l *Conn) Do(hash Hash, op *store.Op, writes []store.Write, now time.Time) (landed int, err error) {
 	for i := range writes {
-		if err := l.write(hash.Key(writes[i].Item), &writes[i], now); err != nil {
+		if err := l.write(hash.Key(writes[i].Item), op.Data, &writes[i], now); err != nil {
 			return landed, err
 		}
 		landed++
@@ -24,14 +24,33 @@ func (l *Conn) Do(hash Hash, op *store.Op, writes []store.Write, now time.Time) 
 	if len(op.Reads) == 0 {
 		return landed, nil
 	}
-	return landed, l.readAll(hash, op.Reads, op.Versions)
+	if op.Data {
+		if err := l.extend(hash, op.Reads, now); err != nil {
+			return landed, err
+		}
+	}
+	return landed, l.readAll(hash, op)
+}
+
+// extend has the items live as long as the reads say.
+func (l *Conn) extend(hash Hash, reads []store.Read, now time.Time) error {
+	for i := range reads {
+		if reads[i].Expires == 0 {
+			continue
+		}
+		err := l.client.Touch(hash.Key(reads[i].Item), expiration(reads[i].Expires, now))
+		if err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Ping asks the server whether it is there.
 func (l *Conn) Ping() error { return l.client.Ping() }
 
 // write makes one write.
-func (l *Conn) write(key string, w *store.Write, now time.Time) (err error) {
+func (l *Conn) write(key string, data bool, w *store.Write, now time.Time) (err error) {
 	switch w.Kind {
 	case store.Add:
 		w.Result, err = add(l.client, key, w.By, expiration(w.Expires, now))
@@ -41,7 +60,7 @@ func (l *Conn) write(key string, w *store.Write, now time.Time) (err error) {
 	case store.Delete:
 		err = l.client.Delete(key)
 	default:
-		return l.set(key, w, now)
+		return l.set(key, data, w, now)
 	}
 	if errors.Is(err, gomemcache.ErrCacheMiss) {
 		return nil
@@ -49,18 +68,27 @@ func (l *Conn) write(key string, w *store.Write, now time.Time) (err error) {
 	return err
 }
 
-// set writes a count, if the item is not there or if it has the version.
-func (l *Conn) set(key string, w *store.Write, now time.Time) (err error) {
+// set writes a count or data, if the item is not there or if it has the version; or appends to
+// it.
+func (l *Conn) set(key string, data bool, w *store.Write, now time.Time) (err error) {
 	item := &gomemcache.Item{
-		Key: key, Value: strconv.AppendInt(nil, w.By, 10), Expiration: expiration(w.Expires, now), CasID: w.Version,
+		Key: key, Value: w.Data, Flags: dataFlags, Expiration: expiration(w.Expires, now), CasID: changeOf(w.Version),
 	}
-	if w.Kind == store.Create {
-		err = l.client.Add(item)
-	} else {
-		err = l.client.CompareAndSwap(item)
+	if !data {
+		item.Value, item.Flags = strconv.AppendInt(nil, w.By, 10), 0
 	}
 	switch {
-	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss):
+	case w.Kind == store.Create:
+		err = l.client.Add(item)
+	case w.Kind == store.Append:
+		err = l.client.Append(item)
+	case l.reaches(w.Version):
+		err = l.client.CompareAndSwap(item)
+	default:
+		err = errUnread
+	}
+	switch {
+	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss), errors.Is(err, errUnread):
 		w.Result = 0 // it has changed, or is there
 		return nil
 	case err == nil:
@@ -71,13 +99,14 @@ func (l *Conn) set(key string, w *store.Write, now time.Time) (err error) {
 
 // readAll makes the reads in one multi-get. An item that is not there is zero. An item that
 // holds no count leaves the others good.
-func (l *Conn) readAll(hash Hash, reads []store.Read, versions bool) error {
+func (l *Conn) readAll(hash Hash, op *store.Op) error {
 	c := newCall()
-	c.get(hash, reads, versions)
+	c.get(hash, op.Reads, op.Versions || op.Data)
+	c.data = op.Data
 	if err := l.get(c); err != nil {
 		return err
 	}
-	c.takeResults(reads)
+	c.takeResults(op.Reads)
 	fault := c.fault
 	c.free()
 	return fault

@@ -55,6 +55,8 @@ type commands struct {
 	tag     uint32 // of the first tagged command
 	tagged  int    // tagged commands
 	reads   int    // keys of the get
+	data    bool   // the items hold bytes: what is tagged are the reads
+	ends    []int  // where in a large request the writes of bytes end
 }
 
 // Every meta command carries a tag, which its answer repeats. Answers come in the order of
@@ -133,9 +135,14 @@ func (c *commands) askedKey(i int) []byte {
 }
 
 // answerBytes returns about how long the answers may be at most.
-func (c *commands) answerBytes() int { return 40*c.tagged + 70*c.reads }
+func (c *commands) answerBytes() int {
+	if c.data {
+		return 40*c.tagged + dataAnswer*c.reads
+	}
+	return 40*c.tagged + 70*c.reads
+}
 
 // large reports whether the call is more than a batch may be. It goes alone.
 func (c *commands) large() bool {
-	return len(c.request) > maxBatchRequest || c.answerBytes() > maxBatchAnswer
+	return len(c.request) > maxBatchRequest || c.answerBytes() > maxBatchAnswer || len(c.ends) > 0
 }

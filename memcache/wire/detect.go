@@ -22,15 +22,40 @@ const (
 // DialMeta opens a connection and makes sure that the other side knows the meta
 // commands. It returns ErrClassic only of a server that refused those and then
 // answered a classic command: one that is down, silent or talks nonsense may well
-// know them. check is what comes before any other command.
+// know them. A connection that breaks is no refusal, since the server may have been
+// started again; some proxies hang up on each meta command, and then it is
+// ErrHungUp. check is what comes before any other command.
 func DialMeta(ctx context.Context, deadline time.Time, to *Endpoint, check func(net.Conn) error) (net.Conn, error) {
-	conn, err := to.Dial(ctx, deadline)
+	conn, refused, err := dialProbed(ctx, deadline, to, check)
+	if !refused {
+		return conn, err
+	}
+	if fault := probeClassic(ctx, deadline, to); fault != nil {
+		return nil, fmt.Errorf("%w, and to a classic one: %w", err, fault)
+	}
+	if !hungUp(err) {
+		return nil, ErrClassic
+	}
+	conn, refused, err = dialProbed(ctx, deadline, to, check)
+	switch {
+	case refused && hungUp(err):
+		return nil, ErrHungUp
+	case refused:
+		return nil, ErrClassic
+	}
+	return conn, err
+}
+
+// dialProbed opens a connection, and reports whether the server refused the meta commands, with
+// an error in good form or by hanging up.
+func dialProbed(ctx context.Context, deadline time.Time, to *Endpoint, check func(net.Conn) error) (conn net.Conn, refused bool, err error) {
+	conn, err = to.Dial(ctx, deadline)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
-	refused, err := probeMeta(conn, deadline)
+	refused, err = probeMeta(conn, deadline)
 	if err == nil {
 		refused, err = false, check(conn)
 	}
@@ -38,16 +63,10 @@ func DialMeta(ctx context.Context, deadline time.Time, to *Endpoint, check func(
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err == nil {
-		return conn, nil
+		return conn, false, nil
 	}
 	conn.Close()
-	if !refused {
-		return nil, err
-	}
-	if fault := probeClassic(ctx, deadline, to); fault != nil {
-		return nil, fmt.Errorf("%w, and to a classic one: %w", err, fault)
-	}
-	return nil, ErrClassic
+	return nil, refused, err
 }
 
 // probeMeta reports whether the server refused: with an error in good form, as old

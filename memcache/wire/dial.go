@@ -185,12 +185,13 @@ func (d Dialer) handshake(ctx context.Context, conn net.Conn, address string) (t
 	if config == nil {
 		config = &tls.Config{}
 	}
+	config = config.Clone()
+	config.DynamicRecordSizingDisabled = true // see maxRecord
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
 			return tunnel{}, err
 		}
-		config = config.Clone()
 		config.ServerName = host
 	}
 	t := tunnel{tls.Client(conn, config)}

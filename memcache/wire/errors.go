@@ -18,13 +18,17 @@ var (
 	ErrDown = errors.New("memcache: the server is down")
 	// ErrClassic is the outcome of asking a server that does not know the meta commands.
 	ErrClassic = errors.New("the server does not speak the meta commands")
+	// ErrHungUp is the same of one that hangs up on each of them.
+	ErrHungUp = fmt.Errorf("%w: it hangs up on them", ErrClassic)
 	// ErrNoReply is the error of a call that was sent and not answered in time.
 	ErrNoReply = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 	// ErrBusy is the error of a call for which no connection became free in time.
 	ErrBusy = errors.New("no connection became free in time")
 
 	errNotSent = fmt.Errorf("not sent in time: %w", os.ErrDeadlineExceeded)
-	// errNoVersions is why replicas on a server cannot be repaired.
+	// errUnread is why a Swap is not sent: the connection that its version was read on is over.
+	errUnread = errors.New("the version was read on another connection")
+	// errNoVersions is why replicas on a server cannot be repaired, and items of bytes not swapped.
 	errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")
 )
 
@@ -69,7 +73,7 @@ func isNonsense(err error) bool {
 // IsAnswer reports whether the error is the server's own, in good form: then it is
 // there.
 func IsAnswer(err error) bool {
-	if _, ok := errors.AsType[refusal](err); ok || errors.Is(err, ErrClassic) || errors.Is(err, errNoCount) {
+	if _, ok := errors.AsType[refusal](err); ok || errors.Is(err, ErrClassic) || errors.Is(err, errNoCount) || errors.Is(err, errNoData) {
 		return true
 	}
 	if isForbidden(err) {

@@ -50,6 +50,17 @@ func (ps *Pipeline) Call(hash Hash, writes []store.Write, reads []store.Read, no
 	return c
 }
 
+// Data returns a call with the commands of an op with data. A Swap goes on the connection that
+// its version names.
+func (ps *Pipeline) Data(hash Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
+	c := newCall()
+	c.writeData(hash, ps.tag(len(reads)), writes, reads, now)
+	if len(writes) > 0 && writes[0].Kind == store.Swap {
+		c.swaps, c.on = true, connOf(writes[0].Version)
+	}
+	return c
+}
+
 // Send hands the call to one of the connections, which it shares with others. now is the present
 // instant. timed: the instant of the call's end is needed.
 func (ps *Pipeline) Send(c *Call, now, deadline int64, timed bool) {
@@ -58,7 +69,23 @@ func (ps *Pipeline) Send(c *Call, now, deadline int64, timed bool) {
 		c.settle(ended, errNotSent)
 		return
 	}
+	if c.swaps {
+		ps.swap(c, now)
+		return
+	}
 	ps.next(now).take(c, now)
+}
+
+// swap hands the call to the connection that its version was read on. Another server process
+// may be behind any other: there the version is of another change.
+func (ps *Pipeline) swap(c *Call, now int64) {
+	for _, p := range ps.list {
+		if p.number.Load() == c.on {
+			p.take(c, now)
+			return
+		}
+	}
+	c.settle(ended, errUnread)
 }
 
 // Load returns how many calls wait for an answer.
@@ -136,6 +163,10 @@ const (
 	// waits for the other to read while that waits for it.
 	maxBatchRequest = 64 << 10
 	maxBatchAnswer  = 64 << 10
+	// maxRecord bounds what is written at once with TLS. Memcached reads a record into a buffer
+	// of 16 KiB, and does not look again for what is left of it. So a batch is one record, and
+	// with larger writes of bytes, each write ends a record.
+	maxRecord = 16_000
 	// maxQuiet is how long a connection may have been idle and be used without
 	// looking whether the server has closed it.
 	maxQuiet = int64(time.Millisecond)
@@ -197,12 +228,14 @@ func (a *alarm) set(at, now int64) {
 
 // batches are the calls of a connection. Its methods want the connection's lock.
 type batches struct {
-	load  atomic.Int32 // calls gathered or on the wire
-	queue []*Call      // gathered: none of it was sent
-	wire  []*Call      // the batch on the wire
-	head  int          // how many calls of it were answered
-	sent  int64        // when it was written, as an instant
-	spare []*Call      // memory for the next batch
+	load   atomic.Int32  // calls gathered or on the wire
+	number atomic.Uint32 // of the connection: see newNumber
+	most   int           // bytes of a batch
+	queue  []*Call       // gathered: none of it was sent
+	wire   []*Call       // the batch on the wire
+	head   int           // how many calls of it were answered
+	sent   int64         // when it was written, as an instant
+	spare  []*Call       // memory for the next batch
 }
 
 // takeUnsent takes out the calls that were not sent.
@@ -233,6 +266,17 @@ func (b *batches) answer(calls int) (done bool) {
 
 // isEmpty reports whether no call waits.
 func (b *batches) isEmpty() bool { return len(b.queue) == 0 && b.head == len(b.wire) }
+
+// dropSwaps ends the swaps that wait for a connection which is over.
+func (b *batches) dropSwaps() {
+	b.queue = slices.DeleteFunc(b.queue, func(c *Call) bool {
+		if c.swaps {
+			b.load.Add(-1)
+			c.settle(ended, errUnread)
+		}
+		return c.swaps
+	})
+}
 
 // expire lets the callers leave whose deadline has passed. It returns the next deadline, and
 // whether none of the callers is left whose calls were sent.
@@ -276,6 +320,11 @@ func (p *pipe) take(c *Call, now int64) {
 		c.settle(ended, ErrClosed)
 		return
 	}
+	if c.swaps && c.on != p.number.Load() {
+		p.mu.Unlock()
+		c.settle(ended, errUnread)
+		return
+	}
 	p.load.Add(1)
 	if c.deadline < p.alarm.at {
 		p.alarm.set(c.deadline, now)
@@ -293,9 +342,10 @@ func (p *pipe) take(c *Call, now int64) {
 		p.mu.Unlock()
 		return
 	}
+	c.conn = p.number.Load()
 	p.wire, p.sent = append(p.wire, c), now
 	p.mu.Unlock()
-	p.write(conn, c.request)
+	p.writeCall(conn, c)
 }
 
 // connect opens the connection without a call.
@@ -312,6 +362,19 @@ func (p *pipe) start() {
 	if !p.running {
 		p.running = true
 		go p.run()
+	}
+}
+
+// writeCall writes a call that is a batch of its own. After its last write it does not look at
+// the call, which may have been answered.
+func (p *pipe) writeCall(conn net.Conn, c *Call) {
+	rest, from := c.request, 0
+	for _, end := range c.ends {
+		p.write(conn, rest[from:end])
+		from = end
+	}
+	if from < len(rest) {
+		p.write(conn, rest[from:])
 	}
 }
 
@@ -374,7 +437,12 @@ func (p *pipe) connected(conn net.Conn) []*Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conn, p.fault = conn, nil
-	p.raw, p.records = control(conn)
+	p.number.Store(newNumber())
+	p.dropSwaps()
+	p.most = maxBatchRequest
+	if p.raw, p.records = control(conn); p.records {
+		p.most = maxRecord
+	}
 	p.quiet = Instant(time.Now())
 	p.open.Store(true)
 	p.gather()
@@ -500,9 +568,10 @@ func (b *batches) gather() {
 		c := b.queue[n]
 		request += len(c.request)
 		answer += c.answerBytes()
-		if n > 0 && (request > maxBatchRequest || answer > maxBatchAnswer) {
+		if n > 0 && (request > b.most || answer > maxBatchAnswer) {
 			break
 		}
+		c.conn = b.number.Load()
 	}
 	if n > 0 {
 		b.sent = Instant(time.Now())
@@ -523,9 +592,9 @@ func (r *reader) write(batch []*Call) {
 		r.pipe.write(r.conn, r.out)
 	case batch[0].large():
 		// It may not find room in the sockets: its answers have to be read meanwhile.
-		go r.pipe.write(r.conn, batch[0].request)
+		go r.pipe.writeCall(r.conn, batch[0])
 	default:
-		r.pipe.write(r.conn, batch[0].request)
+		r.pipe.writeCall(r.conn, batch[0])
 	}
 }
 

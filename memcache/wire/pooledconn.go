@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
@@ -21,18 +23,18 @@ import (
 // A pooled connection reads items itself. gomemcache would allocate as much as a server says that an item
 // has, 4 GiB at the most, before the item comes.
 type Conn struct {
-	endpoint *Endpoint
-	onDial   func()
+	pool     *Pool
 	client   *gomemcache.Client
 	conn     net.Conn  // the pooled connection's and the client's, or nil
+	number   uint32    // of that: see newNumber
 	answers  []byte    // memory for what get reads
 	answered bool      // something came on it
 	deadline time.Time // of the trip that is under way
 	inForce  time.Time // the deadline that the connection has
 }
 
-func newConn(to *Endpoint, onDial func()) *Conn {
-	l := &Conn{endpoint: to, onDial: onDial, client: gomemcache.NewFromSelector(to)}
+func newConn(pool *Pool) *Conn {
+	l := &Conn{pool: pool, client: gomemcache.NewFromSelector(pool.endpoint)}
 	l.client.MaxIdleConns = 1
 	l.client.DialContext = l.dial
 	return l
@@ -41,12 +43,14 @@ func newConn(to *Endpoint, onDial func()) *Conn {
 // dial returns the pooled connection's connection, which it opens where there is none.
 func (l *Conn) dial(context.Context, string, string) (net.Conn, error) {
 	if l.conn == nil {
-		conn, err := l.endpoint.Dial(context.Background(), l.deadline)
+		conn, err := l.pool.endpoint.Dial(context.Background(), l.deadline)
 		if err != nil {
 			return nil, err
 		}
-		l.conn, l.inForce, l.answered = conn, time.Time{}, false
-		l.onDial()
+		l.conn, l.inForce, l.answered, l.number = conn, time.Time{}, false, newNumber()
+		l.pool.open.Store(l.number, nil)
+		l.pool.newest.Store(l.number)
+		l.pool.onDial()
 	}
 	return deadlineConn{l.conn, l}, nil
 }
@@ -100,6 +104,7 @@ func (l *Conn) get(c *Call) error {
 	if err != nil {
 		return err
 	}
+	c.conn = l.pool.newest.Load()
 	if err := l.read(conn, c); err != nil {
 		return errors.Join(err, l.close())
 	}
@@ -183,6 +188,7 @@ func (c deadlineConn) Write(b []byte) (int, error) {
 func (c deadlineConn) Close() error {
 	if c.owner.conn == c.Conn {
 		c.owner.conn = nil
+		c.owner.pool.open.Delete(c.owner.number)
 	}
 	return c.Conn.Close()
 }
@@ -199,23 +205,29 @@ func (l *Conn) explain(err error) error {
 type Pool struct {
 	endpoint *Endpoint
 	onDial   func()        // is called when a connection was opened
+	open     sync.Map      // the numbers of the connections that are open
+	newest   atomic.Uint32 // the last of them
 	slots    chan struct{} // one for each trip under way
 	closing  chan struct{} // closed when the pool is
 	mu       sync.Mutex
 	closed   bool
 	idle     []*Conn
+	left     sync.Cond // on mu, of idle
 }
 
 // NewPool returns the pool of at most so many connections to the server. onDial is called when one
 // was opened.
 func NewPool(to *Endpoint, conns int, onDial func()) *Pool {
-	return &Pool{endpoint: to, onDial: onDial, slots: make(chan struct{}, conns), closing: make(chan struct{})}
+	ls := &Pool{endpoint: to, onDial: onDial, slots: make(chan struct{}, conns), closing: make(chan struct{})}
+	ls.left.L = &ls.mu
+	return ls
 }
 
 // Trip makes one trip to the server on a connection of its own, within the deadline and,
-// once it has the connection, the timeout.
-func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Duration, trip func(*Conn) error) error {
-	l, err := ls.enter(ctx, deadline)
+// once it has the connection, the timeout. It is on a connection that reaches the version, if
+// there is one; version 0: on any.
+func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Duration, version uint64, trip func(*Conn) error) error {
+	l, err := ls.enter(ctx, deadline, version)
 	if err == nil {
 		if soon := time.Now().Add(timeout); soon.Before(deadline) {
 			l.deadline = soon
@@ -228,7 +240,7 @@ func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Durat
 
 // enter returns a pooled connection for a trip that ends at the deadline, waiting for one to
 // become free if need be. leave gives it back.
-func (ls *Pool) enter(ctx context.Context, deadline time.Time) (*Conn, error) {
+func (ls *Pool) enter(ctx context.Context, deadline time.Time, version uint64) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -245,22 +257,37 @@ func (ls *Pool) enter(ctx context.Context, deadline time.Time) (*Conn, error) {
 		<-ls.slots
 		return nil, ErrClosed
 	}
-	l := ls.next()
+	l := ls.next(version)
+	for _, open := ls.open.Load(connOf(version)); l == nil && open; _, open = ls.open.Load(connOf(version)) {
+		// The connection that the version names is in use, and will be left by its deadline.
+		if ls.left.Wait(); !time.Now().Before(deadline) {
+			<-ls.slots
+			return nil, ErrBusy
+		}
+		l = ls.next(version)
+	}
+	if l == nil {
+		l = newConn(ls)
+	}
 	l.deadline = deadline
 	return l, nil
 }
 
-// next returns the pooled connection used last whose connection is alive, or a new one.
-func (ls *Pool) next() *Conn {
-	for n := len(ls.idle); n > 0; n-- {
-		l := ls.idle[n-1]
-		ls.idle = ls.idle[:n-1]
+// next returns the pooled connection used last whose connection is alive, and which reaches the
+// version; nil: there is none.
+func (ls *Pool) next(version uint64) *Conn {
+	for n := len(ls.idle) - 1; n >= 0; n-- {
+		l := ls.idle[n]
+		if version != 0 && !l.reaches(version) {
+			continue
+		}
+		ls.idle = slices.Delete(ls.idle, n, n+1)
 		if !l.dead() {
 			return l
 		}
 		_ = l.close() // it is closed already on the other side
 	}
-	return newConn(ls.endpoint, ls.onDial)
+	return nil
 }
 
 // wait takes a slot as soon as one is free.
@@ -282,6 +309,7 @@ func (ls *Pool) wait(ctx context.Context, deadline time.Time) error {
 func (ls *Pool) leave(l *Conn) {
 	ls.mu.Lock()
 	ls.idle = append(ls.idle, l)
+	ls.left.Broadcast()
 	ls.mu.Unlock()
 	<-ls.slots
 }

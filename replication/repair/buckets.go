@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
 // A repair makes the replicas of one counter equal. A bucket is good on a replica when it
@@ -239,7 +241,7 @@ func (g *repair) pass(ctx context.Context, l uint8, waiting map[int64]bool) erro
 			if missingEverywhere(of) {
 				continue // it has expired, or was reset
 			}
-			quiet := slices.EqualFunc(of, e.looks, func(a, b look) bool { return a.version == b.version })
+			quiet := slices.EqualFunc(of, e.looks, func(a, b look) bool { return store.SameVersion(a.version, b.version) })
 			copy(e.looks, of)
 			if err := g.repairBucket(ctx, e, quiet || g.broken.hasty, waiting[e.number]); err != nil {
 				return err
@@ -351,7 +353,7 @@ func (g *repair) fromChildren(ctx context.Context, e *entry, i int) error {
 			return err
 		}
 		switch {
-		case after[0].version != before.version:
+		case !store.SameVersion(after[0].version, before.version):
 			continue
 		case lacks <= 0:
 			e.good.add(i)

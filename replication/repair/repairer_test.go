@@ -26,6 +26,7 @@ type memoryReplicas struct {
 	mu        sync.Mutex
 	copies    [2]map[string]map[uint64]replicaItem
 	versions  uint64
+	conns     uint32 // each look is on another connection
 	gaps      uint64
 	differing []string
 	fails     error
@@ -103,16 +104,20 @@ func (s *memoryReplicas) look(op *store.Op) error {
 	if s.onLook != nil {
 		s.onLook(op.Counter)
 	}
+	s.conns++
 	for i := range op.Reads {
 		item := s.copies[replicaNamed(op.Server)][op.Counter][op.Reads[i].Item]
-		op.Reads[i].Value, op.Reads[i].Version = item.value, item.version
+		op.Reads[i].Value, op.Reads[i].Version = item.value, 0
+		if item.version != 0 {
+			op.Reads[i].Version = store.Version(s.conns, item.version)
+		}
 	}
 	return s.fails
 }
 
 func (s *memoryReplicas) raise(op *store.Op) {
 	items, w := s.copies[replicaNamed(op.Server)], &op.Writes[0]
-	if items[op.Counter][w.Item].version != w.Version {
+	if !store.SameVersion(items[op.Counter][w.Item].version, w.Version) {
 		return
 	}
 	if items[op.Counter] == nil {

@@ -1,0 +1,195 @@
+package wire
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	"github.com/counterd/counterd/store"
+)
+
+// A call for bytes writes with the classic commands append, add and cas, also on a connection
+// of the meta path: where memory is short, a failed meta append deletes the item. It reads
+// with mg, which extends the item's life as it does.
+
+const (
+	// dataFlags are the client flags of items of bytes. Those of counts are 0, and an append
+	// keeps them: so each kind is known from the other, and from what other clients write.
+	dataFlags = 0xc0d
+	// dataAnswer is about how long the answer to a read of bytes is, for the bound of a batch.
+	dataAnswer = 1 << 10
+)
+
+// writeData writes the commands of an op with data and makes room for their answers.
+func (c *answers) writeData(h Hash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
+	prefix := h.prefix()
+	c.reset(store.Append, tag, len(writes), len(reads))
+	c.data = true
+	c.wantVersions()
+	b := c.request
+	for i := range writes {
+		b = appendStore(b, &prefix, &writes[i], now)
+		c.ends = append(c.ends, len(b))
+	}
+	for i := range reads {
+		b = appendKey(append(b, "mg "...), &prefix, reads[i].Item)
+		b = append(b, " v c f"...)
+		if reads[i].Expires != 0 {
+			b = append(b, " T"...)
+			b = strconv.AppendInt(b, int64(expiration(reads[i].Expires, now)), 10)
+		}
+		b = appendTag(b, tag+uint32(i))
+		b = append(b, "\r\n"...)
+	}
+	c.request = b
+	if len(b) <= maxRecord {
+		c.ends = c.ends[:0]
+	}
+}
+
+func appendStore(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []byte {
+	verb, flags, expires := "append ", int64(0), int64(0) // the item keeps its own
+	if w.Kind != store.Append {
+		verb, flags, expires = "add ", dataFlags, int64(expiration(w.Expires, now))
+	}
+	if w.Kind == store.Swap {
+		verb = "cas "
+	}
+	b = appendKey(append(b, verb...), prefix, w.Item)
+	for _, number := range []int64{flags, expires, int64(len(w.Data))} {
+		b = strconv.AppendInt(append(b, ' '), number, 10)
+	}
+	if w.Kind == store.Swap {
+		b = strconv.AppendUint(append(b, ' '), changeOf(w.Version), 10)
+	}
+	b = append(b, "\r\n"...)
+	b = append(b, w.Data...)
+	return append(b, "\r\n"...)
+}
+
+// changeOf returns the number that the server gave to a version.
+func changeOf(version uint64) uint64 { return version & (1<<store.VersionBits - 1) }
+
+// readStored takes the answer to the next write of bytes. It returns 0 where that is not there
+// whole.
+func (c *answers) readStored(b []byte) (used int, err error) {
+	line, used, err := cutLine(b)
+	if used == 0 {
+		return 0, err
+	}
+	switch text := string(line); {
+	case text == "STORED":
+		c.values[c.answered] = 1
+	case text == "NOT_STORED", text == "EXISTS", text == "NOT_FOUND":
+		c.values[c.answered] = 0
+	case isRefusal(line) && text != lostAnswers:
+		c.refuse(refusal(line))
+		return used, nil
+	default:
+		return 0, nonsense(line)
+	}
+	if c.fault == nil {
+		c.landed++
+	}
+	return used, nil
+}
+
+// readAllData takes the answers to the reads of bytes, as read does, from that place on.
+func (c *answers) readAllData(b []byte, from int) (used int, last bool, err error) {
+	for used = from; c.skipping || c.answered < c.tagged+c.reads; {
+		n := 0
+		if c.skipping {
+			n, _, err = c.skipItem(b[used:])
+		} else {
+			n, err = c.readData(b[used:])
+		}
+		if n == 0 || err != nil {
+			return used, false, err
+		}
+		used += n
+	}
+	return used, true, nil
+}
+
+// readData takes the answer to the next read of bytes, up to the body of the item. It returns 0
+// where that is not there whole.
+func (c *answers) readData(b []byte) (used int, err error) {
+	line, used, err := cutLine(b)
+	if used == 0 {
+		return 0, err
+	}
+	next := c.answered - c.tagged
+	tag := tagText(c.tag + uint32(next))
+	switch {
+	case string(line) == "EN", len(line) > 2 && string(line[:2]) == "EN" && isTag(line[2:], tag):
+		c.values[c.answered] = 0
+	case len(line) > 3 && string(line[:3]) == "VA ":
+		size, rest := cutSize(line[3:])
+		flags, version, ok := cutFlags(rest, tag)
+		if size < 0 || size > maxItem || !ok {
+			return 0, nonsense(line)
+		}
+		c.takeData(next, size, flags, version)
+	case isRefusal(line) && string(line) != lostAnswers:
+		c.refuse(refusal(line))
+	default:
+		return 0, nonsense(line)
+	}
+	c.answered++
+	return used, nil
+}
+
+// takeData takes in the head of an item, whose body follows.
+func (c *answers) takeData(next, size, flags int, version uint64) {
+	fault := error(nil)
+	switch {
+	case version == 0:
+		fault = errNoVersions
+	case flags != dataFlags || size > maxData:
+		fault = errNoData
+	}
+	c.skipping, c.skip, c.keep = true, size, fault == nil
+	c.values[c.tagged+next], c.versions[next] = int64(size), version
+	if fault != nil {
+		c.values[c.tagged+next] = 0
+	}
+	if c.fault == nil {
+		c.fault = fault
+	}
+}
+
+// cutFlags reads the flags of an mg that was answered: the item's client flags and version, and
+// the tag. Others may be there: another client has marked the item as stale.
+func cutFlags(b []byte, tag [tagLetters]byte) (flags int, version uint64, ok bool) {
+	flags = -1
+	for len(b) > 1 && b[0] == ' ' {
+		end := bytes.IndexByte(b[1:], ' ') + 1
+		if end == 0 {
+			end = len(b)
+		}
+		flag := b[:end]
+		b = b[end:]
+		switch {
+		case len(flag) == 1:
+			return 0, 0, false
+		case flag[1] == 'f':
+			number, rest := cutSize(flag[2:])
+			if number < 0 || len(rest) > 0 {
+				return 0, 0, false
+			}
+			flags = number
+		case flag[1] == 'c':
+			number, err := strconv.ParseUint(string(flag[2:]), 10, 64)
+			if err != nil {
+				return 0, 0, false
+			}
+			version = number
+		case flag[1] == 'O':
+			if !isTag(flag, tag) {
+				return 0, 0, false
+			}
+			ok = true
+		}
+	}
+	return flags, version, ok && flags >= 0 && len(b) == 0
+}
