@@ -63,7 +63,7 @@ func newGuarded(t *testing.T) *guarded {
 		fmt.Fprintf(&text, "%s %s %s\n", class, class, secret(class))
 	}
 	g.tokens.Store(parseTokens(t, text.String()))
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	all := testRules()
 	all.Events["authorized"] = &events.Event{
