@@ -68,12 +68,13 @@ type process struct {
 
 var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","address":")([^\s"]+)`)
 
-// startProcess runs counterd until the test ends, on a free port.
+// startProcess runs counterd until the test ends, on a free port. Where the arguments have no
+// timeout, it is the longest that the default of the grace allows: the machine may be busy.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{log: &testkit.Log{}}
 	leaktest.Check(t)
-	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0"}, args...)...)
+	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0", "-timeout", "1s"}, args...)...)
 	p.Env = append(os.Environ(), asCommand+"=1")
 	p.Stderr = p.log
 	require.NoError(t, p.Start())

@@ -66,7 +66,7 @@ func TestStatsOfARealServer(t *testing.T) {
 		took = read().Minus(before)
 		took.CPU = 0
 		return took == Stats{Bytes: int64(sent + answered), Gets: 2, Adds: 4, Items: 1}
-	}, 10*time.Second, time.Millisecond, "%+v", &took)
+	}, time.Minute, time.Millisecond, "%+v", &took)
 
 	require.NoError(t, m.Fill(t.Context(), func(yield func(string) bool) {
 		_ = yield("a") && yield("b")
