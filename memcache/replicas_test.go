@@ -149,8 +149,9 @@ func TestRollBackFromTheReplicasThatHaveIt(t *testing.T) {
 	landed := landedOf(t, fleet, "a", 1, 1, 2)
 	servers[on[0]].Restart()
 	require.Eventually(t, func() bool {
-		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-		return err == nil && holds(t, fleet, "a", on[0], 1)[0] > 0
+		value := make([]int64, 1)
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, value)
+		return err == nil && storetest.Look(t.Context(), fleet, "a", on[0], []uint64{1}, value, make([]uint64, 1)) == nil && value[0] > 0
 	}, maxWait, 10*time.Millisecond)
 	before := holds(t, fleet, "a", on[0], 1)
 	require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 2}, landed))
