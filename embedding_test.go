@@ -98,7 +98,7 @@ func TestTheEmbeddingExampleRuns(t *testing.T) {
 func TestTheEmbeddingExampleRunsOnMemcached(t *testing.T) {
 	server := memcachedtest.Start(t)
 	lines := embedding(t)
-	shared := strings.Replace(lines, "counterd.New(rules)", fmt.Sprintf("counterd.New(rules, counterd.WithMemcached(%q), counterd.WithTimeout(time.Second))", server.Addr), 1)
+	shared := strings.Replace(lines, "counterd.New(rules)", fmt.Sprintf("counterd.New(rules, counterd.WithMemcached(%q), counterd.WithGrace(40*time.Second), counterd.WithTimeout(20*time.Second))", server.Addr), 1)
 	require.NotEqual(t, lines, shared)
 	text := program(shared)
 	assert.Equal(t, "true 4 <nil>\n", runAlone(t, text))

@@ -63,7 +63,7 @@ func newGuarded(t *testing.T) *guarded {
 		fmt.Fprintf(&text, "%s %s %s\n", class, class, secret(class))
 	}
 	g.tokens.Store(parseTokens(t, text.String()))
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	all := testRules()
 	all.Events["authorized"] = &events.Event{
@@ -339,7 +339,7 @@ func TestTokensInForce(t *testing.T) {
 
 // A client that expects a 100-continue before its body gets none.
 func TestARefusedBodyIsNotAskedFor(t *testing.T) {
-	c := newClients(t, newGuarded(t).client, 0)
+	c := newClientsOver(t, newGuarded(t).client, 0, nil, impatient)
 	conn := c.dial()
 	_, err := io.WriteString(conn, postHit+"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
 	require.NoError(t, err)
@@ -418,9 +418,7 @@ func TestStrangersOverConnectionsShutNobodyOut(t *testing.T) {
 			g.config.Gate = service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals, MaxRequests: 1})
 			served := make(chan int, 100)
 			g.config.OnRequest = func(_, _ string, status int, _ time.Duration) { served <- status }
-			c, newClient := secureClients(t, api.NewHandler(g.config), 0, func(s *http.Server) {
-				s.ReadTimeout, s.WriteTimeout = 2*longest, 2*longest
-			})
+			c, newClient := secureClients(t, api.NewHandler(g.config), 0)
 			url := "https://" + c.listener.Addr().String()
 			stranger := newClient(two)
 			var strangers sync.WaitGroup

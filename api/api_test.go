@@ -68,7 +68,7 @@ func newServer() *server {
 
 func newHandler(store store.Store, log io.Writer, servers func() []service.ServerState) http.Handler {
 	rules := testRules()
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
 	if err != nil {
 		panic(err)
 	}
@@ -91,7 +91,7 @@ func newService(config service.Config) *service.Service {
 	}
 	var err error
 	if config.Limiter == nil {
-		config.Limiter, err = limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
+		config.Limiter, err = limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
 		if err != nil {
 			panic(err)
 		}

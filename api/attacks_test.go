@@ -31,11 +31,6 @@ func memoryInUse() int64 {
 	return int64(stats.HeapAlloc + stats.StackInuse)
 }
 
-// slowly has the server wait for slow clients for longer than a test takes.
-func slowly(s *http.Server) {
-	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = 10*longest, 10*longest, 10*longest
-}
-
 // stalled is a connection over HTTP/2 that never lets the server send a body.
 type stalled struct {
 	*tls.Conn
@@ -144,7 +139,7 @@ func TestStalledAnswersHoldLittleMemory(t *testing.T) {
 		"invalid, and small": {"/v1/events", []hpack.HeaderField{{Name: "connection", Value: "x"}}, 80, 2, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, newClient := secureClients(t, newGuarded(t).client, 0, slowly)
+			c, newClient := secureClients(t, newGuarded(t).client, 0)
 			secure := newClient(true).Transport.(*http.Transport).TLSClientConfig
 			before := memoryInUse()
 			sent := 0
@@ -176,7 +171,7 @@ func TestStalledAnswersHoldLittleMemory(t *testing.T) {
 
 // Connections that send many tiny header fields and never end hold little memory.
 func TestUnfinishedHeadersHoldLittleMemory(t *testing.T) {
-	c := newClientsOver(t, newGuarded(t).client, 0, nil, slowly)
+	c := newClients(t, newGuarded(t).client, 0)
 	var text strings.Builder
 	text.WriteString("GET /v1/events HTTP/1.1\r\nHost: x\r\n")
 	for i := 0; text.Len() < 64<<10; i++ {
@@ -244,7 +239,7 @@ func TestStrangersPushOutNoClient(t *testing.T) {
 	for name, text := range strangersOn {
 		t.Run(name, func(t *testing.T) {
 			const most = 20
-			c := newClientsOver(t, newGuarded(t).client, most, nil, slowly)
+			c := newClients(t, newGuarded(t).client, most)
 			kept := c.dial()
 			served := func(status int) { t.Helper(); require.Contains(t, []int{200, 429}, status) }
 			served(c.hitWith(kept, secret("decide")))
@@ -266,7 +261,7 @@ func TestStrangersPushOutNoClient(t *testing.T) {
 func TestSilentConnectionsPushOutNoClientWithoutTokens(t *testing.T) {
 	for _, text := range []string{"", strangersOn["slow headers"], strangersOn["slow body"]} {
 		const most = 20
-		c := newClientsOver(t, nil, most, nil, slowly)
+		c := newClients(t, nil, most)
 		kept := c.dial()
 		for range 10 * most {
 			require.Contains(t, []int{200, 429}, c.hitWith(kept, ""))

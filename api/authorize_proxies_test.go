@@ -195,7 +195,7 @@ func runProxy(t *testing.T, start func(dir, port string) *exec.Cmd) string {
 
 // answers reports whether something listens there before the process ends.
 func answers(addr string, ended <-chan struct{}) bool {
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(longest); time.Now().Before(deadline); {
 		select {
 		case <-ended:
 			return false

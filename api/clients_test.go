@@ -33,10 +33,10 @@ type clients struct {
 }
 
 // longest is the wait for what has to come in the end.
-const longest = 30 * time.Second
+const longest = 2 * time.Minute
 
-// newClients starts a server, by default of all routes, for so many connections. It
-// waits for slow clients for a few seconds.
+// newClients starts a server, by default of all routes, for so many connections. It waits for
+// slow clients for longer than a test takes.
 func newClients(t *testing.T, h http.Handler, most int) *clients {
 	return newClientsOver(t, h, most, nil)
 }
@@ -53,10 +53,7 @@ func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config, 
 	for _, timeout := range []*time.Duration{&c.server.ReadHeaderTimeout, &c.server.ReadTimeout, &c.server.WriteTimeout, &c.server.IdleTimeout} {
 		require.GreaterOrEqual(t, *timeout, time.Second, "it is there")
 	}
-	c.server.ReadHeaderTimeout = time.Second
-	c.server.ReadTimeout = 2 * time.Second
-	c.server.WriteTimeout = 3 * time.Second
-	c.server.IdleTimeout = time.Minute
+	c.server.ReadHeaderTimeout, c.server.ReadTimeout, c.server.WriteTimeout, c.server.IdleTimeout = 10*longest, 10*longest, 10*longest, 10*longest
 	for _, change := range changes {
 		change(c.server)
 	}
@@ -73,6 +70,11 @@ func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config, 
 		assert.Eventually(t, func() bool { return c.listener.Open() == 0 }, longest, time.Millisecond, "connections that are left")
 	})
 	return c
+}
+
+// impatient has the server wait for slow clients for a few seconds.
+func impatient(s *http.Server) {
+	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout = time.Second, 2*time.Second, 3*time.Second
 }
 
 // rawConn is a connection to the server.
@@ -195,7 +197,7 @@ var hostile = map[string]struct {
 // However clients misbehave, hundreds of them: others are answered meanwhile, they
 // themselves are refused or shut out, and nothing is left of them.
 func TestHostileClients(t *testing.T) {
-	c := newClients(t, nil, 0)
+	c := newClientsOver(t, nil, 0, nil, impatient)
 	ctx, stop := context.WithCancel(t.Context())
 	var honest atomic.Int64
 	var good sync.WaitGroup

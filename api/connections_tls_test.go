@@ -84,7 +84,7 @@ func TestABusyConnectionIsLeftAlone(t *testing.T) {
 // client could not read it.
 func TestSlowHandshakes(t *testing.T) {
 	const slow = 20
-	c, newClient := secureClients(t, nil, slow+5)
+	c, newClient := secureClients(t, nil, slow+5, func(s *http.Server) { s.ReadHeaderTimeout = 5 * time.Second })
 	var waiting []*rawConn
 	for i := range slow {
 		conn := c.dial()

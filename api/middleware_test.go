@@ -629,7 +629,7 @@ events:
 func BenchmarkMiddleware(b *testing.B) {
 	rules, err := events.ParseRules([]byte("{events: {e: {limits: [{per: ip, rate: 100000000/m}], from: {ip: forwarded}}}, trusted_proxies: 10.0.0.0/8}"))
 	require.NoError(b, err)
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now, Grace: 40 * time.Second}))
 	require.NoError(b, err)
 	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return rules }), Event: "e"})
 	require.NoError(b, err)

@@ -81,7 +81,7 @@ func TestABodyThatIsTooLargeIsNotAskedFor(t *testing.T) {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		require.NoError(t, err)
 		defer conn.Close()
-		require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, conn.SetDeadline(time.Now().Add(longest)))
 		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", head, 1<<20+1)
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err, head)
@@ -308,7 +308,7 @@ func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
 
 func limiterOf(t *testing.T, store store.Store) *limiter.Limiter {
 	t.Helper()
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	return decider
 }

@@ -32,7 +32,7 @@ type aLog struct{ testkit.Log }
 // await waits until the log says that.
 func (l *aLog) await(t *testing.T, says string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(l.String(), says) }, 20*time.Second, time.Millisecond, "%s: %s", says, l)
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), says) }, longest, time.Millisecond, "%s: %s", says, l)
 }
 
 // faulty panics with what it is given. It has an address for an argument, as a number: an

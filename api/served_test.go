@@ -23,7 +23,7 @@ func TestRequestsAreTold(t *testing.T) {
 	var told []string
 	rules := testRules()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	h := api.NewHandler(api.Config{
 		Service: newService(service.Config{

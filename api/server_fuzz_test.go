@@ -66,8 +66,8 @@ func newAnyHandler(f *testing.F) http.Handler {
 	rules, err := events.ParseRules([]byte(anyRules))
 	require.NoError(f, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
-	decider, err := limiter.New(limiter.Config{}, counters)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second})
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, counters)
 	require.NoError(f, err)
 	return api.NewHandler(api.Config{
 		Service: newService(service.Config{

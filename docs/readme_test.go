@@ -111,6 +111,7 @@ func serve(t *testing.T, command, dir string) string {
 	require.NoError(t, err, "%s", build)
 	server := exec.Command(binary, args...)
 	server.Dir = dir
+	server.Env = append(os.Environ(), "COUNTERD_TIMEOUT=1s") // the machine may be busy
 	log, err := server.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())

@@ -33,7 +33,7 @@ func newCached(t *testing.T, limits string) *cached {
 	require.NoError(t, err)
 	for i := range 2 {
 		c.counters[i] = NewCounters(Config{Store: c.store, Clock: c.clock.Now})
-		c.limiters[i], err = limiter.New(limiter.Config{}, c.counters[i])
+		c.limiters[i], err = limiter.New(limiter.Config{Timeout: DefaultGrace / 2}, c.counters[i])
 		require.NoError(t, err)
 	}
 	return c

@@ -60,7 +60,7 @@ func TestFarReadsAreThoseOfALimiter(t *testing.T) {
 			event := &events.Event{Name: "e", Rules: []events.Rule{rule}}
 			store := &readsStore{}
 			now := time.Date(2026, 3, 14, 0, 0, 0, 0, time.UTC)
-			l, err := limiter.New(limiter.Config{}, NewCounters(Config{Store: store, Clock: func() time.Time { return now }}))
+			l, err := limiter.New(limiter.Config{Timeout: DefaultGrace / 2}, NewCounters(Config{Store: store, Clock: func() time.Time { return now }}))
 			require.NoError(t, err)
 			const seconds = 86400
 			for i := range seconds {

@@ -63,7 +63,7 @@ func TestCountsAndChecksOfALowReplicaDecideNoHits(t *testing.T) {
 			clock.Advance(7 * time.Second) // to the second 40 of a minute
 			store := &lowReplicas{Store: storestest.Embedded(clock.Now)}
 			counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock.Now})
-			decider, err := limiter.New(limiter.Config{}, counters)
+			decider, err := limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, counters)
 			require.NoError(t, err)
 			admitted := 0
 			hits := func(n int) {

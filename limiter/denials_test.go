@@ -285,7 +285,7 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			c := newCached(t, test.limits)
 			failing := &failingStore{Solo: c.store}
 			var err error
-			c.limiters[0], err = New(Config{}, hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now}))
+			c.limiters[0], err = New(Config{Timeout: hierarchy.DefaultGrace / 2}, hierarchy.NewCounters(hierarchy.Config{Store: failing, Clock: c.clock.Now}))
 			require.NoError(t, err)
 			require.True(t, c.hit(t, 5).Allowed)
 			c.clock.Advance(7 * time.Second)

@@ -38,7 +38,7 @@ func TestEnginesByAlgorithm(t *testing.T) {
 	counters := newCounters(storetest.NewSolo(time.Now), time.Now)
 	sliding := &choosy{Engine: counters, base: counters.Base()}
 	fixed := &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"}
-	l, err := New(Config{}, sliding, suffixed{fixed})
+	l, err := New(Config{Timeout: hierarchy.DefaultGrace / 2}, sliding, suffixed{fixed})
 	require.NoError(t, err)
 	hit := func(limits string) (Decision, error) {
 		return l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1})
@@ -51,7 +51,7 @@ func TestEnginesByAlgorithm(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, [2]int{2, 1}, [2]int{sliding.begun, fixed.begun})
 
-	l, err = New(Config{}, fixed)
+	l, err = New(Config{Timeout: hierarchy.DefaultGrace / 2}, fixed)
 	require.NoError(t, err)
 	_, err = hit("[{per: ip, rate: 9/m}]")
 	require.ErrorIs(t, err, events.ErrInvalid)

@@ -57,7 +57,7 @@ func newCached(t *testing.T, limits string) *cached {
 	require.NoError(t, err)
 	for i := range 2 {
 		c.counters[i] = hierarchy.NewCounters(hierarchy.Config{Store: c.store, Clock: c.clock.Now})
-		c.limiters[i], err = New(Config{}, c.counters[i])
+		c.limiters[i], err = New(Config{Timeout: hierarchy.DefaultGrace / 2}, c.counters[i])
 		require.NoError(t, err)
 	}
 	return c

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
@@ -57,7 +58,7 @@ func openTold(t *testing.T, config memcache.Config) (*memcache.Fleet, changes) {
 func TestAKilledServer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
-		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: time.Second})
+		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
 		require.NoError(t, fleet.Ping(t.Context())[server.Addr])
 		_, _, err := tripOf(t.Context(), fleet, 1, 1)
 		require.NoError(t, err)
@@ -95,8 +96,9 @@ func TestAKilledServer(t *testing.T) {
 // Many callers of a server that has stopped fail together, and later callers at once.
 func TestAStalledServer(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
 		server := memcachedtest.Start(t)
-		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: 200 * time.Millisecond})
+		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: slowTimeout})
 		_, _, err := tripOf(t.Context(), fleet, 1, 1)
 		require.NoError(t, err)
 		server.Pause()
@@ -128,7 +130,7 @@ func TestAStalledServer(t *testing.T) {
 // An outage is noticed without any traffic.
 func TestAnOutageWithoutTraffic(t *testing.T) {
 	server := memcachedtest.Start(t)
-	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Timeout: time.Second}, 20*time.Millisecond))
+	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}}, 20*time.Millisecond))
 	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
 	server.Stop()
 	told.await(t, "down "+server.Addr)
@@ -158,7 +160,7 @@ func TestWhatOpensNoBreaker(t *testing.T) {
 		}
 	}
 	addr := fakeMeta(t, func(int, string) (string, bool) { return "", true })
-	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Meta, Timeout: 2 * time.Second})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Meta, Timeout: slowTimeout})
 	for range 10 {
 		require.NotErrorIs(t, trip(fleet, 5*time.Millisecond), memcache.ErrDown)
 	}

@@ -216,7 +216,10 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 		add(t, fleet, "a", 1, 1)
 		server.old.Store(true)
 		server.cut()
-		time.Sleep(20 * time.Millisecond)
+		require.Eventually(t, func() bool { // a call may come before the end of its connection
+			_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			return err == nil
+		}, maxWait, time.Millisecond)
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 	})
 }
@@ -255,7 +258,7 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 					}
 				}
 			})
-			fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: 100 * time.Millisecond})
+			fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Timeout: 500 * time.Millisecond})
 			_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 			require.Error(t, err)
 			if answer == "" {

@@ -41,7 +41,7 @@ type examiner struct {
 // full server evicts.
 func (x *examiner) watch(ctx context.Context) {
 	// Not at once: the first connections are for callers that wait.
-	for pause := min(lookAgain, x.pace); x.rest(ctx, pause); pause = x.pace*3/4 + rand.N(x.pace/2) {
+	for pause := x.pace / 5; x.rest(ctx, pause); pause = x.pace*3/4 + rand.N(x.pace/2) {
 		if x.breaker.up() {
 			x.inspect(ctx)
 		}

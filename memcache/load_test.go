@@ -113,8 +113,11 @@ func TestAServerThatPauses(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
 		config.Timeout = 200 * time.Millisecond
 		fleet := openConfig(t, config)
-		_, _, err := tripOf(t.Context(), fleet, 2, 2)
-		require.NoError(t, err)
+		serves := func() bool {
+			_, _, err := tripOf(t.Context(), fleet, 2, 2)
+			return err == nil
+		}
+		require.Eventually(t, serves, maxWait, 10*time.Millisecond)
 		server.Pause()
 		resume := sync.OnceFunc(server.Resume)
 		defer resume()
@@ -132,10 +135,7 @@ func TestAServerThatPauses(t *testing.T) {
 			running.Wait()
 		})
 		resume()
-		require.Eventually(t, func() bool {
-			_, _, err := tripOf(t.Context(), fleet, 2, 2)
-			return err == nil
-		}, maxWait, 10*time.Millisecond)
+		require.Eventually(t, serves, maxWait, 10*time.Millisecond)
 	})
 }
 

@@ -45,6 +45,15 @@ func put(t *testing.T, server *memcachedtest.Server, key, value string) {
 	require.Equal(t, "STORED\r\n", string(answer))
 }
 
+// addAdmitted adds one to the first bucket of a counter when its server is admitted.
+func addAdmitted(t *testing.T, fleet *memcache.Fleet, counter string) {
+	t.Helper()
+	require.NoError(t, untilAdmitted(t, func() error {
+		_, err := storetest.Trip(t.Context(), fleet, counter, 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		return err
+	}))
+}
+
 // A restart between two trips is noticed before the second is answered; a flush_all is
 // noticed soon.
 func TestAServerThatForgets(t *testing.T) {
@@ -58,8 +67,7 @@ func TestAServerThatForgets(t *testing.T) {
 	wall.second.Store(someSecond + 100)
 	server.Stop()
 	server.Restart()
-	require.Eventually(t, func() bool { return fleet.Health()[0].Up }, maxWait, time.Millisecond)
-	add(t, fleet, "a", 1, 1)
+	addAdmitted(t, fleet, "a")
 	assert.Equal(t, int64(someSecond+100), fleet.Since("a"))
 	told.await(t, "emptied "+server.Addr)
 
@@ -87,8 +95,7 @@ func TestALossIsKnownBeforeTheFirstTrip(t *testing.T) {
 		wall.second.Store(someSecond + 10*(i+1))
 		server.Stop()
 		server.Restart()
-		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-		require.NoError(t, err)
+		addAdmitted(t, fleet, "a")
 		require.Equal(t, someSecond+10*(i+1), fleet.Since("a"))
 	}
 }
@@ -102,7 +109,7 @@ func TestALossOnTheClassicPath(t *testing.T) {
 	for range 2 { // once it may be the first look that finds out
 		server.Stop()
 		server.Restart()
-		add(t, fleet, "a", 1, 1)
+		addAdmitted(t, fleet, "a")
 		told.await(t, "emptied "+server.Addr)
 		assert.NotZero(t, fleet.Since("a"))
 	}
@@ -241,7 +248,7 @@ func TestAProxyWithoutStatistics(t *testing.T) {
 			for lines := bufio.NewScanner(conn); lines.Scan() && refuse(conn, lines.Text()); {
 			}
 		})
-		fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: time.Second}, time.Millisecond))
+		fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{addr}, Protocol: protocol}, time.Millisecond))
 		require.NoError(t, fleet.Ping(t.Context())[addr])
 		for range 100 {
 			assert.Equal(t, []int64{7}, add(t, fleet, "a", 7, 1))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
@@ -129,6 +130,7 @@ func TestAMemcachedThatIsFull(t *testing.T) {
 // A caller whose deadline passes leaves; the others on the same connection get their
 // answers, and so does the next caller.
 func TestAShortDeadlineIsOnesOwn(t *testing.T) {
+	leaktest.Parallel(t)
 	first, second := make(chan struct{}), make(chan struct{})
 	var gets, connections atomic.Int32
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
@@ -152,15 +154,16 @@ func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 	}
 	running.Go(func() { trip(context.Background()) })
 	require.Eventually(t, func() bool { return gets.Load() == 1 }, maxWait, time.Millisecond)
+	running.Go(func() { trip(context.Background()) })
+	require.Eventually(t, func() bool { return fleet.Waiting() == 2 }, maxWait, time.Millisecond)
 	left := make(chan struct{})
 	running.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), slowTimeout)
 		defer cancel()
 		_, _, err := tripOf(ctx, fleet, 1, 1)
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		close(left)
 	})
-	running.Go(func() { trip(context.Background()) })
 	require.Eventually(t, func() bool { return fleet.Waiting() == 3 }, maxWait, time.Millisecond)
 	close(first)
 	<-left
@@ -224,18 +227,25 @@ func TestAnswersThatCameBeforeTheFailure(t *testing.T) {
 
 // And so does the part that came before the deadline.
 func TestAnswersThatCameBeforeTheDeadline(t *testing.T) {
-	var commands atomic.Int32
-	addr := fakeMeta(t, func(_ int, line string) (string, bool) {
-		if commands.Add(1) > 2 {
-			return "", true
+	untilInTime(t, 200*time.Millisecond, func(timeout time.Duration) bool {
+		var commands atomic.Int32
+		addr := fakeMeta(t, func(_ int, line string) (string, bool) {
+			if commands.Add(1) > 2 {
+				return "", true
+			}
+			return sound(line, 7), true
+		})
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: timeout})
+		landed, values, err := tripOf(t.Context(), fleet, 4, 1)
+		require.Error(t, err)
+		if landed.On(0) < 2 {
+			return false
 		}
-		return sound(line, 7), true
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		assert.Equal(t, 2, landed.On(0))
+		assert.Equal(t, []int64{7, 7}, values[:2])
+		return true
 	})
-	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: 200 * time.Millisecond})
-	landed, values, err := tripOf(t.Context(), fleet, 4, 1)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	assert.Equal(t, 2, landed.On(0))
-	assert.Equal(t, []int64{7, 7}, values[:2])
 }
 
 // What is no answer to the commands sent ends the connection and fails all of its waiting
@@ -332,13 +342,14 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 // A connection on which there was no answer for the fleet's timeout is given up: the next
 // trip has another one, at once.
 func TestASilentConnectionIsGivenUp(t *testing.T) {
+	leaktest.Parallel(t)
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
 		if conn == 0 {
 			return "", true
 		}
 		return sound(line, 7), true
 	})
-	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: time.Second})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: slowTimeout})
 	_, _, err := tripOf(t.Context(), fleet, 1, 1)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	_, values, err := tripOf(t.Context(), fleet, 1, 1)
@@ -432,6 +443,7 @@ func TestCloseDuringAnAttemptToConnect(t *testing.T) {
 // A caller without time, alone on the wire, does not cost the connection: the server has
 // the fleet's timeout to answer.
 func TestACallerWithoutTimeClosesNoConnection(t *testing.T) {
+	leaktest.Parallel(t)
 	answer := make(chan struct{})
 	var gets, connections atomic.Int32
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
@@ -442,7 +454,7 @@ func TestACallerWithoutTimeClosesNoConnection(t *testing.T) {
 		return sound(line, 7), true
 	})
 	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), slowTimeout)
 	defer cancel()
 	_, _, err := tripOf(ctx, fleet, 1, 1)
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)

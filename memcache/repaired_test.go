@@ -54,11 +54,20 @@ func (l *lossy) open(later int64) *memcache.Fleet {
 	return fleet
 }
 
+// look has the process look at all servers.
 func (l *lossy) look(fleet *memcache.Fleet) {
 	l.t.Helper()
-	for name, err := range fleet.Ping(l.t.Context()) {
-		require.NoError(l.t, err, name)
-	}
+	require.NoError(l.t, untilAdmitted(l.t, func() error {
+		for name, err := range fleet.Ping(l.t.Context()) {
+			require.NoError(l.t, err, name)
+		}
+		for _, h := range fleet.Health() {
+			if !h.Up { // a ping reaches a server that is down, and does not look at it
+				return memcache.ErrDown
+			}
+		}
+		return nil
+	}))
 }
 
 // lose has servers come back empty so many seconds later, and returns the second. Those

@@ -32,7 +32,7 @@ func replicasOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Flee
 		names = append(names, s.Addr)
 	}
 	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{
-		Servers: names, Replicas: 2, Protocol: protocol, Timeout: 2 * time.Second,
+		Servers: names, Replicas: 2, Protocol: protocol, Timeout: slowTimeout,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
@@ -61,7 +61,7 @@ func holds(t *testing.T, fleet *memcache.Fleet, counter, server string, buckets 
 // awaitReplay waits until no hint is pending.
 func awaitReplay(t *testing.T, fleet *memcache.Fleet) {
 	t.Helper()
-	require.Eventually(t, func() bool { n, _ := fleet.PendingHints(); return n == 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { n, _ := fleet.PendingHints(); return n == 0 }, maxWait, 10*time.Millisecond)
 }
 
 func TestEveryReplicaHasIt(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAReplicaStalls(t *testing.T) {
 		require.Eventually(t, func() bool {
 			value := holds(t, fleet, "a", on[1], 1)[0]
 			return value == 6 || value == 7
-		}, 10*time.Second, 10*time.Millisecond)
+		}, maxWait, 10*time.Millisecond)
 	})
 }
 
@@ -149,9 +149,10 @@ func TestRollBackFromTheReplicasThatHaveIt(t *testing.T) {
 	landed := landedOf(t, fleet, "a", 1, 1, 2)
 	servers[on[0]].Restart()
 	require.Eventually(t, func() bool {
-		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-		return err == nil && holds(t, fleet, "a", on[0], 1)[0] > 0
-	}, 10*time.Second, 10*time.Millisecond)
+		value := make([]int64, 1)
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, value)
+		return err == nil && storetest.Look(t.Context(), fleet, "a", on[0], []uint64{1}, value, make([]uint64, 1)) == nil && value[0] > 0
+	}, maxWait, 10*time.Millisecond)
 	before := holds(t, fleet, "a", on[0], 1)
 	require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 2}, landed))
 	assert.Equal(t, before, holds(t, fleet, "a", on[0], 1))
@@ -274,7 +275,7 @@ func slowly(t *testing.T, server string, by time.Duration) (address string, begi
 func TestASlowReplicaDoesNotCountTwice(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
-		const timeout = time.Second
+		const timeout = slowTimeout
 		quick, behind := memcachedtest.Start(t).Addr, memcachedtest.Start(t).Addr
 		for _, server := range []string{quick, behind} { // to create it takes two round trips on the classic path
 			add(t, openFleet(t, server), "a", 1, 1)
@@ -304,7 +305,7 @@ func TestASlowReplicaDoesNotCountTwice(t *testing.T) {
 func TestASlowReplicaThatAnswersBeforeTheHintDoesNotCountTwice(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
-		const timeout = time.Second
+		const timeout = slowTimeout
 		quick, behind := memcachedtest.Start(t).Addr, memcachedtest.Start(t).Addr
 		for _, server := range []string{quick, behind} {
 			add(t, openFleet(t, server), "a", 1, 1)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store/storetest"
@@ -147,13 +148,14 @@ func TestTheTripOfEachReplicaIsReported(t *testing.T) {
 func TestAReplicaGivenUpIsReportedOnce(t *testing.T) {
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic, memcache.Auto} {
 		t.Run(protocol.String(), func(t *testing.T) {
+			leaktest.Parallel(t)
 			told := &toldTrips{}
 			servers := map[string]*memcachedtest.Server{}
 			for range 2 {
 				server := memcachedtest.Start(t)
 				servers[server.Addr] = server
 			}
-			config := memcache.Config{Replicas: 2, Protocol: protocol, Timeout: time.Second, OnRoundTrip: told.tripped}
+			config := memcache.Config{Replicas: 2, Protocol: protocol, Timeout: slowTimeout, OnRoundTrip: told.tripped}
 			for name := range servers {
 				config.Servers = append(config.Servers, name)
 			}

@@ -128,9 +128,10 @@ func TestWhatTLSRefuses(t *testing.T) {
 		"no certificate":    {memcachedtest.Security{Authority: ours, WantsClient: true}, trusting(ours, ""), maxWait, "certificate"},
 		"wrong certificate": {memcachedtest.Security{Authority: ours, WantsClient: true}, trusting(ours, "", theirs.Issue(t)), maxWait, "certificate"},
 		"plaintext to TLS":  {memcachedtest.Security{Authority: ours}, nil, maxWait, "wants TLS"},
-		"TLS to plaintext":  {memcachedtest.Security{}, trusting(ours, ""), 300 * time.Millisecond, "speak TLS"},
+		"TLS to plaintext":  {memcachedtest.Security{}, trusting(ours, ""), 2 * time.Second, "speak TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			leaktest.Parallel(t)
 			server := startServer(t, test.demands)
 			for of, err := range refusedBy(t, memcache.Config{Servers: []string{server.Addr}, TLS: test.tls, Timeout: test.timeout}) {
 				assert.Contains(t, err.Error(), test.says, of)

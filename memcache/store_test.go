@@ -3,6 +3,7 @@ package memcache_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -32,8 +33,34 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A repairer can repair the replicas of a fleet.
 var _ repair.Replicas = (*memcache.Fleet)(nil)
 
-// maxWait is the timeout of trips where it is not what is tested.
-const maxWait = 20 * time.Second
+const (
+	// maxWait is the timeout of trips where it is not what is tested.
+	maxWait = time.Minute
+	// slowTimeout is the timeout of trips where it passes, and other trips have to be in time
+	// on a busy machine.
+	slowTimeout = 4 * time.Second
+)
+
+// untilAdmitted makes a call until the breakers of its servers admit it, and returns the error
+// of the call. A look at a server that is restarted may have opened its breaker.
+func untilAdmitted(t *testing.T, call func() error) (err error) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		err = call()
+		return !errors.Is(err, memcache.ErrDown)
+	}, maxWait, time.Millisecond)
+	return err
+}
+
+// untilInTime makes a call that has to do part of its work before its timeout, with a longer
+// timeout each time until the machine is quick enough for that.
+func untilInTime(t *testing.T, timeout time.Duration, call func(timeout time.Duration) (inTime bool)) {
+	t.Helper()
+	for !call(timeout) {
+		require.Less(t, timeout, maxWait, "it is not in time")
+		timeout *= 4
+	}
+}
 
 func openFleet(tb testing.TB, servers ...string) *memcache.Fleet {
 	tb.Helper()

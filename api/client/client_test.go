@@ -49,7 +49,7 @@ func realServer(tb testing.TB) *httptest.Server {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
 	require.NoError(tb, err)
 	leaktest.Check(tb)
 	server := httptest.NewServer(handlerOf(rules, store, decider))
@@ -301,7 +301,7 @@ func TestURLs(t *testing.T) {
 func ExampleClient() {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
 	if err != nil {
 		panic(err)
 	}
@@ -333,7 +333,7 @@ func ExampleClient() {
 // Counting without deciding, in any window.
 func ExampleClient_Count() {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
 	if err != nil {
 		panic(err)
 	}

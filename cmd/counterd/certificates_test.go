@@ -251,7 +251,7 @@ func TestRequestsOverOneConnectionAreBounded(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	files := newPair(t, authority.Issue(t))
 	server := memcachedtest.Start(t)
-	p := startProcess(t, "-memcached", server.Addr, "-timeout", "2s", "-grace", "10s", "-tls-cert", files.cert, "-tls-key", files.key, "-max-connections", "1")
+	p := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s", "-tls-cert", files.cert, "-tls-key", files.key, "-max-connections", "1")
 	transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	c := http.Client{Transport: transport}

@@ -68,12 +68,13 @@ type process struct {
 
 var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","address":")([^\s"]+)`)
 
-// startProcess runs counterd until the test ends, on a free port.
+// startProcess runs counterd until the test ends, on a free port. Where the arguments have no
+// timeout, it is the longest that the default of the grace allows: the machine may be busy.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{log: &testkit.Log{}}
 	leaktest.Check(t)
-	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0"}, args...)...)
+	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0", "-timeout", "1s"}, args...)...)
 	p.Env = append(os.Environ(), asCommand+"=1")
 	p.Stderr = p.log
 	require.NoError(t, p.Start())
@@ -81,7 +82,7 @@ func startProcess(t *testing.T, args ...string) *process {
 		p.Process.Kill()
 		p.Wait()
 	})
-	require.Eventually(t, func() bool { return servingAt.MatchString(p.log.String()) }, 20*time.Second, 5*time.Millisecond, "%s", p.log)
+	require.Eventually(t, func() bool { return servingAt.MatchString(p.log.String()) }, soon, 5*time.Millisecond, "%s", p.log)
 	p.url = "http://" + servingAt.FindStringSubmatch(p.log.String())[1]
 	return p
 }
@@ -173,9 +174,9 @@ func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 			probe.Close()
 		}
 		return err != nil
-	}, 10*time.Second, 5*time.Millisecond, "no new connections")
+	}, soon, 5*time.Millisecond, "no new connections")
 	fmt.Fprint(conn, body[5:])
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(soon))
 	answer, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	assert.Contains(t, string(answer), "HTTP/1.1 200 OK")
@@ -186,7 +187,7 @@ func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 
 // With replicas a repairer works beside the requests, and ends before the store does.
 func TestAProcessWithCopiesEndsWell(t *testing.T) {
-	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 3), ","), "-replicas", "2")
+	p := startProcess(t, "-memcached", strings.Join(memcachedtest.StartMany(t, 3), ","), "-replicas", "2", "-timeout", "5s", "-grace", "10s")
 	c, who := p.client(t), events.Features{"ip": "203.0.113.9"}
 	_, err := c.Increment(t.Context(), "url_shorten", who, 3, time.Time{})
 	require.NoError(t, err)
@@ -404,7 +405,7 @@ func TestHelp(t *testing.T) {
 
 func TestKeysAreThoseInMemcached(t *testing.T) {
 	server := memcachedtest.Start(t)
-	c := startProcess(t, "-memcached", server.Addr, "-timeout", "1s").client(t)
+	c := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s").client(t)
 	_, err := c.Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 7, time.Time{})
 	require.NoError(t, err)
 	var stdout bytes.Buffer

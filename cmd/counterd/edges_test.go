@@ -49,8 +49,8 @@ func TestHammeringAcrossEdges(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(rules.String()), 0o600))
 	servers := strings.Join(memcachedtest.StartMany(t, 2), ",")
 	clients := []*client.Client{
-		startProcess(t, "-rules", path, "-memcached", servers, "-timeout", "1s").client(t),
-		startProcess(t, "-rules", path, "-memcached", servers, "-timeout", "1s").client(t),
+		startProcess(t, "-rules", path, "-memcached", servers, "-timeout", "5s", "-grace", "10s").client(t),
+		startProcess(t, "-rules", path, "-memcached", servers, "-timeout", "5s", "-grace", "10s").client(t),
 	}
 	const workers, pace = 8, 15 * time.Millisecond
 	var mu sync.Mutex

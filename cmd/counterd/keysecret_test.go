@@ -34,7 +34,7 @@ func TestKeySecret(t *testing.T) {
 	servers := first.Addr + "," + second.Addr
 	file, same := testkit.SecretFile(t, mark+"\n"), testkit.SecretFile(t, mark+"\r\nmore\n")
 	start := func(args ...string) *process {
-		return startProcess(t, append([]string{"-memcached", servers, "-timeout", "1s"}, args...)...)
+		return startProcess(t, append([]string{"-memcached", servers, "-timeout", "5s", "-grace", "10s"}, args...)...)
 	}
 	who := events.Features{"ip": "203.0.113.9"}
 	p, q := start("-key-secret", file), start("-key-secret", same)

@@ -121,7 +121,7 @@ func TestTheDrainDelayClosesConnections(t *testing.T) {
 			require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 			p.logged(t, 1, `msg="stopping soon`)
 			require.True(t, kept(), "it is there to be answered on")
-			require.Eventually(t, func() bool { return !kept() }, 10*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return !kept() }, soon, 10*time.Millisecond)
 			require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 			require.Error(t, p.Wait())
 		})

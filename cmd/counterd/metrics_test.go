@@ -21,7 +21,7 @@ func TestMetricsTellOfReloads(t *testing.T) {
 		require.Eventually(t, func() bool {
 			status, text := p.get(t, "/metrics")
 			return status == http.StatusOK && strings.Contains(text, "\n"+line+"\n")
-		}, 20*time.Second, 50*time.Millisecond, line)
+		}, soon, 50*time.Millisecond, line)
 	}
 	eventually("counterd_rules_generation 1")
 	eventually("counterd_rules_reload_failures_total 0")

@@ -28,7 +28,7 @@ func TestAServerIsKilledAndComesBackEmpty(t *testing.T) {
   own: {limits: [{per: ip, rate: 3/d, on_error: local}]}
 `), 0o600))
 	server := memcachedtest.Start(t)
-	p := startProcess(t, "-rules", rules, "-memcached", server.Addr, "-timeout", "1s")
+	p := startProcess(t, "-rules", rules, "-memcached", server.Addr, "-timeout", "2s", "-grace", "4s")
 	c := p.client(t)
 	hit := func(event string) (wire.Decision, error) {
 		return c.Hit(t.Context(), event, events.Features{"ip": "203.0.113.9"}, 1)

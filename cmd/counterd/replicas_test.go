@@ -20,7 +20,7 @@ import (
 // hits nor in counts; a reset that it has not acknowledged is a 503.
 func TestAReplicaIsMissing(t *testing.T) {
 	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
-	p := startProcess(t, "-memcached", servers[0].Addr+","+servers[1].Addr, "-replicas", "2", "-timeout", "1s")
+	p := startProcess(t, "-memcached", servers[0].Addr+","+servers[1].Addr, "-replicas", "2", "-timeout", "2s", "-grace", "4s")
 	c, who := p.client(t), events.Features{"ip": "203.0.113.9"}
 	_, err := c.Increment(t.Context(), "url_shorten", who, 7, time.Now().Add(-time.Hour))
 	require.NoError(t, err)

@@ -54,7 +54,7 @@ func newRolling(t *testing.T, every time.Duration) *rolling {
 		server := memcachedtest.Start(t)
 		r.servers, names = append(r.servers, server), append(names, server.Addr)
 	}
-	r.args = []string{"-memcached", strings.Join(names, ","), "-replicas", "2", "-rules", rules, "-timeout", "1s"}
+	r.args = []string{"-memcached", strings.Join(names, ","), "-replicas", "2", "-rules", rules, "-timeout", "2s", "-grace", "4s"}
 	for range 2 {
 		p := startProcess(t, r.args...)
 		r.processes, r.clients = append(r.processes, p), append(r.clients, p.client(t))

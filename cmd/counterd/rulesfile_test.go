@@ -23,7 +23,7 @@ import (
 )
 
 // soon bounds the waits for what has to happen.
-const soon = 30 * time.Second
+const soon = time.Minute
 
 // oneLimit is a rules file with that N.
 func oneLimit(n int) string {

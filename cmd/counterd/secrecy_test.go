@@ -42,7 +42,7 @@ func newStranger(t *testing.T, marks *markedtest.Marks) *stranger {
 	s := &stranger{t: t, marks: marks, word: marks.Word(), email: marks.Email(), address: marks.Address(), address6: marks.Address6()}
 	s.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(marks.Loopback())}
 	transport := &http.Transport{DialContext: s.dialer.DialContext, DisableKeepAlives: true}
-	s.http = &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	s.http = &http.Client{Transport: transport, Timeout: soon}
 	t.Cleanup(transport.CloseIdleConnections)
 	return s
 }

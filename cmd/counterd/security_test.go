@@ -27,7 +27,7 @@ func TestAServerThatDemands(t *testing.T) {
 	require.NoError(t, os.WriteFile(right, []byte("counterd:sesame\n"), 0o600))
 	require.NoError(t, os.WriteFile(wrong, []byte("counterd:not-sesame\n"), 0o600))
 	start := func(args ...string) *process {
-		return startProcess(t, append([]string{"-memcached", server.Addr, "-timeout", "1s"}, args...)...)
+		return startProcess(t, append([]string{"-memcached", server.Addr, "-timeout", "5s", "-grace", "10s"}, args...)...)
 	}
 	certificate := []string{"-memcached-tls", "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile}
 	for says, args := range map[string][]string{

@@ -59,7 +59,7 @@ func TestAProcessFollowsAFileOfServers(t *testing.T) {
 	rules, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "servers")
 	testkit.WriteFile(t, rules, oneLimit(5))
 	testkit.WriteFile(t, path, "# the fleet\n"+servers[0]+"\n")
-	p := startProcess(t, "-rules", rules, "-memcached-file", path, "-timeout", "1s")
+	p := startProcess(t, "-rules", rules, "-memcached-file", path, "-timeout", "5s", "-grace", "10s")
 	p.log.Await(t, `msg="memcached store" servers=`+servers[0])
 	who := events.Features{"ip": "203.0.113.9"}
 	_, err := p.client(t).Increment(t.Context(), "e", who, 1, time.Time{})
@@ -162,7 +162,7 @@ func TestAProcessFollowsACluster(t *testing.T) {
 	servers := memcachedtest.StartMany(t, 2)
 	address, tell := clusterOf(t)
 	tell(1, servers[0])
-	p := startProcess(t, "-memcached", "aws:"+address, "-timeout", "1s")
+	p := startProcess(t, "-memcached", "aws:"+address, "-timeout", "5s", "-grace", "10s")
 	p.log.Await(t, `msg="memcached store" servers=`+servers[0])
 	p.log.Await(t, `msg="the memcached servers are followed" from=aws:`+address)
 	_, err := p.client(t).Increment(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1, time.Time{})
@@ -209,7 +209,7 @@ func TestAClusterWithTLS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			endpoint := clusterOver(t, demands, authority.Client(id))
-			args := []string{"-memcached", "aws:" + endpoint, "-timeout", "1s", "-memcached-tls"}
+			args := []string{"-memcached", "aws:" + endpoint, "-timeout", "5s", "-grace", "10s", "-memcached-tls"}
 			if demands.WantsClient {
 				args = append(args, "-memcached-cert", id.CertFile, "-memcached-key", id.KeyFile)
 			}

@@ -140,7 +140,7 @@ func (s *site) addServer() {
 	for _, p := range s.processes {
 		require.Eventually(s.t, func() bool {
 			return strings.HasPrefix(p.readiness(s.t)[server.Addr], "reachable")
-		}, 20*time.Second, 20*time.Millisecond, "a process does not use the server that was added: %s", p.log)
+		}, soon, 20*time.Millisecond, "a process does not use the server that was added: %s", p.log)
 	}
 }
 
@@ -315,7 +315,7 @@ func (s *site) awaitStore() time.Duration {
 				hits |= s.hit(process, event, "probe")
 			}
 			return hits|s.increment(process, "probe") == onStore
-		}, 30*time.Second, 10*time.Millisecond, "process %d has no store again", process)
+		}, soon, 10*time.Millisecond, "process %d has no store again", process)
 	}
 	return time.Since(began)
 }

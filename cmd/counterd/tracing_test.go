@@ -201,7 +201,7 @@ func TestATraceOfAHit(t *testing.T) {
 	server := memcachedtest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-scope=ops")
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-	p := startProcess(t, "-rules", tracedRules(t), "-memcached", server.Addr, "-timeout", "2s", "-grace", "5s", "-otlp-endpoint", c.URL)
+	p := startProcess(t, "-rules", tracedRules(t), "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s", "-otlp-endpoint", c.URL)
 	untraced := "00-" + callersTrace + "-" + callersSpan + "-00"
 	for range 5 {
 		response, _ := exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", traced, "traceparent", untraced)
@@ -251,7 +251,7 @@ func TestATraceWithCopies(t *testing.T) {
 			c := startCollector(t)
 			one, other := memcachedtest.Start(t), memcachedtest.Start(t)
 			servers := []string{one.Addr, other.Addr}
-			p := startProcess(t, "-rules", tracedRules(t), "-memcached", strings.Join(servers, ","), "-replicas", "2", "-timeout", "2s", "-grace", "5s", "-otlp-endpoint", c.URL)
+			p := startProcess(t, "-rules", tracedRules(t), "-memcached", strings.Join(servers, ","), "-replicas", "2", "-timeout", "5s", "-grace", "10s", "-otlp-endpoint", c.URL)
 			if dead {
 				other.Stop()
 			}
@@ -284,7 +284,7 @@ func TestATraceWithCopies(t *testing.T) {
 func TestATraceOfAnOutage(t *testing.T) {
 	c := startCollector(t)
 	server := memcachedtest.Start(t)
-	p := startProcess(t, "-memcached", server.Addr, "-rules", tracedRules(t), "-timeout", "100ms", "-otlp-endpoint", c.URL)
+	p := startProcess(t, "-memcached", server.Addr, "-rules", tracedRules(t), "-timeout", "1s", "-otlp-endpoint", c.URL)
 	server.Pause()
 	response, _ := exchange(t, "POST", p.url+"/v1/events/url_shorten/hit", traced, "traceparent", traceparent, "tracestate", "vendor=1")
 	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
@@ -431,7 +431,7 @@ func TestWithoutACollector(t *testing.T) {
 			if name == "slow" {
 				<-entered // from here on it holds what is sent to it
 			} else {
-				require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "spans could not be sent") }, 20*time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return strings.Contains(p.log.String(), "spans could not be sent") }, soon, 5*time.Millisecond)
 			}
 			for range 200 {
 				hit()

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // soon bounds the waits for what has to happen.
-const soon = 30 * time.Second
+const soon = time.Minute
 
 // ask returns the status and body of a GET on a connection of its own.
 func ask(t *testing.T, url string) (status int, body string) {
@@ -100,7 +100,7 @@ func TestOperatorsSeeTheEnd(t *testing.T) {
 	<-arrived
 	stop()
 	admin := "http://" + p.admin.Addr().String()
-	require.Eventually(t, draining.Load, 20*time.Second, time.Millisecond)
+	require.Eventually(t, draining.Load, soon, time.Millisecond)
 	require.Equal(t, 503, status(t, admin+"/readyz"))
 	require.Equal(t, 200, status(t, admin+"/healthz"))
 	close(release)
@@ -155,7 +155,7 @@ func TestShutdownClosesKeptConnections(t *testing.T) {
 			conn.Close()
 		}
 		return err != nil
-	}, 10*time.Second, time.Millisecond)
+	}, soon, time.Millisecond)
 	close(release)
 	assert.True(t, (<-answers).Close, "Connection: close")
 	require.NoError(t, <-ended)

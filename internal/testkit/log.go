@@ -12,7 +12,7 @@ import (
 )
 
 // logged bounds the wait for a line of a log.
-const logged = 30 * time.Second
+const logged = time.Minute
 
 // Log keeps what is written, and may be read meanwhile. The zero Log is empty.
 type Log struct {

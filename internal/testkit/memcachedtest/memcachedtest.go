@@ -20,7 +20,7 @@ import (
 )
 
 // startTimeout is how long a server may take until it answers.
-const startTimeout = 10 * time.Second
+const startTimeout = time.Minute
 
 // Server is a running Memcached server.
 type Server struct {

@@ -18,6 +18,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// maxWait bounds the wait for an answer.
+const maxWait = time.Minute
+
 // wire is a connection on which mn is asked, and answered MN.
 type wire struct {
 	t    *testing.T
@@ -41,7 +44,7 @@ func (w *wire) ask() {
 
 func (w *wire) answered() {
 	w.t.Helper()
-	require.NoError(w.t, w.conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(w.t, w.conn.SetReadDeadline(time.Now().Add(maxWait)))
 	line, err := w.in.ReadString('\n')
 	require.NoError(w.t, err)
 	require.Equal(w.t, "MN\r\n", line)
@@ -57,7 +60,7 @@ func (w *wire) quiet() {
 
 func (w *wire) fails(with error) {
 	w.t.Helper()
-	require.NoError(w.t, w.conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(w.t, w.conn.SetReadDeadline(time.Now().Add(maxWait)))
 	_, err := w.in.ReadByte()
 	require.ErrorIs(w.t, err, with)
 }
@@ -83,7 +86,7 @@ func TestAProxyPassesOn(t *testing.T) {
 	}
 	assert.Equal(t, 1, p.Connections())
 	w.conn.Close()
-	require.Eventually(t, func() bool { return p.Connections() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.Connections() == 0 }, maxWait, time.Millisecond)
 }
 
 // What a partition keeps back arrives when it heals, in either direction.
@@ -149,7 +152,7 @@ func TestAProxyWithoutAServer(t *testing.T) {
 	w.ask()
 	w.answered()
 	s.Stop()
-	require.NoError(t, w.conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, w.conn.SetReadDeadline(time.Now().Add(maxWait)))
 	_, err := w.in.ReadByte()
 	require.Error(t, err)
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
