@@ -87,7 +87,7 @@ check:
 # Simulations go through a share of their seeds, and what needs more than memcached is left
 # out: go test ./... alone does the same. internal/testkit decides it.
 unit:
-	go test -shuffle=on -timeout 20m ./...
+	go test -shuffle=on -timeout 40m ./...
 
 modules:
 	go mod tidy -diff
@@ -95,7 +95,7 @@ modules:
 
 # With the race detector, which divides the seeds by ten.
 race:
-	COUNTERD_TEST=all go test -race -shuffle=on -timeout 40m ./...
+	COUNTERD_TEST=all go test -race -shuffle=on -timeout 90m ./...
 
 # What the race detector makes too slow: the tests that ask internal/testkit how much to do, such
 # as the simulations, with all of it.
