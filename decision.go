@@ -66,7 +66,7 @@ func waitOf(w engine.Wait) time.Duration {
 	if w == engine.Never {
 		return Never
 	}
-	return time.Duration(w) * time.Second
+	return time.Duration(w)
 }
 
 func decisionOf(d limiter.Decision) Decision {

@@ -83,10 +83,10 @@ func (b *response) denialOf(event string, d limiter.Decision, status int) *wire.
 	wait := "it will never fit."
 	switch d.RetryAfter {
 	case engine.Never:
-	case 1:
+	case engine.Seconds(1):
 		wait = "it fits in 1 second, if nothing else comes."
 	default:
-		wait = "it fits in " + strconv.FormatInt(int64(d.RetryAfter), 10) + " seconds, if nothing else comes."
+		wait = "it fits in " + strconv.FormatInt(d.RetryAfter.Seconds(), 10) + " seconds, if nothing else comes."
 	}
 	b.denial.Detail = "Denied by " + strings.Join(violators, ", ") + ": " + wait
 	return &b.denial
@@ -157,7 +157,7 @@ func (b *response) secondsOf(w engine.Wait) *int64 {
 	if w == engine.Never {
 		return nil
 	}
-	b.seconds = append(b.seconds, int64(w))
+	b.seconds = append(b.seconds, w.Seconds())
 	return &b.seconds[len(b.seconds)-1]
 }
 
@@ -169,7 +169,7 @@ func (b *response) secondsOf(w engine.Wait) *int64 {
 // Nor is, of the limits whose counters could not be asked, how they stand.
 func setRateLimitHeaders(header http.Header, rules *events.Rules, d limiter.Decision) {
 	if service.OutcomeOf(&d) == service.Denied && d.RetryAfter != engine.Never {
-		header.Set("Retry-After", strconv.FormatInt(int64(d.RetryAfter), 10))
+		header.Set("Retry-After", strconv.FormatInt(d.RetryAfter.Seconds(), 10))
 	}
 	if rules.Sends(events.HeaderRateLimit) {
 		setStructured(header, d.Limits)
@@ -201,7 +201,7 @@ func setStructured(header http.Header, limits []limiter.LimitState) {
 		}
 		list = list.add(states, s.Name).param(";r=", s.Remaining)
 		if !s.Allowed && s.Reset != engine.Never {
-			list = list.param(";t=", int64(s.Reset))
+			list = list.param(";t=", s.Reset.Seconds())
 		}
 	}
 	text := string(list)
@@ -245,7 +245,7 @@ func setTightest(header http.Header, limits []limiter.LimitState) {
 	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
 	if s.Reset != engine.Never {
-		header.Set("X-RateLimit-Reset", strconv.FormatInt(int64(s.Reset), 10))
+		header.Set("X-RateLimit-Reset", strconv.FormatInt(s.Reset.Seconds(), 10))
 	}
 }
 
@@ -273,5 +273,5 @@ func denies(s *limiter.LimitState) int64 {
 	case s.Reset == engine.Never:
 		return math.MaxInt64
 	}
-	return int64(s.Reset)
+	return s.Reset.Seconds()
 }

@@ -20,7 +20,7 @@ import (
 func anyDecision(random *rand.Rand, by []events.Feature) limiter.Decision {
 	flip := func() bool { return random.IntN(2) == 0 }
 	wait := func() engine.Wait {
-		return []engine.Wait{engine.Never, 0, 1, 2, 86400}[random.IntN(5)]
+		return []engine.Wait{engine.Never, 0, engine.Seconds(1), engine.Seconds(2), engine.Wait(86399_001 * time.Millisecond)}[random.IntN(5)]
 	}
 	d := limiter.Decision{
 		Allowed: flip(), Unavailable: flip(), At: time.Unix(random.Int64N(1e10), 0).UTC(), RetryAfter: wait(),

@@ -348,7 +348,7 @@ func TestMiddlewareOnDenied(t *testing.T) {
 			same, found := api.DecisionOf(r.Context())
 			assert.True(t, found)
 			assert.Equal(t, d, same)
-			http.Error(w, fmt.Sprintf("come back in %ds", d.RetryAfter), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("come back in %ds", d.RetryAfter.Seconds()), http.StatusServiceUnavailable)
 		}
 	})
 	assert.Equal(t, 200, get(g, "203.0.113.9").Code)

@@ -7,22 +7,16 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// Base is what the engines of a limiter share.
-type Base struct {
-	Store store.Store
-	Clock func() time.Time // nil: time.Now
-	// Grace is the allowance for clocks that differ and round trips that are late.
-	Grace time.Duration
-	// Changes counts what this process has changed of the counters.
-	Changes *Changes
-}
-
 // Engine keeps counters in one layout of items. It is safe for concurrent use.
 type Engine interface {
 	// Base returns what it shares with the other engines of a limiter.
 	Base() Base
 	// Keeps reports whether it keeps the counters of limits with that algorithm.
 	Keeps(algorithm string) bool
+	// Tick returns what its waits are multiples of. If that is a second, a denial holds for the
+	// second of its stamp, from which the wait counts. If it is finer, a denial holds until its
+	// wait is over, which counts from the moment.
+	Tick() time.Duration
 	// Begin returns a session on the counter with that ID.
 	Begin(counter events.Counter, id string, moment Moment) Session
 }
@@ -33,27 +27,40 @@ type Moment struct {
 	Stamp int64     // the Unix second of its hits, no earlier than that of a batch before
 	First time.Time // when its hits were tried first; the zero time: they were not
 	Check bool      // nothing is added: it is a check
+	Alone bool      // the store is this process's own: nothing of it is cached
 }
 
-// Session decides the hits of one batch on one counter. Its owner adds the limits, and then
-// starts one step at a time: Look, Add, WantFinal, Search. In each step it makes the round trips
-// that Next returns, one after the other, until there is none. It is not safe for concurrent use.
+// Hit is one hit of a batch, as it adds to one counter.
+type Hit struct {
+	Cost int64
+	// Pending is set if the hit is on other counters too, or under limits of another engine: they
+	// may deny it.
+	Pending bool
+	// Counts is set if no limit of the counter takes the hit away from it: the hit is on an allow
+	// list, or denied hits count too. It is an increment.
+	Counts bool
+	// Stays says whether what the hit added stays. It is set before RollBack and Hint.
+	Stays bool
+}
+
+// Session decides the hits of one batch on one counter, and is on one store. Its owner adds the
+// limits, and then starts one step at a time: Look, Add, WantFinal, Search. In each step it makes
+// the round trips that Next returns, until there are none. It is not safe for concurrent use.
 type Session interface {
 	// Limit has the session keep what a limit counts, whose number is how many were there before.
 	// A window never holds more than the ceiling by hits that are admitted.
 	Limit(limit events.Limit, ceiling int64)
 	// Look starts a step that adds nothing and finds exact counts.
 	Look()
-	// Add starts a step that adds the cost, and counts what was there before. The counts are as
-	// exact as hits of that cost need, of which up to most may be weighed.
-	Add(cost, most int64)
-	// Restart has the session go on with another store, which knows nothing of the steps before.
-	Restart()
-	// Next returns the step's next round trip; it begins no earlier than now. nil: the step has
-	// ended.
-	Next(now time.Time) *store.Op
-	// Absorb takes in what came of the round trip. With an error, which wraps ErrStore, the step
-	// has ended, and the session knows no more than before.
+	// Add starts a step that adds the hits, in their order, and counts what was there before. The
+	// counts are as exact as hits of their cost need, of which up to most may be weighed. The
+	// session reads the hits until it ends.
+	Add(hits []Hit, most int64)
+	// Next returns the round trips that the step makes next, side by side: each is to a server of
+	// its own if there are several. They begin no earlier than now. None: the step has ended.
+	Next(now time.Time) []*store.Op
+	// Absorb takes in what came of the round trips. With an error, which wraps ErrStore, the step
+	// has ended, and the session knows no more than before, except what was acknowledged.
 	Absorb() error
 
 	// Standing returns whether the limit has room for a hit of that cost, behind hits of the batch
@@ -67,11 +74,12 @@ type Session interface {
 	// Final returns what of the limit's count no rollback can take away any more, at the least.
 	Final(limit int) int64
 
-	// Stay says how much of the added cost stays, as of now.
-	Stay(cost int64)
-	// Follow makes the op one that follows what was added, where the receipt says that it was: of
-	// kind Subtract it rolls back what does not stay, of kind Hint it tells the store what does.
-	Follow(op *store.Op, kind store.Kind, receipt store.Receipt)
+	// RollBack returns the round trips that roll back what was acknowledged of hits that do not
+	// stay. None: there is nothing to roll back.
+	RollBack() []*store.Op
+	// Hint returns the round trips that tell the store what stays of hits that not all replicas
+	// acknowledged. They wait for no server. None: there is nothing to tell.
+	Hint() []*store.Op
 
 	// Search starts a step that finds when the limit has room for a hit of that cost, behind
 	// others of the batch that cost ahead, if nothing else comes. It returns the number of the
@@ -117,11 +125,17 @@ func OutcomeOf(held, cost, ceiling int64) Outcome {
 	return Full
 }
 
-// Wait is a number of whole seconds to wait, or Never.
-type Wait int64
+// Wait is a time to wait, or Never.
+type Wait time.Duration
 
 // Never is the wait for what can never be.
 const Never Wait = -1
+
+// Seconds returns a wait of so many seconds.
+func Seconds(n int64) Wait { return Wait(n) * Wait(time.Second) }
+
+// Seconds returns the wait in whole seconds, rounded up. That of Never is of no use.
+func (w Wait) Seconds() int64 { return CeilSeconds(time.Duration(w)) }
 
 // Longer returns the longer of two waits. None is longer than Never.
 func (w Wait) Longer(other Wait) Wait {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -17,4 +18,11 @@ func TestOutcomeOf(t *testing.T) {
 	} {
 		assert.Equal(t, test.want, engine.OutcomeOf(test.held, test.cost, test.ceiling), "%+v", test)
 	}
+}
+
+func TestWaits(t *testing.T) {
+	assert.Equal(t, int64(2), engine.Wait(1001*time.Millisecond).Seconds())
+	assert.Equal(t, int64(60), engine.Seconds(60).Seconds())
+	assert.Equal(t, engine.Never, engine.Seconds(60).Longer(engine.Never))
+	assert.Equal(t, engine.Seconds(60), engine.Wait(time.Millisecond).Longer(engine.Seconds(60)))
 }

@@ -1,11 +1,16 @@
 package hierarchy
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/store"
 )
 
@@ -103,4 +108,198 @@ func floorDiv(a, b int64) int64 {
 		q--
 	}
 	return q
+}
+
+// Window is an interval of whole Unix seconds, both ends included.
+type Window struct {
+	First, Last int64
+}
+
+// WindowAt returns the window of that length whose last second holds the
+// moment. The length is in whole seconds, at least one.
+func WindowAt(moment time.Time, length time.Duration) Window {
+	last := moment.Unix()
+	return Window{last - int64(length/time.Second) + 1, last}
+}
+
+// Seconds returns the length of the window.
+func (w Window) Seconds() int64 { return w.Last - w.First + 1 }
+
+// outward returns the smallest window of whole buckets of the level that holds w.
+func (w Window) outward(l Level) Window {
+	return Window{BucketAt(l, w.First).First(), BucketAt(l, w.Last).Last()}
+}
+
+// BucketRange is a row of adjacent buckets of one level, from number First to Last.
+type BucketRange struct {
+	Level       Level
+	First, Last int64
+}
+
+// Len returns the number of buckets in the run.
+func (r BucketRange) Len() int { return int(r.Last - r.First + 1) }
+
+// runWithin returns the buckets of the level that touch the window.
+func runWithin(l Level, w Window) BucketRange {
+	return BucketRange{l, BucketAt(l, w.First).Number, BucketAt(l, w.Last).Number}
+}
+
+// bucketsWithin returns them one by one.
+func bucketsWithin(l Level, w Window) []Bucket {
+	return slices.Collect(Cover{runWithin(l, w)}.Buckets())
+}
+
+// Cover tiles a window with the fewest buckets: every second of it is in one of
+// them, none is in two, and none of them reaches beyond the window. Runs are in
+// the order of time; there are at most two of each level but the coarsest.
+type Cover []BucketRange
+
+// CoverOf returns the cover of the window by buckets of the levels from finest
+// to coarsest. A window whose ends are not those of buckets of the finest level
+// is first widened until they are.
+//
+// A day ends at most 60 seconds, 59 minutes and 23 hours: 142 buckets.
+func CoverOf(w Window, finest, coarsest Level) Cover {
+	return appendCover(make(Cover, 0, 2*Levels-1), w, finest, coarsest)
+}
+
+// appendCover appends the cover of the window.
+func appendCover(cover Cover, w Window, finest, coarsest Level) Cover {
+	w = w.outward(finest)
+	for first := w.First; first <= w.Last; {
+		l := finest
+		for l < coarsest && startsWithin(l+1, first, w.Last) {
+			l++
+		}
+		// The run ends where a bucket of the next level fits in, else with the last
+		// bucket of its own that does.
+		end := floorDiv(w.Last+1, l.Seconds())
+		if l < coarsest {
+			coarse := -floorDiv(-first, (l+1).Seconds()) * (l + 1).Seconds()
+			if startsWithin(l+1, coarse, w.Last) {
+				end = coarse / l.Seconds()
+			}
+		}
+		run := BucketRange{l, first / l.Seconds(), end - 1}
+		first = end * l.Seconds()
+		cover = append(cover, run)
+	}
+	return cover
+}
+
+// startsWithin reports whether a bucket of the level begins at the second first
+// and ends at last or before.
+func startsWithin(l Level, first, last int64) bool {
+	return first%l.Seconds() == 0 && first+l.Seconds()-1 <= last
+}
+
+// Len returns the number of buckets in the cover.
+func (c Cover) Len() int {
+	n := 0
+	for _, run := range c {
+		n += run.Len()
+	}
+	return n
+}
+
+// PerLevel returns the number of buckets of each level.
+func (c Cover) PerLevel() (n [Levels]int) {
+	for _, run := range c {
+		n[run.Level] += run.Len()
+	}
+	return n
+}
+
+// Buckets yields the buckets in the order of time.
+func (c Cover) Buckets() iter.Seq[Bucket] {
+	return func(yield func(Bucket) bool) {
+		for _, run := range c {
+			for n := run.First; n <= run.Last; n++ {
+				if !yield(Bucket{run.Level, n}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// span is what a limit looks at: the buckets of its rank level that touch its
+// window and the time ahead, and how the oldest of them lies to the window.
+//
+// The rank level depends on the window alone, never on the moment: what the add
+// to it returns puts all hits on the counter in one order.
+type span struct {
+	rank  Level
+	row   BucketRange // of the rank level, from the oldest that touches the window to the last ahead
+	head  int64       // number of the bucket that the hit adds to
+	edge  Window      // the part of the oldest bucket that is in the window
+	whole bool        // that is all of it
+}
+
+// spanOf returns the span of a window of that length for hits of the second now, on a counter
+// whose finest level is given. It reaches ahead of now, for hits that clocks which are
+// ahead have stamped.
+func spanOf(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span {
+	s := span{rank: max(finest, rankOf(a, length, finest))}
+	first, last := a.Around(now, int64(length/time.Second))
+	w := Window{BucketAt(finest, first).First(), min(last, now+ahead)}
+	s.row = runWithin(s.rank, w)
+	s.head = BucketAt(s.rank, now).Number
+	oldest := Bucket{s.rank, s.row.First}
+	s.edge = Window{w.First, oldest.Last()}
+	s.whole = oldest.First() == w.First
+	return s
+}
+
+// rankOf returns the rank level of a window of that length. Windows that tile the time begin and
+// end with its buckets: what a hit adds to would else lie in two windows, and its part in one of
+// them would have no order.
+func rankOf(a algorithm.Algorithm, length time.Duration, finest Level) Level {
+	rank, seconds := RankLevel(length), int64(length/time.Second)
+	if first, last := a.Around(0, seconds); last-first+1 == seconds {
+		for rank > finest && seconds%rank.Seconds() != 0 {
+			rank--
+		}
+	}
+	return rank
+}
+
+// others yields the buckets of the row but the head: what a hit has to read.
+func (s *span) others(yield func(Bucket) bool) {
+	for n := s.row.First; n <= s.row.Last; n++ {
+		if n != s.head && !yield(Bucket{s.rank, n}) {
+			return
+		}
+	}
+}
+
+// split appends the finer buckets that tile the edge.
+func (s *span) split(cover Cover, finest Level) Cover {
+	return appendCover(cover, s.edge, finest, s.rank-1)
+}
+
+// cover appends the buckets that tile the window and the time ahead exactly, of
+// no coarser level than the rank.
+func (s *span) cover(cover Cover, finest Level) Cover {
+	if s.whole {
+		return append(cover, s.row)
+	}
+	return append(s.split(cover, finest), BucketRange{s.rank, s.row.First + 1, s.row.Last})
+}
+
+// closed appends the buckets that tile the part of the window that buckets hold which end
+// before that second.
+func (s *span) closed(cover Cover, finest Level, before int64) Cover {
+	return appendCover(cover, Window{s.edge.First, BucketAt(finest, before).First() - 1}, finest, s.rank)
+}
+
+func retention(counter events.Counter) time.Duration {
+	return cmp.Or(counter.Retention, events.DefaultRetention)
+}
+
+// levels returns the levels that are written for a counter: from its precision
+// up to the rank level of its retention.
+func levels(counter events.Counter) (finest, coarsest Level) {
+	finest = RankLevel(counter.Precision.Length())
+	return finest, max(finest, RankLevel(retention(counter)))
 }

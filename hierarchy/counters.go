@@ -82,19 +82,7 @@ func NewCounters(config Config) *Counters {
 	if c.now == nil {
 		c.now = time.Now
 	}
-	if c.use == nil {
-		c.use = func(string, events.Counter, time.Time) {}
-	}
 	return c
-}
-
-// Base returns what the counters share with other engines.
-func (c *Counters) Base() engine.Base { return c.base }
-
-// Keeps reports whether the algorithm counts by windows: all of these do with buckets.
-func (c *Counters) Keeps(name string) bool {
-	a, known := algorithm.Of(name)
-	return known && a.Around != nil
 }
 
 // QueueStats returns how much waits for the store, and how many calls have found that it was
@@ -172,7 +160,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
 	now := c.now()
-	c.use(r.id, counter, now)
+	c.note(r.id, counter, now)
 	err := r.trip(ctx, c.store, by, now)
 	if err != nil && !r.op.Receipt.None() {
 		// The acknowledged adds are rolled back, so that a failed increment does not stay
@@ -244,7 +232,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r := newReader(counter.ID())
 	defer r.free()
 	now := c.now()
-	c.use(r.id, counter, now)
+	c.note(r.id, counter, now)
 	r.remember(c.cache, now, now.Unix()-c.open, time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.
@@ -353,15 +341,4 @@ func BucketsOf(counter events.Counter, second int64) iter.Seq[Bucket] {
 			}
 		}
 	}
-}
-
-func retention(counter events.Counter) time.Duration {
-	return cmp.Or(counter.Retention, events.DefaultRetention)
-}
-
-// levels returns the levels that are written for a counter: from its precision
-// up to the rank level of its retention.
-func levels(counter events.Counter) (finest, coarsest Level) {
-	finest = RankLevel(counter.Precision.Length())
-	return finest, max(finest, RankLevel(retention(counter)))
 }

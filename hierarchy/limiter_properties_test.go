@@ -243,7 +243,7 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 func requireAt(t *testing.T, store *storetest.Solo, h limiter.Hit, at time.Time, wait engine.Wait, admits func(limiter.Decision) bool, about string) {
 	t.Helper()
 	for _, early := range []int64{0, 1} {
-		now := func() time.Time { return at.Add(time.Duration(int64(wait)-early) * time.Second) }
+		now := func() time.Time { return at.Add(time.Duration(wait) - time.Duration(early)*time.Second) }
 		l := newForgetfulLimiter(t, store.Copied(now), now)
 		check, err := l.Check(t.Context(), h)
 		require.NoError(t, err)

@@ -128,5 +128,5 @@ func (w *windows) Wait(number int) engine.Wait {
 	if q.found.Level > w.finest {
 		last = min(last, BucketAt(w.finest, max(stamp, q.found.First())).Last())
 	}
-	return engine.Wait(max(q.leaves(last)-stamp, 1))
+	return engine.Seconds(max(q.leaves(last)-stamp, 1))
 }

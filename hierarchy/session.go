@@ -19,10 +19,14 @@ type session struct {
 
 	step  phase
 	began time.Time // when the round trip did
-	added int64     // by Add
-	stays int64     // of that
-	most  int64     // what may be weighed
-	alone bool      // on a store that others do not share: nothing is cached of it
+	hits  []engine.Hit
+	added int64 // their cost
+	most  int64 // what may be weighed
+
+	receipt store.Receipt // of the adds
+	whole   bool          // their round trip was made
+	after   store.Op      // what follows them: a rollback, a hint
+	follows [1]*store.Op
 }
 
 // phase is what a session's next round trip is for.
@@ -38,12 +42,33 @@ const (
 
 var sessions = sync.Pool{New: func() any { return new(session) }}
 
+// Base returns what the counters share with other engines.
+func (c *Counters) Base() engine.Base { return c.base }
+
+// Keeps reports whether the algorithm counts by windows: all of these do with buckets.
+func (c *Counters) Keeps(name string) bool {
+	a, known := algorithm.Of(name)
+	return known && a.Around != nil
+}
+
+// Tick returns a second: windows are of whole seconds.
+func (c *Counters) Tick() time.Duration { return time.Second }
+
+// note tells what uses the counter.
+func (c *Counters) note(id string, counter events.Counter, now time.Time) {
+	if c.use != nil {
+		c.use(id, counter, now)
+	}
+}
+
 // Begin returns a session on the counter.
 func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
-	c.use(id, counter, moment.Now)
+	if !moment.Alone {
+		c.note(id, counter, moment.Now)
+	}
 	s := sessions.Get().(*session)
 	s.begin(id)
-	s.step, s.added, s.stays, s.most, s.alone = reading, 0, 0, 0, false
+	s.step, s.hits, s.added, s.most, s.receipt, s.whole = reading, nil, 0, 0, store.Receipt{}, false
 	s.counters, s.counter, s.moment = c, counter, moment
 	s.finest, s.coarsest = levels(counter)
 	s.stamp, s.closed = moment.Stamp, moment.Stamp-c.open
@@ -54,7 +79,7 @@ func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment
 func (s *session) End() {
 	s.leave()
 	s.windows.end()
-	s.counters, s.counter, s.moment = nil, events.Counter{}, engine.Moment{}
+	s.counters, s.counter, s.moment, s.hits, s.after.Counter = nil, events.Counter{}, engine.Moment{}, nil, ""
 	sessions.Put(s)
 }
 
@@ -68,22 +93,18 @@ func (s *session) Limit(limit events.Limit, ceiling int64) {
 // Look wants the buckets that the exact sums of the limits need.
 func (s *session) Look() { s.step = looking }
 
-// Add adds the cost to the counter's buckets, the finest level first, and reads after the adds
-// what bounds its limits; where the bounds leave a limit open, also the finer buckets at the
+// Add adds the hits' cost to the counter's buckets, the finest level first, and reads after the
+// adds what bounds its limits; where the bounds leave a limit open, also the finer buckets at the
 // window's edge.
-func (s *session) Add(cost, most int64) {
-	s.step, s.added, s.most = adding, cost, most
-}
-
-// Restart forgets what the store before has said of buckets that hits may still change.
-func (s *session) Restart() {
-	s.alone = true
-	s.leaveCache()
-	s.values.Clear()
+func (s *session) Add(hits []engine.Hit, most int64) {
+	s.step, s.hits, s.most, s.added = adding, hits, most, 0
+	for i := range hits {
+		s.added += hits[i].Cost
+	}
 }
 
 // Next returns the step's next round trip.
-func (s *session) Next(now time.Time) *store.Op {
+func (s *session) Next(now time.Time) []*store.Op {
 	s.began = now
 	for {
 		s.plan(now)
@@ -98,6 +119,9 @@ func (s *session) Next(now time.Time) *store.Op {
 
 // Absorb takes in what the round trip has found.
 func (s *session) Absorb() error {
+	if s.due() > 0 {
+		s.receipt, s.whole = s.op.Receipt, s.op.Err == nil
+	}
 	if err := s.unpack(s.due(), s.began); err != nil {
 		s.searches.end()
 		s.step = reading
@@ -160,22 +184,45 @@ func (s *session) proceed() bool {
 
 // useCache has the session know what is remembered of closed buckets.
 func (s *session) useCache(now time.Time) {
-	if s.cache == nil && !s.alone {
+	if s.cache == nil && !s.moment.Alone {
 		s.remember(s.counters.cache, now, s.closed, s.moment.First)
 		s.asks = s.moment.Check && s.counters.replicated // as a count does
 	}
 }
 
-// Stay notes what stays.
-func (s *session) Stay(cost int64) { s.stays = cost }
-
-// Follow rolls back what does not stay, or repeats what does where it was not acknowledged.
-func (s *session) Follow(op *store.Op, kind store.Kind, receipt store.Receipt) {
-	if kind == store.Hint {
-		op.Hint(s.id, s.adds, receipt, s.stays)
-	} else {
-		op.RollBack(s.id, s.adds, receipt, s.added-s.stays)
+// RollBack returns what subtracts the cost that does not stay.
+func (s *session) RollBack() []*store.Op {
+	over := s.added - s.stays()
+	if over == 0 || s.receipt.None() {
+		return nil
 	}
+	s.after.RollBack(s.id, s.adds, s.receipt, over)
+	return s.following()
+}
+
+// Hint returns what repeats the cost that stays where it was not acknowledged.
+func (s *session) Hint() []*store.Op {
+	stays := s.stays()
+	if stays == 0 || !s.whole || s.moment.Alone || !s.counters.replicated {
+		return nil
+	}
+	s.after.Hint(s.id, s.adds, s.receipt, stays)
+	return s.following()
+}
+
+func (s *session) following() []*store.Op {
+	s.follows[0] = &s.after
+	return s.follows[:]
+}
+
+// stays returns the cost of the hits that stay.
+func (s *session) stays() (cost int64) {
+	for i := range s.hits {
+		if s.hits[i].Stays {
+			cost += s.hits[i].Cost
+		}
+	}
+	return cost
 }
 
 // WantFinal wants the closed buckets of the window.
@@ -188,7 +235,132 @@ func (s *session) WantFinal(limit int) {
 func (s *session) Search(limit int, ahead, cost int64) (int, bool) {
 	if s.step != searching {
 		s.step = searching
-		s.raise(s.stays) // for what is read from here on holds it
+		s.raise(s.stays()) // for what is read from here on holds it
 	}
 	return s.beginSearch(limit, ahead, cost)
+}
+
+// windows are the limits of a counter, and what is known of their windows: the values of buckets
+// without what the batch added.
+type windows struct {
+	reader
+	all      []limitWindow
+	searches searches
+	finest   Level
+	coarsest Level
+	stamp    int64
+	tiles    Cover // memory for a cover
+}
+
+// limitWindow is one limit of a counter, and what its window holds.
+type limitWindow struct {
+	algorithm algorithm.Algorithm
+	length    time.Duration
+	ceiling   int64
+	span      span
+	lo, hi    int64 // what others hold of the window: at least, and at most
+}
+
+func (w *windows) end() {
+	clear(w.searches)
+	w.all, w.searches = w.all[:0], w.searches[:0]
+}
+
+// wantCovers wants the buckets that the exact sums of the limits need.
+func (w *windows) wantCovers() {
+	for i := range w.all {
+		w.wantAll(w.cover(i))
+	}
+}
+
+// cover returns the buckets that tile the limit's window exactly, until the next use of tiles.
+func (w *windows) cover(limit int) Cover {
+	w.tiles = w.all[limit].span.cover(w.tiles[:0], w.finest)
+	return w.tiles
+}
+
+// wantRows wants what bounds the limits, beside what the adds return.
+func (w *windows) wantRows() {
+	for i := range w.all {
+		for bucket := range w.all[i].span.others {
+			w.want(bucket)
+		}
+	}
+}
+
+// isOpen reports whether some limit leaves open which hits of so much cost together fit.
+func (w *windows) isOpen(most int64) bool {
+	for i := range w.all {
+		if w.all[i].isOpen(most) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOpen reports whether some hits of so much cost together may fit and may not.
+func (l *limitWindow) isOpen(most int64) bool {
+	return l.lo < l.ceiling && l.hi+most > l.ceiling && l.lo != l.hi
+}
+
+// wantOpenEdges wants the buckets at the edges of the windows that are open.
+func (w *windows) wantOpenEdges(most int64) {
+	for i := range w.all {
+		if l := &w.all[i]; l.isOpen(most) {
+			w.tiles = l.span.split(w.tiles[:0], w.finest)
+			w.wantAll(w.tiles)
+		}
+	}
+}
+
+// bound sets the bounds of all limits: the sum over the row, which is no less than what is in
+// the window, and the sum without the oldest bucket where only a part of it is in the window,
+// which is no more. They are equal where the sum is exact.
+func (w *windows) bound() {
+	for i := range w.all {
+		l := &w.all[i]
+		l.hi = 0
+		for n := l.span.row.First; n <= l.span.row.Last; n++ {
+			l.hi += w.value(Bucket{l.span.rank, n})
+		}
+		l.lo = l.hi
+		if !l.span.whole {
+			l.lo -= w.value(Bucket{l.span.rank, l.span.row.First})
+		}
+	}
+}
+
+// sum makes the sums of those limits exact whose edges are known.
+func (w *windows) sum() {
+	for i := range w.all {
+		if sum, known := w.exact(w.cover(i)); known {
+			w.all[i].lo, w.all[i].hi = sum, sum
+		}
+	}
+}
+
+// Standing returns whether the limit has room.
+func (w *windows) Standing(limit int, ahead, cost int64) engine.Standing {
+	l := &w.all[limit]
+	count := l.hi + ahead
+	return engine.Standing{Outcome: engine.OutcomeOf(count, cost, l.ceiling), Count: count, Exact: l.lo == l.hi}
+}
+
+// Span returns the first second of the window, rounded down to the counter's precision, and the
+// rank level: the adds to it put hits in one order.
+func (w *windows) Span(limit int) engine.Span {
+	span := &w.all[limit].span
+	return engine.Span{First: span.edge.First, Order: int(span.rank)}
+}
+
+// closedTiles returns the closed buckets that tile the limit's window.
+func (w *windows) closedTiles(limit int) Cover {
+	w.tiles = w.all[limit].span.closed(w.tiles[:0], w.finest, w.closed)
+	return w.tiles
+}
+
+// Final returns what closed buckets hold: transient adds exist in open ones only.
+func (w *windows) Final(limit int) int64 {
+	sum, _ := w.exact(w.closedTiles(limit))
+	return sum
 }

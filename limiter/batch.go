@@ -8,7 +8,6 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/store"
 )
 
 // batch is a list of hits that are decided together, with one stamp and one round trip
@@ -20,7 +19,6 @@ type batch struct {
 	hits     arena[hit]
 	looked   bool            // it has looked before it adds
 	some     []*counterState // of countersOn
-	surplus  []*counterState // have more in the store than stays
 	resets   resets
 	marked   uint64 // with what counters are marked that countersOn has found
 }
@@ -74,37 +72,6 @@ func (u *limitEval) sourceNow() source {
 	return ofNone
 }
 
-// counterState is one counter with the limits of all rules on it.
-type counterState struct {
-	id      string
-	name    counterKey
-	engine  engine.Engine
-	moment  *engine.Moment
-	session engine.Session // nil: it is not open yet
-	windows []*limitWindow
-	touched uint32 // the changes of this process before the first round trip
-
-	local         bool      // this process's own store is asked, since the shared one has failed
-	err           error     // why the shared one could not be asked
-	began         time.Time // when the round trip that decided did
-	adding        int64     // cost of the batch's hits that add to it
-	looked        int64     // cost of hits that a look or a cached denial has denied
-	places        []place   // where that was added
-	after         store.Op  // what follows the adds: a rollback, a hint
-	taken         int64     // of what the batch added, what stays
-	notRolledBack bool      // what should have been rolled back was not
-	since         int64     // since when the shared store has lost nothing of it
-	sinceKnown    bool      // that is known
-	marked        uint64
-}
-
-// place is what a store acknowledged of the adds.
-type place struct {
-	local   bool // it is this process's own store
-	receipt store.Receipt
-	whole   bool // the round trip was made
-}
-
 // limitWindow is one limit of a counter, and what its window holds.
 type limitWindow struct {
 	rule    *events.Rule
@@ -143,7 +110,6 @@ func (f *batch) free() {
 	f.hits.reset()
 	f.counters.free()
 	clear(f.some)
-	clear(f.surplus)
 	f.resets.end()
 	clear(f.going[:cap(f.going)])
 	f.l, f.ctx, f.caller, f.overloaded, f.looked, f.moment = nil, nil, nil, false, false, engine.Moment{}
@@ -244,17 +210,17 @@ func (f *batch) countersOn(p path) []*counterState {
 
 // look decides the hits that look on exact sums, and lets those add that find room.
 func (f *batch) look() {
-	claims := f.countersOn(looking)
+	counters := f.countersOn(looking)
 	var now time.Time
-	if len(claims) > 0 {
+	if len(counters) > 0 {
 		now = f.l.now()
 	}
-	for _, c := range claims {
+	for _, c := range counters {
 		f.begin(c, now)
 		c.open().Look()
 	}
-	f.travel(claims, now, true)
-	f.looked = len(claims) > 0
+	f.travel(counters, now, true)
+	f.looked = len(counters) > 0
 	for _, h := range f.hits.handedOut() {
 		if h.path != looking {
 			continue
@@ -288,51 +254,173 @@ func (f *batch) add() {
 			switch h.path {
 			case adding:
 				c.adding += h.cost
+				c.hits = append(c.hits, engine.Hit{Cost: h.cost, Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts()})
 			case looking:
 				c.looked += h.cost
 			}
 		}
 	}
 	// Not counters whose server has just failed to answer a look.
-	claims := slices.DeleteFunc(f.countersOn(adding), func(c *counterState) bool { return !c.readable() })
+	counters := slices.DeleteFunc(f.countersOn(adding), func(c *counterState) bool { return !c.readable() })
 	now := f.began
 	if f.looked {
 		now = f.l.now()
 	}
-	for _, c := range claims {
+	for _, c := range counters {
 		f.begin(c, now)
-		c.open().Add(c.adding, c.most())
+		c.open().Add(c.hits, c.most())
 	}
-	f.travel(claims, now, true)
+	f.travel(counters, now, true)
 }
 
-// open returns the session, which a hit that a cached denial decides does not need.
-func (c *counterState) open() engine.Session {
-	if c.session == nil {
-		c.session = c.engine.Begin(c.name.counter, c.id, *c.moment)
-		for _, w := range c.windows {
-			c.session.Limit(w.limit, w.ceiling)
+// settle decides the hits of the batch, which have looked.
+func (f *batch) settle(try int) {
+	f.add()
+	f.decide()
+	f.follow(f.countersOn(adding))
+	f.counters.touch(f.l.changes)
+	if f.allow() {
+		return
+	}
+	retry := f.l.retryPolicy()
+	if open := retry.contended(f.hits.handedOut(), f.moment); len(open) > 0 {
+		f.readFinal(open)
+		retry.settle(open, try, f.l.now())
+	}
+	f.findResets()
+	for _, h := range f.hits.handedOut() {
+		f.l.denials.rememberHit(h, f.moment)
+	}
+}
+
+// allow reports whether all limits allow their hits: none is searched, and no denial cached.
+func (f *batch) allow() bool {
+	for _, h := range f.hits.handedOut() {
+		for i := range h.limits {
+			if !h.limits[i].allows {
+				return false
+			}
 		}
 	}
-	return c.session
+	return true
 }
 
-// begin notes when the round trip began that decides, and what this process had changed before.
-func (f *batch) begin(c *counterState, now time.Time) {
-	if c.began.IsZero() {
-		c.touched = f.l.changes.Of(c.id).Load()
+// counterSet has the counters of a batch, each once, and their limits.
+type counterSet struct {
+	all     arena[counterState]
+	byName  map[counterKey]*counterState
+	windows arena[limitWindow]
+}
+
+// counterKey tells the counters of a batch apart: by the counter, the engine that keeps it, and
+// how it is counted. Hits of two generations of rules may differ in that. Then each has a
+// counterState of its own, which counts the other in full.
+type counterKey struct {
+	counter  events.Counter
+	engine   int // which of the limiter's
+	countAll bool
+}
+
+// mappedCounters is how many counters a batch has before it finds them by a map.
+const mappedCounters = 8
+
+// of returns the counter, and whether it is new in the set.
+func (s *counterSet) of(a *events.Applied, by int) (c *counterState, isNew bool) {
+	name, known := counterKey{a.Counter, by, a.Rule.Count == events.CountAll}, s.all.handedOut()
+	if len(known) <= mappedCounters {
+		for _, c := range known {
+			if c.name == name {
+				return c, false
+			}
+		}
+	} else if c := s.byName[name]; c != nil {
+		return c, false
 	}
-	c.began = now
-}
-
-// most returns the cost of all hits that may be weighed on the counter.
-func (c *counterState) most() int64 {
-	most := c.adding + c.looked
-	if c.name.countAll {
-		most += c.adding // what other limits deny comes again
+	c = s.all.next()
+	c.id, c.name = a.ID, name
+	if len(known) == mappedCounters {
+		if s.byName == nil {
+			s.byName = map[counterKey]*counterState{}
+		}
+		for _, c := range known {
+			s.byName[c.name] = c
+		}
 	}
-	return most
+	if len(known) >= mappedCounters {
+		s.byName[name] = c
+	}
+	return c, true
 }
 
-// readable reports whether the counter's sums come from a store.
-func (c *counterState) readable() bool { return c.err == nil || c.local }
+// windowsOf returns the windows of the rule's limits on the counter.
+func (s *counterSet) windowsOf(c *counterState, rule *events.Rule, limits []events.Limit) []*limitWindow {
+	first := slices.IndexFunc(c.windows, func(check *limitWindow) bool { return check.rule == rule })
+	if first < 0 {
+		first = len(c.windows)
+		for _, limit := range limits {
+			k := s.windows.next()
+			ceiling := rule.Throttle.Ceiling(limit.N)
+			*k = limitWindow{rule: rule, limit: limit, ceiling: ceiling, index: len(c.windows)}
+			c.windows = append(c.windows, k)
+		}
+	}
+	return c.windows[first : first+len(limits)]
+}
+
+// touch ends the cached denials of the counters that the batch has added to. The denials that
+// the batch is about to cache know of its adds.
+func (s *counterSet) touch(changes *engine.Changes) {
+	for _, c := range s.all.handedOut() {
+		if !c.added {
+			continue
+		}
+		if touched := changes.Of(c.id).Add(1); touched == c.touched+1 {
+			c.touched = touched
+		}
+	}
+}
+
+// hasFailed reports whether one of several counters could not be asked.
+func (s *counterSet) hasFailed() bool {
+	known := s.all.handedOut()
+	return len(known) > 1 && slices.ContainsFunc(known, func(c *counterState) bool { return c.err != nil })
+}
+
+// free gives back what the set holds.
+func (s *counterSet) free() {
+	for _, c := range s.all.handedOut() {
+		clear(c.windows)
+		for _, session := range [...]engine.Session{c.shared, c.alone} {
+			if session != nil {
+				session.End()
+			}
+		}
+		*c = counterState{windows: c.windows[:0], hits: c.hits[:0]}
+	}
+	for _, check := range s.windows.handedOut() {
+		check.rule, check.limit = nil, events.Limit{}
+	}
+	s.all.reset()
+	s.windows.reset()
+	clear(s.byName)
+}
+
+// arena hands out values that stay where they are, and takes them all back at once
+// to hand them out again.
+type arena[T any] struct {
+	all  []*T
+	used int
+}
+
+// next returns a value as it was left.
+func (a *arena[T]) next() *T {
+	if a.used == len(a.all) {
+		a.all = append(a.all, new(T))
+	}
+	a.used++
+	return a.all[a.used-1]
+}
+
+func (a *arena[T]) handedOut() []*T { return a.all[:a.used] }
+
+func (a *arena[T]) reset() { a.used = 0 }

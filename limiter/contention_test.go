@@ -83,7 +83,7 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	d, err := l.Hit(t.Context(), hitOf(testkit.Event(t, "[{per: ip, rate: [10/m, 20/h]}]"), 1, who))
 	assert.NoError(t, err)
 	assert.False(t, d.Allowed)
-	assert.Equal(t, engine.Wait(3600), d.RetryAfter)
+	assert.Equal(t, engine.Seconds(3600), d.RetryAfter)
 	assert.Less(t, time.Since(began), limiter.DefaultTimeout)
 	assert.LessOrEqual(t, store.trips, 2+20+3, "add and roll back, looks, the search")
 }

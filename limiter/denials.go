@@ -74,15 +74,15 @@ type cacheKey struct {
 // list.
 type cachedDenial struct {
 	key     cacheKey
-	stamp   int64 // the second that it is of
+	stamp   int64 // the second that it is of; 0: it holds beyond it, until a limit has room
 	until   time.Time
 	touched uint32        // the changes that it knows of
 	limits  []cachedLimit // in the order of the hit's uses of the counter
 }
 
-// isOf reports whether the denial is of the moment's second.
+// isOf reports whether the denial holds at the moment.
 func (d *cachedDenial) isOf(moment engine.Moment) bool {
-	return d.stamp == moment.Stamp && moment.Now.Before(d.until)
+	return (d.stamp == moment.Stamp || d.stamp == 0) && moment.Now.Before(d.until)
 }
 
 // cachedLimit is how a limit answered when its counter denied.
@@ -91,6 +91,15 @@ type cachedLimit struct {
 	count   int64
 	exact   bool
 	reset   engine.Wait
+	since   time.Time // when the reset began, if not with the second
+}
+
+// resetAt returns what is left of the reset.
+func (c *cachedLimit) resetAt(now time.Time) engine.Wait {
+	if c.since.IsZero() || c.reset <= 0 {
+		return c.reset
+	}
+	return max(c.reset-engine.Wait(now.Sub(c.since)), 1)
 }
 
 // recallHit finds whether the hit may add at once. One that never fits looks only, and so does one
@@ -251,6 +260,16 @@ func (on limitsOn) key() cacheKey {
 	return cacheKey{hash, on.hit.cost}
 }
 
+// counts reports whether none of the limits takes the hit away from the counter.
+func (on limitsOn) counts() bool {
+	for u := range on.all() {
+		if !u.rule.Shadow && u.listing != events.Allowed && !on.counter.name.countAll {
+			return false
+		}
+	}
+	return true
+}
+
 // isEnforced reports whether one of the limits can deny the hit.
 func (on limitsOn) isEnforced() bool {
 	for u := range on.all() {
@@ -307,12 +326,19 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 		key: on.key(), stamp: moment.Stamp, until: on.counter.began.Add(denialLife), touched: on.counter.touched,
 		limits: make([]cachedLimit, 0, len(on.hit.limits)),
 	}
+	var since time.Time
+	if on.counter.engine.Tick() < time.Second {
+		found.stamp, since = 0, moment.Now
+	}
 	final := false
 	for u := range on.all() {
 		final = final || u.denies() && u.outcome == engine.Full
-		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own}
+		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, since: since}
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
 			s.reset = u.windowLength()
+		}
+		if frees := since.Add(time.Duration(s.reset)); !since.IsZero() && s.reset > 0 && frees.Before(found.until) {
+			found.until = frees
 		}
 		found.limits = append(found.limits, s)
 		denies = denies || u.denies()

@@ -70,7 +70,7 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 			c.clock.Advance(6*time.Second + 950*time.Millisecond)
 			denied := c.hit(t, 4)
 			require.False(t, denied.Allowed)
-			require.Equal(t, engine.Wait(2), denied.RetryAfter)
+			require.Equal(t, engine.Seconds(2), denied.RetryAfter)
 			require.Equal(t, c.check(t, 4), denied)
 			since(t, c)
 			want := c.check(t, 4)
@@ -190,7 +190,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, c.hit(t, 3).Allowed)
 				c.clock.Advance(2 * time.Second)
-				require.Equal(t, engine.Wait(8), c.hit(t, 3).RetryAfter)
+				require.Equal(t, engine.Seconds(8), c.hit(t, 3).RetryAfter)
 				if test.wary {
 					c.clock.Advance(time.Second)
 				}
@@ -211,7 +211,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 						require.Equal(t, want.RetryAfter, d.RetryAfter)
 					}
 					assert.GreaterOrEqual(t, d.RetryAfter, want.RetryAfter)
-					assert.LessOrEqual(t, d.RetryAfter, engine.Wait(10))
+					assert.LessOrEqual(t, d.RetryAfter, engine.Seconds(10))
 					for k, s := range d.Limits[:2] {
 						s.Reset = want.Limits[k].Reset
 						assert.Equal(t, want.Limits[k], s)
@@ -249,7 +249,7 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 	isSecond := func(bucket uint64) bool { return store.ItemLevel(bucket) == uint8(hierarchy.Second) }
 	for name, test := range map[string]struct {
 		limits string
-		want   engine.Wait
+		want   int64 // seconds
 		fail   func(c *cached, adds []store.Write) error
 		true   bool // by what is there
 	}{
@@ -300,10 +300,10 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			d := c.hit(t, 1)
 			require.False(t, d.Allowed)
 			require.False(t, slices.ContainsFunc(d.Limits, func(s LimitState) bool { return s.Failed }))
-			assert.Equal(t, test.want, d.RetryAfter)
+			assert.Equal(t, engine.Seconds(test.want), d.RetryAfter)
 			failing.fail = nil
 			if test.true {
-				c.clock.Advance(time.Duration(d.RetryAfter-1) * time.Second)
+				c.clock.Advance(time.Duration(d.RetryAfter) - time.Second)
 				assert.False(t, c.check(t, 1).Allowed)
 				c.clock.Advance(time.Second)
 				assert.True(t, c.check(t, 1).Allowed)

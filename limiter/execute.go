@@ -26,6 +26,73 @@ type execution struct {
 	going      []*counterState // of each of them
 }
 
+// counterState is one counter with the limits of all rules on it.
+type counterState struct {
+	id      string
+	name    counterKey
+	engine  engine.Engine
+	moment  *engine.Moment
+	shared  engine.Session // on the shared store; nil: it is not open yet
+	alone   engine.Session // on this process's own store, since the shared one has failed
+	windows []*limitWindow
+	touched uint32 // the changes of this process before the first round trip
+
+	local         bool         // this process's own store is asked, since the shared one has failed
+	err           error        // why the shared one could not be asked
+	began         time.Time    // when the round trip that decided did
+	hits          []engine.Hit // of the batch, that add to it
+	adding        int64        // their cost
+	looked        int64        // cost of hits that a look or a cached denial has denied
+	added         bool         // a store was asked to add that
+	decided       int          // how many of the hits are decided
+	taken         int64        // of what the batch added, what stays
+	notRolledBack bool         // what should have been rolled back was not
+	since         int64        // since when the shared store has lost nothing of it
+	sinceKnown    bool         // that is known
+	marked        uint64
+}
+
+// open returns the session on the store that decides. A hit that a cached denial decides needs
+// none.
+func (c *counterState) open() engine.Session {
+	switch {
+	case c.alone != nil:
+		return c.alone
+	case c.shared == nil:
+		c.shared = c.session(*c.moment)
+	}
+	return c.shared
+}
+
+// session returns a session with the counter's limits.
+func (c *counterState) session(moment engine.Moment) engine.Session {
+	session := c.engine.Begin(c.name.counter, c.id, moment)
+	for _, w := range c.windows {
+		session.Limit(w.limit, w.ceiling)
+	}
+	return session
+}
+
+// begin notes when the round trip began that decides, and what this process had changed before.
+func (f *batch) begin(c *counterState, now time.Time) {
+	if c.began.IsZero() {
+		c.touched = f.l.changes.Of(c.id).Load()
+	}
+	c.began = now
+}
+
+// most returns the cost of all hits that may be weighed on the counter.
+func (c *counterState) most() int64 {
+	most := c.adding + c.looked
+	if c.name.countAll {
+		most += c.adding // what other limits deny comes again
+	}
+	return most
+}
+
+// readable reports whether the counter's sums come from a store.
+func (c *counterState) readable() bool { return c.err == nil || c.local }
+
 // travel makes the round trips of the counters' steps, those of several counters side by side,
 // until all steps have ended. Where a step decides, counters whose round trip fails do without
 // the store from then on; else they know no more than before.
@@ -43,14 +110,16 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 		for _, c := range x.going {
 			if c.local {
 				x.travelAlone(x.ctx, c, now, decides)
-			} else if op := c.open().Next(now); op == nil {
+			} else if ops := c.open().Next(now); len(ops) == 0 {
 				continue
 			} else if x.overloaded {
-				op.Err = engine.ErrOverload // and has done nothing
-				_ = c.open().Absorb()
-				x.failed(c, op.Err, decides)
+				for _, op := range ops {
+					op.Err = engine.ErrOverload // and has done nothing
+				}
+				x.absorb(c, decides)
 			} else {
-				x.ops, going = append(x.ops, op), append(going, c)
+				c.added = c.added || ops[0].Kind() != 0
+				x.ops, going = append(x.ops, ops...), append(going, c)
 			}
 		}
 		if x.going = going; len(going) == 0 {
@@ -58,8 +127,8 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 		}
 		x.l.store.Do(x.ctx, x.ops...)
 		going = x.going[:0]
-		for i, c := range x.going {
-			if x.arrived(c, x.ops[i], decides) {
+		for _, c := range x.going {
+			if x.absorb(c, decides) {
 				going = append(going, c)
 			}
 		}
@@ -69,38 +138,31 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 
 // travelAlone makes the round trips of the counter's step to this process's own store.
 func (x *execution) travelAlone(ctx context.Context, c *counterState, now time.Time, decides bool) {
-	for op := c.open().Next(now); op != nil; op = c.open().Next(now) {
-		x.l.local.Do(ctx, op)
-		if !x.arrived(c, op, decides) {
+	for ops := c.open().Next(now); len(ops) > 0; ops = c.open().Next(now) {
+		c.added = c.added || ops[0].Kind() != 0
+		x.l.local.Do(ctx, ops...)
+		if !x.absorb(c, decides) {
 			return
 		}
 	}
 }
 
-// arrived takes in what came of a round trip, and notes what it has added. It reports whether
-// the step goes on.
-func (x *execution) arrived(c *counterState, op *store.Op, decides bool) bool {
-	if len(op.Writes) > 0 {
-		c.places = append(c.places, place{c.local, op.Receipt, op.Err == nil})
-	}
+// absorb has the counter's session take in what came of its round trips. It reports whether the
+// step goes on.
+func (x *execution) absorb(c *counterState, decides bool) bool {
 	err := c.open().Absorb()
-	if err != nil {
-		x.failed(c, err, decides)
+	switch {
+	case err == nil:
+	case decides:
+		x.fail(c, err)
+	default:
+		x.l.onStoreError(err)
 	}
 	return err == nil
 }
 
-// failed ends a step of the counter whose round trip has failed.
-func (x *execution) failed(c *counterState, err error, decides bool) {
-	if decides {
-		x.fail(c, err)
-	} else {
-		x.l.onStoreError(err)
-	}
-}
-
-// fail has the counter do without the shared store. Where a rule says so, this
-// process's own counters are asked instead, from the beginning.
+// fail has the counter do without the shared store. Where a rule says so, this process's own
+// counters are asked instead, from the beginning.
 func (x *execution) fail(c *counterState, err error) {
 	x.l.onStoreError(err)
 	c.err = errors.Join(c.err, err)
@@ -109,78 +171,74 @@ func (x *execution) fail(c *counterState, err error) {
 		c.local = false
 		return
 	}
-	c.local = true
-	c.open().Restart()
+	moment := *c.moment
+	moment.Alone = true
+	c.local, c.alone = true, c.session(moment)
 	// The time for the shared one may be over.
 	ctx := &tripContext{caller: x.caller, deadline: time.Now().Add(x.l.timeout)}
 	defer ctx.over()
 	if c.adding > 0 {
-		c.open().Add(c.adding, c.most())
+		c.alone.Add(c.hits, c.most())
 		x.travelAlone(ctx, c, x.began, true)
 	}
 	if c.local {
-		c.open().Look()
+		c.alone.Look()
 		x.travelAlone(ctx, c, x.began, true)
 	}
 }
 
-// rollBack subtracts what the counters have more than stays.
-func (x *execution) rollBack(surplus []*counterState) {
-	if len(surplus) == 0 {
+// follow has the replicas that have missed the adds get what stays of them, and rolls back what
+// does not stay.
+func (x *execution) follow(counters []*counterState) {
+	x.plan(counters, engine.Session.Hint)
+	if len(x.ops) > 0 {
+		x.l.store.Do(x.ctx, x.ops...)
+	}
+	x.plan(counters, engine.Session.RollBack)
+	local := slices.ContainsFunc(counters, func(c *counterState) bool { return c.alone != nil })
+	if len(x.ops) == 0 && !local {
 		return
 	}
 	// In its own time, whatever became of the caller's.
 	ctx := &tripContext{caller: x.caller, deadline: time.Now().Add(x.l.timeout)}
 	defer ctx.over()
-	x.ops, x.going = x.ops[:0], x.going[:0]
-	for _, c := range surplus {
-		// The counter has one op for what follows its adds. The local store, which comes last in
-		// the places, is done with it before the shared one gets it.
-		for _, place := range slices.Backward(c.places) {
-			if place.receipt.None() {
-				continue
-			}
-			c.open().Follow(&c.after, store.Subtract, place.receipt)
-			if !place.local {
-				x.ops, x.going = append(x.ops, &c.after), append(x.going, c)
-				continue
-			}
-			x.l.local.Do(ctx, &c.after)
-			x.rolledBack(c)
-		}
-	}
-	if len(x.ops) == 0 {
-		return
-	}
-	x.l.store.Do(ctx, x.ops...)
-	for _, c := range x.going {
-		x.rolledBack(c)
-	}
-}
-
-func (x *execution) rolledBack(c *counterState) {
-	if c.after.Err != nil {
-		x.l.onStoreError(c.after.Err)
-		c.notRolledBack = true
-	}
-}
-
-// hint has the replicas that have missed the adds get what stays of them.
-func (x *execution) hint(counters []*counterState) {
-	if !x.l.replicated {
-		return
-	}
-	x.ops = x.ops[:0]
 	for _, c := range counters {
-		for _, place := range c.places {
-			if c.taken > 0 && place.whole && !place.local {
-				c.open().Follow(&c.after, store.Hint, place.receipt)
-				x.ops = append(x.ops, &c.after)
+		if c.alone == nil {
+			continue
+		}
+		if ops := c.alone.RollBack(); len(ops) > 0 {
+			x.l.local.Do(ctx, ops...)
+			for _, op := range ops {
+				x.followed(c, op)
 			}
 		}
 	}
 	if len(x.ops) > 0 {
-		x.l.store.Do(x.ctx, x.ops...)
+		x.l.store.Do(ctx, x.ops...)
+	}
+	for i, c := range x.going {
+		x.followed(c, x.ops[i])
+	}
+}
+
+// plan notes which round trips to the shared store the sessions want, and for which counters.
+func (x *execution) plan(counters []*counterState, of func(engine.Session) []*store.Op) {
+	x.ops, x.going = x.ops[:0], x.going[:0]
+	for _, c := range counters {
+		if c.shared == nil {
+			continue
+		}
+		for _, op := range of(c.shared) {
+			x.ops, x.going = append(x.ops, op), append(x.going, c)
+		}
+	}
+}
+
+// followed notes a rollback that has failed.
+func (x *execution) followed(c *counterState, op *store.Op) {
+	if op.Err != nil {
+		x.l.onStoreError(op.Err)
+		c.notRolledBack = true
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/engine"
@@ -210,60 +211,6 @@ func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
 	return r.decision, r.err
 }
 
-// decide has the hit decided, by its caller or by others.
-func (l *Limiter) decide(r *request) {
-	if r.err != nil || l.decidedAtOnce(r) {
-		return
-	}
-	if !l.pending.Enter(1) {
-		l.overload(l.coalescer.NewGroup(r))
-		return
-	}
-	defer l.pending.Leave(1)
-	now := r.began
-	var g *coalesce.Group[*request]
-	if r.hurried() {
-		g = l.coalescer.NewGroup(r)
-	} else if g = l.coalescer.Enter(r); g == nil {
-		if g = r.Turn(); g == nil {
-			return
-		}
-		now = l.now()
-	}
-	l.lead(g, r, now)
-}
-
-// decidedAtOnce decides the hit if that takes no round trip: where it is on a deny list, or a
-// denial is cached.
-func (l *Limiter) decidedAtOnce(r *request) bool {
-	if !r.onDenyList() && !l.denials.mayDeny(r) {
-		return false
-	}
-	f := l.newBatch(engine.Moment{Now: r.began}, r)
-	f.recall()
-	h := f.hits.all[0]
-	if h.needsNoStore() {
-		f.look()
-	}
-	if !h.needsNoStore() || h.path == adding { // it has turned out to fit
-		f.free()
-		return false
-	}
-	f.settle(0)
-	return l.handOn(f, l.coalescer.NewGroup(r), r)
-}
-
-// overload decides the hits of the group without the shared store. What is remembered
-// still counts.
-func (l *Limiter) overload(g *coalesce.Group[*request]) {
-	f := l.newBatch(engine.Moment{Now: g.Requests[0].began}, g.Requests...)
-	f.overloaded = true
-	f.recall()
-	f.look()
-	f.settle(maxTries)
-	l.handOn(f, g, nil)
-}
-
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
 // the same counter in their order and in one round trip. The error is that of the
 // context, if it had ended before anything was done.
@@ -302,108 +249,6 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	return results, nil
 }
 
-// lead decides the hits of the group, again and again where they try again. It ends when
-// own is decided, the caller's, or with all of them where that is nil.
-func (l *Limiter) lead(g *coalesce.Group[*request], own *request, now time.Time) {
-	handedOn := false
-	defer func() {
-		if !handedOn {
-			l.abandon(g) // the store, or a hook, has panicked
-		}
-	}()
-	for !handedOn {
-		var first time.Time
-		if g.Try > 0 {
-			l.retryPolicy().pause(g.Requests[0].ctx, g.Try-1)
-			first, now = g.Began, l.now()
-		} else {
-			g.Began = now
-		}
-		f := l.newBatch(engine.Moment{Now: now, First: first}, g.Requests...)
-		f.recall()
-		f.look()
-		f.settle(g.Try)
-		if f.counters.hasFailed() {
-			l.coalescer.StayApart()
-		}
-		handedOn = l.handOn(f, g, own)
-	}
-}
-
-// settle decides the hits of the batch, which have looked.
-func (f *batch) settle(try int) {
-	f.add()
-	f.decide()
-	f.rollBackDenied()
-	f.counters.touch(f.l.changes)
-	retry := f.l.retryPolicy()
-	if open := retry.contended(f.hits.handedOut(), f.moment); len(open) > 0 {
-		f.readFinal(open)
-		retry.settle(open, try, f.l.now())
-	}
-	f.findResets()
-	for _, h := range f.hits.handedOut() {
-		f.l.denials.rememberHit(h, f.moment)
-	}
-}
-
-// handOn gives the hits of the group what the batch has decided, and frees the batch.
-// Where own is decided, or all are, it hands on what is left of the group, or its lines,
-// and returns true; else the hits that are left retry.
-func (l *Limiter) handOn(f *batch, g *coalesce.Group[*request], own *request) (done bool) {
-	l.tally.add(f)
-	left := g.Requests[:0]
-	ownLeft := own == nil
-	hits := f.hits.handedOut()
-	// Before any is handed on: the hook may panic, and then all are abandoned.
-	if l.onCoalesced != nil && own != nil && len(hits) > 1 {
-		for _, h := range hits {
-			if !h.retries {
-				l.onCoalesced(h.request.ctx, own.ctx, len(hits))
-			}
-		}
-	}
-	for _, h := range hits {
-		r := h.request
-		// Where the store has failed since, the denial of the try before holds.
-		if h.path != faulty && h.verdict != asBefore {
-			r.decision = f.decision(h)
-		}
-		switch {
-		case h.retries:
-			left = append(left, r)
-			ownLeft = ownLeft || r == own
-		default:
-			r.Done()
-		}
-	}
-	f.free()
-	clear(g.Requests[len(left):])
-	g.Requests = left
-	g.Try++
-	switch {
-	case len(left) == 0:
-		l.coalescer.Leave(g)
-	case !ownLeft:
-		l.coalescer.Pass(g)
-	default:
-		return false
-	}
-	return true
-}
-
-// errAbandoned is the error of hits whose decision another caller's panic has broken off.
-var errAbandoned = fmt.Errorf("%w: the decision was broken off by a panic", engine.ErrStore)
-
-// abandon ends the wait for the group.
-func (l *Limiter) abandon(g *coalesce.Group[*request]) {
-	for _, r := range g.Requests {
-		r.err = errAbandoned
-		r.Done()
-	}
-	l.coalescer.Leave(g)
-}
-
 // Check returns the decision that the hit would get, with exact counts, and adds
 // nothing.
 func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
@@ -435,4 +280,46 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 		l.onDecision(ctx, h, &r.decision, CallCheck)
 	}
 	return r.decision, nil
+}
+
+// Stats is what a Limiter has done so far.
+type Stats struct {
+	// Batches is how many batches of hits were decided with the store, and BatchedHits how
+	// many hits were in them. A retry is not counted again.
+	Batches, BatchedHits int64
+	// CachedDenials is how many hits a cached denial denied, without a round trip.
+	CachedDenials int64
+}
+
+// Stats returns what the limiter has done so far.
+func (l *Limiter) Stats() Stats {
+	return Stats{l.tally.batches.Load(), l.tally.hits.Load(), l.tally.recalled.Load()}
+}
+
+// tally counts the batches.
+type tally struct {
+	_                       [64]byte // what all callers write is on no cache line that others read
+	batches, hits, recalled atomic.Int64
+	_                       [64]byte
+}
+
+// add counts the batch, which is decided.
+func (t *tally) add(f *batch) {
+	var asked, recalled int64
+	for _, h := range f.hits.handedOut() {
+		switch {
+		case h.path == faulty || h.path == listed || len(h.limits) == 0:
+		case h.needsNoStore():
+			recalled++
+		case !f.overloaded && !f.again():
+			asked++
+		}
+	}
+	if asked > 0 {
+		t.batches.Add(1)
+		t.hits.Add(asked)
+	}
+	if recalled > 0 {
+		t.recalled.Add(recalled)
+	}
 }

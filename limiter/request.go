@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -72,6 +73,145 @@ func (r *request) hurried() bool {
 	}
 	r.until = deadline
 	return true
+}
+
+// decide has the hit decided, by its caller or by others.
+func (l *Limiter) decide(r *request) {
+	if r.err != nil || l.decidedAtOnce(r) {
+		return
+	}
+	if !l.pending.Enter(1) {
+		l.overload(l.coalescer.NewGroup(r))
+		return
+	}
+	defer l.pending.Leave(1)
+	now := r.began
+	var g *coalesce.Group[*request]
+	if r.hurried() {
+		g = l.coalescer.NewGroup(r)
+	} else if g = l.coalescer.Enter(r); g == nil {
+		if g = r.Turn(); g == nil {
+			return
+		}
+		now = l.now()
+	}
+	l.lead(g, r, now)
+}
+
+// decidedAtOnce decides the hit if that takes no round trip: where it is on a deny list, or a
+// denial is cached.
+func (l *Limiter) decidedAtOnce(r *request) bool {
+	if !r.onDenyList() && !l.denials.mayDeny(r) {
+		return false
+	}
+	f := l.newBatch(engine.Moment{Now: r.began}, r)
+	f.recall()
+	h := f.hits.all[0]
+	if h.needsNoStore() {
+		f.look()
+	}
+	if !h.needsNoStore() || h.path == adding { // it has turned out to fit
+		f.free()
+		return false
+	}
+	f.settle(0)
+	return l.handOn(f, l.coalescer.NewGroup(r), r)
+}
+
+// overload decides the hits of the group without the shared store. What is remembered
+// still counts.
+func (l *Limiter) overload(g *coalesce.Group[*request]) {
+	f := l.newBatch(engine.Moment{Now: g.Requests[0].began}, g.Requests...)
+	f.overloaded = true
+	f.recall()
+	f.look()
+	f.settle(maxTries)
+	l.handOn(f, g, nil)
+}
+
+// lead decides the hits of the group, again and again where they try again. It ends when
+// own is decided, the caller's, or with all of them where that is nil.
+func (l *Limiter) lead(g *coalesce.Group[*request], own *request, now time.Time) {
+	handedOn := false
+	defer func() {
+		if !handedOn {
+			l.abandon(g) // the store, or a hook, has panicked
+		}
+	}()
+	for !handedOn {
+		var first time.Time
+		if g.Try > 0 {
+			l.retryPolicy().pause(g.Requests[0].ctx, g.Try-1)
+			first, now = g.Began, l.now()
+		} else {
+			g.Began = now
+		}
+		f := l.newBatch(engine.Moment{Now: now, First: first}, g.Requests...)
+		f.recall()
+		f.look()
+		f.settle(g.Try)
+		if f.counters.hasFailed() {
+			l.coalescer.StayApart()
+		}
+		handedOn = l.handOn(f, g, own)
+	}
+}
+
+// handOn gives the hits of the group what the batch has decided, and frees the batch.
+// Where own is decided, or all are, it hands on what is left of the group, or its lines,
+// and returns true; else the hits that are left retry.
+func (l *Limiter) handOn(f *batch, g *coalesce.Group[*request], own *request) (done bool) {
+	l.tally.add(f)
+	left := g.Requests[:0]
+	ownLeft := own == nil
+	hits := f.hits.handedOut()
+	// Before any is handed on: the hook may panic, and then all are abandoned.
+	if l.onCoalesced != nil && own != nil && len(hits) > 1 {
+		for _, h := range hits {
+			if !h.retries {
+				l.onCoalesced(h.request.ctx, own.ctx, len(hits))
+			}
+		}
+	}
+	for _, h := range hits {
+		r := h.request
+		// Where the store has failed since, the denial of the try before holds.
+		if h.path != faulty && h.verdict != asBefore {
+			r.decision = f.decision(h)
+		}
+		switch {
+		case h.retries:
+			left = append(left, r)
+			ownLeft = ownLeft || r == own
+		default:
+			r.Done()
+		}
+	}
+	f.free()
+	clear(g.Requests[len(left):])
+	g.Requests = left
+	g.Try++
+	switch {
+	case len(left) == 0:
+		l.coalescer.Leave(g)
+	case !ownLeft:
+		l.coalescer.Pass(g)
+	default:
+		return false
+	}
+	return true
+}
+
+// errAbandoned is the error of hits whose decision another caller's panic has broken off.
+var errAbandoned = fmt.Errorf("%w: the decision was broken off by a panic", engine.ErrStore)
+
+// abandon ends the wait for the group.
+func (l *Limiter) abandon(g *coalesce.Group[*request]) {
+	for _, r := range g.Requests {
+		r.err = errAbandoned
+		r.Done()
+	}
+	l.coalescer.Leave(g)
 }
 
 // CheckCost returns a *RangeError for what a hit cannot cost.

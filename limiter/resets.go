@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"slices"
-	"time"
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
@@ -10,7 +9,7 @@ import (
 
 // windowLength returns the length of the limit's window.
 func (u *limitEval) windowLength() engine.Wait {
-	return engine.Wait(u.window.limit.Window / time.Second)
+	return engine.Wait(u.window.limit.Window)
 }
 
 // mayBeInItsOwnWay reports whether the hit fitted the limit, and may not any more: another limit
@@ -65,7 +64,7 @@ func (r *resets) begin(h *hit) {
 			u.reset = engine.Never
 		case u.source == ofNone:
 		case u.cached != nil:
-			u.reset = u.cached.reset
+			u.reset = u.cached.resetAt(u.counter.moment.Now)
 		case u.sourceNow().failed() && !u.source.failed():
 			// The store has denied it and has failed since, for others.
 			u.reset = u.windowLength()
@@ -83,7 +82,7 @@ func (r *resets) search(h *hit, u *limitEval) {
 	switch {
 	case !full && u.allows:
 	case !full:
-		u.reset = 1 // what was in its way when it looked has gone meanwhile
+		u.reset = engine.Wait(c.engine.Tick()) // what was in its way when it looked has gone meanwhile
 	case h.retries:
 		u.reset = c.open().Wait(index)
 	default:

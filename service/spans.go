@@ -66,7 +66,7 @@ func describeAll(span trace.Span, results []limiter.Result, hits int, err error)
 func attributesOf(d *limiter.Decision) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attribute.String("counterd.verdict", OutcomeOf(d).String())}
 	if d.RetryAfter != engine.Never {
-		attrs = append(attrs, attribute.Int64("counterd.retry_after", int64(d.RetryAfter)))
+		attrs = append(attrs, attribute.Int64("counterd.retry_after", d.RetryAfter.Seconds()))
 	}
 	var allowed, denied, shadow, failed []string
 	for i := range d.Limits {

@@ -3,7 +3,38 @@ package engine
 import (
 	"cmp"
 	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/counterd/counterd/store"
 )
+
+// Base is what the engines of a limiter share.
+type Base struct {
+	Store store.Store
+	Clock func() time.Time // nil: time.Now
+	// Grace is the allowance for clocks that differ and round trips that are late.
+	Grace time.Duration
+	// Changes counts what this process has changed of the counters.
+	Changes *Changes
+}
+
+// changePlaces is how many counts of changes there are: so many that counters seldom share one,
+// for each change of one would end the cached denials of the other, too.
+const changePlaces = 1 << 16
+
+// Changes counts what this process has changed, by counter: a denial from before a change must
+// not be given after it. It is safe for concurrent use.
+type Changes struct {
+	// By a hash that is the same in each process, so that the same hits make the same trips.
+	counts [changePlaces]atomic.Uint32
+}
+
+// Of returns how often the counter with that ID was changed, or one that shares its place.
+func (c *Changes) Of(id string) *atomic.Uint32 {
+	return &c.counts[xxhash.Sum64String(id)%changePlaces]
+}
 
 // DefaultMaxPending bounds what may wait for the store at once, where nothing else is set.
 const DefaultMaxPending = 10_000
