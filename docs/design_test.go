@@ -145,7 +145,7 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
 		"github.com/fsnotify/fsnotify":                   {"internal/filewatch/filewatch.go"},
 		"github.com/prometheus/client_golang/prometheus": {"internal/metrics/"},
-		"github.com/kamstrup/intmap":                     {"hierarchy/known.go"},
+		"github.com/kamstrup/intmap":                     {"hierarchy/reader.go"},
 		"github.com/HdrHistogram/hdrhistogram-go":        {"loadtest/run/histogram.go"},
 		"github.com/prometheus/common/expfmt":            {"loadtest/run/metrics.go"},
 		"github.com/coocood/freecache":                   {"hierarchy/cache.go", "replication/repair/census.go"},

@@ -49,7 +49,8 @@ const (
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	ctx, cancel := context.WithTimeout(ctx, resetTime)
 	defer cancel()
-	if err := c.awaitReset(ctx); err != nil {
+	r := reset{c, counter}
+	if err := r.await(ctx); err != nil {
 		return err
 	}
 	defer func() { <-c.resets }()
@@ -61,12 +62,13 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 		c.cache.forget(counter.ID(), c.now())
 		c.base.Changes.Of(counter.ID()).Add(1)
 	}()
-	return (&reset{c, counter}).run(ctx)
+	return r.run(ctx)
 }
 
-// awaitReset waits for a turn to reset a counter. It leaves the room of the reset's calls to
+// await waits for a turn to reset a counter. It leaves the room of the reset's calls to
 // others meanwhile.
-func (c *Counters) awaitReset(ctx context.Context) error {
+func (r *reset) await(ctx context.Context) error {
+	c := r.of
 	if !c.pending.Enter(1) {
 		return engine.ErrOverload
 	}

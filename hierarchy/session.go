@@ -54,22 +54,15 @@ func (c *Counters) Keeps(name string) bool {
 // Tick returns a second: windows are of whole seconds.
 func (c *Counters) Tick() time.Duration { return time.Second }
 
-// note tells what uses the counter.
-func (c *Counters) note(id string, counter events.Counter, now time.Time) {
-	if c.use != nil {
-		c.use(id, counter, now)
-	}
-}
-
 // Begin returns a session on the counter.
 func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
-	if !moment.Alone {
-		c.note(id, counter, moment.Now)
+	if c.use != nil && !moment.Alone {
+		c.use(id, counter, moment.Now)
 	}
 	s := sessions.Get().(*session)
 	s.begin(id)
 	s.step, s.hits, s.added, s.most, s.receipt, s.whole = reading, nil, 0, 0, store.Receipt{}, false
-	s.counters, s.counter, s.moment = c, counter, moment
+	s.counters, s.counter, s.moment, s.follows[0] = c, counter, moment, &s.after
 	s.finest, s.coarsest = levels(counter)
 	s.stamp, s.closed = moment.Stamp, moment.Stamp-c.open
 	return s
@@ -197,7 +190,7 @@ func (s *session) RollBack() []*store.Op {
 		return nil
 	}
 	s.after.RollBack(s.id, s.adds, s.receipt, over)
-	return s.following()
+	return s.follows[:]
 }
 
 // Hint returns what repeats the cost that stays where it was not acknowledged.
@@ -207,11 +200,6 @@ func (s *session) Hint() []*store.Op {
 		return nil
 	}
 	s.after.Hint(s.id, s.adds, s.receipt, stays)
-	return s.following()
-}
-
-func (s *session) following() []*store.Op {
-	s.follows[0] = &s.after
 	return s.follows[:]
 }
 
