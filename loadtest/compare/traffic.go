@@ -90,7 +90,7 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 		if after >= z.Duration || ctx.Err() != nil {
 			break
 		}
-		t.add(opening.Add(after), population.Draw()[zipfKind], 1)
+		t.add(opening.Add(after), population()[zipfKind], 1)
 	}
 	return t.finish(ctx)
 }
