@@ -13,7 +13,7 @@ import (
 
 func benchAbout() string {
 	length := bench.Config{Rounds: bench.DefaultRounds, Duration: bench.DefaultDuration}.Estimate().Round(10 * time.Second)
-	text := fmt.Sprintf(`It prints rates, ratios and costs, in about %s with the defaults: the median of the
+	return fmt.Sprintf(`It prints rates, ratios and costs, in about %s with the defaults: the median of the
 rounds, the least and the greatest. In each round every row runs for a short slice; a ratio is
 that of two slices of one round. It starts Memcached, counterd and a do-nothing server as
 processes of its own. Each row verifies its work: an error, an unexpected answer, a hit
@@ -22,11 +22,7 @@ rows and the columns. CPU times are known on Linux only.
 
 Rows:
 
-`, length)
-	for _, row := range bench.Rows() {
-		text += fmt.Sprintf("  %-4s %s\n", row.ID, row.Name)
-	}
-	return text
+%s`, length, bench.Rows())
 }
 
 const benchExamples = `  loadtest bench
@@ -54,7 +50,6 @@ func (f *benchFlags) check(set *flag.FlagSet) (err error) {
 	if err := refused(set); err != nil {
 		return err
 	}
-	f.config.Memcached = "memcached"
 	if f.rows != "" {
 		if f.config.Rows, err = regexp.Compile(f.rows); err != nil {
 			return fmt.Errorf("-rows: %w", err)

@@ -12,7 +12,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/compare"
 	"github.com/counterd/counterd/loadtest/progress"
-	"github.com/counterd/counterd/loadtest/traffic"
 )
 
 // realLog is what is compared where no other log is given.
@@ -44,11 +43,10 @@ const compareExamples = `  loadtest compare -limit 100/m -rate 500 -duration 1h 
 
 // compareFlags are the arguments of loadtest compare.
 type compareFlags struct {
-	log       logFlags
-	zipf      compare.Zipf
-	limit     string
-	exactly   bool
-	processes int
+	log     logFlags
+	zipf    compare.Zipf
+	limit   string
+	exactly bool
 }
 
 func (f *compareFlags) flags(set *flag.FlagSet) {
@@ -58,13 +56,8 @@ func (f *compareFlags) flags(set *flag.FlagSet) {
 	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
 	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
 	set.DurationVar(&f.zipf.Duration, "duration", compare.DefaultDuration, "`length` of what is drawn, in its own time")
-	set.Func("costs", "the `weights` of costs of what is drawn, as in 1=90,5=10 (default all cost 1)", func(s string) (err error) {
-		f.zipf.Costs, err = traffic.ParseCosts(s)
-		return err
-	})
 	set.Uint64Var(&f.zipf.Seed, "seed", 1, "`number` that what is drawn depends on")
 	set.BoolVar(&f.exactly, "exactly", false, "have all but counterd see nanoseconds, and judge by them")
-	set.IntVar(&f.processes, "processes", compare.DefaultProcesses, "`number` of processes that read and write at once in the last row")
 }
 
 // check reads the values. Flags that would do nothing are refused.
@@ -76,7 +69,7 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 		return errors.New("-features names one kind here")
 	}
 	if err := refused(set,
-		refusal{!f.log.source.implied, "population zipf rate duration costs seed", "is for what is drawn"},
+		refusal{!f.log.source.implied, "population zipf rate duration seed", "is for what is drawn"},
 		refusal{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
 	); err != nil {
 		return err
@@ -86,7 +79,7 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 		if err != nil {
 			return fmt.Errorf("-limit: %w", err)
 		}
-		if err := (compare.Config{Limit: limit, Processes: f.processes}).Check(); err != nil {
+		if err := (compare.Config{Limit: limit}).Check(); err != nil {
 			return fmt.Errorf("-limit: %w", err)
 		}
 	}
@@ -135,7 +128,7 @@ func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compa
 	if err != nil {
 		return err
 	}
-	found, err := compare.Run(ctx, compare.Config{Traffic: t, Limit: limit, Exactly: f.exactly, Processes: f.processes, Progress: bar})
+	found, err := compare.Run(ctx, compare.Config{Traffic: t, Limit: limit, Exactly: f.exactly, Progress: bar})
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func TestCompareJSON(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	require.NoError(t, os.WriteFile(file, []byte(log+"nonsense\n"), 0o600))
 	for name, args := range map[string][]string{file: {file}, "-": {"-"}} {
-		args = append([]string{"compare", "-json", "-exactly", "-features", "host", "-limit", "1/h", "-processes", "2"}, args...)
+		args = append([]string{"compare", "-json", "-exactly", "-features", "host", "-limit", "1/h"}, args...)
 		got := runWith(t, strings.NewReader(log+"nonsense\n"), args...)
 		require.Equal(t, exitOK, got.status, got.err)
 		assert.Equal(t, "loadtest: 1 malformed lines: 6 (it is not in the common or combined log format)\n", got.err)
@@ -45,7 +45,7 @@ func TestCompareJSON(t *testing.T) {
 		assert.Equal(t, []any{5, 3, 1, "1/h", "nanosecond"}, []any{c.Hits, c.Features, c.Malformed, c.Limit, c.Resolution})
 		assert.Equal(t, "counterd", c.Rows[0].Name)
 		assert.EqualValues(t, 1, c.Rows[0].Denied)
-		assert.Equal(t, "log, 2 at once", c.Rows[len(c.Rows)-1].Name)
+		assert.Equal(t, "log, 16 at once", c.Rows[len(c.Rows)-1].Name)
 	}
 }
 
@@ -55,8 +55,6 @@ func TestCompareUsage(t *testing.T) {
 		"-format is for a FILE": {"-format", "json"},
 		"flags stand in front":  {"a", "-json"},
 		"-rate is for what is":  {"-rate", "1", "a"},
-		"-processes is above 0": {"-processes", "0"},
-		"-costs":                {"-costs", "x"},
 		"-limit":                {"-limit", "5"},
 		"-limit: compare":       {"-limit", "0/m"},
 		"-zipf is above 1":      {"-zipf", "1"},

@@ -94,7 +94,7 @@ func (k *keyer) counterOf(counter string) replication.Counter {
 
 // Keys returns the Memcached keys of a counter's buckets, as a Fleet without a KeySecret
 // has them.
-func Keys(counter string, buckets []uint64) []string { return new(keyer).keys(counter, buckets) }
+func Keys(counter string, buckets []uint64) []string { return new(keyer).hash(counter).Keys(buckets) }
 
 // SecretKeys returns the Memcached keys of a counter's buckets, as a Fleet with that
 // KeySecret has them; nil: with none.
@@ -103,14 +103,5 @@ func SecretKeys(secret []byte, counter string, buckets []uint64) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	return k.keys(counter, buckets), nil
-}
-
-// keys returns the keys of the counter's buckets.
-func (k *keyer) keys(counter string, buckets []uint64) []string {
-	keys, hash := make([]string, len(buckets)), k.hash(counter)
-	for i, bucket := range buckets {
-		keys[i] = hash.Key(bucket)
-	}
-	return keys
+	return k.hash(counter).Keys(buckets), nil
 }

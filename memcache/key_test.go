@@ -31,6 +31,12 @@ func TestAKeyShowsTheLevel(t *testing.T) {
 	assert.Equal(t, []string{"ypeBEsobvcr6wjGzmiPc00000001", "ypeBEsobvcr6wjGzmiPc30000001", "ypeBEsobvcr6wjGzmiPcvvvvvvvv"}, keys)
 }
 
+// Keys of many buckets are made together: loadtest bench measures clients that ask by them.
+func TestKeysTakeFewAllocations(t *testing.T) {
+	buckets := make([]uint64, 142)
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { Keys("a", buckets) }), 5.0)
+}
+
 // Concurrent callers share hash states, and counters may be of any length.
 func TestHashesOfManyAtOnce(t *testing.T) {
 	k, err := newKeyer([]byte("0123456789abcdef"))

@@ -32,12 +32,12 @@ const (
 
 // Config says what to measure, and with which programs.
 type Config struct {
-	Rounds              int
-	Duration            time.Duration     // of a slice
-	Rows                *regexp.Regexp    // matches identity and name; nil: all
-	Memcached, Counterd string            // programs; Counterd is for rows over HTTP
-	DoNothing           []string          // the command that runs ServeNothing, without its address
-	Progress            progress.Progress // nil: none
+	Rounds    int
+	Duration  time.Duration     // of a slice
+	Rows      *regexp.Regexp    // matches identity and name; nil: all
+	Counterd  string            // the program, for rows over HTTP
+	DoNothing []string          // the command that runs ServeNothing, without its address
+	Progress  progress.Progress // nil: none
 
 	sizes sizes // smaller in tests
 }
@@ -66,7 +66,7 @@ func (c Config) Check() error {
 	fault(c.Rounds < 1 || c.Rounds > maxRounds, "the rounds are 1 to %d", maxRounds)
 	fault(c.Duration < time.Millisecond || c.Duration > maxDuration, "the duration is 1ms to %s", maxDuration)
 	fault(len(rows) == 0, "no row matches %s, a regular expression, as A3|B2", c.Rows)
-	_, err := exec.LookPath(c.Memcached)
+	_, err := exec.LookPath(memcachedProgram)
 	fault(err != nil, "memcached is needed: %w", err)
 	if slices.ContainsFunc(rows, func(r row) bool { return r.stage == stageHTTP }) {
 		_, err := exec.LookPath(c.Counterd)

@@ -121,13 +121,13 @@ func latencyOf(rate float64, turns []arrivals) Latency {
 }
 
 // machineOf describes the machine on one line.
-func machineOf(ctx context.Context, config Config) string {
+func machineOf(ctx context.Context) string {
 	cpu, memcached := "unknown processor", "memcached of unknown version"
 	text, _ := os.ReadFile("/proc/cpuinfo") // of Linux
 	if _, rest, found := strings.Cut(string(text), "model name\t: "); found {
 		cpu, _, _ = strings.Cut(rest, "\n")
 	}
-	if out, err := exec.CommandContext(ctx, config.Memcached, "-V").Output(); err == nil {
+	if out, err := exec.CommandContext(ctx, memcachedProgram, "-V").Output(); err == nil {
 		memcached = strings.TrimSpace(string(out))
 	}
 	return fmt.Sprintf("%s, %d cores, GOMAXPROCS %d, %s/%s, %s, %s with %d threads, all on loopback",

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -79,16 +80,12 @@ func allRows() (rows []row) {
 	return rows
 }
 
-// RowName is the identity and the name of a row.
-type RowName struct{ ID, Name string }
-
-// Rows returns the names of all rows.
-func Rows() []RowName {
-	var names []RowName
+// Rows lists all rows, one on a line.
+func Rows() (text string) {
 	for _, r := range allRows() {
-		names = append(names, RowName{r.id, r.name})
+		text += fmt.Sprintf("  %-4s %s\n", r.id, r.name)
 	}
-	return names
+	return text
 }
 
 // chosen returns the matching rows and the rows that they need, in the order of the table.

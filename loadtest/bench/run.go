@@ -53,7 +53,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if report.Interrupted && len(report.Rows) == 0 {
 		return nil, ctx.Err()
 	}
-	report.Machine = machineOf(context.WithoutCancel(ctx), config)
+	report.Machine = machineOf(context.WithoutCancel(ctx))
 	report.Seconds = time.Since(began).Seconds()
 	return report, nil
 }
@@ -182,7 +182,10 @@ func (m *measurements) slice(ctx context.Context, one *measurement) (err error) 
 		done          int64
 		elapsed       time.Duration
 	)
-	begin := func() error { return errors.Join(before.readOthers(s), before.readSelf()) }
+	begin := func() error {
+		defer before.readSelf() // next to the slice
+		return before.readOthers(s)
+	}
 	if one.row.halfOf == "" {
 		done, elapsed, err = drive(ctx, steps, length, begin)
 	} else if err = begin(); err == nil {
@@ -194,7 +197,8 @@ func (m *measurements) slice(ctx context.Context, one *measurement) (err error) 
 		}
 	}
 	if err == nil {
-		err = errors.Join(after.readSelf(), after.readOthers(s))
+		after.readSelf()
+		err = after.readOthers(s)
 	}
 	if err == nil && done == 0 {
 		err = errors.New("nothing was done in a whole slice")

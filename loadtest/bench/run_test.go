@@ -59,7 +59,7 @@ func small(t *testing.T) Config {
 	counterd, err := builtCounterd()
 	require.NoError(t, err)
 	return Config{
-		Rounds: 2, Duration: 10 * time.Millisecond, Memcached: "memcached", Counterd: counterd, DoNothing: []string{os.Args[0]},
+		Rounds: 2, Duration: 10 * time.Millisecond, Counterd: counterd, DoNothing: []string{os.Args[0]},
 		sizes: sizes{addresses: 200, full: 20, counted: 2000, timeout: 10 * time.Second},
 	}
 }
@@ -271,14 +271,13 @@ func TestAServerThatDies(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
-	good := Config{Rounds: 1, Duration: time.Second, Memcached: "memcached", Rows: regexp.MustCompile("^A3 ")}
+	good := Config{Rounds: 1, Duration: time.Second, Rows: regexp.MustCompile("^A3 ")}
 	require.NoError(t, good.Check())
 	for want, spoil := range map[string]func(*Config){
-		"rounds":              func(c *Config) { c.Rounds = 0 },
-		"duration":            func(c *Config) { c.Duration = time.Hour },
-		"no row":              func(c *Config) { c.Rows = regexp.MustCompile("nothing like it") },
-		"memcached is needed": func(c *Config) { c.Memcached = "no-such-program" },
-		"counterd is needed":  func(c *Config) { c.Rows = nil },
+		"rounds":             func(c *Config) { c.Rounds = 0 },
+		"duration":           func(c *Config) { c.Duration = time.Hour },
+		"no row":             func(c *Config) { c.Rows = regexp.MustCompile("nothing like it") },
+		"counterd is needed": func(c *Config) { c.Rows = nil },
 	} {
 		bad := good
 		spoil(&bad)
@@ -286,8 +285,10 @@ func TestConfigIsChecked(t *testing.T) {
 		_, err := Run(t.Context(), bad)
 		assert.ErrorContains(t, err, want)
 	}
-	pure := Config{Rounds: 1, Duration: time.Second, Memcached: "memcached", Rows: regexp.MustCompile("^[AC]")}
+	pure := Config{Rounds: 1, Duration: time.Second, Rows: regexp.MustCompile("^[AC]")}
 	assert.NoError(t, pure.Check(), "rows in this process need no counterd")
+	t.Setenv("PATH", t.TempDir())
+	assert.ErrorContains(t, good.Check(), "memcached is needed")
 }
 
 // What was done before an interrupt is looked at as all that was done is; what was not is not.
@@ -301,7 +302,7 @@ func TestInterruptedWorkIsVerified(t *testing.T) {
 				verify: func(ctx context.Context) error { return errors.Join(errors.New("not done"), ctx.Err()) },
 			}, nil
 		}}}
-		config := Config{Rounds: 3, Duration: time.Millisecond, Memcached: "memcached", Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{addresses: 1}}
+		config := Config{Rounds: 3, Duration: time.Millisecond, Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{addresses: 1}}
 		err := (&measurements{config: config, of: map[string]*measurement{"X1": one}}).runStage(ctx, "stage", []*measurement{one})
 		assert.Len(t, one.rates, steps)
 		if want == "" {

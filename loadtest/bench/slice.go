@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -118,12 +117,10 @@ type reading struct {
 
 // readSelf reads the figures of this process, which change with every reading: next to the
 // slice.
-func (r *reading) readSelf() error {
+func (r *reading) readSelf() {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	cpu, err := process.CPU(os.Getpid())
-	r.usage[clientMallocs], r.usage[clientCPU] = int64(memory.Mallocs), int64(cpu)
-	return err
+	r.usage[clientMallocs], r.usage[clientCPU] = int64(memory.Mallocs), int64(process.Own())
 }
 
 // readOthers reads the figures of other processes, and of the store.

@@ -26,6 +26,7 @@ var opened = time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
 func frozen() time.Time { return opened }
 
 const (
+	memcachedProgram = "memcached"
 	// memcachedMegabytes is more than all rows fill: an eviction fails the run.
 	memcachedMegabytes = 2048
 	memcachedThreads   = 2
@@ -70,7 +71,7 @@ func (s *stage) memcached() string { return s.fleet.Servers[0].Addr }
 func (s *stage) open(ctx context.Context, name string) (err error) {
 	timeout := s.config.sizes.timeout
 	config := fleet.Config{
-		Counterd: s.config.Counterd, Memcached: s.config.Memcached, Servers: 1, Timeout: timeout, Grace: 2 * timeout,
+		Counterd: s.config.Counterd, Memcached: memcachedProgram, Servers: 1, Timeout: timeout, Grace: 2 * timeout,
 		Flags: []string{"-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048"},
 	}
 	if name == stageHTTP {

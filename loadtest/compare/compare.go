@@ -35,15 +35,13 @@ type Config struct {
 	Traffic *Traffic
 	Limit   events.Limit // for each feature; its name is of no matter
 	// Exactly has all but counterd see the nanosecond of a hit, and judges by it.
-	Exactly bool
-	// Processes is how many of them, 1 or more, decide at once where nothing keeps them
-	// from it; 0: DefaultProcesses.
-	Processes int
-	Progress  progress.Progress
+	Exactly  bool
+	Progress progress.Progress
+
+	processes int // that decide at once where nothing keeps them from it; 0: defaultProcesses
 }
 
-// DefaultProcesses is how many processes decide at once.
-const DefaultProcesses = 16
+const defaultProcesses = 16
 
 // maxN keeps the products of a cost and an interval within an int64.
 const maxN = 1_000_000_000
@@ -57,8 +55,6 @@ func (c Config) Check() error {
 		return errors.New("compare: the limit is at most 1,000,000,000: a log keeps as many times")
 	case l.Window < time.Second || l.Window > events.MaxWindow || l.Window%time.Second != 0:
 		return errors.New("compare: a window is 1s to 30d, in whole seconds")
-	case c.Processes < 0:
-		return errors.New("compare: at least 1 process decides")
 	}
 	return nil
 }
@@ -97,7 +93,7 @@ func (c Config) contenders() (list []contender) {
 			}})
 		}
 	}
-	return append(list, references(cmp.Or(c.Processes, DefaultProcesses))...)
+	return append(list, references(cmp.Or(c.processes, defaultProcesses))...)
 }
 
 // nameOf returns counterd's name with that precision.

@@ -43,13 +43,12 @@ func (t *Traffic) Hits() int { return len(t.hits) }
 // Features returns by how many features they are.
 func (t *Traffic) Features() int { return len(t.features) }
 
-// Zipf says which hits are drawn. All are needed but Costs.
+// Zipf says which hits are drawn, of a cost of 1. All are needed but Seed.
 type Zipf struct {
 	Features int           // to draw from
 	S        float64       // of Zipf's law, above 1
 	Rate     float64       // hits a second, that come independently of one another
 	Duration time.Duration // of the traffic, in its own time
-	Costs    traffic.Costs // nil: 1 each
 	Seed     uint64
 }
 
@@ -82,13 +81,7 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 	if err := z.Check(); err != nil {
 		return nil, err
 	}
-	whose := rand.New(rand.NewPCG(z.Seed, 0))
-	source, err := traffic.New(traffic.Config{
-		Event: "compared", Population: traffic.NewZipf(zipfKind, z.Features, z.S, whose), Costs: z.Costs, Rand: whose,
-	})
-	if err != nil {
-		return nil, err
-	}
+	population := traffic.NewZipf(zipfKind, z.Features, z.S, rand.New(rand.NewPCG(z.Seed, 0)))
 	t := &Traffic{kind: zipfKind, places: map[string]int{}, Name: fmt.Sprintf("%s features by Zipf's law (s=%g), %g hits a second for %s",
 		columns.Grouped(int64(z.Features)), z.S, z.Rate, events.FormatDuration(z.Duration))}
 	when := rand.New(rand.NewPCG(z.Seed, 1))
@@ -97,8 +90,7 @@ func (z Zipf) Draw(ctx context.Context) (*Traffic, error) {
 		if after >= z.Duration || ctx.Err() != nil {
 			break
 		}
-		call := source.Next()
-		t.add(opening.Add(after), call.Features[zipfKind], call.Cost)
+		t.add(opening.Add(after), population()[zipfKind], 1)
 	}
 	return t.finish(ctx)
 }

@@ -4,6 +4,7 @@ package process
 
 import (
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -12,6 +13,15 @@ type Times struct {
 	Busy   time.Duration // of programs and the kernel
 	Stolen time.Duration // a CPU was ready, and the machine's host ran another machine
 	Total  time.Duration // these, and idle time
+}
+
+// Own returns the CPU time of this process; 0: unknown.
+func Own() time.Duration {
+	own, err := CPU(os.Getpid())
+	if err != nil {
+		return 0 // never: this process exists
+	}
+	return own
 }
 
 // Share is how a machine's CPU time was shared, in parts of all of it.

@@ -92,7 +92,6 @@ func (k *Knee) Page() page.Page {
 	sections := []page.Section{
 		summary(k.facts()[1:]),
 		{Title: "Rates", Text: strings.Join(k.verdicts(), "\n"), Table: tableOf(k.rateTable()), Plot: k.latencyOverRate()},
-		{Title: "Trials", Table: tableOf(k.trialTable())},
 	}
 	if k.At != nil {
 		sections = append(sections, k.At.sections("The trial at the knee: latency")...)

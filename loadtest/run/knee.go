@@ -164,7 +164,7 @@ func (k *Knee) trial(rate float64, r *Report) Trial {
 
 // WriteText writes the search as a text.
 func (k *Knee) WriteText(out io.Writer) error {
-	return writeParts(out, textOf(k.facts()), textOfTable(k.trialTable()), textOfTable(k.rateTable()), strings.Join(k.verdicts(), "\n")+"\n")
+	return writeParts(out, textOf(k.facts()), textOfTable(k.rateTable()), strings.Join(k.verdicts(), "\n")+"\n")
 }
 
 func (k *Knee) facts() []fact {
@@ -173,26 +173,6 @@ func (k *Knee) facts() []fact {
 		{"traffic", k.Traffic},
 		{"bound", fmt.Sprintf("p99 of %s ms, in trials of %s", columns.Digits(k.Bound), seconds(k.Seconds))},
 	}
-}
-
-// reasons are the reasons in words.
-var reasons = map[string]string{"": "passed", ReasonP99: "p99 too long", ReasonRate: "not reached", ReasonFailed: "failures"}
-
-func (k *Knee) trialTable() [][]string {
-	rows := [][]string{{"trial", "rate", "reached", "p50, ms", "p99, ms", "late p99, ms", "failed", "verdict"}}
-	for i, t := range k.Trials {
-		rows = append(rows, []string{
-			fmt.Sprint(i + 1), rateText(t.Rate), rateText(t.Reached), columns.Digits(t.P50), columns.Digits(t.P99), columns.Digits(t.LateP99), columns.Grouped(t.Failed), t.verdict(),
-		})
-	}
-	return rows
-}
-
-func (t Trial) verdict() string {
-	if t.TooHigh == ReasonP99 && t.Busy {
-		return reasons[t.TooHigh] + ", by lateness"
-	}
-	return reasons[t.TooHigh]
 }
 
 func (k *Knee) rateTable() [][]string {
@@ -213,7 +193,7 @@ func (k *Knee) rateTable() [][]string {
 // verdicts are the result, and doubts.
 func (k *Knee) verdicts() []string {
 	lines := []string{k.verdict()}
-	borne, unsteady, late, failed, busy := 0, 0, 0, 0, 0
+	borne, unsteady, late, busy, failed := 0, 0, 0, 0, map[string]int64{}
 	for _, r := range k.Rates {
 		if r.Rate <= k.Rate {
 			borne, unsteady = borne+r.Trials, unsteady+r.Failed
@@ -221,7 +201,7 @@ func (k *Knee) verdicts() []string {
 	}
 	for _, t := range k.Trials {
 		if t.Rate == k.TooHigh && t.TooHigh != "" {
-			failed++
+			failed[t.TooHigh]++
 			if t.TooHigh == ReasonP99 && t.Busy {
 				late++
 			}
@@ -230,10 +210,15 @@ func (k *Knee) verdicts() []string {
 			busy++
 		}
 	}
+	if len(failed) > 0 {
+		all := failed[ReasonP99] + failed[ReasonRate] + failed[ReasonFailed]
+		lines = append(lines, counts(fmt.Sprintf("Trials at %s/s that failed: %d", rateText(k.TooHigh), all),
+			failed[ReasonP99], "by the p99", failed[ReasonRate], "by the rate, which was not reached", failed[ReasonFailed], "by failed requests")+".")
+	}
 	if unsteady > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d trials at rates that are borne failed: the machine or the target is unsteady. Longer trials (-trial) are steadier.", unsteady, borne))
 	}
-	if failed > 0 && late == failed {
+	if late > 0 && len(failed) == 1 && int64(late) == failed[ReasonP99] {
 		lines = append(lines, "Most of the p99 that is too long is this program's own lateness: it may be this machine, not the target, that bears no more.")
 	}
 	if busy > 0 {

@@ -185,12 +185,13 @@ func TestWhyARateIsTooHigh(t *testing.T) {
 		assert.InDelta(t, 1, knee.TooHigh, 0)
 		assert.Equal(t, run.ReasonP99, knee.Trials[0].TooHigh)
 		assert.False(t, knee.Found())
-		assert.Contains(t, text(t, knee), "Not even 1/s are borne.")
+		assert.Contains(t, text(t, knee), "Not even 1/s are borne.\nTrials at 1/s that failed: 6, 6 by the p99.\n")
 
 		// 50 a second are the most, and p99 may be what it likes.
 		knee = find(t, slow, run.Search{P99: time.Hour, Trial: 10 * time.Second, Start: 10})
 		assert.InEpsilon(t, 50, knee.Rate, 0.1)
 		assert.Equal(t, run.ReasonRate, worst(knee).TooHigh)
+		assert.Contains(t, text(t, knee), " by the rate, which was not reached")
 
 		began := time.Now()
 		failing := &fake{}
@@ -201,6 +202,7 @@ func TestWhyARateIsTooHigh(t *testing.T) {
 		knee = find(t, failing, run.Search{P99: time.Second, Trial: 10 * time.Second, Start: 100})
 		assert.InEpsilon(t, 200, knee.Rate, 0.1)
 		assert.Equal(t, run.ReasonFailed, worst(knee).TooHigh)
+		assert.Contains(t, text(t, knee), " by failed requests.\n")
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -90,9 +89,9 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 // measure loads the target for a while, and returns the report.
 func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, length time.Duration) *Report {
 	to := newRecorder()
-	before, ownBefore, machineBefore := r.read(ctx), ownCPU(), r.machine()
+	before, ownBefore, machineBefore := r.read(ctx), process.Own(), r.machine()
 	tally := r.load(ctx, stage, p, length, to)
-	machineAfter, ownAfter, after := r.machine(), ownCPU(), r.read(ctx)
+	machineAfter, ownAfter, after := r.machine(), process.Own(), r.read(ctx)
 
 	span := length
 	if ctx.Err() != nil {
@@ -135,13 +134,4 @@ func (r *runner) read(ctx context.Context) Reading {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	return r.Target.Read(ctx)
-}
-
-// ownCPU returns the CPU time of this process; 0: unknown.
-func ownCPU() time.Duration {
-	own, err := process.CPU(os.Getpid())
-	if err != nil {
-		return 0 // never: this process exists
-	}
-	return own
 }

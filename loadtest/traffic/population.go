@@ -15,9 +15,6 @@ const MaxPopulation = 1 << 24
 // Population draws the features of one of a set, in a map of its own. One goroutine calls it.
 type Population func() events.Features
 
-// Draw returns the features of one.
-func (p Population) Draw() events.Features { return p() }
-
 // numbered is numbered features of a kind, of which pick chooses one; of the kind ip they are
 // addresses.
 func numbered(kind string, pick func() uint64) Population {

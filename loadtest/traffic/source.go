@@ -89,11 +89,11 @@ func (s *Source) Next() Call {
 	if call.Kind == Batch {
 		call.Hits = make([]wire.BatchHit, s.config.BatchSize)
 		for i := range call.Hits {
-			call.Hits[i] = wire.BatchHit{Event: call.Event, Features: s.config.Population.Draw(), Cost: new(s.cost())}
+			call.Hits[i] = wire.BatchHit{Event: call.Event, Features: s.config.Population(), Cost: new(s.cost())}
 		}
 		return call
 	}
-	call.Features = s.config.Population.Draw()
+	call.Features = s.config.Population()
 	if call.Kind == Count {
 		call.Window = s.config.Window
 		return call

@@ -29,7 +29,7 @@ func near(t *testing.T, n int, share float64, got int, of any) {
 func draws(population traffic.Population, kind string, n int) map[string]int {
 	got := map[string]int{}
 	for range n {
-		got[population.Draw()[kind]]++
+		got[population()[kind]]++
 	}
 	return got
 }
@@ -61,7 +61,7 @@ func TestNamesOfOtherKinds(t *testing.T) {
 func TestTogether(t *testing.T) {
 	rng := seeded(1)
 	population := traffic.Together(traffic.NewUniform("ip", 1, rng), traffic.NewUniform("user", 1, rng))
-	assert.Equal(t, events.Features{"ip": "10.0.0.0", "user": "user-000000"}, population.Draw())
+	assert.Equal(t, events.Features{"ip": "10.0.0.0", "user": "user-000000"}, population())
 }
 
 // The head of Zipf's law is what its formula says.

@@ -30,6 +30,19 @@ func (h Hash) Key(item uint64) string {
 	return string(appendKey(make([]byte, 0, keyLetters), &prefix, item))
 }
 
+// Keys returns the keys of a counter's items, which share one text.
+func (h Hash) Keys(items []uint64) []string {
+	prefix, all, keys := h.prefix(), make([]byte, 0, keyLetters*len(items)), make([]string, len(items))
+	for _, item := range items {
+		all = appendKey(all, &prefix, item)
+	}
+	text := string(all)
+	for i := range keys {
+		keys[i] = text[i*keyLetters:][:keyLetters]
+	}
+	return keys
+}
+
 // maxRelative is the longest time to live that Memcached takes as such. A longer
 // one it reads as a Unix time, long past: the item is gone at once.
 const maxRelative = 30 * 24 * time.Hour
