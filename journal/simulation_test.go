@@ -95,8 +95,16 @@ func (w *world) store(value []byte) {
 	w.cas++
 }
 
-// ttl is how long an item lives that nothing touches.
-func (w *world) ttl(p int) int64 { return (longest(w.limits(p), maxTime)+young)/second + 2 }
+// retention is the longest window of any rules: what newer rules count is then still known.
+func (w *world) retention() (window int64) {
+	for _, limits := range w.rules {
+		window = max(window, longest(limits, maxTime))
+	}
+	return window
+}
+
+// ttl is how many seconds an item lives that nothing touches.
+func (w *world) ttl() int64 { return (w.retention()+young)/second + 2 }
 
 // create adds an item if there is none.
 func (w *world) create(p int) {
@@ -104,7 +112,7 @@ func (w *world) create(p int) {
 		return
 	}
 	now := w.now + w.skew[p]
-	head := Head{Limits: w.limits(p), Revision: w.revision[p], TTL: w.ttl(p), Floor: now - young}
+	head := Head{Limits: w.limits(p), Revision: w.revision[p], TTL: w.ttl(), Floor: now - young}
 	if w.sabotage == "creation without a floor" {
 		head.Floor = 0
 	}
@@ -204,7 +212,7 @@ func (w *world) hit(p int) iter.Seq[struct{}] {
 			return
 		}
 		value, cas := w.value, w.cas
-		w.touch(p)
+		w.touch()
 		pause()
 		w.decide(p, place, e, value, cas, elsewhere, pause)
 	}
@@ -221,10 +229,10 @@ func (w *world) creations() (n int) {
 }
 
 // touch extends the life of the item, as each read does.
-func (w *world) touch(p int) {
+func (w *world) touch() {
 	l := Log{}
 	if l.Read(w.value, Question{}) == nil {
-		w.expires = max(w.expires, w.now+max(l.head.TTL, w.ttl(p))*second)
+		w.expires = max(w.expires, w.now+max(l.head.TTL, w.ttl())*second)
 	}
 }
 
@@ -297,10 +305,7 @@ func (w *world) late(p int) iter.Seq[struct{}] {
 
 // rewrite swaps the value which was read for a shorter one.
 func (w *world) rewrite(p int, l *Log, value []byte, cas uint64, limits []Limit, revision uint64, pause func()) {
-	r := Rewrite{Limits: limits, Revision: revision, TTL: w.ttl(p), Now: w.now + w.skew[p], Young: young}
-	for _, later := range w.rules { // whose windows may be longer
-		r.Retain = max(r.Retain, longest(later, maxTime))
-	}
+	r := Rewrite{Limits: limits, Revision: revision, TTL: w.ttl(), Now: w.now + w.skew[p], Young: young, Retain: w.retention()}
 	next := w.spoil(l, value, r)
 	pause()
 	if w.expire(); w.value == nil || w.cas != cas && w.sabotage != "no compare-and-swap" && w.sabotage != "a lagging rewrite" {
