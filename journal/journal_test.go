@@ -127,6 +127,13 @@ func TestADenialOnPendingHitsIsTransient(t *testing.T) {
 	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(2), "the pending hit is void")
 }
 
+func TestADenialInAWindowWithoutPendingHitsIsFinal(t *testing.T) {
+	value, err := journal.AppendEntry(empty(t, journal.Limit{Window: 1000, Ceiling: 1}), journal.Entry{Kind: journal.Hit, Pending: true, ID: 9, Time: now, Cost: 1, Count: 1})
+	require.NoError(t, err)
+	log := read(t, add(t, value, journal.Hit, 3000, 3001), journal.Question{Keys: keys(2), Pending: now - 1})
+	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(1))
+}
+
 // A process with older rules voids what they deny, and shadow limits only count.
 func TestTheReadersLimitsAdmitNoMore(t *testing.T) {
 	value := add(t, empty(t, journal.Limit{Window: 60_000, Ceiling: 5}), journal.Hit, 0, 1)
@@ -288,11 +295,12 @@ func TestHasRoom(t *testing.T) {
 // A rewrite is due by what was appended since the last one, not by what that one kept.
 func TestDue(t *testing.T) {
 	for _, young := range []int64{1, 10_000_000} {
-		value, err := read(t, history(t, 400, true), journal.Question{}).AppendRewrite(nil, journal.Rewrite{Now: now, Young: young})
+		value, err := read(t, history(t, 400, false), journal.Question{}).AppendRewrite(nil, journal.Rewrite{Now: now, Young: young})
 		require.NoError(t, err)
 		for most := 256 + len(value)/4; most >= 0; most -= 15 {
 			require.False(t, read(t, value, journal.Question{}).Due(), "%d bytes", len(value))
-			value = add(t, value, journal.Hit, 1)
+			value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: journal.ID(most), Time: now, Cost: 1, Count: 1})
+			require.NoError(t, err)
 		}
 		log := read(t, value, journal.Question{})
 		require.True(t, log.Due())
