@@ -56,7 +56,8 @@
 //
 // The first sum by second begins at the second 0, the first by millisecond at the last sum by
 // second. The kinds are 1 hit, 2 increment, 3 void, and what a rewrite makes of them: 4 settled (it
-// counts), 5 former (it counts, by limits older than those of the log), 6 denied. A value of another version is [ErrVersion]: it must be left as it is. A torn entry, a
-// foreign byte or a second header is [ErrCorrupt], and nothing of the value is used. A value cut
-// between two entries is a valid older value.
+// counts), 5 former (it counts, by limits older than those of the log), 6 denied. A value of another
+// version is [ErrVersion]: it must be left as it is. A torn entry, a foreign byte or a second header
+// is [ErrCorrupt], and nothing of the value is used. A value cut between two entries is a valid
+// older value.
 package journal

@@ -119,15 +119,15 @@ func encode(dst []byte, e Entry) []byte {
 }
 
 // decode reads the first entry of data, and returns its size, or 0 if it is damaged.
-func decode(data []byte, base int64) (e Entry, size int) {
+func decode(e *Entry, data []byte, base int64) (size int) {
 	if len(data) < shortSize {
-		return e, 0
+		return 0
 	}
 	e.Kind, e.Pending, e.Cost = Kind(data[0]>>5), data[0]&(1<<4) != 0, int64(data[0]&shortCost)
 	size = shortSize
 	if e.Count = usualCount(e.Kind); e.Cost == 0 {
 		if size = EntrySize; len(data) < size {
-			return e, 0
+			return 0
 		}
 		e.Cost = int64(binary.BigEndian.Uint32(data[13:]))
 		e.Count = int64(binary.BigEndian.Uint16(data[17:]))
@@ -139,9 +139,9 @@ func decode(data []byte, base int64) (e Entry, size int) {
 	valid := e.Kind >= Hit && e.Kind <= denied && e.Cost > 0 && e.Count >= usualCount(e.Kind) &&
 		e.Time >= 0 && e.Time <= maxTime && sum == uint16(checksum(data[:size-tailSize]))
 	if !valid {
-		return e, 0
+		return 0
 	}
-	return e, size
+	return size
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

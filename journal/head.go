@@ -112,30 +112,29 @@ func appendSums(dst []byte, sums *timeline, i, end int, unit, last int64) ([]byt
 // cursor reads varints. After a damaged one it is at the end.
 type cursor struct {
 	data []byte
+	at   int
 	bad  bool
 }
 
 func (c *cursor) next() uint64 {
-	if len(c.data) > 0 && c.data[0] < 0x80 {
-		n := c.data[0]
-		c.data = c.data[1:]
-		return uint64(n)
-	}
-	n, size := binary.Uvarint(c.data)
+	n, size := binary.Uvarint(c.data[c.at:])
 	if size <= 0 {
-		c.data, c.bad = nil, true
-		return 0
+		return c.fail()
 	}
-	c.data = c.data[size:]
+	c.at += size
 	return n
+}
+
+func (c *cursor) fail() uint64 {
+	c.at, c.bad = len(c.data), true
+	return 0
 }
 
 // below returns the next number, which must be at most bound.
 func (c *cursor) below(bound int64) int64 {
 	n := c.next()
 	if n > uint64(bound) {
-		c.data, c.bad = nil, true
-		return 0
+		n = c.fail()
 	}
 	return int64(n)
 }
@@ -174,7 +173,7 @@ func (l *Log) readHead(value []byte) ([]byte, error) {
 		last = l.counted.times[n-1]
 	}
 	c.readSums(&l.counted, 1, last)
-	if c.bad || len(c.data) > 0 {
+	if c.bad || c.at < len(c.data) {
 		return nil, ErrCorrupt
 	}
 	return value[end:], nil
@@ -182,21 +181,33 @@ func (l *Log) readHead(value []byte) ([]byte, error) {
 
 // readSums adds sums in units of time.
 func (c *cursor) readSums(t *timeline, unit, last int64) {
-	n := int(c.below(int64(len(c.data))))
-	t.times, t.sums = slices.Grow(t.times, n), slices.Grow(t.sums, n)
+	n := int(c.below(int64(len(c.data) - c.at)))
+	times, sums, total := slices.Grow(t.times, n), slices.Grow(t.sums, n), t.total()
 	for ; n > 0; n-- {
-		run := c.next()
+		var run uint64
+		if c.at < len(c.data) && c.data[c.at] < 0x80 { // most runs: it saves the call
+			run = uint64(c.data[c.at])
+			c.at++
+		} else {
+			run = c.next()
+		}
 		cost := int64(1)
 		if run&1 == 1 {
 			cost = c.below(maxSum)
 		}
-		if run>>1 > maxTime || int64(run>>1) > (maxTime-last)/unit {
-			c.data, c.bad = nil, true
+		distance := min(run>>1, maxTime+1)
+		if last += int64(distance) * unit; last > maxTime {
+			c.fail()
 		}
 		if c.bad {
 			return
 		}
-		last += int64(run>>1) * unit
-		t.push(last, cost)
+		total += cost
+		if end := len(times) - 1; distance == 0 && end >= 0 {
+			sums[end] = total
+		} else {
+			times, sums = append(times, last), append(sums, total)
+		}
 	}
+	t.times, t.sums = times, sums
 }

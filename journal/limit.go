@@ -27,8 +27,10 @@ func (l Limit) slides() int64 {
 
 // edge returns the last time that is no longer in the window that ends at now.
 func (l Limit) edge(now int64) int64 {
-	step := l.slides()
-	return now - now%step + step - 1 - l.Window
+	if l.slides() == second {
+		now += second - 1 - now%second
+	}
+	return now - l.Window
 }
 
 // leaves returns the first moment at which a time is no longer in the window.
@@ -38,7 +40,11 @@ func (l Limit) leaves(time int64) int64 {
 
 // fits returns how many equal hits have room besides sum.
 func (l Limit) fits(sum, cost, count int64) int64 {
-	return max(0, min(count, (l.Ceiling-sum)/cost))
+	room := l.Ceiling - sum
+	if cost*count <= room { // most hits: it saves the division
+		return count
+	}
+	return max(0, room/cost)
 }
 
 const (

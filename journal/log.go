@@ -9,7 +9,7 @@ import (
 
 // Question is what a reader asks of a log.
 type Question struct {
-	// Keys are the entries whose verdicts are asked for.
+	// Keys are the entries whose verdicts are asked for, each once.
 	Keys []ID
 	// Limits and Revision are those of the reader. Shadow limits only count.
 	Limits   []Limit
@@ -37,13 +37,14 @@ type Verdict struct {
 // Log is a decoded value. The zero value is an empty log, and Read reuses its memory.
 // A Log is not safe for concurrent use.
 type Log struct {
-	head    Head
-	size    int      // of the value
-	offset  int      // of its entries
-	records []record // the entries with an identity, in their order
-	counted timeline // all that counts
+	head      Head
+	size      int      // of the value
+	offset    int      // of its entries
+	records   []record // the entries with an identity, in their order
+	counted   timeline // all that counts
+	undecided timeline // what of it pending hits may still give back
 
-	table   []int32 // 1 + index of a record, by identity
+	table   []int32 // by identity: 1 + index of a record, or -1 - index of a key not met yet
 	shift   int
 	places  []int // for each limit, where the last hit's window began
 	answers []answer
@@ -57,6 +58,7 @@ type Log struct {
 type record struct {
 	Entry
 	counts int64
+	key    int // of the question, or -1
 }
 
 type answer struct {
@@ -76,14 +78,15 @@ func (l *Log) Read(value []byte, q Question) error {
 		l.clear()
 		return err
 	}
-	l.prepare(len(value), len(entries), q)
+	l.prepare(len(value), len(entries), &q)
 	for len(entries) > 0 {
-		e, size := decode(entries, l.head.base)
+		l.records = append(l.records, record{})
+		size := decode(&l.records[len(l.records)-1].Entry, entries, l.head.base)
 		if size == 0 {
 			l.clear()
 			return ErrCorrupt
 		}
-		l.fold(e, q)
+		l.fold(&q)
 		entries = entries[size:]
 	}
 	return nil
@@ -94,12 +97,14 @@ func (l *Log) clear() {
 	l.size, l.offset, l.records = 0, 0, l.records[:0]
 	l.answers, l.ahead = l.answers[:0], l.ahead[:0]
 	l.counted.clear()
+	l.undecided.clear()
 }
 
 // prepare makes room for the entries and the answers.
-func (l *Log) prepare(size, entries int, q Question) {
+func (l *Log) prepare(size, entries int, q *Question) {
 	l.size, l.offset = size, size-entries
-	exponent := bits.Len(uint(2 * (entries/shortSize + 1)))
+	l.records = slices.Grow(l.records, entries/shortSize+1)
+	exponent := bits.Len(uint(4 * (entries/shortSize + len(q.Keys) + 1)))
 	l.shift = 64 - exponent
 	l.table = slices.Grow(l.table[:0], 1<<exponent)[:1<<exponent]
 	clear(l.table)
@@ -107,7 +112,8 @@ func (l *Log) prepare(size, entries int, q Question) {
 	for j, limit := range l.head.Limits {
 		l.places[j] = l.counted.search(limit.edge(l.head.base))
 	}
-	for range q.Keys {
+	for i, key := range q.Keys {
+		*l.find(key, q) = int32(-1 - i)
 		l.answers = append(l.answers, answer{record: -1})
 		for range q.Limits {
 			l.ahead = append(l.ahead, 0)
@@ -116,94 +122,114 @@ func (l *Log) prepare(size, entries int, q Question) {
 }
 
 // find returns where in the table the identity is or belongs.
-func (l *Log) find(id ID) *int32 {
+func (l *Log) find(id ID, q *Question) *int32 {
 	mask := len(l.table) - 1
 	for i := int(uint64(id) * 0x9E3779B97F4A7C15 >> l.shift); ; i++ {
 		place := &l.table[i&mask]
-		if *place == 0 || l.records[*place-1].ID == id {
+		if n := int(*place); n == 0 || n > 0 && l.records[n-1].ID == id || n < 0 && q.Keys[-1-n] == id {
 			return place
 		}
 	}
 }
 
-// fold applies one entry to all that precede it.
-func (l *Log) fold(e Entry, q Question) {
-	place := l.find(e.ID)
-	if *place == 0 {
-		l.records = append(l.records, record{})
-		*place = int32(len(l.records))
-	} else if r := &l.records[*place-1]; e.Kind == Void {
-		l.void(r, e)
-		return
-	} else if r.Kind != Void {
-		return // the same entry once more
-	} else {
-		defer l.void(r, r.Entry) // which precedes its entry
-	}
-	r := &l.records[*place-1]
-	*r = record{Entry: e}
-	switch e.Kind {
-	case Hit:
-		r.counts = l.judge(e)
-	case Increment, settled, former:
-		r.counts = e.Count
-	}
-	for i, key := range q.Keys {
-		if stale := e.Kind == Hit && e.Time <= l.head.Floor; key == e.ID && e.Kind != Void && !stale && l.answers[i].record < 0 {
-			l.answer(i, int(*place-1), q)
+// fold applies the last record to all that precede it, and drops it if its identity is known.
+func (l *Log) fold(q *Question) {
+	n := len(l.records) - 1
+	last := &l.records[n]
+	place := l.find(last.ID, q)
+	if *place <= 0 {
+		last.key = -1 - int(*place)
+		*place = int32(n + 1)
+		if last.Kind != Void {
+			l.count(n, q)
 		}
+		return
 	}
-	if r.counts > 0 {
-		l.counted.add(e.Time, r.counts*e.Cost)
+	l.records = l.records[:n]
+	n = int(*place - 1)
+	known := &l.records[n]
+	switch void := known.Entry; {
+	case last.Kind == Void:
+		l.void(known, last.Entry, q)
+	case void.Kind == Void: // it precedes its entry
+		known.Entry = last.Entry
+		l.count(n, q)
+		l.void(known, void, q)
 	}
 }
 
+// count judges the n-th entry, and counts what is admitted of it.
+func (l *Log) count(n int, q *Question) {
+	r := &l.records[n]
+	switch r.Kind {
+	case Hit:
+		r.counts = l.judge(r)
+	case Increment, settled, former:
+		r.counts = r.Count
+	}
+	if stale := r.Kind == Hit && r.Time <= l.head.Floor; r.key >= 0 && !stale {
+		l.answer(n, q)
+	}
+	l.add(r, r.counts, q)
+}
+
 // void leaves of an entry what the void leaves. Voids of one entry are one.
-func (l *Log) void(r *record, e Entry) {
+func (l *Log) void(r *record, e Entry, q *Question) {
 	if r.Kind == Void {
 		r.Count, r.Time = min(r.Count, e.Count), max(r.Time, e.Time)
 	} else if e.Count < r.counts {
-		l.counted.add(r.Time, (e.Count-r.counts)*r.Cost)
+		l.add(r, e.Count-r.counts, q)
 		r.counts = e.Count
+	}
+}
+
+// add adds hits of an entry to what counts.
+func (l *Log) add(r *record, hits int64, q *Question) {
+	if hits == 0 {
+		return
+	}
+	l.counted.add(r.Time, hits*r.Cost)
+	if r.Pending && q.Pending > 0 && r.Time > q.Pending {
+		l.undecided.add(r.Time, hits*r.Cost)
 	}
 }
 
 // judge returns how many of the hits the limits of the log admit.
-func (l *Log) judge(e Entry) int64 {
-	if e.Time <= l.head.Floor {
+func (l *Log) judge(r *record) int64 {
+	if r.Time <= l.head.Floor {
 		return 0
 	}
-	count := e.Count
+	count := r.Count
 	for j, limit := range l.head.Limits {
-		l.places[j] = l.counted.after(limit.edge(e.Time), l.places[j])
-		count = limit.fits(l.counted.total()-l.counted.upTo(l.places[j]), e.Cost, count)
+		l.places[j] = l.counted.after(limit.edge(r.Time), l.places[j])
+		count = limit.fits(l.counted.total()-l.counted.upTo(l.places[j]), r.Cost, count)
 	}
 	return count
 }
 
-// answer keeps what the question asks of the entry, which does not yet count.
-func (l *Log) answer(i, index int, q Question) {
-	r := &l.records[index]
-	a := answer{record: index, own: r.Count}
+// answer keeps what the question asks of the n-th entry, which does not yet count.
+func (l *Log) answer(n int, q *Question) {
+	r := &l.records[n]
+	a := answer{record: n, own: r.Count}
 	rules := [][]Limit{l.head.Limits, nil}
 	if q.Revision != l.head.Revision || r.Kind == former {
 		rules[1] = q.Limits
-		a.own = l.fitting(r, 0, q.Limits)
+		a.own = l.fitting(r, false, q.Limits)
 	}
 	if r.Kind == Increment {
 		a.own = r.Count
-	} else if r.Time > l.head.Floor && min(r.counts, a.own) < r.Count && q.Pending > 0 {
-		a.transient = l.fitting(r, q.Pending, rules...) > l.fitting(r, 0, rules...)
+	} else if r.Time > l.head.Floor && min(r.counts, a.own) < r.Count && l.undecided.total() > 0 {
+		a.transient = l.fitting(r, true, rules...) > l.fitting(r, false, rules...)
 	}
 	for j, limit := range q.Limits {
-		l.ahead[i*len(q.Limits)+j] = l.Held(limit, r.Time)
+		l.ahead[r.key*len(q.Limits)+j] = l.Held(limit, r.Time)
 	}
-	l.answers[i] = a
+	l.answers[r.key] = a
 }
 
-// fitting returns how many of the hits have room in the limits, without the undecided hits if
-// pending is not 0.
-func (l *Log) fitting(r *record, pending int64, rules ...[]Limit) int64 {
+// fitting returns how many of the hits have room in the limits, or would have without the
+// undecided hits.
+func (l *Log) fitting(r *record, decided bool, rules ...[]Limit) int64 {
 	count := r.Count
 	for _, limits := range rules {
 		for _, limit := range limits {
@@ -211,10 +237,8 @@ func (l *Log) fitting(r *record, pending int64, rules ...[]Limit) int64 {
 				continue
 			}
 			sum := l.Held(limit, r.Time)
-			for _, other := range l.records {
-				if pending > 0 && other.Pending && other.Time > max(pending, limit.edge(r.Time)) {
-					sum -= other.counts * other.Cost
-				}
+			if decided {
+				sum -= l.undecided.later(limit.edge(r.Time))
 			}
 			count = limit.fits(sum, r.Cost, count)
 		}
@@ -256,7 +280,7 @@ func (l *Log) Sum(first, last int64) int64 {
 // Held returns what counts in the window of the limit that ends at now, and what is later. It is
 // what a hit at now finds ahead of itself.
 func (l *Log) Held(limit Limit, now int64) int64 {
-	return l.counted.total() - l.counted.upTo(l.counted.search(limit.edge(now)))
+	return l.counted.later(limit.edge(now))
 }
 
 // Frees returns the first moment, from now on, at which a hit of that cost has room in the limit

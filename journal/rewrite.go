@@ -7,7 +7,9 @@ import "fmt"
 type Rewrite struct {
 	Limits   []Limit
 	Revision uint64
-	TTL      int64 // the longer one is kept
+	// TTL covers the longest window, Retain and Young: a limit that newer rules add counts
+	// nothing of an item that has expired. The longer one is kept.
+	TTL int64
 
 	Now int64 // milliseconds since 1970
 	// Young is for how long, in milliseconds, an entry keeps its identity: longer than any

@@ -57,6 +57,9 @@ func (t *timeline) upTo(i int) int64 {
 
 func (t *timeline) total() int64 { return t.upTo(len(t.sums)) }
 
+// later returns the cost of the times after edge.
+func (t *timeline) later(edge int64) int64 { return t.total() - t.upTo(t.search(edge)) }
+
 // after returns how many times are not after edge, beginning to look at the i-th: the times of
 // consecutive entries are close to each other.
 func (t *timeline) after(edge int64, i int) int {
