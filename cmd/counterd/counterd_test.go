@@ -295,6 +295,7 @@ func TestMisspelledNamesAreErrorsThatNameTheRightOne(t *testing.T) {
 		`unknown argument "valdate": did you mean "validate"?`:              {"valdate"},
 		`unknown argument "serve": there is keys, probe, validate, version`: {"serve"},
 		`unknown flag -rules-file: there are `:                              {"-rules-file", "x"},
+		`-event is missing: name an event of the rules`:                     {"keys", "-feature", "ip:203.0.113.9"},
 	} {
 		var stderr bytes.Buffer
 		assert.Equal(t, exitUsage, runFor(t, args, io.Discard, &stderr))

@@ -83,6 +83,9 @@ func findCounter(rulesFile, name string, list []string) (counter events.Counter,
 			return counter, err
 		}
 	}
+	if name == "" {
+		return counter, usageError("-event is missing: name an event of the rules")
+	}
 	event, err := rules.Event(name)
 	if err != nil {
 		return counter, usageError(fmt.Sprintf("-event: the rules have no event %q", name))

@@ -74,7 +74,7 @@ func probe(ctx context.Context, args []string, stdout, _ io.Writer) error {
 func parseProbeURL(text string) (*url.URL, error) {
 	target, err := url.Parse(text)
 	if err != nil || target.Host == "" || target.Scheme != "http" && target.Scheme != "https" {
-		return nil, usageError("what is to be asked is not a URL of http or https")
+		return nil, usageError("the argument is not a URL of http or https: write it as " + probeURL)
 	}
 	if target.Path == "" || target.Path == "/" {
 		target.Path = "/healthz"

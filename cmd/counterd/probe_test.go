@@ -141,7 +141,7 @@ func TestProbeUsage(t *testing.T) {
 		said string
 	}{
 		{[]string{"a", "b"}, exitUsage, "probe takes one URL"},
-		{[]string{"127.0.0.1:8080"}, exitUsage, "not a URL"},
+		{[]string{"127.0.0.1:8080"}, exitUsage, "write it as http://127.0.0.1:8080/healthz"},
 		{[]string{"ftp://127.0.0.1"}, exitUsage, "not a URL"},
 		{[]string{"-wait", "0s"}, exitUsage, "-wait"},
 		{[]string{"-ca", "/nowhere.pem", "https://127.0.0.1"}, exitFailed, "-ca"},
