@@ -90,6 +90,13 @@ func (c *counterState) most() int64 {
 	return most
 }
 
+// note notes whether the round trips add.
+func (c *counterState) note(ops []*store.Op) {
+	for _, op := range ops {
+		c.added = c.added || op.Kind() != 0
+	}
+}
+
 // readable reports whether the counter's sums come from a store.
 func (c *counterState) readable() bool { return c.err == nil || c.local }
 
@@ -118,7 +125,7 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 				}
 				x.absorb(c, decides)
 			} else {
-				c.added = c.added || ops[0].Kind() != 0
+				c.note(ops)
 				x.ops, going = append(x.ops, ops...), append(going, c)
 			}
 		}
@@ -139,7 +146,7 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 // travelAlone makes the round trips of the counter's step to this process's own store.
 func (x *execution) travelAlone(ctx context.Context, c *counterState, now time.Time, decides bool) {
 	for ops := c.open().Next(now); len(ops) > 0; ops = c.open().Next(now) {
-		c.added = c.added || ops[0].Kind() != 0
+		c.note(ops)
 		x.l.local.Do(ctx, ops...)
 		if !x.absorb(c, decides) {
 			return

@@ -22,6 +22,7 @@ type watched struct {
 	tick  time.Duration
 	wait  engine.Wait // of each search, if it is not 0
 	other string      // a server that each round trip goes to besides
+	reads bool        // that one first, and only to read
 	hits  [][]engine.Hit
 }
 
@@ -52,6 +53,12 @@ func (s *watchedSession) besides(ops []*store.Op) []*store.Op {
 			other.Server, other.Writes, other.Reads = s.of.other, slices.Clone(op.Writes), slices.Clone(op.Reads)
 			s.others = append(s.others, &other)
 		}
+	}
+	if s.of.reads {
+		for _, other := range s.others {
+			other.Writes = nil
+		}
+		return append(slices.Clone(s.others), ops...)
 	}
 	return append(slices.Clone(ops), s.others...)
 }
@@ -162,6 +169,23 @@ func TestRoundTripsToSeveralServers(t *testing.T) {
 	require.True(t, d.Unavailable)
 	require.True(t, d.Limits[0].Failed)
 	require.ErrorIs(t, faults[0], errDown)
+}
+
+// A step adds if any of its round trips does: cached denials end with it.
+func TestAnAddBehindAReadIsAChange(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	w := &watched{Engine: newCounters(&besideStore{Store: storetest.NewSolo(clock.Now)}, clock.Now), tick: time.Second, other: "b", reads: true}
+	l, err := New(Config{}, w)
+	require.NoError(t, err)
+	event := testkit.Event(t, "[{per: ip, rate: 1/m}]")
+	counter, err := event.Counter(events.Features{"ip": someUser["ip"]})
+	require.NoError(t, err)
+	changes := w.Base().Changes.Of(counter.ID())
+	before := changes.Load()
+	d, err := l.Hit(t.Context(), Hit{event, someUser, 1})
+	require.NoError(t, err)
+	require.True(t, d.Allowed)
+	require.Equal(t, before+1, changes.Load())
 }
 
 // A cached denial ends when the limit has room, if the engine tells the time more finely than in

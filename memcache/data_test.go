@@ -174,6 +174,30 @@ func TestASwapAfterARestart(t *testing.T) {
 	})
 }
 
+// A swap that is not sent says nothing of the server, and leaves no connection behind.
+func TestASwapThatIsNotSent(t *testing.T) {
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.Start(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		item := storetest.DataItem(1)
+		now := done(t, fleet, dataOp("a", []store.Write{create(item, "kept")}, item)).Reads[0].Version
+		before := now ^ 1<<63 // on a connection that is none
+		fleet.SetFailures(1)
+		for range 20 {
+			op := done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")}))
+			require.Zero(t, op.Writes[0].Result)
+			require.Equal(t, 1, op.Receipt.On(0))
+		}
+		require.Equal(t, int32(1), fleet.Failures())
+		for range 20 {
+			require.Zero(t, done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
+			require.Equal(t, "kept", string(done(t, fleet, dataOp("a", nil, item)).Reads[0].Data))
+		}
+		require.LessOrEqual(t, grown(t, map[string]string{"curr_connections": "0"}, server.Stats(""), "curr_connections"), 10)
+		require.Equal(t, int64(1), done(t, fleet, dataOp("a", []store.Write{swapped(item, now, "swapped")})).Writes[0].Result)
+	})
+}
+
 // After a change of the list of servers, a swap does not write on a server that the version is
 // not of.
 func TestASwapAfterAChangeOfServers(t *testing.T) {

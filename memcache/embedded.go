@@ -112,7 +112,7 @@ func (e *Embedded) addAndRead(op *store.Op, now time.Time) error {
 	s := e.shard(op.Counter)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.counters[op.Counter]
+	c, before := s.counters[op.Counter], int64(0)
 	if c == nil {
 		if len(op.Writes) == 0 {
 			for i := range op.Reads {
@@ -123,7 +123,8 @@ func (e *Embedded) addAndRead(op *store.Op, now time.Time) error {
 		// As it grows the store drops what has expired: two for each that is new.
 		e.bytes.Add(-s.dropExpired(now, 2))
 		c = s.create(op.Counter)
-		e.bytes.Add(c.bytes())
+	} else {
+		before = c.bytes()
 	}
 	if c.isData(op, now.Unix()) {
 		op.Receipt = store.Receipt{}
@@ -138,10 +139,10 @@ func (e *Embedded) addAndRead(op *store.Op, now time.Time) error {
 	for i := range op.Reads {
 		op.Reads[i].Value = c.read(op.Reads[i].Item, now)
 	}
-	if len(c.buckets) >= c.purgeAt {
+	if len(c.buckets)+len(c.data) >= c.purgeAt {
 		c.purge(now)
 	}
-	e.bytes.Add(c.reckon())
+	e.settle(s, c, before)
 	return nil
 }
 

@@ -333,3 +333,22 @@ func TestEmbeddedDataExpires(t *testing.T) {
 		require.Less(t, kept.Bytes(), full)
 	})
 }
+
+// What has expired of a counter takes no memory any more, also of bytes that an add finds.
+func TestEmbeddedReckonsBytesThatExpired(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		kept := memcache.NewEmbedded(memcache.EmbeddedConfig{})
+		for i := range int64(10) {
+			done(t, kept, dataOp("a", []store.Write{create(storetest.DataItem(i), strings.Repeat("x", 10_000))}))
+		}
+		time.Sleep(2 * time.Hour)
+		items := make([]uint64, 100) // so many that it looks at what has expired
+		for i := range items {
+			items[i] = uint64(i + 1)
+			add(t, kept, "a", 1, items[i])
+		}
+		require.Less(t, kept.Bytes(), int64(20_000))
+		require.NoError(t, storetest.Delete(t.Context(), kept, "a", items))
+		require.Zero(t, kept.Bytes())
+	})
+}

@@ -274,10 +274,13 @@ func (e *exchange) undo(orphaned []store.Write) {
 
 // end ends the op.
 func (e *exchange) end(err error) {
+	e.note(err)
+	if errors.Is(err, wire.ErrUnread) { // it was not sent, and has written nothing
+		e.writes[0].Result, e.landed, err = 0, 1, nil
+	}
 	if e.op.Kind() == store.Add || e.op.Data {
 		e.op.Receipt = store.Receipt{List: e.list, Acknowledged: [store.MaxReplicas]uint32{uint32(e.landed)}}
 	}
-	e.note(err)
 	e.tell(err)
 	e.op.Err = err
 }

@@ -36,6 +36,12 @@ func (f *Fleet) SetClassicFor(d time.Duration) {
 	}
 }
 
+// SetFailures sets how often in a row the fleet's first server has failed.
+func (f *Fleet) SetFailures(n int32) { f.servers[0].breaker.failures.Store(n) }
+
+// Failures returns how often in a row the fleet's first server has failed.
+func (f *Fleet) Failures() int32 { return f.servers[0].breaker.failures.Load() }
+
 // Waiting returns how many calls wait for answers on the meta path.
 func (f *Fleet) Waiting() (n int) {
 	for _, s := range f.servers {

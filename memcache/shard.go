@@ -165,11 +165,9 @@ func (c *counter) bytes() int64 {
 	return counterBytes + int64(len(c.id)) + bucketBytes*int64(c.room) + c.kept
 }
 
-// reckon returns by how much the counter has grown since the last time. A map that
-// had things deleted keeps their memory: it is made anew when less than half of
-// it is in use.
-func (c *counter) reckon() (grown int64) {
-	before := c.room
+// reckon takes note of how many buckets there is memory for. A map that had things
+// deleted keeps their memory: it is made anew when less than half of it is in use.
+func (c *counter) reckon() {
 	c.room = max(c.room, len(c.buckets))
 	if c.room > minPurge && len(c.buckets) < c.room/2 {
 		buckets := make(map[uint64]bucket, len(c.buckets))
@@ -178,7 +176,6 @@ func (c *counter) reckon() (grown int64) {
 		}
 		c.buckets, c.room = buckets, len(buckets)
 	}
-	return bucketBytes * int64(c.room-before)
 }
 
 // byExpiry is a heap of counters, the one that expires first at the top.

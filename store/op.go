@@ -111,9 +111,13 @@ type Read struct {
 }
 
 // Check returns an error that wraps ErrUnsupported if the op has Data and is none of the ops
-// that may, or one of its items is a bucket: a bucket of bytes would be lost to its counter.
+// that may, or one of its items is a bucket: a bucket of bytes would be lost to its counter. It
+// does so, too, if the op appends and has no Data.
 func Check(op *Op) error {
 	if !op.Data {
+		if op.Kind() == Append {
+			return errNoData
+		}
 		return nil
 	}
 	for i := range op.Writes {
@@ -133,6 +137,8 @@ func Check(op *Op) error {
 	}
 	return nil
 }
+
+var errNoData = fmt.Errorf("%w: a write of kind Append in an op without data: set Op.Data", ErrUnsupported)
 
 var errBucket = fmt.Errorf("%w: bytes in a bucket: their level is OtherLevels at the least", ErrUnsupported)
 

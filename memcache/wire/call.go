@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,9 +114,6 @@ type Result struct {
 func (c *Call) Result(writes []store.Write, reads []store.Read) (r Result) {
 	r.At, r.Err = c.at, c.verdict
 	switch {
-	case errors.Is(r.Err, errUnread): // it was not sent, and has written nothing
-		writes[0].Result = 0
-		return Result{Landed: 1, At: r.At}
 	case c.state.Load() == late:
 		r.Landed = int(c.partly.Load())
 	default:

@@ -85,10 +85,10 @@ func (l *Conn) set(key string, data bool, w *store.Write, now time.Time) (err er
 	case l.reaches(w.Version):
 		err = l.client.CompareAndSwap(item)
 	default:
-		err = errUnread
+		return ErrUnread
 	}
 	switch {
-	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss), errors.Is(err, errUnread):
+	case errors.Is(err, gomemcache.ErrNotStored), errors.Is(err, gomemcache.ErrCASConflict), errors.Is(err, gomemcache.ErrCacheMiss):
 		w.Result = 0 // it has changed, or is there
 		return nil
 	case err == nil:

@@ -24,10 +24,10 @@ var (
 	ErrNoReply = fmt.Errorf("no answer in time: %w", os.ErrDeadlineExceeded)
 	// ErrBusy is the error of a call for which no connection became free in time.
 	ErrBusy = errors.New("no connection became free in time")
+	// ErrUnread is why a Swap is not sent: the connection that its version was read on is over.
+	ErrUnread = errors.New("the version was read on another connection")
 
 	errNotSent = fmt.Errorf("not sent in time: %w", os.ErrDeadlineExceeded)
-	// errUnread is why a Swap is not sent: the connection that its version was read on is over.
-	errUnread = errors.New("the version was read on another connection")
 	// errNoVersions is why replicas on a server cannot be repaired, and items of bytes not swapped.
 	errNoVersions = errors.New("the server keeps no versions of items: it runs with -C")
 )

@@ -85,7 +85,7 @@ func (ps *Pipeline) swap(c *Call, now int64) {
 			return
 		}
 	}
-	c.settle(ended, errUnread)
+	c.settle(ended, ErrUnread)
 }
 
 // Load returns how many calls wait for an answer.
@@ -272,7 +272,7 @@ func (b *batches) dropSwaps() {
 	b.queue = slices.DeleteFunc(b.queue, func(c *Call) bool {
 		if c.swaps {
 			b.load.Add(-1)
-			c.settle(ended, errUnread)
+			c.settle(ended, ErrUnread)
 		}
 		return c.swaps
 	})
@@ -322,7 +322,7 @@ func (p *pipe) take(c *Call, now int64) {
 	}
 	if c.swaps && c.on != p.number.Load() {
 		p.mu.Unlock()
-		c.settle(ended, errUnread)
+		c.settle(ended, ErrUnread)
 		return
 	}
 	p.load.Add(1)

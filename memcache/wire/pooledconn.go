@@ -224,8 +224,8 @@ func NewPool(to *Endpoint, conns int, onDial func()) *Pool {
 }
 
 // Trip makes one trip to the server on a connection of its own, within the deadline and,
-// once it has the connection, the timeout. It is on a connection that reaches the version, if
-// there is one; version 0: on any.
+// once it has the connection, the timeout. It is on a connection that reaches the version, and
+// ErrUnread if there is none; version 0: on any.
 func (ls *Pool) Trip(ctx context.Context, deadline time.Time, timeout time.Duration, version uint64, trip func(*Conn) error) error {
 	l, err := ls.enter(ctx, deadline, version)
 	if err == nil {
@@ -266,7 +266,11 @@ func (ls *Pool) enter(ctx context.Context, deadline time.Time, version uint64) (
 		}
 		l = ls.next(version)
 	}
-	if l == nil {
+	switch {
+	case l == nil && version != 0: // a connection of its own would only stay behind
+		<-ls.slots
+		return nil, ErrUnread
+	case l == nil:
 		l = newConn(ls)
 	}
 	l.deadline = deadline

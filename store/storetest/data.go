@@ -278,6 +278,11 @@ func dataUnsupported(t *testing.T, k dataKit) {
 		k.Do(context.Background(), op)
 		require.ErrorIs(t, op.Err, store.ErrUnsupported, name)
 	}
+	require.True(t, k.write(store.Create, item, "kept"))
+	op := &store.Op{Counter: k.counter, Writes: []store.Write{{Kind: store.Append, Item: item}}}
+	k.Do(context.Background(), op)
+	require.ErrorIs(t, op.Err, store.ErrUnsupported, "an append without data")
+	require.Equal(t, "kept", string(k.read(item).Data))
 	if k.Capabilities().Replicated() {
 		op := &store.Op{Counter: k.counter, Data: true, Writes: []store.Write{{Kind: store.Swap, Item: item, Version: 1}}}
 		k.Do(context.Background(), op)
