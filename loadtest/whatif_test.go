@@ -69,9 +69,6 @@ of 5 lines 1 malformed
               hits  admitted  denied  alone  over  features  ever denied
 ip-1-per-1m      4         3       1      1     0         2            1  50.00%
 all together     4         3       1                      2            1  50.00%
-
-all limits together
-longest denial: ip:192.0.2.1, within a second, from 2015-05-17T10:05:33Z to 2015-05-17T10:05:33Z, 1 hit
 `, got.out)
 
 	page := filepath.Join(t.TempDir(), "report.html")
