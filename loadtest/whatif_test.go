@@ -43,7 +43,7 @@ func TestOfflineUsage(t *testing.T) {
 		"-top is at least 0":                                            {"-suggest", "-top", "-1"},
 		"-memory is above 0":                                            {"-suggest", "-memory", "0"},
 		"-cost is the name of one field":                                {"-suggest", "-cost", "bytes,user"},
-		"has no field \"size\"":                                         {"-suggest", "-format", "common", "-cost", "size"},
+		"has no field \"size\"":                                         {"-suggest", "-format", "sshd", "-cost", "size"},
 		"-rules: events: reading the rules: open nowhere":               {"-rules", "nowhere"},
 		"limits[0].rate: a window: ":                                    {"-rules", wrong},
 		"-event names one of the rules: login, signup":                  {"-rules", two},

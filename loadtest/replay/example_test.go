@@ -29,7 +29,7 @@ func ExampleRun() {
 	defer c.Close()
 
 	ctx := context.Background()
-	format, err := accesslog.NewCombined("host")
+	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host"}})
 	if err != nil {
 		fmt.Println(err)
 		return
