@@ -52,7 +52,7 @@ func TestCompareJSON(t *testing.T) {
 func TestCompareUsage(t *testing.T) {
 	for text, args := range map[string][]string{
 		"names one kind":        {"-features", "ip=host,user", "a"},
-		"-format is for a FILE": {"-format", "json"},
+		"-format is for a FILE": {"-format", "sshd"},
 		"flags stand in front":  {"a", "-json"},
 		"-rate is for what is":  {"-rate", "1", "a"},
 		"-limit":                {"-limit", "5"},

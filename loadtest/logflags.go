@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/loadtest/accesslog"
@@ -22,8 +21,7 @@ type logFlags struct {
 }
 
 func (f *logFlags) add(set *flag.FlagSet) {
-	set.StringVar(&f.format, "format", "auto", "the log's `format`: combined (or common, vhost_combined, the same),\n"+
-		"json, sshd, or auto: combined or json, by each line's beginning")
+	set.StringVar(&f.format, "format", "auto", "the log's `format`: sshd, or auto: combined, common or JSON, by each line's beginning")
 	set.StringVar(&f.expression, "regexp", "", "the `expression` that takes lines apart, instead of -format;\n"+
 		`its groups, (?P<user>\S+), are the fields, and one is named time`)
 	set.StringVar(&f.features, "features", accesslog.DefaultMapping().String(), "which fields are features: `kind=field,kind=field`;\n"+
@@ -58,13 +56,10 @@ func (f *logFlags) parse(set *flag.FlagSet) error {
 	if err != nil {
 		return fmt.Errorf("-time-layout: %w", plain(err))
 	}
-	auto, jsonLines := f.format == "auto" && f.expression == "", f.format == "json"
-	dated := slices.Contains([]string{"combined", "common", "vhost_combined"}, f.format)
 	if err := refused(set,
 		refusal{f.expression != "", "format", "and -regexp exclude each other"},
-		refusal{!auto && !jsonLines, "time-field", "is for JSON lines; -regexp has a group named time, and the other formats have one"},
-		refusal{!auto && !jsonLines && f.expression == "", "time-layout", "is for JSON lines and -regexp; the other formats have one"},
-		refusal{dated, "year", "is for times without a year; those of the format " + f.format + " have one"},
+		refusal{f.format == "sshd" || f.expression != "", "time-field", "is for JSON lines; -regexp has a group named time"},
+		refusal{f.format == "sshd", "time-layout", "is for JSON lines and -regexp"},
 		// Counters go back to 1970, and layouts have four digits.
 		refusal{f.year < 1970 || f.year > 9999, "year", "is 1970 to 9999"},
 	); err != nil {
@@ -86,21 +81,18 @@ func (f *logFlags) parse(set *flag.FlagSet) error {
 }
 
 func (f *logFlags) newFormat(config accesslog.JSONConfig) (made accesslog.Format, err error) {
-	name := "format"
+	name := "features"
 	switch {
 	case f.expression != "":
 		name = "regexp"
 		made, err = accesslog.NewRegexp(f.expression, config.Layout, config.Fields...)
 	case f.format == "auto":
+		name = "features, -time-field"
 		made, err = accesslog.NewAuto(config)
-	case f.format == "combined", f.format == "common", f.format == "vhost_combined":
-		made, err = accesslog.NewCombined(config.Fields...)
-	case f.format == "json":
-		made, err = accesslog.NewJSON(config)
 	case f.format == "sshd":
 		made, err = accesslog.NewSSHD(config.Fields...)
 	default:
-		return nil, fmt.Errorf("-format is auto, combined, common, vhost_combined, json or sshd, not %q", f.format)
+		return nil, fmt.Errorf("-format is auto or sshd, not %q", f.format)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("-%s: %w", name, plain(err))

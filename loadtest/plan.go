@@ -58,7 +58,7 @@ func (f *planFlags) flags(set *flag.FlagSet) {
 		return err
 	})
 	set.IntVar(&c.Replicas, "replicas", plan.DefaultReplicas, "`number` of replicas of each counter, as counterd's -replicas")
-	c.Processes, c.Server.Memory, c.Server.Busy, c.Server.Headroom = plan.DefaultProcesses, 4<<30, plan.DefaultBusy, plan.DefaultHeadroom
+	c.Server.Memory = plan.DefaultMemory
 	set.Func("server-memory", "`memory` of one Memcached process as a whole (default 4GiB)", func(s string) (err error) {
 		c.Server.Memory, err = parseBytes(s)
 		return err

@@ -43,7 +43,7 @@ func TestOfflineUsage(t *testing.T) {
 		"-top is at least 0":                                            {"-suggest", "-top", "-1"},
 		"-memory is above 0":                                            {"-suggest", "-memory", "0"},
 		"-cost is the name of one field":                                {"-suggest", "-cost", "bytes,user"},
-		"has no field \"size\"":                                         {"-suggest", "-format", "common", "-cost", "size"},
+		"has no field \"size\"":                                         {"-suggest", "-format", "sshd", "-cost", "size"},
 		"-rules: events: reading the rules: open nowhere":               {"-rules", "nowhere"},
 		"limits[0].rate: a window: ":                                    {"-rules", wrong},
 		"-event names one of the rules: login, signup":                  {"-rules", two},
@@ -69,9 +69,6 @@ of 5 lines 1 malformed
               hits  admitted  denied  alone  over  features  ever denied
 ip-1-per-1m      4         3       1      1     0         2            1  50.00%
 all together     4         3       1                      2            1  50.00%
-
-all limits together
-longest denial: ip:192.0.2.1, within a second, from 2015-05-17T10:05:33Z to 2015-05-17T10:05:33Z, 1 hit
 `, got.out)
 
 	page := filepath.Join(t.TempDir(), "report.html")

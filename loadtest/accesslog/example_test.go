@@ -34,7 +34,7 @@ func ExampleReadLog() {
 		fmt.Println(err)
 		return
 	}
-	format, err := accesslog.NewJSON(accesslog.JSONConfig{Fields: mapping.Fields()})
+	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: mapping.Fields()})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -3,8 +3,7 @@
 // compressed with gzip.
 //
 // A [Format] makes a [Record] of a line: its time, and some of its fields, by name.
-// [NewAuto], [NewCombined], [NewJSON], [NewSSHD] and [NewRegexp] make formats. Most callers
-// want [ReadLog], which takes the features and the time of each line, as a [Mapping] of fields
+// [NewAuto], [NewSSHD] and [NewRegexp] make formats. Most callers want [ReadLog], which takes the features and the time of each line, as a [Mapping] of fields
 // to kinds of features says, and goes on behind lines that are malformed.
 package accesslog
 
@@ -70,15 +69,21 @@ type auto struct {
 	lack     error // the field that the combined format lacks
 }
 
-// NewAuto returns a format that goes by the beginning of each line: with a { it is JSON,
-// as in NewJSON, else as in NewCombined. Where that lacks a field that is asked for, only JSON is
+// NewAuto returns a format that goes by the beginning of each line. With a { it is a JSON object,
+// else a line of the common or the combined log format, perhaps behind a virtual host and its
+// port, as in Apache's vhost_combined. Where that lacks a field that is asked for, only JSON is
 // taken.
+//
+// A field of an object is named by its way, with a dot at each step into an object: client.ip is
+// that of {"client": {"ip": "…"}}, and of {"client.ip": "…"} too. Numbers and booleans are taken
+// as they are written, null is nothing, and an object or a list in the place of a field is a fault
+// of the line.
 func NewAuto(config JSONConfig) (Format, error) {
-	json, err := NewJSON(config)
+	json, err := newJSON(config)
 	if err != nil {
 		return nil, err
 	}
-	combined, lack := newKnown("combined", combinedLine, TimeLayout, config.Fields, notCombined, combinedText)
+	combined, lack := newCombined(config.Fields)
 	return &auto{json, combined, lack}, nil
 }
 
@@ -148,11 +153,7 @@ const sshdLine = `^(?:<\d+>1? ?)?(?P<time>[A-Z]\S* +\d+ \S+|\d\S+) \S+ ` +
 // RepeatedField is the field of the sshd format that says how often a line's message came.
 const RepeatedField = "n"
 
-// NewCombined returns the common and the combined log format: what the combined one has
-// beyond the other may be missing. In front may be a virtual host and its port, the fields vhost
-// and port, as in Apache's vhost_combined. It is an error to ask for a field that it does not
-// have; the error lists its fields.
-func NewCombined(fields ...string) (Format, error) {
+func newCombined(fields []string) (Format, error) {
 	return newKnown("combined", combinedLine, TimeLayout, fields, notCombined, combinedText)
 }
 

@@ -17,9 +17,9 @@ const (
 	line  = front + `"GET / HTTP/1.1" 200 1`
 )
 
-// newCombined returns the combined format with those fields.
-func newCombined(fields ...string) Format {
-	format, err := NewCombined(fields...)
+// combined returns the combined format with those fields.
+func combined(fields ...string) Format {
+	format, err := newCombined(fields)
 	if err != nil {
 		panic(err)
 	}
@@ -70,20 +70,20 @@ func TestCombined(t *testing.T) {
 		"an address with a port": {"2001:db8::1:80 - -" + behind, "||2001:db8::1:80|-|-|" + request, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			record, err := newCombined(fields...).Parse(c.line)
+			record, err := combined(fields...).Parse(c.line)
 			require.NoError(t, err)
 			assert.Equal(t, cmp.Or(c.at, "2015-05-17T10:05:03Z"), record.Time.UTC().Format(time.RFC3339))
 			want := strings.Split(c.want, "|")
 			assert.Equal(t, want, fieldsOf(record, fields))
 			for i, field := range fields { // asked for alone
-				record, err := newCombined(field).Parse(c.line)
+				record, err := combined(field).Parse(c.line)
 				require.NoError(t, err)
 				assert.Equal(t, want[i], record.Field(field))
 				assert.Empty(t, record.Field("nothing"))
 			}
 		})
 	}
-	_, err := NewCombined("host", "remote_addr")
+	_, err := newCombined([]string{"host", "remote_addr"})
 	require.ErrorContains(t, err, `no field "remote_addr", but vhost, port, host, ident, user,`)
 }
 
@@ -122,7 +122,7 @@ func TestCombinedMalformed(t *testing.T) {
 		"no zone":                    strings.Replace(line, " +0000", "", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := newCombined("host").Parse(line)
+			_, err := combined("host").Parse(line)
 			require.ErrorIs(t, err, ErrMalformed)
 			if line != "" {
 				assert.NotContains(t, err.Error(), line)
@@ -159,7 +159,7 @@ func FuzzCombined(f *testing.F) {
 			t.Skip("a name with a port may be a virtual host")
 		}
 		fields := []string{"host", "ident", "user", "request", "status", "bytes", "referer", "agent", "vhost"}
-		record, err := newCombined(fields...).Parse(line)
+		record, err := combined(fields...).Parse(line)
 		require.NoError(t, err, "%q", line)
 		require.True(t, at.Equal(record.Time))
 		require.Equal(t, want, record.values, "%q", line)
@@ -249,7 +249,7 @@ func FuzzRegexp(f *testing.F) {
 	format, err := NewRegexp(slowCombined, TimeLayout, fields...)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, line string) {
-		want, err := newCombined(fields...).Parse(line)
+		want, err := combined(fields...).Parse(line)
 		got, gotErr := format.Parse(line)
 		if gotErr != nil && !errors.Is(gotErr, ErrFiltered) {
 			require.ErrorIs(t, gotErr, ErrMalformed)

@@ -28,11 +28,7 @@ type jsonLines struct {
 	names  []string
 }
 
-// NewJSON returns the format of JSON lines, an object each. A field is named by its way,
-// with a dot at each step into an object: client.ip is that of {"client": {"ip": "…"}},
-// and of {"client.ip": "…"} too. Numbers and booleans are taken as they are written, null
-// is nothing, and an object or a list in the place of a field is a fault of the line.
-func NewJSON(config JSONConfig) (Format, error) {
+func newJSON(config JSONConfig) (Format, error) {
 	times := DefaultTimeFields()
 	if config.Time != "" {
 		times = []string{config.Time}

@@ -254,16 +254,13 @@ func (l *loading) without(at Place, f *fault) {
 func linesOf(r io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(r, 64<<10)
-		magic, err := in.Peek(2)
-		if err == nil && string(magic) == "\x1f\x8b" {
-			var unzipped *gzip.Reader
-			if unzipped, err = gzip.NewReader(in); err == nil {
-				in = bufio.NewReaderSize(unzipped, 64<<10)
+		if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" { // an error comes again with the first line
+			unzipped, err := gzip.NewReader(in)
+			if err != nil {
+				yield("", err)
+				return
 			}
-		}
-		if err != nil && err != io.EOF {
-			yield("", err)
-			return
+			in = bufio.NewReaderSize(unzipped, 64<<10)
 		}
 		for {
 			line, err := readLine(in)

@@ -111,7 +111,7 @@ func TestNoLineIsInTheFormat(t *testing.T) {
 
 func TestReadLogFaults(t *testing.T) {
 	read := func(ctx context.Context, inputs ...Input) error {
-		_, err := ReadLog(ctx, newCombined("host"), DefaultMapping(), inputs...)
+		_, err := ReadLog(ctx, combined("host"), DefaultMapping(), inputs...)
 		return err
 	}
 	broken := errors.New("broken")
@@ -133,7 +133,7 @@ func TestInputsAreClosed(t *testing.T) {
 	for _, r := range []io.Reader{strings.NewReader(line), iotest.ErrReader(errors.New("broken"))} {
 		closed := 0
 		input := Input{Name: "x", Open: func() (io.ReadCloser, time.Time, error) { return closer{r, &closed}, time.Time{}, nil }}
-		_, _ = ReadLog(t.Context(), newCombined("host"), DefaultMapping(), input)
+		_, _ = ReadLog(t.Context(), combined("host"), DefaultMapping(), input)
 		assert.Equal(t, 1, closed)
 	}
 }
@@ -152,7 +152,7 @@ func TestTheRealLogIsReadWhole(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	fields := []string{"host", "ident", "user", "request", "status", "bytes", "referer", "agent"}
-	format := newCombined(fields...)
+	format := combined(fields...)
 	n := 0
 	var differ []int
 	for text, err := range linesOf(file) {
@@ -176,7 +176,7 @@ const realLog = "../testdata/apache_logs.log.gz"
 func TestTheRealLogInEveryFormat(t *testing.T) {
 	var text, zipped strings.Builder
 	mapping := Mapping{{"ip", "host"}, {"agent", "agent"}}
-	want, err := ReadLog(t.Context(), newCombined("host", "agent"), mapping, File(realLog))
+	want, err := ReadLog(t.Context(), combined("host", "agent"), mapping, File(realLog))
 	require.NoError(t, err)
 	require.Equal(t, 10_000, want.Lines)
 	require.Zero(t, want.Malformed)
@@ -186,7 +186,7 @@ func TestTheRealLogInEveryFormat(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	n := 0
-	format := newCombined("host", "agent")
+	format := combined("host", "agent")
 	for line, err := range linesOf(file) {
 		require.NoError(t, err)
 		record, err := format.Parse(line)
@@ -200,7 +200,7 @@ func TestTheRealLogInEveryFormat(t *testing.T) {
 			text.Reset()
 		}
 	}
-	got, err := ReadLog(t.Context(), newJSON(t, JSONConfig{Fields: mapping.Fields()}), mapping, Stream("", strings.NewReader(zipped.String())))
+	got, err := ReadLog(t.Context(), jsonFormat(t, JSONConfig{Fields: mapping.Fields()}), mapping, Stream("", strings.NewReader(zipped.String())))
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 

@@ -217,7 +217,7 @@ func TestCounterdMayBeWrong(t *testing.T) {
 // readLog reads a log as traffic.
 func readLog(t *testing.T, in io.Reader, kind string) (*Traffic, error) {
 	t.Helper()
-	format, err := accesslog.NewCombined("host")
+	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host"}})
 	require.NoError(t, err)
 	log, err := accesslog.ReadLog(t.Context(), format, accesslog.Mapping{{Kind: kind, Field: "host"}}, accesslog.Stream("in", in))
 	require.NoError(t, err)

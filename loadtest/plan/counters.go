@@ -104,7 +104,7 @@ type levelDemand struct {
 func (c Config) modelled(counters counters, t Traffic) demand {
 	d := demand{features: t.Features, hits: t.Events / daySeconds, live: 1}
 	d.peak = d.hits * t.Peak
-	perSecond := t.perFeature() / daySeconds / float64(c.Processes)
+	perSecond := t.perFeature() / daySeconds / float64(c.processes)
 	d.reread, d.peakReread = 1/(1+perSecond), 1/(1+perSecond*t.Peak)
 	if counters.shut {
 		d.live = 0

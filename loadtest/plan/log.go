@@ -111,7 +111,7 @@ func (s *census) hit(at time.Time, features events.Features) error {
 		g.expire(second)
 	}
 	for id, g := range counters {
-		g.add(id, at, s.log.Hits%s.config.Processes)
+		g.add(id, at, s.log.Hits%s.config.processes)
 	}
 	items := 0
 	for _, g := range s.groups {

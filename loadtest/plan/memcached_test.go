@@ -24,6 +24,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -174,7 +175,7 @@ type turn struct{ second, actor int }
 
 func newGame(t *testing.T, config Config) *game {
 	config = config.withDefaults()
-	config.Peak, config.Processes, config.filled = 1, callers, 24*time.Hour
+	config.Peak, config.processes, config.filled = 1, callers, 24*time.Hour
 	g := &game{event: config.Rules.All()[0], values: map[string]int{}, actors: 1}
 	for _, c := range countersOf(g.event) {
 		config.filled = min(config.filled, c.life(c.finest))
@@ -242,7 +243,7 @@ func (g *game) play(t *testing.T, servers []string) *asked {
 	begin := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 	took := &asked{}
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{
-		Servers: servers, Replicas: g.config.Replicas, Timeout: time.Second, Clock: func() time.Time { return begin },
+		Servers: servers, Replicas: g.config.Replicas, Timeout: 20 * time.Second, Clock: func() time.Time { return begin },
 		OnRoundTrip: func(_ context.Context, trip memcache.RoundTrip) {
 			if trip.Err == nil { // one that fails is made again
 				took.trips.Add(1)
@@ -261,9 +262,17 @@ func (g *game) play(t *testing.T, servers []string) *asked {
 	return took
 }
 
+// patientStore is a fleet that the limiter's timeout, which may not exceed half the grace, does not
+// interrupt: only its own does.
+type patientStore struct{ *memcache.Fleet }
+
+func (s patientStore) Do(ctx context.Context, ops ...*store.Op) {
+	s.Fleet.Do(context.WithoutCancel(ctx), ops...)
+}
+
 func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begin time.Time) error {
 	now := begin
-	decider, err := limiter.New(limiter.Config{Timeout: min(time.Second, hierarchy.DefaultGrace/2)}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: func() time.Time { return now }, CacheBytes: 1 << 20}))
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: patientStore{fleet}, Clock: func() time.Time { return now }, CacheBytes: 1 << 20}))
 	if err != nil {
 		return err
 	}

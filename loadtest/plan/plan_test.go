@@ -12,7 +12,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/share"
 )
 
 // entry is a line of a log.
@@ -167,7 +166,7 @@ func TestServers(t *testing.T) {
 	rules := rulesOf(t, fourLimits)
 	before := 0
 	for _, features := range []float64{1e3, 1e5, 1e6, 1e7} {
-		config := Config{Rules: rules, Features: Amounts{"": features}, Events: Amounts{"": 20 * features}, Server: Server{Headroom: DefaultHeadroom}}
+		config := Config{Rules: rules, Features: Amounts{"": features}, Events: Amounts{"": 20 * features}}
 		report, err := Run(t.Context(), config)
 		require.NoError(t, err)
 		s := report.Servers
@@ -226,9 +225,7 @@ func TestConfigFaults(t *testing.T) {
 		"1 to 5 replicas":                        {Rules: rules, Replicas: 9},
 		"at least 256 MiB":                       {Rules: rules, Server: Server{Memory: 1}},
 		"more than 0 cores":                      {Rules: rules, Server: Server{Cores: -1}},
-		"busy for more than 0":                   {Rules: rules, Server: Server{Busy: 2 * share.Whole}},
 		"a session has events, more than 1, and": {Rules: rules, Sessions: Sessions{Events: 3}},
-		"at least one process":                   {Rules: rules, Processes: -1},
 	} {
 		_, err := Run(t.Context(), config)
 		assert.ErrorContains(t, err, want)
@@ -260,7 +257,7 @@ func TestAmountsOfEvents(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	report, err := Run(t.Context(), Config{Rules: rulesOf(t, fourLimits), Features: Amounts{"": 1e6}, Events: Amounts{"": 2e7}, Server: Server{Headroom: DefaultHeadroom}})
+	report, err := Run(t.Context(), Config{Rules: rulesOf(t, fourLimits), Features: Amounts{"": 1e6}, Events: Amounts{"": 2e7}})
 	require.NoError(t, err)
 	var text bytes.Buffer
 	require.NoError(t, report.WriteText(&text))

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/counterd/counterd/loadtest/share"
 )
 
 const (
@@ -22,7 +20,7 @@ const (
 func (p *planning) loadOf(servers int) Servers {
 	each := p.items.each(servers)
 	s := Servers{Items: each.all(), SlabBytes: each.slabBytes(), HashBytes: hashBytes(each.all())}
-	s.Megabytes = max(int64(math.Ceil(s.SlabBytes*(1+part(p.config.Server.Headroom))/megabyte/megabytes))*megabytes, megabytes)
+	s.Megabytes = max(int64(math.Ceil(s.SlabBytes*(1+headroom)/megabyte/megabytes))*megabytes, megabytes)
 	// A table that doubles coexists with the one of half its size.
 	s.MemoryBytes = float64(s.Megabytes)*megabyte + 1.5*s.HashBytes + baseMemory
 	// Counters of whole events are on as many servers as there are replicas; the busiest
@@ -34,8 +32,6 @@ func (p *planning) loadOf(servers int) Servers {
 	s.PeakWire = peak.WireBytes*even + p.hot.WireBytes*hot
 	return s
 }
-
-func part(s share.Share) float64 { return float64(s) / float64(share.Whole) }
 
 // servers finds the least number of servers.
 func (p *planning) servers() (Servers, error) {
@@ -49,7 +45,7 @@ func (p *planning) servers() (Servers, error) {
 	}
 	server := p.config.Server
 	byMemory := least(func(s Servers) bool { return s.MemoryBytes <= float64(server.Memory) })
-	byCPU := least(func(s Servers) bool { return s.PeakCPU <= server.Cores*part(server.Busy) })
+	byCPU := least(func(s Servers) bool { return s.PeakCPU <= server.Cores*busy })
 	switch {
 	case byMemory == 0:
 		return Servers{}, fmt.Errorf("%d servers of %s do not hold the items", maxServers, bytesText(float64(server.Memory)))
@@ -60,7 +56,7 @@ func (p *planning) servers() (Servers, error) {
 	s := p.loadOf(rest)
 	s.ByMemory, s.ByCPU, s.ByLoss, s.Needed = byMemory, byCPU, rest+1, rest+1
 	s.Reason = p.reason(s, rest)
-	s.CounterdCores = p.report.Total.Peak.CounterdCPU / part(server.Busy)
+	s.CounterdCores = p.report.Total.Peak.CounterdCPU / busy
 	return s, nil
 }
 

@@ -127,10 +127,10 @@ func (c Config) assumptionsOfLog(log Log, longest time.Duration) []string {
 func (c Config) commonAssumptions() []string {
 	return []string{
 		"Hits are far from their limits. Near one a counter costs a trip more, once a second in each process; a denial about six, and no items.",
-		fmt.Sprintf("Hits come one by one, to %d processes; hits of a batch, and simultaneous hits on a counter, share trips.", c.Processes),
+		fmt.Sprintf("Hits come one by one, to %d processes; hits of a batch, and simultaneous hits on a counter, share trips.", processes),
 		"CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13).",
-		fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %s%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %s%% of %g cores busy at the peak.",
-			c.Server.Headroom, bytesText(baseMemory), c.Server.Busy, c.Server.Cores),
+		fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %g%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %g%% of %g cores busy at the peak.",
+			100*headroom, bytesText(baseMemory), 100*busy, c.Server.Cores),
 	}
 }
 

@@ -29,7 +29,7 @@ func ExampleRun() {
 	defer c.Close()
 
 	ctx := context.Background()
-	format, err := accesslog.NewCombined("host")
+	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host"}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -42,7 +42,7 @@ func ExampleRun() {
 		return
 	}
 	result, err := replay.Run(ctx, replay.Config{
-		Client: c, Event: "url_shorten", Clock: stopped, Concurrency: 1, Moments: -1,
+		Client: c, Event: "url_shorten", Clock: stopped, Concurrency: 1,
 	}, log)
 	if err != nil {
 		fmt.Println(err)
@@ -51,6 +51,6 @@ func ExampleRun() {
 	fmt.Println(result.Events, "events,", result.Comparisons, "comparisons,", result.Differences, "differences")
 	fmt.Println(result.FirstDifferences[0].Feature, result.FirstDifferences[0].Reason)
 	// Output:
-	// 2 events, 5 comparisons, 5 differences
+	// 2 events, 17 comparisons, 5 differences
 	// ip:192.0.2.1 the count is wrong
 }

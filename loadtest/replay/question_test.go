@@ -56,7 +56,7 @@ func TestQuestionsTouchEveryEdge(t *testing.T) {
 		for _, window := range []int64{1, 60, 900, 3600, 21600} {
 			events := func(at int64) bool { return slices.Contains(seconds, at) }
 			var first, before, last, behind bool
-			for _, q := range questionsOf([]int64{window}, day, end, end+3, DefaultMoments, seconds) {
+			for _, q := range questionsOf([]int64{window}, day, end, end+3, pastMoments, seconds) {
 				first = first || events(q.begins())
 				before = before || events(q.begins()-1)
 				last = last || events(q.at)

@@ -29,8 +29,8 @@ import (
 const (
 	// DefaultConcurrency is how many requests are under way at once.
 	DefaultConcurrency = 16
-	// DefaultMoments is how many past moments the windows are asked for as of.
-	DefaultMoments = 3
+	// pastMoments is how many past moments the windows are asked for as of.
+	pastMoments = 3
 	// DefaultSettle is how long a server may go on remembering what it read before
 	// an increment that was late, or a reset, by another process.
 	DefaultSettle = 1100 * time.Millisecond
@@ -69,7 +69,6 @@ type Config struct {
 	// Windows are compared, each once; nil: those of DefaultWindows that the server remembers
 	// long enough.
 	Windows     []time.Duration
-	Moments     int           // past moments; 0: DefaultMoments, negative: none
 	Concurrency int           // requests under way at once; 0: DefaultConcurrency
 	Reset       bool          // forget the log's counters first
 	Settle      time.Duration // wait before counting; 0: DefaultSettle
@@ -80,7 +79,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.Moments = max(0, cmp.Or(c.Moments, DefaultMoments))
 	c.Concurrency = max(1, cmp.Or(c.Concurrency, DefaultConcurrency))
 	c.Settle = cmp.Or(c.Settle, DefaultSettle)
 	c.Progress = progress.Or(c.Progress)
@@ -329,7 +327,7 @@ func (r *run) acknowledges(done wire.Incremented, e accesslog.Event, second int6
 
 // count asks every question for every asker.
 func (r *run) count(ctx context.Context) error {
-	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), r.Moments, r.seconds)
+	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), pastMoments, r.seconds)
 	askers := r.roster.askers
 	begin := r.Clock()
 	err := r.forEach(ctx, "counting", len(questions)*len(askers), r.Concurrency, func(ctx context.Context, i int) error {

@@ -108,18 +108,17 @@ func small(t *testing.T) *accesslog.Log {
 func TestRun(t *testing.T) {
 	server := newServer()
 	config := configFor(t, server)
-	config.Moments = 2
 	config.Windows = []time.Duration{time.Minute, 24 * time.Hour}
 	result, err := replay.Run(t.Context(), config, small(t))
 	require.NoError(t, err)
 	assert.Equal(t, &replay.Result{
 		Event: "e", Retention: "24h", Lines: 8, Events: 8, MalformedLines: []accesslog.Place{}, Counters: 3,
 		Windows: []string{"1m", "24h"}, LeftOutWindows: []string{}, FirstDifferences: []replay.Difference{},
-		Comparisons: 3 * (3 + 1),
+		Comparisons: 3 * (4 + 1),
 	}, result)
 	assert.Zero(t, result.Differences)
 	assert.Equal(t, 8, server.Increments())
-	assert.Equal(t, 3+12, server.Counts(), "one to see that each is empty, and the comparisons")
+	assert.Equal(t, 3+15, server.Counts(), "one to see that each is empty, and the comparisons")
 }
 
 // A single increment that is lost or counted twice is found, whichever it is.

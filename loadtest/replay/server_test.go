@@ -41,28 +41,27 @@ func TestServerCountsTheRealLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		event                      events.Event
 		windows                    []time.Duration // nil: the default
-		moments                    int
 		events, counters, compared int
 	}{
 		"a day": {event: events.Event{Name: "e"}, events: 2821, counters: 543, compared: 543 * (4*4 + 1)},
 		"the whole log": {
-			event: events.Event{Name: "e", Retention: 96 * hour}, windows: []time.Duration{24 * hour, 96 * hour}, moments: 1,
-			events: 10_000, counters: 1753, compared: 1753 * (2 + 1),
+			event: events.Event{Name: "e", Retention: 96 * hour}, windows: []time.Duration{24 * hour, 96 * hour},
+			events: 10_000, counters: 1753, compared: 1753 * (4 + 1),
 		},
 		// In so short a time two of the nine questions are the same one.
 		"an hour": {event: events.Event{Name: "e", Retention: hour}, events: 86, counters: 25, compared: 25 * 8},
 		"to the minute": {
 			event:   events.Event{Name: "e", Rules: []events.Rule{{Per: perIP, Precision: events.Minute}}},
-			windows: []time.Duration{10 * time.Second, 24 * hour}, moments: 1, events: 2821, counters: 543, compared: 543 * 3,
+			windows: []time.Duration{10 * time.Second, 24 * hour}, events: 2821, counters: 543, compared: 543 * 5,
 		},
 		"to the hour": {
 			event:   events.Event{Name: "e", Rules: []events.Rule{{Per: perIP, Precision: events.Hour}}},
-			windows: []time.Duration{90 * time.Minute, 24 * hour}, moments: 1, events: 2821, counters: 543, compared: 543 * 3,
+			windows: []time.Duration{90 * time.Minute, 24 * hour}, events: 2821, counters: 543, compared: 543 * 5,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := configWithin(t, realServer(t, c.event, stopped))
-			config.Windows, config.Moments = c.windows, c.moments
+			config.Windows = c.windows
 			result, err := replay.Run(t.Context(), config, log)
 			require.NoError(t, err)
 			assert.Equal(t, 10_000, result.Lines)
@@ -85,7 +84,6 @@ func TestServerOnTheWallClock(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		config.Reset = reset
 		config.Windows = []time.Duration{time.Second, 90 * time.Second, 12 * time.Hour}
-		config.Moments = 1
 		result, err := replay.Run(t.Context(), config, log)
 		require.NoError(t, err)
 		assert.Equal(t, 10_000, result.Events+result.Skipped)
@@ -100,12 +98,12 @@ func TestServerCountsTheRealLogByKinds(t *testing.T) {
 	log := readInput(t, "ip=host,agent=agent", accesslog.File(realLog))
 	rules := []events.Rule{{Per: []string{"agent", "ip"}}, {Per: []string{"agent"}, Precision: events.Minute}}
 	config := configWithin(t, realServer(t, events.Event{Name: "e", Rules: rules}, stopped))
-	config.Windows, config.Moments = []time.Duration{time.Hour, 24 * time.Hour}, 1
+	config.Windows = []time.Duration{time.Hour, 24 * time.Hour}
 	result, err := replay.Run(t.Context(), config, log)
 	require.NoError(t, err)
 	assert.Equal(t, 2821, result.Events)
 	// 543 addresses, 224 agents, 565 pairs of them.
 	assert.Equal(t, 1332, result.Counters)
-	assert.EqualValues(t, 1332*3, result.Comparisons)
+	assert.EqualValues(t, 1332*5, result.Comparisons)
 	assert.Zero(t, result.Differences, "%v", result.FirstDifferences)
 }

@@ -55,8 +55,6 @@ func (g *group) number(id, name string) uint32 {
 	return n
 }
 
-func (g *group) name(n uint32) string { return g.names[n] }
-
 // newActors finds what each of the log's actors is counted by.
 func newActors(event *events.Event, all []events.Features, costKind string) *actors {
 	a := &actors{all: make([]actor, len(all)), whole: group{numbers: map[string]uint32{}}}

@@ -17,7 +17,7 @@ type limit struct {
 
 // newLimits returns the limits of the event by their names, in the order of the rules,
 // those of overrides behind their rule's own.
-func newLimits(event *events.Event, actors *actors, steps int) []*limit {
+func newLimits(event *events.Event, actors *actors) []*limit {
 	var limits []*limit
 	for i := range event.Rules {
 		rule := &event.Rules[i]
@@ -26,28 +26,23 @@ func newLimits(event *events.Event, actors *actors, steps int) []*limit {
 		for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
 			list = append(list, rule.Overrides[value]...)
 		}
-		for i, l := range list {
+		for _, l := range list {
 			if slices.ContainsFunc(limits, func(other *limit) bool { return other.found.Name == l.Name }) {
 				continue // overrides of several values
 			}
 			limits = append(limits, &limit{newScore(len(actors.groups[group].names)), Limit{
-				Name: l.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(l), Throttle: rule.Throttle.String(),
-				Shadow: rule.Shadow, Override: i >= len(rule.Limits), DeniedAt: make([]int64, steps),
+				Name: l.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(l), Shadow: rule.Shadow,
 			}, group})
 		}
 	}
 	return limits
 }
 
-// add counts a decision in which the limit took part, at a step of the timeline. The hit
-// was denied by so many limits that are enforced.
-func (l *limit) add(feature uint32, second int64, step int, d *limiter.Decision, state *limiter.LimitState, denials int) {
+// add counts a decision in which the limit took part. The hit was denied by so many limits that
+// are enforced.
+func (l *limit) add(feature uint32, second int64, d *limiter.Decision, state *limiter.LimitState, denials int) {
 	l.score.add(feature, second, state.Allowed)
-	if state.Listing == events.Denied {
-		l.found.OnDenyList++
-	}
 	if !state.Allowed {
-		l.found.DeniedAt[step]++
 		if !l.found.Shadow {
 			denials--
 		}
@@ -58,9 +53,4 @@ func (l *limit) add(feature uint32, second int64, step int, d *limiter.Decision,
 	if d.Allowed && state.Over {
 		l.found.Over++
 	}
-}
-
-func (l *limit) report(top int, group *group) Limit {
-	l.found.Score = l.score.report(top, group.name)
-	return l.found
 }

@@ -16,17 +16,8 @@ func (r *Report) Page() page.Page {
 		Subtitle: fmt.Sprintf("%d hits from %s to %s", r.All.Hits, moment(r.From), moment(r.To)),
 		Sections: []page.Section{
 			{Title: "Limits", Text: strings.Join(r.leftOut(), "\n"), Table: &page.Table{Head: limitsHead(), Rows: r.limitRows()}},
-			{Title: "Over time", Plot: r.Timeline.plot("Admitted and denied", []page.Line{
-				{Name: "admitted", Y: floats(r.Timeline.Admitted)}, {Name: "denied", Y: floats(r.Timeline.Denied)},
-			})},
+			{Title: "Over time", Plot: r.Timeline.plot()},
 		},
-	}
-	if len(r.Limits) > 1 {
-		var lines []page.Line
-		for i := range r.Limits {
-			lines = append(lines, page.Line{Name: r.Limits[i].title(), Y: floats(r.Limits[i].DeniedAt)})
-		}
-		p.Sections = append(p.Sections, page.Section{Title: "Denied, by limit", Plot: r.Timeline.plot("Denied by each limit", lines)})
 	}
 	p.Sections = append(p.Sections, r.All.section("Most denied, all limits together"))
 	if len(r.Limits) > 1 {
@@ -38,38 +29,25 @@ func (r *Report) Page() page.Page {
 }
 
 func (s *Score) section(title string) page.Section {
-	if s.LongestDenial == nil {
+	if s.Denied == 0 {
 		return page.Section{Title: title, Text: "Nothing was denied."}
 	}
-	return page.Section{
-		Title: title, Text: "Longest denial: " + s.LongestDenial.String(),
-		Table: &page.Table{Head: featuresHead(), Rows: s.featureRows()},
-	}
+	return page.Section{Title: title, Table: &page.Table{Head: featuresHead(), Rows: s.featureRows()}}
 }
 
-// plot draws lines whose values are those of the steps.
-func (t *Timeline) plot(title string, lines []page.Line) *page.Plot {
-	x := make([]float64, len(t.Admitted)+1)
-	for i := range x {
-		x[i] = float64(t.time(i).Unix())
-	}
-	for i := range lines {
-		lines[i].X, lines[i].Steps = x, true
-		// The last step is as long as the others.
-		lines[i].Y = append(lines[i].Y, lines[i].Y[len(lines[i].Y)-1])
+// plot draws what was admitted and denied in each step.
+func (t *Timeline) plot() *page.Plot {
+	line := func(name string, values []int64) page.Line {
+		l := page.Line{Name: name, Steps: true}
+		for i, v := range append(values, values[len(values)-1]) { // the last step is as long as the others
+			l.X, l.Y = append(l.X, float64(t.From.Unix()+int64(i)*t.Step)), append(l.Y, float64(v))
+		}
+		return l
 	}
 	return &page.Plot{
-		Title: title,
+		Title: "Admitted and denied",
 		X:     page.Axis{Label: "time (UTC)", Unit: page.Moment},
 		Y:     page.Axis{Label: fmt.Sprintf("hits in %s", events.FormatDuration(time.Duration(t.Step)*time.Second))},
-		Lines: lines,
+		Lines: []page.Line{line("admitted", t.Admitted), line("denied", t.Denied)},
 	}
-}
-
-func floats(values []int64) []float64 {
-	list := make([]float64, len(values), len(values)+1)
-	for i, v := range values {
-		list[i] = float64(v)
-	}
-	return list
 }

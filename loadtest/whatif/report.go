@@ -46,22 +46,17 @@ type Score struct {
 	EverDenied      int       `json:"ever_denied"`       // of them
 	EverDeniedShare float64   `json:"ever_denied_share"` // 0 to 1
 	MostDenied      []Feature `json:"most_denied"`       // by denied hits, then by hits
-	LongestDenial   *Stretch  `json:"longest_denial"`    // null: nothing was denied
 }
 
 // Limit is what one limit did. It admits what it does not deny, whatever other limits say.
 type Limit struct {
-	Name     string   `json:"name"`
-	Per      []string `json:"per"`
-	Rate     string   `json:"rate"`
-	Throttle string   `json:"throttle"`
-	Shadow   bool     `json:"shadow"`   // its denials are not enforced
-	Override bool     `json:"override"` // of single values
+	Name   string   `json:"name"`
+	Per    []string `json:"per"`
+	Rate   string   `json:"rate"`
+	Shadow bool     `json:"shadow"` // its denials are not enforced
 	Score
-	Alone      int64   `json:"alone"`        // denied hits that no other enforced limit denied
-	Over       int64   `json:"over"`         // hits that were admitted above N
-	OnDenyList int64   `json:"on_deny_list"` // hits on its rule's deny list
-	DeniedAt   []int64 `json:"denied_at"`    // by the steps of the timeline
+	Alone int64 `json:"alone"` // denied hits that no other enforced limit denied
+	Over  int64 `json:"over"`  // hits that were admitted above N
 }
 
 // Feature is how a feature fared.
@@ -71,17 +66,6 @@ type Feature struct {
 	Denied  int64     `json:"denied"`
 	First   time.Time `json:"first"` // denial
 	Last    time.Time `json:"last"`
-}
-
-// Stretch is a run of denied hits of one feature with no admitted hit in between. The
-// longest is that with the most time from its first to its last denial; of equal ones that
-// with the most denials, then the first, then the one whose feature comes first.
-type Stretch struct {
-	Feature string    `json:"feature"`
-	From    time.Time `json:"from"` // second of the first denial
-	To      time.Time `json:"to"`   // of the last
-	Seconds int64     `json:"seconds"`
-	Denied  int64     `json:"denied"`
 }
 
 // Timeline is what was admitted and denied over time.
@@ -165,20 +149,15 @@ func (s *Score) row(name, alone, over string) []string {
 }
 
 func (r *Report) writeDenials(b *strings.Builder, name string, s *Score) {
-	if s.LongestDenial == nil {
-		return
-	}
-	fmt.Fprintf(b, "\n%s\n", name)
 	if len(s.MostDenied) > 0 {
+		fmt.Fprintf(b, "\n%s\n", name)
 		columns.Write(b, 1, append([][]string{featuresHead()}, s.featureRows()...))
 	}
-	fmt.Fprintf(b, "longest denial: %s\n", s.LongestDenial)
 }
 
 // sameAs reports whether both name the same denials, of which there are some.
 func (s *Score) sameAs(other *Score) bool {
-	return s.LongestDenial != nil && other.LongestDenial != nil && *s.LongestDenial == *other.LongestDenial &&
-		s.Denied == other.Denied && slices.Equal(s.MostDenied, other.MostDenied)
+	return len(s.MostDenied) > 0 && s.Denied == other.Denied && slices.Equal(s.MostDenied, other.MostDenied)
 }
 
 func featuresHead() []string {
@@ -191,18 +170,6 @@ func (s *Score) featureRows() [][]string {
 		rows = append(rows, []string{shown(f.Feature), strconv.FormatInt(f.Hits, 10), strconv.FormatInt(f.Denied, 10), moment(f.First), moment(f.Last)})
 	}
 	return rows
-}
-
-func (s *Stretch) String() string {
-	length := "within a second"
-	if s.Seconds > 0 {
-		length = (time.Duration(s.Seconds) * time.Second).String()
-	}
-	hits := "1 hit"
-	if s.Denied > 1 {
-		hits = fmt.Sprintf("%d hits", s.Denied)
-	}
-	return fmt.Sprintf("%s, %s, from %s to %s, %s", shown(s.Feature), length, moment(s.From), moment(s.To), hits)
 }
 
 // maxShown is how much of a feature is shown.

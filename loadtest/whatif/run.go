@@ -106,7 +106,7 @@ func newRun(config Config) (*run, error) {
 	if n := len(r.Log.Events); n > 0 {
 		r.timeline = newTimeline(r.Log.Events[0].Second(), r.Log.Events[n-1].Second())
 	}
-	r.limits = newLimits(r.Event, r.actors, len(r.timeline.Denied))
+	r.limits = newLimits(r.Event, r.actors)
 	for _, l := range r.limits {
 		r.named[l.found.Name] = l
 	}
@@ -173,13 +173,8 @@ func (r *run) exactly(ctx context.Context, hit limiter.Hit, d limiter.Decision) 
 }
 
 func (r *run) add(a *actor, second int64, d *limiter.Decision) error {
-	step := r.timeline.at(second)
 	r.whole.add(a.whole, second, d.Allowed)
-	if d.Allowed {
-		r.timeline.Admitted[step]++
-	} else {
-		r.timeline.Denied[step]++
-	}
+	r.timeline.add(second, d.Allowed)
 	denials := 0
 	for i := range d.Limits {
 		if state := &d.Limits[i]; !state.Allowed && !state.Shadow {
@@ -192,7 +187,7 @@ func (r *run) add(a *actor, second int64, d *limiter.Decision) error {
 		if state.Failed || state.Incomplete {
 			return fmt.Errorf("%w: it did not ask the limit %s", ErrEngine, state.Name)
 		}
-		l.add(a.in[l.group], second, step, d, state, denials)
+		l.add(a.in[l.group], second, d, state, denials)
 	}
 	return nil
 }
@@ -217,10 +212,11 @@ func (r *run) report() *Report {
 		Event: r.Event.Name, Lines: r.Log.Lines, Filtered: r.Log.Filtered, Malformed: r.Log.Malformed,
 		Unlimited: r.lines[unlimited], Refused: r.lines[refused], WithoutCost: r.lines[withoutCost],
 		Missing: r.missing(), From: utc(r.Log.Events[0].Second()), To: utc(last.Second()),
-		All: r.whole.report(r.Top, r.actors.whole.name), Timeline: r.timeline,
+		All: r.whole.report(r.Top, r.actors.whole.names), Timeline: r.timeline,
 	}
 	for _, l := range r.limits {
-		report.Limits = append(report.Limits, l.report(r.Top, r.actors.groups[l.group]))
+		l.found.Score = l.score.report(r.Top, r.actors.groups[l.group].names)
+		report.Limits = append(report.Limits, l.found)
 	}
 	return report
 }

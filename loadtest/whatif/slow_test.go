@@ -76,13 +76,12 @@ type slow struct {
 	verdicts map[string][]slowVerdict // by the limit's name, "" for all together
 	alone    map[string]int64
 	over     map[string]int64
-	listed   map[string]int64
 	report   whatif.Report
 }
 
 func (s *slow) run(lines []slowLine, top int) *whatif.Report {
 	s.counted, s.verdicts = map[string][]slowHit{}, map[string][]slowVerdict{}
-	s.alone, s.over, s.listed = map[string]int64{}, map[string]int64{}, map[string]int64{}
+	s.alone, s.over = map[string]int64{}, map[string]int64{}
 	s.report = whatif.Report{Event: "test", Lines: len(lines), Missing: []whatif.Missing{}}
 	s.report.From = time.Unix(lines[0].second, 0).UTC()
 	s.report.To = time.Unix(lines[len(lines)-1].second, 0).UTC()
@@ -91,14 +90,13 @@ func (s *slow) run(lines []slowLine, top int) *whatif.Report {
 	}
 	s.report.All = s.score("", top)
 	for _, rule := range s.rules {
-		for i, limit := range everyLimit(rule) {
+		for _, limit := range everyLimit(rule) {
 			if slices.ContainsFunc(s.report.Limits, func(l whatif.Limit) bool { return l.Name == limit.Name }) {
 				continue
 			}
-			throttle := []string{"hard", "soft " + strconv.FormatInt(rule.Throttle.Percent, 10) + "%", "elastic"}[rule.Throttle.Kind]
 			s.report.Limits = append(s.report.Limits, whatif.Limit{
-				Name: limit.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(limit), Throttle: throttle, Shadow: rule.Shadow, Override: i >= len(rule.Limits),
-				Score: s.score(limit.Name, top), Alone: s.alone[limit.Name], Over: s.over[limit.Name], OnDenyList: s.listed[limit.Name],
+				Name: limit.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(limit), Shadow: rule.Shadow,
+				Score: s.score(limit.Name, top), Alone: s.alone[limit.Name], Over: s.over[limit.Name],
 			})
 		}
 	}
@@ -255,7 +253,6 @@ func (s *slow) line(line slowLine) {
 			onDenyList = true
 			for _, limit := range a.limits {
 				say(limit, a.feature, false)
-				s.listed[limit.Name]++
 				denying = append(denying, limit.Name)
 			}
 		}
@@ -285,7 +282,6 @@ func (s *slow) line(line slowLine) {
 			yes := sum <= limit.N+limit.N*a.Throttle.Percent/100 || a.Throttle.Kind == events.Elastic && whole || s.on(a.Allow, a.Rule, line)
 			if s.on(a.Deny, a.Rule, line) {
 				yes = false
-				s.listed[limit.Name]++
 			}
 			say(limit, a.feature, yes)
 			if !yes {
@@ -358,18 +354,15 @@ func (s *slow) score(limit string, top int) whatif.Score {
 	}
 	sort.Strings(features)
 	var denied []whatif.Feature
-	var stretches []whatif.Stretch
 	for _, name := range features {
 		score.Features++
 		feature := whatif.Feature{Feature: name}
-		open := false
 		for _, verdict := range by[name] {
 			at := time.Unix(verdict.second, 0).UTC()
 			score.Hits++
 			feature.Hits++
 			if verdict.yes {
 				score.Admitted++
-				open = false
 				continue
 			}
 			score.Denied++
@@ -378,14 +371,6 @@ func (s *slow) score(limit string, top int) whatif.Score {
 			}
 			feature.Denied++
 			feature.Last = at
-			if !open {
-				stretches = append(stretches, whatif.Stretch{Feature: name, From: at})
-				open = true
-			}
-			last := &stretches[len(stretches)-1]
-			last.To = at
-			last.Seconds = int64(at.Sub(last.From) / time.Second)
-			last.Denied++
 		}
 		if feature.Denied > 0 {
 			score.EverDenied++
@@ -400,12 +385,6 @@ func (s *slow) score(limit string, top int) whatif.Score {
 	sort.SliceStable(denied, func(i, j int) bool { return denied[i].Denied > denied[j].Denied })
 	for i := 0; i < top && i < len(denied); i++ {
 		score.MostDenied = append(score.MostDenied, denied[i])
-	}
-	sort.SliceStable(stretches, func(i, j int) bool { return stretches[i].From.Before(stretches[j].From) })
-	sort.SliceStable(stretches, func(i, j int) bool { return stretches[i].Denied > stretches[j].Denied })
-	sort.SliceStable(stretches, func(i, j int) bool { return stretches[i].Seconds > stretches[j].Seconds })
-	if len(stretches) > 0 {
-		score.LongestDenial = &stretches[0]
 	}
 	return score
 }
@@ -422,9 +401,9 @@ func (s *slow) timeline() {
 		if len(ends) > 200 {
 			continue
 		}
-		count := func(limit string, yes bool) []int64 {
+		count := func(yes bool) []int64 {
 			counts := make([]int64, len(ends))
-			for _, verdict := range s.verdicts[limit] {
+			for _, verdict := range s.verdicts[""] {
 				for i, end := range ends {
 					if verdict.yes == yes && verdict.second < end && verdict.second >= end-step {
 						counts[i]++
@@ -433,10 +412,7 @@ func (s *slow) timeline() {
 			}
 			return counts
 		}
-		s.report.Timeline = whatif.Timeline{From: time.Unix(begin, 0).UTC(), Step: step, Admitted: count("", true), Denied: count("", false)}
-		for i := range s.report.Limits {
-			s.report.Limits[i].DeniedAt = count(s.report.Limits[i].Name, false)
-		}
+		s.report.Timeline = whatif.Timeline{From: time.Unix(begin, 0).UTC(), Step: step, Admitted: count(true), Denied: count(false)}
 		return
 	}
 }

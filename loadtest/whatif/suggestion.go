@@ -77,13 +77,6 @@ type Window struct {
 	counts []int64 // sorted
 }
 
-func (w *Window) leftOut() string {
-	if w.Chosen == 0 {
-		return fmt.Sprintf("one for the %s: %s", w.Window, w.LeftOut)
-	}
-	return fmt.Sprintf("%d in any %s: %s", w.Chosen, w.Window, w.LeftOut)
-}
-
 // WriteText writes the report as text, without the rules file.
 func (r *Suggestion) WriteText(out io.Writer) error {
 	var b strings.Builder
@@ -146,12 +139,15 @@ func (k *Kind) verdict(deny share.Share) string {
 		text += "."
 	}
 	if k.Attack.Denied > 0 {
-		text += fmt.Sprintf("\nThe column attack is for a log of failures or of an attack. %d features made %d%% of the traffic;"+
-			"\nits limits, from %d, would have denied %s.", k.Attack.Features, attackPercent, attackFloor, k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
+		text += fmt.Sprintf("\nFor a log of failures or of an attack take the column attack, [%s]. %d features made %d%% of the traffic;"+
+			"\nthese limits, from %d, would have denied %s.", strings.Join(k.Attack.Rates, ", "), k.Attack.Features, attackPercent, attackFloor,
+			k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
 	}
 	for _, w := range k.Windows {
-		if w.LeftOut != "" {
-			text += "\nLeft out: " + w.leftOut() + "."
+		if w.LeftOut != "" && w.Chosen == 0 {
+			text += fmt.Sprintf("\nLeft out: one for the %s: %s.", w.Window, w.LeftOut)
+		} else if w.LeftOut != "" {
+			text += fmt.Sprintf("\nLeft out: %d in any %s: %s.", w.Chosen, w.Window, w.LeftOut)
 		}
 	}
 	return text
@@ -177,7 +173,6 @@ func (r *Suggestion) Page() page.Page {
 			Plot:  k.plot(r.Deny),
 		})
 	}
-	p.Sections = append(p.Sections, page.Section{Title: "Rules file", Text: r.flow()})
 	p.Sections = append(p.Sections, r.WhatIf.Page().Sections...)
 	return p
 }
@@ -248,43 +243,20 @@ func (r *Suggestion) file(kinds []Kind) string {
 	return text
 }
 
-// flow returns the rules on one line, for where the blanks of a line's beginning get lost.
-func (r *Suggestion) flow() string {
-	var rules []string
-	for _, k := range r.Kinds {
-		rules = append(rules, fmt.Sprintf("{per: %s, rate: [%s]}", k.Kind, k.rates()))
-	}
-	return fmt.Sprintf("{events: {%s: {limits: [%s]}}}", r.Event, strings.Join(rules, ", "))
-}
-
-// comments says where a rules file comes from.
+// comments says where a rules file comes from, and what its limits do.
 func (r *Suggestion) comments() string {
-	var b strings.Builder
-	comment := func(format string, args ...any) {
-		fmt.Fprintf(&b, "# "+format+"\n", args...)
-	}
-	comment("Suggested by loadtest replay -suggest -deny %s, from %s:", r.Deny, oneLine(r.Log))
-	comment("%d lines from %s to %s.", r.Lines, moment(r.From), moment(r.To))
+	text := fmt.Sprintf("Suggested by loadtest replay -suggest -deny %s, from %s:\n%d lines from %s to %s.",
+		r.Deny, oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))
 	attacked := false
 	for _, k := range r.Kinds {
-		comment("%s: these limits would have denied %s.", k.Kind, k.caught(k.Denied, k.DeniedTraffic))
-		for _, w := range k.Windows {
-			if w.LeftOut != "" {
-				comment("  left out: %s", w.leftOut())
-			}
-		}
-		if k.Attack.Denied > 0 {
-			attacked = true
-			comment("  if the log is of failures or of an attack take rate: [%s], which would", strings.Join(k.Attack.Rates, ", "))
-			comment("  have denied %s", k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
-		}
+		text += "\n" + k.Kind + ": " + k.verdict(r.Deny)
+		attacked = attacked || k.Attack.Denied > 0
 	}
 	if attacked && len(r.Kinds) > 1 {
-		comment("Against an attack give each rule count: all, too: else hits that another rule denies do not")
-		comment("count, and fewer features are denied than said here.")
+		text += "\nAgainst an attack give each rule count: all, too: else hits that another rule denies do not" +
+			"\ncount, and fewer features are denied than said here."
 	}
-	comment("Of %d hits %d would have been denied (%s).", r.WhatIf.All.Hits, r.WhatIf.All.Denied, percent(r.WhatIf.All.Denied, r.WhatIf.All.Hits))
-	return b.String()
+	return "# " + strings.ReplaceAll(text, "\n", "\n# ") + "\n"
 }
 
 func percent(n, of int64) string {

@@ -1,7 +1,5 @@
 package whatif
 
-import "time"
-
 // mostSteps is how many steps a timeline has at the most.
 const mostSteps = 200
 
@@ -31,8 +29,11 @@ func newTimeline(first, last int64) Timeline {
 	}
 }
 
-// at returns the step in which the second is.
-func (t *Timeline) at(second int64) int { return int((second - t.From.Unix()) / t.Step) }
-
-// time returns when a step begins.
-func (t *Timeline) time(step int) time.Time { return utc(t.From.Unix() + int64(step)*t.Step) }
+// add counts a hit.
+func (t *Timeline) add(second int64, admitted bool) {
+	counts := t.Denied
+	if admitted {
+		counts = t.Admitted
+	}
+	counts[(second-t.From.Unix())/t.Step]++
+}

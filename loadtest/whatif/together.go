@@ -74,21 +74,11 @@ func (t together) denies(feature, without int) bool {
 // that allows no more than a shorter one allows less than the shorter one does in its time.
 func (t together) idle(i int) string {
 	for j := range t.limits {
-		if t.covers(j, i) && !t.covered(j) {
+		if t.covers(j, i) && t.idle(j) == "" {
 			return fmt.Sprintf("%d/%s denies all that it would", t.limits[j], spans()[j].unit)
 		}
 	}
 	return ""
-}
-
-// covered reports whether some other limit covers that of the span.
-func (t together) covered(i int) bool {
-	for j := range t.limits {
-		if t.covers(j, i) {
-			return true
-		}
-	}
-	return false
 }
 
 // covers reports whether the limit of span j denies every hit that that of i does.

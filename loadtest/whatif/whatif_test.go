@@ -41,7 +41,7 @@ func readLog(t *testing.T, text, mapping string) *accesslog.Log {
 	t.Helper()
 	kinds, err := accesslog.ParseMapping(mapping)
 	require.NoError(t, err)
-	format, err := accesslog.NewCombined(kinds.Fields()...)
+	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: kinds.Fields()})
 	require.NoError(t, err)
 	log, err := accesslog.ReadLog(t.Context(), format, kinds, accesslog.Stream("", strings.NewReader(text)))
 	require.NoError(t, err)
@@ -107,8 +107,14 @@ func TestOnTheRealLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			report := rules.agree(t, text)
+			own := map[string]bool{} // limits of rules; those of overrides may deny nothing
+			for _, rule := range parsed(t, rules.limits).Rules {
+				for _, l := range rule.Limits {
+					own[l.Name] = true
+				}
+			}
 			for _, l := range report.Limits {
-				if !l.Override {
+				if own[l.Name] {
 					require.Positive(t, l.Denied, "%s denies nothing, and proves nothing", l.Name)
 				}
 			}
@@ -198,17 +204,14 @@ all together     7         3       4                      2            1  50.00%
 all limits together
 most denied   hits  denied          first denial           last denial
 ip:192.0.2.1     6       4  2015-05-17T10:05:03Z  2015-05-17T10:05:09Z
-longest denial: ip:192.0.2.1, 3s, from 2015-05-17T10:05:06Z to 2015-05-17T10:05:09Z, 3 hits
 
 ip-2-per-1m
 most denied   hits  denied          first denial           last denial
 ip:192.0.2.1     6       3  2015-05-17T10:05:06Z  2015-05-17T10:05:09Z
-longest denial: ip:192.0.2.1, 3s, from 2015-05-17T10:05:06Z to 2015-05-17T10:05:09Z, 3 hits
 
 ip-1-per-1s
 most denied   hits  denied          first denial           last denial
 ip:192.0.2.1     6       1  2015-05-17T10:05:03Z  2015-05-17T10:05:03Z
-longest denial: ip:192.0.2.1, within a second, from 2015-05-17T10:05:03Z to 2015-05-17T10:05:03Z, 1 hit
 `
 
 func aReport(t *testing.T) *whatif.Report {
@@ -229,12 +232,11 @@ func TestText(t *testing.T) {
 func TestPage(t *testing.T) {
 	report := aReport(t)
 	p := report.Page()
-	require.Equal(t, []string{"Limits", "Over time", "Denied, by limit", "Most denied, all limits together", "Most denied by ip-2-per-1m", "Most denied by ip-1-per-1s"}, titles(p))
+	require.Equal(t, []string{"Limits", "Over time", "Most denied, all limits together", "Most denied by ip-2-per-1m", "Most denied by ip-1-per-1s"}, titles(p))
 	plot := p.Sections[1].Plot
 	require.Equal(t, []float64{2, 1, 0, 0, 0, 0, 0, 0}, plot.Lines[0].Y, "the last step is there twice: it has an end")
 	require.Equal(t, []float64{1, 0, 0, 1, 0, 0, 2, 2}, plot.Lines[1].Y)
 	require.EqualValues(t, report.From.Unix(), plot.Lines[0].X[0])
-	require.Equal(t, []float64{0, 0, 0, 1, 0, 0, 2, 2}, p.Sections[2].Plot.Lines[0].Y)
 	require.NoError(t, p.Write(io.Discard))
 }
 
@@ -250,8 +252,10 @@ func TestFeaturesAreShown(t *testing.T) {
 	for feature, want := range map[string]string{
 		"ip:192.0.2.1": "ip:192.0.2.1", "a\x1b[1mb": `"a\x1b[1mb"`, strings.Repeat("ü", 90): strings.Repeat("ü", 60) + "…", "": "the whole event",
 	} {
-		stretch := whatif.Stretch{Feature: feature}
-		require.True(t, strings.HasPrefix(stretch.String(), want+", within a second"), stretch.String())
+		report := whatif.Report{All: whatif.Score{MostDenied: []whatif.Feature{{Feature: feature}}}}
+		var out strings.Builder
+		require.NoError(t, report.WriteText(&out))
+		require.Contains(t, out.String(), "\n"+want+"     0 ")
 	}
 }
 
