@@ -44,7 +44,7 @@ type run struct {
 }
 
 func newRun(config Config) *run {
-	config = config.filled()
+	config = config.Filled()
 	return &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41)), report: Report{Kills: []judge.Kill{}}}
 }
 
@@ -140,7 +140,7 @@ func (r *run) soak(ctx context.Context) error {
 	}
 	r.idle()
 	var wrong []string
-	r.report.Soak, wrong = r.monitor.finish(ctx, r.report.Duration >= MinSoak)
+	r.report.Soak, wrong = r.monitor.finish(ctx, r.report.Duration >= minSoak)
 	for _, text := range wrong {
 		r.findings.Add(judge.Violation{Check: judge.Processes, Text: text}, nil)
 	}

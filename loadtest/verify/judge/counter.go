@@ -28,13 +28,16 @@ func (c *counter) collect() {
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
 		sure, maybe := c.charge(e)
-		if left := c.left(e, i, c.all); left > 0 {
+		if c.Replicas > 1 {
+			left := c.left(e, i)
 			if e.Stamp == 0 {
-				left -= maybe // it may be in any second
-			} else {
-				left, maybe = max(left, maybe), 0
+				left.by -= maybe // it may be in any second
+			} else if left.by > 0 {
+				left.by, maybe = max(left.by, maybe), 0
 			}
-			maybes = append(maybes, c.tries(e, left))
+			if left.by > 0 {
+				maybes = append(maybes, left)
+			}
 		}
 		if maybe > 0 {
 			maybes = append(maybes, at(e.Call, e.Sent, e.Stamp, maybe))
@@ -62,7 +65,7 @@ func (c *counter) collect() {
 	for k := range c.resets {
 		r := &c.resets[k]
 		// What was acknowledged before the reset was sent is gone for good.
-		r.effective = r.Done && !c.missed(c.entries, r.Answered) && !(c.Replicas > 1 && c.losses.disturbed(0, r.Answered))
+		r.effective = r.Done && !c.missed(r.Answered)
 		r.underWay = c.flight.total(r.Sent, r.Answered+1)
 		for _, i := range c.entries {
 			if e := c.Log.entries[i]; e.Outcome == Unknown && e.Sent <= r.Answered && e.Answered >= r.Sent {
