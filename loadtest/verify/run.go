@@ -45,7 +45,7 @@ type run struct {
 
 func newRun(config Config) *run {
 	config = config.Filled()
-	return &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41)), report: Report{Kills: []judge.Kill{}}}
+	return &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41))}
 }
 
 func (r *run) run(ctx context.Context) (report *Report, err error) {

@@ -39,7 +39,7 @@ func TestSums(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, want, newSeries(adds).sums(spans, func(i int) int64 { return moments[i] }, effective), "%v %v", adds, spans)
+		require.Equal(t, want, newSeries(adds).sums(len(spans), func(i int) (span, int64) { return spans[i], moments[i] }, effective), "%v %v", adds, spans)
 	}
 }
 

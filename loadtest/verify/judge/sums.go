@@ -55,13 +55,13 @@ func newSeries(adds []add) *series {
 	return s
 }
 
-// sums answers all spans at once, those together that are of one moment, each group in one walk
+// sums answers n spans at once, those together that are of one moment, each group in one walk
 // through time. A function says which adds have an effect after a moment.
-func (s *series) sums(spans []span, momentOf func(i int) int64, effective func(a add, moment int64) bool) []int64 {
-	sums, groups := make([]int64, len(spans)), map[int64][]int{}
-	for i, asked := range spans {
-		if asked != (span{}) {
-			moment := momentOf(i)
+func (s *series) sums(n int, asked func(i int) (span, int64), effective func(a add, moment int64) bool) []int64 {
+	sums, spans, groups := make([]int64, n), make([]span, n), map[int64][]int{}
+	for i := range n {
+		of, moment := asked(i)
+		if spans[i] = of; of != (span{}) {
 			groups[moment] = append(groups[moment], i)
 		}
 	}

@@ -162,9 +162,7 @@ func (f *Findings) Add(v Violation, gather func() []Event) {
 func (f *Findings) Total() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	total := map[string]int{} // never null
-	maps.Copy(total, f.total)
-	return total
+	return maps.Clone(f.total)
 }
 
 // All returns the kept violations, in the order of the checks.
