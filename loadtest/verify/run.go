@@ -124,7 +124,10 @@ func (r *run) soak(ctx context.Context) error {
 		return err
 	}
 	r.idle()
-	r.monitor = newMonitor(r.config, r.fleet)
+	r.monitor = &monitor{
+		fleet: r.fleet, servers: r.config.Fleet.Servers, longest: r.config.Timeout + r.config.maxSlack,
+		heap: make([][]int64, len(r.fleet.Processes)),
+	}
 	if err := r.monitor.begin(ctx); err != nil {
 		return err
 	}
@@ -133,8 +136,7 @@ func (r *run) soak(ctx context.Context) error {
 		if err := r.load(ctx, length); err != nil {
 			return err
 		}
-		r.monitor.slow = append(r.monitor.slow, time.Duration(r.slowest.Load()))
-		if ctx.Err() != nil || len(r.findings.All()) > 0 || !r.monitor.undecided() {
+		if undecided := r.monitor.loaded(time.Duration(r.slowest.Load())); !undecided || ctx.Err() != nil || len(r.findings.All()) > 0 {
 			break
 		}
 	}

@@ -49,17 +49,9 @@ type Heap struct {
 type monitor struct {
 	fleet   *fleet.Fleet
 	servers int
-	longest time.Duration   // that a call may take
-	slow    []time.Duration // the slowest call of each load
-	heap    [][]int64       // live, of each process
+	longest time.Duration // that a call may take
+	heap    [][]int64     // live, of each process
 	soak    Soak
-}
-
-func newMonitor(config Config, started *fleet.Fleet) *monitor {
-	return &monitor{
-		fleet: started, servers: config.Fleet.Servers, longest: config.Timeout + config.maxSlack,
-		heap: make([][]int64, len(started.Processes)),
-	}
 }
 
 // begin counts the goroutines of processes that have had some load: when their numbers have not
@@ -120,20 +112,15 @@ func (m *monitor) measure() (goroutines []int, heap []int64, err error) {
 	return goroutines, heap, nil
 }
 
-// slowLoads returns how many loads had a call that took too long.
-func (m *monitor) slowLoads() (n int) {
-	for _, slowest := range m.slow {
-		if slowest > m.longest {
-			n++
-		}
+// loaded notes the slowest call of a load. It reports whether the loads so far leave it open
+// whether calls take too long.
+func (m *monitor) loaded(slowest time.Duration) (undecided bool) {
+	s := &m.soak
+	s.Loads, s.Slowest = s.Loads+1, max(s.Slowest, slowest)
+	if slowest > m.longest {
+		s.SlowLoads++
 	}
-	return n
-}
-
-// undecided reports whether the loads so far leave it open whether calls take too long.
-func (m *monitor) undecided() bool {
-	slow := m.slowLoads()
-	return slow > 0 && slow <= maxLoads/2 && len(m.slow)-slow <= maxLoads/2
+	return s.SlowLoads > 0 && s.SlowLoads <= maxLoads/2 && s.Loads-s.SlowLoads <= maxLoads/2
 }
 
 // finish returns what was measured, and what is wrong with it. Goroutines end some time after
@@ -141,7 +128,6 @@ func (m *monitor) undecided() bool {
 // long enough.
 func (m *monitor) finish(ctx context.Context, long bool) (soak *Soak, wrong []string) {
 	s := &m.soak
-	s.Slowest, s.Loads, s.SlowLoads = slices.Max(append(m.slow, 0)), len(m.slow), m.slowLoads()
 	if s.SlowLoads > maxLoads/2 {
 		wrong = append(wrong, fmt.Sprintf("a call took %s; in %d of %d loads one took more than %s: repeat it on a machine without other load", s.Slowest, s.SlowLoads, s.Loads, m.longest))
 	}

@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -575,5 +576,14 @@ func TestKillsInWords(t *testing.T) {
 		"server 2 at 12:30:33.000, back at 12:30:34.000, repaired at 12:30:35.000": {Server: 2, Killed: killed, Back: killed.Add(time.Second), Repaired: killed.Add(2 * time.Second)},
 	} {
 		assert.Equal(t, want, k.String())
+	}
+}
+
+// Each excuse has words, and none is told of what did not happen.
+func TestExcusesInWords(t *testing.T) {
+	assert.Empty(t, Excused{}.Texts())
+	assert.Equal(t, []string{"3 hits admitted by on_error", "1 calls refused for overload"}, Excused{OnError: 3, Refused: 1}.Texts())
+	for field := range reflect.TypeFor[Excused]().Fields() {
+		assert.NotEmpty(t, field.Tag.Get("text"), field.Name)
 	}
 }
