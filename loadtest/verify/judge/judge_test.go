@@ -295,6 +295,7 @@ func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
 		"many":                          {2, func(j *Case) { j.at(6, Denied, 3, took(2000*ms)) }, 10},
 		"an admitted one":               {2, func(j *Case) { j.at(6, Admitted, 3, took(500*ms)) }, 3},
 		"an increment is added once":    {2, func(j *Case) { j.at(6, Admitted, 3, took(900*ms), as(Increment)) }, 3},
+		"one without an answer":         {2, func(j *Case) { j.at(6, Unknown, 3, took(500*ms), func(e *Entry) { e.Stamp = 0 }) }, 2},
 		"a check adds nothing":          {2, func(j *Case) { j.at(6, Denied, 3, took(500*ms), as(Check)) }, 1},
 		"beside an older one":           {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(450*ms)) }, 2},
 		"not old enough":                {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(350*ms)) }, 1},
