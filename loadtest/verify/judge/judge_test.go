@@ -580,7 +580,7 @@ func TestKillsInWords(t *testing.T) {
 	}
 }
 
-// Each excuse has words, and those that did not occur are left out.
+// Each excuse has words. One that did not occur is left out.
 func TestExcusesInWords(t *testing.T) {
 	assert.Empty(t, Excused{}.Texts())
 	assert.Equal(t, []string{"3 hits admitted by on_error", "1 calls refused for overload"}, Excused{OnError: 3, Refused: 1}.Texts())
