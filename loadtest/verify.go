@@ -34,7 +34,7 @@ it adds to the event's counters, of features that it makes up, and resets some o
 copies of each counter, unless flags say otherwise. It bounds each call, the goroutines and
 the heap, too, and begins a new log when one is full: at %d events, each of about %d bytes
 and 8 more for each limit. Any other run ends early then, and says so.
-`, verify.DefaultMaxEvents, judge.EntryBytes)
+`, verify.Config{}.Filled().MaxEvents, judge.EntryBytes)
 }
 
 const verifyExamples = `  loadtest verify -store embedded -duration 10s
@@ -54,23 +54,23 @@ type verifyFlags struct {
 }
 
 func (f *verifyFlags) flags(set *flag.FlagSet) {
-	c := &f.config
+	c, d := &f.config, verify.Config{}.Filled()
 	set.Var(&f.urls, "url", "a target's `URL`, once for each; none: they are started here")
 	f.credentials.add(set)
 	set.StringVar(&c.Event, "event", "", "the `event` to call for (default verify, of the rules made up here)")
-	set.DurationVar(&c.Duration, "duration", verify.DefaultDuration, "how `long` clients call")
+	set.DurationVar(&c.Duration, "duration", d.Duration, "how `long` clients call")
 	set.DurationVar(&f.soak, "soak", 0, "how `long` to soak: -duration, -chaos, and more")
-	set.IntVar(&c.Clients, "clients", verify.DefaultClients, "`number` of clients at once; a quarter as many beside them call each for a feature of its own")
-	set.IntVar(&c.Features, "features", verify.DefaultFeatures, "`number` of features that all clients call for")
+	set.IntVar(&c.Clients, "clients", d.Clients, "`number` of clients at once; a quarter as many beside them call each for a feature of its own")
+	set.IntVar(&c.Features, "features", d.Features, "`number` of features that all clients call for")
 	set.Float64Var(&c.Rate, "rate", 0, "`calls` of the clients a second, a quarter as many of those beside them; 0: each when its call before was answered")
-	set.IntVar(&c.MaxEvents, "max-events", verify.DefaultMaxEvents, "`number` of events that the log may hold")
-	set.DurationVar(&c.Skew, "skew", verify.DefaultSkew, "`time` by which the targets' clocks may differ from this machine's")
+	set.IntVar(&c.MaxEvents, "max-events", d.MaxEvents, "`number` of events that the log may hold")
+	set.DurationVar(&c.Skew, "skew", d.Skew, "`time` by which the targets' clocks may differ from this machine's")
 	set.DurationVar(&c.Timeout, "timeout", 0, "the targets' -timeout, `how long` they wait for the store (default 100ms, those started here 1s)")
 	set.Uint64Var(&c.Seed, "seed", 0, "`number` that the calls and the kills depend on (default a random one)")
-	set.StringVar(&c.Store, "store", verify.Memcached, "what to start: `memcached` or embedded")
+	set.StringVar(&c.Store, "store", d.Store, "what to start: `memcached` or embedded")
 	set.IntVar(&c.Fleet.Processes, "processes", 0, "`number` of processes of counterd to start (default 2, with -store embedded 1)")
-	set.IntVar(&c.Fleet.Servers, "servers", verify.DefaultServers, "`number` of Memcached servers to start")
-	set.IntVar(&c.Fleet.Replicas, "replicas", 1, "`copies` of each counter")
+	set.IntVar(&c.Fleet.Servers, "servers", d.Fleet.Servers, "`number` of Memcached servers to start")
+	set.IntVar(&c.Fleet.Replicas, "replicas", d.Fleet.Replicas, "`copies` of each counter")
 	set.StringVar(&c.Fleet.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
 	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here)")
 	set.BoolVar(&c.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")

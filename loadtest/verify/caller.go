@@ -33,10 +33,6 @@ type caller struct {
 	log      *judge.Log // of the round
 
 	calls   [judge.Kinds]atomic.Int64
-	headers atomic.Int64 // answers whose headers were held to their bodies
-	bodies  atomic.Int64
-	retries atomic.Int64 // hits that were admitted when retry_after was over
-	early   atomic.Int64 // and denied before it was
 	slowest atomic.Int64 // nanoseconds of a call
 	// The token does not let this caller reset counters.
 	mayNotReset atomic.Bool
@@ -123,7 +119,7 @@ func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int6
 	var denial wire.Denial
 	err := json.Unmarshal(a.body, &denial)
 	if c.decided(a, a.status, &denial.Decision, err) {
-		c.headers.Add(1)
+		atomic.AddInt64(&c.findings.Checked.Headers, 1)
 		c.blame(judge.Headers, a, c.HeaderFaults(a.header, a.status, denial.Decision))
 		if a.status == http.StatusTooManyRequests {
 			c.blame(judge.Bodies, a, contract.DenialFaults(a.header, denial))
@@ -163,7 +159,7 @@ func (c *caller) check(ctx context.Context, call judge.Call, user int32, cost in
 // noHeaders holds an answer to having no headers on limits.
 func (c *caller) noHeaders(a *answer) {
 	if a.whole && a.status == http.StatusOK {
-		c.headers.Add(1)
+		atomic.AddInt64(&c.findings.Checked.Headers, 1)
 		c.blame(judge.Headers, a, contract.NoHeaderFaults(a.header))
 	}
 }
@@ -277,7 +273,7 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 
 // answered holds the faults of a body against it, and its stamp to the time of the call.
 func (c *caller) answered(a *answer, faults contract.Faults) {
-	c.bodies.Add(1)
+	atomic.AddInt64(&c.findings.Checked.Bodies, 1)
 	c.blame(judge.Bodies, a, faults)
 	if a.Stamp != 0 && a.Kind != judge.Late && !c.span(a).Holds(a.Stamp, 1) {
 		c.blame(judge.Stamps, a, contract.Faults{fmt.Sprintf("stamped %s, which is not within the call (clocks may differ by %s)",

@@ -41,19 +41,19 @@ func (k *killer) kill(ctx context.Context) error {
 	defer func() { k.kills = append(k.kills, kill) }()
 	k.fleet.Servers[victim].Kill()
 	fleet.Sleep(ctx, k.within(k.pace/4))
-	if err := k.fleet.Restart(ctx, victim); err != nil {
-		return fmt.Errorf("starting server %d again: %w", victim, err)
+	err := k.fleet.Restart(ctx, victim)
+	if err == nil {
+		err = fleet.Until(ctx, time.Minute, k.fleet.Ready)
 	}
-	if err := fleet.Until(ctx, time.Minute, k.fleet.Ready); err != nil {
-		return fmt.Errorf("after server %d was killed: %w", victim, err)
-	}
-	kill.Back = time.Now().UTC()
-	if k.config.Replicas > 1 {
-		if err := k.fleet.AwaitRepaired(ctx); err != nil {
-			return fmt.Errorf("after server %d was killed: %w", victim, err)
+	if err == nil {
+		kill.Back = time.Now().UTC()
+		if k.config.Replicas > 1 {
+			err = k.fleet.AwaitRepaired(ctx)
+			fleet.Sleep(ctx, 2*k.config.Timeout) // what was under way when it came back has had its time
 		}
-		// What was under way when it came back has had its time.
-		fleet.Sleep(ctx, 2*k.config.Timeout)
+	}
+	if err != nil {
+		return fmt.Errorf("after server %d was killed: %w", victim, err)
 	}
 	kill.Repaired = time.Now().UTC()
 	return nil

@@ -17,22 +17,12 @@ import (
 	"github.com/counterd/counterd/loadtest/progress"
 )
 
-// Defaults of a Config.
 const (
-	DefaultDuration  = 30 * time.Second
-	DefaultClients   = 16
-	DefaultFeatures  = 40
-	DefaultMaxEvents = 1_000_000
-	DefaultSkew      = 500 * time.Millisecond
-	DefaultProcesses = 2 // or 1 on the embedded store
-	DefaultServers   = 2
-	DefaultEvent     = "verify" // of OwnRules
-	// MinSoak leaves time for a server to be killed and to come back.
-	MinSoak = 5 * time.Second
-	// DefaultTimeout is what counterd has, OwnTimeout what processes of our own are started
-	// with: on a busy machine it is not the store that is slow.
-	DefaultTimeout = 100 * time.Millisecond
-	OwnTimeout     = time.Second
+	// minSoak leaves time for a server to be killed and to come back.
+	minSoak = 5 * time.Second
+	// ownTimeout is what processes of our own are started with, instead of counterd's default: on a
+	// busy machine it is not the store that is slow.
+	ownTimeout = time.Second
 )
 
 // Stores that processes of our own are started with.
@@ -41,8 +31,8 @@ const (
 	Embedded  = "embedded"
 )
 
-// OwnRules are those of processes of our own, where there are no others.
-const OwnRules = `
+// ownRules are those of processes of our own, where there are no others.
+const ownRules = `
 headers: [ratelimit, x-ratelimit]
 events:
   verify:
@@ -74,7 +64,7 @@ type Config struct {
 	Timeout   time.Duration // of the targets: what took longer may not have been rolled back
 	Seed      uint64
 	// Soak goes on with a new log when one is full, and holds the processes of the fleet to their
-	// goroutines, memory and response times, too. It takes at least MinSoak.
+	// goroutines, memory and response times, too. It takes at least minSoak.
 	Soak     bool
 	Progress progress.Progress
 
@@ -85,34 +75,34 @@ type Config struct {
 // own reports whether a fleet is started.
 func (c Config) own() bool { return len(c.URLs) == 0 }
 
-// filled returns the config with defaults where it has none.
-func (c Config) filled() Config {
-	c.Event = cmp.Or(c.Event, DefaultEvent)
-	c.Duration = cmp.Or(c.Duration, DefaultDuration)
-	c.Clients = cmp.Or(c.Clients, DefaultClients)
-	c.Features = cmp.Or(c.Features, DefaultFeatures)
-	c.MaxEvents = cmp.Or(c.MaxEvents, DefaultMaxEvents)
-	c.Skew = cmp.Or(c.Skew, DefaultSkew)
+// Filled returns the config with defaults where it has none.
+func (c Config) Filled() Config {
+	c.Event = cmp.Or(c.Event, "verify") // of ownRules
+	c.Duration = cmp.Or(c.Duration, 30*time.Second)
+	c.Clients = cmp.Or(c.Clients, 16)
+	c.Features = cmp.Or(c.Features, 40)
+	c.MaxEvents = cmp.Or(c.MaxEvents, 1_000_000)
+	c.Skew = cmp.Or(c.Skew, 500*time.Millisecond)
 	c.maxSlack = cmp.Or(c.maxSlack, maxSlack)
 	if !c.own() {
-		c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+		c.Timeout = cmp.Or(c.Timeout, 100*time.Millisecond) // counterd's
 		return c
 	}
-	c.Timeout = cmp.Or(c.Timeout, OwnTimeout)
+	c.Timeout = cmp.Or(c.Timeout, ownTimeout)
 	c.Store = cmp.Or(c.Store, Memcached)
 	f := &c.Fleet
-	f.Timeout, f.Rules, f.Replicas = c.Timeout, cmp.Or(f.Rules, OwnRules), cmp.Or(f.Replicas, 1)
+	f.Timeout, f.Rules, f.Replicas = c.Timeout, cmp.Or(f.Rules, ownRules), cmp.Or(f.Replicas, 1)
 	if c.Store == Embedded {
 		f.Processes, f.Servers = cmp.Or(f.Processes, 1), 0
 	} else {
-		f.Processes, f.Servers = cmp.Or(f.Processes, DefaultProcesses), cmp.Or(f.Servers, DefaultServers)
+		f.Processes, f.Servers = cmp.Or(f.Processes, 2), cmp.Or(f.Servers, 2)
 	}
 	return c
 }
 
 // Check finds all that is wrong with the config.
 func (c Config) Check() error {
-	c = c.filled()
+	c = c.Filled()
 	var faults []error
 	fault := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -126,7 +116,7 @@ func (c Config) Check() error {
 	within("-processes", c.Fleet.Processes, 64)
 	within("-servers", c.Fleet.Servers, 64)
 	fault(c.Duration < 0, "-duration is more than 0, not %s", c.Duration)
-	fault(c.Soak && c.Duration < MinSoak, "-soak is at least %s, not %s", MinSoak, c.Duration)
+	fault(c.Soak && c.Duration < minSoak, "-soak is at least %s, not %s", minSoak, c.Duration)
 	fault(c.Rate < 0, "-rate is at least 0, not %g", c.Rate)
 	fault(c.Skew < 0, "-skew is at least 0, not %s", c.Skew)
 	fault(c.Timeout < 0, "-timeout is more than 0, not %s", c.Timeout)

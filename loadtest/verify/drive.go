@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -205,7 +206,7 @@ func (w worker) again(told judge.Entry) bool {
 			return false
 		}
 		if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Denied {
-			w.early.Add(1)
+			atomic.AddInt64(&w.findings.Checked.Early, 1)
 		}
 	}
 	// A moment more: it is what was sent after it that is not denied.
@@ -213,7 +214,7 @@ func (w worker) again(told judge.Entry) bool {
 		return false
 	}
 	if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Admitted {
-		w.retries.Add(1)
+		atomic.AddInt64(&w.findings.Checked.Retries, 1)
 	}
 	return true
 }

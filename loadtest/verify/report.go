@@ -60,8 +60,6 @@ func (r *run) finish(ctx context.Context) *Report {
 	}
 	report.NotHeld = r.notHeld()
 	report.Checked, report.Excused = r.findings.Checked, r.findings.Excused
-	report.Checked.Headers, report.Checked.Bodies = r.headers.Load(), r.bodies.Load()
-	report.Checked.Retries, report.Checked.Early = r.retries.Load(), r.early.Load()
 	report.Wrong, report.Violations = r.findings.Total(), r.findings.All()
 	return report
 }
@@ -125,8 +123,21 @@ func (r *Report) WriteText(out io.Writer) error {
 	for _, what := range r.NotHeld {
 		row("not held", "%s", what)
 	}
-	r.writeChecked(row)
-	r.writeExcused(row)
+	c := r.Checked
+	row("windows", "%d summed, by the seconds that hits were stamped with", c.Windows)
+	row("denials", "%d held to the log: no hit that fitted was denied", c.Denials)
+	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
+	row("predicted", "%d of %d decisions of features that one caller calls, to the last number", c.Predictions, c.Lone)
+	row("retry_after", "%d held to the log; %d came when it was over, %d before", c.Waits, c.Retries, c.Early)
+	row("headers", "%d answers", c.Headers)
+	row("bodies", "%d answers", c.Bodies)
+	excused := r.Excused.Texts()
+	if len(excused) == 0 {
+		excused = []string{"nothing"}
+	}
+	for _, what := range excused {
+		row("excused", "%s", what)
+	}
 	if r.Soak != nil {
 		r.Soak.rows(row)
 	}
@@ -147,43 +158,4 @@ func (r *Report) WriteText(out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-func (r *Report) writeChecked(row func(name, format string, args ...any)) {
-	c := r.Checked
-	row("windows", "%d summed, by the seconds that hits were stamped with", c.Windows)
-	row("denials", "%d held to the log: no hit that fitted was denied", c.Denials)
-	row("counts", "%d held to the log, %d counters in the end", c.Counts, r.CountersClosed)
-	row("predicted", "%d of %d decisions of features that one caller calls, to the last number", c.Predictions, c.Lone)
-	row("retry_after", "%d held to the log; %d came when it was over, %d before", c.Waits, c.Retries, c.Early)
-	row("headers", "%d answers", c.Headers)
-	row("bodies", "%d answers", c.Bodies)
-}
-
-func (r *Report) writeExcused(row func(name, format string, args ...any)) {
-	e, found := r.Excused, false
-	for _, one := range []struct {
-		n    int64
-		what string
-	}{
-		{e.Windows, fmt.Sprintf("windows over their limit, by %d at the most, after a loss that was said", e.MostBeyond)},
-		{e.LowCounts, "counts that lack what came before a loss"},
-		{e.HighCounts, "counts that hold what may have been counted, or twice"},
-		{e.AtResets, "admitted hits that were under way at a reset: they are in no window"},
-		{e.AfterResets, "windows over their limit after a reset, by no more than was under way at it"},
-		{e.Late, "denials beside a late increment, which say to come again as if it had not come"},
-		{e.OnError, "hits admitted by on_error"},
-		{e.UnknownOutcome, "calls of unknown outcome"},
-		{e.Refused, "calls refused for overload"},
-		{e.Repeated, "denials that repeat what a target had said in the same second, before others admitted more"},
-		{e.Overshoot, "denials for a transient overshoot of hits that were denied themselves"},
-	} {
-		if one.n > 0 {
-			row("excused", "%d %s", one.n, one.what)
-			found = true
-		}
-	}
-	if !found {
-		row("excused", "nothing")
-	}
 }

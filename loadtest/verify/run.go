@@ -44,8 +44,8 @@ type run struct {
 }
 
 func newRun(config Config) *run {
-	config = config.filled()
-	return &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41)), report: Report{Kills: []judge.Kill{}}}
+	config = config.Filled()
+	return &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41))}
 }
 
 func (r *run) run(ctx context.Context) (report *Report, err error) {
@@ -124,7 +124,10 @@ func (r *run) soak(ctx context.Context) error {
 		return err
 	}
 	r.idle()
-	r.monitor = newMonitor(r.config, r.fleet)
+	r.monitor = &monitor{
+		fleet: r.fleet, servers: r.config.Fleet.Servers, longest: r.config.Timeout + r.config.maxSlack,
+		heap: make([][]int64, len(r.fleet.Processes)),
+	}
 	if err := r.monitor.begin(ctx); err != nil {
 		return err
 	}
@@ -133,14 +136,13 @@ func (r *run) soak(ctx context.Context) error {
 		if err := r.load(ctx, length); err != nil {
 			return err
 		}
-		r.monitor.slow = append(r.monitor.slow, time.Duration(r.slowest.Load()))
-		if ctx.Err() != nil || len(r.findings.All()) > 0 || !r.monitor.undecided() {
+		if undecided := r.monitor.loaded(time.Duration(r.slowest.Load())); !undecided || ctx.Err() != nil || len(r.findings.All()) > 0 {
 			break
 		}
 	}
 	r.idle()
 	var wrong []string
-	r.report.Soak, wrong = r.monitor.finish(ctx, r.report.Duration >= MinSoak)
+	r.report.Soak, wrong = r.monitor.finish(ctx, r.report.Duration >= minSoak)
 	for _, text := range wrong {
 		r.findings.Add(judge.Violation{Check: judge.Processes, Text: text}, nil)
 	}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/fleet"
-	"github.com/counterd/counterd/loadtest/process"
 )
 
 const (
@@ -32,15 +30,13 @@ const (
 
 // Soak is what a long run measures of the processes that it has started.
 type Soak struct {
-	Slowest          time.Duration  `json:"slowest_seconds"`
-	Loads            int            `json:"loads"`      // the first, and the repetitions after a slow call
-	SlowLoads        int            `json:"slow_loads"` // with a call that took too long
-	Goroutines       int            `json:"goroutines"` // the most of any process
-	GoroutinesBefore []int          `json:"goroutines_before"`
-	GoroutinesAfter  []int          `json:"goroutines_after"` // absent if the run was interrupted
-	LiveHeap         int64          `json:"live_heap_bytes"`  // the most that the collector left, of any process
-	Heap             []Heap         `json:"heap"`             // of each process
-	Machine          *process.Share `json:"machine,omitempty"`
+	Slowest          time.Duration `json:"slowest_seconds"`
+	Loads            int           `json:"loads"`      // the first, and the repetitions after a slow call
+	SlowLoads        int           `json:"slow_loads"` // with a call that took too long
+	Goroutines       int           `json:"goroutines"` // the most of any process
+	GoroutinesBefore []int         `json:"goroutines_before"`
+	GoroutinesAfter  []int         `json:"goroutines_after"` // absent if the run was interrupted
+	Heap             []Heap        `json:"heap"`             // of each process
 }
 
 // Heap is the live heap of a process: the median of the first third of the run and of the last.
@@ -53,19 +49,9 @@ type Heap struct {
 type monitor struct {
 	fleet   *fleet.Fleet
 	servers int
-	longest time.Duration   // that a call may take
-	slow    []time.Duration // the slowest call of each load
-	heap    [][]int64       // live, of each process
+	longest time.Duration // that a call may take
+	heap    [][]int64     // live, of each process
 	soak    Soak
-	machine process.Times
-	own     time.Duration
-}
-
-func newMonitor(config Config, started *fleet.Fleet) *monitor {
-	return &monitor{
-		fleet: started, servers: config.Fleet.Servers, longest: config.Timeout + config.maxSlack,
-		heap: make([][]int64, len(started.Processes)),
-	}
 }
 
 // begin counts the goroutines of processes that have had some load: when their numbers have not
@@ -83,7 +69,6 @@ func (m *monitor) begin(ctx context.Context) error {
 		}
 		fleet.Sleep(ctx, pause)
 	}
-	m.machine, m.own = m.used()
 	return nil
 }
 
@@ -101,7 +86,6 @@ func (m *monitor) watch(ctx context.Context, every time.Duration) error {
 		for i, live := range heap {
 			m.heap[i] = append(m.heap[i], live)
 		}
-		m.soak.LiveHeap = max(m.soak.LiveHeap, slices.Max(heap))
 		m.soak.Goroutines = max(m.soak.Goroutines, slices.Max(goroutines))
 	}
 }
@@ -128,20 +112,15 @@ func (m *monitor) measure() (goroutines []int, heap []int64, err error) {
 	return goroutines, heap, nil
 }
 
-// slowLoads returns how many loads had a call that took too long.
-func (m *monitor) slowLoads() (n int) {
-	for _, slowest := range m.slow {
-		if slowest > m.longest {
-			n++
-		}
+// loaded notes the slowest call of a load. It reports whether the loads so far leave it open
+// whether calls take too long.
+func (m *monitor) loaded(slowest time.Duration) (undecided bool) {
+	s := &m.soak
+	s.Loads, s.Slowest = s.Loads+1, max(s.Slowest, slowest)
+	if slowest > m.longest {
+		s.SlowLoads++
 	}
-	return n
-}
-
-// undecided reports whether the loads so far leave it open whether calls take too long.
-func (m *monitor) undecided() bool {
-	slow := m.slowLoads()
-	return slow > 0 && slow <= maxLoads/2 && len(m.slow)-slow <= maxLoads/2
+	return s.SlowLoads > 0 && s.SlowLoads <= maxLoads/2 && s.Loads-s.SlowLoads <= maxLoads/2
 }
 
 // finish returns what was measured, and what is wrong with it. Goroutines end some time after
@@ -149,11 +128,8 @@ func (m *monitor) undecided() bool {
 // long enough.
 func (m *monitor) finish(ctx context.Context, long bool) (soak *Soak, wrong []string) {
 	s := &m.soak
-	after, own := m.used()
-	s.Machine = process.ShareOf(m.machine, after, own-m.own)
-	s.Slowest, s.Loads, s.SlowLoads = slices.Max(append(m.slow, 0)), len(m.slow), m.slowLoads()
 	if s.SlowLoads > maxLoads/2 {
-		wrong = append(wrong, fmt.Sprintf("a call took %s; in %d of %d loads one took more than %s", s.Slowest, s.SlowLoads, s.Loads, m.longest))
+		wrong = append(wrong, fmt.Sprintf("a call took %s; in %d of %d loads one took more than %s: repeat it on a machine without other load", s.Slowest, s.SlowLoads, s.Loads, m.longest))
 	}
 	for i, samples := range m.heap {
 		if len(samples) == 0 {
@@ -194,26 +170,6 @@ func (m *monitor) compare() (err error) {
 	return err
 }
 
-// used returns the CPU times of this machine, and those of this program and of all that it has
-// started; none where they are not known.
-func (m *monitor) used() (machine process.Times, own time.Duration) {
-	machine, unknown := process.Machine()
-	own, err := process.Ended()
-	if unknown != nil || err != nil {
-		return process.Times{}, 0 // a system without /proc/stat
-	}
-	pids := []int{os.Getpid()}
-	for _, started := range slices.Concat(m.fleet.Processes, m.fleet.Servers) {
-		pids = append(pids, started.PID())
-	}
-	for _, pid := range pids {
-		if cpu, err := process.CPU(pid); err == nil { // one that was killed is in Ended
-			own += cpu
-		}
-	}
-	return machine, own
-}
-
 func median(samples []int64) int64 {
 	return slices.Sorted(slices.Values(samples))[len(samples)/2]
 }
@@ -232,8 +188,5 @@ func (s *Soak) rows(row func(name, format string, args ...any)) {
 	row("goroutines", "%v before, at most %d, %s", s.GoroutinesBefore, s.Goroutines, after)
 	for i, heap := range s.Heap {
 		row("live heap", "of process %d %.1f MiB in the first third, %.1f in the last", i, float64(heap.First)/(1<<20), float64(heap.Last)/(1<<20))
-	}
-	if s.Machine.Busy() {
-		row("note", "this machine was busy: %s; repeat on a quiet machine before believing a slow call", process.BusyMeans)
 	}
 }

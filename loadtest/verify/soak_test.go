@@ -14,7 +14,7 @@ import (
 
 func soakOf(config Config) Config {
 	config.Fleet.Counterd, config.Fleet.Memcached = counterd, "memcached"
-	config.Soak, config.Duration, config.Clients, config.Features, config.Seed = true, MinSoak, 4, 12, 1
+	config.Soak, config.Duration, config.Clients, config.Features, config.Seed = true, minSoak, 4, 12, 1
 	config.maxSlack = time.Hour // a busy machine is slow
 	return config
 }
@@ -43,14 +43,14 @@ func TestASoak(t *testing.T) {
 func TestSlowCalls(t *testing.T) {
 	t.Parallel()
 	config := soakOf(Config{Store: Embedded})
-	config.maxSlack = 1 - OwnTimeout
+	config.maxSlack = 1 - ownTimeout
 	report, text := reportOf(t, config)
 	assert.Equal(t, 2, report.Soak.Loads)
 	assert.Equal(t, 2, report.Soak.SlowLoads)
 	assert.Equal(t, 1, report.Wrong[judge.Processes], text)
 	assert.Contains(t, text, "in 2 of 2 loads one took more than 1ns")
 	assert.Contains(t, text, "too long in 2 of 2 loads")
-	assert.GreaterOrEqual(t, report.Duration, 2*MinSoak)
+	assert.GreaterOrEqual(t, report.Duration, 2*minSoak)
 }
 
 // A log that is full is judged, and the calls go on with a new one.

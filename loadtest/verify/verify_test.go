@@ -269,11 +269,11 @@ func TestServersOfOthers(t *testing.T) {
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
 	require.NoError(t, err)
 	others, err := fleet.Start(t.Context(), fleet.Config{
-		Counterd: counterd, Memcached: "memcached", Processes: 2, Servers: 1, Rules: string(example), Timeout: OwnTimeout,
+		Counterd: counterd, Memcached: "memcached", Processes: 2, Servers: 1, Rules: string(example), Timeout: ownTimeout,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, others.Close()) })
-	config := Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: OwnTimeout}
+	config := Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: ownTimeout}
 	for _, p := range others.Processes {
 		config.URLs = append(config.URLs, "http://"+p.Addr)
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dunglas/httpsfv"
@@ -45,7 +44,8 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		if s.Shadow || !families.structured {
 			continue
 		}
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%s", s.Name, s.Limit, windowSeconds(s.Window)))
+		window, _ := events.ParseDuration(s.Window) // one that cannot be read is a fault of the body
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, Seconds(window)))
 		if !known(s) {
 			continue
 		}
@@ -105,12 +105,4 @@ func tightest(limits []wire.LimitState) (found wire.LimitState, any bool) {
 		}
 	}
 	return found, any
-}
-
-func windowSeconds(window string) string {
-	d, err := events.ParseDuration(window)
-	if err != nil {
-		return window
-	}
-	return strconv.FormatInt(Seconds(d), 10)
 }

@@ -261,16 +261,16 @@ func (j *judge) finish() {
 
 // checkLooks holds counts and histories to the log.
 func (c *counter) checkLooks() {
-	questions, before, after := make([]question, len(c.looks)), make([]span, len(c.looks)), make([]span, len(c.looks))
-	for i, k := range c.looks {
-		before[i], after[i] = span{k.Sent, k.From, k.To}, span{k.Answered, k.From, k.To}
-		questions[i] = question{k.Call, 0, before[i], after[i]}
+	var questions []question
+	for _, k := range c.looks {
+		questions = append(questions, question{k.Call, 0, span{k.Sent, k.From, k.To}, span{k.Answered, k.From, k.To}})
 	}
 	c.Findings.Checked.Counts += int64(len(c.looks))
 	least, most := c.least(questions), c.most(questions)
-	ever := func(int) int64 { return 0 }
-	told := c.sure.sums(before, ever, func(add, int64) bool { return true })
-	begun := c.maybe.sums(after, ever, func(a add, _ int64) bool { return a.sure })
+	before := func(i int) (span, int64) { return questions[i].least, 0 }
+	after := func(i int) (span, int64) { return questions[i].most, 0 }
+	told := c.sure.sums(len(questions), before, func(add, int64) bool { return true })
+	begun := c.maybe.sums(len(questions), after, func(a add, _ int64) bool { return a.sure })
 	for i, k := range c.looks {
 		underWay := c.flight.total(k.Sent, k.Answered)
 		most := most[i] + underWay

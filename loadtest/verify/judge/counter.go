@@ -28,13 +28,16 @@ func (c *counter) collect() {
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
 		sure, maybe := c.charge(e)
-		if left := c.left(e, i, c.all); left > 0 {
+		if c.Replicas > 1 {
+			left := c.left(e, i)
 			if e.Stamp == 0 {
-				left -= maybe // it may be in any second
-			} else {
-				left, maybe = max(left, maybe), 0
+				left.by -= maybe // it may be in any second
+			} else if left.by > 0 {
+				left.by, maybe = max(left.by, maybe), 0
 			}
-			maybes = append(maybes, c.tries(e, left))
+			if left.by > 0 {
+				maybes = append(maybes, left)
+			}
 		}
 		if maybe > 0 {
 			maybes = append(maybes, at(e.Call, e.Sent, e.Stamp, maybe))
@@ -62,7 +65,7 @@ func (c *counter) collect() {
 	for k := range c.resets {
 		r := &c.resets[k]
 		// What was acknowledged before the reset was sent is gone for good.
-		r.effective = r.Done && !c.missed(c.entries, r.Answered) && !(c.Replicas > 1 && c.losses.disturbed(0, r.Answered))
+		r.effective = r.Done && !c.missed(r.Answered)
 		r.underWay = c.flight.total(r.Sent, r.Answered+1)
 		for _, i := range c.entries {
 			if e := c.Log.entries[i]; e.Outcome == Unknown && e.Sent <= r.Answered && e.Answered >= r.Sent {
@@ -99,25 +102,22 @@ func (c *counter) charge(e Entry) (sure, maybe int64) {
 // least answers questions by what must have been added, and is not gone since: what was sent
 // before a server was killed may be, where there is one replica, and before a reset was answered.
 func (c *counter) least(questions []question) []int64 {
-	spans := make([]span, len(questions))
-	for i, q := range questions {
-		spans[i] = q.least
-	}
-	moment := func(i int) int64 {
-		moment := c.resets.keptSince(questions[i].Answered)
+	asked := func(i int) (span, int64) {
+		q, moment := questions[i].least, c.resets.keptSince(questions[i].Answered)
 		if c.Replicas == 1 { // a call may have met a loss until it was answered
-			moment = max(moment, c.losses.lastBefore(spans[i].time+int64(CallTimeout)))
+			moment = max(moment, c.losses.lastBefore(q.time+int64(CallTimeout)))
 		}
-		return moment
+		return q, moment
 	}
-	sums := c.sure.sums(spans, moment, func(a add, moment int64) bool { return a.Sent > moment })
+	sums := c.sure.sums(len(questions), asked, func(a add, moment int64) bool { return a.Sent > moment })
 	for i, q := range questions {
 		sums[i] = max(sums[i]-c.resets.robbed(q.Answered), 0)
 		if !c.lone || len(c.late) == 0 {
 			continue
 		}
+		_, moment := asked(i)
 		for _, a := range c.sure.adds { // a target knows its own changes of the past at once
-			if a.Target == q.Target && a.Sent < q.least.time && q.least.time <= a.time && a.Sent > moment(i) && a.touches(q.least.from, q.least.to) {
+			if a.Target == q.Target && a.Sent < q.least.time && q.least.time <= a.time && a.Sent > moment && a.touches(q.least.from, q.least.to) {
 				sums[i] += a.by
 			}
 		}
@@ -127,12 +127,8 @@ func (c *counter) least(questions []question) []int64 {
 
 // most answers questions by what may have been added at the most, and is not gone since.
 func (c *counter) most(questions []question) []int64 {
-	spans := make([]span, len(questions))
-	for i, q := range questions {
-		spans[i] = q.most
-	}
-	return c.maybe.sums(spans, func(i int) int64 { return c.resets.goneBefore(questions[i].Call, c.lone) },
-		func(a add, moment int64) bool { return a.Answered >= moment })
+	asked := func(i int) (span, int64) { return questions[i].most, c.resets.goneBefore(questions[i].Call, c.lone) }
+	return c.maybe.sums(len(questions), asked, func(a add, moment int64) bool { return a.Answered >= moment })
 }
 
 // overshoot returns, of a denied hit, at most how much of others, that was rolled back, it can

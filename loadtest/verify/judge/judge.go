@@ -28,7 +28,7 @@ type judge struct {
 	*contract.Contract
 	losses   losses
 	counters []*counter
-	givenUp  []int64 // of each entry, how many of its tries may have given up a replica; nil: none
+	givenUp  []int64 // of each entry, how many of its tries may have given up a replica; nil: there is one replica
 	marks    []mark  // of each entry
 	event    func(i int32) Event
 }
@@ -53,7 +53,9 @@ func newJudge(c Case) *judge {
 		j.sort(int32(i))
 	}
 	j.sortResets()
-	j.findGivenUp()
+	if j.Replicas > 1 {
+		j.findGivenUp()
+	}
 	for _, k := range c.Log.looks {
 		j.counters[k.Counter].looks = append(j.counters[k.Counter].looks, k)
 	}

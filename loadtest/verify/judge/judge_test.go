@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestSums(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, want, newSeries(adds).sums(spans, func(i int) int64 { return moments[i] }, effective), "%v %v", adds, spans)
+		require.Equal(t, want, newSeries(adds).sums(len(spans), func(i int) (span, int64) { return spans[i], moments[i] }, effective), "%v %v", adds, spans)
 	}
 }
 
@@ -294,6 +295,7 @@ func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
 		"many":                          {2, func(j *Case) { j.at(6, Denied, 3, took(2000*ms)) }, 10},
 		"an admitted one":               {2, func(j *Case) { j.at(6, Admitted, 3, took(500*ms)) }, 3},
 		"an increment is added once":    {2, func(j *Case) { j.at(6, Admitted, 3, took(900*ms), as(Increment)) }, 3},
+		"one without an answer":         {2, func(j *Case) { j.at(6, Unknown, 3, took(500*ms), func(e *Entry) { e.Stamp = 0 }) }, 2},
 		"a check adds nothing":          {2, func(j *Case) { j.at(6, Denied, 3, took(500*ms), as(Check)) }, 1},
 		"beside an older one":           {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(450*ms)) }, 2},
 		"not old enough":                {2, func(j *Case) { j.at(6, Denied, 3); j.at(6, Denied, 3, before(350*ms)) }, 1},
@@ -575,5 +577,14 @@ func TestKillsInWords(t *testing.T) {
 		"server 2 at 12:30:33.000, back at 12:30:34.000, repaired at 12:30:35.000": {Server: 2, Killed: killed, Back: killed.Add(time.Second), Repaired: killed.Add(2 * time.Second)},
 	} {
 		assert.Equal(t, want, k.String())
+	}
+}
+
+// Each excuse has words. One that did not occur is left out.
+func TestExcusesInWords(t *testing.T) {
+	assert.Empty(t, Excused{}.Texts())
+	assert.Equal(t, []string{"3 hits admitted by on_error", "1 calls refused for overload"}, Excused{OnError: 3, Refused: 1}.Texts())
+	for field := range reflect.TypeFor[Excused]().Fields() {
+		assert.NotEmpty(t, field.Tag.Get("text"), field.Name)
 	}
 }

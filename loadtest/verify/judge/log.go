@@ -83,6 +83,9 @@ type Reset struct {
 	Call
 	Counter int32
 	Done    bool // it was acknowledged
+
+	effective bool  // what was before it is gone for good
+	underWay  int64 // the cost of what was under way at it
 }
 
 // Log holds all answers, up to a bound, and for which users and counters they are. It is safe for

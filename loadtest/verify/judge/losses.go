@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -39,12 +40,8 @@ type losses []loss
 type loss struct{ killed, back, repaired int64 }
 
 func lossesOf(kills []Kill, began time.Time) (list losses) {
-	since := func(at time.Time) int64 {
-		if at.IsZero() {
-			return math.MaxInt64 / 2
-		}
-		return int64(at.Sub(began))
-	}
+	far := began.Add(math.MaxInt64 / 2) // of what has no time
+	since := func(at time.Time) int64 { return int64(cmp.Or(at, far).Sub(began)) }
 	for _, k := range kills {
 		list = append(list, loss{since(k.Killed), since(k.Back), since(k.Repaired)})
 	}

@@ -18,53 +18,40 @@ import (
 
 // findGivenUp notes, of each entry, how many tries may have given up a replica.
 func (j *judge) findGivenUp() {
-	if j.Replicas == 1 {
-		return
-	}
-	j.givenUp = make([]int64, len(j.Log.entries))
-	var all []underWay
-	for i, e := range j.Log.entries {
-		j.givenUp[i] = j.triesWithin(e.took())
-		all = append(all, underWay{e.Call, int32(i)})
+	var calls []Call // of the entries, and those of counts behind them
+	for _, e := range j.Log.entries {
+		calls = append(calls, e.Call)
+		j.givenUp = append(j.givenUp, j.triesWithin(e.took()))
 	}
 	for _, k := range j.Log.looks {
-		all = append(all, underWay{k.Call, none})
+		calls = append(calls, k.Call)
 	}
-	j.besideOldest(all, 1)
-	for _, c := range j.counters {
-		var together []underWay
-		for _, i := range c.entries {
-			if e := j.Log.entries[i]; e.Kind == Hit { // the hits of a batch go by themselves
-				together = append(together, underWay{e.Call, i})
-			}
-		}
-		j.besideOldest(together, unlimited)
+	all := make([]int32, len(calls))
+	for i := range all {
+		all[i] = int32(i)
+	}
+	j.besideOldest(calls, all, 1)
+	for _, c := range j.counters { // the hits of a batch go by themselves
+		other := func(i int32) bool { return j.Log.entries[i].Kind != Hit }
+		j.besideOldest(calls, slices.DeleteFunc(slices.Clone(c.entries), other), unlimited)
 	}
 }
 
-// none is the entry of a call that is no entry.
-const none = -1
-
-// underWay is a call, and its entry.
-type underWay struct {
-	Call
-	entry int32
-}
-
-// besideOldest notes, of each entry, the tries, so many at most, of the oldest call of its target that
-// was under way at some time while it was.
-func (j *judge) besideOldest(calls []underWay, most int64) {
-	slices.SortFunc(calls, func(a, b underWay) int {
-		return cmp.Or(cmp.Compare(a.Target, b.Target), cmp.Compare(a.Sent, b.Sent))
+// besideOldest notes, of each entry among those calls, the tries, so many at most, of the oldest
+// call of its target that was under way at some time while it was.
+func (j *judge) besideOldest(calls []Call, those []int32, most int64) {
+	slices.SortFunc(those, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(calls[a].Target, calls[b].Target), cmp.Compare(calls[a].Sent, calls[b].Sent))
 	})
 	oldest := 0
-	for _, c := range calls {
-		for o := calls[oldest]; o.Target != c.Target || o.Answered < c.Sent; o = calls[oldest] {
+	for _, i := range those {
+		c := calls[i]
+		for o := calls[those[oldest]]; o.Target != c.Target || o.Answered < c.Sent; o = calls[those[oldest]] {
 			oldest++ // it has ended before the ones that follow, too
 		}
-		if c.entry != none {
-			tries := j.triesWithin(time.Duration(c.Answered - calls[oldest].Sent))
-			j.givenUp[c.entry] = max(j.givenUp[c.entry], min(tries, most))
+		if int(i) < len(j.givenUp) {
+			tries := j.triesWithin(time.Duration(c.Answered - calls[those[oldest]].Sent))
+			j.givenUp[i] = max(j.givenUp[i], min(tries, most))
 		}
 	}
 }
@@ -77,34 +64,22 @@ func (j *judge) triesWithin(took time.Duration) int64 {
 	return int64(bits.Len64(uint64(max(j.Timeout/left, 1)))) - 1
 }
 
-// mayBeLeft reports whether a replica may hold more of the entry than the answer says, or get it
-// later.
-func (j *judge) mayBeLeft(i int32) bool {
-	return j.Replicas > 1 && (j.Log.entries[i].Outcome == Unknown || j.givenUp[i] > 0)
-}
-
-// left returns what an entry may have left on a slow replica of a counter, which counts all hits or
-// not.
-func (j *judge) left(e Entry, i int32, all bool) int64 {
+// left is what the tries of an entry may have left on a slow replica of a counter. Each has a stamp
+// of its own; but what every call adds is added once, and never tried again.
+func (c *counter) left(e Entry, i int32) add {
+	a := add{Call: e.Call, time: e.Sent, first: c.Log.second(e.Sent), last: c.Log.second(e.Answered), by: int64(e.Cost) * c.givenUp[i]}
 	switch {
-	case j.Replicas == 1 || e.Kind == Check || e.Outcome == Refused:
-		return 0
-	case !e.isHit() || all: // which are added once
-		return int64(e.Cost) * min(j.givenUp[i], 1)
+	case e.Kind == Check || e.Outcome == Refused:
+		a.by = 0
+	case !e.isHit() || c.all:
+		a.by = min(a.by, int64(e.Cost))
 	}
-	return int64(e.Cost) * j.givenUp[i]
-}
-
-// tries is what the tries of an entry may have left: each has a stamp of its own. An increment is
-// never tried again.
-func (j *judge) tries(e Entry, left int64) add {
-	first, last := j.Log.second(e.Sent), j.Log.second(e.Answered)
 	switch {
 	case e.Stamp == 0:
 	case !e.isHit():
-		first, last = e.Stamp, e.Stamp
+		a.first, a.last = e.Stamp, e.Stamp
 	default:
-		first, last = min(first, e.Stamp), max(last, e.Stamp)
+		a.first, a.last = min(a.first, e.Stamp), max(a.last, e.Stamp)
 	}
-	return add{e.Call, e.Sent, first, last, left, false}
+	return a
 }

@@ -21,31 +21,25 @@ const (
 	stale = int64(Closed) + remembered
 )
 
-// reset is one of a counter, and what is known of it.
-type reset struct {
-	Reset
-	effective bool  // what was before it is gone for good
-	underWay  int64 // the cost of what was under way at it
-}
-
 // resets are those of a counter, in the order of time.
-type resets []reset
+type resets []Reset
 
 // sortResets puts the resets to their counters.
 func (j *judge) sortResets() {
 	slices.SortStableFunc(j.Log.resets, func(a, b Reset) int { return cmp.Compare(a.Sent, b.Sent) })
 	for _, r := range j.Log.resets {
 		c := j.counters[r.Counter]
-		c.resets = append(c.resets, reset{Reset: r})
+		c.resets = append(c.resets, r)
 	}
 }
 
-// missed reports whether a replica may get later what it has missed of a counter before a time: a
-// reset does not forget that.
-func (j *judge) missed(entries []int32, before int64) bool {
-	return j.Replicas > 1 && slices.ContainsFunc(entries, func(i int32) bool {
-		return j.Log.entries[i].Sent < before && j.mayBeLeft(i)
-	})
+// missed reports whether a replica may get later what it has missed before a time: a reset does
+// not forget that.
+func (c *counter) missed(before int64) bool {
+	return c.Replicas > 1 && (c.losses.disturbed(0, before) || slices.ContainsFunc(c.entries, func(i int32) bool {
+		e := c.Log.entries[i]
+		return e.Sent < before && (e.Outcome == Unknown || c.givenUp[i] > 0)
+	}))
 }
 
 // keptSince returns since when what was sent is surely there, for an answer at that time:
@@ -84,7 +78,7 @@ func (rs resets) goneBefore(c Call, lone bool) int64 {
 func (rs resets) robbed(answered int64) (most int64) {
 	since := rs.keptSince(answered)
 	for i, r := range rs {
-		superseded := func(o reset) bool { return o.Sent < answered && o.Sent > r.Answered && o.Done }
+		superseded := func(o Reset) bool { return o.Sent < answered && o.Sent > r.Answered && o.Done }
 		if r.Sent < answered && r.Answered <= since && !slices.ContainsFunc(rs[i+1:], superseded) {
 			most += r.underWay
 		}

@@ -55,13 +55,13 @@ func newSeries(adds []add) *series {
 	return s
 }
 
-// sums answers all spans at once, those together that are of one moment, each group in one walk
+// sums answers n spans at once, those together that are of one moment, each group in one walk
 // through time. A function says which adds have an effect after a moment.
-func (s *series) sums(spans []span, momentOf func(i int) int64, effective func(a add, moment int64) bool) []int64 {
-	sums, groups := make([]int64, len(spans)), map[int64][]int{}
-	for i, asked := range spans {
-		if asked != (span{}) {
-			moment := momentOf(i)
+func (s *series) sums(n int, asked func(i int) (span, int64), effective func(a add, moment int64) bool) []int64 {
+	sums, spans, groups := make([]int64, n), make([]span, n), map[int64][]int{}
+	for i := range n {
+		of, moment := asked(i)
+		if spans[i] = of; of != (span{}) {
 			groups[moment] = append(groups[moment], i)
 		}
 	}
@@ -103,9 +103,8 @@ func (f fenwick) upTo(second int64) (sum int64) {
 // flight is how much was under way at each moment: the cost of the hits that had been sent and
 // were not answered.
 type flight struct {
-	begun, ended exactlog.Log
-	times        []int64 // at which it changes
-	tree         []int64 // of maxima; the leaves, the cost from each time on, are its second half
+	begun, ended   exactlog.Log
+	times, heights []int64 // when it changes, and what is under way from then on
 }
 
 func newFlight(hits []add) *flight {
@@ -117,20 +116,11 @@ func newFlight(hits []add) *flight {
 	slices.SortFunc(changes, func(a, b change) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), -cmp.Compare(a.by, b.by)) // the highest of a moment counts
 	})
-	n, height := len(changes), int64(0)
-	f := &flight{tree: make([]int64, 2*n)}
-	for i, c := range changes {
-		if c.by > 0 {
-			f.begun.Add(c.time, c.by)
-		} else {
-			f.ended.Add(c.time, -c.by)
-		}
-		height += c.by
-		f.times = append(f.times, c.time)
-		f.tree[n+i] = height
-	}
-	for i := n - 1; i > 0; i-- {
-		f.tree[i] = max(f.tree[2*i], f.tree[2*i+1])
+	f := &flight{}
+	for _, c := range changes {
+		f.begun.Add(c.time, max(c.by, 0))
+		f.ended.Add(c.time, max(-c.by, 0))
+		f.times, f.heights = append(f.times, c.time), append(f.heights, f.begun.Total()-f.ended.Total())
 	}
 	return f
 }
@@ -142,18 +132,10 @@ func (f *flight) total(from, to int64) int64 {
 
 // most returns the highest cost at a moment between two times.
 func (f *flight) most(from, to int64) (most int64) {
-	n := len(f.times)
 	first, _ := slices.BinarySearch(f.times, from)
 	last, _ := slices.BinarySearch(f.times, to+1)
-	for l, r := n+max(first-1, 0), n+last; l < r; l, r = l/2, r/2 {
-		if l%2 == 1 {
-			most = max(most, f.tree[l])
-			l++
-		}
-		if r%2 == 1 {
-			r--
-			most = max(most, f.tree[r])
-		}
+	for _, height := range f.heights[max(first-1, 0):last] {
+		most = max(most, height)
 	}
 	return most
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -40,8 +41,6 @@ type Violation struct {
 	Events  []Event `json:"events,omitempty"` // of the window, or the calls that are meant
 	Left    int     `json:"events_left_out,omitempty"`
 	Raw     string  `json:"raw,omitempty"` // the answer, as it came
-
-	sort string // of each sort of a check as many are kept beside the others
 }
 
 // Event is a call, as its client saw it.
@@ -86,8 +85,8 @@ func (v Violation) Write(out io.Writer) error {
 // ClockLayout is how times are written.
 const ClockLayout = "15:04:05.000"
 
-// Findings are what was found so far. It is safe for concurrent use; but Checked and Excused are
-// for one goroutine at a time.
+// Findings are what was found so far. They are safe for concurrent use, but Checked and Excused
+// have no lock.
 type Findings struct {
 	Checked Checked
 	Excused Excused
@@ -99,11 +98,11 @@ type Findings struct {
 
 // Checked is how much was held to the contract.
 type Checked struct {
-	Windows     int64 `json:"windows"`     // ends of windows that were summed
-	Denials     int64 `json:"denials"`     // each by each limit that denies
-	Counts      int64 `json:"counts"`      // of counts, history's buckets and of decisions
-	Bodies      int64 `json:"bodies"`      //
-	Headers     int64 `json:"headers"`     //
+	Windows     int64 `json:"windows"` // ends of windows that were summed
+	Denials     int64 `json:"denials"` // each by each limit that denies
+	Counts      int64 `json:"counts"`  // of counts, history's buckets and of decisions
+	Bodies      int64 `json:"bodies"`
+	Headers     int64 `json:"headers"`
 	Waits       int64 `json:"waits"`       // of denials, what they say when to come again
 	Lone        int64 `json:"lone"`        // decisions of features that one caller calls
 	Predictions int64 `json:"predictions"` // of these, what the log knows to the last number
@@ -111,20 +110,31 @@ type Checked struct {
 	Early       int64 `json:"early"`       // and before it was, and were denied
 }
 
-// Excused counts what the targets do not promise, and what is not held against them.
+// Excused counts what the targets do not promise, and what is not held against them. The texts
+// are those of a report.
 type Excused struct {
-	OnError        int64 `json:"on_error"`        // hits admitted without asking a store: they are in no window
-	Windows        int64 `json:"windows"`         // that held more than their limit, after a loss that was said
-	MostBeyond     int64 `json:"most_beyond"`     // the most that one of them held beyond it
-	LowCounts      int64 `json:"low_counts"`      // that lack what was counted before a loss
-	AtResets       int64 `json:"at_resets"`       // hits that were under way while their counter was reset: they are in no window of it
-	AfterResets    int64 `json:"after_resets"`    // windows that held more than their limit, by no more than was under way at a reset
-	Late           int64 `json:"late"`            // denials beside a late increment, which say to come again as they would have before it
-	HighCounts     int64 `json:"high_counts"`     // that hold what may have been counted, or twice
-	Overshoot      int64 `json:"overshoot"`       // denials for the sake of hits that were denied themselves
-	Repeated       int64 `json:"repeated"`        // denials that say what was so when the same target denied the same, in the same second, before another admitted something
-	UnknownOutcome int64 `json:"unknown_outcome"` // calls that may have been counted
-	Refused        int64 `json:"refused"`         // calls of which nothing was done
+	Windows        int64 `json:"windows" text:"windows over their limit, after a loss that was said"`
+	MostBeyond     int64 `json:"most_beyond" text:"more than its limit in the fullest of these windows"`
+	LowCounts      int64 `json:"low_counts" text:"counts that lack what came before a loss"`
+	HighCounts     int64 `json:"high_counts" text:"counts that hold what may have been counted, or twice"`
+	AtResets       int64 `json:"at_resets" text:"admitted hits that were under way at a reset: they are in no window"`
+	AfterResets    int64 `json:"after_resets" text:"windows over their limit after a reset, by no more than was under way at it"`
+	Late           int64 `json:"late" text:"denials beside a late increment, which say to come again as if it had not come"`
+	OnError        int64 `json:"on_error" text:"hits admitted by on_error"`
+	UnknownOutcome int64 `json:"unknown_outcome" text:"calls of unknown outcome"`
+	Refused        int64 `json:"refused" text:"calls refused for overload"`
+	Repeated       int64 `json:"repeated" text:"denials that repeat what a target had said in the same second, before others admitted more"`
+	Overshoot      int64 `json:"overshoot" text:"denials for a transient overshoot of hits that were denied themselves"`
+}
+
+// Texts returns what was excused, and how often.
+func (e Excused) Texts() (list []string) {
+	for field, n := range reflect.ValueOf(e).Fields() {
+		if n.Int() > 0 {
+			list = append(list, fmt.Sprint(n, " ", field.Tag.Get("text")))
+		}
+	}
+	return list
 }
 
 // Add adds a violation. Of many alike some are kept, and the others only counted; the events
@@ -136,13 +146,7 @@ func (f *Findings) Add(v Violation, gather func() []Event) {
 		f.total, f.kept = map[string]int{}, map[string][]Violation{}
 	}
 	f.total[v.Check]++
-	alike := 0
-	for _, o := range f.kept[v.Check] {
-		if o.sort == v.sort {
-			alike++
-		}
-	}
-	if alike >= maxKept {
+	if len(f.kept[v.Check]) >= maxKept {
 		return
 	}
 	if gather != nil {
@@ -158,9 +162,7 @@ func (f *Findings) Add(v Violation, gather func() []Event) {
 func (f *Findings) Total() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	total := map[string]int{} // never null
-	maps.Copy(total, f.total)
-	return total
+	return maps.Clone(f.total)
 }
 
 // All returns the kept violations, in the order of the checks.
