@@ -211,7 +211,7 @@ func (c *counter) waits(at int) {
 	for k, q := range questions {
 		e, most := c.Log.entries[q.entry], mosts[k]
 		least := leasts[k]
-		if own, _ := c.charge(e); e.Stamp >= q.least.from {
+		if own, _ := c.charge(e, q.entry); e.Stamp >= q.least.from {
 			least += own // where denied hits are counted
 		}
 		if q.least != (span{}) && least+int64(e.Cost) > l.Ceiling {

@@ -1,6 +1,9 @@
 package judge
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // counter is what was added to one counter.
 type counter struct {
@@ -27,7 +30,7 @@ func (c *counter) collect() {
 	var sures, maybes, hits []add
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
-		sure, maybe := c.charge(e)
+		sure, maybe := c.charge(e, i)
 		if c.Replicas > 1 {
 			left := c.left(e, i)
 			if e.Stamp == 0 {
@@ -75,9 +78,12 @@ func (c *counter) collect() {
 	}
 }
 
+// replaying is how long a hint may wait once it is due, which is twice the timeout after the add.
+const replaying = int64(2 * time.Second)
+
 // charge returns what an entry is known to have added to the counter, and what it may have
 // added beside that.
-func (c *counter) charge(e Entry) (sure, maybe int64) {
+func (c *counter) charge(e Entry, i int32) (sure, maybe int64) {
 	cost, failed := int64(e.Cost), false
 	for i, l := range c.Limits {
 		failed = failed || slices.Contains(c.rules, l.Index) && e.OnError&(1<<i) != 0
@@ -95,6 +101,8 @@ func (c *counter) charge(e Entry) (sure, maybe int64) {
 		return 0, 0
 	case c.Replicas > 1 && c.losses.disturbed(e.Sent, e.Answered):
 		return cost, cost // a replica that was away may get it twice
+	case c.Replicas > 1 && c.givenUp[i] > 0 && c.losses.disturbed(e.Sent, e.Answered+2*int64(c.Timeout)+replaying):
+		return 0, 2 * cost // the replica that was killed may have had it alone
 	}
 	return cost, 0
 }

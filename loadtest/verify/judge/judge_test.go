@@ -325,6 +325,26 @@ func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
 	}
 }
 
+// What one replica gave up, the other has alone until the hint is replayed: it may be gone if that
+// one is killed before.
+func TestAReplicaIsKilledThatHadAnAddAlone(t *testing.T) {
+	for _, c := range []struct {
+		took   time.Duration
+		killed float64
+		wrong  int
+	}{
+		{600 * time.Millisecond, 12, 0}, {600 * time.Millisecond, 20, 1}, {300 * time.Millisecond, 12, 1},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 30, Window: "30s"})
+		j.Replicas = 2
+		j.at(10, Admitted, 1, func(e *Entry) { e.Answered = e.Sent + int64(c.took) })
+		j.kill(c.killed, c.killed+5, c.killed+6)
+		j.look(int64(c.killed*1e9)+1e9, int64(c.killed*1e9)+1.1e9, 4, 20, 0)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.total[Counts], "%+v", c)
+	}
+}
+
 // What was counted before a reset is gone, what came after it is there; what was under way may
 // be, and take something with it.
 func TestCountsAfterAReset(t *testing.T) {
