@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/counterd/counterd/store"
 )
@@ -25,48 +24,20 @@ type data struct {
 
 func (d *data) bytes() int64 { return dataBytes + int64(cap(d.value)) }
 
-// keep makes the round trip of an op with data.
-func (e *Embedded) keep(op *store.Op) error {
-	op.Receipt = store.Receipt{}
-	if err := store.Check(op); err != nil {
-		return err
-	}
-	err := e.keepAndRead(op, e.now())
-	if e.bytes.Load() > e.maxBytes {
-		e.evict()
-	}
-	return err
-}
-
-func (e *Embedded) keepAndRead(op *store.Op, now time.Time) (err error) {
-	s := e.shard(op.Counter)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, before := s.counters[op.Counter], int64(0)
-	if c == nil {
-		e.bytes.Add(-s.dropExpired(now, 2))
-		c = s.create(op.Counter)
-	} else {
-		before = c.bytes()
-	}
-	s.use(c, now)
+// keep makes the writes and reads of an op with data, as far as the first that fails.
+func (e *Embedded) keep(c *counter, op *store.Op, now int64) error {
 	for i := range op.Writes {
-		if err = e.put(c, &op.Writes[i], now.Unix()); err != nil {
-			break
+		if err := e.put(c, &op.Writes[i], now); err != nil {
+			return err
 		}
 		op.Receipt = store.Acknowledged(i + 1)
 	}
 	for i := range op.Reads {
-		if err == nil {
-			err = c.readData(&op.Reads[i], now.Unix())
+		if err := c.readData(&op.Reads[i], now); err != nil {
+			return err
 		}
 	}
-	s.keepOrder(c)
-	if len(c.buckets)+len(c.data) >= c.purgeAt {
-		c.purge(now)
-	}
-	e.settle(s, c, before)
-	return err
+	return nil
 }
 
 // put makes a write of bytes.

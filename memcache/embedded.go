@@ -82,16 +82,20 @@ func (e *Embedded) Capabilities() store.Capabilities {
 }
 
 func (e *Embedded) do(op *store.Op) error {
-	if op.Data {
-		return e.keep(op)
-	}
-	switch kind := op.Kind(); kind {
-	case 0, store.Add:
-		return e.add(op)
-	case store.Subtract:
+	kind := op.Kind()
+	switch {
+	case op.Data:
+		op.Receipt = store.Receipt{}
+		if err := store.Check(op); err != nil {
+			return err
+		}
+		return e.exchange(op)
+	case kind == 0, kind == store.Add:
+		return e.exchange(op)
+	case kind == store.Subtract:
 		e.subtract(op)
-	case store.Hint:
-	case store.Delete:
+	case kind == store.Hint:
+	case kind == store.Delete:
 		e.delete(op)
 	default:
 		return fmt.Errorf("%w of kind %d in the embedded store", store.ErrUnsupported, kind)
@@ -99,50 +103,63 @@ func (e *Embedded) do(op *store.Op) error {
 	return nil
 }
 
-func (e *Embedded) add(op *store.Op) error {
-	err := e.addAndRead(op, e.now())
+// exchange makes the writes and reads of an op that counts, or of one with data, and then evicts
+// if memory is full.
+func (e *Embedded) exchange(op *store.Op) error {
+	err := e.writeAndRead(op, e.now())
 	if e.bytes.Load() > e.maxBytes {
 		e.evict()
 	}
 	return err
 }
 
-func (e *Embedded) addAndRead(op *store.Op, now time.Time) error {
-	op.Receipt = store.Acknowledged(len(op.Writes))
+func (e *Embedded) writeAndRead(op *store.Op, now time.Time) (err error) {
 	s := e.shard(op.Counter)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, before := s.counters[op.Counter], int64(0)
-	if c == nil {
-		if len(op.Writes) == 0 {
-			for i := range op.Reads {
-				op.Reads[i].Value = 0
-			}
-			return nil
+	switch {
+	case c != nil:
+		before = c.bytes()
+	case len(op.Writes) == 0:
+		op.Receipt = store.Receipt{}
+		for i := range op.Reads {
+			op.Reads[i].Value, op.Reads[i].Version, op.Reads[i].Data = 0, 0, op.Reads[i].Data[:0]
 		}
+		return nil
+	default:
 		// As it grows the store drops what has expired: two for each that is new.
 		e.bytes.Add(-s.dropExpired(now, 2))
 		c = s.create(op.Counter)
-	} else {
-		before = c.bytes()
-	}
-	if c.isData(op, now.Unix()) {
-		op.Receipt = store.Receipt{}
-		return store.ErrNoCount
 	}
 	s.use(c, now)
-	for i := range op.Writes {
-		w := &op.Writes[i]
-		w.Result = c.add(w.Item, w.By, max(w.Expires, now.Unix()+1), now)
+	if op.Data {
+		err = e.keep(c, op, now.Unix())
+	} else {
+		err = c.count(op, now)
 	}
 	s.keepOrder(c)
-	for i := range op.Reads {
-		op.Reads[i].Value = c.read(op.Reads[i].Item, now)
-	}
 	if len(c.buckets)+len(c.data) >= c.purgeAt {
 		c.purge(now)
 	}
 	e.settle(s, c, before)
+	return err
+}
+
+// count makes the adds and reads of an op that counts.
+func (c *counter) count(op *store.Op, now time.Time) error {
+	op.Receipt = store.Receipt{}
+	if c.isData(op, now.Unix()) {
+		return store.ErrNoCount
+	}
+	op.Receipt = store.Acknowledged(len(op.Writes))
+	for i := range op.Writes {
+		w := &op.Writes[i]
+		w.Result = c.add(w.Item, w.By, max(w.Expires, now.Unix()+1), now)
+	}
+	for i := range op.Reads {
+		op.Reads[i].Value = c.read(op.Reads[i].Item, now)
+	}
 	return nil
 }
 
