@@ -43,15 +43,6 @@ func timesOf(c procfs.CPUStat) Times {
 	return Times{seconds(busy), seconds(c.Steal), seconds(busy + c.Steal + c.Idle + c.Iowait)}
 }
 
-// Ended returns the CPU time of all children of this process that have ended.
-func Ended() (time.Duration, error) {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &usage); err != nil {
-		return 0, fmt.Errorf("the CPU time of ended processes: %w", err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
-}
-
 // Sleep sleeps for that time. time.Sleep would round up to a millisecond in an idle process.
 func Sleep(d time.Duration) {
 	left := unix.NsecToTimespec(int64(d))

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -110,17 +109,4 @@ func TestMachine(t *testing.T) {
 	after, err := process.Machine()
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, after.Total, before.Total)
-}
-
-// A child that has ended is among them, with all that it took.
-func TestEnded(t *testing.T) {
-	before, err := process.Ended()
-	require.NoError(t, err)
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), asChild+"=1")
-	child.Stdin = strings.NewReader("\n\n")
-	require.NoError(t, child.Run())
-	after, err := process.Ended()
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, after-before, burned)
 }

@@ -11,5 +11,4 @@ const Known = false
 
 func CPU(int) (time.Duration, error) { return 0, nil }
 func Machine() (Times, error)        { return Times{}, nil }
-func Ended() (time.Duration, error)  { return 0, nil }
 func Sleep(d time.Duration)          { time.Sleep(d) }
