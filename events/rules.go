@@ -2,8 +2,10 @@ package events
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -91,6 +93,271 @@ func (e *Event) Remembered() time.Duration {
 		return DefaultRetention
 	}
 	return longest
+}
+
+// Rule sets limits on the counters of one combination of kinds. Rules of an
+// event with the same Per share the counter, and agree in Precision, IPv6Prefix
+// and Count.
+type Rule struct {
+	Per        []string // the kinds, sorted; none: one counter for the whole event
+	Limits     []Limit
+	Precision  Precision
+	IPv6Prefix int // bits, 1 to 128; 0 means DefaultIPv6Prefix
+
+	// Overrides are the limits of single values, by canonical value, instead of
+	// Limits. Only a rule per one kind has them.
+	Overrides map[string][]Limit
+	Allow     List // never limited, still counted
+	Deny      List // always denied, not counted
+
+	Throttle Throttle
+	Count    Count
+	OnError  OnError
+	Shadow   bool // decided and reported, never enforced
+}
+
+// Limit allows at most N in any window of that length.
+type Limit struct {
+	Name   string        // printable ASCII without quotes and backslashes, at most MaxLimitName bytes
+	N      int64         // 0 to MaxN; 0 denies always
+	Window time.Duration // whole seconds, 1s to MaxWindow
+	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
+	Algorithm string
+	// Since is the Unix second from which on the counter is kept for the limit, for
+	// one that a reload has added; 0: it always was.
+	Since int64
+}
+
+// MaxLimitName is the most bytes that a limit's name may have.
+const MaxLimitName = 128
+
+// ThrottleKind says what happens above a limit's N.
+type ThrottleKind uint8
+
+// The kinds of throttle.
+const (
+	Hard    ThrottleKind = iota // never above N
+	Soft                        // up to a ceiling above N, what lies above N is marked
+	Elastic                     // above N while the whole event stays under its own limit
+)
+
+// MaxSoftPercent is the most that a soft throttle admits above N, in percent.
+const MaxSoftPercent = 1000
+
+// Throttle says how strictly a rule's limits are kept. The zero Throttle is
+// hard.
+type Throttle struct {
+	Kind    ThrottleKind
+	Percent int64 // of a soft throttle: how far above N it goes, 1 to MaxSoftPercent
+}
+
+// Ceiling returns how many a limit of n admits at most: for a soft throttle n
+// and its percentage, rounded down; else n, above which an elastic throttle asks
+// the limit of the whole event.
+func (t Throttle) Ceiling(n int64) int64 {
+	if t.Kind != Soft {
+		return n
+	}
+	// floor(n*p/100) by parts: exact, and far from overflow.
+	return n + n/100*t.Percent + n%100*t.Percent/100
+}
+
+// String returns the throttle as a rules file has it: hard, soft 10%, elastic.
+func (t Throttle) String() string {
+	switch t.Kind {
+	case Soft:
+		return "soft " + strconv.FormatInt(t.Percent, 10) + "%"
+	case Elastic:
+		return "elastic"
+	}
+	return "hard"
+}
+
+// Count says which hits a rule counts.
+type Count uint8
+
+// What a rule counts.
+const (
+	CountAdmitted Count = iota // a denied hit leaves no trace
+	CountAll                   // denied hits too
+)
+
+var countNames = [...]string{"admitted", "all"}
+
+// String returns admitted or all.
+func (c Count) String() string { return countNames[c] }
+
+// OnError says what a rule decides when the store cannot be asked in time.
+type OnError uint8
+
+// What is decided without a store.
+const (
+	OnErrorAllow OnError = iota // admit
+	OnErrorDeny                 // deny, as unavailable
+	OnErrorLocal                // decide on this process's own counters
+)
+
+var onErrorNames = [...]string{"allow", "deny", "local"}
+
+// String returns allow, deny or local.
+func (o OnError) String() string { return onErrorNames[o] }
+
+// Applies reports whether the rule applies to a hit with those features: whether
+// they hold all of its kinds.
+func (r *Rule) Applies(features Features) bool { return features.hold(r.Per) }
+
+// LimitsOf returns the limits of the rule for one of its counters' features: its
+// own, or the ones that override them for that value.
+func (r *Rule) LimitsOf(feature Feature) []Limit {
+	if len(r.Overrides) > 0 {
+		for _, value := range feature.All() {
+			if limits, found := r.Overrides[value]; found {
+				return limits
+			}
+		}
+	}
+	return r.Limits
+}
+
+// List is a list of features: networks for the kind ip, values for others. The
+// zero List is empty.
+type List struct {
+	Networks Networks
+	Values   map[string]bool
+}
+
+// Strings returns the networks and then the values, each in order.
+func (l List) Strings() []string {
+	var all []string
+	for _, network := range l.Networks.sorted {
+		if network.IsSingleIP() {
+			all = append(all, network.Addr().String())
+		} else {
+			all = append(all, network.String())
+		}
+	}
+	return slices.AppendSeq(all, slices.Values(slices.Sorted(maps.Keys(l.Values))))
+}
+
+// holds reports whether the value of one of the kinds is on the list. An address
+// is looked up as it is, not by the network by which it is counted.
+func (l List) holds(kinds []string, features Features) bool {
+	return slices.ContainsFunc(kinds, func(kind string) bool {
+		if kind != KindIP {
+			return l.Values[features[kind]]
+		}
+		if len(l.Networks.sorted) == 0 {
+			return false
+		}
+		network, err := parseNetwork(features[kind])
+		return err == nil && l.Networks.containsAll(network)
+	})
+}
+
+// Listing says on which of a rule's lists a hit is.
+type Listing uint8
+
+// The listings of a hit.
+const (
+	Unlisted Listing = iota
+	Allowed          // never limited, still counted
+	Denied           // always denied, not counted
+)
+
+// Listed returns on which list of the rule a hit with those features is.
+// Deny outranks Allow.
+func (r *Rule) Listed(features Features) Listing {
+	switch {
+	case r.Deny.holds(r.Per, features):
+		return Denied
+	case r.Allow.holds(r.Per, features):
+		return Allowed
+	}
+	return Unlisted
+}
+
+// ipv6Prefix returns the bits by which IPv6 addresses are counted.
+func (r *Rule) ipv6Prefix() int {
+	if r.IPv6Prefix == 0 {
+		return DefaultIPv6Prefix
+	}
+	return r.IPv6Prefix
+}
+
+// Applied is a rule as it applies to a hit.
+type Applied struct {
+	Rule    *Rule
+	Counter Counter // on which it decides
+	ID      string  // the counter's
+	Listing Listing // on which list of the rule the hit is
+}
+
+// Apply appends the rules of the event that apply to a hit with those features, in
+// their order. Where none does, the error names the kinds wanted. Errors wrap
+// ErrInvalid; that of a nil Event, which the rules do not have, is ErrUnknownEvent.
+func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
+	if e == nil {
+		return list, ErrUnknownEvent
+	}
+	address, fine := features.check()
+	if !fine {
+		return list, features.Validate()
+	}
+	before := len(list)
+	for i := range e.Rules {
+		rule := &e.Rules[i]
+		if !rule.Applies(features) {
+			continue
+		}
+		a := Applied{Rule: rule, Listing: rule.Listed(features)}
+		if n := len(list); n > before && slices.Equal(list[n-1].Rule.Per, rule.Per) {
+			a.Counter, a.ID = list[n-1].Counter, list[n-1].ID
+		} else {
+			var err error
+			if a.Counter, a.ID, err = e.counter(rule.Per, features, address); err != nil {
+				return list, err
+			}
+		}
+		list = append(list, a)
+	}
+	if len(list) == before {
+		return list, &FeatureError{Index: -1, Reason: e.wanted()}
+	}
+	return list, nil
+}
+
+// maxWanted bounds the combinations of kinds that an error names.
+const maxWanted = 16
+
+// wanted says with which features a hit could be decided.
+func (e *Event) wanted() string {
+	if len(e.Rules) == 0 {
+		return fmt.Sprintf("%s has no limits: it is counted, not decided", e.Name)
+	}
+	var combinations []string
+	for _, rule := range e.Rules {
+		per := strings.Join(rule.Per, " and ")
+		if slices.Contains(combinations, per) {
+			continue
+		}
+		if len(combinations) == maxWanted {
+			combinations = append(combinations, "others")
+			break
+		}
+		combinations = append(combinations, per)
+	}
+	return fmt.Sprintf("no limit of %s is per the features given: wanted are %s", e.Name, strings.Join(combinations, ", or "))
+}
+
+// Kinds returns the kinds that the event's rules name, sorted.
+func (e *Event) Kinds() []string {
+	kinds := make(map[string]bool)
+	for _, rule := range e.Rules {
+		for _, kind := range rule.Per {
+			kinds[kind] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(kinds))
 }
 
 // Example returns the rules that counterd has without a rules file: one event,

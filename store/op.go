@@ -170,3 +170,58 @@ func (op *Op) follow(kind Kind, counter string, adds []Write, receipt Receipt, b
 	}
 	*op = Op{Counter: counter, Writes: writes, Reads: op.Reads[:0], Receipt: receipt}
 }
+
+// An item's number has its level in the upper LevelBits of ItemBits, and what tells it from
+// others of that level below them. Engines share the levels: those from OtherLevels on are for
+// items that are no buckets, such as a counter's journal.
+const (
+	ItemBits    = 40
+	LevelBits   = 5
+	NumberBits  = ItemBits - LevelBits
+	OtherLevels = 16
+)
+
+// Item returns the number of an item: its level, and its number within the level, of which
+// the lower NumberBits count.
+func Item(level uint8, number int64) uint64 {
+	return uint64(level)<<NumberBits | uint64(number)&(1<<NumberBits-1)
+}
+
+// A version has in its lower VersionBits the number that the server gave to the change of the
+// item. Above them it has what tells the server process, and the connection, from others: a
+// server that was started again gives the same numbers to other changes.
+const VersionBits = 44
+
+// Version returns the version of that change, read on the connection of that number.
+func Version(conn uint32, change uint64) uint64 {
+	return uint64(conn)<<VersionBits | change&(1<<VersionBits-1)
+}
+
+// SameVersion reports whether the item has not changed between two reads from one server
+// process: the connections of the reads do not matter.
+func SameVersion(a, b uint64) bool { return (a^b)&(1<<VersionBits-1) == 0 }
+
+// ItemLevel returns the level of an item. ItemNumber returns its number within the level.
+func ItemLevel(item uint64) uint8  { return uint8(item >> NumberBits) }
+func ItemNumber(item uint64) int64 { return int64(item & (1<<NumberBits - 1)) }
+
+// MaxReplicas is the most replicas that a counter can have.
+const MaxReplicas = 5
+
+// Receipt says how many writes of an op each replica acknowledged, from the first write on.
+// The zero Receipt says that none did. It means something to the store that issued it alone.
+type Receipt struct {
+	List         uint32              // the version of the list of servers that the replicas are of
+	Acknowledged [MaxReplicas]uint32 // by the replica's place among those of the counter
+}
+
+// Acknowledged returns the receipt of a store with one server.
+func Acknowledged(writes int) Receipt {
+	return Receipt{Acknowledged: [MaxReplicas]uint32{uint32(writes)}}
+}
+
+// None reports whether no replica acknowledged a write.
+func (r Receipt) None() bool { return r.Acknowledged == [MaxReplicas]uint32{} }
+
+// On returns how many writes the i-th replica acknowledged.
+func (r Receipt) On(i int) int { return int(r.Acknowledged[i]) }
