@@ -2,9 +2,15 @@ package api
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -154,3 +160,146 @@ func (b requestBody) Read(p []byte) (int, error) {
 }
 
 func (b requestBody) Close() error { return b.body.Close() }
+
+// admit admits the request, and its connection with it. Without tokens every request is
+// admitted: there the connection waits for the end of the body, since a client that never
+// sends it proves nothing.
+func (o *route) admit(x *exchange) (err error) {
+	h, r := o.h, x.request
+	if err := h.checkOrigin(x); err != nil {
+		return err
+	}
+	if x.admission, err = h.Gate.Admit(o.class, tokenOf(r.Header)); err != nil || o.class == service.ClassPublic {
+		return err
+	}
+	if err := x.admission.Hold(headerBytes(r)); err != nil {
+		return err
+	}
+	x.conn = connections.Of(r)
+	if h.Gate.NeedsTokens() || r.ContentLength == 0 || r.ProtoMajor == 2 {
+		x.conn.Admit()
+	}
+	return nil
+}
+
+// checkOrigin refuses the requests of web pages where only programs of this machine are
+// served: of a page whose name leads here (DNS rebinding), by the name, and of any other page,
+// by what its browser says of it.
+//
+// Reverse proxies ask authorize with the host and the headers of their clients. So one that
+// the rules trust may send any host, and what browsers say of the client's page does not
+// matter there.
+func (h *handler) checkOrigin(x *exchange) error {
+	if !h.LoopbackOnly {
+		return nil
+	}
+	r, authorizes := x.request, x.route == authorizeRoute
+	if !isLocalName(r.Host) && !(authorizes && h.isProxy(r)) {
+		return errForeignHost
+	}
+	if !authorizes && h.origins.Check(r) != nil {
+		return errForeignPage
+	}
+	return nil
+}
+
+// isProxy reports whether a proxy that the rules trust makes the request.
+func (h *handler) isProxy(r *http.Request) bool {
+	peer, ok := parseHop(r.RemoteAddr)
+	return ok && h.Service.Rules().TrustedProxies.Contains(peer)
+}
+
+// isLocalName reports whether no web page from elsewhere can have the host of a URL: it is an
+// address, a name of this machine, or one without a dot, which only a local network resolves.
+// No browser leaves it out.
+func isLocalName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return !strings.Contains(host, ".") || strings.HasSuffix(host, ".localhost")
+}
+
+// tokenHeader goes before Authorization: a reverse proxy that asks with the headers of its
+// client has that client's there.
+const tokenHeader = "Counterd-Token"
+
+// tokenOf returns the token of a request. Where several values leave open which one is
+// meant it is given and empty, which no token is.
+func tokenOf(header http.Header) service.Token {
+	if values := header[tokenHeader]; len(values) > 0 {
+		return service.Token{Text: only(values), Given: true}
+	}
+	values := header["Authorization"]
+	if len(values) == 0 {
+		return service.Token{}
+	}
+	scheme, credentials, _ := strings.Cut(only(values), " ")
+	if len(values) == 1 && !strings.EqualFold(scheme, "Bearer") {
+		return service.Token{} // credentials of another scheme are for another server
+	}
+	return service.Token{Text: strings.Trim(credentials, " "), Given: true}
+}
+
+func only(values []string) string {
+	if len(values) == 1 {
+		return values[0]
+	}
+	return ""
+}
+
+// challenge returns the WWW-Authenticate of a refusal, by RFC 6750.
+func challenge(refusal *service.Refusal) string {
+	const realm = `Bearer realm="counterd"`
+	switch refusal.Reason {
+	case service.TokenUnknown:
+		return realm + `, error="invalid_token"`
+	case service.TokenForbidden:
+		return fmt.Sprintf(`%s, error="insufficient_scope", scope="%s"`, realm, refusal.Class)
+	}
+	return realm
+}
+
+// errFields is the error of a request with more header fields than maxFields.
+var errFields = errors.New("api: too many header fields")
+
+// headerBytes returns about how much memory the text of a request's headers takes.
+func headerBytes(r *http.Request) (bytes int64) {
+	for name, values := range r.Header {
+		bytes += int64(len(name))
+		for _, value := range values {
+			bytes += int64(len(value))
+		}
+	}
+	return bytes + int64(len(r.RequestURI)+len(r.Host))
+}
+
+// tooManyFields reports whether a request has more header fields than it may.
+func tooManyFields(r *http.Request) bool {
+	fields := 0
+	for _, values := range r.Header {
+		fields += len(values)
+	}
+	return fields > maxFields
+}
+
+// strangerTimeout bounds how long a stranger may take for an answer.
+const strangerTimeout = 5 * time.Second
+
+// forget frees the headers of a request that came over a Listener and has been handled.
+// net/http keeps the request for as long as its client takes to read the answer. A stranger
+// has to be quick about that.
+func forget(w http.ResponseWriter, r *http.Request) {
+	c := connections.Of(r)
+	if c == nil {
+		return // the caller of the handler may still read the request
+	}
+	r.Header, r.URL, r.RequestURI, r.Host = http.Header{}, &url.URL{}, "", ""
+	if c.IsStranger() {
+		// Where the deadline cannot be set, that of the server holds.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(strangerTimeout))
+	}
+}

@@ -1,10 +1,18 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
@@ -126,4 +134,263 @@ func costOf(given *int64) int64 {
 		return 1
 	}
 	return *given
+}
+
+// quotaExceeded is the title of a denial, that of its type.
+const quotaExceeded = "Request cannot be satisfied as assigned quota has been exceeded"
+
+// answerDecision writes a decision: a denial with denyStatus, as a problem document, and that of a
+// store which does not answer as one of its own. A denyStatus of 200 is an answer like any other.
+func (p *responder) answerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, denyStatus int) {
+	response := newResponse()
+	defer response.free()
+	switch outcome := service.OutcomeOf(&d); {
+	case outcome == service.Unavailable:
+		p.answerUnavailable(w, r, event, response.decisionOf(event.Name, d))
+	case outcome == service.Denied && denyStatus != http.StatusOK:
+		p.answer(w, denyStatus, wire.TypeProblem, response.denialOf(event.Name, d, denyStatus))
+	default:
+		p.answer(w, http.StatusOK, wire.TypeJSON, response.decisionOf(event.Name, d))
+	}
+}
+
+// answerUnavailable writes the decision of a store that does not answer.
+func (p *responder) answerUnavailable(w http.ResponseWriter, r *http.Request, event service.Event, decision *wire.Decision) {
+	requestID(w, r)
+	p.lines.Do("outage", func(suppressed int64) {
+		p.logOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name, "suppressed", suppressed)
+	})
+	problem := problemOf(engine.ErrStore, r.Method)
+	p.answer(w, problem.Status, wire.TypeProblem, &wire.Denial{Problem: problem, Decision: *decision})
+}
+
+// outcomeStatuses are what a hit alone is answered with.
+var outcomeStatuses = [...]int{
+	service.Allowed: http.StatusOK, service.Denied: http.StatusTooManyRequests, service.Unavailable: http.StatusServiceUnavailable,
+}
+
+// response is where a decision is put as the contract has it, until it is written.
+// The next one is put there again: on every hit, what it takes would otherwise be
+// most of what an answer leaves to the garbage collector.
+type response struct {
+	denial  wire.Denial // a decision that is no denial is in it, too
+	seconds []int64     // what the waits of the decision point to
+	windows []window    // of its limits: the next one mostly has the same
+	inexact bool        // what Exact points to: false
+}
+
+var responses = sync.Pool{New: func() any { return new(response) }}
+
+func newResponse() *response { return responses.Get().(*response) }
+
+// free gives the response to the next one. What it returned is not used from then on.
+func (b *response) free() { responses.Put(b) }
+
+// denialOf returns the problem document of a denied hit, until the next call.
+func (b *response) denialOf(event string, d limiter.Decision, status int) *wire.Denial {
+	b.decisionOf(event, d)
+	b.denial.Type = wire.TypeQuotaExceeded
+	b.denial.Title = quotaExceeded
+	b.denial.Status = status
+	violators := b.denial.ViolatedPolicies[:0]
+	for i := range d.Limits {
+		if service.Denies(&d.Limits[i]) {
+			violators = append(violators, d.Limits[i].Name)
+		}
+	}
+	b.denial.ViolatedPolicies = violators
+	wait := "it will never fit."
+	switch d.RetryAfter {
+	case engine.Never:
+	case engine.Seconds(1):
+		wait = "it fits in 1 second, if nothing else comes."
+	default:
+		wait = "it fits in " + strconv.FormatInt(d.RetryAfter.Seconds(), 10) + " seconds, if nothing else comes."
+	}
+	b.denial.Detail = "Denied by " + strings.Join(violators, ", ") + ": " + wait
+	return &b.denial
+}
+
+// decisionOf returns the decision as the contract has it, until the next call.
+func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
+	b.seconds = b.seconds[:0]
+	out := &b.denial.Decision
+	*out = wire.Decision{
+		Allowed:    d.Allowed,
+		Event:      event,
+		At:         wire.Moment{Time: d.At},
+		RetryAfter: b.secondsOf(d.RetryAfter),
+		Limits:     slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
+	}
+	for i := range d.Limits {
+		s := &d.Limits[i]
+		limit := &out.Limits[i]
+		*limit = wire.LimitState{
+			Name:       s.Name,
+			Limit:      s.N,
+			Window:     b.windowOf(i, s.Window),
+			Algorithm:  s.Algorithm,
+			Count:      s.Count,
+			Remaining:  s.Remaining,
+			Reset:      b.secondsOf(s.Reset),
+			Allowed:    s.Allowed,
+			Shadow:     s.Shadow,
+			Over:       s.Over,
+			Incomplete: s.Incomplete,
+		}
+		// Most limits are on the feature of the one before.
+		if i > 0 && s.Feature == d.Limits[i-1].Feature {
+			limit.Feature = out.Limits[i-1].Feature
+		} else {
+			limit.Feature = s.Feature.String()
+		}
+		if !s.Exact {
+			limit.Exact = &b.inexact
+		}
+		if s.Failed {
+			limit.OnError = s.OnError.String()
+		}
+	}
+	return out
+}
+
+// window is one of a limit, and how it is written.
+type window struct {
+	length time.Duration
+	text   string
+}
+
+// windowOf returns how the window of the i-th limit is written.
+func (b *response) windowOf(i int, length time.Duration) string {
+	if i == len(b.windows) {
+		b.windows = append(b.windows, window{})
+	}
+	if known := &b.windows[i]; known.length != length || known.text == "" {
+		*known = window{length, events.FormatDuration(length)}
+	}
+	return b.windows[i].text
+}
+
+// secondsOf returns nil for Never.
+func (b *response) secondsOf(w engine.Wait) *int64 {
+	if w == engine.Never {
+		return nil
+	}
+	b.seconds = append(b.seconds, w.Seconds())
+	return &b.seconds[len(b.seconds)-1]
+}
+
+// setRateLimitHeaders sets the headers that tell a client its limits: those of
+// draft-ietf-httpapi-ratelimit-headers, the older X-RateLimit ones, or neither, as
+// the rules say, and on a denial Retry-After.
+//
+// Shadow limits are not among them: what is not enforced is no client's concern.
+// Nor is, of the limits whose counters could not be asked, how they stand.
+func setRateLimitHeaders(header http.Header, rules *events.Rules, d limiter.Decision) {
+	if service.OutcomeOf(&d) == service.Denied && d.RetryAfter != engine.Never {
+		header.Set("Retry-After", strconv.FormatInt(d.RetryAfter.Seconds(), 10))
+	}
+	if rules.Sends(events.HeaderRateLimit) {
+		setStructured(header, d.Limits)
+	}
+	if rules.Sends(events.HeaderXRateLimit) {
+		setTightest(header, d.Limits)
+	}
+}
+
+// setStructured sets RateLimit-Policy and RateLimit.
+//
+// The parameter t, the seconds until there is more, is that of a limit that denies.
+// One that admits has none: when its next event leaves the window is not known
+// without more reads, and a 0 would tell clients that pace themselves by r and t
+// to send all that remains at once.
+func setStructured(header http.Header, limits []limiter.LimitState) {
+	var space [512]byte // for most of them
+	list := structuredList(space[:0])
+	for i := range limits {
+		if s := &limits[i]; !s.Shadow {
+			list = list.add(0, s.Name).param(";q=", s.N).param(";w=", int64(s.Window/time.Second))
+		}
+	}
+	states := len(list)
+	for i := range limits {
+		s := &limits[i]
+		if s.Shadow || service.Unanswered(s) {
+			continue
+		}
+		list = list.add(states, s.Name).param(";r=", s.Remaining)
+		if !s.Allowed && s.Reset != engine.Never {
+			list = list.param(";t=", s.Reset.Seconds())
+		}
+	}
+	text := string(list)
+	setFields(header, field{policyField, text[:states]}, field{stateField, text[states:]})
+}
+
+var (
+	policyField = http.CanonicalHeaderKey("RateLimit-Policy")
+	stateField  = http.CanonicalHeaderKey("RateLimit")
+)
+
+// structuredList are lists of strings with integers for parameters, as structured
+// fields (RFC 9651) write them, one list behind the other. A library for all of
+// them takes ten times the time, on every hit; the tests have one read what this
+// writes.
+type structuredList []byte
+
+// add adds the name of a limit, in which nothing has to be escaped, to the list
+// that begins there.
+func (l structuredList) add(begin int, name string) structuredList {
+	if len(l) > begin {
+		l = append(l, ", "...)
+	}
+	l = append(l, '"')
+	l = append(l, name...)
+	return append(l, '"')
+}
+
+// param adds a parameter to the string added last.
+func (l structuredList) param(name string, value int64) structuredList {
+	return strconv.AppendInt(append(l, name...), value, 10)
+}
+
+// setTightest sets X-RateLimit-Limit, -Remaining and -Reset, the latter in seconds
+// from now. Where no time will do there is no -Reset.
+func setTightest(header http.Header, limits []limiter.LimitState) {
+	s, found := tightest(limits)
+	if !found {
+		return
+	}
+	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
+	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
+	if s.Reset != engine.Never {
+		header.Set("X-RateLimit-Reset", strconv.FormatInt(s.Reset.Seconds(), 10))
+	}
+}
+
+// tightest returns the limit that a client has to mind first, if there is one: of
+// the limits that deny the one that does it for longest, else the one with the least
+// remaining. Of equals it is the first.
+func tightest(limits []limiter.LimitState) (tightest limiter.LimitState, found bool) {
+	for i := range limits {
+		s := &limits[i]
+		if s.Shadow || service.Unanswered(s) {
+			continue
+		}
+		if !found || cmp.Or(cmp.Compare(denies(&tightest), denies(s)), cmp.Compare(s.Remaining, tightest.Remaining)) < 0 {
+			tightest, found = *s, true
+		}
+	}
+	return tightest, found
+}
+
+// denies returns for how long the limit denies the hit: 0 where it does not.
+func denies(s *limiter.LimitState) int64 {
+	switch {
+	case s.Allowed:
+		return 0
+	case s.Reset == engine.Never:
+		return math.MaxInt64
+	}
+	return s.Reset.Seconds()
 }
