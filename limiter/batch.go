@@ -19,7 +19,6 @@ type batch struct {
 	hits     arena[hit]
 	looked   bool            // it has looked before it adds
 	some     []*counterState // of countersOn
-	resets   resets
 	marked   uint64 // with what counters are marked that countersOn has found
 }
 
@@ -110,7 +109,6 @@ func (f *batch) free() {
 	f.hits.reset()
 	f.counters.free()
 	clear(f.some)
-	f.resets.end()
 	clear(f.going[:cap(f.going)])
 	f.l, f.ctx, f.caller, f.overloaded, f.looked, f.moment = nil, nil, nil, false, false, engine.Moment{}
 	batches.Put(f)

@@ -30,23 +30,18 @@ type resetSearch struct {
 	index int // among those of its session
 }
 
-func (r *resets) end() {
-	clear(r.searches)
-	clear(r.counters)
-	r.searches, r.counters = r.searches[:0], r.counters[:0]
-}
-
 // findResets finds, for each limit that a hit does not fit, when it will.
 func (f *batch) findResets() {
+	var r resets
 	for _, h := range f.hits.handedOut() {
 		if h.isWeighed() && h.verdict != asBefore {
-			f.resets.begin(h)
+			r.begin(h)
 		}
 	}
-	if len(f.resets.counters) > 0 {
-		f.travel(f.resets.counters, f.l.now(), false)
+	if len(r.counters) > 0 {
+		f.travel(r.counters, f.l.now(), false)
 	}
-	for _, s := range f.resets.searches {
+	for _, s := range r.searches {
 		s.limit.reset = s.limit.counter.open().Wait(s.index)
 	}
 	for _, h := range f.hits.handedOut() {
