@@ -32,10 +32,10 @@ type hintQueue struct {
 	stop context.CancelFunc
 
 	mu        sync.Mutex
-	pending   map[Server]map[Hash][]hint // the oldest first
-	early     credits                    // for hints that may follow
-	batch     []pendingWrite             // under way
-	n         int                        // hints, those included
+	pending   pendingHints
+	early     credits        // for hints that may follow
+	batch     []pendingWrite // under way
+	n         int            // hints, those included
 	replaying bool
 	closed    bool
 	others    sync.WaitGroup
@@ -47,11 +47,43 @@ type hint struct {
 	due  time.Time // until then the answer may come after all
 }
 
+// pendingHints are hints by server and counter, the oldest first.
+type pendingHints map[Server]map[Hash][]hint
+
+// put sets the hints of a counter on a server.
+func (p pendingHints) put(server Server, h Hash, hints []hint) {
+	if len(hints) == 0 {
+		delete(p[server], h)
+		return
+	}
+	if p[server] == nil {
+		p[server] = map[Hash][]hint{}
+	}
+	p[server][h] = hints
+}
+
 func newHintQueue(set *Set, most int) *hintQueue {
-	l := &hintQueue{set: set, most: most, pending: map[Server]map[Hash][]hint{}}
+	l := &hintQueue{set: set, most: most, pending: pendingHints{}}
 	l.early = credits{life: 2 * set.timeout, most: most}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
+}
+
+// follow has the copies that did not acknowledge all adds get the rest later, as much as stays
+// of it.
+func (l *hintQueue) follow(c Counter, op *store.Op) {
+	op.Err = nil
+	receipt := op.Receipt
+	t := l.set.at(receipt.List)
+	if t == nil { // too long ago: rather twice than not at all
+		t, receipt = l.set.topology.Load(), store.Receipt{}
+	}
+	var list [MaxReplicas]Server
+	for i, server := range t.of(c.Hash, &list) {
+		if n := receipt.On(i); n < len(op.Writes) {
+			l.add(server, c.Hash, op.Writes[n:])
+		}
+	}
 }
 
 // add queues a hint for replay. If there are too many, it drops the hint and counts a gap.
@@ -79,23 +111,11 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 	for i := range adds {
 		adds[i].Kind = store.Add
 	}
-	l.put(server, h, append(l.pending[server][h], hint{adds, nextDue(l.set.timeout)}))
+	l.pending.put(server, h, append(l.pending[server][h], hint{adds, nextDue(l.set.timeout)}))
 	if !l.replaying {
 		l.replaying = true
 		l.others.Go(l.replay)
 	}
-}
-
-// put sets the hints of a counter on a server.
-func (l *hintQueue) put(server Server, h Hash, hints []hint) {
-	if len(hints) == 0 {
-		delete(l.pending[server], h)
-		return
-	}
-	if l.pending[server] == nil {
-		l.pending[server] = map[Hash][]hint{}
-	}
-	l.pending[server][h] = hints
 }
 
 // nextDue returns when a hint of now is replayed. A server that was too slow to be
@@ -142,7 +162,7 @@ func (l *hintQueue) acknowledge(server Server, h Hash, adds []store.Write) {
 		d.adds[i].By -= adds[i].By
 	}
 	if d.adds[0].By <= 0 { // the adds of a hint are equal
-		l.put(server, h, slices.DeleteFunc(hints, func(d hint) bool { return d.adds[0].By <= 0 }))
+		l.pending.put(server, h, slices.DeleteFunc(hints, func(d hint) bool { return d.adds[0].By <= 0 }))
 		l.n--
 	}
 }
@@ -160,7 +180,7 @@ func (l *hintQueue) drop(h Hash, deletes []store.Write) {
 	l.early.drop(h)
 	for server, hints := range l.pending {
 		before := len(hints[h])
-		l.put(server, h, slices.DeleteFunc(hints[h], deleted))
+		l.pending.put(server, h, slices.DeleteFunc(hints[h], deleted))
 		l.n -= before - len(hints[h])
 	}
 	for i := range l.batch {
@@ -323,7 +343,7 @@ func (l *hintQueue) take(server Server) []pendingWrite {
 				l.n--
 			}
 		}
-		l.put(server, h, hints)
+		l.pending.put(server, h, hints)
 		if len(l.batch) == replaysAtOnce {
 			break
 		}
@@ -352,7 +372,7 @@ func (l *hintQueue) settle(server Server, landed []int) (all bool) {
 			l.n--
 			continue
 		}
-		l.put(server, p.hash, slices.Insert(l.pending[server][p.hash], 0, p.hint))
+		l.pending.put(server, p.hash, slices.Insert(l.pending[server][p.hash], 0, p.hint))
 	}
 	clear(l.batch)
 	l.batch = l.batch[:0]

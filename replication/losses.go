@@ -38,8 +38,6 @@ type Stats struct {
 // Losses detects what the servers of a Placement have lost. It is safe for concurrent use.
 type Losses struct {
 	*Placement
-	latest    atomic.Int64 // Unix second: the latest loss of a server; 0: none has lost anything
-	hash      func(counter string) Hash
 	now       func() time.Time
 	began     int64 // Unix second
 	timeout   time.Duration
@@ -261,7 +259,7 @@ func (l *Losses) weigh(now int64) (news []*Memory) {
 		}
 		latest = max(latest, since)
 	}
-	l.latest.Store(latest)
+	l.latestLoss.Store(latest)
 	return news
 }
 
@@ -286,17 +284,6 @@ func (l *Losses) longest() time.Duration {
 
 // lasts returns for how many seconds a loss can affect a window.
 func (l *Losses) lasts() int64 { return int64((l.longest() + day) / time.Second) }
-
-// Since returns the Unix second since which nothing of the counter was lost with its
-// servers, nor by moving to others; 0: as far as is known nothing ever was. Of a loss it is
-// that of the server's clock and of the moment when it was noticed, whichever is later.
-// With several replicas nothing is lost as long as one that is up has it all.
-func (l *Losses) Since(counter string) int64 {
-	if l.latest.Load() == 0 && l.changed.Load() == 0 {
-		return 0
-	}
-	return l.since(l.hash(counter))
-}
 
 // Repaired notes that the replicas of all counters that this process knows were compared, and
 // made good, for all reasons up to that number of Gaps. So servers that came back empty,

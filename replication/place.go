@@ -15,9 +15,11 @@ const formerLists = 8
 // lists before. It is safe for concurrent use.
 type Placement struct {
 	gapCount
-	replicas int
-	topology atomic.Pointer[topology]
-	changed  atomic.Int64 // the Unix second of the last change of the list that matters; 0: none does
+	replicas   int
+	hash       func(counter string) Hash
+	topology   atomic.Pointer[topology]
+	changed    atomic.Int64 // the Unix second of the last change of the list that matters; 0: none does
+	latestLoss atomic.Int64 // the Unix second of the latest loss of a server; 0: none has lost anything
 
 	mu       sync.Mutex
 	former   []former
@@ -41,8 +43,8 @@ func (g *gapCount) Gap() { g.n.Add(1) }
 // Gaps returns a number that grows with each reason to compare the replicas of counters.
 func (g *gapCount) Gaps() uint64 { return g.n.Load() }
 
-func newPlacement(replicas int) *Placement {
-	p := &Placement{replicas: replicas}
+func newPlacement(replicas int, hash func(counter string) Hash) *Placement {
+	p := &Placement{replicas: replicas, hash: hash}
 	p.topology.Store(newTopology(0, replicas, nil))
 	return p
 }
@@ -132,9 +134,15 @@ func (p *Placement) at(version uint32) *topology {
 	return nil
 }
 
-// since returns the Unix second since which nothing of the counter was lost: since which
-// one of its servers that is up has had it, and has lost nothing. 0: as far as is known always.
-func (p *Placement) since(h Hash) int64 {
+// Since returns the Unix second since which nothing of the counter was lost with its
+// servers, nor by moving to others; 0: as far as is known nothing ever was. Of a loss it is
+// that of the server's clock and of the moment when it was noticed, whichever is later.
+// With several replicas nothing is lost as long as one that is up has it all.
+func (p *Placement) Since(counter string) int64 {
+	if p.latestLoss.Load() == 0 && p.changed.Load() == 0 {
+		return 0
+	}
+	h := p.hash(counter)
 	var list [MaxReplicas]Server
 	since := int64(-1)
 	servers := p.topology.Load().of(h, &list)

@@ -133,7 +133,7 @@ func TestMovedCountersAreRepaired(t *testing.T) {
 	_, list := newFakes(6)
 	lost := func() (n int) {
 		for i := range 1000 {
-			if s.since(counter(i).Hash) != 0 {
+			if s.Since(counter(i).Name) != 0 {
 				n++
 			}
 		}

@@ -58,7 +58,7 @@ type Set struct {
 // background.
 func New(config Config) *Set {
 	l := &Losses{
-		Placement: newPlacement(min(max(config.Replicas, 1), MaxReplicas)), hash: config.Hash, now: config.Clock,
+		Placement: newPlacement(min(max(config.Replicas, 1), MaxReplicas), config.Hash), now: config.Clock,
 		timeout: config.Timeout, retention: config.Retention, memories: map[*Memory]struct{}{},
 	}
 	if l.now == nil {
@@ -187,7 +187,7 @@ func (s *Set) do(ctx context.Context, op *store.Op) {
 	case op.Kind() == store.Subtract:
 		s.rollBack(ctx, c, op)
 	case op.Kind() == store.Hint:
-		s.hint(c, op)
+		s.hints.follow(c, op)
 	default:
 		s.delete(ctx, c, op)
 	}
@@ -253,23 +253,6 @@ func writeOn(ctx context.Context, server Server, c Counter, writes []store.Write
 	part.Receipt = store.Acknowledged(len(writes))
 	server.Do(ctx, c, &part)
 	return part.Err
-}
-
-// hint has the copies that did not acknowledge all adds get the rest later, as much as stays
-// of it.
-func (s *Set) hint(c Counter, op *store.Op) {
-	op.Err = nil
-	receipt := op.Receipt
-	t := s.at(receipt.List)
-	if t == nil { // too long ago: rather twice than not at all
-		t, receipt = s.topology.Load(), store.Receipt{}
-	}
-	var list [MaxReplicas]Server
-	for i, server := range t.of(c.Hash, &list) {
-		if n := receipt.On(i); n < len(op.Writes) {
-			s.hints.add(server, c.Hash, op.Writes[n:])
-		}
-	}
 }
 
 // Acknowledge notes that a replica has acknowledged all adds of a trip after its caller
