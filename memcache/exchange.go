@@ -3,6 +3,9 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"os"
 	"time"
 
 	"github.com/counterd/counterd/memcache/wire"
@@ -17,7 +20,7 @@ type exchange struct {
 	op       *store.Op
 	writes   []store.Write // those of the op that the server gets
 	kind     RoundTripKind
-	hash     wire.Hash
+	hash     replication.Hash
 	server   *server
 	list     uint32 // the version of the list of servers
 	meta     bool
@@ -125,13 +128,13 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 			return false
 		}
 		// Not where the counter is by now: where it was added to.
-		if s = f.set.FirstOf(replication.Hash(hash), op.Receipt.List); s == nil {
+		if s = f.set.FirstOf(hash, op.Receipt.List); s == nil {
 			op.Err = errListChanged
 			return false
 		}
 		writes = writes[max(len(writes)-op.Receipt.On(0), 0):]
 	default:
-		s, list = f.set.First(replication.Hash(hash))
+		s, list = f.set.First(hash)
 	}
 	e.list, e.writes = list, writes
 	return e.begin(ctx, s.(*server), hash, op, allTime)
@@ -139,7 +142,7 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 
 // begin begins an exchange of the writes with the server. It reports whether the exchange can
 // be made. Else the op has ended.
-func (e *exchange) begin(ctx context.Context, s *server, hash wire.Hash, op *store.Op, allTime bool) bool {
+func (e *exchange) begin(ctx context.Context, s *server, hash replication.Hash, op *store.Op, allTime bool) bool {
 	start, c := time.Now(), s.common
 	e.ctx, e.op, e.kind, e.hash, e.server = ctx, op, kindOf(op), hash, s
 	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, wire.Instant(start), c.Timeout, start
@@ -288,4 +291,102 @@ func (e *exchange) end(err error) {
 // note notes what the outcome says of the server.
 func (e *exchange) note(err error) {
 	e.server.breaker.note(err, e.now, e.deadline-e.now >= int64(e.timeout)/2)
+}
+
+// RoundTripKind is what an exchange with a server is for.
+type RoundTripKind int
+
+const (
+	Exchange RoundTripKind = iota + 1 // adds to buckets of a counter, and reads some
+	RollBack                          // subtracts what was added for nothing
+	Delete                            // removes buckets, for a reset
+	Look                              // reads buckets and their versions, for a repair
+	Raise                             // sets a bucket that was too low, or missing
+)
+
+var tripKindNames = [...]string{Exchange: "exchange", RollBack: "roll_back", Delete: "delete", Look: "repair_read", Raise: "repair_write"}
+
+// String returns exchange, roll_back, delete, repair_read or repair_write.
+func (k RoundTripKind) String() string {
+	if k >= Exchange && int(k) < len(tripKindNames) {
+		return tripKindNames[k]
+	}
+	return fmt.Sprintf("TripKind(%d)", int(k))
+}
+
+// RoundTripKinds returns all kinds.
+func RoundTripKinds() []RoundTripKind {
+	return []RoundTripKind{Exchange, RollBack, Delete, Look, Raise}
+}
+
+// Trip is one exchange with one server, for one counter, that has ended.
+type RoundTrip struct {
+	Server string // its name, as in the config
+	Kind   RoundTripKind
+	Adds   int // the buckets that it was to change: to add to, subtract from, delete or set
+	Reads  int // the buckets that it was to read
+	Began  time.Time
+	Took   time.Duration // until its answer came, or its caller left
+	Err    error         // nil, or why it failed; see OutcomeOf
+}
+
+// What OutcomeOf returns.
+const (
+	OutcomeOK      = "ok"
+	OutcomeTimeout = "timeout" // no answer in time, or no connection
+	OutcomeDown    = "down"    // the server is known to be down: it was not asked, or not waited for
+	OutcomeRefused = "refused" // the server took no connection, or did not let this process in
+	OutcomeClosed  = "closed"  // the fleet is
+	OutcomeError   = "error"   // anything else
+)
+
+// Outcomes returns all that OutcomeOf may return.
+func Outcomes() []string {
+	return []string{OutcomeOK, OutcomeTimeout, OutcomeDown, OutcomeRefused, OutcomeClosed, OutcomeError}
+}
+
+// OutcomeOf returns what became of a trip that ended with the error: one of Outcomes.
+func OutcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return OutcomeOK
+	case errors.Is(err, ErrClosed):
+		return OutcomeClosed
+	case errors.Is(err, ErrDown):
+		return OutcomeDown
+	case isTimeout(err):
+		return OutcomeTimeout
+	case wire.IsRefused(err):
+		return OutcomeRefused
+	}
+	return OutcomeError
+}
+
+func isTimeout(err error) bool {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, wire.ErrBusy) {
+		return true
+	}
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// tell calls OnRoundTrip with the exchange, which has ended. An exchange with nothing to do
+// asks no server.
+func (e *exchange) tell(err error) {
+	told := e.server.common.OnRoundTrip
+	if told == nil || len(e.writes)+len(e.op.Reads) == 0 {
+		return
+	}
+	// By the wall clock as it is now, not as it was when the process began: it may have been
+	// set since.
+	now := time.Now()
+	ago := wire.Instant(now) - e.now
+	took := ago
+	if e.over != 0 {
+		took = e.over - e.now
+	}
+	told(e.ctx, RoundTrip{
+		Server: e.server.Endpoint.Name, Kind: e.kind, Adds: len(e.writes), Reads: len(e.op.Reads),
+		Began: now.Add(-time.Duration(ago)), Took: time.Duration(max(took, 0)), Err: err,
+	})
 }

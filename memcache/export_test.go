@@ -56,7 +56,7 @@ func (f *Fleet) Since(counter string) int64 { return f.Capabilities().Since(coun
 // StartCopy begins an op to the fleet's first server as to one of several copies.
 func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) replication.Exchange {
 	first := f.set.Servers()[0]
-	return first.Start(ctx, time.Now().Add(f.common.Timeout), f.keyer.counterOf(op.Counter), op, 0, ended, f.set)
+	return first.Start(ctx, time.Now().Add(f.common.Timeout), replication.Counter{Name: op.Counter, Hash: f.keyer.hash(op.Counter)}, op, 0, ended, f.set)
 }
 
 // SetClockForward has the wall clock be ahead, by so many seconds, of what it was when the

@@ -147,7 +147,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	f.set = replication.New(replication.Config{
 		Replicas: f.replicas, Timeout: config.Timeout, Clock: config.Clock, Retention: config.Retention,
-		Hash: func(counter string) replication.Hash { return replication.Hash(keyer.hash(counter)) },
+		Hash: keyer.hash,
 	})
 	f.common.gap = f.set.Gap
 	if err := f.SetServers(ctx, config.Servers); err != nil {
@@ -217,14 +217,14 @@ func (f *Fleet) Close() error {
 // Server returns the name of the server that holds the counter, of several copies the
 // first.
 func (f *Fleet) Server(counter string) string {
-	server, _ := f.set.First(replication.Hash(f.keyer.hash(counter)))
+	server, _ := f.set.First(f.keyer.hash(counter))
 	return server.Name()
 }
 
 // Servers returns the names of the servers that hold the counter's copies, in its order.
 func (f *Fleet) Servers(counter string) []string {
 	var names []string
-	for _, s := range f.set.Of(replication.Hash(f.keyer.hash(counter))) {
+	for _, s := range f.set.Of(f.keyer.hash(counter)) {
 		names = append(names, s.Name())
 	}
 	return names

@@ -54,14 +54,14 @@ func newKeyer(secret []byte) (*keyer, error) {
 }
 
 // hash returns the hash of a counter.
-func (k *keyer) hash(counter string) wire.Hash {
+func (k *keyer) hash(counter string) replication.Hash {
 	if !k.secret {
 		var room [256]byte // on the stack: nearly all counters fit
 		sum := sha256.Sum256(append(room[:0], counter...))
-		return wire.Hash(sum[:replication.HashBytes])
+		return replication.Hash(sum[:replication.HashBytes])
 	}
 	s := k.states.Get().(*keyState)
-	hash := wire.Hash(s.of(counter)[:replication.HashBytes])
+	hash := replication.Hash(s.of(counter)[:replication.HashBytes])
 	if cap(s.counter) <= keptCounter {
 		k.states.Put(s)
 	}
@@ -87,14 +87,11 @@ func (k *keyer) fingerprint() string {
 	return hex.EncodeToString(s.of("counterd: the secret of keys")[sha256.Size-markBytes:])
 }
 
-// counterOf returns the counter as its copies know it.
-func (k *keyer) counterOf(counter string) replication.Counter {
-	return replication.Counter{Name: counter, Hash: replication.Hash(k.hash(counter))}
-}
-
 // Keys returns the Memcached keys of a counter's buckets, as a Fleet without a KeySecret
 // has them.
-func Keys(counter string, buckets []uint64) []string { return new(keyer).hash(counter).Keys(buckets) }
+func Keys(counter string, buckets []uint64) []string {
+	return wire.Keys(new(keyer).hash(counter), buckets)
+}
 
 // SecretKeys returns the Memcached keys of a counter's buckets, as a Fleet with that
 // KeySecret has them; nil: with none.
@@ -103,5 +100,5 @@ func SecretKeys(secret []byte, counter string, buckets []uint64) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	return k.hash(counter).Keys(buckets), nil
+	return wire.Keys(k.hash(counter), buckets), nil
 }

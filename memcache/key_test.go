@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
@@ -42,7 +41,7 @@ func TestHashesOfManyAtOnce(t *testing.T) {
 	k, err := newKeyer([]byte("0123456789abcdef"))
 	require.NoError(t, err)
 	var counters []string
-	want := map[string]wire.Hash{}
+	want := map[string]replication.Hash{}
 	for _, length := range []int{0, 1, 63, 64, 65, 255, 256, 257, 5000, 70_000} {
 		counters = append(counters, strings.Repeat("a", length), strings.Repeat("b", length))
 	}

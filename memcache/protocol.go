@@ -1,6 +1,13 @@
 package memcache
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/counterd/counterd/memcache/wire"
+)
 
 // Protocol is how a Fleet speaks to its servers.
 type Protocol int
@@ -51,3 +58,71 @@ func (p *Protocol) UnmarshalText(text []byte) (err error) {
 }
 
 func (p Protocol) known() bool { return p >= 0 && int(p) < len(protocolNames) }
+
+// How long it is remembered that a server does not know the meta commands: it may
+// be replaced by one that does, or stand behind a name with others that do.
+const (
+	classicFor       = time.Minute
+	classicReconnect = time.Second // at least, also where connections come and go
+)
+
+// dialect is which commands a server speaks.
+type dialect struct {
+	protocol Protocol      // of the config
+	lasts    time.Duration // how long it is remembered that it is a classic server: classicFor
+	since    atomic.Int64  // when it last was found to be a classic server
+	until    atomic.Int64  // until when that is taken for granted; 0: it is not known to be one
+	asking   atomic.Bool   // it is being asked again
+	known    atomic.Int32  // the Protocol that learned was called with last; 0: none
+	learned  func(speaks Protocol)
+}
+
+// speaks returns what is known: Meta or Classic, or Auto where it was not asked yet.
+func (d *dialect) speaks() Protocol {
+	if d.protocol == Classic {
+		return Classic
+	}
+	return Protocol(d.known.Load())
+}
+
+// isClassic reports whether the server is known not to know the meta commands. After a
+// while, ask is true: the caller has it asked again in the background, and
+// sets asking to false in the end: trips go the classic way meanwhile.
+func (d *dialect) isClassic(now int64) (classic, ask bool) {
+	until := d.until.Load()
+	return until != 0, until != 0 && now >= until && d.asking.CompareAndSwap(false, true)
+}
+
+// learn remembers what came of asking. A server that could not be asked is not
+// taken for a classic one: the next trip finds out.
+func (d *dialect) learn(err error) {
+	now := wire.Instant(time.Now())
+	// With Protocol Meta nothing else goes, and connections may break for other reasons.
+	hangsUp := d.protocol == Meta && errors.Is(err, wire.ErrHungUp)
+	if errors.Is(err, wire.ErrClassic) && !hangsUp {
+		d.since.Store(now)
+		d.until.Store(now + int64(d.lasts))
+		d.tell(Classic)
+		return
+	}
+	d.until.Store(0)
+	if err == nil {
+		d.tell(Meta)
+	}
+}
+
+// tell says how the server speaks, if that is news.
+func (d *dialect) tell(speaks Protocol) {
+	if d.known.Swap(int32(speaks)) != int32(speaks) && d.learned != nil {
+		d.learned(speaks)
+	}
+}
+
+// reconnected notes that a classic connection was opened anew: there may be another
+// server behind it.
+func (d *dialect) reconnected() {
+	now := wire.Instant(time.Now())
+	if d.until.Load() != 0 && now-d.since.Load() > int64(classicReconnect) {
+		d.until.Store(min(now, d.until.Load()))
+	}
+}

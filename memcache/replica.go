@@ -31,7 +31,7 @@ func (s *server) Look(ctx context.Context) error {
 // Do makes a round trip.
 func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
 	e := exchange{writes: op.Writes}
-	if e.begin(ctx, s, wire.Hash(counter.Hash), op, false) {
+	if e.begin(ctx, s, counter.Hash, op, false) {
 		e.run()
 	}
 }
@@ -39,7 +39,7 @@ func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.
 // Start begins a round trip of adds and reads.
 func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
 	e := exchange{writes: op.Writes}
-	begun := e.begin(ctx, s, wire.Hash(counter.Hash), op, false)
+	begun := e.begin(ctx, s, counter.Hash, op, false)
 	e.deadline = wire.Instant(deadline)
 	if begun && e.meta && (!e.auto || s.dialect.speaks() == Meta) {
 		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes), late: late}
@@ -78,7 +78,7 @@ type replicaCall struct {
 // part only the rest is hinted, and an acknowledgment would be taken for that of another trip.
 func (m *replicaCall) AnsweredLate(whole bool) {
 	if whole && len(m.adds) > 0 {
-		m.late.Acknowledge(m.server, replication.Hash(m.hash), m.adds)
+		m.late.Acknowledge(m.server, m.hash, m.adds)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/counterd/counterd/store"
 )
@@ -119,45 +118,6 @@ func (c *answers) reset(k store.Kind, tag uint32, tagged, reads int) {
 		c.values = make([]int64, n)
 	}
 	c.answered, c.landed, c.fault = 0, 0, nil
-}
-
-// write writes the commands of an op and makes room for their answers: a tagged one for each write, and one
-// get of all reads.
-//
-// It never asks for silence (the flag q): Memcached answers a quiet ma that
-// creates its item all the same.
-func (c *answers) write(h Hash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
-	prefix := h.prefix()
-	if len(writes) > 0 {
-		c.reset(writes[0].Kind, tag, len(writes), len(reads))
-	} else {
-		c.reset(store.Delete, tag, 1, len(reads))
-		c.request = appendTag(append(c.request, "md "+absentKey...), tag)
-		c.request = append(c.request, "\r\n"...)
-	}
-	b := c.request
-	for i := range writes {
-		c.values[i] = writes[i].By
-		b = appendWrite(b, &prefix, &writes[i], now)
-		b = appendTag(b, tag+uint32(i))
-		b = append(b, "\r\n"...)
-	}
-	c.request = b
-	if len(reads) > 0 {
-		c.appendGet("get", &prefix, reads)
-	}
-}
-
-// get writes one get of all reads and nothing else: for a connection that it
-// has to itself. It may ask for the items' versions, too.
-func (c *answers) get(h Hash, reads []store.Read, versions bool) {
-	c.reset(store.Delete, 0, 0, len(reads))
-	prefix, verb := h.prefix(), "get"
-	if versions {
-		c.wantVersions()
-		verb = "gets"
-	}
-	c.appendGet(verb, &prefix, reads)
 }
 
 func (c *answers) wantVersions() {

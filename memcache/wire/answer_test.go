@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -78,13 +79,13 @@ func (r recorded) owner(place int) (first, last int) {
 }
 
 // writeTrip writes the commands of adds and reads into a call.
-func writeTrip(c *Call, h Hash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
+func writeTrip(c *Call, h replication.Hash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
 	op := storetest.Op("", by, adds, expires, reads)
 	c.write(h, tag, op.Writes, op.Reads, now)
 }
 
 func newRecorded() (r recorded) {
-	h, other := Hash{1}, Hash{2}
+	h, other := replication.Hash{1}, replication.Hash{2}
 	now := time.Now()
 	until := now.Add(time.Hour).Unix()
 	r.batch = func() []*Call {
@@ -271,7 +272,7 @@ func FuzzAnswers(f *testing.F) {
 // Of a line that makes no sense stays what helps an operator. What may be a key goes, and a
 // part of one.
 func TestErrorsWithoutKeys(t *testing.T) {
-	key := Hash{1, 2, 250, 4, 77, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}.Key(101)
+	key := keyOf(replication.Hash{1, 2, 250, 4, 77, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, 101)
 	for line, want := range map[string]string{
 		"VALUE " + key + " 0 1 5":                          "VALUE ... 0 1 5",
 		key[7:] + " 0 1":                                   "... 0 1",

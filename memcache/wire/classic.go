@@ -7,6 +7,7 @@ import (
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -14,9 +15,9 @@ import (
 // pooled connection reads by itself.
 
 // Do makes a round trip, write by write. It returns how many writes the server acknowledged.
-func (l *Conn) Do(hash Hash, op *store.Op, writes []store.Write, now time.Time) (landed int, err error) {
+func (l *Conn) Do(hash replication.Hash, op *store.Op, writes []store.Write, now time.Time) (landed int, err error) {
 	for i := range writes {
-		if err := l.write(hash.Key(writes[i].Item), op.Data, &writes[i], now); err != nil {
+		if err := l.write(keyOf(hash, writes[i].Item), op.Data, &writes[i], now); err != nil {
 			return landed, err
 		}
 		landed++
@@ -33,12 +34,12 @@ func (l *Conn) Do(hash Hash, op *store.Op, writes []store.Write, now time.Time) 
 }
 
 // extend has the items live as long as the reads say.
-func (l *Conn) extend(hash Hash, reads []store.Read, now time.Time) error {
+func (l *Conn) extend(hash replication.Hash, reads []store.Read, now time.Time) error {
 	for i := range reads {
 		if reads[i].Expires == 0 {
 			continue
 		}
-		err := l.client.Touch(hash.Key(reads[i].Item), expiration(reads[i].Expires, now))
+		err := l.client.Touch(keyOf(hash, reads[i].Item), expiration(reads[i].Expires, now))
 		if err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
 			return err
 		}
@@ -99,7 +100,7 @@ func (l *Conn) set(key string, data bool, w *store.Write, now time.Time) (err er
 
 // readAll makes the reads in one multi-get. An item that is not there is zero. An item that
 // holds no count leaves the others good.
-func (l *Conn) readAll(hash Hash, op *store.Op) error {
+func (l *Conn) readAll(hash replication.Hash, op *store.Op) error {
 	c := newCall()
 	c.get(hash, op.Reads, op.Versions || op.Data)
 	c.data = op.Data

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -21,8 +22,8 @@ const (
 )
 
 // writeData writes the commands of an op with data and makes room for their answers.
-func (c *answers) writeData(h Hash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
-	prefix := h.prefix()
+func (c *Call) writeData(h replication.Hash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
+	prefix := prefixOf(h)
 	c.reset(store.Append, tag, len(writes), len(reads))
 	c.data = true
 	c.wantVersions()

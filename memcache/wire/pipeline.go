@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -44,7 +45,7 @@ func NewPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns 
 }
 
 // Call returns a call with the commands of an op.
-func (ps *Pipeline) Call(hash Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
+func (ps *Pipeline) Call(hash replication.Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
 	c := newCall()
 	c.write(hash, ps.tag(max(len(writes), 1)), writes, reads, now)
 	return c
@@ -52,7 +53,7 @@ func (ps *Pipeline) Call(hash Hash, writes []store.Write, reads []store.Read, no
 
 // Data returns a call with the commands of an op with data. A Swap goes on the connection that
 // its version names.
-func (ps *Pipeline) Data(hash Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
+func (ps *Pipeline) Data(hash replication.Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
 	c := newCall()
 	c.writeData(hash, ps.tag(len(reads)), writes, reads, now)
 	if len(writes) > 0 && writes[0].Kind == store.Swap {
