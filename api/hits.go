@@ -97,37 +97,6 @@ func batchOf(r *http.Request) ([]wire.BatchHit, error) {
 	return in.Hits, nil
 }
 
-// resultsOf returns the results of several hits, each until the next.
-func (b *response) resultsOf(hits []limiter.Hit, results []limiter.Result) wire.ResultSeq {
-	return func(yield func(wire.Result) bool) {
-		for i := range results {
-			if !yield(b.resultOf(i, hits[i].Event, &results[i])) {
-				return
-			}
-		}
-	}
-}
-
-// resultOf returns the result of the i-th hit, until the next call.
-func (b *response) resultOf(i int, event *events.Event, result *limiter.Result) wire.Result {
-	if result.Err != nil {
-		return faultyResult(i, result.Err)
-	}
-	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: b.decisionOf(event.Name, result.Decision)}
-}
-
-// faultyResult is the result of the i-th hit of a batch, which is at fault.
-func faultyResult(i int, err error) wire.Result {
-	problem := problemOf(err, http.MethodPost)
-	for n := range problem.Errors {
-		problem.Errors[n].Pointer = fmt.Sprintf("/hits/%d%s", i, problem.Errors[n].Pointer)
-	}
-	if len(problem.Errors) > 0 {
-		problem.Detail = detailOf(problem.Errors)
-	}
-	return wire.Result{Status: problem.Status, Problem: &problem}
-}
-
 // costOf returns what a hit costs that gives that cost or none.
 func costOf(given *int64) int64 {
 	if given == nil {
@@ -278,6 +247,37 @@ func (b *response) secondsOf(w engine.Wait) *int64 {
 	}
 	b.seconds = append(b.seconds, w.Seconds())
 	return &b.seconds[len(b.seconds)-1]
+}
+
+// resultsOf returns the results of several hits, each until the next.
+func (b *response) resultsOf(hits []limiter.Hit, results []limiter.Result) wire.ResultSeq {
+	return func(yield func(wire.Result) bool) {
+		for i := range results {
+			if !yield(b.resultOf(i, hits[i].Event, &results[i])) {
+				return
+			}
+		}
+	}
+}
+
+// resultOf returns the result of the i-th hit, until the next call.
+func (b *response) resultOf(i int, event *events.Event, result *limiter.Result) wire.Result {
+	if result.Err != nil {
+		return faultyResult(i, result.Err)
+	}
+	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: b.decisionOf(event.Name, result.Decision)}
+}
+
+// faultyResult is the result of the i-th hit of a batch, which is at fault.
+func faultyResult(i int, err error) wire.Result {
+	problem := problemOf(err, http.MethodPost)
+	for n := range problem.Errors {
+		problem.Errors[n].Pointer = fmt.Sprintf("/hits/%d%s", i, problem.Errors[n].Pointer)
+	}
+	if len(problem.Errors) > 0 {
+		problem.Detail = detailOf(problem.Errors)
+	}
+	return wire.Result{Status: problem.Status, Problem: &problem}
 }
 
 // setRateLimitHeaders sets the headers that tell a client its limits: those of

@@ -19,7 +19,7 @@ type batch struct {
 	hits     arena[hit]
 	looked   bool            // it has looked before it adds
 	some     []*counterState // of countersOn
-	marked   uint64 // with what counters are marked that countersOn has found
+	marked   uint64          // with what counters are marked that countersOn has found
 }
 
 // path is the way a hit takes.

@@ -319,7 +319,7 @@ func RoundTripKinds() []RoundTripKind {
 	return []RoundTripKind{Exchange, RollBack, Delete, Look, Raise}
 }
 
-// Trip is one exchange with one server, for one counter, that has ended.
+// RoundTrip is one exchange with one server, for one counter, that has ended.
 type RoundTrip struct {
 	Server string // its name, as in the config
 	Kind   RoundTripKind

@@ -68,7 +68,7 @@ type Config struct {
 	// bytes; nil: there is none, and keys are a plain hash. All processes need the same:
 	// processes with another one count apart, and a new one begins all counters again.
 	KeySecret []byte
-	// Remembered returns the longest for which any counter is remembered: so long, and a
+	// Retention returns the longest for which any counter is remembered: so long, and a
 	// day, a loss is of interest; nil: 30 days.
 	Retention func() time.Duration
 	// OnServerChange is called with each change of a server's health, and its health then,
