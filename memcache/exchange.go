@@ -225,13 +225,7 @@ func (e *exchange) classic() error {
 }
 
 // write writes the commands of the exchange into a call.
-func (e *exchange) write() {
-	if e.op.Data {
-		e.call = e.server.pipeline.Data(e.hash, e.writes, e.op.Reads, e.clock)
-		return
-	}
-	e.call = e.server.pipeline.Call(e.hash, e.writes, e.op.Reads, e.clock)
-}
+func (e *exchange) write() { e.call = e.server.pipeline.Call(e.hash, e.op, e.writes, e.clock) }
 
 // send sends the call.
 func (e *exchange) send() {

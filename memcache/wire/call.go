@@ -65,8 +65,8 @@ func (c *Call) free() {
 	}
 }
 
-// write writes the commands of an op and makes room for their answers: a tagged one for each write, and one
-// get of all reads.
+// write writes the commands of an op and makes room for their answers: a tagged one for each
+// write, and one get of all reads.
 //
 // It never asks for silence (the flag q): Memcached answers a quiet ma that
 // creates its item all the same.

@@ -44,18 +44,15 @@ func NewPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns 
 	return ps
 }
 
-// Call returns a call with the commands of an op.
-func (ps *Pipeline) Call(hash replication.Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
+// Call returns a call with the commands of an op, of which the server gets these writes. A Swap
+// of data goes on the connection that its version names.
+func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Write, now time.Time) *Call {
 	c := newCall()
-	c.write(hash, ps.tag(max(len(writes), 1)), writes, reads, now)
-	return c
-}
-
-// Data returns a call with the commands of an op with data. A Swap goes on the connection that
-// its version names.
-func (ps *Pipeline) Data(hash replication.Hash, writes []store.Write, reads []store.Read, now time.Time) *Call {
-	c := newCall()
-	c.writeData(hash, ps.tag(len(reads)), writes, reads, now)
+	if !op.Data {
+		c.write(hash, ps.tag(max(len(writes), 1)), writes, op.Reads, now)
+		return c
+	}
+	c.writeData(hash, ps.tag(len(op.Reads)), writes, op.Reads, now)
 	if len(writes) > 0 && writes[0].Kind == store.Swap {
 		c.swaps, c.on = true, connOf(writes[0].Version)
 	}
