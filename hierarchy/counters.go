@@ -57,7 +57,7 @@ type Counters struct {
 	now        func() time.Time
 	grace      time.Duration
 	cache      *bucketCache
-	use        func(id string, counter events.Counter, now time.Time) // or nil
+	use        func(id string, counter events.Counter, now time.Time)
 	pending    *engine.Pending
 	resets     chan struct{} // one for each Reset under way
 
@@ -81,6 +81,9 @@ func NewCounters(config Config) *Counters {
 	}
 	if c.now == nil {
 		c.now = time.Now
+	}
+	if c.use == nil {
+		c.use = func(string, events.Counter, time.Time) {}
 	}
 	return c
 }
@@ -160,9 +163,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 		r.add(bucket, bucket.Expires(retention(counter), c.grace))
 	}
 	now := c.now()
-	if c.use != nil {
-		c.use(r.id, counter, now)
-	}
+	c.use(r.id, counter, now)
 	err := r.trip(ctx, c.store, by, now)
 	if err != nil && !r.op.Receipt.None() {
 		// The acknowledged adds are rolled back, so that a failed increment does not stay
@@ -234,9 +235,7 @@ func (c *Counters) sum(ctx context.Context, counter events.Counter, w Window) (C
 	r := newReader(counter.ID())
 	defer r.free()
 	now := c.now()
-	if c.use != nil {
-		c.use(r.id, counter, now)
-	}
+	c.use(r.id, counter, now)
 	r.remember(c.cache, now, now.Unix()-c.open, time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.

@@ -56,7 +56,7 @@ func (c *Counters) Tick() time.Duration { return time.Second }
 
 // Begin returns a session on the counter.
 func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
-	if c.use != nil && !moment.Alone {
+	if !moment.Alone {
 		c.use(id, counter, moment.Now)
 	}
 	s := sessions.Get().(*session)
