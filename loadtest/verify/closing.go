@@ -23,7 +23,6 @@ const (
 // to the end of the context.
 func (r *run) closing(ctx context.Context) {
 	_, counters := r.log.Size()
-	pasts := r.log.LastLate()
 	order := rand.New(rand.NewPCG(r.config.Seed, 1<<40)).Perm(counters)
 	order = order[:min(len(order), maxCounters)]
 	bar := progress.Or(r.config.Progress)
@@ -33,7 +32,7 @@ func (r *run) closing(ctx context.Context) {
 	group.SetLimit(r.config.Clients)
 	for n, id := range order {
 		group.Go(func() error {
-			if ctx.Err() == nil && r.close(ctx, n, int32(id), pasts[int32(id)]) {
+			if ctx.Err() == nil && r.close(ctx, n, int32(id)) {
 				closed.Add(1)
 			}
 			bar.Add(1)
@@ -45,11 +44,11 @@ func (r *run) closing(ctx context.Context) {
 }
 
 // close counts every window of one counter's limits, and more, as of now and of past moments of
-// the run, and of a late increment (0: none), and reads its history at each level. It reports
-// whether all of that was answered.
-func (r *run) close(ctx context.Context, n int, id int32, past int64) bool {
+// the run, and of its last late increment, and reads its history at each level. It reports whether all
+// of that was answered.
+func (r *run) close(ctx context.Context, n int, id int32) bool {
 	rng := rand.New(rand.NewPCG(r.config.Seed, 1<<40|uint64(id)+1))
-	all := true
+	all, past := true, r.log.Counter(id).Late
 	windows := []int64{60, 3600}
 	for _, l := range r.Limits {
 		windows = append(windows, l.Length)

@@ -2,60 +2,71 @@ package verify
 
 import (
 	"bytes"
-	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 
-// One slow call repeats the load, and is believed where most of at most three loads have one.
-func TestASlowCallIsRepeatedBeforeItIsBelieved(t *testing.T) {
+// Slow calls are believed where most loads have one.
+func TestSlowLoads(t *testing.T) {
 	const good, bad = time.Second, 3 * time.Second
 	for _, c := range []struct {
-		slow             []time.Duration
-		undecided, wrong bool
+		slowest []time.Duration
+		wrong   bool
 	}{
-		{slow: []time.Duration{good}},
-		{slow: []time.Duration{bad}, undecided: true},
-		{slow: []time.Duration{bad, good}, undecided: true},
-		{slow: []time.Duration{bad, bad}, wrong: true},
-		{slow: []time.Duration{bad, good, good}},
-		{slow: []time.Duration{bad, good, bad}, wrong: true},
+		{slowest: []time.Duration{good, good, good}},
+		{slowest: []time.Duration{bad}},
+		{slowest: []time.Duration{bad, good, good}},
+		{slowest: []time.Duration{bad, bad}, wrong: true},
+		{slowest: []time.Duration{bad, good, bad}, wrong: true},
 	} {
-		m, undecided := &monitor{fleet: &fleet.Fleet{}, longest: 2 * time.Second}, false
-		for _, slowest := range c.slow {
-			undecided = m.loaded(slowest)
+		s := &Soak{fleet: &fleet.Fleet{}, Longest: 2 * time.Second}
+		for _, slowest := range c.slowest {
+			s.loaded(slowest)
 		}
-		assert.Equal(t, c.undecided, undecided, "%v", c.slow)
-		soak, wrong := m.finish(t.Context(), true)
-		assert.Equal(t, c.wrong, len(wrong) > 0, "%v", c.slow)
-		assert.Equal(t, c.slow[0] == bad, soak.SlowLoads > 0, "%v", c.slow)
+		assert.Equal(t, c.wrong, len(s.wrong()) > 0, "%v", c.slowest)
 	}
 }
 
-// What stays behind is found: memory in a run that was long enough, and goroutines in one that
-// was not interrupted.
+// Memory that stays behind is found in a run that was not interrupted.
 func TestWhatStaysBehind(t *testing.T) {
-	m := &monitor{fleet: &fleet.Fleet{}, heap: [][]int64{{3 << 20, 1 << 20, 2 << 20, 4, 4, 4, 1, 20 << 20, 20 << 20}, {7}}}
-	soak, wrong := m.finish(t.Context(), true)
+	s := &Soak{fleet: &fleet.Fleet{Processes: make([]*child.Child, 2)}}
+	for _, samples := range [][][]int64{{{3 << 20, 7}, {1 << 20, 7}, {2 << 20, 7}}, {{4, 7}}, {{1, 7}, {20 << 20, 7}, {20 << 20, 7}}} {
+		require.Empty(t, s.wrong(), "it is not over")
+		s.samples = samples
+		s.loaded(0)
+	}
+	wrong := s.wrong()
 	require.Len(t, wrong, 1)
-	assert.Contains(t, wrong[0], "process 0: the live heap grew")
-	assert.Equal(t, []Heap{{2 << 20, 20 << 20}, {7, 7}}, soak.Heap, "the medians of the first third and of the last")
-	_, wrong = m.finish(t.Context(), false)
-	assert.Empty(t, wrong)
+	require.ErrorContains(t, wrong[0], "process 0: the live heap grew")
+	assert.Equal(t, [][]int64{{2 << 20, 7}, {4, 7}, {20 << 20, 7}}, s.Heap, "the medians of each load")
 }
 
-// A process that has more goroutines than before is named.
+// A process that has more goroutines than in the beginning is named.
 func TestGoroutinesThatStay(t *testing.T) {
-	m := &monitor{servers: 3, soak: Soak{GoroutinesBefore: []int{10, 10}, GoroutinesAfter: []int{16, 10}}}
-	require.NoError(t, m.compare())
-	m.soak.GoroutinesAfter = []int{10, 17}
-	assert.ErrorContains(t, m.compare(), "process 1 has 17 goroutines, and had 10")
+	goroutines := 0
+	process := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "go_goroutines %d\ngo_memstats_next_gc_bytes 8e6\ngo_gc_gogc_percent 100\n", goroutines)
+	}))
+	defer process.Close()
+	s := &Soak{servers: 3, fleet: &fleet.Fleet{Processes: []*child.Child{{Addr: process.Listener.Addr().String()}}}}
+	_, _, err := s.measure()
+	require.ErrorContains(t, err, "lacks goroutines")
+	goroutines = 10
+	require.NoError(t, s.begin(t.Context()))
+	goroutines = 16
+	require.NoError(t, s.settled())
+	goroutines = 17
+	require.ErrorContains(t, s.settled(), "process 0 has 17 goroutines, and had 10")
+	assert.Equal(t, []int{17}, s.GoroutinesAfter)
 }
 
 // The report says what an interrupt left out.
@@ -63,10 +74,5 @@ func TestTheRowsOfASoak(t *testing.T) {
 	var text bytes.Buffer
 	soak := &Soak{GoroutinesBefore: []int{22, 22}}
 	soak.rows(func(name, format string, args ...any) { fmt.Fprintf(&text, name+": "+format+"\n", args...) })
-	assert.Contains(t, text.String(), "[22 22] before, at most 0, not compared in the end")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	soak, wrong := (&monitor{fleet: &fleet.Fleet{}}).finish(ctx, true)
-	assert.Empty(t, wrong)
-	assert.Nil(t, soak.GoroutinesAfter)
+	assert.Contains(t, text.String(), "[22 22] before, not compared in the end")
 }

@@ -41,8 +41,6 @@ func (r *Report) OK() bool { return len(r.Violations) == 0 }
 // add adds what a round did to the report.
 func (r *run) add() {
 	report := &r.report
-	report.Admitted += r.log.Hits(judge.Admitted)
-	report.Denied += r.log.Hits(judge.Denied)
 	users, counters := r.log.Size()
 	report.Features += users
 	report.Counters += counters
@@ -60,6 +58,7 @@ func (r *run) finish(ctx context.Context) *Report {
 	}
 	report.NotHeld = r.notHeld()
 	report.Checked, report.Excused = r.findings.Checked, r.findings.Excused
+	report.Admitted, report.Denied = r.findings.Admitted, r.findings.Denied
 	report.Wrong, report.Violations = r.findings.Total(), r.findings.All()
 	return report
 }

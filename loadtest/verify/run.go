@@ -32,15 +32,14 @@ func Run(ctx context.Context, config Config) (*Report, error) { return newRun(co
 // run is one of them.
 type run struct {
 	*caller
-	config  Config
-	fleet   *fleet.Fleet // nil: the targets are others'
-	alone   bool         // only this run has called for the event
-	rounds  int
-	kills   []judge.Kill // of the round
-	rng     *rand.Rand   // of the kills
-	monitor *monitor     // of a soak
-	idle    func()       // closes idle connections
-	report  Report
+	config Config
+	fleet  *fleet.Fleet // nil: the targets are others'
+	alone  bool         // only this run has called for the event
+	rounds int
+	kills  []judge.Kill // of the round
+	rng    *rand.Rand   // of the kills
+	idle   func()       // closes idle connections
+	report Report
 }
 
 func newRun(config Config) *run {
@@ -116,35 +115,32 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 	return nil
 }
 
-// soak repeats rounds, each with a log of its own, until the time is over. After a slow call
-// the load is repeated.
+// soak makes several loads, and compares what the processes have of goroutines and memory.
 func (r *run) soak(ctx context.Context) error {
-	r.report.Soak = &Soak{} // of a run that is interrupted in its first load
+	s := &Soak{fleet: r.fleet, servers: r.config.Fleet.Servers, Longest: r.config.Timeout + r.config.maxSlack}
+	r.report.Soak = s
 	if err := r.round(ctx, warmUp, false); err != nil || ctx.Err() != nil {
 		return err
 	}
 	r.idle()
-	r.monitor = &monitor{
-		fleet: r.fleet, servers: r.config.Fleet.Servers, longest: r.config.Timeout + r.config.maxSlack,
-		heap: make([][]int64, len(r.fleet.Processes)),
+	err := s.begin(ctx)
+	for n := 0; n < loads && err == nil && ctx.Err() == nil; n++ {
+		r.slowest.Store(0)
+		err = r.load(ctx, r.config.Duration/loads)
+		s.loaded(time.Duration(r.slowest.Load()))
 	}
-	if err := r.monitor.begin(ctx); err != nil {
+	if err != nil {
 		return err
 	}
-	for length := r.config.Duration; ; length = min(length, repeatFor) {
-		r.slowest.Store(0)
-		if err := r.load(ctx, length); err != nil {
-			return err
-		}
-		if undecided := r.monitor.loaded(time.Duration(r.slowest.Load())); !undecided || ctx.Err() != nil || len(r.findings.All()) > 0 {
-			break
+	r.idle()
+	wrong := s.wrong()
+	if ctx.Err() == nil {
+		if left := fleet.Until(ctx, settleTime, s.settled); left != nil && ctx.Err() == nil {
+			wrong = append(wrong, left)
 		}
 	}
-	r.idle()
-	var wrong []string
-	r.report.Soak, wrong = r.monitor.finish(ctx, r.report.Duration >= minSoak)
-	for _, text := range wrong {
-		r.findings.Add(judge.Violation{Check: judge.Processes, Text: text}, nil)
+	for _, err := range wrong {
+		r.findings.Add(judge.Violation{Check: judge.Processes, Text: err.Error()}, nil)
 	}
 	return nil
 }
@@ -198,8 +194,8 @@ func (r *run) drive(ctx context.Context, length time.Duration, chaos bool) error
 			return err
 		})
 	}
-	if r.monitor != nil {
-		others.Go(func() error { return r.monitor.watch(driving, max(r.config.Duration/maxSamples, time.Second/4)) })
+	if s := r.report.Soak; s != nil && s.GoroutinesBefore != nil {
+		others.Go(func() error { return s.watch(driving, max(r.config.Duration/maxSamples, time.Second/4)) })
 	}
 	others.Go(func() error { r.progress(driving, length); return nil })
 	d := &driver{caller: r.caller, config: r.config, length: length}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,85 +15,65 @@ import (
 
 const (
 	maxSlack   = time.Second      // that a busy machine may add to the timeout of a call
-	settleTime = 30 * time.Second // that goroutines may take to end after the last call
 	warmUp     = time.Second      // the load before goroutines are counted for the first time
+	closeTime  = 2 * time.Second  // that connections may take to close, in which the fewest goroutines count
+	settleTime = 30 * time.Second // that goroutines may take to end after the last call
 	maxSamples = 600              // of the heap of a process
 
-	// The live heap of the last third of the run is bounded by that of the first.
+	// A soak is so many loads. Most of them have a slow call where calls take too long. The live heap
+	// of the last one is bounded by that of the first.
+	loads      = 3
 	heapFactor = 1.25
 	heapSlack  = 8 << 20
-
-	// One slow call has the load repeated, for so long. The call limit counts as broken if most
-	// of so many loads at most have a slow call.
-	maxLoads  = 3
-	repeatFor = 30 * time.Second
 )
 
 // Soak is what a long run measures of the processes that it has started.
 type Soak struct {
-	Slowest          time.Duration `json:"slowest_seconds"`
-	Loads            int           `json:"loads"`      // the first, and the repetitions after a slow call
-	SlowLoads        int           `json:"slow_loads"` // with a call that took too long
-	Goroutines       int           `json:"goroutines"` // the most of any process
-	GoroutinesBefore []int         `json:"goroutines_before"`
-	GoroutinesAfter  []int         `json:"goroutines_after"` // absent if the run was interrupted
-	Heap             []Heap        `json:"heap"`             // of each process
-}
+	Slowest          []time.Duration `json:"slowest_seconds"` // call of each load
+	Longest          time.Duration   `json:"longest_seconds"` // that a call may take
+	GoroutinesBefore []int           `json:"goroutines_before"`
+	GoroutinesAfter  []int           `json:"goroutines_after"` // absent if the run was interrupted
+	Heap             [][]int64       `json:"heap_bytes"`       // of each load the median of each process, live
 
-// Heap is the live heap of a process: the median of the first third of the run and of the last.
-type Heap struct {
-	First int64 `json:"first_bytes"`
-	Last  int64 `json:"last_bytes"`
-}
-
-// monitor measures the processes of a soak.
-type monitor struct {
 	fleet   *fleet.Fleet
 	servers int
-	longest time.Duration // that a call may take
-	heap    [][]int64     // live, of each process
-	soak    Soak
+	samples [][]int64 // of the heap of each process, in this load
 }
 
-// begin counts the goroutines of processes that have had some load: when their numbers have not
-// fallen for a second, the connections of the load are closed.
-func (m *monitor) begin(ctx context.Context) error {
-	const pause, still = 100 * time.Millisecond, 10
-	deadline := time.Now().Add(settleTime)
-	for unchanged := 0; unchanged < still && time.Now().Before(deadline); unchanged++ {
-		now, _, err := m.measure()
+// begin counts the goroutines of processes that have had some load: the fewest of each, when the
+// connections of the load are closed.
+func (s *Soak) begin(ctx context.Context) error {
+	for end := time.Now().Add(closeTime); s.GoroutinesBefore == nil || time.Now().Before(end) && ctx.Err() == nil; fleet.Sleep(ctx, closeTime/20) {
+		now, _, err := s.measure()
 		if err != nil {
 			return err
 		}
-		if before := m.soak.GoroutinesBefore; before == nil || slices.Compare(now, before) != 0 {
-			unchanged, m.soak.GoroutinesBefore = 0, now
+		for i, n := range s.GoroutinesBefore {
+			now[i] = min(now[i], n)
 		}
-		fleet.Sleep(ctx, pause)
+		s.GoroutinesBefore = now
 	}
 	return nil
 }
 
 // watch samples the processes until the context ends.
-func (m *monitor) watch(ctx context.Context, every time.Duration) error {
+func (s *Soak) watch(ctx context.Context, every time.Duration) error {
 	for {
 		fleet.Sleep(ctx, every)
 		if ctx.Err() != nil {
 			return nil
 		}
-		goroutines, heap, err := m.measure()
+		_, heap, err := s.measure()
 		if err != nil {
-			return errors.Join(m.fleet.Alive(), err)
+			return errors.Join(s.fleet.Alive(), err)
 		}
-		for i, live := range heap {
-			m.heap[i] = append(m.heap[i], live)
-		}
-		m.soak.Goroutines = max(m.soak.Goroutines, slices.Max(goroutines))
+		s.samples = append(s.samples, heap)
 	}
 }
 
 // measure returns the goroutines of each process, and the bytes that its last collection left.
-func (m *monitor) measure() (goroutines []int, heap []int64, err error) {
-	for _, process := range m.fleet.Processes {
+func (s *Soak) measure() (goroutines []int, heap []int64, err error) {
+	for _, process := range s.fleet.Processes {
 		text, err := fleet.Ask(process.Addr, "/metrics")
 		if err != nil {
 			return nil, nil, err
@@ -112,81 +93,63 @@ func (m *monitor) measure() (goroutines []int, heap []int64, err error) {
 	return goroutines, heap, nil
 }
 
-// loaded notes the slowest call of a load. It reports whether the loads so far leave it open
-// whether calls take too long.
-func (m *monitor) loaded(slowest time.Duration) (undecided bool) {
-	s := &m.soak
-	s.Loads, s.Slowest = s.Loads+1, max(s.Slowest, slowest)
-	if slowest > m.longest {
-		s.SlowLoads++
-	}
-	return s.SlowLoads > 0 && s.SlowLoads <= maxLoads/2 && s.Loads-s.SlowLoads <= maxLoads/2
-}
-
-// finish returns what was measured, and what is wrong with it. Goroutines end some time after
-// the last call; they are not compared after an interrupt, nor is the heap of a run that was not
-// long enough.
-func (m *monitor) finish(ctx context.Context, long bool) (soak *Soak, wrong []string) {
-	s := &m.soak
-	if s.SlowLoads > maxLoads/2 {
-		wrong = append(wrong, fmt.Sprintf("a call took %s; in %d of %d loads one took more than %s: repeat it on a machine without other load", s.Slowest, s.SlowLoads, s.Loads, m.longest))
-	}
-	for i, samples := range m.heap {
-		if len(samples) == 0 {
-			continue
-		}
-		third := max(len(samples)/3, 1)
-		heap := Heap{median(samples[:third]), median(samples[len(samples)-third:])}
-		s.Heap = append(s.Heap, heap)
-		if float64(heap.Last) > heapFactor*float64(heap.First)+heapSlack && long {
-			wrong = append(wrong, fmt.Sprintf("process %d: the live heap grew from %d to %d bytes", i, heap.First, heap.Last))
+// loaded notes a load that is over, with its slowest call.
+func (s *Soak) loaded(slowest time.Duration) {
+	medians := make([]int64, len(s.fleet.Processes))
+	for i := range medians {
+		slices.SortFunc(s.samples, func(a, b []int64) int { return cmp.Compare(a[i], b[i]) })
+		if n := len(s.samples); n > 0 {
+			medians[i] = s.samples[n/2][i]
 		}
 	}
-	if ctx.Err() != nil {
-		return s, wrong
-	}
-	if err := fleet.Until(ctx, settleTime, m.settled); err != nil && ctx.Err() == nil {
-		wrong = append(wrong, err.Error())
-	}
-	return s, wrong
+	s.Slowest, s.Heap, s.samples = append(s.Slowest, slowest), append(s.Heap, medians), nil
 }
 
-// settled is an error while a process has more goroutines than before.
-func (m *monitor) settled() (err error) {
-	if m.soak.GoroutinesAfter, _, err = m.measure(); err == nil {
-		err = m.compare()
-	}
-	return err
-}
-
-// compare holds goroutines to those of the beginning. Each of the up to two connections to a
-// server may have one more.
-func (m *monitor) compare() (err error) {
-	for i, n := range m.soak.GoroutinesAfter {
-		if before := m.soak.GoroutinesBefore[i]; n > before+2*m.servers {
+// settled is an error while a process has more goroutines than in the beginning. Each of the up to
+// two connections to a server may have one more.
+func (s *Soak) settled() error {
+	now, _, err := s.measure()
+	for i, n := range now {
+		if before := s.GoroutinesBefore[i]; n > before+2*s.servers {
 			err = errors.Join(err, fmt.Errorf("process %d has %d goroutines, and had %d in the beginning", i, n, before))
 		}
 	}
+	s.GoroutinesAfter = now
 	return err
 }
 
-func median(samples []int64) int64 {
-	return slices.Sorted(slices.Values(samples))[len(samples)/2]
+// wrong returns what is wrong with the loads.
+func (s *Soak) wrong() (faults []error) {
+	slow := 0
+	for _, slowest := range s.Slowest {
+		if slowest > s.Longest {
+			slow++
+		}
+	}
+	if slow > loads/2 {
+		faults = append(faults, fmt.Errorf("a call took %s; in %d of %d loads one took more than %s: repeat it on a machine without other load",
+			slices.Max(s.Slowest), slow, loads, s.Longest))
+	}
+	if len(s.Heap) < loads {
+		return faults
+	}
+	for i, last := range s.Heap[loads-1] {
+		if first := s.Heap[0][i]; float64(last) > heapFactor*float64(first)+heapSlack {
+			faults = append(faults, fmt.Errorf("process %d: the live heap grew from %d to %d bytes", i, first, last))
+		}
+	}
+	return faults
 }
 
 // rows are the lines of the report.
 func (s *Soak) rows(row func(name, format string, args ...any)) {
-	slowest := s.Slowest.Round(time.Millisecond).String()
-	if s.SlowLoads > 0 {
-		slowest += fmt.Sprintf(", too long in %d of %d loads; more than %d are wrong", s.SlowLoads, s.Loads, maxLoads/2)
-	}
-	row("slowest", "%s", slowest)
+	row("slowest", "%v of each load; more than %s in most is wrong", s.Slowest, s.Longest)
 	after := "not compared in the end"
 	if s.GoroutinesAfter != nil {
 		after = fmt.Sprintf("%v after", s.GoroutinesAfter)
 	}
-	row("goroutines", "%v before, at most %d, %s", s.GoroutinesBefore, s.Goroutines, after)
+	row("goroutines", "%v before, %s", s.GoroutinesBefore, after)
 	for i, heap := range s.Heap {
-		row("live heap", "of process %d %.1f MiB in the first third, %.1f in the last", i, float64(heap.First)/(1<<20), float64(heap.Last)/(1<<20))
+		row("live heap", "in load %d %v bytes", i+1, heap)
 	}
 }

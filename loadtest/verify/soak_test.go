@@ -29,28 +29,25 @@ func TestASoak(t *testing.T) {
 	assert.Positive(t, report.Denied)
 	assert.Zero(t, report.Excused.Windows+report.Excused.LowCounts, text)
 	require.NotNil(t, report.Soak)
-	assert.Equal(t, 1, report.Soak.Loads)
-	assert.Zero(t, report.Soak.SlowLoads)
-	assert.Len(t, report.Soak.Heap, 2)
+	assert.Len(t, report.Soak.Heap, loads)
+	assert.NotContains(t, report.Soak.Heap, []int64{0, 0})
 	assert.Len(t, report.Soak.GoroutinesBefore, 2)
 	assert.Len(t, report.Soak.GoroutinesAfter, 2)
-	assert.Positive(t, report.Soak.Slowest)
-	assert.Contains(t, text, "in the first third")
+	assert.Len(t, report.Soak.Slowest, loads)
+	assert.Positive(t, report.Soak.Slowest[0])
+	assert.Contains(t, text, "in load 3")
 	t.Logf("\n%s", text)
 }
 
-// Calls that are too slow in two loads are a violation; in one they are not.
+// Calls that are too slow in most loads are a violation.
 func TestSlowCalls(t *testing.T) {
 	t.Parallel()
 	config := soakOf(Config{Store: Embedded})
 	config.maxSlack = 1 - ownTimeout
 	report, text := reportOf(t, config)
-	assert.Equal(t, 2, report.Soak.Loads)
-	assert.Equal(t, 2, report.Soak.SlowLoads)
 	assert.Equal(t, 1, report.Wrong[judge.Processes], text)
-	assert.Contains(t, text, "in 2 of 2 loads one took more than 1ns")
-	assert.Contains(t, text, "too long in 2 of 2 loads")
-	assert.GreaterOrEqual(t, report.Duration, 2*minSoak)
+	assert.Contains(t, text, "in 3 of 3 loads one took more than 1ns")
+	assert.GreaterOrEqual(t, report.Duration, minSoak)
 }
 
 // A log that is full is judged, and the calls go on with a new one.

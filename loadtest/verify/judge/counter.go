@@ -1,11 +1,13 @@
 package judge
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"time"
 )
 
-// counter is what was added to one counter.
+// counter is what was added to one counter, and so what it held at least and at most.
 type counter struct {
 	*judge
 	Counter
@@ -19,71 +21,60 @@ type counter struct {
 	lone    bool // one client calls for it, each call when the one before was answered
 	resets  resets
 
-	sure   *series // what was added, from when on an answer has to know it
-	maybe  *series // all that may have been added, at the most
-	late   []add   // increments of the past
+	sure   *series // all that was added, from when on an answer has to know it
+	begun  *series // and from when on it may
+	late   []Entry // increments of the past
 	flight *flight
 }
 
 // collect finds out what was added.
 func (c *counter) collect() {
-	var sures, maybes, hits []add
+	var adds []add
+	var hits []Entry
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
-		sure, maybe := c.charge(e, i)
-		if c.Replicas > 1 {
-			left := c.left(e, i)
-			if e.Stamp == 0 {
-				left.by -= maybe // it may be in any second
-			} else if left.by > 0 {
-				left.by, maybe = max(left.by, maybe), 0
+		a := add{Call: e.Call, known: e.Answered, first: e.Stamp, last: e.Stamp}
+		if e.Stamp == 0 { // it may be in any second
+			a.first, a.last = math.MinInt64, math.MaxInt64
+		}
+		a.least, a.most = c.charge(e, i)
+		switch {
+		case e.Kind == Late:
+			a.known += int64(Closed)
+		case c.lone: // what follows is sent later, or in its batch comes behind it
+			a.known = e.Sent
+		}
+		left, maybe := c.left(e, i), a.most-a.least
+		switch {
+		case e.Stamp == 0:
+			left.most -= maybe
+		case left.most > 0:
+			left.most, a.most = max(left.most, maybe), a.least
+		}
+		for _, some := range []add{a, left} {
+			if some.most > 0 {
+				adds = append(adds, some)
 			}
-			if left.by > 0 {
-				maybes = append(maybes, left)
-			}
-		}
-		if maybe > 0 {
-			maybes = append(maybes, at(e.Call, e.Sent, e.Stamp, maybe))
-		}
-		known := e.Answered
-		if c.lone {
-			known = e.Sent // what follows is sent later, or in its batch comes behind it
-		}
-		if e.Kind == Late {
-			known = e.Answered + int64(Closed)
-		}
-		if sure > 0 {
-			begun := at(e.Call, e.Sent, e.Stamp, sure)
-			begun.sure = true
-			maybes, sures = append(maybes, begun), append(sures, at(e.Call, known, e.Stamp, sure))
 		}
 		if e.isHit() && e.Outcome <= Denied && !c.all { // of which nothing is rolled back
-			hits = append(hits, at(e.Call, 0, 0, int64(e.Cost)))
+			hits = append(hits, e)
 		}
 		if e.Kind == Late && e.Outcome != Refused {
-			c.late = append(c.late, at(e.Call, known, e.Stamp, int64(e.Cost)))
+			c.late = append(c.late, e)
 		}
 	}
-	c.sure, c.maybe, c.flight = newSeries(sures), newSeries(maybes), newFlight(hits)
+	c.sure, c.begun = newSeries(adds, func(a add) int64 { return a.known }), newSeries(adds, func(a add) int64 { return a.Sent })
+	c.flight = newFlight(hits)
 	for k := range c.resets {
-		r := &c.resets[k]
-		// What was acknowledged before the reset was sent is gone for good.
-		r.effective = r.Done && !c.missed(r.Answered)
-		r.underWay = c.flight.total(r.Sent, r.Answered+1)
-		for _, i := range c.entries {
-			if e := c.Log.entries[i]; e.Outcome == Unknown && e.Sent <= r.Answered && e.Answered >= r.Sent {
-				r.underWay += int64(e.Cost)
-			}
-		}
+		c.collectReset(&c.resets[k])
 	}
 }
 
 // replaying is how long a hint may wait once it is due, which is twice the timeout after the add.
 const replaying = int64(2 * time.Second)
 
-// charge returns what an entry is known to have added to the counter, and what it may have
-// added beside that.
-func (c *counter) charge(e Entry, i int32) (sure, maybe int64) {
+// charge returns what an entry added to the counter, at least and at most.
+func (c *counter) charge(e Entry, i int32) (least, most int64) {
 	cost, failed := int64(e.Cost), false
 	for i, l := range c.Limits {
 		failed = failed || slices.Contains(c.rules, l.Index) && e.OnError&(1<<i) != 0
@@ -100,33 +91,39 @@ func (c *counter) charge(e Entry, i int32) (sure, maybe int64) {
 		}
 		return 0, 0
 	case c.Replicas > 1 && c.losses.disturbed(e.Sent, e.Answered):
-		return cost, cost // a replica that was away may get it twice
+		return cost, 2 * cost // a replica that was away may get it twice
 	case c.Replicas > 1 && c.givenUp[i] > 0 && c.losses.disturbed(e.Sent, e.Answered+2*int64(c.Timeout)+replaying):
 		return 0, 2 * cost // the replica that was killed may have had it alone
 	}
-	return cost, 0
+	return cost, cost
+}
+
+// ask answers questions, and has each answer held to its bounds.
+func (c *counter) ask(questions []question) {
+	least, most := c.least(questions), c.most(questions)
+	for i, q := range questions {
+		q.then(least[i], most[i])
+	}
 }
 
 // least answers questions by what must have been added, and is not gone since: what was sent
 // before a server was killed may be, where there is one replica, and before a reset was answered.
 func (c *counter) least(questions []question) []int64 {
-	asked := func(i int) (span, int64) {
-		q, moment := questions[i].least, c.resets.keptSince(questions[i].Answered)
-		if c.Replicas == 1 { // a call may have met a loss until it was answered
-			moment = max(moment, c.losses.lastBefore(q.time+int64(CallTimeout)))
+	asked := func(q question) (span, int64) { return q.least, c.keptSince(q.Answered) }
+	sums := c.sure.sums(questions, asked, func(a add, moment int64) int64 {
+		if a.Sent <= moment {
+			return 0
 		}
-		return q, moment
-	}
-	sums := c.sure.sums(len(questions), asked, func(a add, moment int64) bool { return a.Sent > moment })
+		return a.least
+	})
 	for i, q := range questions {
 		sums[i] = max(sums[i]-c.resets.robbed(q.Answered), 0)
 		if !c.lone || len(c.late) == 0 {
 			continue
 		}
-		_, moment := asked(i)
 		for _, a := range c.sure.adds { // a target knows its own changes of the past at once
-			if a.Target == q.Target && a.Sent < q.least.time && q.least.time <= a.time && a.Sent > moment && a.touches(q.least.from, q.least.to) {
-				sums[i] += a.by
+			if a.Target == q.Target && a.Sent < q.least.time && q.least.time <= a.known && a.Sent > c.keptSince(q.Answered) && a.touches(q.least.from, q.least.to) {
+				sums[i] += a.least
 			}
 		}
 	}
@@ -135,8 +132,30 @@ func (c *counter) least(questions []question) []int64 {
 
 // most answers questions by what may have been added at the most, and is not gone since.
 func (c *counter) most(questions []question) []int64 {
-	asked := func(i int) (span, int64) { return questions[i].most, c.resets.goneBefore(questions[i].Call, c.lone) }
-	return c.maybe.sums(len(questions), asked, func(a add, moment int64) bool { return a.Answered >= moment })
+	asked := func(q question) (span, int64) { return q.most, c.resets.goneBefore(q.Call, c.lone) }
+	return c.begun.sums(questions, asked, func(a add, moment int64) int64 {
+		if a.Answered < moment {
+			return 0
+		}
+		return a.most
+	})
+}
+
+// keptSince returns since when what was sent is surely there, for an answer at that time: what
+// was under way at a reset may have been forgotten, and a kill may have lost what one replica had.
+func (c *counter) keptSince(answered int64) int64 {
+	since := int64(-1)
+	for _, r := range c.resets {
+		if r.Sent < answered {
+			since = max(since, r.Answered)
+		}
+	}
+	for _, l := range c.losses {
+		if c.Replicas == 1 && l.killed <= answered {
+			since = max(since, l.killed)
+		}
+	}
+	return since
 }
 
 // overshoot returns, of a denied hit, at most how much of others, that was rolled back, it can
@@ -156,21 +175,10 @@ func (c *counter) overshoot(e Entry) int64 {
 	return min(total, seconds*c.flight.most(from, e.Answered))
 }
 
-// besideLate returns how much was added to the past in those seconds beside an entry, or so
-// shortly before that it may know of some buckets as they were and of others as they are.
-func (c *counter) besideLate(e Entry, from, to int64) (sum int64) {
-	for _, a := range c.late {
-		if a.touches(from, to) && a.Sent < e.Answered && a.Answered+stale >= e.Sent {
-			sum += a.by
-		}
-	}
-	return sum
-}
-
-// known returns the time of whose adds the answer to an entry surely knows. A target repeats a denial
+// knows returns the time of whose adds the answer to an entry surely knows. A target repeats a denial
 // for a while. A lone caller's it repeats for the same cost in the same second, and until it has
 // added something itself.
-func (c *counter) known(i int32) int64 {
+func (c *counter) knows(i int32) int64 {
 	e := c.Log.entries[i]
 	switch {
 	case e.Outcome != Denied:
@@ -191,4 +199,77 @@ func (c *counter) known(i int32) int64 {
 		}
 	}
 	return since
+}
+
+// which finds such entries.
+func (c *counter) which(such func(i int32, e Entry) bool) func() []int32 {
+	return func() (list []int32) {
+		for _, i := range c.entries {
+			if such(i, c.Log.entries[i]) {
+				list = append(list, i)
+			}
+		}
+		return list
+	}
+}
+
+// checkLooks holds counts and histories to the log.
+func (c *counter) checkLooks() {
+	var questions []question
+	for _, k := range c.looks {
+		questions = append(questions, question{Call: k.Call, least: span{k.Sent, k.From, k.To}, most: span{k.Answered, k.From, k.To}})
+	}
+	c.Findings.Checked.Counts += int64(len(c.looks))
+	least, most := c.least(questions), c.most(questions)
+	acknowledged := func(a add, _ int64) int64 { return a.least }
+	told := c.sure.sums(questions, func(q question) (span, int64) { return q.least, 0 }, acknowledged)
+	begun := c.begun.sums(questions, func(q question) (span, int64) { return q.most, 0 }, acknowledged)
+	for i, k := range c.looks {
+		underWay := c.flight.total(k.Sent, k.Answered)
+		most := most[i] + underWay
+		if c.shared {
+			most = unlimited
+		}
+		switch {
+		case k.Count < least[i] && !c.Ours && c.hurt:
+			c.Findings.Excused.LowCounts++
+		case k.Count < least[i] || k.Count > most:
+			c.miscounted(k, between(least[i], most))
+		case len(c.resets) > 0: // the reset may have forgotten what came before
+		case k.Count < told[i]:
+			c.Findings.Excused.LowCounts++
+		case k.Count > begun[i] && underWay == 0:
+			c.Findings.Excused.HighCounts++
+		}
+	}
+}
+
+func (c *counter) miscounted(k Look, want string) {
+	what := "a count"
+	if k.Bucket {
+		what = "a bucket of the history"
+	}
+	look := c.Log.Event(Entry{Call: k.Call, Kind: Count}, nil)
+	look.Answer = fmt.Sprint("count ", k.Count)
+	c.blame(Violation{Check: Counts, Events: []Event{look}}, c.id, c.which(func(_ int32, e Entry) bool {
+		unplaced := e.Stamp == 0 && c.Log.second(e.Sent) <= k.To && c.Log.second(e.Answered) >= k.From
+		underWay := e.Sent < k.Answered && e.Answered > k.Sent
+		placed := (e.Outcome != Denied || c.all) && e.Stamp >= k.From && e.Stamp <= k.To
+		return e.Kind != Check && (unplaced || underWay || placed)
+	}), "%s of %s to %s is %d, and by the log it is %s", what,
+		time.Unix(k.From, 0).UTC().Format(time.DateTime), time.Unix(k.To, 0).UTC().Format(time.DateTime), k.Count, want)
+}
+
+// unlimited is above every count.
+const unlimited = math.MaxInt64
+
+// between are the counts from the least to the most, in words.
+func between(least, most int64) string {
+	switch most {
+	case least:
+		return fmt.Sprint(least)
+	case unlimited:
+		return fmt.Sprintf("at least %d", least)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
 }

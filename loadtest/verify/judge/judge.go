@@ -1,5 +1,8 @@
 // Package judge holds a log of answers to what the contract allows. It makes no call and reads no
 // clock but that of a new log.
+//
+// From the log it knows what each counter held at any time, at least and at most. Each answer is
+// held to these bounds.
 package judge
 
 import (
@@ -28,9 +31,8 @@ type judge struct {
 	*contract.Contract
 	losses   losses
 	counters []*counter
-	givenUp  []int64 // of each entry, how many of its tries may have given up a replica; nil: there is one replica
+	givenUp  []int64 // of each entry, how many of its tries may have given up a replica
 	marks    []mark  // of each entry
-	event    func(i int32) Event
 }
 
 // mark is what the limits found out of an entry.
@@ -41,11 +43,12 @@ type mark struct {
 }
 
 // Judge holds the whole log to the contract.
-func (c Case) Judge() { newJudge(c).judge() }
-
-func newJudge(c Case) *judge {
-	j := &judge{Case: c, Contract: c.Log.contract, losses: lossesOf(c.Kills, c.Log.Began), marks: make([]mark, len(c.Log.entries))}
-	j.event = func(i int32) Event { return c.Log.Event(c.Log.entries[i], c.Log.countsOf(i)) }
+func (c Case) Judge() {
+	entries := len(c.Log.entries)
+	j := &judge{
+		Case: c, Contract: c.Log.contract, losses: lossesOf(c.Kills, c.Log.Began),
+		marks: make([]mark, entries), givenUp: make([]int64, entries),
+	}
 	for id, of := range c.Log.counters {
 		j.counters = append(j.counters, &counter{judge: j, Counter: of, id: int32(id), shared: of.Name == "" && !c.Alone})
 	}
@@ -59,17 +62,13 @@ func newJudge(c Case) *judge {
 	for _, k := range c.Log.looks {
 		j.counters[k.Counter].looks = append(j.counters[k.Counter].looks, k)
 	}
-	return j
-}
-
-func (j *judge) judge() {
 	for _, c := range j.counters {
 		c.collect()
-		for at, l := range j.Limits {
-			if slices.Contains(c.rules, l.Index) {
-				c.windows(at)
-				c.decisions(at)
-				c.waits(at)
+		for at, limit := range j.Limits {
+			if slices.Contains(c.rules, limit.Index) {
+				l := &limitEval{c, limit, at, nil}
+				l.windows()
+				l.answers()
 			}
 		}
 		c.checkLooks()
@@ -80,14 +79,7 @@ func (j *judge) judge() {
 // sort puts an entry to its counters.
 func (j *judge) sort(i int32) {
 	e := &j.Log.entries[i]
-	switch {
-	case e.Outcome == Unknown:
-		j.Findings.Excused.UnknownOutcome++
-	case e.Outcome == Refused:
-		j.Findings.Excused.Refused++
-	case e.Outcome == Admitted && e.OnError != 0 && e.Kind != Check:
-		j.Findings.Excused.OnError++
-	}
+	j.Findings.count(e)
 	user := j.user(*e)
 	user.entries = append(user.entries, i)
 	counters := user.Counters
@@ -111,10 +103,6 @@ func (j *judge) sort(i int32) {
 
 func (j *judge) user(e Entry) *User { return j.Log.users[e.User] }
 
-// losable reports whether counts may be gone: where counters have one replica and servers may
-// die. What is said to be incomplete is excused then, and only then.
-func (j *judge) losable() bool { return !j.Ours || len(j.losses) > 0 && j.Replicas == 1 }
-
 // blame adds a violation of a counter, with these entries.
 func (j *judge) blame(v Violation, id int32, entries func() []int32, format string, args ...any) {
 	name := j.Log.counters[id].Name
@@ -125,7 +113,7 @@ func (j *judge) blame(v Violation, id int32, entries func() []int32, format stri
 	v.Text = name + ": " + fmt.Sprintf(format, args...)
 	j.Findings.Add(v, func() []Event {
 		for _, i := range slices.Compact(entries()) {
-			v.Events = append(v.Events, j.event(i))
+			v.Events = append(v.Events, j.Log.Event(j.Log.entries[i], j.Log.countsOf(i)))
 		}
 		return v.Events
 	})
@@ -133,12 +121,29 @@ func (j *judge) blame(v Violation, id int32, entries func() []int32, format stri
 
 func only(entries ...int32) func() []int32 { return func() []int32 { return entries } }
 
-// deniedByWhole reports whether a limit of the whole event denies, an enforced one or any.
-func (j *judge) deniedByWhole(e Entry, any bool) bool {
-	for i, l := range j.Limits {
-		if e.Denies&(1<<i) != 0 && (any || !l.Shadow) && l.Whole() {
-			return true
+// finish counts the decisions that were known to the last number, and finds the denials with a later
+// retry_after than any limit has a reason for.
+func (j *judge) finish() {
+	for n, e := range j.Log.entries {
+		i, m := int32(n), j.marks[n]
+		if j.user(e).Role == Quiet && e.Kind <= Check && e.Outcome <= Denied {
+			j.Findings.Checked.Lone++
+			if !m.vague && e.OnError == 0 {
+				j.Findings.Checked.Predictions++
+			}
 		}
+		if m.repeated {
+			j.Findings.Excused.Repeated++
+		}
+		if e.Outcome != Denied || e.RetryAfter < 1 {
+			continue
+		}
+		j.Findings.Checked.Waits++
+		// A search for the moment that is cut short finds one that is late.
+		if m.waits || e.RetryAfter == 1 || e.OnError != 0 || e.took() >= j.Timeout || j.losses.unsettled(e.Call) || j.losses.disturbed(e.Sent, e.Answered) {
+			continue
+		}
+		j.blame(Violation{Check: RetryAfter}, j.user(e).Counters[0], only(i),
+			"a cost of %d has a retry_after of %ds, and by the log it fits all limits a second before", e.Cost, e.RetryAfter)
 	}
-	return false
 }

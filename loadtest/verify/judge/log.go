@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -88,39 +87,32 @@ type Reset struct {
 	underWay  int64 // the cost of what was under way at it
 }
 
-// Log holds all answers, up to a bound, and for which users and counters they are. It is safe for
-// concurrent use until it is judged.
+// Log holds all answers, up to a bound. It is safe for concurrent use until it is judged.
 type Log struct {
+	*Users
 	Began    time.Time // with the reading of the monotonic clock, by which calls are timed
 	contract *contract.Contract
 	targets  []string // their hosts
 	bound    int
-	values   uint32 // which features it makes up
 
-	mu       sync.Mutex
-	entries  []Entry
-	counts   []int64 // of each entry what its limits said, one behind the other
-	looks    []Look
-	resets   []Reset
-	users    []*User
-	counters []Counter
-	byName   map[string]int32
+	mu      sync.Mutex
+	entries []Entry
+	counts  []int64 // of each entry what its limits said, one behind the other
+	looks   []Look
+	resets  []Reset
 }
 
 // NewLog returns an empty log of so many entries and looks at most. It begins now, and has so many
 // busy users.
 func NewLog(c *contract.Contract, targets []string, bound, busy int) *Log {
-	l := &Log{Began: time.Now(), contract: c, targets: targets, bound: bound, values: rand.Uint32(), byName: map[string]int32{}}
-	for i := range busy {
-		// The second kind has half as many values as the first, and so on: so counters are
-		// shared crosswise.
-		l.add(Busy, func(kind int) int { return i >> kind })
-	}
-	return l
+	return &Log{Users: newUsers(c, busy), Began: time.Now(), contract: c, targets: targets, bound: bound}
 }
 
 // Note adds an entry, with what its limits said; nil: it has none.
 func (l *Log) Note(e Entry, counts []int64) {
+	if e.Kind == Late && e.Stamp != 0 {
+		l.late(e.User, e.Stamp)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries = append(l.entries, e)
@@ -152,30 +144,6 @@ func (l *Log) Full() bool {
 // Bytes returns what the log takes.
 func (l *Log) Bytes() int64 {
 	return int64(cap(l.entries))*EntryBytes + int64(cap(l.counts))*8 + int64(cap(l.looks))*64
-}
-
-// Hits returns how many hits have that outcome.
-func (l *Log) Hits(o Outcome) (n int64) {
-	for _, e := range l.entries {
-		if e.isHit() && e.Outcome == o {
-			n++
-		}
-	}
-	return n
-}
-
-// LastLate returns, of each counter that something was added to late, the Unix second of the last such
-// increment.
-func (l *Log) LastLate() map[int32]int64 {
-	last := map[int32]int64{}
-	for _, e := range l.entries {
-		if e.Kind == Late && e.Stamp != 0 {
-			for _, id := range l.users[e.User].Counters {
-				last[id] = e.Stamp
-			}
-		}
-	}
-	return last
 }
 
 // At returns the time of this machine's clock.

@@ -57,12 +57,6 @@ func (l losses) disturbed(from, to int64) bool {
 // it had, where it does not speak the meta commands: a second from its next connection.
 const noticing = int64(4 * time.Second)
 
-// excused reports whether an entry was decided while counts may be gone, and it was said, or not
-// known yet, that a limit's counter had lost something.
-func (j *judge) excused(e Entry, at int) bool {
-	return j.losable() && (e.Incomplete&(1<<at) != 0 || j.losses.unsettled(e.Call))
-}
-
 // unsettled reports whether a server was away during a call, or had just come back.
 func (l losses) unsettled(c Call) bool {
 	return slices.ContainsFunc(l, func(one loss) bool { return one.killed <= c.Answered && c.Sent <= one.back+noticing })
@@ -77,15 +71,4 @@ func (l losses) within(from, to int64, second func(at int64) int64) (n int64) {
 		}
 	}
 	return n
-}
-
-// lastBefore returns the last kill before a time; -1: there was none.
-func (l losses) lastBefore(time int64) int64 {
-	last := int64(-1)
-	for _, one := range l {
-		if one.killed <= time {
-			last = max(last, one.killed)
-		}
-	}
-	return last
 }

@@ -19,21 +19,22 @@ import (
 // findGivenUp notes, of each entry, how many tries may have given up a replica.
 func (j *judge) findGivenUp() {
 	var calls []Call // of the entries, and those of counts behind them
+	var all []int32
 	for _, e := range j.Log.entries {
 		calls = append(calls, e.Call)
-		j.givenUp = append(j.givenUp, j.triesWithin(e.took()))
 	}
 	for _, k := range j.Log.looks {
 		calls = append(calls, k.Call)
 	}
-	all := make([]int32, len(calls))
-	for i := range all {
-		all[i] = int32(i)
+	for i := range calls {
+		all = append(all, int32(i))
+	}
+	for i := range j.givenUp {
+		j.givenUp[i] = j.triesWithin(calls[i].took())
 	}
 	j.besideOldest(calls, all, 1)
 	for _, c := range j.counters { // the hits of a batch go by themselves
-		other := func(i int32) bool { return j.Log.entries[i].Kind != Hit }
-		j.besideOldest(calls, slices.DeleteFunc(slices.Clone(c.entries), other), unlimited)
+		j.besideOldest(calls, c.which(func(_ int32, e Entry) bool { return e.Kind == Hit })(), unlimited)
 	}
 }
 
@@ -67,12 +68,12 @@ func (j *judge) triesWithin(took time.Duration) int64 {
 // left is what the tries of an entry may have left on a slow replica of a counter. Each has a stamp
 // of its own; but what every call adds is added once, and never tried again.
 func (c *counter) left(e Entry, i int32) add {
-	a := add{Call: e.Call, time: e.Sent, first: c.Log.second(e.Sent), last: c.Log.second(e.Answered), by: int64(e.Cost) * c.givenUp[i]}
-	switch {
-	case e.Kind == Check || e.Outcome == Refused:
-		a.by = 0
-	case !e.isHit() || c.all:
-		a.by = min(a.by, int64(e.Cost))
+	a := add{Call: e.Call, first: c.Log.second(e.Sent), last: c.Log.second(e.Answered), most: int64(e.Cost) * c.givenUp[i]}
+	if e.Kind == Check || e.Outcome == Refused {
+		a.most = 0
+	}
+	if !e.isHit() || c.all {
+		a.most = min(a.most, int64(e.Cost))
 	}
 	switch {
 	case e.Stamp == 0:

@@ -33,6 +33,18 @@ func (j *judge) sortResets() {
 	}
 }
 
+// collectReset finds out what a reset has forgotten.
+func (c *counter) collectReset(r *Reset) {
+	// What was acknowledged before the reset was sent is gone for good.
+	r.effective = r.Done && !c.missed(r.Answered)
+	r.underWay = c.flight.total(r.Sent, r.Answered+1)
+	for _, i := range c.entries {
+		if e := c.Log.entries[i]; e.Outcome == Unknown && e.Sent <= r.Answered && e.Answered >= r.Sent {
+			r.underWay += int64(e.Cost)
+		}
+	}
+}
+
 // missed reports whether a replica may get later what it has missed before a time: a reset does
 // not forget that.
 func (c *counter) missed(before int64) bool {
@@ -40,18 +52,6 @@ func (c *counter) missed(before int64) bool {
 		e := c.Log.entries[i]
 		return e.Sent < before && (e.Outcome == Unknown || c.givenUp[i] > 0)
 	}))
-}
-
-// keptSince returns since when what was sent is surely there, for an answer at that time:
-// what was under way at a reset may have been forgotten.
-func (rs resets) keptSince(answered int64) int64 {
-	since := int64(-1)
-	for _, r := range rs {
-		if r.Sent < answered {
-			since = max(since, r.Answered)
-		}
-	}
-	return since
 }
 
 // goneBefore returns the time up to which what was answered is surely gone, for a call. A target
@@ -76,10 +76,9 @@ func (rs resets) goneBefore(c Call, lone bool) int64 {
 // robbed returns how much of what came after a reset may be gone: the adds of hits that were
 // under way at the reset were forgotten, and then rolled back. A later reset has forgotten that.
 func (rs resets) robbed(answered int64) (most int64) {
-	since := rs.keptSince(answered)
 	for i, r := range rs {
 		superseded := func(o Reset) bool { return o.Sent < answered && o.Sent > r.Answered && o.Done }
-		if r.Sent < answered && r.Answered <= since && !slices.ContainsFunc(rs[i+1:], superseded) {
+		if r.Sent < answered && !slices.ContainsFunc(rs[i+1:], superseded) {
 			most += r.underWay
 		}
 	}

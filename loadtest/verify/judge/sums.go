@@ -8,24 +8,16 @@ import (
 	"github.com/counterd/counterd/loadtest/exactlog"
 )
 
-// add is what a call added to a counter, or may have: in one of these Unix seconds, by its stamp.
+// add is what a call added to a counter, at least and at most: in one of these Unix seconds, by
+// its stamp.
 type add struct {
 	Call
-	time        int64 // from which on it counts
+	known       int64 // from when on an answer has to know the least
 	first, last int64
-	by          int64
-	sure        bool // in a list of what may have been: it was
+	least, most int64
 }
 
 func (a add) touches(from, to int64) bool { return a.first <= to && a.last >= from }
-
-// at is an add in one second; 0: in any.
-func at(call Call, time, second, by int64) add {
-	if second == 0 {
-		return add{call, time, math.MinInt64, math.MaxInt64, by, false}
-	}
-	return add{call, time, second, second, by, false}
-}
 
 // span asks for what counts before a time in those seconds.
 type span struct{ time, from, to int64 }
@@ -34,19 +26,20 @@ type span struct{ time, from, to int64 }
 // asks for nothing.
 type question struct {
 	Call
-	entry       int32
 	least, most span
+	then        func(least, most int64) // holds the answer to the bounds
 }
 
 // series are adds by the time from which on they count.
 type series struct {
 	adds    []add
+	time    func(a add) int64
 	seconds []int64 // all in which one begins or ends
 }
 
-func newSeries(adds []add) *series {
-	slices.SortFunc(adds, func(a, b add) int { return cmp.Compare(a.time, b.time) })
-	s := &series{adds: adds}
+func newSeries(adds []add, time func(a add) int64) *series {
+	s := &series{adds: slices.Clone(adds), time: time}
+	slices.SortFunc(s.adds, func(a, b add) int { return cmp.Compare(time(a), time(b)) })
 	for _, a := range adds {
 		s.seconds = append(s.seconds, a.first, a.last)
 	}
@@ -55,12 +48,12 @@ func newSeries(adds []add) *series {
 	return s
 }
 
-// sums answers n spans at once, those together that are of one moment, each group in one walk
-// through time. A function says which adds have an effect after a moment.
-func (s *series) sums(n int, asked func(i int) (span, int64), effective func(a add, moment int64) bool) []int64 {
-	sums, spans, groups := make([]int64, n), make([]span, n), map[int64][]int{}
-	for i := range n {
-		of, moment := asked(i)
+// sums answers a span of each question, those together that are of one moment, each group in one
+// walk through time. A function says what an add counts for after a moment.
+func (s *series) sums(questions []question, asked func(q question) (span, int64), by func(a add, moment int64) int64) []int64 {
+	sums, spans, groups := make([]int64, len(questions)), make([]span, len(questions)), map[int64][]int{}
+	for i, q := range questions {
+		of, moment := asked(q)
 		if spans[i] = of; of != (span{}) {
 			groups[moment] = append(groups[moment], i)
 		}
@@ -70,11 +63,10 @@ func (s *series) sums(n int, asked func(i int) (span, int64), effective func(a a
 		begun, ended := fenwick{s.seconds, make([]int64, len(s.seconds)+1)}, fenwick{s.seconds, make([]int64, len(s.seconds)+1)}
 		next := 0
 		for _, i := range group {
-			for ; next < len(s.adds) && s.adds[next].time < spans[i].time; next++ {
-				if a := s.adds[next]; effective(a, moment) {
-					begun.add(a.first, a.by)
-					ended.add(a.last, a.by)
-				}
+			for ; next < len(s.adds) && s.time(s.adds[next]) < spans[i].time; next++ {
+				a := s.adds[next]
+				begun.add(a.first, by(a, moment))
+				ended.add(a.last, by(a, moment))
 			}
 			sums[i] = begun.upTo(spans[i].to) - ended.upTo(spans[i].from-1)
 		}
@@ -107,11 +99,11 @@ type flight struct {
 	times, heights []int64 // when it changes, and what is under way from then on
 }
 
-func newFlight(hits []add) *flight {
+func newFlight(hits []Entry) *flight {
 	type change struct{ time, by int64 }
 	var changes []change
 	for _, h := range hits {
-		changes = append(changes, change{h.Sent, h.by}, change{h.Answered, -h.by})
+		changes = append(changes, change{h.Sent, int64(h.Cost)}, change{h.Answered, -int64(h.Cost)})
 	}
 	slices.SortFunc(changes, func(a, b change) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), -cmp.Compare(a.by, b.by)) // the highest of a moment counts

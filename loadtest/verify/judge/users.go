@@ -3,8 +3,10 @@ package judge
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/verify/contract"
@@ -35,44 +37,68 @@ type Counter struct {
 	Name     string // as answers have it; empty: the whole event
 	Features events.Features
 	Step     int64 // of its precision, in seconds
+	Late     int64 // the Unix second of its last late increment; 0: none
 }
 
-// value makes up a feature. Its values are this log's alone, so nothing was counted for them before.
-func (l *Log) value(kind string, number int) string {
+// Users are those that calls are made for, and the counters that the rules have of them. They
+// are safe for concurrent use.
+type Users struct {
+	contract *contract.Contract
+	values   uint32 // which features are made up
+
+	mu       sync.Mutex
+	users    []*User
+	counters []Counter
+	byName   map[string]int32
+}
+
+// newUsers returns so many busy users.
+func newUsers(c *contract.Contract, busy int) *Users {
+	us := &Users{contract: c, values: rand.Uint32(), byName: map[string]int32{}}
+	for i := range busy {
+		// The second kind has half as many values as the first, and so on: so counters are
+		// shared crosswise.
+		us.add(Busy, func(kind int) int { return i >> kind })
+	}
+	return us
+}
+
+// value makes up a feature. Its values are these users' alone, so nothing was counted for them before.
+func (us *Users) value(kind string, number int) string {
 	if kind != events.KindIP {
-		return fmt.Sprintf("%08x-%06d", l.values, number)
+		return fmt.Sprintf("%08x-%06d", us.values, number)
 	}
 	var address [4]byte
-	binary.BigEndian.PutUint32(address[:], l.values+uint32(number))
+	binary.BigEndian.PutUint32(address[:], us.values+uint32(number))
 	address[0] = contract.MadeUp.Addr().As4()[0]
 	return netip.AddrFrom4(address).String()
 }
 
 // NewUser adds a user with features of its own, and returns its number.
-func (l *Log) NewUser(role Role) int32 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := len(l.users)
-	return l.add(role, func(int) int { return i })
+func (us *Users) NewUser(role Role) int32 {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	i := len(us.users)
+	return us.add(role, func(int) int { return i })
 }
 
-func (l *Log) add(role Role, number func(kind int) int) int32 {
+func (us *Users) add(role Role, number func(kind int) int) int32 {
 	user := &User{Role: role, Features: events.Features{}}
-	for k, kind := range l.contract.Kinds {
-		user.Features[kind] = l.value(kind, number(k))
+	for k, kind := range us.contract.Kinds {
+		user.Features[kind] = us.value(kind, number(k))
 	}
-	for _, r := range l.contract.Rules {
-		user.Counters = append(user.Counters, l.counter(r, user.Features))
+	for _, r := range us.contract.Rules {
+		user.Counters = append(user.Counters, us.counter(r, user.Features))
 	}
-	for _, limit := range l.contract.Limits {
-		user.Names = append(user.Names, l.counters[user.Counters[limit.Index]].Name)
+	for _, limit := range us.contract.Limits {
+		user.Names = append(user.Names, us.counters[user.Counters[limit.Index]].Name)
 	}
-	l.users = append(l.users, user)
-	return int32(len(l.users) - 1)
+	us.users = append(us.users, user)
+	return int32(len(us.users) - 1)
 }
 
 // counter returns the number of the counter that a rule has of those features.
-func (l *Log) counter(r contract.Rule, all events.Features) int32 {
+func (us *Users) counter(r contract.Rule, all events.Features) int32 {
 	c := Counter{Features: events.Features{}, Step: r.Step}
 	var parts []string
 	for _, kind := range r.Per {
@@ -80,31 +106,40 @@ func (l *Log) counter(r contract.Rule, all events.Features) int32 {
 		parts = append(parts, kind+":"+all[kind])
 	}
 	c.Name = strings.Join(parts, "+")
-	id, known := l.byName[c.Name]
+	id, known := us.byName[c.Name]
 	if !known {
-		id = int32(len(l.counters))
-		l.counters, l.byName[c.Name] = append(l.counters, c), id
+		id = int32(len(us.counters))
+		us.counters, us.byName[c.Name] = append(us.counters, c), id
 	}
 	return id
 }
 
 // User returns the user with that number.
-func (l *Log) User(i int32) *User {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.users[i]
+func (us *Users) User(i int32) *User {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	return us.users[i]
 }
 
 // Counter returns the counter with that number.
-func (l *Log) Counter(id int32) Counter {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.counters[id]
+func (us *Users) Counter(id int32) Counter {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	return us.counters[id]
+}
+
+// late notes a late increment for a user.
+func (us *Users) late(i int32, stamp int64) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	for _, id := range us.users[i].Counters {
+		us.counters[id].Late = stamp
+	}
 }
 
 // Size returns how many users and counters there are.
-func (l *Log) Size() (users, counters int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.users), len(l.counters)
+func (us *Users) Size() (users, counters int) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	return len(us.users), len(us.counters)
 }

@@ -90,6 +90,8 @@ const ClockLayout = "15:04:05.000"
 type Findings struct {
 	Checked Checked
 	Excused Excused
+	// Hits by their outcomes.
+	Admitted, Denied int64
 
 	mu    sync.Mutex
 	kept  map[string][]Violation
@@ -135,6 +137,23 @@ func (e Excused) Texts() (list []string) {
 		}
 	}
 	return list
+}
+
+// count counts the outcome of an entry.
+func (f *Findings) count(e *Entry) {
+	switch {
+	case e.Outcome == Unknown:
+		f.Excused.UnknownOutcome++
+	case e.Outcome == Refused:
+		f.Excused.Refused++
+	case e.Outcome == Denied && e.isHit():
+		f.Denied++
+	case e.Outcome == Admitted && e.isHit():
+		f.Admitted++
+	}
+	if e.Outcome == Admitted && e.OnError != 0 && e.Kind != Check {
+		f.Excused.OnError++
+	}
 }
 
 // Add adds a violation. Of many alike some are kept, and the others only counted; the events

@@ -1,0 +1,252 @@
+package judge
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/counterd/counterd/loadtest/exactlog"
+	"github.com/counterd/counterd/loadtest/verify/contract"
+)
+
+// limitEval holds what one limit says to what its counter held.
+type limitEval struct {
+	*counter
+	limit     contract.Limit
+	at        int // its place in a decision
+	questions []question
+}
+
+// says reports whether a set of limits has this one.
+func (l *limitEval) says(set uint64) bool { return set&(1<<l.at) != 0 }
+
+// excused reports whether an entry was decided while counts may be gone, and it was said, or not
+// known yet, that the counter had lost something. Counts may be gone where they have one replica and
+// servers may die.
+func (l *limitEval) excused(e Entry) bool {
+	losable := !l.Ours || len(l.losses) > 0 && l.Replicas == 1
+	return losable && (l.says(e.Incomplete) || l.losses.unsettled(e.Call))
+}
+
+// windows finds those that held more than the limit admits, by stamps. A reset parts them.
+func (l *limitEval) windows() {
+	if !l.limit.Bounded() {
+		return
+	}
+	segments := make([][]int32, len(l.resets)+1)
+	for _, i := range l.entries {
+		e := l.Log.entries[i]
+		if !e.isHit() || e.Outcome != Admitted || l.says(e.OnError) {
+			continue
+		}
+		n, whole := l.resets.segment(e.Call)
+		if !whole {
+			l.Findings.Excused.AtResets++
+			continue
+		}
+		segments[n] = append(segments[n], i)
+	}
+	for _, entries := range segments {
+		if l.overfull(entries) {
+			return // the others are mostly the same hits
+		}
+	}
+}
+
+// overfull reports whether a window of those hits held more than the limit admits, and is not excused.
+func (l *limitEval) overfull(entries []int32) bool {
+	excused, most := &l.Findings.Excused, l.limit.Ceiling
+	var log exactlog.Log
+	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(l.Log.entries[a].Stamp, l.Log.entries[b].Stamp) })
+	for _, i := range entries {
+		log.Add(l.Log.entries[i].Stamp, int64(l.Log.entries[i].Cost))
+	}
+	l.Findings.Checked.Windows += int64(log.Len())
+	for w := range log.Overfull(most, l.limit.Length, l.limit.Step) {
+		hits, strict := entries[w.First:w.Last], w.Sum
+		for _, i := range hits {
+			if e := l.Log.entries[i]; l.excused(e) {
+				strict -= int64(e.Cost)
+			}
+		}
+		robbed := l.resets.robbed(l.Log.entries[hits[0]].Sent)
+		switch {
+		case strict > most+robbed, l.Ours && w.Sum > most*(1+l.losses.within(w.From, w.To, l.Log.second))+robbed:
+			l.blame(Violation{Check: Windows, Limit: l.limit.Name}, l.id, only(hits...),
+				"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.limit.Window, w, l.limit.Name, most)
+			return true
+		case strict == w.Sum:
+			excused.AfterResets++
+		default:
+			excused.Windows++
+			excused.MostBeyond = max(excused.MostBeyond, w.Sum-most)
+		}
+	}
+	return false
+}
+
+// answers holds the decisions to the log.
+func (l *limitEval) answers() {
+	for _, i := range l.entries {
+		if e := l.Log.entries[i]; e.Outcome <= Denied && !l.says(e.OnError) {
+			l.decided(i, e)
+			l.waits(i, e)
+		}
+	}
+	l.ask(l.questions)
+}
+
+// window is what the limit looks at when it decides in a second, as of a time.
+func (l *limitEval) window(time, second int64) span {
+	from, to := l.limit.WindowAt(second)
+	return span{time, from, to}
+}
+
+// decided holds a count, and a denial. An admitted hit counts no less than what had been
+// acknowledged before it; a hit is denied only if it does not fit with all that may have been counted
+// before its answer. Of a lone caller's decisions both are known.
+func (l *limitEval) decided(i int32, e Entry) {
+	counts := (l.lone || e.isHit() && e.Outcome == Admitted) && !l.excused(e)
+	denies := e.Outcome == Denied && l.says(e.Denies) && int64(e.Cost) <= l.limit.Ceiling && !l.shared // which could be otherwise
+	if e.Kind > Check || !counts && !denies {
+		return
+	}
+	q := question{Call: e.Call}
+	if counts {
+		from, to := contract.Outward(e.Stamp-l.limit.Length+1, e.Stamp, l.limit.Step)
+		q.least = span{l.knows(i), from, to}
+	}
+	if l.lone || denies {
+		q.most = l.window(e.Answered, e.Stamp)
+		if e.Outcome == Admitted {
+			q.most.time = e.Sent + 1 // by what comes behind it in its batch it is not changed
+		}
+	}
+	own := int64(0)
+	if e.Kind != Check && (e.Outcome == Admitted || l.all) {
+		own = int64(e.Cost)
+	}
+	q.then = func(least, most int64) {
+		if counts {
+			l.counted(i, q, own, least+own, most)
+		}
+		if denies {
+			l.denied(i, most-own)
+		}
+	}
+	l.questions = append(l.questions, q)
+}
+
+// counted holds the count in an answer to the log.
+func (l *limitEval) counted(i int32, q question, own, least, most int64) {
+	e, got := l.Log.entries[i], l.Log.countsOf(i)[l.at]
+	l.Findings.Checked.Counts++
+	if !l.lone {
+		most = unlimited
+	} else {
+		if now := q; q.least.time < e.Sent && least <= got && got < most {
+			now.least.time = e.Sent
+			if got < l.least([]question{now})[0]+own {
+				l.marks[i].repeated = true
+			}
+		}
+		if e.Outcome == Denied {
+			most += l.overshoot(e)
+		}
+		if least != most {
+			l.marks[i].vague = true
+		}
+	}
+	if got < least || got > most && !l.says(e.Inexact) {
+		l.blame(Violation{Check: Counts, Limit: l.limit.Name}, l.id, l.before(i),
+			"the answer to a hit counts %d in %s, and by the log it is %s", got, l.limit.Window, between(least, most))
+	}
+}
+
+// denied holds a denial to the most that the limit can have counted beside it.
+func (l *limitEval) denied(i int32, most int64) {
+	e := l.Log.entries[i]
+	l.Findings.Checked.Denials++
+	switch room := l.limit.Ceiling - int64(e.Cost); {
+	case l.limit.Elastic && e.OnError == 0 && !l.deniedByWhole(e, true):
+		l.blame(Violation{Check: Denials, Limit: l.limit.Name}, l.id, only(i), "a cost of %d is denied, and the whole event has room for what is elastic", e.Cost)
+	case most > room:
+	case most+l.overshoot(e) > room && !(l.Queued && l.user(e).Role == Burst):
+		l.Findings.Excused.Overshoot++
+	default:
+		l.blame(Violation{Check: Denials, Limit: l.limit.Name}, l.id, l.before(i),
+			"a cost of %d is denied, and at most %d of %d were counted in the %s before", e.Cost, most, l.limit.Ceiling, l.limit.Window)
+	}
+}
+
+// deniedByWhole reports whether a limit of the whole event denies, an enforced one or any.
+func (l *limitEval) deniedByWhole(e Entry, any bool) bool {
+	for i, other := range l.Limits {
+		if e.Denies&(1<<i) != 0 && (any || !other.Shadow) && other.Whole() {
+			return true
+		}
+	}
+	return false
+}
+
+// before returns an entry and what it may have counted.
+func (l *limitEval) before(i int32) func() []int32 {
+	e := l.Log.entries[i]
+	return l.which(func(k int32, o Entry) bool {
+		return k == i || o.Sent < e.Answered && o.Stamp > e.Stamp-l.limit.Length && o.Stamp <= e.Stamp+contract.Grace && (o.Outcome != Denied || l.all) && o.Kind != Check
+	})
+}
+
+// waits finds a denial with a retry_after before the limit can have room: what had been
+// acknowledged before has not left its window by then. And it notes whether it has a
+// reason: a second sooner there was no room, with all that may have been counted.
+func (l *limitEval) waits(i int32, e Entry) {
+	// One that counts what it let in and others denied has to have room for it again.
+	again := l.limit.CountAll && e.Kind != Check
+	if l.limit.Shadow || e.Outcome != Denied || !l.says(e.Denies) && !again || e.RetryAfter < 1 {
+		return
+	}
+	mark := &l.marks[i]
+	if l.limit.Elastic {
+		// It has room as soon as the whole event has. What denies with it is held by itself.
+		mark.waits = mark.waits || !l.deniedByWhole(e, false)
+		return
+	}
+	due, excused := e.Stamp+int64(e.RetryAfter), l.excused(e)
+	q := question{Call: e.Call, most: l.window(e.Answered, due-1)}
+	if !excused {
+		q.least = l.window(l.knows(i), due)
+	}
+	q.then = func(least, most int64) {
+		if own, _ := l.charge(e, i); e.Stamp >= q.least.from {
+			least += own // where denied hits are counted
+		}
+		if beyond := least + int64(e.Cost) - l.limit.Ceiling; !excused && beyond > 0 {
+			l.tooSoon(i, least, beyond)
+		}
+		// Others were stamped while it was under way, and by clocks that differ by less than the grace.
+		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; q.most.from <= latest {
+			most += l.overshoot(e)
+		}
+		mark.waits = mark.waits || l.shared || most+int64(e.Cost) > l.limit.Ceiling
+	}
+	l.questions = append(l.questions, q)
+}
+
+// tooSoon finds a retry_after wrong at which the cost is so much beyond what the limit admits. The
+// denial may not know of a late increment beside it, or so shortly before that it may know of some
+// buckets as they were and of others as they are.
+func (l *limitEval) tooSoon(i int32, least, beyond int64) {
+	e := l.Log.entries[i]
+	from, to := l.limit.WindowAt(e.Stamp)
+	for _, o := range l.late {
+		if !l.lone && (o.Stamp == 0 || from <= o.Stamp && o.Stamp <= to) && o.Sent < e.Answered && o.Answered+stale >= e.Sent {
+			beyond -= int64(o.Cost)
+		}
+	}
+	if beyond <= 0 {
+		l.Findings.Excused.Late++
+		return
+	}
+	l.blame(Violation{Check: RetryAfter, Limit: l.limit.Name}, l.id, only(i),
+		"a cost of %d has a retry_after of %ds, and by the log %s then has at least %d of %d", e.Cost, e.RetryAfter, l.limit.Name, least, l.limit.Ceiling)
+}
