@@ -47,7 +47,7 @@ type task interface {
 func commands() []command {
 	return []command{
 		{"run", "[flags]", "put load on a server, and say what became of it", runAbout, runExamples, &runFlags{}},
-		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", verifyAbout(), verifyExamples, &verifyFlags{}},
+		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", verifyAbout, verifyExamples, &verifyFlags{}},
 		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", replayAbout + logFormats, replayExamples, &replayFlags{}},
 		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", compareAbout + logFormats, compareExamples, &compareFlags{}},
 		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", planAbout + logFormats, planExamples, &planFlags{}},

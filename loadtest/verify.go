@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/loadtest/verify"
-	"github.com/counterd/counterd/loadtest/verify/judge"
 )
 
 // verifyAbout explains what is held; docs/loadtest.md what is excused.
-func verifyAbout() string {
-	return fmt.Sprintf(`Many clients hit several targets, and check, batch, increment (now and late), count and
+const verifyAbout = `Many clients hit several targets, and check, batch, increment (now and late), count and
 reset in between. An exact log keeps all answers and judges them, by the rules that the
 targets say they have:
 
@@ -32,10 +30,8 @@ it adds to the event's counters, of features that it makes up, and resets some o
 
 -soak 10m is a long run with 32 clients, two processes, three servers that it kills, and two
 copies of each counter, unless flags say otherwise. It bounds each call, the goroutines and
-the heap, too, and begins a new log when one is full: at %d events, each of about %d bytes
-and 8 more for each limit. Any other run ends early then, and says so.
-`, verify.Config{}.Filled().MaxEvents, judge.EntryBytes)
-}
+the heap, too.
+`
 
 const verifyExamples = `  loadtest verify -store embedded -duration 10s
   loadtest verify -servers 3 -replicas 2 -chaos -duration 2m
@@ -60,17 +56,16 @@ func (f *verifyFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&c.Event, "event", "", "the `event` to call for (default verify, of the rules made up here)")
 	set.DurationVar(&c.Duration, "duration", d.Duration, "how `long` clients call")
 	set.DurationVar(&f.soak, "soak", 0, "how `long` to soak: -duration, -chaos, and more")
-	set.IntVar(&c.Clients, "clients", d.Clients, "`number` of clients at once; a quarter as many beside them call each for a feature of its own")
+	set.IntVar(&c.Clients, "clients", 0, "`number` of clients at once, a quarter as many beside them call each for a feature of its own (default 16, with -soak 32)")
 	set.IntVar(&c.Features, "features", d.Features, "`number` of features that all clients call for")
 	set.Float64Var(&c.Rate, "rate", 0, "`calls` of the clients a second, a quarter as many of those beside them; 0: each when its call before was answered")
-	set.IntVar(&c.MaxEvents, "max-events", d.MaxEvents, "`number` of events that the log may hold")
 	set.DurationVar(&c.Skew, "skew", d.Skew, "`time` by which the targets' clocks may differ from this machine's")
 	set.DurationVar(&c.Timeout, "timeout", 0, "the targets' -timeout, `how long` they wait for the store (default 100ms, those started here 1s)")
 	set.Uint64Var(&c.Seed, "seed", 0, "`number` that the calls and the kills depend on (default a random one)")
 	set.StringVar(&c.Store, "store", d.Store, "what to start: `memcached` or embedded")
 	set.IntVar(&c.Fleet.Processes, "processes", 0, "`number` of processes of counterd to start (default 2, with -store embedded 1)")
-	set.IntVar(&c.Fleet.Servers, "servers", d.Fleet.Servers, "`number` of Memcached servers to start")
-	set.IntVar(&c.Fleet.Replicas, "replicas", d.Fleet.Replicas, "`copies` of each counter")
+	set.IntVar(&c.Fleet.Servers, "servers", 0, "`number` of Memcached servers to start (default 2, with -soak 3)")
+	set.IntVar(&c.Fleet.Replicas, "replicas", 0, "`copies` of each counter (default 1, with -soak 2)")
 	set.StringVar(&c.Fleet.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
 	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here)")
 	set.BoolVar(&c.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
@@ -82,13 +77,13 @@ func (f *verifyFlags) check(set *flag.FlagSet) error {
 	c.URLs, c.Fleet.Memcached = f.urls, "memcached"
 	if err := refused(set,
 		refusal{len(f.urls) == 0, credentialFlags, "is for targets that others have started: with -url"},
-		refusal{len(f.urls) > 0, "store processes servers replicas protocol rules counterd", "is of what is started here: not with -url"},
+		refusal{len(f.urls) > 0, "store processes servers replicas protocol rules counterd soak chaos", "is of what is started here: not with -url"},
 		refusal{given(set, "soak"), "duration chaos store", "and -soak exclude each other"},
 	); err != nil {
 		return err
 	}
-	if err := f.preset(set); err != nil {
-		return err
+	if given(set, "soak") {
+		c.Soak, c.Duration, c.Chaos = true, f.soak, true
 	}
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
@@ -114,23 +109,6 @@ func (f *verifyFlags) check(set *flag.FlagSet) error {
 		}
 	}
 	return programsThere(c.Check())
-}
-
-// preset sets what -soak stands for.
-func (f *verifyFlags) preset(set *flag.FlagSet) error {
-	if !given(set, "soak") {
-		return nil
-	}
-	c := &f.config
-	c.Soak, c.Duration, c.Chaos = true, f.soak, len(f.urls) == 0
-	for name, value := range map[string]string{"clients": "32", "servers": "3", "replicas": "2"} {
-		if !given(set, name) {
-			if err := set.Lookup(name).Value.Set(value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 func (f *verifyFlags) run(ctx context.Context, s *session) (bool, error) {

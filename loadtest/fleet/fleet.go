@@ -98,11 +98,10 @@ func (f *Fleet) program(rules string, servers []string) child.Program {
 	}
 }
 
-// ready returns nil where a process says that all servers are there.
+// ready returns nil where the process at that address says that all servers are there.
 func (f *Fleet) ready(addr string) error { return f.allAre(addr, `:"reachable`) }
 
-// Whole returns nil where the process at that address says, too, that they have all that
-// they had.
+// Whole returns nil where it says, too, that they have all that they had.
 func (f *Fleet) Whole(addr string) error { return f.allAre(addr, `:"reachable"`) }
 
 func (f *Fleet) allAre(addr, state string) error {
@@ -129,13 +128,14 @@ func (f *Fleet) Restart(ctx context.Context, i int) error {
 // and then until none says any more that one has lost something.
 func (f *Fleet) AwaitRepaired(ctx context.Context) error {
 	// All at once: while one has not noticed yet, another may be done with it.
-	noticed := make([]bool, len(f.Processes))
+	var noticing []string
+	for _, process := range f.Processes {
+		noticing = append(noticing, process.Addr)
+	}
 	err := Until(ctx, time.Minute, func() error {
-		for i, process := range f.Processes {
-			noticed[i] = noticed[i] || f.Whole(process.Addr) != nil
-		}
-		if slices.Contains(noticed, false) {
-			return errors.New("that a server came back empty is not noticed")
+		noticing = slices.DeleteFunc(noticing, func(addr string) bool { return f.Whole(addr) != nil })
+		if len(noticing) > 0 {
+			return fmt.Errorf("%v do not notice that a server came back empty", noticing)
 		}
 		return nil
 	})

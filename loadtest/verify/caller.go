@@ -207,24 +207,28 @@ func (c *caller) count(ctx context.Context, call judge.Call, id int32, window, a
 		c.unanswered(a, a.status, err)
 		return false
 	}
-	c.answered(a, c.CountFaults(got, of.Name, of.Step, window, at, c.span(a)))
+	end := c.span(a)
+	if at != 0 {
+		end = contract.Span{Earliest: at, Latest: at}
+	}
+	c.answered(a, c.CountFaults(got, of.Name, of.Step, window, end))
 	c.log.Look(judge.Look{Call: a.Call, Counter: id, From: got.From.Unix(), To: got.To.Unix(), Count: got.Count})
 	return true
 }
 
 // history asks for a counter's buckets at a level, from a second on.
-func (c *caller) history(ctx context.Context, call judge.Call, id int32, level string, length, from, to int64) bool {
+func (c *caller) history(ctx context.Context, call judge.Call, id int32, level contract.Level, from, to int64) bool {
 	of := c.log.Counter(id)
 	ctx, a := c.begin(ctx, judge.Count, call, 0, 0)
-	got, err := a.target.History(ctx, c.Event, of.Features, level, moment(from), moment(to))
+	got, err := a.target.History(ctx, c.Event, of.Features, level.Name, moment(from), moment(to))
 	if err != nil {
 		c.unanswered(a, a.status, err)
 		return false
 	}
-	c.answered(a, c.HistoryFaults(got, of.Name, level, length, from, to))
+	c.answered(a, c.HistoryFaults(got, of.Name, level, from, to))
 	for _, bucket := range got.Buckets {
 		start := bucket.Start.Unix()
-		c.log.Look(judge.Look{Call: a.Call, Counter: id, Bucket: true, From: start, To: start + length - 1, Count: bucket.Count})
+		c.log.Look(judge.Look{Call: a.Call, Counter: id, Bucket: true, From: start, To: start + level.Length - 1, Count: bucket.Count})
 	}
 	return true
 }
@@ -275,7 +279,7 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 func (c *caller) answered(a *answer, faults contract.Faults) {
 	atomic.AddInt64(&c.findings.Checked.Bodies, 1)
 	c.blame(judge.Bodies, a, faults)
-	if a.Stamp != 0 && a.Kind != judge.Late && !c.span(a).Holds(a.Stamp, 1) {
+	if during := c.span(a); a.Stamp != 0 && a.Kind != judge.Late && (a.Stamp < during.Earliest || a.Stamp > during.Latest) {
 		c.blame(judge.Stamps, a, contract.Faults{fmt.Sprintf("stamped %s, which is not within the call (clocks may differ by %s)",
 			time.Unix(a.Stamp, 0).UTC().Format(time.TimeOnly), c.skew)})
 	}

@@ -76,9 +76,9 @@ func (r *run) close(ctx context.Context, n int, id int32) bool {
 		if level.Length < r.log.Counter(id).Step || level.Length > r.Retention {
 			continue
 		}
-		all = r.history(ctx, r.closer(n), id, level.Name, level.Length, max(began-1, now-9000), now) && all
+		all = r.history(ctx, r.closer(n), id, level, max(began-1, now-9000), now) && all
 		if past > oldest {
-			all = r.history(ctx, r.closer(n), id, level.Name, level.Length, past-1, min(past+1, now)) && all
+			all = r.history(ctx, r.closer(n), id, level, past-1, min(past+1, now)) && all
 		}
 	}
 	return all

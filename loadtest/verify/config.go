@@ -55,19 +55,19 @@ type Config struct {
 	Store string       // of the fleet: Memcached or Embedded
 	Chaos bool         // the fleet's servers are killed, and started again, empty
 
-	Duration  time.Duration
-	Clients   int           // that call at once
-	Features  int           // that they call for
-	Rate      float64       // calls of the Clients a second, a quarter as many of those beside them; 0: each when its call before was answered
-	MaxEvents int           // that the log may hold
-	Skew      time.Duration // by which the targets' clocks may differ from this one's
-	Timeout   time.Duration // of the targets: what took longer may not have been rolled back
-	Seed      uint64
-	// Soak goes on with a new log when one is full, and holds the processes of the fleet to their
-	// goroutines, memory and response times, too. It takes at least minSoak.
+	Duration time.Duration
+	Clients  int           // that call at once
+	Features int           // that they call for
+	Rate     float64       // calls of the Clients a second, a quarter as many of those beside them; 0: each when its call before was answered
+	Skew     time.Duration // by which the targets' clocks may differ from this one's
+	Timeout  time.Duration // of the targets: what took longer may not have been rolled back
+	Seed     uint64
+	// Soak holds the processes of the fleet to their goroutines, memory and response times, too. It
+	// takes at least minSoak.
 	Soak     bool
 	Progress progress.Progress
 
+	maxEvents int               // that a log may hold; when it is full, a new one begins
 	maxSlack  time.Duration     // that a busy machine may add to an answer
 	transport http.RoundTripper // tests' own; nil: one that the TLS applies to
 }
@@ -77,26 +77,28 @@ func (c Config) own() bool { return len(c.URLs) == 0 }
 
 // Filled returns the config with defaults where it has none.
 func (c Config) Filled() Config {
+	clients, processes, servers, replicas := 16, 2, 2, 1
+	switch {
+	case c.Store == Embedded:
+		processes, servers, c.Fleet.Servers = 1, 0, 0
+	case c.Soak:
+		clients, servers, replicas = 32, 3, 2
+	}
 	c.Event = cmp.Or(c.Event, "verify") // of ownRules
 	c.Duration = cmp.Or(c.Duration, 30*time.Second)
-	c.Clients = cmp.Or(c.Clients, 16)
+	c.Clients = cmp.Or(c.Clients, clients)
 	c.Features = cmp.Or(c.Features, 40)
-	c.MaxEvents = cmp.Or(c.MaxEvents, 1_000_000)
+	c.maxEvents = cmp.Or(c.maxEvents, 1_000_000)
 	c.Skew = cmp.Or(c.Skew, 500*time.Millisecond)
 	c.maxSlack = cmp.Or(c.maxSlack, maxSlack)
 	if !c.own() {
 		c.Timeout = cmp.Or(c.Timeout, 100*time.Millisecond) // counterd's
 		return c
 	}
-	c.Timeout = cmp.Or(c.Timeout, ownTimeout)
-	c.Store = cmp.Or(c.Store, Memcached)
+	c.Timeout, c.Store = cmp.Or(c.Timeout, ownTimeout), cmp.Or(c.Store, Memcached)
 	f := &c.Fleet
-	f.Timeout, f.Rules, f.Replicas = c.Timeout, cmp.Or(f.Rules, ownRules), cmp.Or(f.Replicas, 1)
-	if c.Store == Embedded {
-		f.Processes, f.Servers = cmp.Or(f.Processes, 1), 0
-	} else {
-		f.Processes, f.Servers = cmp.Or(f.Processes, 2), cmp.Or(f.Servers, 2)
-	}
+	f.Timeout, f.Rules = c.Timeout, cmp.Or(f.Rules, ownRules)
+	f.Processes, f.Servers, f.Replicas = cmp.Or(f.Processes, processes), cmp.Or(f.Servers, servers), cmp.Or(f.Replicas, replicas)
 	return c
 }
 
@@ -112,7 +114,6 @@ func (c Config) Check() error {
 	within := func(flag string, n, most int) { fault(n < 0 || n > most, "%s is 1 to %d, not %d", flag, most, n) }
 	within("-clients", c.Clients, 10_000)
 	within("-features", c.Features, 1_000_000)
-	within("-max-events", c.MaxEvents, 1<<30)
 	within("-processes", c.Fleet.Processes, 64)
 	within("-servers", c.Fleet.Servers, 64)
 	fault(c.Duration < 0, "-duration is more than 0, not %s", c.Duration)
@@ -127,8 +128,6 @@ func (c Config) Check() error {
 			"-url is written like http://127.0.0.1:8080")
 	}
 	if !c.own() {
-		fault(c.Soak, "-soak watches processes that were started here: not with -url")
-		fault(c.Chaos, "-chaos kills servers that were started here: not with -url")
 		return errors.Join(faults...)
 	}
 	f, programs := c.Fleet, []string{c.Fleet.Counterd}

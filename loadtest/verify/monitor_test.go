@@ -15,64 +15,55 @@ import (
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 
-// Slow calls are believed where most loads have one.
-func TestSlowLoads(t *testing.T) {
+// Slow calls are believed where both parts have one.
+func TestSlowParts(t *testing.T) {
 	const good, bad = time.Second, 3 * time.Second
 	for _, c := range []struct {
-		slowest []time.Duration
+		slowest [2]time.Duration
 		wrong   bool
 	}{
-		{slowest: []time.Duration{good, good, good}},
-		{slowest: []time.Duration{bad}},
-		{slowest: []time.Duration{bad, good, good}},
-		{slowest: []time.Duration{bad, bad}, wrong: true},
-		{slowest: []time.Duration{bad, good, bad}, wrong: true},
+		{[2]time.Duration{good, good}, false},
+		{[2]time.Duration{bad, good}, false},
+		{[2]time.Duration{good, bad}, false},
+		{[2]time.Duration{bad, bad}, true},
 	} {
-		s := &Soak{fleet: &fleet.Fleet{}, Longest: 2 * time.Second}
-		for _, slowest := range c.slowest {
-			s.loaded(slowest)
-		}
-		assert.Equal(t, c.wrong, len(s.wrong()) > 0, "%v", c.slowest)
+		s := &Soak{Longest: 2 * time.Second, Slowest: c.slowest[:]}
+		assert.Equal(t, c.wrong, s.slow() != nil, "%v", c.slowest)
 	}
 }
 
-// Memory that stays behind is found in a run that was not interrupted.
+// A process that has more goroutines or memory than before is named.
 func TestWhatStaysBehind(t *testing.T) {
-	s := &Soak{fleet: &fleet.Fleet{Processes: make([]*child.Child, 2)}}
-	for _, samples := range [][][]int64{{{3 << 20, 7}, {1 << 20, 7}, {2 << 20, 7}}, {{4, 7}}, {{1, 7}, {20 << 20, 7}, {20 << 20, 7}}} {
-		require.Empty(t, s.wrong(), "it is not over")
-		s.samples = samples
-		s.loaded(0)
-	}
-	wrong := s.wrong()
-	require.Len(t, wrong, 1)
-	require.ErrorContains(t, wrong[0], "process 0: the live heap grew")
-	assert.Equal(t, [][]int64{{2 << 20, 7}, {4, 7}, {20 << 20, 7}}, s.Heap, "the medians of each load")
-}
-
-// A process that has more goroutines than in the beginning is named.
-func TestGoroutinesThatStay(t *testing.T) {
-	goroutines := 0
+	var goroutines int
+	var heap int64
 	process := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, "go_goroutines %d\ngo_memstats_next_gc_bytes 8e6\ngo_gc_gogc_percent 100\n", goroutines)
+		fmt.Fprintf(w, "go_goroutines %d\ngo_memstats_next_gc_bytes %d\ngo_gc_gogc_percent 100\n", goroutines, 2*heap)
 	}))
 	defer process.Close()
-	s := &Soak{servers: 3, fleet: &fleet.Fleet{Processes: []*child.Child{{Addr: process.Listener.Addr().String()}}}}
-	_, _, err := s.measure()
+	s := &Soak{fleet: &fleet.Fleet{Processes: []*child.Child{{Addr: process.Listener.Addr().String()}}}}
+	_, err := s.measure()
 	require.ErrorContains(t, err, "lacks goroutines")
-	goroutines = 10
-	require.NoError(t, s.begin(t.Context()))
-	goroutines = 16
-	require.NoError(t, s.settled())
-	goroutines = 17
-	require.ErrorContains(t, s.settled(), "process 0 has 17 goroutines, and had 10")
-	assert.Equal(t, []int{17}, s.GoroutinesAfter)
+	s.Before = []Usage{{10, 4 << 20}}
+	for _, c := range []struct {
+		goroutines int
+		heap       int64
+		wrong      string
+	}{
+		{16, 13 << 20, ""}, {17, 13 << 20, "process 0 has 17 goroutines, and had 10"}, {16, 13<<20 + 1, "process 0: the live heap grew from"},
+	} {
+		goroutines, heap = c.goroutines, c.heap
+		err := s.settled(6)
+		if assert.Equal(t, c.wrong == "", err == nil, "%v", c); err != nil {
+			require.ErrorContains(t, err, c.wrong)
+		}
+		assert.Equal(t, []Usage{{c.goroutines, c.heap}}, s.After)
+	}
 }
 
 // The report says what an interrupt left out.
 func TestTheRowsOfASoak(t *testing.T) {
 	var text bytes.Buffer
-	soak := &Soak{GoroutinesBefore: []int{22, 22}}
+	soak := &Soak{Before: []Usage{{22, 1}}}
 	soak.rows(func(name, format string, args ...any) { fmt.Fprintf(&text, name+": "+format+"\n", args...) })
-	assert.Contains(t, text.String(), "[22 22] before, not compared in the end")
+	assert.Contains(t, text.String(), "not compared in the end")
 }

@@ -25,8 +25,6 @@ type Report struct {
 	Counters       int               `json:"counters"`
 	CountersClosed int               `json:"counters_closed"` // that were counted in the end
 	Kills          []judge.Kill      `json:"kills"`
-	LogBytes       int64             `json:"log_bytes"`
-	LogFull        bool              `json:"log_full"` // it ended before its time
 	NotHeld        []string          `json:"not_held"` // what the rules do not let be checked, and why
 	Checked        judge.Checked     `json:"checked"`
 	Excused        judge.Excused     `json:"excused"`
@@ -45,7 +43,6 @@ func (r *run) add() {
 	report.Features += users
 	report.Counters += counters
 	report.Kills = append(report.Kills, r.kills...)
-	report.LogBytes, report.LogFull = max(report.LogBytes, r.log.Bytes()), r.log.Full() && !r.config.Soak
 }
 
 // finish completes the report when all rounds are over.
@@ -59,7 +56,7 @@ func (r *run) finish(ctx context.Context) *Report {
 	report.NotHeld = r.notHeld()
 	report.Checked, report.Excused = r.findings.Checked, r.findings.Excused
 	report.Admitted, report.Denied = r.findings.Admitted, r.findings.Denied
-	report.Wrong, report.Violations = r.findings.Total(), r.findings.All()
+	report.Wrong, report.Violations = r.findings.Total, r.findings.All()
 	return report
 }
 
@@ -112,10 +109,6 @@ func (r *Report) WriteText(out io.Writer) error {
 	row("calls", "%s", strings.Join(calls, "  "))
 	row("hits", "%d admitted, %d denied", r.Admitted, r.Denied)
 	row("features", "%d, with %d counters", r.Features, r.Counters)
-	row("log", "%.1f MiB", float64(r.LogBytes)/(1<<20))
-	if r.LogFull {
-		row("", "it was full before the time was over: -max-events")
-	}
 	for _, k := range r.Kills {
 		row("killed", "%s", k)
 	}

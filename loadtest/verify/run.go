@@ -68,7 +68,7 @@ func (r *run) run(ctx context.Context) (report *Report, err error) {
 	if r.config.Soak {
 		err = r.soak(ctx)
 	} else {
-		err = r.round(ctx, r.config.Duration, r.config.Chaos)
+		err = r.load(ctx, r.config.Duration)
 	}
 	if err != nil {
 		return nil, err
@@ -115,50 +115,20 @@ func (r *run) prepare(ctx context.Context, targets []string) error {
 	return nil
 }
 
-// soak makes several loads, and compares what the processes have of goroutines and memory.
-func (r *run) soak(ctx context.Context) error {
-	s := &Soak{fleet: r.fleet, servers: r.config.Fleet.Servers, Longest: r.config.Timeout + r.config.maxSlack}
-	r.report.Soak = s
-	if err := r.round(ctx, warmUp, false); err != nil || ctx.Err() != nil {
-		return err
-	}
-	r.idle()
-	err := s.begin(ctx)
-	for n := 0; n < loads && err == nil && ctx.Err() == nil; n++ {
-		r.slowest.Store(0)
-		err = r.load(ctx, r.config.Duration/loads)
-		s.loaded(time.Duration(r.slowest.Load()))
-	}
-	if err != nil {
-		return err
-	}
-	r.idle()
-	wrong := s.wrong()
-	if ctx.Err() == nil {
-		if left := fleet.Until(ctx, settleTime, s.settled); left != nil && ctx.Err() == nil {
-			wrong = append(wrong, left)
-		}
-	}
-	for _, err := range wrong {
-		r.findings.Add(judge.Violation{Check: judge.Processes, Text: err.Error()}, nil)
-	}
-	return nil
-}
-
 // load makes rounds for a time. A round ends early if its log is full.
 func (r *run) load(ctx context.Context, length time.Duration) error {
 	for end := time.Now().Add(length); ; {
-		if err := r.round(ctx, time.Until(end), r.config.Chaos); err != nil || !r.log.Full() || ctx.Err() != nil || !time.Now().Before(end) {
+		if err := r.round(ctx, time.Until(end)); err != nil || !r.log.Full() || ctx.Err() != nil || !time.Now().Before(end) {
 			return err
 		}
 	}
 }
 
 // round drives clients for a time, and holds the answers to the contract.
-func (r *run) round(ctx context.Context, length time.Duration, chaos bool) error {
-	r.log, r.kills = judge.NewLog(r.Contract, r.hosts, r.config.MaxEvents, r.config.Features), nil
+func (r *run) round(ctx context.Context, length time.Duration) error {
+	r.log, r.kills = judge.NewLog(r.Contract, r.hosts, r.config.maxEvents, r.config.Features), nil
 	r.rounds++
-	if err := r.drive(ctx, length, chaos); err != nil {
+	if err := r.drive(ctx, length); err != nil {
 		return err
 	}
 	r.closing(ctx)
@@ -177,13 +147,13 @@ func (r *run) queued() bool {
 }
 
 // drive has clients call, and servers die, for a time or until the run is interrupted.
-func (r *run) drive(ctx context.Context, length time.Duration, chaos bool) error {
+func (r *run) drive(ctx context.Context, length time.Duration) error {
 	driving, stop := context.WithTimeout(ctx, length)
 	defer stop()
 	calling, cut := outlasting(ctx, interruptGrace)
 	defer cut()
 	others, driving := errgroup.WithContext(driving)
-	if chaos {
+	if r.config.Chaos {
 		k := &killer{fleet: r.fleet, rng: r.rng, pace: min(r.config.Duration/5, 10*time.Second), config: r.config.Fleet}
 		others.Go(func() error {
 			err := k.run(driving, ctx)
@@ -193,9 +163,6 @@ func (r *run) drive(ctx context.Context, length time.Duration, chaos bool) error
 			}
 			return err
 		})
-	}
-	if s := r.report.Soak; s != nil && s.GoroutinesBefore != nil {
-		others.Go(func() error { return s.watch(driving, max(r.config.Duration/maxSamples, time.Second/4)) })
 	}
 	others.Go(func() error { r.progress(driving, length); return nil })
 	d := &driver{caller: r.caller, config: r.config, length: length}

@@ -33,11 +33,14 @@ const (
 	maxLimits = 64
 )
 
-// Levels are the lengths of buckets, in seconds, the finest first.
-var Levels = []struct {
+// Level is one of the lengths of buckets, in seconds.
+type Level struct {
 	Name   string
 	Length int64
-}{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", 86400}}
+}
+
+// Levels are all of them, the finest first.
+var Levels = []Level{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", 86400}}
 
 // Contract is what the rules in force promise of an event. It is safe for concurrent use.
 type Contract struct {

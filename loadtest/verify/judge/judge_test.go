@@ -155,7 +155,7 @@ func TestWindowsThatAreExcused(t *testing.T) {
 		j.at(0, Admitted, 2)
 		j.at(20, Admitted, 3, c.last...)
 		j.Judge()
-		assert.Equal(t, c.wrong, j.Findings.total[Windows], name)
+		assert.Equal(t, c.wrong, j.Findings.Total[Windows], name)
 		assert.Equal(t, c.excused, j.Findings.Excused.Windows, name)
 	}
 }
@@ -177,7 +177,7 @@ func TestWindowsOfMinutes(t *testing.T) {
 		j.at(minute+1, Admitted, 2)
 		j.at(c.last, Admitted, 3)
 		j.Judge()
-		assert.Equal(t, c.wrong, j.Findings.total[Windows], name)
+		assert.Equal(t, c.wrong, j.Findings.Total[Windows], name)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestOneLossExcusesOnce(t *testing.T) {
 			j.at(20, Admitted, int64(i+1), incomplete)
 		}
 		j.Judge()
-		assert.Equal(t, wrong, j.Findings.total[Windows], n)
+		assert.Equal(t, wrong, j.Findings.Total[Windows], n)
 		for _, v := range j.Findings.All() {
 			assert.Len(t, v.Events, n)
 		}
@@ -218,7 +218,7 @@ func TestDenialsWithoutReason(t *testing.T) {
 		c.before(j)
 		j.at(2, Denied, 2)
 		j.Judge()
-		assert.Equal(t, c.wrong, j.Findings.total[Denials], name)
+		assert.Equal(t, c.wrong, j.Findings.Total[Denials], name)
 	}
 }
 
@@ -235,8 +235,8 @@ func TestManyViolations(t *testing.T) {
 		j.look(110e9, 110.1e9, 0, 20, 9)
 	}
 	j.Judge()
-	assert.Equal(t, many, j.Findings.total[Denials])
-	assert.Equal(t, many, j.Findings.total[Counts])
+	assert.Equal(t, many, j.Findings.Total[Denials])
+	assert.Equal(t, many, j.Findings.Total[Counts])
 	assert.Len(t, j.Findings.kept[Counts], maxKept)
 	gathered := 0
 	for range many {
@@ -271,7 +271,7 @@ func TestCountsAndTheLog(t *testing.T) {
 		}
 		j.look(20e9, 20.1e9, -5, 20, c.count)
 		j.Judge()
-		assert.Equal(t, c.wrong, j.Findings.total[Counts], name)
+		assert.Equal(t, c.wrong, j.Findings.Total[Counts], name)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
 			c.change(j)
 			j.look(30e9, 30.1e9, 4, 20, c.most+more)
 			j.Judge()
-			assert.Equal(t, int(more), j.Findings.total[Counts], "%s: %d", name, c.most+more)
+			assert.Equal(t, int(more), j.Findings.Total[Counts], "%s: %d", name, c.most+more)
 		}
 	}
 }
@@ -347,7 +347,7 @@ func TestAReplicaIsKilledThatHadAnAddAlone(t *testing.T) {
 		j.kill(c.killed, c.killed+5, c.killed+6)
 		j.look(int64(c.killed*1e9)+1e9, int64(c.killed*1e9)+1.1e9, 4, 20, 0)
 		j.Judge()
-		assert.Equal(t, c.wrong, j.Findings.total[Counts], "%+v", c)
+		assert.Equal(t, c.wrong, j.Findings.Total[Counts], "%+v", c)
 	}
 }
 
@@ -434,7 +434,7 @@ func TestWindowsAfterAReset(t *testing.T) {
 		j.Log.Reset(Reset{Call: Call{Sent: 5e9, Answered: 5.1e9}, Done: true})
 		c.after(j)
 		j.Judge()
-		assert.Equal(t, c.wrong, j.Findings.total[Windows], name)
+		assert.Equal(t, c.wrong, j.Findings.Total[Windows], name)
 		assert.Equal(t, c.atReset, j.Findings.Excused.AtResets, name)
 		assert.Equal(t, c.afterReset, j.Findings.Excused.AfterResets, name)
 	}
@@ -471,7 +471,7 @@ func TestPredictionsOfThePast(t *testing.T) {
 			e.User, e.Target, e.Sent, e.Answered, e.RetryAfter = user, c.target, c.sent, c.sent+1e8, 23
 		})
 		j.Judge()
-		verdicts := j.Findings.total[Counts] + j.Findings.total[Denials]
+		verdicts := j.Findings.Total[Counts] + j.Findings.Total[Denials]
 		assert.Equal(t, c.wrong, verdicts > 0, name)
 		assert.Equal(t, c.known, j.Findings.Checked.Predictions, name)
 	}
@@ -598,8 +598,8 @@ func TestDenialsThatRepeat(t *testing.T) {
 func TestKillsInWords(t *testing.T) {
 	killed := time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)
 	for want, k := range map[string]Kill{
-		"server 2 at 12:30:33.000, not back yet":                                   {Server: 2, Killed: killed},
-		"server 2 at 12:30:33.000, back at 12:30:34.000, not repaired yet":         {Server: 2, Killed: killed, Back: killed.Add(time.Second)},
+		"server 2 at 12:30:33.000, back not yet, repaired not yet":                 {Server: 2, Killed: killed},
+		"server 2 at 12:30:33.000, back at 12:30:34.000, repaired not yet":         {Server: 2, Killed: killed, Back: killed.Add(time.Second)},
 		"server 2 at 12:30:33.000, back at 12:30:34.000, repaired at 12:30:35.000": {Server: 2, Killed: killed, Back: killed.Add(time.Second), Repaired: killed.Add(2 * time.Second)},
 	} {
 		assert.Equal(t, want, k.String())

@@ -167,8 +167,6 @@ func (l *limitEval) denied(i int32, most int64) {
 	e := l.Log.entries[i]
 	l.Findings.Checked.Denials++
 	switch room := l.limit.Ceiling - int64(e.Cost); {
-	case l.limit.Elastic && e.OnError == 0 && !l.deniedByWhole(e, true):
-		l.blame(Violation{Check: Denials, Limit: l.limit.Name}, l.id, only(i), "a cost of %d is denied, and the whole event has room for what is elastic", e.Cost)
 	case most > room:
 	case most+l.overshoot(e) > room && !(l.Queued && l.user(e).Role == Burst):
 		l.Findings.Excused.Overshoot++
@@ -178,10 +176,10 @@ func (l *limitEval) denied(i int32, most int64) {
 	}
 }
 
-// deniedByWhole reports whether a limit of the whole event denies, an enforced one or any.
-func (l *limitEval) deniedByWhole(e Entry, any bool) bool {
+// deniedByWhole reports whether an enforced limit of the whole event denies.
+func (l *limitEval) deniedByWhole(e Entry) bool {
 	for i, other := range l.Limits {
-		if e.Denies&(1<<i) != 0 && (any || !other.Shadow) && other.Whole() {
+		if e.Denies&(1<<i) != 0 && !other.Shadow && other.Whole() {
 			return true
 		}
 	}
@@ -208,7 +206,7 @@ func (l *limitEval) waits(i int32, e Entry) {
 	mark := &l.marks[i]
 	if l.limit.Elastic {
 		// It has room as soon as the whole event has. What denies with it is held by itself.
-		mark.waits = mark.waits || !l.deniedByWhole(e, false)
+		mark.waits = mark.waits || !l.deniedByWhole(e)
 		return
 	}
 	due, excused := e.Stamp+int64(e.RetryAfter), l.excused(e)

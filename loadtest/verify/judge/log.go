@@ -63,9 +63,6 @@ type Entry struct {
 	Outcome    Outcome
 }
 
-// EntryBytes is what an entry takes, without its counts.
-const EntryBytes = 80
-
 func (e Entry) isHit() bool { return e.Kind <= Batch }
 
 // Look is an answer to a count, or a bucket of a history: the seconds, and what they hold.
@@ -139,11 +136,6 @@ func (l *Log) Full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.entries)+len(l.looks) >= l.bound
-}
-
-// Bytes returns what the log takes.
-func (l *Log) Bytes() int64 {
-	return int64(cap(l.entries))*EntryBytes + int64(cap(l.counts))*8 + int64(cap(l.looks))*64
 }
 
 // At returns the time of this machine's clock.

@@ -21,17 +21,13 @@ type Kill struct {
 
 // String tells of it in words.
 func (k Kill) String() string {
-	text := fmt.Sprintf("server %d at %s", k.Server, k.Killed.Format(ClockLayout))
-	for _, next := range []struct {
-		what string
-		at   time.Time
-	}{{"back", k.Back}, {"repaired", k.Repaired}} {
-		if next.at.IsZero() {
-			return text + ", not " + next.what + " yet"
+	clock := func(at time.Time) string {
+		if at.IsZero() {
+			return "not yet"
 		}
-		text += ", " + next.what + " at " + next.at.Format(ClockLayout)
+		return "at " + at.Format(ClockLayout)
 	}
-	return text
+	return fmt.Sprintf("server %d %s, back %s, repaired %s", k.Server, clock(k.Killed), clock(k.Back), clock(k.Repaired))
 }
 
 // losses are the kills by the times of entries, in the order of time.

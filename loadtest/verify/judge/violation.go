@@ -3,7 +3,6 @@ package judge
 import (
 	"fmt"
 	"io"
-	"maps"
 	"reflect"
 	"sync"
 	"text/tabwriter"
@@ -57,45 +56,43 @@ type Event struct {
 
 // Write writes a violation as text.
 func (v Violation) Write(out io.Writer) error {
-	fmt.Fprintf(out, "\nWRONG  %s: %s\n", v.Check, v.Text)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "\nWRONG  %s: %s\n", v.Check, v.Text)
 	if len(v.Events) > 0 {
-		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(table, "  stamped\tsent\tanswered\tclient\ttarget\tcall\tcost\tanswer")
-		for _, e := range v.Events {
-			stamped := "-"
-			if !e.Stamped.IsZero() {
-				stamped = e.Stamped.Format(time.TimeOnly)
-			}
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", stamped, e.Sent.Format(ClockLayout), e.Answered.Format(ClockLayout),
-				e.Client, e.Target, e.Call, e.Cost, e.Answer)
+	}
+	for _, e := range v.Events {
+		stamped := "-"
+		if !e.Stamped.IsZero() {
+			stamped = e.Stamped.Format(time.TimeOnly)
 		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", stamped, e.Sent.Format(ClockLayout), e.Answered.Format(ClockLayout),
+			e.Client, e.Target, e.Call, e.Cost, e.Answer)
 	}
 	if v.Left > 0 {
-		fmt.Fprintf(out, "  and %d more\n", v.Left)
+		fmt.Fprintf(table, "  and %d more\n", v.Left)
 	}
 	if v.Raw != "" {
-		fmt.Fprintf(out, "  %s\n", v.Raw)
+		fmt.Fprintf(table, "  %s\n", v.Raw)
 	}
-	return nil
+	return table.Flush()
 }
 
 // ClockLayout is how times are written.
 const ClockLayout = "15:04:05.000"
 
-// Findings are what was found so far. They are safe for concurrent use, but Checked and Excused
-// have no lock.
+// Findings are what was found so far. To add to them and to take all is safe for concurrent use.
 type Findings struct {
 	Checked Checked
 	Excused Excused
 	// Hits by their outcomes.
 	Admitted, Denied int64
 
-	mu    sync.Mutex
-	kept  map[string][]Violation
-	total map[string]int
+	// Total is the number of violations, by check.
+	Total map[string]int
+
+	mu   sync.Mutex
+	kept map[string][]Violation
 }
 
 // Checked is how much was held to the contract.
@@ -161,10 +158,10 @@ func (f *Findings) count(e *Entry) {
 func (f *Findings) Add(v Violation, gather func() []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.total == nil {
-		f.total, f.kept = map[string]int{}, map[string][]Violation{}
+	if f.kept == nil {
+		f.Total, f.kept = map[string]int{}, map[string][]Violation{}
 	}
-	f.total[v.Check]++
+	f.Total[v.Check]++
 	if len(f.kept[v.Check]) >= maxKept {
 		return
 	}
@@ -175,13 +172,6 @@ func (f *Findings) Add(v Violation, gather func() []Event) {
 	v.Events = v.Events[:len(v.Events)-v.Left]
 	v.Raw = v.Raw[:min(len(v.Raw), maxRaw)]
 	f.kept[v.Check] = append(f.kept[v.Check], v)
-}
-
-// Total returns the number of violations, by check.
-func (f *Findings) Total() map[string]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.total)
 }
 
 // All returns the kept violations, in the order of the checks.
