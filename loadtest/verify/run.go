@@ -127,6 +127,7 @@ func (r *run) load(ctx context.Context, length time.Duration) error {
 // round drives clients for a time, and holds the answers to the contract.
 func (r *run) round(ctx context.Context, length time.Duration) error {
 	r.log, r.kills = judge.NewLog(r.Contract, r.hosts, r.config.maxEvents, r.config.Features), nil
+	r.alone = r.alone && (r.rounds == 0 || !r.HasWhole()) // of the whole event this round knows not what the others counted
 	r.rounds++
 	if err := r.drive(ctx, length); err != nil {
 		return err
@@ -137,7 +138,6 @@ func (r *run) round(ctx context.Context, length time.Duration) error {
 		Ours: r.config.own(), Alone: r.alone, Queued: r.queued() && !r.HasWhole(),
 	}.Judge()
 	r.add()
-	r.alone = r.alone && !r.HasWhole() // of the whole event the next round knows not what this one counted
 	return nil
 }
 

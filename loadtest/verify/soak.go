@@ -110,8 +110,8 @@ func (s *Soak) measure() (all []Usage, err error) {
 	return all, nil
 }
 
-// settled is an error while a process has more than before: goroutines beyond those that
-// connections to the servers may have, or memory. Asking makes it collect what is garbage.
+// settled is an error while a process has more than before: memory, or goroutines beyond the
+// ones of connections to the servers. Asking makes it collect what is garbage.
 func (s *Soak) settled(connections int) (err error) {
 	s.After, err = s.measure()
 	for i, after := range s.After {

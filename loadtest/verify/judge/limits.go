@@ -27,7 +27,7 @@ func (l *limitEval) excused(e Entry) bool {
 	return losable && (l.says(e.Incomplete) || l.losses.unsettled(e.Call))
 }
 
-// windows finds those that held more than the limit admits, by stamps. A reset parts them.
+// windows finds each window that held more than the limit admits, by stamps. A reset parts them.
 func (l *limitEval) windows() {
 	if !l.limit.Bounded() {
 		return
