@@ -256,6 +256,7 @@ func TestCountsAndTheLog(t *testing.T) {
 		"one too many":              {4, nil, 1},
 		"one may be counted":        {4, func(j *Case) { j.at(1, Unknown, 0, func(e *Entry) { e.Stamp = 0 }) }, 0},
 		"one was lost":              {2, func(j *Case) { j.kill(5, 6, 7) }, 0},
+		"killed after the answer":   {2, func(j *Case) { j.kill(25, 26, 27) }, 1},
 		"one lost, of two replicas": {2, func(j *Case) { j.kill(5, 6, 7); j.Replicas = 2 }, 1},
 		"paid twice":                {6, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 0},
 		"paid three times":          {7, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 1},
