@@ -40,8 +40,8 @@ type Counter struct {
 	Late     int64 // the Unix second of its last late increment; 0: none
 }
 
-// Users are all for whom calls are made, and the counters that the rules have of them. They are
-// safe for concurrent use.
+// Users are the users and the counters that the rules have of them. They are safe for concurrent
+// use.
 type Users struct {
 	contract *contract.Contract
 	values   uint32 // which features are made up
