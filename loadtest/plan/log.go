@@ -57,14 +57,15 @@ func (p *planning) fromLog(ctx context.Context, event *events.Event) error {
 	seconds := s.log.seconds()
 	hits := float64(s.log.Hits) / seconds
 	peak := max(float64(s.busy)/60, hits)
-	p.begin(event, hits, peak)
 	var longest time.Duration
+	var demands []demand
 	for _, g := range s.groups {
 		d := g.demand(seconds)
 		d.peak = d.hits * peak / hits
-		p.add(g.counters, d)
+		demands = append(demands, d)
 		longest = max(longest, g.life(g.coarsest))
 	}
+	p.add(event.Name, hits, peak, demands)
 	p.report.Log = &s.log
 	p.report.Assumptions = p.config.assumptionsOfLog(s.log, longest)
 	return nil
@@ -176,9 +177,6 @@ func (g *group) add(id string, at time.Time, process int) {
 		m.read[process] = at
 		g.rereads++
 	}
-	if g.shut {
-		return
-	}
 	for l := g.finest; l <= g.coarsest; l++ {
 		number, row := hierarchy.BucketAt(l, at.Unix()).Number, &g.levels[l]
 		if last := m.next[l] - 1; last != number {
@@ -208,6 +206,7 @@ func (g *group) keep() {
 // demand returns what the group counted in so many seconds.
 func (g *group) demand(seconds float64) demand {
 	d, hits := g.kept, float64(max(g.hits, 1))
+	d.counters = g.counters
 	d.hits = float64(g.hits) / seconds
 	d.features = float64(g.days) / max(seconds/daySeconds, 1)
 	d.reread = float64(g.rereads) / hits

@@ -26,7 +26,6 @@ type Counter struct {
 	FeaturesADay float64  `json:"features_a_day"`
 	Levels       []Level  `json:"levels"`
 	Total        Figures  `json:"total"`
-	Shut         bool     `json:"shut,omitempty"` // a limit of 0 denies every hit
 }
 
 // Level is the buckets of a level.
