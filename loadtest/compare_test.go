@@ -36,7 +36,7 @@ func TestCompareJSON(t *testing.T) {
 		args = append([]string{"compare", "-json", "-exactly", "-features", "host", "-limit", "1/h"}, args...)
 		got := runWith(t, strings.NewReader(log+"nonsense\n"), args...)
 		require.Equal(t, exitOK, got.status, got.err)
-		assert.Equal(t, "loadtest: 1 malformed lines: 6 (it is not in the common or combined log format)\n", got.err)
+		assert.Equal(t, "loadtest: 1 malformed lines: 6; 1: it is not in the common or combined log format\n", got.err)
 		var report compare.Report
 		require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 		require.Len(t, report.Comparisons, 1)

@@ -66,8 +66,11 @@ func (f *logFlags) parse(set *flag.FlagSet) error {
 		return err
 	}
 	f.source = logSource{mapping: mapping, year: f.year, files: set.Args()}
-	if f.source.format, err = f.newFormat(accesslog.JSONConfig{Time: f.timeField, Layout: layout, Fields: mapping.Fields()}); err != nil {
-		return err
+	f.source.format, err = accesslog.New(accesslog.Config{
+		Format: f.format, Regexp: f.expression, TimeField: f.timeField, Layout: layout, Fields: mapping.Fields(),
+	})
+	if err != nil {
+		return plain(err)
 	}
 	if len(f.source.files) == 0 {
 		f.source.files, f.source.implied = []string{"-"}, true
@@ -78,26 +81,6 @@ func (f *logFlags) parse(set *flag.FlagSet) error {
 		}
 	}
 	return nil
-}
-
-func (f *logFlags) newFormat(config accesslog.JSONConfig) (made accesslog.Format, err error) {
-	name := "features"
-	switch {
-	case f.expression != "":
-		name = "regexp"
-		made, err = accesslog.NewRegexp(f.expression, config.Layout, config.Fields...)
-	case f.format == "auto":
-		name = "features, -time-field"
-		made, err = accesslog.NewAuto(config)
-	case f.format == "sshd":
-		made, err = accesslog.NewSSHD(config.Fields...)
-	default:
-		return nil, fmt.Errorf("-format is auto or sshd, not %q", f.format)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("-%s: %w", name, plain(err))
-	}
-	return made, nil
 }
 
 // plain leaves out the package in front of an error's text, which is of no help beside
@@ -135,34 +118,23 @@ func (s logSource) read(ctx context.Context, std streams) (*accesslog.Log, error
 		inputs = append(inputs, input)
 	}
 	log, err := accesslog.ReadLog(ctx, s.format, s.mapping, inputs...)
-	if errors.Is(err, accesslog.ErrYear) {
+	switch {
+	case errors.Is(err, accesslog.ErrYear):
 		err = fmt.Errorf("%w; -year names the year of the last line", err)
+	case errors.Is(err, accesslog.ErrFormat):
+		err = fmt.Errorf("%w; -format sshd reads failed logins of OpenSSH, -regexp any line", err)
 	}
 	if log != nil && log.Malformed > 0 {
 		lines := strings.Trim(fmt.Sprint(log.Places), "[]")
 		if more := log.Malformed - len(log.Places); more > 0 {
 			lines += fmt.Sprintf(" and %d more", more)
 		}
-		if err == nil {
-			lines += " (" + reasonsOf(log.Faults) + ")"
+		for _, f := range log.Faults {
+			if err == nil && !f.Filtered {
+				lines += fmt.Sprintf("; %d: %s", f.Lines, f.Reason)
+			}
 		}
 		std.complain("%d malformed lines: %s", log.Malformed, lines)
 	}
 	return log, err
-}
-
-// reasonsOf says what is wrong with malformed lines, and where there are several reasons, with
-// how many each.
-func reasonsOf(faults []accesslog.Fault) string {
-	var reasons, counted []string
-	for _, f := range faults {
-		if !f.Filtered {
-			reasons = append(reasons, f.Reason)
-			counted = append(counted, fmt.Sprintf("%d: %s", f.Lines, f.Reason))
-		}
-	}
-	if len(reasons) == 1 {
-		return reasons[0]
-	}
-	return strings.Join(counted, "; ")
 }

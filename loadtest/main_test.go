@@ -93,7 +93,7 @@ func TestReplayWithAToken(t *testing.T) {
 func TestReplay(t *testing.T) {
 	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-windows", "90s,3h", "-")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n", got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n", got.err)
 	rates := func(line string) bool {
 		return strings.HasPrefix(line, "events/s") || strings.HasPrefix(line, "counts/s")
 	}
@@ -233,7 +233,7 @@ func TestUsage(t *testing.T) {
 			got := runWith(t, strings.NewReader(log), args...)
 			assert.Equal(t, exitUsage, got.status)
 			assert.Empty(t, got.out)
-			said := strings.TrimPrefix(got.err, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n")
+			said := strings.TrimPrefix(got.err, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n")
 			assert.Equal(t, 1, strings.Count(said, "\n"), "one line, not %q", said)
 		})
 	}

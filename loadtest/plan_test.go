@@ -34,7 +34,7 @@ func TestPlanFromALog(t *testing.T) {
 	rules := rulesFile(t, planRules)
 	got := runWith(t, strings.NewReader(log), "plan", "-rules", rules, "-replicas", "1", "-json", "-")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n", got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n", got.err)
 	var report plan.Report
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 	assert.Equal(t, 4, report.Log.Hits)

@@ -8,8 +8,8 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
-func ExampleNewAuto() {
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host", "status"}})
+func ExampleNew() {
+	format, err := accesslog.New(accesslog.Config{Fields: []string{"host", "status"}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -34,7 +34,7 @@ func ExampleReadLog() {
 		fmt.Println(err)
 		return
 	}
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: mapping.Fields()})
+	format, err := accesslog.New(accesslog.Config{Fields: mapping.Fields()})
 	if err != nil {
 		fmt.Println(err)
 		return

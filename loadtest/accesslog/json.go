@@ -9,15 +9,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// JSONConfig sets up a format of JSON lines.
-type JSONConfig struct {
-	// Time is the field that holds the time; "": the first of DefaultTimeFields that a
-	// line has.
-	Time   string
-	Layout Layout
-	Fields []string
-}
-
 // DefaultTimeFields are where a time is looked for.
 func DefaultTimeFields() []string { return []string{"time", "timestamp", "@timestamp", "ts"} }
 
@@ -28,10 +19,10 @@ type jsonLines struct {
 	names  []string
 }
 
-func newJSON(config JSONConfig) (Format, error) {
+func newJSON(config Config) (Format, error) {
 	times := DefaultTimeFields()
-	if config.Time != "" {
-		times = []string{config.Time}
+	if config.TimeField != "" {
+		times = []string{config.TimeField}
 	}
 	for _, path := range slices.Concat(times, config.Fields) {
 		if slices.Contains(strings.Split(path, "."), "") {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func jsonFormat(t *testing.T, config JSONConfig) Format {
+func jsonFormat(t *testing.T, config Config) Format {
 	t.Helper()
 	format, err := newJSON(config)
 	require.NoError(t, err)
@@ -20,7 +20,7 @@ func jsonFormat(t *testing.T, config JSONConfig) Format {
 }
 
 func TestJSON(t *testing.T) {
-	format := jsonFormat(t, JSONConfig{Fields: []string{"user", "client.ip"}})
+	format := jsonFormat(t, Config{Fields: []string{"user", "client.ip"}})
 	for name, c := range map[string]struct{ line, user, ip string }{
 		"flat":               {`{"time": "2015-05-17T10:05:03Z", "user": "a", "client.ip": "192.0.2.1"}`, "a", "192.0.2.1"},
 		"nested":             {`{"client": {"port": 1, "ip": "192.0.2.1"}, "time": 1431857103}`, "", "192.0.2.1"},
@@ -47,7 +47,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestJSONMalformed(t *testing.T) {
-	format := jsonFormat(t, JSONConfig{Fields: []string{"user", "client.ip"}})
+	format := jsonFormat(t, Config{Fields: []string{"user", "client.ip"}})
 	for name, line := range map[string]string{
 		"empty":             ``,
 		"a list":            `[{"time": 1431857103}]`,
@@ -78,14 +78,14 @@ func TestJSONMalformed(t *testing.T) {
 }
 
 func TestJSONConfig(t *testing.T) {
-	format := jsonFormat(t, JSONConfig{Time: "event.at", Layout: "2006-01-02 15:04:05", Fields: []string{"user", "user"}})
+	format := jsonFormat(t, Config{TimeField: "event.at", Layout: "2006-01-02 15:04:05", Fields: []string{"user", "user"}})
 	record, err := format.Parse(`{"time": "no", "event": {"at": "1970-01-01 00:00:05"}, "user": "a"}`)
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, record.Time.Unix())
 	assert.Equal(t, "a", record.Field("user"))
 	assert.Equal(t, "JSON lines with the time in event.at, as 2006-01-02 15:04:05", format.String())
 	for _, path := range []string{"", ".", "a..b", ".a", "a."} {
-		_, err := newJSON(JSONConfig{Fields: []string{path}})
+		_, err := newJSON(Config{Fields: []string{path}})
 		assert.Error(t, err, path)
 	}
 }
@@ -104,7 +104,7 @@ func FuzzJSONRoundTrip(f *testing.F) {
 		}
 		line, err := json.Marshal(object)
 		require.NoError(t, err)
-		record, err := jsonFormat(t, JSONConfig{Fields: []string{"client.ip", "user"}}).Parse(string(line))
+		record, err := jsonFormat(t, Config{Fields: []string{"client.ip", "user"}}).Parse(string(line))
 		require.NoError(t, err, "%s", line)
 		require.Equal(t, second, record.Time.Unix())
 		require.Equal(t, user, record.Field("user"))
@@ -154,7 +154,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add(`{"time": 5, "a": {"b": 1}, "a.b": 2} x`)
 	f.Add(`{"a.b":1,"a":{"b":2}}`)
 	f.Fuzz(func(t *testing.T, line string) {
-		record, err := jsonFormat(t, JSONConfig{Time: "time", Fields: []string{"a.b", "c"}}).Parse(line)
+		record, err := jsonFormat(t, Config{TimeField: "time", Fields: []string{"a.b", "c"}}).Parse(line)
 		moment, timeErr := slowField(line, "time")
 		ab, abErr := slowField(line, "a.b")
 		c, cErr := slowField(line, "c")

@@ -131,21 +131,13 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	slices.SortStableFunc(log.Events, func(a, b Event) int { return cmp.Compare(a.Micros, b.Micros) })
 	slices.SortStableFunc(log.Faults, func(a, b Fault) int { return cmp.Compare(b.Lines, a.Lines) })
 	if log.Lines > 0 && len(log.Events) == 0 {
-		why := fmt.Sprintf("of %d lines %s", log.Lines, joined(log.Faults))
-		if len(log.Faults) == 1 {
-			why = fmt.Sprintf("of all %d lines: %s", log.Lines, log.Faults[0].Reason)
+		var why []string
+		for _, f := range log.Faults {
+			why = append(why, f.String())
 		}
-		return log, fmt.Errorf("%w: wanted is %s; %s", ErrFormat, format, why)
+		return log, fmt.Errorf("%w: wanted is %s; of %d lines %s", ErrFormat, format, log.Lines, strings.Join(why, "; "))
 	}
 	return log, nil
-}
-
-func joined(faults []Fault) string {
-	var texts []string
-	for _, f := range faults {
-		texts = append(texts, f.String())
-	}
-	return strings.Join(texts, "; ")
 }
 
 // All returns the times and the features of all lines, in the order of time.
@@ -253,14 +245,14 @@ func (l *loading) without(at Place, f *fault) {
 // reader and ends the log. Not more than one line is held in memory.
 func linesOf(r io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		in := bufio.NewReaderSize(r, 64<<10)
+		in := bufio.NewReaderSize(r, MaxLine+len("\r\n"))
 		if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" { // an error comes again with the first line
 			unzipped, err := gzip.NewReader(in)
 			if err != nil {
 				yield("", err)
 				return
 			}
-			in = bufio.NewReaderSize(unzipped, 64<<10)
+			in = bufio.NewReaderSize(unzipped, MaxLine+len("\r\n"))
 		}
 		for {
 			line, err := readLine(in)
@@ -274,24 +266,17 @@ func linesOf(r io.Reader) iter.Seq2[string, error] {
 // readLine returns the next line. Of one that is too long it keeps nothing; at the end of the log
 // it returns io.EOF.
 func readLine(in *bufio.Reader) (string, error) {
-	var line []byte
-	tooLong := false
-	for {
-		part, err := in.ReadSlice('\n')
-		tooLong = tooLong || len(line)+len(part) > MaxLine+len("\r\n")
-		if !tooLong {
-			line = append(line, part...)
-		}
-		if err == bufio.ErrBufferFull {
-			continue
-		}
-		if err != nil && (err != io.EOF || len(line) == 0 && !tooLong) {
-			return "", err
-		}
-		text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
-		if tooLong || len(text) > MaxLine {
-			return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
-		}
-		return text, nil
+	line, err := in.ReadSlice('\n')
+	tooLong := err == bufio.ErrBufferFull
+	for err == bufio.ErrBufferFull {
+		_, err = in.ReadSlice('\n')
 	}
+	if err != nil && (err != io.EOF || len(line) == 0) {
+		return "", err
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
+	if tooLong || len(text) > MaxLine {
+		return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
+	}
+	return text, nil
 }

@@ -23,7 +23,7 @@ func readTexts(t *testing.T, features string, texts ...string) (*Log, error) {
 	t.Helper()
 	mapping, err := ParseMapping(features)
 	require.NoError(t, err)
-	format, err := NewAuto(JSONConfig{Fields: mapping.Fields()})
+	format, err := New(Config{Fields: mapping.Fields()})
 	require.NoError(t, err)
 	var inputs []Input
 	for i, text := range texts {
@@ -89,7 +89,7 @@ func TestNoLineIsInTheFormat(t *testing.T) {
 	log, err := readTexts(t, "ip=host", strings.Repeat("foo\n", 7), strings.Repeat("secret\n", 5))
 	require.ErrorIs(t, err, ErrFormat)
 	assert.ErrorContains(t, err, "wanted is the common or combined log format, or JSON lines with the time in ")
-	assert.ErrorContains(t, err, "of all 12 lines: it is not in the common or combined log format")
+	assert.ErrorContains(t, err, "of 12 lines 12 malformed: it is not in the common or combined log format")
 	assert.NotContains(t, err.Error(), "secret")
 	assert.Equal(t, 12, log.Malformed)
 	assert.Len(t, log.Places, 10)
@@ -99,7 +99,7 @@ func TestNoLineIsInTheFormat(t *testing.T) {
 	require.ErrorIs(t, err, ErrFormat)
 	assert.ErrorContains(t, err, "; of 6 lines 4 malformed: it is not in the common or combined log format; 1 malformed: the time is not like 02/Jan/2006:15:04:05 -0700; 1 malformed: feature of kind ")
 
-	format, err := NewRegexp(`login of (?P<user>\S+) at (?P<time>.*)`, "", "user")
+	format, err := New(Config{Regexp: `login of (?P<user>\S+) at (?P<time>.*)`, Fields: []string{"user"}})
 	require.NoError(t, err)
 	_, err = ReadLog(t.Context(), format, Mapping{{"user", "user"}}, Stream("", strings.NewReader("start\nlogin of a at noon\nstop\n")))
 	assert.ErrorContains(t, err, "; of 3 lines 2 filtered: the regular expression does not match; 1 malformed: the time is not like ")
@@ -111,7 +111,7 @@ func TestNoLineIsInTheFormat(t *testing.T) {
 
 func TestReadLogFaults(t *testing.T) {
 	read := func(ctx context.Context, inputs ...Input) error {
-		_, err := ReadLog(ctx, combined("host"), DefaultMapping(), inputs...)
+		_, err := ReadLog(ctx, newCombined("host"), DefaultMapping(), inputs...)
 		return err
 	}
 	broken := errors.New("broken")
@@ -133,7 +133,7 @@ func TestInputsAreClosed(t *testing.T) {
 	for _, r := range []io.Reader{strings.NewReader(line), iotest.ErrReader(errors.New("broken"))} {
 		closed := 0
 		input := Input{Name: "x", Open: func() (io.ReadCloser, time.Time, error) { return closer{r, &closed}, time.Time{}, nil }}
-		_, _ = ReadLog(t.Context(), combined("host"), DefaultMapping(), input)
+		_, _ = ReadLog(t.Context(), newCombined("host"), DefaultMapping(), input)
 		assert.Equal(t, 1, closed)
 	}
 }
@@ -152,7 +152,7 @@ func TestTheRealLogIsReadWhole(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	fields := []string{"host", "ident", "user", "request", "status", "bytes", "referer", "agent"}
-	format := combined(fields...)
+	format := newCombined(fields...)
 	n := 0
 	var differ []int
 	for text, err := range linesOf(file) {
@@ -176,7 +176,7 @@ const realLog = "../testdata/apache_logs.log.gz"
 func TestTheRealLogInEveryFormat(t *testing.T) {
 	var text, zipped strings.Builder
 	mapping := Mapping{{"ip", "host"}, {"agent", "agent"}}
-	want, err := ReadLog(t.Context(), combined("host", "agent"), mapping, File(realLog))
+	want, err := ReadLog(t.Context(), newCombined("host", "agent"), mapping, File(realLog))
 	require.NoError(t, err)
 	require.Equal(t, 10_000, want.Lines)
 	require.Zero(t, want.Malformed)
@@ -186,7 +186,7 @@ func TestTheRealLogInEveryFormat(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	n := 0
-	format := combined("host", "agent")
+	format := newCombined("host", "agent")
 	for line, err := range linesOf(file) {
 		require.NoError(t, err)
 		record, err := format.Parse(line)
@@ -200,11 +200,11 @@ func TestTheRealLogInEveryFormat(t *testing.T) {
 			text.Reset()
 		}
 	}
-	got, err := ReadLog(t.Context(), jsonFormat(t, JSONConfig{Fields: mapping.Fields()}), mapping, Stream("", strings.NewReader(zipped.String())))
+	got, err := ReadLog(t.Context(), jsonFormat(t, Config{Fields: mapping.Fields()}), mapping, Stream("", strings.NewReader(zipped.String())))
 	require.NoError(t, err)
 	assert.Equal(t, want, got)
 
-	expression, err := NewRegexp(slowCombined+` \S+ \S+ "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)`, "", "host", "agent")
+	expression, err := New(Config{Regexp: slowCombined + ` \S+ \S+ "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)`, Fields: []string{"host", "agent"}})
 	require.NoError(t, err)
 	got, err = ReadLog(t.Context(), expression, mapping, File(realLog))
 	require.NoError(t, err)

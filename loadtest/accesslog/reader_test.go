@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // read returns M for each malformed line and E for each entry, and the error
 // that ended the log.
 func read(r io.Reader) (lines string, err error) {
-	format := combined()
+	format := newCombined()
 	for text, err := range linesOf(r) {
 		if err == nil {
 			_, err = format.Parse(text)

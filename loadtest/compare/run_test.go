@@ -213,7 +213,7 @@ func TestCounterdMayBeWrong(t *testing.T) {
 // readLog reads a log as traffic, by addresses or names.
 func readLog(t *testing.T, in io.Reader, kind string) Config {
 	t.Helper()
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host"}})
+	format, err := accesslog.New(accesslog.Config{Fields: []string{"host"}})
 	require.NoError(t, err)
 	log, err := accesslog.ReadLog(t.Context(), format, accesslog.Mapping{{Kind: kind, Field: "host"}}, accesslog.Stream("in", in))
 	require.NoError(t, err)

@@ -82,7 +82,7 @@ func readInput(t *testing.T, features string, input accesslog.Input) *accesslog.
 	t.Helper()
 	mapping, err := accesslog.ParseMapping(features)
 	require.NoError(t, err)
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: mapping.Fields()})
+	format, err := accesslog.New(accesslog.Config{Fields: mapping.Fields()})
 	require.NoError(t, err)
 	log, err := accesslog.ReadLog(t.Context(), format, mapping, input)
 	require.NoError(t, err)
