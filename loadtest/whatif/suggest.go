@@ -62,41 +62,26 @@ func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
 		}
 		r.Kinds = append(r.Kinds, p.describe(kind, config.Deny, r.To.Unix()-r.From.Unix()+1))
 	}
-	if err := r.try(ctx, config); err != nil {
-		return nil, err
-	}
-	r.Rules = r.comments() + r.file(r.Kinds)
-	if _, err := events.ParseRules([]byte(r.Rules)); err != nil {
-		return nil, fmt.Errorf("suggest: the rules file: %w", err)
-	}
-	return r, nil
+	return r, r.try(ctx, config.Config)
 }
 
-// try has the engine decide the log by the rules of each kind, and by all of them.
-func (r *Suggestion) try(ctx context.Context, config SuggestConfig) error {
-	for i := range r.Kinds {
-		k := &r.Kinds[i]
-		if err := r.tryKinds(ctx, config.Config, r.Kinds[i:i+1]); err != nil {
-			return err
-		}
-		if all := r.WhatIf.All; all.EverDenied != k.Denied || all.Features != k.Features {
-			return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d", ErrDenies, k.Kind, all.EverDenied, all.Features, k.Denied, k.Features)
-		}
-	}
-	if len(r.Kinds) == 1 {
-		return nil
-	}
-	return r.tryKinds(ctx, config.Config, r.Kinds)
-}
-
-func (r *Suggestion) tryKinds(ctx context.Context, config Config, kinds []Kind) error {
-	rules, err := events.ParseRules([]byte(r.file(kinds)))
+// try has the engine decide the log by the rules of all kinds. Of a single kind it denies as
+// many features as were reckoned.
+func (r *Suggestion) try(ctx context.Context, config Config) error {
+	r.Rules = r.comments() + r.file()
+	rules, err := events.ParseRules([]byte(r.Rules))
 	if err != nil {
 		return fmt.Errorf("suggest: the rules file: %w", err)
 	}
 	config.Event = rules.Events[r.Event]
-	r.WhatIf, err = Run(ctx, config)
-	return err
+	if r.WhatIf, err = Run(ctx, config); err != nil {
+		return err
+	}
+	k, all := &r.Kinds[0], r.WhatIf.All
+	if len(r.Kinds) == 1 && (all.EverDenied != k.Denied || all.Features != k.Features) {
+		return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d", ErrDenies, k.Kind, all.EverDenied, all.Features, k.Denied, k.Features)
+	}
+	return nil
 }
 
 // span is a length of windows that limits are suggested for.
@@ -124,7 +109,7 @@ func (config SuggestConfig) population(kind string) (*population, error) {
 	event := &events.Event{Name: "suggested", Rules: []events.Rule{{Per: []string{kind}}}}
 	actors := newActors(event, config.Log.Actors, config.CostKind)
 	p := &population{}
-	logs := make([]exactlog.Log, len(actors.whole.names))
+	logs := make([]exactlog.Log, len(actors.names))
 	for _, e := range config.Log.Events {
 		if _, found := config.Log.Actors[e.Actor][kind]; !found {
 			p.missing++

@@ -234,10 +234,10 @@ func (k *Kind) rates() string {
 	return strings.Join(rates, ", ")
 }
 
-// file returns the rules of some kinds as a rules file, without comments.
-func (r *Suggestion) file(kinds []Kind) string {
+// file returns the rules as a file, without comments.
+func (r *Suggestion) file() string {
 	text := "events:\n  " + r.Event + ":\n    limits:\n"
-	for _, k := range kinds {
+	for _, k := range r.Kinds {
 		text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n", k.Kind, k.rates())
 	}
 	return text
