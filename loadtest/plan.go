@@ -20,8 +20,9 @@ takes, one of which may be lost; and what that rests on.
 the events of all of them. A number may be of one kind, as in 1000000,user=300000, of kinds
 together (ip+user=1500000), or of one event (login/ip=20000, login/=50000).
 
-A log is of one event, in memory, 16 bytes a line and each feature once. Its buckets are
-counted as they come and expire, and its busiest minute is the peak.
+A log is of one event, in memory, some 50 bytes a line for each kind that is limited. Its
+buckets are counted from their first events until they expire, and its busiest minute is the
+peak.
 
 `
 
