@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
-	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
@@ -106,7 +105,7 @@ func TestReplayOfSeveralFiles(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(got.out), &result, json.RejectUnknownMembers(true)))
 	assert.Equal(t, 16, result.Lines)
 	assert.Equal(t, 9, result.Events)
-	assert.Equal(t, []accesslog.Place{{File: names[0], Line: 2}, {File: names[1], Line: 1}, {File: names[1], Line: 3}, {File: "standard input", Line: 2}},
+	assert.Equal(t, []string{names[0] + ":2", names[1] + ":1", names[1] + ":3", "standard input:2"},
 		result.MalformedLines)
 
 	got = runWith(t, nil, "replay", "-url", "http://127.0.0.1:1", names[0], filepath.Join(folder, "nothing"))

@@ -32,10 +32,12 @@ var ErrFormat = errors.New("accesslog: no line is in the format")
 // each actor once.
 type Log struct {
 	Lines     int
-	Filtered  int     // lines that the format leaves out on purpose
-	Malformed int     // lines that are not in the format, or with a value that its kind does not take
-	Places    []Place // of the first of them
-	Faults    []Fault // of the filtered and the malformed lines, by kind, the most frequent first
+	Filtered  int // lines that the format leaves out on purpose
+	Malformed int // lines that are not in the format, or with a value that its kind does not take
+	// Places are those of the first of them: the number of the line, which begin at 1, behind
+	// the name of its file where there are several.
+	Places []string
+	Faults []Fault // of the filtered and the malformed lines, by kind, the most frequent first
 
 	// Actors are the sets of features, each once, as the log has them; one may be empty. They are not to be changed.
 	Actors []events.Features
@@ -66,19 +68,6 @@ func (f Fault) String() string {
 		return fmt.Sprintf("%d filtered: %s", f.Lines, f.Reason)
 	}
 	return fmt.Sprintf("%d malformed: %s", f.Lines, f.Reason)
-}
-
-// Place is the place of a line.
-type Place struct {
-	File string `json:"file,omitempty"` // "" where there is but one
-	Line int    `json:"line"`           // the first one is 1
-}
-
-func (p Place) String() string {
-	if p.File == "" {
-		return fmt.Sprint(p.Line)
-	}
-	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
 // Input is a part of a log.
@@ -121,7 +110,7 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	loading := &loading{mapping: mapping, known: map[string]uint32{}, log: &Log{}}
 	for _, input := range inputs {
 		if len(inputs) > 1 {
-			loading.file = input.Name
+			loading.prefix = input.Name + ":"
 		}
 		if err := loading.read(ctx, format, input); err != nil {
 			return nil, err
@@ -156,7 +145,7 @@ type loading struct {
 	mapping Mapping
 	known   map[string]uint32 // actors, by their values
 	log     *Log
-	file    string
+	prefix  string // of the places
 	space   []byte
 }
 
@@ -177,7 +166,7 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 			err = l.add(format, text)
 		}
 		if reason, isFault := errors.AsType[*fault](err); isFault {
-			l.without(Place{l.file, line}, reason)
+			l.without(fmt.Sprint(l.prefix, line), reason)
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", input.Name, err)
 		}
@@ -224,12 +213,12 @@ func (l *loading) key(record Record) []byte {
 }
 
 // without counts a line without an event. Reasons name no part of a line, so there are few.
-func (l *loading) without(at Place, f *fault) {
+func (l *loading) without(place string, f *fault) {
 	isFiltered := f.kind == ErrFiltered
 	if isFiltered {
 		l.log.Filtered++
 	} else if l.log.Malformed++; len(l.log.Places) < maxPlaces {
-		l.log.Places = append(l.log.Places, at)
+		l.log.Places = append(l.log.Places, place)
 	}
 	i := slices.IndexFunc(l.log.Faults, func(known Fault) bool { return known.Reason == f.reason && known.Filtered == isFiltered })
 	if i < 0 {
