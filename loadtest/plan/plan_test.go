@@ -171,7 +171,6 @@ func TestServers(t *testing.T) {
 	report, err := Run(t.Context(), Config{Rules: rules, Features: Amounts{"": 10}, Events: Amounts{"": 10}})
 	require.NoError(t, err)
 	assert.Equal(t, 3, report.Servers.Needed)
-	assert.Contains(t, report.Servers.Reason, "2 replicas need 2 servers")
 
 	// A counter of a whole event is on one server: with more of them it is no lighter.
 	whole := Config{
@@ -184,7 +183,6 @@ func TestServers(t *testing.T) {
 	report, err = Run(t.Context(), byCPU)
 	require.NoError(t, err)
 	assert.Greater(t, report.Servers.ByCPU, report.Servers.ByMemory)
-	assert.Contains(t, report.Servers.Reason, "have the CPU time")
 }
 
 func TestItems(t *testing.T) {

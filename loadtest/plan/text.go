@@ -26,7 +26,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		}
 	}
 	t, s := r.Total, r.Servers
-	fmt.Fprintf(&b, "In all, with %s of each counter:\n\n", plural(r.Replicas, "replica"))
+	fmt.Fprintf(&b, "In all, replicas of each counter: %d\n\n", r.Replicas)
 	writeTable(&b, 0, [][]string{
 		{"counters", amount(t.Counters), "have an item, at most"},
 		{"items", amount(t.Items), "at the peak"},
@@ -51,10 +51,8 @@ func (r *Report) WriteText(out io.Writer) error {
 		rows = append(rows, []string{row.name, row.text(row.of(t.Average)), row.text(row.of(t.Peak)), ""})
 	}
 	writeTable(&b, tabwriter.AlignRight, rows)
-	fmt.Fprintf(&b, "\nMemcached servers: %d, each with memcached -m %d\n\n", s.Needed, s.Megabytes)
-	writeTable(&b, 0, [][]string{
-		{"by memory", strconv.Itoa(s.ByMemory)}, {"by CPU time", strconv.Itoa(s.ByCPU)}, {"to survive a loss", strconv.Itoa(s.ByLoss), s.Reason},
-	})
+	fmt.Fprintf(&b, "\nMemcached servers: %d, each with memcached -m %d: %d by memory, %d by CPU time, and one that may be lost\n",
+		s.Needed, s.Megabytes, s.ByMemory, s.ByCPU)
 	fmt.Fprintf(&b, `
 After a loss each of the others has %s items, %s of them in pages, a table of %s,
 and takes %s of memory; at the peak %s of CPU time and %s each second.
@@ -122,13 +120,6 @@ func (c Config) commonAssumptions() []string {
 		fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %g%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %g%% of %g cores busy at the peak.",
 			100*headroom, bytesText(baseMemory), 100*busy, c.Server.Cores),
 	}
-}
-
-func plural(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 // amount writes a number with three significant digits, or whole with commas.
