@@ -59,10 +59,10 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 	if err := f.log.parse(set); err != nil {
 		return err
 	}
-	if len(f.log.source.mapping) > 1 {
+	if len(f.log.mapping) > 1 {
 		return errors.New("-features names one kind here")
 	}
-	if err := refused(set, refusal{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"}); err != nil {
+	if err := refused(set, refusal{f.log.implied, "format regexp features time-field time-layout", "is for a FILE"}); err != nil {
 		return err
 	}
 	limit, err := f.limitOr(logLimit)
@@ -81,7 +81,7 @@ func (f *compareFlags) limitOr(usual string) (events.Limit, error) {
 }
 
 func (f *compareFlags) run(ctx context.Context, s *session) (bool, error) {
-	source, std, name, report := f.log.source, s.streams, strings.Join(f.log.source.files, ", "), &compare.Report{}
+	std, name, report := s.streams, strings.Join(f.log.files, ", "), &compare.Report{}
 	// add adds what the traffic makes of the ways of limiting.
 	add := func(name, kind, usual string, traffic *accesslog.Log) error {
 		limit, err := f.limitOr(usual)
@@ -92,17 +92,17 @@ func (f *compareFlags) run(ctx context.Context, s *session) (bool, error) {
 		report.Comparisons = append(report.Comparisons, found)
 		return err
 	}
-	if source.implied { // this program's own traffic, and log
+	if f.log.implied { // this program's own traffic, and log
 		if err := add(compare.DrawnName, compare.DrawnKind, drawnLimit, compare.Drawn()); err != nil {
 			return false, err
 		}
 		name, std.in = realName, strings.NewReader(realLog)
 	}
-	log, err := source.read(ctx, std)
+	log, err := f.log.read(ctx, std)
 	if err != nil {
 		return false, err
 	}
-	if err := add(name, source.mapping[0].Kind, logLimit, log); err != nil {
+	if err := add(name, f.log.mapping[0].Kind, logLimit, log); err != nil {
 		return false, err
 	}
 	if err := s.print(report); err != nil {

@@ -76,8 +76,8 @@ func (f *planFlags) check(set *flag.FlagSet) error {
 }
 
 func (f *planFlags) run(ctx context.Context, s *session) (bool, error) {
-	if len(f.log.source.files) > 0 {
-		log, err := f.log.source.read(ctx, s.streams)
+	if len(f.log.files) > 0 {
+		log, err := f.log.read(ctx, s.streams)
 		if err != nil {
 			return false, err
 		}

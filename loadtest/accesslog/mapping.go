@@ -1,8 +1,8 @@
 package accesslog
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/events"
@@ -20,11 +20,9 @@ type Kind struct{ Kind, Field string }
 func DefaultMapping() Mapping { return Mapping{{events.KindIP, "host"}} }
 
 // ParseMapping reads a mapping written kind=field,kind=field; a kind by itself is that of
-// the field of the same name. All faults are reported together, joined.
+// the field of the same name.
 func ParseMapping(text string) (Mapping, error) {
 	var mapping Mapping
-	var faults []error
-	seen := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		kind, field, found := strings.Cut(strings.TrimSpace(part), "=")
 		if !found {
@@ -34,19 +32,17 @@ func ParseMapping(text string) (Mapping, error) {
 		err := events.Features{kind: "192.0.2.1"}.Validate()
 		switch {
 		case err != nil:
-			faults = append(faults, fmt.Errorf("accesslog: %q is not kind=field: %w", part, err))
+			return nil, fmt.Errorf("accesslog: %q is not kind=field: %w", part, err)
 		case field == "":
-			faults = append(faults, fmt.Errorf("accesslog: the kind %s has no field", kind))
-		case seen[kind]:
-			faults = append(faults, fmt.Errorf("accesslog: the kind %s is given twice", kind))
+			return nil, fmt.Errorf("accesslog: the kind %s has no field", kind)
+		case slices.ContainsFunc(mapping, func(k Kind) bool { return k.Kind == kind }):
+			return nil, fmt.Errorf("accesslog: the kind %s is given twice", kind)
+		case len(mapping) == events.MaxFeatureKinds:
+			return nil, fmt.Errorf("accesslog: at most %d kinds are taken", events.MaxFeatureKinds)
 		}
-		seen[kind] = true
 		mapping = append(mapping, Kind{kind, field})
 	}
-	if len(mapping) > events.MaxFeatureKinds {
-		faults = append(faults, fmt.Errorf("accesslog: %d kinds, at most %d are taken", len(mapping), events.MaxFeatureKinds))
-	}
-	return mapping, errors.Join(faults...)
+	return mapping, nil
 }
 
 func (m Mapping) String() string {
