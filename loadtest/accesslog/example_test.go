@@ -19,13 +19,13 @@ func ExampleNew() {
 		`{"time": "2015-05-17T10:05:59.5Z", "host": "192.0.2.1", "status": 200}`,
 		`this is no entry`,
 	} {
-		record, err := format.Parse(line)
-		fmt.Println(record.Field("host"), record.Field("status"), err)
+		_, values, err := format.Parse(line)
+		fmt.Println(values, err)
 	}
 	// Output:
-	// 192.0.2.7 404 <nil>
-	// 192.0.2.1 200 <nil>
-	//   accesslog: malformed line: it is not in the common or combined log format
+	// [192.0.2.7 404] <nil>
+	// [192.0.2.1 200] <nil>
+	// [] accesslog: malformed line: it is not in the common or combined log format
 }
 
 func ExampleReadLog() {

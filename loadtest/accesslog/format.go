@@ -2,8 +2,7 @@
 // format, JSON lines, and any lines that a regular expression takes apart; plain or
 // compressed with gzip.
 //
-// A [Format], which [New] makes, makes a [Record] of a line: its time, and some of its fields, by
-// name. Most callers want [ReadLog], which takes the features and the time of each line, as a
+// A [Format], which [New] makes, takes a line apart into its time and some of its fields. Most callers want [ReadLog], which takes the features and the time of each line, as a
 // [Mapping] of fields to kinds of features says, and goes on behind lines that are malformed.
 package accesslog
 
@@ -36,10 +35,12 @@ func (f *fault) Unwrap() error { return f.kind }
 
 func malformed(reason string) *fault { return &fault{ErrMalformed, reason} }
 
-// Format makes records of lines. It is safe for concurrent use.
+// Format reads lines. It is safe for concurrent use.
 type Format interface {
-	// Parse reads one line, without its end. Errors wrap ErrMalformed or ErrFiltered.
-	Parse(line string) (Record, error)
+	// Parse reads one line, without its end: when it happened, in the year 0 where the log's times
+	// have no year, and the fields that the format was asked for, in their order, "" where the
+	// line has none. Errors wrap ErrMalformed or ErrFiltered.
+	Parse(line string) (at time.Time, values []string, err error)
 	// String says what a line of the format is, for a reader whose log has none.
 	String() string
 }
@@ -96,28 +97,10 @@ func New(config Config) (Format, error) {
 	return &auto{json, line}, nil
 }
 
-// Record is a line of a log: when it happened, and the fields that its format was asked
-// for.
-type Record struct {
-	Time time.Time // in the year 0 where the log's times have no year
-
-	names  []string // the format's
-	values []string // parts of the line, where that is possible
-}
-
-// Field returns the value of the field; "" where the line has none of that name, or the
-// format was not asked for it.
-func (r Record) Field(name string) string {
-	if i := slices.Index(r.names, name); i >= 0 {
-		return r.values[i]
-	}
-	return ""
-}
-
 // auto goes by the beginning of each line.
 type auto struct{ json, line Format }
 
-func (f *auto) Parse(line string) (Record, error) {
+func (f *auto) Parse(line string) (time.Time, []string, error) {
 	if strings.HasPrefix(strings.TrimLeft(line, " \t"), "{") {
 		return f.json.Parse(line)
 	}
@@ -134,7 +117,7 @@ func (f *auto) String() string {
 // nothing is a format that no line is in.
 type nothing struct{ why *fault }
 
-func (f nothing) Parse(string) (Record, error) { return Record{}, f.why }
+func (f nothing) Parse(string) (time.Time, []string, error) { return time.Time{}, nil, f.why }
 
 func (f nothing) String() string { return "" }
 
@@ -187,8 +170,7 @@ const timeGroup = "time"
 type byExpression struct {
 	*row
 	compiled *regexp.Regexp
-	names    []string
-	groups   [][]int // the numbers of their groups, those of the time behind them
+	groups   [][]int // the numbers of the groups of each field, those of the time behind them
 }
 
 // newByExpression returns the format of a row.
@@ -207,7 +189,7 @@ func newByExpression(of *row, fields []string) (Format, error) {
 	if numbers[timeGroup] == nil {
 		return nil, errors.New(`accesslog: the expression has no group named time, as in \[(?P<time>[^]]+)\]`)
 	}
-	f := &byExpression{row: of, compiled: compiled, names: fields}
+	f := &byExpression{row: of, compiled: compiled}
 	for _, field := range fields {
 		if !slices.Contains(known, field) {
 			return nil, fmt.Errorf("accesslog: the %s has no field %q, but %s", of.name, field, strings.Join(known, ", "))
@@ -220,10 +202,10 @@ func newByExpression(of *row, fields []string) (Format, error) {
 
 func (f *byExpression) String() string { return f.text }
 
-func (f *byExpression) Parse(line string) (Record, error) {
+func (f *byExpression) Parse(line string) (time.Time, []string, error) {
 	match := f.compiled.FindStringSubmatchIndex(line)
 	if match == nil {
-		return Record{}, f.mismatch
+		return time.Time{}, nil, f.mismatch
 	}
 	values := make([]string, len(f.groups))
 	for i, groups := range f.groups {
@@ -234,7 +216,7 @@ func (f *byExpression) Parse(line string) (Record, error) {
 			}
 		}
 	}
-	last := len(f.names)
+	last := len(values) - 1
 	at, err := f.layout.Parse(values[last])
-	return Record{at, f.names, values[:last]}, err
+	return at, values[:last], err
 }

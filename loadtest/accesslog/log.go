@@ -178,14 +178,14 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 }
 
 func (l *loading) add(format Format, line string) error {
-	record, err := format.Parse(line)
+	at, values, err := format.Parse(line)
 	if err != nil {
 		return err
 	}
-	key := l.key(record)
+	key := l.key(values)
 	actor, known := l.known[string(key)]
 	if !known {
-		features, err := l.mapping.Features(record)
+		features, err := l.mapping.Features(values)
 		if err != nil {
 			return err
 		}
@@ -197,15 +197,17 @@ func (l *loading) add(format Format, line string) error {
 		l.log.Actors = append(l.log.Actors, features)
 		l.known[string(key)] = actor
 	}
-	l.log.Events = append(l.log.Events, Event{record.Time.UnixMicro(), actor})
+	l.log.Events = append(l.log.Events, Event{at.UnixMicro(), actor})
 	return nil
 }
 
-// key returns the values of the mapping's fields, as one text that lives until the next.
-func (l *loading) key(record Record) []byte {
+// key returns the values as one text that lives until the next. Empty and "-" are the same.
+func (l *loading) key(values []string) []byte {
 	l.space = l.space[:0]
-	for _, k := range l.mapping {
-		value := k.of(record)
+	for _, value := range values {
+		if value == "-" {
+			value = ""
+		}
 		l.space = strconv.AppendInt(l.space, int64(len(value)), 10)
 		l.space = append(append(l.space, ':'), value...)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// Mapping says which fields of a record are features, and of which kind. No kind is there
+// Mapping says which fields of a line are features, and of which kind. No kind is there
 // twice.
 type Mapping []Kind
 
@@ -62,14 +62,14 @@ func (m Mapping) Fields() []string {
 	return fields
 }
 
-// Features returns the features of a record, as the log has them: a field that is empty or "-" is
-// no feature, and there may be none. An error is of a value that its kind does not take,
-// as an address that is a name; it wraps ErrMalformed.
-func (m Mapping) Features(r Record) (events.Features, error) {
+// Features returns the features of the values of these fields: one that is empty or "-" is no
+// feature, and there may be none. An error is of a value that its kind does not take, as an
+// address that is a name; it wraps ErrMalformed.
+func (m Mapping) Features(values []string) (events.Features, error) {
 	features := make(events.Features, len(m))
-	for _, k := range m {
-		if value := k.of(r); value != "" {
-			features[k.Kind] = value
+	for i, k := range m {
+		if values[i] != "" && values[i] != "-" {
+			features[k.Kind] = values[i]
 		}
 	}
 	if err := features.Validate(); err != nil {
@@ -79,12 +79,4 @@ func (m Mapping) Features(r Record) (events.Features, error) {
 		return nil, malformed("it is a network, not an address")
 	}
 	return features, nil
-}
-
-// of returns the value of the kind; "" where the record has none.
-func (k Kind) of(r Record) string {
-	if value := r.Field(k.Field); value != "-" {
-		return value
-	}
-	return ""
 }

@@ -44,7 +44,7 @@ func TestFeatures(t *testing.T) {
 		{"192.0.2.1", strings.Repeat("x", events.MaxValue+1), nil},
 		{"192.0.2.1", "\xff", nil},
 	} {
-		got, err := mapping.Features(Record{names: mapping.Fields(), values: []string{c.host, c.user}})
+		got, err := mapping.Features([]string{c.host, c.user})
 		if c.want == nil {
 			require.ErrorIs(t, err, ErrMalformed)
 			assert.NotContains(t, err.Error(), c.host)

@@ -22,7 +22,7 @@ func read(r io.Reader) (lines string, err error) {
 	format := newCombined()
 	for text, err := range linesOf(r) {
 		if err == nil {
-			_, err = format.Parse(text)
+			_, _, err = format.Parse(text)
 		}
 		switch {
 		case err == nil:
