@@ -309,7 +309,7 @@ func TestNoCounterdBesideThisProgram(t *testing.T) {
 func TestADurationWithoutAUnit(t *testing.T) {
 	for _, args := range [][]string{
 		{"run", "-duration", "30"}, {"verify", "-duration", "30"}, {"verify", "-soak", "30"}, {"bench", "-duration", "30"},
-		{"compare", "-duration", "30"}, {"replay", "-timeout", "30"},
+		{"replay", "-timeout", "30"},
 	} {
 		got := runWith(t, nil, args...)
 		assert.Equal(t, exitUsage, got.status, args)
