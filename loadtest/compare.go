@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/compare"
-	"github.com/counterd/counterd/loadtest/progress"
 )
 
 // realLog is what is compared where no other log is given.
@@ -21,9 +21,9 @@ var realLog string
 
 // The limits where none is given. The log's is one that some of its hosts reach.
 const (
-	zipfLimit = "500/h"
-	logLimit  = "50/d"
-	realName  = "10,000 lines of a real access log (semicomplete.com, May 2015), by address"
+	drawnLimit = "500/h"
+	logLimit   = "50/d"
+	realName   = "10,000 lines of a real access log (semicomplete.com, May 2015), by address"
 )
 
 const compareAbout = `It sends the same traffic through counterd's engine on its embedded store, and in memory
@@ -37,26 +37,20 @@ with -exactly all but counterd see the nanosecond, and all are judged by it.
 
 `
 
-const compareExamples = `  loadtest compare -limit 100/m -rate 500 -duration 1h -zipf 1.3
+const compareExamples = `  loadtest compare -limit 100/m -exactly
   loadtest compare -limit 20/2h -json access.log
 `
 
 // compareFlags are the arguments of loadtest compare.
 type compareFlags struct {
 	log     logFlags
-	zipf    compare.Zipf
 	limit   string
 	exactly bool
 }
 
 func (f *compareFlags) flags(set *flag.FlagSet) {
 	f.log.add(set)
-	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+zipfLimit+" for what is drawn, "+logLimit+" for a log)")
-	set.IntVar(&f.zipf.Features, "population", compare.DefaultFeatures, "`number` of features that hits are drawn from")
-	set.Float64Var(&f.zipf.S, "zipf", compare.DefaultS, "the `s` of Zipf's law, above 1")
-	set.Float64Var(&f.zipf.Rate, "rate", compare.DefaultRate, "`hits` a second that are drawn")
-	set.DurationVar(&f.zipf.Duration, "duration", compare.DefaultDuration, "`length` of what is drawn, in its own time")
-	set.Uint64Var(&f.zipf.Seed, "seed", 1, "`number` that what is drawn depends on")
+	set.StringVar(&f.limit, "limit", "", "the `rate` that each feature is limited to (default "+drawnLimit+" for what is drawn, "+logLimit+" for a log)")
 	set.BoolVar(&f.exactly, "exactly", false, "have all but counterd see nanoseconds, and judge by them")
 }
 
@@ -65,28 +59,20 @@ func (f *compareFlags) check(set *flag.FlagSet) error {
 	if err := f.log.parse(set); err != nil {
 		return err
 	}
-	if len(f.log.source.mapping) > 1 {
+	if len(f.log.mapping) > 1 {
 		return errors.New("-features names one kind here")
 	}
-	if err := refused(set,
-		refusal{!f.log.source.implied, "population zipf rate duration seed", "is for what is drawn"},
-		refusal{f.log.source.implied, "format regexp features time-field time-layout", "is for a FILE"},
-	); err != nil {
+	if err := refused(set, refusal{f.log.implied, "format regexp features time-field time-layout", "is for a FILE"}); err != nil {
 		return err
 	}
-	for _, usual := range []string{zipfLimit, logLimit} {
-		limit, err := f.limitOr(usual)
-		if err != nil {
-			return fmt.Errorf("-limit: %w", err)
-		}
-		if err := (compare.Config{Limit: limit}).Check(); err != nil {
-			return fmt.Errorf("-limit: %w", err)
-		}
+	limit, err := f.limitOr(logLimit)
+	if err == nil {
+		err = compare.Config{Limit: limit}.Check()
 	}
-	if !f.log.source.implied {
-		return nil
+	if err != nil {
+		return fmt.Errorf("-limit: %w", err)
 	}
-	return f.zipf.Check()
+	return nil
 }
 
 // limitOr returns the limit, or the usual one where none is given.
@@ -95,22 +81,28 @@ func (f *compareFlags) limitOr(usual string) (events.Limit, error) {
 }
 
 func (f *compareFlags) run(ctx context.Context, s *session) (bool, error) {
-	report := &compare.Report{}
-	if f.log.source.implied {
-		s.bar.Start("drawing", 0)
-		drawn, err := f.zipf.Draw(ctx)
+	std, name, report := s.streams, strings.Join(f.log.files, ", "), &compare.Report{}
+	// add adds what the traffic makes of the ways of limiting.
+	add := func(name, kind, usual string, traffic *accesslog.Log) error {
+		limit, err := f.limitOr(usual)
 		if err != nil {
-			return false, err
+			return err
 		}
-		if err := f.add(ctx, report, drawn, zipfLimit, s.bar); err != nil {
-			return false, err
-		}
+		found, err := compare.Run(ctx, compare.Config{Name: name, Traffic: traffic, Kind: kind, Limit: limit, Exactly: f.exactly, Progress: s.bar})
+		report.Comparisons = append(report.Comparisons, found)
+		return err
 	}
-	log, err := f.readLog(ctx, s.streams)
+	if f.log.implied { // this program's own traffic, and log
+		if err := add(compare.DrawnName, compare.DrawnKind, drawnLimit, compare.Drawn()); err != nil {
+			return false, err
+		}
+		name, std.in = realName, strings.NewReader(realLog)
+	}
+	log, err := f.log.read(ctx, std)
 	if err != nil {
 		return false, err
 	}
-	if err := f.add(ctx, report, log, logLimit, s.bar); err != nil {
+	if err := add(name, f.log.mapping[0].Kind, logLimit, log); err != nil {
 		return false, err
 	}
 	if err := s.print(report); err != nil {
@@ -120,31 +112,4 @@ func (f *compareFlags) run(ctx context.Context, s *session) (bool, error) {
 		s.complain("counterd was wrong")
 	}
 	return report.OK(), nil
-}
-
-// add adds to the report what the traffic makes of the ways of limiting.
-func (f *compareFlags) add(ctx context.Context, report *compare.Report, t *compare.Traffic, usual string, bar progress.Progress) error {
-	limit, err := f.limitOr(usual)
-	if err != nil {
-		return err
-	}
-	found, err := compare.Run(ctx, compare.Config{Traffic: t, Limit: limit, Exactly: f.exactly, Progress: bar})
-	if err != nil {
-		return err
-	}
-	report.Comparisons = append(report.Comparisons, found)
-	return nil
-}
-
-// readLog reads the log that is named, or this program's own.
-func (f *compareFlags) readLog(ctx context.Context, std streams) (*compare.Traffic, error) {
-	source, name := f.log.source, strings.Join(f.log.source.files, ", ")
-	if source.implied {
-		name, std.in = realName, strings.NewReader(realLog)
-	}
-	log, err := source.read(ctx, std)
-	if err != nil {
-		return nil, err
-	}
-	return compare.FromLog(ctx, name, source.mapping[0].Kind, log)
 }

@@ -12,21 +12,25 @@ import (
 
 // logFlags are those of a log: its files, its format, and its features.
 type logFlags struct {
-	format, expression    string
-	timeField, timeLayout string
-	features              string
-	year                  int
+	config     accesslog.Config
+	timeLayout string
+	features   string
+	year       int // of the last line, where times have none; 0: by the file's date
 
-	source logSource // what parse makes of them
+	// What parse makes of them.
+	made    accesslog.Format
+	mapping accesslog.Mapping
+	files   []string
+	implied bool // no FILE was given
 }
 
 func (f *logFlags) add(set *flag.FlagSet) {
-	set.StringVar(&f.format, "format", "auto", "the log's `format`: sshd, or auto: combined, common or JSON, by each line's beginning")
-	set.StringVar(&f.expression, "regexp", "", "the `expression` that takes lines apart, instead of -format;\n"+
+	set.StringVar(&f.config.Format, "format", "auto", "the log's `format`: sshd, or auto: combined, common or JSON, by each line's beginning")
+	set.StringVar(&f.config.Regexp, "regexp", "", "the `expression` that takes lines apart, instead of -format;\n"+
 		`its groups, (?P<user>\S+), are the fields, and one is named time`)
 	set.StringVar(&f.features, "features", accesslog.DefaultMapping().String(), "which fields are features: `kind=field,kind=field`;\n"+
 		"where one is empty or - the line has none of that kind")
-	set.StringVar(&f.timeField, "time-field", "", "the `field` of JSON lines that holds the time\n"+
+	set.StringVar(&f.config.TimeField, "time-field", "", "the `field` of JSON lines that holds the time\n"+
 		"(default "+strings.Join(accesslog.DefaultTimeFields(), ", ")+", the first that is there)")
 	set.StringVar(&f.timeLayout, "time-layout", "auto", "how JSON lines or -regexp write the time: a `layout` of Go's, or auto:\n"+
 		"RFC 3339, common, syslog, or Unix seconds, milliseconds or finer")
@@ -48,56 +52,37 @@ year (see -year) and are those of this machine's time zone, which the variable T
 
 // parse looks at the flags and at the arguments behind them.
 func (f *logFlags) parse(set *flag.FlagSet) error {
-	mapping, err := accesslog.ParseMapping(f.features)
-	if err != nil {
+	c := &f.config
+	var err error
+	if f.mapping, err = accesslog.ParseMapping(f.features); err != nil {
 		return fmt.Errorf("-features: %w", plain(err))
 	}
-	layout, err := accesslog.ParseLayout(f.timeLayout)
-	if err != nil {
+	if c.Layout, err = accesslog.ParseLayout(f.timeLayout); err != nil {
 		return fmt.Errorf("-time-layout: %w", plain(err))
 	}
 	if err := refused(set,
-		refusal{f.expression != "", "format", "and -regexp exclude each other"},
-		refusal{f.format == "sshd" || f.expression != "", "time-field", "is for JSON lines; -regexp has a group named time"},
-		refusal{f.format == "sshd", "time-layout", "is for JSON lines and -regexp"},
+		refusal{c.Regexp != "", "format", "and -regexp exclude each other"},
+		refusal{c.Format == "sshd" || c.Regexp != "", "time-field", "is for JSON lines; -regexp has a group named time"},
+		refusal{c.Format == "sshd", "time-layout", "is for JSON lines and -regexp"},
 		// Counters go back to 1970, and layouts have four digits.
 		refusal{f.year < 1970 || f.year > 9999, "year", "is 1970 to 9999"},
 	); err != nil {
 		return err
 	}
-	f.source = logSource{mapping: mapping, year: f.year, files: set.Args()}
-	if f.source.format, err = f.newFormat(accesslog.JSONConfig{Time: f.timeField, Layout: layout, Fields: mapping.Fields()}); err != nil {
-		return err
+	c.Fields = f.mapping.Fields()
+	if f.made, err = accesslog.New(*c); err != nil {
+		return plain(err)
 	}
-	if len(f.source.files) == 0 {
-		f.source.files, f.source.implied = []string{"-"}, true
+	f.files = set.Args()
+	if f.implied = len(f.files) == 0; f.implied {
+		f.files = []string{"-"}
 	}
-	for _, name := range f.source.files {
+	for _, name := range f.files {
 		if strings.HasPrefix(name, "-") && name != "-" {
 			return fmt.Errorf("flags stand in front of FILE, not %q behind it", name)
 		}
 	}
 	return nil
-}
-
-func (f *logFlags) newFormat(config accesslog.JSONConfig) (made accesslog.Format, err error) {
-	name := "features"
-	switch {
-	case f.expression != "":
-		name = "regexp"
-		made, err = accesslog.NewRegexp(f.expression, config.Layout, config.Fields...)
-	case f.format == "auto":
-		name = "features, -time-field"
-		made, err = accesslog.NewAuto(config)
-	case f.format == "sshd":
-		made, err = accesslog.NewSSHD(config.Fields...)
-	default:
-		return nil, fmt.Errorf("-format is auto or sshd, not %q", f.format)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("-%s: %w", name, plain(err))
-	}
-	return made, nil
 }
 
 // plain leaves out the package in front of an error's text, which is of no help beside
@@ -106,63 +91,43 @@ func plain(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), "accesslog: ", ""))
 }
 
-// logSource is a log that can be read.
-type logSource struct {
-	format  accesslog.Format
-	mapping accesslog.Mapping
-	files   []string
-	implied bool // no FILE was given
-	year    int  // of the last line, where times have none; 0: by the file's date
-}
-
-// check is an error where a log would have to be typed.
-func (s logSource) check(std streams) error {
-	if s.implied && isTerminal(std.in) {
+// wanted is an error where a log would have to be typed.
+func (f *logFlags) wanted(std streams) error {
+	if f.implied && isTerminal(std.in) {
 		return errors.New("a log is wanted: FILE, or one on standard input")
 	}
 	return nil
 }
 
 // read reads the log, and tells which lines it could not make sense of.
-func (s logSource) read(ctx context.Context, std streams) (*accesslog.Log, error) {
+func (f *logFlags) read(ctx context.Context, std streams) (*accesslog.Log, error) {
 	var inputs []accesslog.Input
-	for _, name := range s.files {
+	for _, name := range f.files {
 		input := accesslog.File(name)
 		if name == "-" {
 			input = accesslog.Stream("standard input", std.in)
 		}
-		input.Year = s.year
+		input.Year = f.year
 		inputs = append(inputs, input)
 	}
-	log, err := accesslog.ReadLog(ctx, s.format, s.mapping, inputs...)
-	if errors.Is(err, accesslog.ErrYear) {
+	log, err := accesslog.ReadLog(ctx, f.made, f.mapping, inputs...)
+	switch {
+	case errors.Is(err, accesslog.ErrYear):
 		err = fmt.Errorf("%w; -year names the year of the last line", err)
+	case errors.Is(err, accesslog.ErrFormat):
+		err = fmt.Errorf("%w; -format sshd reads failed logins of OpenSSH, -regexp any line", err)
 	}
 	if log != nil && log.Malformed > 0 {
 		lines := strings.Trim(fmt.Sprint(log.Places), "[]")
 		if more := log.Malformed - len(log.Places); more > 0 {
 			lines += fmt.Sprintf(" and %d more", more)
 		}
-		if err == nil {
-			lines += " (" + reasonsOf(log.Faults) + ")"
+		for _, f := range log.Faults {
+			if err == nil && !f.Filtered {
+				lines += fmt.Sprintf("; %d: %s", f.Lines, f.Reason)
+			}
 		}
 		std.complain("%d malformed lines: %s", log.Malformed, lines)
 	}
 	return log, err
-}
-
-// reasonsOf says what is wrong with malformed lines, and where there are several reasons, with
-// how many each.
-func reasonsOf(faults []accesslog.Fault) string {
-	var reasons, counted []string
-	for _, f := range faults {
-		if !f.Filtered {
-			reasons = append(reasons, f.Reason)
-			counted = append(counted, fmt.Sprintf("%d: %s", f.Lines, f.Reason))
-		}
-	}
-	if len(reasons) == 1 {
-		return reasons[0]
-	}
-	return strings.Join(counted, "; ")
 }

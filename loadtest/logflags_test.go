@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
-	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
@@ -21,21 +20,21 @@ func TestWrongLogFlags(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"-format is auto or sshd, not \"apache\"", []string{"-format", "apache"}},
+		{"a format is auto or sshd, not \"apache\"", []string{"-format", "apache"}},
 		{"-format and -regexp exclude each other", []string{"-format", "sshd", "-regexp", "(?P<time>x)"}},
-		{"-regexp: the expression has no group named time, as in", []string{"-regexp", `(\S+) (\S+)`}},
-		{"-regexp: the expression has no group named \"host\"", []string{"-regexp", `(?P<time>\S+)`}},
-		{"-regexp: error parsing regexp: missing closing )", []string{"-regexp", `(`}},
+		{"the expression has no group named time, as in", []string{"-regexp", `(\S+) (\S+)`}},
+		{"the expression has no field \"host\"", []string{"-regexp", `(?P<time>\S+)`}},
+		{"error parsing regexp: missing closing )", []string{"-regexp", `(`}},
 		{"-time-field is for JSON lines", []string{"-format", "sshd", "-time-field", "ts"}},
 		{"-time-field is for JSON lines", []string{"-regexp", `(?P<time>\S+)`, "-time-field", "ts"}},
 		{"-time-layout: a layout is auto, or Go's with all from the year", []string{"-time-layout", "%Y-%m-%d"}},
 		{"-features: \"\" is not kind=field", []string{"-features", ""}},
 		{"-features: the kind ip is given twice", []string{"-features", "ip=a,ip=b"}},
-		{"-features: the sshd format has no field \"ip\", but n, method, ", []string{"-format", "sshd", "-features", "ip"}},
+		{"the sshd format has no field \"ip\", but n, method, ", []string{"-format", "sshd", "-features", "ip"}},
 		{"-time-layout is for JSON lines and -regexp", []string{"-format", "sshd", "-time-layout", "2006-01-02 15:04:05"}},
 		{"-year is 1970 to 9999", []string{"-year", "26"}},
-		{"-features, -time-field: \"a..b\" is not the name of a field", []string{"-features", "user=a..b"}},
-		{"-features, -time-field: \"a.\" is not the name of a field", []string{"-time-field", "a."}},
+		{"\"a..b\" is not the name of a field", []string{"-features", "user=a..b"}},
+		{"\"a.\" is not the name of a field", []string{"-time-field", "a."}},
 		{"flags stand in front of FILE, not \"-json\" behind it", []string{"access.log", "-json"}},
 	} {
 		got := runWith(t, strings.NewReader(log), append([]string{"replay"}, c.args...)...)
@@ -81,6 +80,14 @@ func TestEveryFormat(t *testing.T) {
 	}
 }
 
+// A log in another format says which flag reads it.
+func TestAnotherFormat(t *testing.T) {
+	rules := rulesFile(t, "events: {e: {limits: [{per: ip, rate: 1/h}]}}")
+	got := runWith(t, strings.NewReader(failedLogins), "replay", "-rules", rules)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "of 3 lines 3 malformed: it is not in the common or combined log format; -format sshd reads failed logins")
+}
+
 // Several files are one log, and what is malformed is named with its file.
 func TestReplayOfSeveralFiles(t *testing.T) {
 	folder := t.TempDir()
@@ -93,12 +100,12 @@ func TestReplayOfSeveralFiles(t *testing.T) {
 	names[2] = "-"
 	got := runWith(t, strings.NewReader(log), append([]string{"replay", "-json", "-url", serve(t, &fakeserver.Server{}), "-windows", "3h"}, names...)...)
 	assert.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, fmt.Sprintf("loadtest: 4 malformed lines: %s:2 %s:1 %[2]s:3 standard input:2 (3: feature of kind \"ip\": the value is not an IP address; 1: it is not in the common or combined log format)\n", names[0], names[1]), got.err)
+	assert.Equal(t, fmt.Sprintf("loadtest: 4 malformed lines: %s:2 %s:1 %[2]s:3 standard input:2; 3: feature of kind \"ip\": the value is not an IP address; 1: it is not in the common or combined log format\n", names[0], names[1]), got.err)
 	var result replay.Result
 	require.NoError(t, json.Unmarshal([]byte(got.out), &result, json.RejectUnknownMembers(true)))
 	assert.Equal(t, 16, result.Lines)
 	assert.Equal(t, 9, result.Events)
-	assert.Equal(t, []accesslog.Place{{File: names[0], Line: 2}, {File: names[1], Line: 1}, {File: names[1], Line: 3}, {File: "standard input", Line: 2}},
+	assert.Equal(t, []string{names[0] + ":2", names[1] + ":1", names[1] + ":3", "standard input:2"},
 		result.MalformedLines)
 
 	got = runWith(t, nil, "replay", "-url", "http://127.0.0.1:1", names[0], filepath.Join(folder, "nothing"))

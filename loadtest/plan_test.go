@@ -34,7 +34,7 @@ func TestPlanFromALog(t *testing.T) {
 	rules := rulesFile(t, planRules)
 	got := runWith(t, strings.NewReader(log), "plan", "-rules", rules, "-replicas", "1", "-json", "-")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n", got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n", got.err)
 	var report plan.Report
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 	assert.Equal(t, 4, report.Log.Hits)
@@ -55,8 +55,7 @@ func TestPlanUsage(t *testing.T) {
 		"or a log":                    {"-rules", rules},
 		"-features-a-day":             {"-rules", rules, "-features-a-day", "x", "-events-a-day", "1"},
 		"-events-a-day":               {"-rules", rules, "-features-a-day", "1", "-events-a-day", "0"},
-		"-server-memory":              {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-server-memory", "4GB"},
-		"-session-length":             {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-session-length", "x"},
+		"-server-memory":              {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-server-memory", "4GiB"},
 		"-peak is of no use":          {"-rules", rules, "-peak", "2", "-"},
 		"the rules have no event":     {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-event", "nope"},
 		"-features: ":                 {"-rules", rules, "-features", "ip=", "-"},

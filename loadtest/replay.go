@@ -81,7 +81,7 @@ func (f *replayFlags) check(set *flag.FlagSet) (err error) {
 		return errors.New("-event is not the name of an event")
 	}
 	if f.offline.rules != "" {
-		f.rules, err = f.offline.event(f.event, given(set, "event"), f.log.source.mapping)
+		f.rules, err = f.offline.event(f.event, given(set, "event"), f.log.mapping)
 		return err
 	}
 	if f.offline.suggest {
@@ -97,10 +97,10 @@ func (f *replayFlags) check(set *flag.FlagSet) (err error) {
 }
 
 func (f *replayFlags) run(ctx context.Context, s *session) (bool, error) {
-	if err := f.log.source.check(s.streams); err != nil {
+	if err := f.log.wanted(s.streams); err != nil {
 		return false, misuse(err)
 	}
-	log, err := f.log.source.read(ctx, s.streams)
+	log, err := f.log.read(ctx, s.streams)
 	switch {
 	case err != nil:
 		return false, err

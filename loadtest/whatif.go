@@ -57,7 +57,7 @@ func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 	); err != nil {
 		return err
 	}
-	if on && f.cost == "" && log.format == "sshd" {
+	if on && f.cost == "" && log.config.Format == "sshd" {
 		f.cost = accesslog.RepeatedField
 	}
 	if f.cost != "" {
@@ -120,13 +120,13 @@ func (f *replayFlags) withoutServer(ctx context.Context, log *accesslog.Log, s *
 		return s.printAndWrite(report, f.offline.html)
 	}
 	var kinds []string
-	for _, k := range f.log.source.mapping {
+	for _, k := range f.log.mapping {
 		if k.Kind != costKind {
 			kinds = append(kinds, k.Kind)
 		}
 	}
 	report, err := whatif.Suggest(ctx, whatif.SuggestConfig{
-		Config: config, Name: f.log.source.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny,
+		Config: config, Name: f.log.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny,
 	})
 	if err != nil {
 		return offlineAdvice(err)
@@ -173,9 +173,9 @@ func offlineAdvice(err error) error {
 }
 
 // name returns what the log is called in a report: its files without their folders.
-func (s logSource) name() string {
+func (f *logFlags) name() string {
 	var names []string
-	for _, file := range s.files {
+	for _, file := range f.files {
 		if file == "-" {
 			file = "standard input"
 		}

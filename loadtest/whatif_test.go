@@ -62,7 +62,7 @@ func TestWhatIf(t *testing.T) {
 	rules := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/m}]}}")
 	got := runWith(t, strings.NewReader(log), "replay", "-rules", rules, "-top", "0")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Equal(t, "loadtest: 1 malformed lines: 2 (feature of kind \"ip\": the value is not an IP address)\n", got.err)
+	assert.Equal(t, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n", got.err)
 	assert.Equal(t, `signup: 4 hits, from 2015-05-15T10:05:03Z to 2015-05-17T10:05:33Z
 of 5 lines 1 malformed
 

@@ -8,8 +8,8 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
-func ExampleNewAuto() {
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host", "status"}})
+func ExampleNew() {
+	format, err := accesslog.New(accesslog.Config{Fields: []string{"host", "status"}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -19,13 +19,13 @@ func ExampleNewAuto() {
 		`{"time": "2015-05-17T10:05:59.5Z", "host": "192.0.2.1", "status": 200}`,
 		`this is no entry`,
 	} {
-		record, err := format.Parse(line)
-		fmt.Println(record.Field("host"), record.Field("status"), err)
+		_, values, err := format.Parse(line)
+		fmt.Println(values, err)
 	}
 	// Output:
-	// 192.0.2.7 404 <nil>
-	// 192.0.2.1 200 <nil>
-	//   accesslog: malformed line: it is not in the common or combined log format
+	// [192.0.2.7 404] <nil>
+	// [192.0.2.1 200] <nil>
+	// [] accesslog: malformed line: it is not in the common or combined log format
 }
 
 func ExampleReadLog() {
@@ -34,7 +34,7 @@ func ExampleReadLog() {
 		fmt.Println(err)
 		return
 	}
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: mapping.Fields()})
+	format, err := accesslog.New(accesslog.Config{Fields: mapping.Fields()})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -2,9 +2,8 @@
 // format, JSON lines, and any lines that a regular expression takes apart; plain or
 // compressed with gzip.
 //
-// A [Format] makes a [Record] of a line: its time, and some of its fields, by name.
-// [NewAuto], [NewSSHD] and [NewRegexp] make formats. Most callers want [ReadLog], which takes the features and the time of each line, as a [Mapping] of fields
-// to kinds of features says, and goes on behind lines that are malformed.
+// A [Format], which [New] makes, takes a line apart into its time and some of its fields. Most callers want [ReadLog], which takes the features and the time of each line, as a
+// [Mapping] of fields to kinds of features says, and goes on behind lines that are malformed.
 package accesslog
 
 import (
@@ -36,40 +35,36 @@ func (f *fault) Unwrap() error { return f.kind }
 
 func malformed(reason string) *fault { return &fault{ErrMalformed, reason} }
 
-// Format makes records of lines. It is safe for concurrent use.
+// Format reads lines. It is safe for concurrent use.
 type Format interface {
-	// Parse reads one line, without its end. Errors wrap ErrMalformed or ErrFiltered.
-	Parse(line string) (Record, error)
+	// Parse reads one line, without its end: when it happened, in the year 0 where the log's times
+	// have no year, and the fields that the format was asked for, in their order, "" where the
+	// line has none. Errors wrap ErrMalformed or ErrFiltered.
+	Parse(line string) (at time.Time, values []string, err error)
 	// String says what a line of the format is, for a reader whose log has none.
 	String() string
 }
 
-// Record is a line of a log: when it happened, and the fields that its format was asked
-// for.
-type Record struct {
-	Time time.Time // in the year 0 where the log's times have no year
-
-	names  []string // the format's
-	values []string // parts of the line, where that is possible
+// Config says how the lines of a log are written, and which of their fields are wanted.
+type Config struct {
+	// Format is "" or "auto", or "sshd": OpenSSH's server in a syslog, whose records are its
+	// failed logins by password and keyboard-interactive; all other lines are filtered. Its
+	// fields are host, user, method, port, and n: how often a repeated message came, empty for
+	// others.
+	Format string
+	// Regexp takes lines apart instead, in Go's syntax with named groups, (?P<host>\S+), which
+	// are the fields. One is named time. Of several with one name, as in alternatives, the first
+	// counts that holds something. It may match a part of the line; ^ and $ bind it to the ends.
+	// A line that it does not match is filtered.
+	Regexp string
+	// TimeField is the field of JSON lines that holds the time; "": the first of
+	// DefaultTimeFields that a line has.
+	TimeField string
+	Layout    Layout // of the times of Regexp and of JSON lines
+	Fields    []string
 }
 
-// Field returns the value of the field; "" where the line has none of that name, or the
-// format was not asked for it.
-func (r Record) Field(name string) string {
-	if i := slices.Index(r.names, name); i >= 0 {
-		return r.values[i]
-	}
-	return ""
-}
-
-// auto goes by the beginning of each line.
-type auto struct {
-	json     Format
-	combined Format
-	lack     error // the field that the combined format lacks
-}
-
-// NewAuto returns a format that goes by the beginning of each line. With a { it is a JSON object,
+// New returns the format. Auto goes by the beginning of each line. With a { it is a JSON object,
 // else a line of the common or the combined log format, perhaps behind a virtual host and its
 // port, as in Apache's vhost_combined. Where that lacks a field that is asked for, only JSON is
 // taken.
@@ -78,51 +73,69 @@ type auto struct {
 // that of {"client": {"ip": "…"}}, and of {"client.ip": "…"} too. Numbers and booleans are taken
 // as they are written, null is nothing, and an object or a list in the place of a field is a fault
 // of the line.
-func NewAuto(config JSONConfig) (Format, error) {
+func New(config Config) (Format, error) {
+	switch {
+	case config.Regexp != "":
+		return newByExpression(&row{
+			name: "expression", expression: config.Regexp, layout: config.Layout,
+			text:     "lines that the regular expression matches, with the time as " + config.Layout.String(),
+			mismatch: &fault{ErrFiltered, "the regular expression does not match"},
+		}, config.Fields)
+	case config.Format == "sshd":
+		return newByExpression(&sshd, config.Fields)
+	case config.Format != "" && config.Format != "auto":
+		return nil, fmt.Errorf("accesslog: a format is auto or sshd, not %q", config.Format)
+	}
 	json, err := newJSON(config)
 	if err != nil {
 		return nil, err
 	}
-	combined, lack := newCombined(config.Fields)
-	return &auto{json, combined, lack}, nil
+	line, lack := newByExpression(&combined, config.Fields)
+	if lack != nil {
+		line = nothing{malformed("it is no JSON object, and " + strings.TrimPrefix(lack.Error(), "accesslog: "))}
+	}
+	return &auto{json, line}, nil
 }
 
-func (f *auto) Parse(line string) (Record, error) {
+// auto goes by the beginning of each line.
+type auto struct{ json, line Format }
+
+func (f *auto) Parse(line string) (time.Time, []string, error) {
 	if strings.HasPrefix(strings.TrimLeft(line, " \t"), "{") {
 		return f.json.Parse(line)
 	}
-	record, err := Record{}, error(notCombined)
-	if f.lack == nil {
-		record, err = f.combined.Parse(line)
-	}
-	switch {
-	case err != notCombined:
-	case beginsWithTime(line):
-		err = malformed("it begins with a time, as in a syslog: -format sshd reads failed logins of OpenSSH, -regexp any other line")
-	case f.lack != nil:
-		err = malformed("it is no JSON object, and " + strings.TrimPrefix(f.lack.Error(), "accesslog: "))
-	}
-	return record, err
-}
-
-// beginsWithTime reports whether the line begins as one of a syslog.
-func beginsWithTime(line string) bool {
-	if len(line) > len(syslogTime) {
-		if _, err := parseAs(line[:len(syslogTime)], "", syslogTime); err == nil {
-			return true
-		}
-	}
-	first, _, _ := strings.Cut(line, " ")
-	_, err := time.Parse(time.RFC3339Nano, first)
-	return err == nil
+	return f.line.Parse(line)
 }
 
 func (f *auto) String() string {
-	if f.lack != nil {
-		return f.json.String()
+	if line := f.line.String(); line != "" {
+		return line + ", or " + f.json.String()
 	}
-	return f.combined.String() + ", or " + f.json.String()
+	return f.json.String()
 }
+
+// nothing is a format that no line is in.
+type nothing struct{ why *fault }
+
+func (f nothing) Parse(string) (time.Time, []string, error) { return time.Time{}, nil, f.why }
+
+func (f nothing) String() string { return "" }
+
+// row is a format that a regular expression with named groups takes apart.
+type row struct {
+	name, expression string
+	layout           Layout // of the group named time
+	text             string // what its lines are
+	mismatch         *fault // of other lines
+}
+
+const combinedText = "the common or combined log format"
+
+var (
+	combined = row{"combined format", combinedLine, TimeLayout, combinedText, malformed("it is not in " + combinedText)}
+	sshd     = row{"sshd format", sshdLine, "", "failed logins of OpenSSH, as Failed password for root from 192.0.2.1 port 4711 ssh2, in a syslog",
+		&fault{ErrFiltered, "it is no failed login"}}
+)
 
 // The parts of a line in the combined format. A backslash in front of a quote or of another
 // backslash escapes it. A line that is cut off in or behind one of the two last fields is
@@ -136,10 +149,7 @@ const (
 	virtualHost  = `(?:(?P<vhost>\[[^\] \n]+\]|[^: \n]+):(?P<port>\d{1,4}|[1-5]\d{4}|6[0-5]\d{3}) )?`
 	combinedLine = `^` + virtualHost + `(?P<host>[^ \n]+) (?P<ident>[^ \n]+) (?P<user>-|(?:[^-\n]|-[^ \n]).*?) \[(?P<time>[^\]\n]*)\] "` + request +
 		`" (?P<status>\d{3}) (?P<bytes>\d{1,18}|-)(?:$|` + agent + `)`
-	combinedText = "the common or combined log format"
 )
-
-var notCombined = malformed("it is not in " + combinedText)
 
 // sshdLine is a line of OpenSSH's server that says that a password was wrong: behind the
 // head of a traditional syslog, of one with ISO times, or of RFC 5424. The name of the user is
@@ -153,114 +163,60 @@ const sshdLine = `^(?:<\d+>1? ?)?(?P<time>[A-Z]\S* +\d+ \S+|\d\S+) \S+ ` +
 // RepeatedField is the field of the sshd format that says how often a line's message came.
 const RepeatedField = "n"
 
-func newCombined(fields []string) (Format, error) {
-	return newKnown("combined", combinedLine, TimeLayout, fields, notCombined, combinedText)
-}
-
-// NewSSHD returns the format of OpenSSH's server in syslog, whose records are its failed
-// logins by password and keyboard-interactive; all other lines are filtered. Its fields are
-// host, user, method, port, and n: how often a repeated message came, empty for others.
-func NewSSHD(fields ...string) (Format, error) {
-	return newKnown("sshd", sshdLine, "", fields, &fault{ErrFiltered, "it is no failed login"},
-		"failed logins of OpenSSH, as Failed password for root from 192.0.2.1 port 4711 ssh2, in a syslog")
-}
-
-// newKnown returns a format by its expression, which keeps only the groups of the fields.
-func newKnown(name, expression string, layout Layout, fields []string, mismatch *fault, text string) (Format, error) {
-	known := slices.DeleteFunc(namesOf(regexp.MustCompile(expression)), func(name string) bool { return name == timeGroup })
-	for _, field := range fields {
-		if !slices.Contains(known, field) {
-			return nil, fmt.Errorf("accesslog: the %s format has no field %q, but %s", name, field, strings.Join(known, ", "))
-		}
-	}
-	for _, field := range known {
-		if !slices.Contains(fields, field) {
-			expression = strings.ReplaceAll(expression, "(?P<"+field+">", "(?:")
-		}
-	}
-	return newByExpression(regexp.MustCompile(expression), layout, fields, mismatch, text), nil
-}
-
 // timeGroup is the name of the group that holds the time.
 const timeGroup = "time"
 
-// byExpression takes lines apart by a regular expression with named groups.
+// byExpression takes lines apart by the expression of a row.
 type byExpression struct {
-	expression *regexp.Regexp
-	layout     Layout
-	time       []int // the numbers of its groups
-	names      []string
-	groups     [][]int // the numbers of theirs
-	mismatch   *fault
-	text       string
+	*row
+	compiled *regexp.Regexp
+	groups   [][]int // the numbers of the groups of each field, those of the time behind them
 }
 
-// NewRegexp returns a format that takes a line apart by a regular expression of Go's
-// syntax with named groups, (?P<host>\S+), which are the fields. One is named time. Of
-// several with one name, as in alternatives, the first counts that holds something. The
-// expression may match a part of the line; ^ and $ bind it to the ends. A line that it
-// does not match is filtered.
-func NewRegexp(expression string, layout Layout, fields ...string) (Format, error) {
-	compiled, err := regexp.Compile(expression)
+// newByExpression returns the format of a row.
+func newByExpression(of *row, fields []string) (Format, error) {
+	compiled, err := regexp.Compile(of.expression)
 	if err != nil {
 		return nil, fmt.Errorf("accesslog: %w", err)
 	}
-	names := namesOf(compiled)
-	if !slices.Contains(names, timeGroup) {
+	numbers := map[string][]int{}
+	var known []string
+	for number, name := range compiled.SubexpNames() {
+		if numbers[name] = append(numbers[name], number); name != "" && name != timeGroup {
+			known = append(known, name)
+		}
+	}
+	if numbers[timeGroup] == nil {
 		return nil, errors.New(`accesslog: the expression has no group named time, as in \[(?P<time>[^]]+)\]`)
 	}
-	for _, name := range fields {
-		if !slices.Contains(names, name) {
-			return nil, fmt.Errorf("accesslog: the expression has no group named %q, as in (?P<%[1]s>\\S+), but %s", name, strings.Join(names, ", "))
+	f := &byExpression{row: of, compiled: compiled}
+	for _, field := range fields {
+		if !slices.Contains(known, field) {
+			return nil, fmt.Errorf("accesslog: the %s has no field %q, but %s", of.name, field, strings.Join(known, ", "))
 		}
+		f.groups = append(f.groups, numbers[field])
 	}
-	return newByExpression(compiled, layout, fields, &fault{ErrFiltered, "the regular expression does not match"},
-		"lines that the regular expression matches, with the time as "+layout.String()), nil
-}
-
-func newByExpression(compiled *regexp.Regexp, layout Layout, fields []string, mismatch *fault, text string) *byExpression {
-	f := &byExpression{expression: compiled, layout: layout, names: fields, groups: make([][]int, len(fields)), mismatch: mismatch, text: text}
-	for number, name := range compiled.SubexpNames() {
-		if name == timeGroup {
-			f.time = append(f.time, number)
-		}
-		for i, field := range fields {
-			if name == field {
-				f.groups[i] = append(f.groups[i], number)
-			}
-		}
-	}
-	return f
-}
-
-// namesOf returns the names of the groups.
-func namesOf(expression *regexp.Regexp) []string {
-	return slices.DeleteFunc(slices.Clone(expression.SubexpNames()), func(name string) bool { return name == "" })
+	f.groups = append(f.groups, numbers[timeGroup])
+	return f, nil
 }
 
 func (f *byExpression) String() string { return f.text }
 
-func (f *byExpression) Parse(line string) (Record, error) {
-	match := f.expression.FindStringSubmatchIndex(line)
+func (f *byExpression) Parse(line string) (time.Time, []string, error) {
+	match := f.compiled.FindStringSubmatchIndex(line)
 	if match == nil {
-		return Record{}, f.mismatch
-	}
-	// first returns what the first of the groups holds that holds something.
-	first := func(groups []int) string {
-		for _, group := range groups {
-			if from, to := match[2*group], match[2*group+1]; from < to {
-				return line[from:to]
-			}
-		}
-		return ""
-	}
-	at, err := f.layout.Parse(first(f.time))
-	if err != nil {
-		return Record{}, err
+		return time.Time{}, nil, f.mismatch
 	}
 	values := make([]string, len(f.groups))
 	for i, groups := range f.groups {
-		values[i] = first(groups)
+		for _, group := range groups { // the first that holds something
+			if from, to := match[2*group], match[2*group+1]; from < to {
+				values[i] = line[from:to]
+				break
+			}
+		}
 	}
-	return Record{at, f.names, values}, nil
+	last := len(values) - 1
+	at, err := f.layout.Parse(values[last])
+	return at, values[:last], err
 }

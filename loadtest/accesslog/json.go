@@ -4,19 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
-
-// JSONConfig sets up a format of JSON lines.
-type JSONConfig struct {
-	// Time is the field that holds the time; "": the first of DefaultTimeFields that a
-	// line has.
-	Time   string
-	Layout Layout
-	Fields []string
-}
 
 // DefaultTimeFields are where a time is looked for.
 func DefaultTimeFields() []string { return []string{"time", "timestamp", "@timestamp", "ts"} }
@@ -28,10 +20,10 @@ type jsonLines struct {
 	names  []string
 }
 
-func newJSON(config JSONConfig) (Format, error) {
+func newJSON(config Config) (Format, error) {
 	times := DefaultTimeFields()
-	if config.Time != "" {
-		times = []string{config.Time}
+	if config.TimeField != "" {
+		times = []string{config.TimeField}
 	}
 	for _, path := range slices.Concat(times, config.Fields) {
 		if slices.Contains(strings.Split(path, "."), "") {
@@ -45,32 +37,32 @@ func (f *jsonLines) String() string {
 	return "JSON lines with the time in " + strings.Join(f.times, " or ") + ", as " + f.layout.String()
 }
 
-func (f *jsonLines) Parse(line string) (record Record, err error) {
+func (f *jsonLines) Parse(line string) (at time.Time, values []string, err error) {
 	object := map[string]jsontext.Value{}
 	if !strings.HasPrefix(strings.TrimLeft(line, " \t\r"), "{") || json.Unmarshal([]byte(line), &object) != nil {
-		return Record{}, malformed("it is not a JSON object")
+		return at, nil, malformed("it is not a JSON object")
 	}
-	record = Record{names: f.names, values: make([]string, len(f.names))}
+	values = make([]string, len(f.names))
 	for i, path := range f.names {
-		if record.values[i], _, err = field(object, path); err != nil {
-			return Record{}, err
+		if values[i], _, err = field(object, path); err != nil {
+			return at, nil, err
 		}
 	}
 	moment, found := "", false
 	for _, path := range f.times {
 		value, has, err := field(object, path)
 		if err != nil {
-			return Record{}, err
+			return at, nil, err
 		}
 		if has && !found {
 			moment, found = value, true
 		}
 	}
 	if !found {
-		return Record{}, malformed("no time in " + strings.Join(f.times, " or "))
+		return at, nil, malformed("no time in " + strings.Join(f.times, " or "))
 	}
-	record.Time, err = f.layout.Parse(moment)
-	return record, err
+	at, err = f.layout.Parse(moment)
+	return at, values, err
 }
 
 // field returns the value of the field that a path leads to, and reports whether there is one.

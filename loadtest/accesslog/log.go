@@ -32,10 +32,12 @@ var ErrFormat = errors.New("accesslog: no line is in the format")
 // each actor once.
 type Log struct {
 	Lines     int
-	Filtered  int     // lines that the format leaves out on purpose
-	Malformed int     // lines that are not in the format, or with a value that its kind does not take
-	Places    []Place // of the first of them
-	Faults    []Fault // of the filtered and the malformed lines, by kind, the most frequent first
+	Filtered  int // lines that the format leaves out on purpose
+	Malformed int // lines that are not in the format, or with a value that its kind does not take
+	// Places are those of the first of them: the number of the line, which begin at 1, behind
+	// the name of its file where there are several.
+	Places []string
+	Faults []Fault // of the filtered and the malformed lines, by kind, the most frequent first
 
 	// Actors are the sets of features, each once, as the log has them; one may be empty. They are not to be changed.
 	Actors []events.Features
@@ -66,19 +68,6 @@ func (f Fault) String() string {
 		return fmt.Sprintf("%d filtered: %s", f.Lines, f.Reason)
 	}
 	return fmt.Sprintf("%d malformed: %s", f.Lines, f.Reason)
-}
-
-// Place is the place of a line.
-type Place struct {
-	File string `json:"file,omitempty"` // "" where there is but one
-	Line int    `json:"line"`           // the first one is 1
-}
-
-func (p Place) String() string {
-	if p.File == "" {
-		return fmt.Sprint(p.Line)
-	}
-	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
 // Input is a part of a log.
@@ -121,7 +110,7 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	loading := &loading{mapping: mapping, known: map[string]uint32{}, log: &Log{}}
 	for _, input := range inputs {
 		if len(inputs) > 1 {
-			loading.file = input.Name
+			loading.prefix = input.Name + ":"
 		}
 		if err := loading.read(ctx, format, input); err != nil {
 			return nil, err
@@ -131,21 +120,13 @@ func ReadLog(ctx context.Context, format Format, mapping Mapping, inputs ...Inpu
 	slices.SortStableFunc(log.Events, func(a, b Event) int { return cmp.Compare(a.Micros, b.Micros) })
 	slices.SortStableFunc(log.Faults, func(a, b Fault) int { return cmp.Compare(b.Lines, a.Lines) })
 	if log.Lines > 0 && len(log.Events) == 0 {
-		why := fmt.Sprintf("of %d lines %s", log.Lines, joined(log.Faults))
-		if len(log.Faults) == 1 {
-			why = fmt.Sprintf("of all %d lines: %s", log.Lines, log.Faults[0].Reason)
+		var why []string
+		for _, f := range log.Faults {
+			why = append(why, f.String())
 		}
-		return log, fmt.Errorf("%w: wanted is %s; %s", ErrFormat, format, why)
+		return log, fmt.Errorf("%w: wanted is %s; of %d lines %s", ErrFormat, format, log.Lines, strings.Join(why, "; "))
 	}
 	return log, nil
-}
-
-func joined(faults []Fault) string {
-	var texts []string
-	for _, f := range faults {
-		texts = append(texts, f.String())
-	}
-	return strings.Join(texts, "; ")
 }
 
 // All returns the times and the features of all lines, in the order of time.
@@ -164,7 +145,7 @@ type loading struct {
 	mapping Mapping
 	known   map[string]uint32 // actors, by their values
 	log     *Log
-	file    string
+	prefix  string // of the places
 	space   []byte
 }
 
@@ -185,7 +166,7 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 			err = l.add(format, text)
 		}
 		if reason, isFault := errors.AsType[*fault](err); isFault {
-			l.without(Place{l.file, line}, reason)
+			l.without(fmt.Sprint(l.prefix, line), reason)
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", input.Name, err)
 		}
@@ -197,14 +178,14 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 }
 
 func (l *loading) add(format Format, line string) error {
-	record, err := format.Parse(line)
+	at, values, err := format.Parse(line)
 	if err != nil {
 		return err
 	}
-	key := l.key(record)
+	key := l.key(values)
 	actor, known := l.known[string(key)]
 	if !known {
-		features, err := l.mapping.Features(record)
+		features, err := l.mapping.Features(values)
 		if err != nil {
 			return err
 		}
@@ -216,15 +197,17 @@ func (l *loading) add(format Format, line string) error {
 		l.log.Actors = append(l.log.Actors, features)
 		l.known[string(key)] = actor
 	}
-	l.log.Events = append(l.log.Events, Event{record.Time.UnixMicro(), actor})
+	l.log.Events = append(l.log.Events, Event{at.UnixMicro(), actor})
 	return nil
 }
 
-// key returns the values of the mapping's fields, as one text that lives until the next.
-func (l *loading) key(record Record) []byte {
+// key returns the values as one text that lives until the next. Empty and "-" are the same.
+func (l *loading) key(values []string) []byte {
 	l.space = l.space[:0]
-	for _, k := range l.mapping {
-		value := k.of(record)
+	for _, value := range values {
+		if value == "-" {
+			value = ""
+		}
 		l.space = strconv.AppendInt(l.space, int64(len(value)), 10)
 		l.space = append(append(l.space, ':'), value...)
 	}
@@ -232,12 +215,12 @@ func (l *loading) key(record Record) []byte {
 }
 
 // without counts a line without an event. Reasons name no part of a line, so there are few.
-func (l *loading) without(at Place, f *fault) {
+func (l *loading) without(place string, f *fault) {
 	isFiltered := f.kind == ErrFiltered
 	if isFiltered {
 		l.log.Filtered++
 	} else if l.log.Malformed++; len(l.log.Places) < maxPlaces {
-		l.log.Places = append(l.log.Places, at)
+		l.log.Places = append(l.log.Places, place)
 	}
 	i := slices.IndexFunc(l.log.Faults, func(known Fault) bool { return known.Reason == f.reason && known.Filtered == isFiltered })
 	if i < 0 {
@@ -253,14 +236,14 @@ func (l *loading) without(at Place, f *fault) {
 // reader and ends the log. Not more than one line is held in memory.
 func linesOf(r io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		in := bufio.NewReaderSize(r, 64<<10)
+		in := bufio.NewReaderSize(r, MaxLine+len("\r\n"))
 		if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" { // an error comes again with the first line
 			unzipped, err := gzip.NewReader(in)
 			if err != nil {
 				yield("", err)
 				return
 			}
-			in = bufio.NewReaderSize(unzipped, 64<<10)
+			in = bufio.NewReaderSize(unzipped, MaxLine+len("\r\n"))
 		}
 		for {
 			line, err := readLine(in)
@@ -274,24 +257,17 @@ func linesOf(r io.Reader) iter.Seq2[string, error] {
 // readLine returns the next line. Of one that is too long it keeps nothing; at the end of the log
 // it returns io.EOF.
 func readLine(in *bufio.Reader) (string, error) {
-	var line []byte
-	tooLong := false
-	for {
-		part, err := in.ReadSlice('\n')
-		tooLong = tooLong || len(line)+len(part) > MaxLine+len("\r\n")
-		if !tooLong {
-			line = append(line, part...)
-		}
-		if err == bufio.ErrBufferFull {
-			continue
-		}
-		if err != nil && (err != io.EOF || len(line) == 0 && !tooLong) {
-			return "", err
-		}
-		text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
-		if tooLong || len(text) > MaxLine {
-			return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
-		}
-		return text, nil
+	line, err := in.ReadSlice('\n')
+	tooLong := err == bufio.ErrBufferFull
+	for err == bufio.ErrBufferFull {
+		_, err = in.ReadSlice('\n')
 	}
+	if err != nil && (err != io.EOF || len(line) == 0) {
+		return "", err
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
+	if tooLong || len(text) > MaxLine {
+		return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
+	}
+	return text, nil
 }

@@ -1,14 +1,14 @@
 package accesslog
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/events"
 )
 
-// Mapping says which fields of a record are features, and of which kind. No kind is there
+// Mapping says which fields of a line are features, and of which kind. No kind is there
 // twice.
 type Mapping []Kind
 
@@ -20,11 +20,9 @@ type Kind struct{ Kind, Field string }
 func DefaultMapping() Mapping { return Mapping{{events.KindIP, "host"}} }
 
 // ParseMapping reads a mapping written kind=field,kind=field; a kind by itself is that of
-// the field of the same name. All faults are reported together, joined.
+// the field of the same name.
 func ParseMapping(text string) (Mapping, error) {
 	var mapping Mapping
-	var faults []error
-	seen := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		kind, field, found := strings.Cut(strings.TrimSpace(part), "=")
 		if !found {
@@ -34,19 +32,17 @@ func ParseMapping(text string) (Mapping, error) {
 		err := events.Features{kind: "192.0.2.1"}.Validate()
 		switch {
 		case err != nil:
-			faults = append(faults, fmt.Errorf("accesslog: %q is not kind=field: %w", part, err))
+			return nil, fmt.Errorf("accesslog: %q is not kind=field: %w", part, err)
 		case field == "":
-			faults = append(faults, fmt.Errorf("accesslog: the kind %s has no field", kind))
-		case seen[kind]:
-			faults = append(faults, fmt.Errorf("accesslog: the kind %s is given twice", kind))
+			return nil, fmt.Errorf("accesslog: the kind %s has no field", kind)
+		case slices.ContainsFunc(mapping, func(k Kind) bool { return k.Kind == kind }):
+			return nil, fmt.Errorf("accesslog: the kind %s is given twice", kind)
+		case len(mapping) == events.MaxFeatureKinds:
+			return nil, fmt.Errorf("accesslog: at most %d kinds are taken", events.MaxFeatureKinds)
 		}
-		seen[kind] = true
 		mapping = append(mapping, Kind{kind, field})
 	}
-	if len(mapping) > events.MaxFeatureKinds {
-		faults = append(faults, fmt.Errorf("accesslog: %d kinds, at most %d are taken", len(mapping), events.MaxFeatureKinds))
-	}
-	return mapping, errors.Join(faults...)
+	return mapping, nil
 }
 
 func (m Mapping) String() string {
@@ -66,14 +62,14 @@ func (m Mapping) Fields() []string {
 	return fields
 }
 
-// Features returns the features of a record, as the log has them: a field that is empty or "-" is
-// no feature, and there may be none. An error is of a value that its kind does not take,
-// as an address that is a name; it wraps ErrMalformed.
-func (m Mapping) Features(r Record) (events.Features, error) {
+// Features returns the features of the values of these fields: one that is empty or "-" is no
+// feature, and there may be none. An error is of a value that its kind does not take, as an
+// address that is a name; it wraps ErrMalformed.
+func (m Mapping) Features(values []string) (events.Features, error) {
 	features := make(events.Features, len(m))
-	for _, k := range m {
-		if value := k.of(r); value != "" {
-			features[k.Kind] = value
+	for i, k := range m {
+		if values[i] != "" && values[i] != "-" {
+			features[k.Kind] = values[i]
 		}
 	}
 	if err := features.Validate(); err != nil {
@@ -83,12 +79,4 @@ func (m Mapping) Features(r Record) (events.Features, error) {
 		return nil, malformed("it is a network, not an address")
 	}
 	return features, nil
-}
-
-// of returns the value of the kind; "" where the record has none.
-func (k Kind) of(r Record) string {
-	if value := r.Field(k.Field); value != "-" {
-		return value
-	}
-	return ""
 }

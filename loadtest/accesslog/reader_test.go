@@ -19,10 +19,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // read returns M for each malformed line and E for each entry, and the error
 // that ended the log.
 func read(r io.Reader) (lines string, err error) {
-	format := combined()
+	format := newCombined()
 	for text, err := range linesOf(r) {
 		if err == nil {
-			_, err = format.Parse(text)
+			_, _, err = format.Parse(text)
 		}
 		switch {
 		case err == nil:

@@ -20,7 +20,7 @@ import (
 // A reference reads once for each decision, and writes once for each admission, each in a
 // trip of its own.
 func TestWhatReferencesAsk(t *testing.T) {
-	found, err := Run(t.Context(), Config{Traffic: small(t), Limit: smallLimit})
+	found, err := Run(t.Context(), small())
 	require.NoError(t, err)
 	for _, row := range found.Rows[2:] {
 		admitted := float64(row.Admitted) / float64(row.Admitted+row.Denied)

@@ -26,15 +26,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/exactlog"
+	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/loadtest/progress"
 )
 
-// Config says what is compared. Traffic and Limit are needed.
+// Config says what is compared. Traffic, Kind and Limit are needed.
 type Config struct {
-	Traffic *Traffic
-	Limit   events.Limit // for each feature; its name is of no matter
-	// Exactly has all but counterd see the nanosecond of a hit, and judges by it.
+	Name    string         // of the traffic
+	Traffic *accesslog.Log // whose events are hits
+	Kind    string         // of the features that hit
+	Limit   events.Limit   // for each feature; its name is of no matter
+	// Exactly has all but counterd see the time of a hit as it is, and judges by it.
 	Exactly  bool
 	Progress progress.Progress
 
@@ -89,7 +93,7 @@ func (c Config) contenders() (list []contender) {
 	for _, precision := range []events.Precision{events.Second, events.Minute} {
 		if c.Limit.Window >= precision.Length() {
 			list = append(list, contender{nameOf(precision), func(limit) (algorithm, error) {
-				return newHierarchical(c.Limit, c.Traffic.kind, precision)
+				return newHierarchical(c.Limit, c.Kind, precision)
 			}})
 		}
 	}
@@ -109,23 +113,33 @@ func Run(ctx context.Context, c Config) (*Comparison, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
+	hits, err := c.hits()
+	if err != nil {
+		return nil, err
+	}
+	features := map[string]bool{}
+	for i := range hits {
+		features[hits[i].feature] = true
+		if !c.Exactly {
+			hits[i].at -= hits[i].at % second
+		}
+	}
+	all := c.contenders()
 	found := &Comparison{
-		Traffic: c.Traffic.Name, Hits: c.Traffic.Hits(), Features: c.Traffic.Features(), Malformed: c.Traffic.Malformed,
-		Limit: events.FormatRate(c.Limit), Resolution: wholeSeconds,
+		Traffic: c.Name, Hits: len(hits), Features: len(features), Malformed: c.Traffic.Malformed,
+		Limit: events.FormatRate(c.Limit), Resolution: wholeSeconds, Rows: make([]Row, len(all)),
 	}
 	if c.Exactly {
 		found.Resolution = nanoseconds
 	}
-	all := c.contenders()
 	c.Progress = progress.Or(c.Progress)
-	c.Progress.Start("deciding", len(all)*len(c.Traffic.hits))
-	found.Rows = make([]Row, len(all))
+	c.Progress.Start("deciding", len(all)*len(hits))
 	// They have nothing in common but the traffic, which none of them changes.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, way := range all {
 		group.Go(func() (err error) {
-			if found.Rows[i], err = c.try(ctx, way); err != nil {
+			if found.Rows[i], err = c.try(ctx, way, hits); err != nil {
 				return fmt.Errorf("%s: %w", way.name, err)
 			}
 			return nil
@@ -140,31 +154,28 @@ func Run(ctx context.Context, c Config) (*Comparison, error) {
 // stride is how many hits are decided between two looks at the context.
 const stride = 1000
 
-// try sends the traffic through one way of limiting.
-func (c Config) try(ctx context.Context, way contender) (Row, error) {
+// try sends the hits through one way of limiting.
+func (c Config) try(ctx context.Context, way contender, hits []hit) (Row, error) {
 	a, err := way.make(limitOf(c.Limit))
 	if err != nil {
 		return Row{}, err
 	}
 	judge := judge{limit: limitOf(c.Limit), features: map[string]*exactlog.Log{}, row: Row{Name: way.name}}
-	most := make([]int64, len(c.Traffic.features))
-	for i, h := range c.Traffic.hits {
+	most := map[string]int64{} // bytes, by feature
+	for i, h := range hits {
 		if i%stride == 0 {
 			if err := ctx.Err(); err != nil {
 				return Row{}, err
 			}
-			c.Progress.Add(min(stride, len(c.Traffic.hits)-i))
+			c.Progress.Add(min(stride, len(hits)-i))
 		}
-		now, feature := h.at, c.Traffic.features[h.feature]
-		if !c.Exactly {
-			now -= now % second
-		}
-		admitted, err := a.decide(ctx, feature, now, h.cost)
+		admitted, err := a.decide(ctx, h.feature, h.at, 1)
 		if err != nil {
 			return Row{}, err
 		}
-		judge.see(feature, now, h.cost, admitted)
-		most[h.feature] = max(most[h.feature], bytesOf(a.items(feature)))
+		judge.see(h.feature, h.at, 1, admitted)
+		n, value := a.items(h.feature)
+		most[h.feature] = max(most[h.feature], int64(n)*memcached.ChunkOf(value))
 	}
 	return judge.row.finish(c.Limit.N, a.asked(), most), nil
 }
@@ -197,32 +208,4 @@ func (j *judge) see(feature string, now, cost int64, admitted bool) {
 	j.row.Admitted++
 	j.row.MostInAWindow = max(j.row.MostInAWindow, held)
 	log.Add(now, cost)
-}
-
-const (
-	// itemHeader is what Memcached has in front of an item's key, with the number that
-	// tells its versions apart; keyBytes is a key as long as counterd's, with its end, and
-	// valueEnd the end of a value.
-	itemHeader = 48 + 8
-	keyBytes   = 28 + 1
-	valueEnd   = 2
-
-	smallestChunk = 96
-	largestChunk  = 512 << 10
-)
-
-// bytesOf returns what so many items with such values take.
-func bytesOf(n, value int) int64 { return int64(n) * chunkOf(value) }
-
-// chunkOf returns the bytes of the chunk that a value of so many bytes takes in Memcached,
-// as it is by default (-f 1.25 -n 48): the sizes of chunks grow by a quarter, in multiples
-// of eight. Beyond the largest an item takes several.
-func chunkOf(value int) int64 {
-	item := int64(itemHeader + keyBytes + value + valueEnd)
-	for size := int64(smallestChunk); size*5 < largestChunk*4; size = (size*5/4 + 7) &^ 7 {
-		if item <= size {
-			return size
-		}
-	}
-	return (item + largestChunk - 1) / largestChunk * largestChunk
 }

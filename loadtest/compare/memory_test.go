@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -40,10 +41,11 @@ func TestChunksAreMemcacheds(t *testing.T) {
 		keys := memcache.Keys("c", []uint64{uint64(i)})
 		require.Equal(t, []string{"STORED"}, server.Ask(fmt.Sprintf("set %s 0 0 %d\r\n%s", keys[0], value, strings.Repeat("x", value))))
 		after := chunkBytes(t, server)
-		assert.Equal(t, after-before, chunkOf(value), "%d bytes", value)
+		assert.Equal(t, after-before, memcached.ChunkOf(value), "%d bytes", value)
 		before = after
 	}
-	assert.Equal(t, int64(2*largestChunk), chunkOf(600_000), "beyond the largest it is several")
+	assert.EqualValues(t, 1<<20, memcached.ChunkOf(600_000), "beyond the largest it is several")
+	assert.Len(t, memcache.Keys("c", []uint64{0})[0], memcached.KeyBytes)
 }
 
 // A state is of as many numbers as its item has.
@@ -75,9 +77,10 @@ func TestBytesAreMemcacheds(t *testing.T) {
 		}
 		want := int64(0)
 		for i := range users {
-			want += bytesOf(h.items(fmt.Sprint("user-", i)))
+			buckets, value := h.items(fmt.Sprint("user-", i))
+			want += int64(buckets) * memcached.ChunkOf(value)
 		}
-		assert.InDelta(t, want, chunkBytes(t, server), smallestChunk, "the instance marker is an item, too")
+		assert.InDelta(t, want, chunkBytes(t, server), memcached.SmallestChunk, "the instance marker is an item, too")
 		require.NoError(t, fleet.Close())
 	}
 }

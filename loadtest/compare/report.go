@@ -3,7 +3,6 @@ package compare
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/events"
@@ -43,15 +42,16 @@ type Row struct {
 	Writes          float64 `json:"writes"`
 }
 
-// finish adds what the decisions took. The bytes are of each feature, the limit n.
-func (r Row) finish(n int64, a asked, bytes []int64) Row {
+// finish adds what the decisions took. The bytes are the most of each feature, the limit n.
+func (r Row) finish(n int64, a asked, bytes map[string]int64) Row {
 	sum := int64(0)
 	for _, b := range bytes {
 		sum += b
+		r.MostBytes = max(r.MostBytes, b)
 	}
+	r.Bytes = float64(sum) / float64(len(bytes))
 	decisions := float64(r.Admitted + r.Denied)
 	r.WorstWindow = float64(r.MostInAWindow) / float64(n)
-	r.Bytes, r.MostBytes = float64(sum)/float64(len(bytes)), slices.Max(bytes)
 	r.Trips, r.Reads, r.Writes = float64(a.trips)/decisions, float64(a.reads)/decisions, float64(a.writes)/decisions
 	return r
 }

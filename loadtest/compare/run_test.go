@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -16,18 +17,19 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // trafficAt returns hits of one feature so many seconds after midnight.
-func trafficAt(seconds ...float64) *Traffic {
-	t := &Traffic{Name: "made", kind: "user", features: []string{"f"}}
-	midnight := opening.Truncate(24 * time.Hour).UnixNano()
+func trafficAt(seconds ...float64) *accesslog.Log {
+	log := &accesslog.Log{Actors: []events.Features{{"user": "f"}}}
+	midnight := opening.Truncate(24 * time.Hour).UnixMicro()
 	for _, s := range seconds {
-		t.hits = append(t.hits, hit{midnight + int64(s*float64(second)), 0, 1})
+		log.Events = append(log.Events, accesslog.Event{Micros: midnight + int64(s*1e6)})
 	}
-	return t
+	return log
 }
 
 // times returns n times the same second.
@@ -92,7 +94,7 @@ func TestKnownWrongs(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, err := Run(t.Context(), Config{Traffic: trafficAt(c.seconds...), Limit: c.limit, Exactly: c.exactly, processes: 3})
+			found, err := Run(t.Context(), Config{Traffic: trafficAt(c.seconds...), Kind: "user", Limit: c.limit, Exactly: c.exactly, processes: 3})
 			require.NoError(t, err)
 			for who, want := range c.want {
 				row := rowOf(t, found, who)
@@ -105,16 +107,8 @@ func TestKnownWrongs(t *testing.T) {
 }
 
 // small is traffic of which a part is denied.
-func small(t *testing.T) *Traffic {
-	t.Helper()
-	drawn, err := Zipf{Features: 50, S: 1.2, Rate: 20, Duration: 8 * time.Minute, Seed: 3}.Draw(t.Context())
-	require.NoError(t, err)
-	for i := range drawn.hits {
-		if i%10 == 0 {
-			drawn.hits[i].cost = 3
-		}
-	}
-	return drawn
+func small() Config {
+	return Config{Traffic: draw(50, 1.2, 20, 8*time.Minute), Kind: DrawnKind, Limit: smallLimit}
 }
 
 var smallLimit = events.Limit{N: 40, Window: 2 * time.Minute}
@@ -122,13 +116,13 @@ var smallLimit = events.Limit{N: 40, Window: 2 * time.Minute}
 // On any traffic counterd and the log are never wrong, and the others are; the same
 // traffic gives the same figures.
 func TestRun(t *testing.T) {
-	config := Config{Traffic: small(t), Limit: smallLimit}
+	config := small()
 	found, err := Run(t.Context(), config)
 	require.NoError(t, err)
 	var names []string
 	for _, row := range found.Rows {
 		names = append(names, row.Name)
-		assert.EqualValues(t, config.Traffic.Hits(), row.Admitted+row.Denied)
+		assert.EqualValues(t, len(config.Traffic.Events), row.Admitted+row.Denied)
 		assert.Greater(t, row.Denied, row.Admitted/10)
 		switch row.Name {
 		case "counterd", "sliding log":
@@ -148,7 +142,7 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, rowOf(t, found, "sliding log").Admitted, rowOf(t, found, "counterd").Admitted)
 	assert.True(t, (&Report{[]*Comparison{found}}).OK())
 
-	again, err := Run(t.Context(), Config{Traffic: small(t), Limit: smallLimit})
+	again, err := Run(t.Context(), small())
 	require.NoError(t, err)
 	assert.Equal(t, found, again)
 	config.Exactly = true
@@ -172,22 +166,24 @@ func (p *told) Add(steps int) { p.done.Add(int64(steps)) }
 // Progress adds up to as many steps as there are.
 func TestProgress(t *testing.T) {
 	var run told
-	_, err := Run(t.Context(), Config{Traffic: small(t), Limit: smallLimit, Progress: &run})
+	config := small()
+	config.Progress = &run
+	_, err := Run(t.Context(), config)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, run.stages.Load())
-	assert.EqualValues(t, 8*small(t).Hits(), run.steps.Load())
+	assert.EqualValues(t, 8*len(config.Traffic.Events), run.steps.Load())
 	assert.Equal(t, run.steps.Load(), run.done.Load())
 }
 
 // Of each feature the most counts that it took at any time, and of each hit what it asked.
 func TestBytesOfFeatures(t *testing.T) {
 	made := trafficAt(0, 1, 2, 3, 4, 5, 500, 501)
-	made.features = []string{"f", "g"}
-	made.hits[7].feature = 1
-	found, err := Run(t.Context(), Config{Traffic: made, Limit: events.Limit{N: 10, Window: 10 * time.Second}})
+	made.Actors = append(made.Actors, events.Features{"user": "g"})
+	made.Events[7].Actor = 1
+	found, err := Run(t.Context(), Config{Traffic: made, Kind: "user", Limit: events.Limit{N: 10, Window: 10 * time.Second}})
 	require.NoError(t, err)
 	for name, want := range map[string]struct{ one, other int64 }{
-		"sliding log": {chunkOf(6 * 8), 96}, "fixed window": {120, 120}, "two windows": {120, 120}, "token bucket": {120, 120}, "GCRA": {96, 96},
+		"sliding log": {memcached.ChunkOf(6 * 8), 96}, "fixed window": {120, 120}, "two windows": {120, 120}, "token bucket": {120, 120}, "GCRA": {96, 96},
 		// A window of ten seconds has buckets of seconds alone.
 		"counterd": {6 * 96, 96},
 	} {
@@ -214,14 +210,14 @@ func TestCounterdMayBeWrong(t *testing.T) {
 	assert.True(t, (&Report{[]*Comparison{{Resolution: "second", Rows: []Row{{Name: "counterd, precision: minute", WrongDenials: 1}}}}}).OK())
 }
 
-// readLog reads a log as traffic.
-func readLog(t *testing.T, in io.Reader, kind string) (*Traffic, error) {
+// readLog reads a log as traffic, by addresses or names.
+func readLog(t *testing.T, in io.Reader, kind string) Config {
 	t.Helper()
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host"}})
+	format, err := accesslog.New(accesslog.Config{Fields: []string{"host"}})
 	require.NoError(t, err)
 	log, err := accesslog.ReadLog(t.Context(), format, accesslog.Mapping{{Kind: kind, Field: "host"}}, accesslog.Stream("in", in))
 	require.NoError(t, err)
-	return FromLog(t.Context(), "name", kind, log)
+	return Config{Traffic: log, Kind: kind}
 }
 
 // A log is read whole, in the order of its times, by one kind of features; IPv6 addresses by
@@ -233,25 +229,25 @@ nonsense
 2001:db8::2 - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1
 - - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1
 `
-	log, err := readLog(t, strings.NewReader(lines), "ip")
+	config := readLog(t, strings.NewReader(lines), "ip")
+	hits, err := config.hits()
 	require.NoError(t, err)
 	at := time.Date(2015, time.May, 17, 10, 5, 3, 0, time.UTC).UnixNano()
-	assert.Equal(t, &Traffic{
-		Name: "name", Malformed: 1, kind: "ip", features: []string{"192.0.2.1", "2001:db8::1"},
-		hits: []hit{{at, 0, 1}, {at + second, 1, 1}, {at + second, 1, 1}},
-	}, log)
-	found, err := Run(t.Context(), Config{Traffic: log, Limit: events.Limit{N: 1, Window: time.Hour}})
+	assert.Equal(t, []hit{{at, "192.0.2.1"}, {at + second, "2001:db8::1"}, {at + second, "2001:db8::1"}}, hits)
+	config.Limit = events.Limit{N: 1, Window: time.Hour}
+	found, err := Run(t.Context(), config)
 	require.NoError(t, err)
+	assert.Equal(t, []int{3, 2, 1}, []int{found.Hits, found.Features, found.Malformed})
 	for _, row := range found.Rows[:3] {
 		assert.EqualValues(t, 1, row.Denied, row.Name)
 	}
 
-	log, err = readLog(t, strings.NewReader(lines), "host")
+	hits, err = readLog(t, strings.NewReader(lines), "host").hits()
 	require.NoError(t, err)
-	assert.Len(t, log.features, 3, "as names they are different")
-	_, err = readLog(t, strings.NewReader(`- - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1`), "ip")
+	assert.Equal(t, "2001:db8::2", hits[2].feature, "as names they are different")
+	_, err = readLog(t, strings.NewReader(`- - - [17/May/2015:12:05:04 +0200] "GET / HTTP/1.1" 200 1`), "ip").hits()
 	assert.ErrorContains(t, err, "no hit")
-	_, err = readLog(t, strings.NewReader(`192.0.2.1 - - [17/May/1965:12:05:04 +0200] "GET / HTTP/1.1" 200 1`), "ip")
+	_, err = readLog(t, strings.NewReader(`192.0.2.1 - - [17/May/1965:12:05:04 +0200] "GET / HTTP/1.1" 200 1`), "ip").hits()
 	assert.ErrorContains(t, err, "1970")
 }
 
@@ -261,16 +257,17 @@ func TestTheRealLog(t *testing.T) {
 	file, err := os.Open("../testdata/apache_logs.log.gz")
 	require.NoError(t, err)
 	defer file.Close()
-	log, err := readLog(t, file, "ip")
+	config := readLog(t, file, "ip")
+	config.Limit = events.Limit{N: 50, Window: 24 * time.Hour}
+	found, err := Run(t.Context(), config)
 	require.NoError(t, err)
-	assert.Equal(t, 10_000, log.Hits())
-	assert.Equal(t, 1753, log.Features())
-	found, err := Run(t.Context(), Config{Traffic: log, Limit: events.Limit{N: 50, Window: 24 * time.Hour}})
+	assert.Equal(t, []int{10_000, 1753}, []int{found.Hits, found.Features})
+	hits, err := config.hits()
 	require.NoError(t, err)
 
-	admitted := map[int][]int64{}
+	admitted := map[string][]int64{}
 	denied := 0
-	for _, h := range log.hits {
+	for _, h := range hits {
 		inTheDay := 0
 		for _, at := range admitted[h.feature] {
 			if h.at-at < int64(24*time.Hour) {
@@ -292,47 +289,24 @@ func TestTheRealLog(t *testing.T) {
 	assert.Equal(t, 2.0, rowOf(t, found, "fixed window").WorstWindow)
 }
 
-// Drawn traffic is of the seed alone, in order, as long and as dense as was asked for.
+// Drawn traffic is in order, as long and as dense as was asked for.
 func TestDraw(t *testing.T) {
-	z := Zipf{Features: 1000, S: 1.5, Rate: 40, Duration: 10 * time.Minute, Seed: 5}
-	one, err := z.Draw(t.Context())
-	require.NoError(t, err)
-	same, err := z.Draw(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, one, same)
-	z.Seed++
-	other, err := z.Draw(t.Context())
-	require.NoError(t, err)
-	assert.NotEqual(t, one.hits, other.hits)
-
+	log := draw(1000, 1.5, 40, 10*time.Minute)
+	assert.Equal(t, log, draw(1000, 1.5, 40, 10*time.Minute))
 	const expected = 40 * 600
-	assert.InDelta(t, expected, one.Hits(), 5*155, "five standard deviations")
-	assert.True(t, slices.IsSortedFunc(one.hits, func(a, b hit) int { return int(min(max(a.at-b.at, -1), 1)) }))
-	assert.GreaterOrEqual(t, one.hits[0].at, opening.UnixNano())
-	assert.Less(t, one.hits[one.Hits()-1].at, opening.Add(10*time.Minute).UnixNano())
-	counts := make([]int, one.Features())
-	for _, h := range one.hits {
-		counts[h.feature]++
+	assert.InDelta(t, expected, len(log.Events), 5*155, "five standard deviations")
+	assert.True(t, slices.IsSortedFunc(log.Events, func(a, b accesslog.Event) int { return cmp.Compare(a.Micros, b.Micros) }))
+	assert.False(t, log.Events[0].Time().Before(opening))
+	assert.True(t, log.Events[len(log.Events)-1].Time().Before(opening.Add(10*time.Minute)))
+	counts := make([]int, len(log.Actors))
+	for _, e := range log.Events {
+		counts[e.Actor]++
 	}
 	// Of Zipf's law with s=1.5 the first has 1/2.55 of a thousand.
 	assert.InDelta(t, expected/2.55, float64(slices.Max(counts)), expected/50)
 }
 
 func TestWrongConfigs(t *testing.T) {
-	good := Zipf{Features: 10, S: 1.1, Rate: 1, Duration: time.Minute}
-	require.NoError(t, good.Check())
-	for name, spoil := range map[string]func(*Zipf){
-		"no features": func(z *Zipf) { z.Features = 0 },
-		"a flat law":  func(z *Zipf) { z.S = 1 },
-		"no rate":     func(z *Zipf) { z.Rate = 0 },
-		"no time":     func(z *Zipf) { z.Duration = 0 },
-		"too many":    func(z *Zipf) { z.Rate = MaxHits },
-	} {
-		wrong := good
-		spoil(&wrong)
-		_, err := wrong.Draw(t.Context())
-		assert.Error(t, err, name)
-	}
 	for name, l := range map[string]events.Limit{
 		"none":               {Window: time.Minute},
 		"more than a log":    {N: maxN + 1, Window: time.Minute},
@@ -340,7 +314,7 @@ func TestWrongConfigs(t *testing.T) {
 		"a part of a second": {N: 1, Window: 1500 * time.Millisecond},
 		"a year":             {N: 1, Window: 365 * 24 * time.Hour},
 	} {
-		_, err := Run(t.Context(), Config{Traffic: trafficAt(1), Limit: l})
+		_, err := Run(t.Context(), Config{Traffic: trafficAt(1), Kind: "user", Limit: l})
 		assert.Error(t, err, name)
 	}
 }
@@ -349,9 +323,7 @@ func TestWrongConfigs(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Run(ctx, Config{Traffic: trafficAt(1), Limit: smallLimit})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = Zipf{Features: 10, S: 1.1, Rate: 1, Duration: time.Minute}.Draw(ctx)
+	_, err := Run(ctx, Config{Traffic: trafficAt(1), Kind: "user", Limit: smallLimit})
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -39,7 +39,6 @@ type Config struct {
 	Event            string  // plans for this event only; "": for all events of the rules
 	Features, Events Amounts // a day; events are those of all features together
 	Peak             float64 // the busiest rate, in average rates; 0: DefaultPeak
-	Sessions         Sessions
 	// Log yields the events of one event in the order of time. Run reads it once.
 	Log iter.Seq2[time.Time, events.Features]
 
@@ -93,9 +92,9 @@ func ParseAmounts(text string) (Amounts, error) {
 	return amounts, nil
 }
 
-// of returns the amount with the nearest name.
-func (a Amounts) of(event, per string) (float64, bool) {
-	for _, name := range []string{event + "/" + per, per, event + "/", ""} {
+// of returns the amount with the first of the names that has one.
+func (a Amounts) of(names ...string) (float64, bool) {
+	for _, name := range names {
 		if amount, found := a[name]; found {
 			return amount, true
 		}
@@ -124,8 +123,6 @@ func (c Config) Check() error {
 		{c.Replicas < 1 || c.Replicas > memcache.MaxReplicas, fmt.Sprintf("a counter has 1 to %d replicas", memcache.MaxReplicas)},
 		{c.Server.Memory < minMemory, "a server has at least " + bytesText(minMemory) + " of memory"},
 		{!(c.Server.Cores > 0 && c.Server.Cores <= 1024), "a server has more than 0 cores, and at most 1024"},
-		{c.Sessions.Events < 0 || c.Sessions.Length < 0 || c.Sessions.Length > 24*time.Hour, "a session has events, and takes at most a day"},
-		{(c.Sessions.Events > 1) != (c.Sessions.Length > 0), "a session has events, more than 1, and a length"},
 		{c.Rules == nil, "rules are needed"},
 	} {
 		if rule.broken {
@@ -185,7 +182,7 @@ func (c Config) checkAmounts(chosen []*events.Event) error {
 
 // trafficOf returns the traffic on the counters of an event.
 func (c Config) trafficOf(event *events.Event, counter counters) (Traffic, error) {
-	perDay, found := c.Events.of(event.Name, "")
+	perDay, found := c.Events.of(event.Name+"/", "")
 	t := Traffic{Features: 1, Events: perDay, Peak: c.Peak}
 	if !found {
 		return t, fmt.Errorf("the events a day of %s are needed", event.Name)
@@ -193,7 +190,6 @@ func (c Config) trafficOf(event *events.Event, counter counters) (Traffic, error
 	if counter.whole() {
 		return t, nil
 	}
-	t.Sessions = c.Sessions
 	t.Features, found = c.featuresOf(event.Name, counter.kinds)
 	switch {
 	case !found:
@@ -204,20 +200,15 @@ func (c Config) trafficOf(event *events.Event, counter counters) (Traffic, error
 	return t, nil
 }
 
-// featuresOf returns the features of those kinds that do the event each day. Several kinds
-// together, unless they have a number, are as many as the most numerous kind.
+// featuresOf returns the features of those kinds, or without any of all, that do the event each
+// day. Several kinds together, unless they have a number, are as many as the most numerous kind.
 func (c Config) featuresOf(event string, kinds []string) (most float64, found bool) {
-	per := perOf(kinds)
-	for _, name := range []string{event + "/" + per, per} {
-		if amount, found := c.Features[name]; found {
-			return amount, true
-		}
-	}
-	if len(kinds) == 0 {
-		return c.Features.of(event, "")
+	per := strings.Join(kinds, "+")
+	if together, found := c.Features.of(event+"/"+per, per); found {
+		return together, true
 	}
 	for _, kind := range kinds {
-		amount, known := c.Features.of(event, kind)
+		amount, known := c.Features.of(event+"/"+kind, kind, event+"/", "")
 		most, found = max(most, amount), found || known
 	}
 	return most, found

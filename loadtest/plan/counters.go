@@ -18,7 +18,6 @@ type counters struct {
 	windows          []time.Duration
 	counter          events.Counter // one of them, without its feature
 	finest, coarsest hierarchy.Level
-	shut             bool // a limit of 0 denies every hit before its add
 }
 
 func perOf(kinds []string) string {
@@ -34,7 +33,7 @@ func countersOf(event *events.Event) []counters {
 	made := func(c counters, precision events.Precision) counters {
 		c.counter = events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: precision}
 		footprint := hierarchy.FootprintOf(c.counter, 0)
-		c.finest, c.coarsest, c.shut = footprint.Finest, footprint.Coarsest, shut(event)
+		c.finest, c.coarsest = footprint.Finest, footprint.Coarsest
 		return c
 	}
 	if len(event.Rules) == 0 {
@@ -56,23 +55,6 @@ func countersOf(event *events.Event) []counters {
 	return all
 }
 
-// shut reports whether the event's limits deny every hit before its add.
-func shut(event *events.Event) bool {
-	denies := false
-	for _, rule := range event.Rules {
-		if rule.Count == events.CountAll {
-			return false
-		}
-		if rule.Shadow || rule.Throttle.Kind == events.Elastic {
-			continue
-		}
-		for _, limit := range rule.Limits {
-			denies = denies || rule.Throttle.Ceiling(limit.N) == 0
-		}
-	}
-	return denies
-}
-
 // whole reports whether one counter holds the whole event.
 func (c counters) whole() bool { return !c.each && len(c.kinds) == 0 }
 
@@ -83,6 +65,7 @@ func (c counters) life(l hierarchy.Level) time.Duration {
 
 // demand is what the traffic does to counters of one kind, replicas not counted.
 type demand struct {
+	counters
 	features   float64 // of a day
 	hits, peak float64 // a second, on average and at the peak
 	// The parts of the hits that read closed buckets: other hits find them in the cache of
@@ -102,16 +85,12 @@ type levelDemand struct {
 
 // modelled returns the demand of traffic on counters.
 func (c Config) modelled(counters counters, t Traffic) demand {
-	d := demand{features: t.Features, hits: t.Events / daySeconds, live: 1}
+	d := demand{counters: counters, features: t.Features, hits: t.Events / daySeconds, live: 1}
 	d.peak = d.hits * t.Peak
-	perSecond := t.perFeature() / daySeconds / float64(c.processes)
+	perSecond := t.Events / t.Features / daySeconds / float64(c.processes)
 	d.reread, d.peakReread = 1/(1+perSecond), 1/(1+perSecond*t.Peak)
-	if counters.shut {
-		d.live = 0
-		return d
-	}
-	for l := counters.finest; l <= counters.coarsest; l++ {
-		span, length := c.span(counters, l), float64(l.Seconds())
+	for l := d.finest; l <= d.coarsest; l++ {
+		span, length := c.span(d.life(l)), float64(l.Seconds())
 		items, day := t.buckets(length, span), daySeconds/length*t.active(length, 1)
 		d.levels[l] = levelDemand{items: items, made: day / t.Events, aDay: day / t.Features, value: t.events(span) / items}
 		if span > length { // the first bucket has none before it
@@ -120,16 +99,15 @@ func (c Config) modelled(counters counters, t Traffic) demand {
 	}
 	if !counters.whole() {
 		// As if every day had other features: the greater number.
-		d.live = t.buckets(daySeconds, c.span(counters, counters.coarsest))
+		d.live = t.buckets(daySeconds, c.span(d.life(d.coarsest)))
 	}
 	return d
 }
 
-// span returns for how many seconds the buckets of a level have been gathering.
-func (c Config) span(counters counters, l hierarchy.Level) float64 {
-	span := counters.life(l)
+// span returns for how many seconds buckets of that lifetime have been gathering.
+func (c Config) span(life time.Duration) float64 {
 	if c.filled > 0 {
-		span = min(span, c.filled)
+		life = min(life, c.filled)
 	}
-	return span.Seconds()
+	return life.Seconds()
 }

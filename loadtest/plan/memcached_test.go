@@ -60,11 +60,6 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 			rules:  "events: {hit: {limits: [{per: user, rate: 1000000/d}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 2000}, Events: Amounts{"": 40_000}},
 		},
-		"sessions": {
-			rules: fourLimits,
-			config: Config{Replicas: 1, Features: Amounts{"": 4000}, Events: Amounts{"": 40_000},
-				Sessions: Sessions{Events: 5, Length: 10 * time.Minute}},
-		},
 		"precision of a minute": {
 			rules:  "events: {hit: {limits: [{per: ip, rate: [10000/15m, 100000/d], precision: minute}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 5000}, Events: Amounts{"": 30_000}},
@@ -133,7 +128,7 @@ func hold(t *testing.T, config Config, within float64) float64 {
 	}
 	require.Zero(t, sum("", "evictions"))
 	items := sum("", "curr_items")
-	each := held{report.Total.Items}.each(servers)
+	each := held{96: report.Total.Items}.each(servers)
 	// While a table doubles, the one before exists, too.
 	planned := hashBytes(each.all()) * float64(servers)
 	for end := time.Now().Add(maxWait); sum("", "hash_bytes") != planned && time.Now().Before(end); {
@@ -197,7 +192,7 @@ func newGame(t *testing.T, config Config) *game {
 	}
 	config.Features = features
 	g.config = config
-	perDay, _ := config.Events.of(g.event.Name, "")
+	perDay, _ := config.Events.of(g.event.Name+"/", "")
 	g.draw(int(math.Round(perDay * config.filled.Hours() / 24)))
 	return g
 }
@@ -215,20 +210,13 @@ func (g *game) together(kinds []string) int {
 	return min(multiple, g.actors)
 }
 
-// draw schedules the hits in the order of time: each actor has its share of them, anywhere or
-// in sessions.
+// draw schedules the hits in the order of time: each actor has its share of them, anywhere.
 func (g *game) draw(hits int) {
 	random := rand.New(rand.NewPCG(7, 7))
 	span := g.config.filled.Seconds()
-	length := min(g.config.Sessions.Length.Seconds(), span)
 	for actor := range g.actors {
-		share := hits*(actor+1)/g.actors - hits*actor/g.actors
-		size := max(min(int(g.config.Sessions.Events), share), 1)
-		for begun := 0; begun < share; begun += size {
-			start := random.Float64() * (span - length)
-			for range min(size, share-begun) {
-				g.schedule = append(g.schedule, turn{int(start + random.Float64()*length), actor})
-			}
+		for range hits*(actor+1)/g.actors - hits*actor/g.actors {
+			g.schedule = append(g.schedule, turn{int(random.Float64() * span), actor})
 		}
 	}
 	slices.SortStableFunc(g.schedule, func(a, b turn) int { return cmp.Compare(a.second, b.second) })

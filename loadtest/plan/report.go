@@ -26,7 +26,6 @@ type Counter struct {
 	FeaturesADay float64  `json:"features_a_day"`
 	Levels       []Level  `json:"levels"`
 	Total        Figures  `json:"total"`
-	Shut         bool     `json:"shut,omitempty"` // a limit of 0 denies every hit
 }
 
 // Level is the buckets of a level.
@@ -79,12 +78,10 @@ func (r *Rates) add(s Rates) {
 
 // Servers is the number of Memcached servers, and what requires it.
 type Servers struct {
-	Needed    int    `json:"needed"`
-	Reason    string `json:"reason"`
-	ByMemory  int    `json:"by_memory"`
-	ByCPU     int    `json:"by_cpu"`
-	ByLoss    int    `json:"by_loss"`     // for both after the loss of one
-	Megabytes int64  `json:"memcached_m"` // -m of each
+	Needed    int   `json:"needed"` // for both after the loss of one
+	ByMemory  int   `json:"by_memory"`
+	ByCPU     int   `json:"by_cpu"`
+	Megabytes int64 `json:"memcached_m"` // -m of each
 	// Of one server, after the loss of another.
 	Items       float64 `json:"items_each"`
 	SlabBytes   float64 `json:"slab_bytes_each"`

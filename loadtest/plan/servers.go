@@ -54,24 +54,7 @@ func (p *planning) servers() (Servers, error) {
 	}
 	rest := max(byMemory, byCPU)
 	s := p.loadOf(rest)
-	s.ByMemory, s.ByCPU, s.ByLoss, s.Needed = byMemory, byCPU, rest+1, rest+1
-	s.Reason = p.reason(s, rest)
+	s.ByMemory, s.ByCPU, s.Needed = byMemory, byCPU, rest+1
 	s.CounterdCores = p.report.Total.Peak.CounterdCPU / busy
 	return s, nil
-}
-
-func (p *planning) reason(s Servers, rest int) string {
-	replicas := p.config.Replicas
-	why := "hold the items and have the CPU time"
-	switch {
-	case rest == replicas && rest == 1:
-		return "one is enough, and the other counts on, from zero, after its loss"
-	case rest == replicas:
-		return fmt.Sprintf("%d replicas need %d servers, and one more after a loss", rest, rest)
-	case s.ByMemory > s.ByCPU:
-		why = "hold the items"
-	case s.ByCPU > s.ByMemory:
-		why = "have the CPU time"
-	}
-	return fmt.Sprintf("%d %s, also after a loss", rest, why)
 }

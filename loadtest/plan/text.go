@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/columns"
 )
 
@@ -27,7 +26,7 @@ func (r *Report) WriteText(out io.Writer) error {
 		}
 	}
 	t, s := r.Total, r.Servers
-	fmt.Fprintf(&b, "In all, with %s of each counter:\n\n", plural(r.Replicas, "replica"))
+	fmt.Fprintf(&b, "In all, replicas of each counter: %d\n\n", r.Replicas)
 	writeTable(&b, 0, [][]string{
 		{"counters", amount(t.Counters), "have an item, at most"},
 		{"items", amount(t.Items), "at the peak"},
@@ -52,10 +51,8 @@ func (r *Report) WriteText(out io.Writer) error {
 		rows = append(rows, []string{row.name, row.text(row.of(t.Average)), row.text(row.of(t.Peak)), ""})
 	}
 	writeTable(&b, tabwriter.AlignRight, rows)
-	fmt.Fprintf(&b, "\nMemcached servers: %d, each with memcached -m %d\n\n", s.Needed, s.Megabytes)
-	writeTable(&b, 0, [][]string{
-		{"by memory", strconv.Itoa(s.ByMemory)}, {"by CPU time", strconv.Itoa(s.ByCPU)}, {"to survive a loss", strconv.Itoa(s.ByLoss), s.Reason},
-	})
+	fmt.Fprintf(&b, "\nMemcached servers: %d, each with memcached -m %d: %d by memory, %d by CPU time, and one that may be lost\n",
+		s.Needed, s.Megabytes, s.ByMemory, s.ByCPU)
 	fmt.Fprintf(&b, `
 After a loss each of the others has %s items, %s of them in pages, a table of %s,
 and takes %s of memory; at the peak %s of CPU time and %s each second.
@@ -76,10 +73,6 @@ func (c Counter) write(b *strings.Builder) {
 		fmt.Fprintf(b, " (%s)", strings.Join(c.Limits, " "))
 	}
 	fmt.Fprintf(b, ", retention %s: %s a day\n", c.Retention, amount(c.FeaturesADay))
-	if c.Shut {
-		b.WriteString("  a limit of 0 denies every hit: nothing is added\n\n")
-		return
-	}
 	rows := [][]string{{"buckets", "live", "a feature a day", "items at the peak", ""}}
 	for _, l := range c.Levels {
 		rows = append(rows, []string{l.Level, l.Lives, amount(l.ADay), amount(l.Items), ""})
@@ -100,14 +93,9 @@ func writeTable(b *strings.Builder, flags uint, rows [][]string) {
 
 // assumptions returns what a plan from numbers rests on.
 func (c Config) assumptions() []string {
-	spread := "A feature's events lie anywhere in its day, each for itself, which makes the most items; sessions (-session-events, -session-length) make fewer."
-	if c.Sessions.Events > 1 {
-		spread = fmt.Sprintf("A feature's events come in sessions of %g, spread over %s, anywhere in its day.", c.Sessions.Events, events.FormatDuration(c.Sessions.Length.Round(time.Second)))
-	}
 	return append([]string{
 		"Every day is like every other; its features are those of the day before, or new ones.",
-		"All features have equally many events, which makes the most items.",
-		spread,
+		"All features have equally many events, anywhere in the day, each for itself, which makes the most items. Sessions make fewer: a log shows them.",
 		fmt.Sprintf("The peak is %g times the average, and lasts until the day's events have come; items are counted at its end.", c.Peak),
 		"A hit has a feature of each kind of the event's rules. Kinds together without a number are as many as the most numerous kind.",
 	}, c.commonAssumptions()...)
@@ -126,19 +114,12 @@ func (c Config) assumptionsOfLog(log Log, longest time.Duration) []string {
 
 func (c Config) commonAssumptions() []string {
 	return []string{
-		"Hits are far from their limits. Near one a counter costs a trip more, once a second in each process; a denial about six, and no items.",
+		"Hits are far from their limits, also those of an event that a limit of 0 closes. Near one a counter costs a trip more, once a second in each process; a denial about six, and no items.",
 		fmt.Sprintf("Hits come one by one, to %d processes; hits of a batch, and simultaneous hits on a counter, share trips.", processes),
 		"CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13).",
 		fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %g%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %g%% of %g cores busy at the peak.",
 			100*headroom, bytesText(baseMemory), 100*busy, c.Server.Cores),
 	}
-}
-
-func plural(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 // amount writes a number with three significant digits, or whole with commas.

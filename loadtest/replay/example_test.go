@@ -29,7 +29,7 @@ func ExampleRun() {
 	defer c.Close()
 
 	ctx := context.Background()
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host"}})
+	format, err := accesslog.New(accesslog.Config{Fields: []string{"host"}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -113,7 +113,7 @@ type run struct {
 func Run(ctx context.Context, config Config, log *accesslog.Log) (*Result, error) {
 	r := &run{Config: config.withDefaults(), log: log, result: &Result{
 		Event: config.Event, Lines: log.Lines, Filtered: log.Filtered, Malformed: log.Malformed,
-		MalformedLines: append([]accesslog.Place{}, log.Places...), FirstDifferences: []Difference{},
+		MalformedLines: append([]string{}, log.Places...), FirstDifferences: []Difference{},
 		Windows: []string{}, LeftOutWindows: []string{},
 	}}
 	// Every process of the server sees by then what was done.
@@ -265,12 +265,10 @@ const (
 // has acknowledged.
 func (r *run) increment(ctx context.Context) error {
 	fates := make([]fate, len(r.events))
-	begin := r.Clock()
 	err := r.forEach(ctx, "incrementing", len(r.events), r.Concurrency, func(ctx context.Context, i int) (err error) {
 		fates[i], err = r.incrementOne(ctx, r.events[i])
 		return err
 	})
-	elapsed := r.Clock().Sub(begin)
 	for i, e := range r.events { // in the order of time
 		askers := r.roster.actors[e.Actor]
 		switch fates[i] {
@@ -291,8 +289,6 @@ func (r *run) increment(ctx context.Context) error {
 			r.result.Counters++
 		}
 	}
-	r.result.Seconds = elapsed.Seconds()
-	r.result.EventsPerSecond = perSecond(r.result.Events, elapsed)
 	return err
 }
 
@@ -329,12 +325,9 @@ func (r *run) acknowledges(done wire.Incremented, e accesslog.Event, second int6
 func (r *run) count(ctx context.Context) error {
 	questions := questionsOf(r.windows, r.retention, r.end, max(r.end, r.now()), pastMoments, r.seconds)
 	askers := r.roster.askers
-	begin := r.Clock()
-	err := r.forEach(ctx, "counting", len(questions)*len(askers), r.Concurrency, func(ctx context.Context, i int) error {
+	return r.forEach(ctx, "counting", len(questions)*len(askers), r.Concurrency, func(ctx context.Context, i int) error {
 		return r.compare(ctx, questions[i/len(askers)], askers[i%len(askers)])
 	})
-	r.result.CountsPerSecond = perSecond(int(r.result.Comparisons), r.Clock().Sub(begin))
-	return err
 }
 
 // compare asks one question for one asker, and holds the answer against the log.
@@ -407,10 +400,3 @@ func (r *run) forEach(ctx context.Context, stage string, n, atOnce int, do func(
 func (r *run) now() int64 { return r.Clock().Unix() }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
-
-func perSecond(n int, elapsed time.Duration) float64 {
-	if elapsed <= 0 {
-		return 0
-	}
-	return float64(n) / elapsed.Seconds()
-}

@@ -9,27 +9,23 @@ import (
 	"text/tabwriter"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/loadtest/accesslog"
 )
 
 // Result is what a run did and found. Lines are Events, Skipped, Featureless, Filtered and
 // Malformed together, once all is sent.
 type Result struct {
-	Event          string            `json:"event"`
-	Retention      string            `json:"retention"` // as the server has it
-	Lines          int               `json:"lines"`
-	Events         int               `json:"events"`      // counted by the server
-	Skipped        int               `json:"skipped"`     // older than the retention, or less than 10s from being so
-	Unknown        int               `json:"-"`           // increments of unknown outcome, of a run that failed
-	Featureless    int               `json:"featureless"` // lines without any of the features
-	Filtered       int               `json:"filtered"`    // lines that the format leaves out
-	Malformed      int               `json:"malformed"`   // lines that cannot be read
-	MalformedLines []accesslog.Place `json:"malformed_lines"`
+	Event          string   `json:"event"`
+	Retention      string   `json:"retention"` // as the server has it
+	Lines          int      `json:"lines"`
+	Events         int      `json:"events"`      // counted by the server
+	Skipped        int      `json:"skipped"`     // older than the retention, or less than 10s from being so
+	Unknown        int      `json:"-"`           // increments of unknown outcome, of a run that failed
+	Featureless    int      `json:"featureless"` // lines without any of the features
+	Filtered       int      `json:"filtered"`    // lines that the format leaves out
+	Malformed      int      `json:"malformed"`   // lines that cannot be read
+	MalformedLines []string `json:"malformed_lines"`
 
-	Counters         int          `json:"counters"`          // that hold events
-	Seconds          float64      `json:"seconds"`           // that the increments took
-	EventsPerSecond  float64      `json:"events_per_second"` // 0: too fast to tell
-	CountsPerSecond  float64      `json:"counts_per_second"`
+	Counters         int          `json:"counters"` // that hold events
 	Windows          []string     `json:"windows"`
 	LeftOutWindows   []string     `json:"left_out_windows"` // longer than the retention
 	Comparisons      int64        `json:"comparisons"`
@@ -63,11 +59,9 @@ func (r *Result) WriteText(out io.Writer) error {
 		{"featureless", strconv.Itoa(r.Featureless), "lines without any of the features", true},
 		{"skipped", strconv.Itoa(r.Skipped), "older than the " + r.Retention + " that the server remembers, or about to be", false},
 		{"events", strconv.Itoa(r.Events), "", false},
-		{"events/s", rate(r.EventsPerSecond), "", false},
 		{"counters", strconv.Itoa(r.Counters), "", false},
 		{"windows", strings.Join(r.Windows, " "), "", false},
 		{"left out", cmp.Or(strings.Join(r.LeftOutWindows, " "), "0"), "longer than the retention", true},
-		{"counts/s", rate(r.CountsPerSecond), "", false},
 		{"comparisons", strconv.FormatInt(r.Comparisons, 10), "", false},
 		{"left out", strconv.FormatInt(r.LeftOut, 10), "their windows slid out of the retention", true},
 		{"differences", strconv.FormatInt(r.Differences, 10), "", false},
@@ -80,13 +74,6 @@ func (r *Result) WriteText(out io.Writer) error {
 		fmt.Fprintln(w, d)
 	}
 	return w.Flush()
-}
-
-func rate(perSecond float64) string {
-	if perSecond == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f", perSecond)
 }
 
 // String returns the difference on one line.

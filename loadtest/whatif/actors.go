@@ -20,62 +20,49 @@ const (
 	withoutCost      // there is no cost, or none that a hit may have
 )
 
-// actors are the sets of features in the log, and what they are counted by.
+// actors are the sets of features in the log, and the numbers of what they are counted by.
 type actors struct {
-	all    []actor
-	groups []*group // of the rules, by their kinds
-	whole  group    // of all rules together
+	all     []actor
+	numbers map[string]uint32 // by the identities of counters
+	names   []string          // by number
 }
 
 type actor struct {
 	features events.Features
 	cost     int64
 	fate     fate
-	// whole and in are the numbers of its features: that of all its counters together, and
-	// those in each of the groups, where it is in that.
+	// whole is the number of all its counters together, and in has that of each rule's counter,
+	// where the rule applies.
 	whole uint32
 	in    []uint32
 }
 
-// group is what rules with the same kinds count by.
-type group struct {
-	per     []string
-	numbers map[string]uint32
-	names   []string
-}
-
-// number returns the number of the feature of that identity.
-func (g *group) number(id, name string) uint32 {
-	n, known := g.numbers[id]
-	if !known {
-		n = uint32(len(g.names))
-		g.numbers[id] = n
-		g.names = append(g.names, name)
-	}
-	return n
-}
-
 // newActors finds what each of the log's actors is counted by.
 func newActors(event *events.Event, all []events.Features, costKind string) *actors {
-	a := &actors{all: make([]actor, len(all)), whole: group{numbers: map[string]uint32{}}}
-	for i := range event.Rules {
-		if per := event.Rules[i].Per; a.group(per) < 0 {
-			a.groups = append(a.groups, &group{per: per, numbers: map[string]uint32{}})
-		}
-	}
-	for i, features := range all {
-		a.all[i] = a.actor(event, features, costKind)
+	a := &actors{numbers: map[string]uint32{}}
+	for _, features := range all {
+		a.all = append(a.all, a.actor(event, features, costKind))
 	}
 	return a
 }
 
-// group returns the index of the group of those kinds, or -1.
-func (a *actors) group(per []string) int {
-	return slices.IndexFunc(a.groups, func(g *group) bool { return slices.Equal(g.per, per) })
+// number returns the number of the counters together, one or several.
+func (a *actors) number(applied []events.Applied) uint32 {
+	var id strings.Builder
+	for _, one := range applied {
+		id.WriteString(strconv.Quote(one.ID))
+	}
+	n, known := a.numbers[id.String()]
+	if !known {
+		n = uint32(len(a.names))
+		a.numbers[id.String()] = n
+		a.names = append(a.names, nameOf(applied))
+	}
+	return n
 }
 
 func (a *actors) actor(event *events.Event, features events.Features, costKind string) actor {
-	one := actor{features: features, cost: 1}
+	one := actor{features: features, cost: 1, in: make([]uint32, len(event.Rules))}
 	if text, found := features[costKind]; found {
 		cost, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || limiter.CheckCost(cost) != nil {
@@ -87,22 +74,18 @@ func (a *actors) actor(event *events.Event, features events.Features, costKind s
 		delete(one.features, costKind)
 	}
 	applied, err := event.Apply(nil, one.features)
-	switch {
-	case err != nil && !slices.ContainsFunc(event.Rules, func(r events.Rule) bool { return r.Applies(one.features) }):
+	if err != nil {
 		one.fate = unlimited
-		return one
-	case err != nil:
-		one.fate = refused
+		if slices.ContainsFunc(event.Rules, func(r events.Rule) bool { return r.Applies(one.features) }) {
+			one.fate = refused
+		}
 		return one
 	}
-	one.in = make([]uint32, len(a.groups))
-	var ids []string
 	for i := range applied {
-		group := a.group(applied[i].Rule.Per)
-		one.in[group] = a.groups[group].number(applied[i].ID, nameOf(applied[i:i+1]))
-		ids = append(ids, strconv.Quote(applied[i].ID))
+		rule := slices.IndexFunc(event.Rules, func(r events.Rule) bool { return slices.Equal(r.Per, applied[i].Rule.Per) })
+		one.in[rule] = a.number(applied[i : i+1])
 	}
-	one.whole = a.whole.number(strings.Join(ids, " "), nameOf(applied))
+	one.whole = a.number(applied)
 	return one
 }
 

@@ -16,7 +16,7 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: []string{"host"}})
+	format, err := accesslog.New(accesslog.Config{Fields: []string{"host"}})
 	if err != nil {
 		log.Fatal(err)
 	}

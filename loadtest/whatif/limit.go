@@ -12,7 +12,7 @@ import (
 type limit struct {
 	score
 	found Limit // but its Score
-	group int
+	rule  int   // the first one with its kinds
 }
 
 // newLimits returns the limits of the event by their names, in the order of the rules,
@@ -21,7 +21,7 @@ func newLimits(event *events.Event, actors *actors) []*limit {
 	var limits []*limit
 	for i := range event.Rules {
 		rule := &event.Rules[i]
-		group := actors.group(rule.Per)
+		first := slices.IndexFunc(event.Rules, func(r events.Rule) bool { return slices.Equal(r.Per, rule.Per) })
 		list := slices.Clone(rule.Limits)
 		for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
 			list = append(list, rule.Overrides[value]...)
@@ -30,9 +30,9 @@ func newLimits(event *events.Event, actors *actors) []*limit {
 			if slices.ContainsFunc(limits, func(other *limit) bool { return other.found.Name == l.Name }) {
 				continue // overrides of several values
 			}
-			limits = append(limits, &limit{newScore(len(actors.groups[group].names)), Limit{
+			limits = append(limits, &limit{newScore(len(actors.names)), Limit{
 				Name: l.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(l), Shadow: rule.Shadow,
-			}, group})
+			}, first})
 		}
 	}
 	return limits

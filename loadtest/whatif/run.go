@@ -102,7 +102,7 @@ func newRun(config Config) (*run, error) {
 		return nil, err
 	}
 	r.actors = newActors(r.Event, r.Log.Actors, r.CostKind)
-	r.whole = newScore(len(r.actors.whole.names))
+	r.whole = newScore(len(r.actors.names))
 	if n := len(r.Log.Events); n > 0 {
 		r.timeline = newTimeline(r.Log.Events[0].Second(), r.Log.Events[n-1].Second())
 	}
@@ -187,7 +187,7 @@ func (r *run) add(a *actor, second int64, d *limiter.Decision) error {
 		if state.Failed || state.Incomplete {
 			return fmt.Errorf("%w: it did not ask the limit %s", ErrEngine, state.Name)
 		}
-		l.add(a.in[l.group], second, d, state, denials)
+		l.add(a.in[l.rule], second, d, state, denials)
 	}
 	return nil
 }
@@ -212,10 +212,10 @@ func (r *run) report() *Report {
 		Event: r.Event.Name, Lines: r.Log.Lines, Filtered: r.Log.Filtered, Malformed: r.Log.Malformed,
 		Unlimited: r.lines[unlimited], Refused: r.lines[refused], WithoutCost: r.lines[withoutCost],
 		Missing: r.missing(), From: utc(r.Log.Events[0].Second()), To: utc(last.Second()),
-		All: r.whole.report(r.Top, r.actors.whole.names), Timeline: r.timeline,
+		All: r.whole.report(r.Top, r.actors.names), Timeline: r.timeline,
 	}
 	for _, l := range r.limits {
-		l.found.Score = l.score.report(r.Top, r.actors.groups[l.group].names)
+		l.found.Score = l.score.report(r.Top, r.actors.names)
 		report.Limits = append(report.Limits, l.found)
 	}
 	return report

@@ -42,12 +42,10 @@ type SuggestConfig struct {
 // features of each kind, and tries them as Run does. Every figure is exact. Errors are as
 // those of Run.
 func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
-	log := config.Log
-	r := &Suggestion{
-		Event: config.EventName, Log: config.Name, Lines: log.Lines, Filtered: log.Filtered, Malformed: log.Malformed, Deny: config.Deny,
-	}
-	if n := len(log.Events); n > 0 {
-		r.From, r.To = utc(log.Events[0].Second()), utc(log.Events[n-1].Second())
+	r := &Suggestion{Event: config.EventName, Log: config.Name, Deny: config.Deny}
+	seconds := int64(0) // of the log
+	if list := config.Log.Events; len(list) > 0 {
+		seconds = list[len(list)-1].Second() - list[0].Second() + 1
 	}
 	if config.Deny < 0 || config.Deny >= share.Whole {
 		return nil, fmt.Errorf("suggest: the share to deny: %w", share.Err)
@@ -60,43 +58,28 @@ func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Kinds = append(r.Kinds, p.describe(kind, config.Deny, r.To.Unix()-r.From.Unix()+1))
+		r.Kinds = append(r.Kinds, p.describe(kind, config.Deny, seconds))
 	}
-	if err := r.try(ctx, config); err != nil {
-		return nil, err
-	}
-	r.Rules = r.comments() + r.file(r.Kinds)
-	if _, err := events.ParseRules([]byte(r.Rules)); err != nil {
-		return nil, fmt.Errorf("suggest: the rules file: %w", err)
-	}
-	return r, nil
+	return r, r.try(ctx, config.Config)
 }
 
-// try has the engine decide the log by the rules of each kind, and by all of them.
-func (r *Suggestion) try(ctx context.Context, config SuggestConfig) error {
-	for i := range r.Kinds {
-		k := &r.Kinds[i]
-		if err := r.tryKinds(ctx, config.Config, r.Kinds[i:i+1]); err != nil {
-			return err
-		}
-		if all := r.WhatIf.All; all.EverDenied != k.Denied || all.Features != k.Features {
-			return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d", ErrDenies, k.Kind, all.EverDenied, all.Features, k.Denied, k.Features)
-		}
-	}
-	if len(r.Kinds) == 1 {
-		return nil
-	}
-	return r.tryKinds(ctx, config.Config, r.Kinds)
-}
-
-func (r *Suggestion) tryKinds(ctx context.Context, config Config, kinds []Kind) error {
-	rules, err := events.ParseRules([]byte(r.file(kinds)))
+// try has the engine decide the log by the rules of all kinds. Of a single kind it denies as
+// many features as were reckoned.
+func (r *Suggestion) try(ctx context.Context, config Config) error {
+	rules, err := events.ParseRules([]byte(r.file()))
 	if err != nil {
 		return fmt.Errorf("suggest: the rules file: %w", err)
 	}
 	config.Event = rules.Events[r.Event]
-	r.WhatIf, err = Run(ctx, config)
-	return err
+	if r.WhatIf, err = Run(ctx, config); err != nil {
+		return err
+	}
+	r.Rules = r.comments() + r.file()
+	k, all := &r.Kinds[0], r.WhatIf.All
+	if len(r.Kinds) == 1 && (all.EverDenied != k.Denied || all.Features != k.Features) {
+		return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d", ErrDenies, k.Kind, all.EverDenied, all.Features, k.Denied, k.Features)
+	}
+	return nil
 }
 
 // span is a length of windows that limits are suggested for.
@@ -124,7 +107,7 @@ func (config SuggestConfig) population(kind string) (*population, error) {
 	event := &events.Event{Name: "suggested", Rules: []events.Rule{{Per: []string{kind}}}}
 	actors := newActors(event, config.Log.Actors, config.CostKind)
 	p := &population{}
-	logs := make([]exactlog.Log, len(actors.whole.names))
+	logs := make([]exactlog.Log, len(actors.names))
 	for _, e := range config.Log.Events {
 		if _, found := config.Log.Actors[e.Actor][kind]; !found {
 			p.missing++

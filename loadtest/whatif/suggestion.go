@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/counterd/counterd/loadtest/columns"
 	"github.com/counterd/counterd/loadtest/page"
@@ -15,17 +14,12 @@ import (
 
 // Suggestion is what a log suggests.
 type Suggestion struct {
-	Event     string      `json:"event"`
-	Log       string      `json:"log"`
-	Lines     int         `json:"lines"`
-	Filtered  int         `json:"filtered"`     // lines that the format leaves out
-	Malformed int         `json:"malformed"`    // lines that cannot be read
-	From      time.Time   `json:"from"`         // second of the first event
-	To        time.Time   `json:"to"`           // of the last
-	Deny      share.Share `json:"deny_percent"` // of the features at the most
-	Kinds     []Kind      `json:"kinds"`
-	Rules     string      `json:"rules"`   // the rules file
-	WhatIf    *Report     `json:"what_if"` // what it would have done
+	Event  string      `json:"event"`
+	Log    string      `json:"log"`
+	Deny   share.Share `json:"deny_percent"` // of the features at the most
+	Kinds  []Kind      `json:"kinds"`
+	Rules  string      `json:"rules"`   // the rules file
+	WhatIf *Report     `json:"what_if"` // what it would have done
 }
 
 // Kind is what features of one kind did.
@@ -80,12 +74,12 @@ type Window struct {
 // WriteText writes the report as text, without the rules file.
 func (r *Suggestion) WriteText(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d lines, from %s to %s\n", oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))
+	fmt.Fprintf(&b, "%s: %d lines, from %s to %s\n", oneLine(r.Log), r.WhatIf.Lines, moment(r.WhatIf.From), moment(r.WhatIf.To))
 	for _, left := range r.WhatIf.unread() {
 		fmt.Fprintf(&b, "%s\n", left)
 	}
 	for _, k := range r.Kinds {
-		fmt.Fprintf(&b, "\n%s: %s\n\n", k.Kind, k.summary(r.Lines))
+		fmt.Fprintf(&b, "\n%s: %s\n\n", k.Kind, k.summary(r.WhatIf.Lines))
 		columns.Write(&b, 1, append([][]string{k.head()}, k.rows()...))
 		fmt.Fprintf(&b, "\n%s\n", k.verdict(r.Deny))
 	}
@@ -163,12 +157,12 @@ func (k *Kind) caught(features int, traffic int64) string {
 func (r *Suggestion) Page() page.Page {
 	p := page.Page{
 		Title:    "Limits suggested by " + oneLine(r.Log),
-		Subtitle: fmt.Sprintf("%d lines from %s to %s", r.Lines, moment(r.From), moment(r.To)),
+		Subtitle: fmt.Sprintf("%d lines from %s to %s", r.WhatIf.Lines, moment(r.WhatIf.From), moment(r.WhatIf.To)),
 	}
 	for _, k := range r.Kinds {
 		p.Sections = append(p.Sections, page.Section{
 			Title: "Per " + k.Kind,
-			Text:  k.summary(r.Lines) + " of these windows:\n\n" + k.verdict(r.Deny),
+			Text:  k.summary(r.WhatIf.Lines) + " of these windows:\n\n" + k.verdict(r.Deny),
 			Table: &page.Table{Head: k.head(), Rows: k.rows()},
 			Plot:  k.plot(r.Deny),
 		})
@@ -234,10 +228,10 @@ func (k *Kind) rates() string {
 	return strings.Join(rates, ", ")
 }
 
-// file returns the rules of some kinds as a rules file, without comments.
-func (r *Suggestion) file(kinds []Kind) string {
+// file returns the rules as a file, without comments.
+func (r *Suggestion) file() string {
 	text := "events:\n  " + r.Event + ":\n    limits:\n"
-	for _, k := range kinds {
+	for _, k := range r.Kinds {
 		text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n", k.Kind, k.rates())
 	}
 	return text
@@ -246,7 +240,7 @@ func (r *Suggestion) file(kinds []Kind) string {
 // comments says where a rules file comes from, and what its limits do.
 func (r *Suggestion) comments() string {
 	text := fmt.Sprintf("Suggested by loadtest replay -suggest -deny %s, from %s:\n%d lines from %s to %s.",
-		r.Deny, oneLine(r.Log), r.Lines, moment(r.From), moment(r.To))
+		r.Deny, oneLine(r.Log), r.WhatIf.Lines, moment(r.WhatIf.From), moment(r.WhatIf.To))
 	attacked := false
 	for _, k := range r.Kinds {
 		text += "\n" + k.Kind + ": " + k.verdict(r.Deny)

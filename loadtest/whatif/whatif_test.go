@@ -41,7 +41,7 @@ func readLog(t *testing.T, text, mapping string) *accesslog.Log {
 	t.Helper()
 	kinds, err := accesslog.ParseMapping(mapping)
 	require.NoError(t, err)
-	format, err := accesslog.NewAuto(accesslog.JSONConfig{Fields: kinds.Fields()})
+	format, err := accesslog.New(accesslog.Config{Fields: kinds.Fields()})
 	require.NoError(t, err)
 	log, err := accesslog.ReadLog(t.Context(), format, kinds, accesslog.Stream("", strings.NewReader(text)))
 	require.NoError(t, err)
