@@ -4,8 +4,8 @@
 // that forbids them. It suits light and dark screens, phones, paper and screen readers.
 // Every string is text, whatever it contains.
 //
-// A value that is not finite, or on a logarithmic axis not positive, is a gap in its line. A
-// point takes about 12 bytes of the file.
+// Values are finite and 0 or more, on a logarithmic axis above 0. A point takes about 25 bytes of
+// the file.
 package page
 
 import (
@@ -26,11 +26,11 @@ type Page struct {
 }
 
 // Section shows its parts in this order, without the empty ones. An empty line in the text
-// begins a paragraph, and other line ends are kept. Code is shown in a monospaced font.
+// begins a paragraph, and other line ends are kept.
 type Section struct {
-	Title, Text, Code string
-	Table             *Table
-	Plot              *Plot
+	Title, Text string
+	Table       *Table
+	Plot        *Plot
 }
 
 // Table has its first column on the left, and the others, figures, on the right.
@@ -68,15 +68,15 @@ func (p Page) Write(w io.Writer) error {
 
 // templateSection is a section as the template takes it.
 type templateSection struct {
-	ID, Title, Code string
-	Paragraphs      []string
-	Table           *Table
-	Plot            *drawing
+	ID, Title  string
+	Paragraphs []string
+	Table      *Table
+	Plot       *drawing
 }
 
 func sectionsOf(sections []Section) (list []templateSection) {
 	for i, s := range sections {
-		made := templateSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Code: s.Code, Table: s.Table}
+		made := templateSection{ID: fmt.Sprintf("section-%d", i+1), Title: s.Title, Table: s.Table}
 		for paragraph := range strings.SplitSeq(strings.ReplaceAll(s.Text, "\r\n", "\n"), "\n\n") {
 			if paragraph = strings.Trim(paragraph, "\n"); paragraph != "" {
 				made.Paragraphs = append(made.Paragraphs, paragraph)

@@ -57,15 +57,9 @@ const (
 
 // Trial is a trial of one rate.
 type Trial struct {
-	Rate    float64        `json:"rate"` // asked
-	Reached float64        `json:"rate_reached"`
-	P50     float64        `json:"p50"`
-	P99     float64        `json:"p99"`
-	LateP99 float64        `json:"late_p99"`
-	Failed  int64          `json:"failed"`
-	TooHigh string         `json:"too_high,omitzero"` // the reason; "": it passed
-	Busy    bool           `json:"busy,omitzero"`     // most of the p99 is the generator's own lateness
-	Machine *process.Share `json:"machine,omitempty"` // nil: unknown
+	Rate    float64 `json:"rate"`              // asked
+	TooHigh string  `json:"too_high,omitzero"` // the reason; "": it passed
+	Report  *Report `json:"report"`
 }
 
 // Tried sums up the trials of one rate.
@@ -88,7 +82,6 @@ type Knee struct {
 	TooHigh     float64  `json:"too_high"` // the lowest that was not; 0: none
 	Interrupted bool     `json:"interrupted,omitzero"`
 	Unsettled   bool     `json:"unsettled,omitzero"` // the trials disagreed too often
-	At          *Report  `json:"at,omitempty"`       // the last trial at Rate that passed
 }
 
 // Found reports whether the knee was found.
@@ -108,7 +101,6 @@ func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 	r.warmUp(ctx)
 	trial := cmp.Or(search.Trial, DefaultTrial)
 	k := &Knee{Targets: r.Target.Names(), Traffic: r.Traffic, Bound: milliseconds(search.P99), Seconds: trial.Seconds()}
-	passed := map[float64]*Report{}
 	s := newSearch(cmp.Or(search.Start, DefaultStart))
 	for s.rate > 0 {
 		rate := s.rate
@@ -117,15 +109,12 @@ func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 			k.Interrupted = true
 			break
 		}
-		t := k.trial(rate, report)
-		k.Trials = append(k.Trials, t)
-		if t.TooHigh == "" {
-			passed[rate] = report
-		}
-		s.tried(t.TooHigh != "")
+		reason := k.tooHigh(report)
+		k.Trials = append(k.Trials, Trial{rate, reason, report})
+		s.tried(reason != "")
 	}
 	k.Rate, k.TooHigh = bound(s.borne), bound(s.tooHigh)
-	k.At, k.Unsettled = passed[k.Rate], !k.Interrupted && !s.settled()
+	k.Unsettled = !k.Interrupted && !s.settled()
 	k.sumUp()
 	return k, nil
 }
@@ -146,36 +135,25 @@ func (k *Knee) sumUp() {
 	}
 }
 
-// trial returns a trial's result.
-func (k *Knee) trial(rate float64, r *Report) Trial {
-	t := Trial{
-		Rate: rate, Reached: r.RateReached, P50: r.Latency.P50, P99: r.Latency.P99, LateP99: r.Late.P99, Failed: r.Failed + r.Unsent, Busy: r.busy(), Machine: r.Machine,
-	}
+// tooHigh returns the reason why a trial failed; "": it passed.
+func (k *Knee) tooHigh(r *Report) string {
 	switch {
-	case float64(t.Failed) > failedPart*float64(r.Arrived):
-		t.TooHigh = ReasonFailed
+	case float64(r.Failed+r.Unsent) > failedPart*float64(r.Arrived):
+		return ReasonFailed
 	case r.Latency.P99 > k.Bound:
-		t.TooHigh = ReasonP99
+		return ReasonP99
 	case r.RateReached < reachedPart*r.RateAsked:
-		t.TooHigh = ReasonRate
+		return ReasonRate
 	}
-	return t
+	return ""
 }
 
 // WriteText writes the search as a text.
 func (k *Knee) WriteText(out io.Writer) error {
-	return writeParts(out, textOf(k.facts()), textOfTable(k.rateTable()), strings.Join(k.verdicts(), "\n")+"\n")
-}
-
-func (k *Knee) facts() []fact {
-	return []fact{
-		{"target", strings.Join(k.Targets, ", ")},
-		{"traffic", k.Traffic},
-		{"bound", fmt.Sprintf("p99 of %s ms, in trials of %s", columns.Digits(k.Bound), seconds(k.Seconds))},
-	}
-}
-
-func (k *Knee) rateTable() [][]string {
+	var t text
+	t.fact("target", "%s", strings.Join(k.Targets, ", "))
+	t.fact("traffic", "%s", k.Traffic)
+	t.fact("bound", "p99 of %s ms, in trials of %s", columns.Digits(k.Bound), seconds(k.Seconds))
 	rows := [][]string{{"rate", "trials", "failed", "verdict"}}
 	for _, r := range k.Rates {
 		verdict := "borne"
@@ -187,7 +165,10 @@ func (k *Knee) rateTable() [][]string {
 		}
 		rows = append(rows, []string{rateText(r.Rate), fmt.Sprint(r.Trials), fmt.Sprint(r.Failed), verdict})
 	}
-	return rows
+	t.WriteString("\n")
+	t.table(rows)
+	t.WriteString(strings.Join(k.verdicts(), "\n") + "\n")
+	return t.write(out)
 }
 
 // verdicts are the result, and doubts.
@@ -202,11 +183,11 @@ func (k *Knee) verdicts() []string {
 	for _, t := range k.Trials {
 		if t.Rate == k.TooHigh && t.TooHigh != "" {
 			failed[t.TooHigh]++
-			if t.TooHigh == ReasonP99 && t.Busy {
+			if t.TooHigh == ReasonP99 && t.Report.late() {
 				late++
 			}
 		}
-		if t.Machine.Busy() {
+		if t.Report.Machine.Busy() {
 			busy++
 		}
 	}
