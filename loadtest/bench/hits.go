@@ -62,12 +62,12 @@ func (of hits) prepare(ctx context.Context, s *stage, r row) (*subject, error) {
 }
 
 func (of hits) onMemcached(ctx context.Context, s *stage, r row) (*hitting, *subject, error) {
-	kept, asked, err := s.store(ctx, s.now)
+	kept, trips, err := s.store(ctx, s.now)
 	if err != nil {
 		return nil, nil, err
 	}
 	h, err := of.on(kept, s, r)
-	return h, &subject{begin: r.each(h.caller), asked: asked, memcached: s.memcached(), verify: h.verify}, err
+	return h, &subject{begin: r.each(h.caller), trips: trips, memcached: s.memcached(), verify: h.verify}, err
 }
 
 // prepareEmbedded prepares hits on the embedded store.

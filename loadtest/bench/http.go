@@ -36,8 +36,6 @@ func httpRows() []row {
 		{id: "B7", name: "counterd, hit, 1 connection", callers: 1, prepare: far.prepare, against: []string{"B6"}},
 		{id: "B10", name: "do-nothing handler, 256 connections", callers: 256, prepare: nothing.prepare},
 		{id: "B11", name: "counterd, hit, 256 connections", callers: 256, prepare: far.prepare, against: []string{"B10"}},
-		{id: "B12", name: "do-nothing handler, open model", callers: 64, prepare: nothing.prepare, halfOf: "B2"},
-		{id: "B13", name: "counterd, hit, open model", callers: 64, prepare: far.prepare, against: []string{"B12"}, halfOf: "B2"},
 		{id: "B14", name: "counterd, batches of 100 hits on one counter, 16 connections", callers: 16, prepare: batchOfOne.prepare, against: []string{"B2"}},
 	}
 }

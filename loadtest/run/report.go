@@ -93,7 +93,7 @@ type Usage struct {
 func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Duration) *Report {
 	report := &Report{
 		Seconds: span.Seconds(),
-		Arrived: tally.Arrived, Answered: r.answered, Failed: r.failed, BrokenOff: r.broken, Unsent: tally.UnsentTo - tally.UnsentFrom,
+		Arrived: tally.Arrived, Answered: r.answered, Failed: r.failed, BrokenOff: r.broken, Unsent: tally.Arrived - tally.Sent,
 		Latency: r.all.latency(), Late: r.late.latency(), Waited: r.waited.latency(), Kinds: map[string]Latency{},
 		Statuses: r.sortedStatuses(), Hits: r.hits, Limits: r.sortedLimits(),
 		Timeline: r.timeline.report(p, span, tally.Elapsed),

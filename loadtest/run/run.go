@@ -66,7 +66,7 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 	r.Progress.Start(stage, int(n))
 	return arrival.Open{
 		Due: p.Due, Arrivals: n, InFlight: r.InFlight, Drain: r.Drain, Pause: r.Pause,
-		Do: func(_ int, a arrival.Arrival) {
+		Do: func(a arrival.Arrival) {
 			call := r.next()
 			sent := time.Now()
 			answer := r.Target.Do(ctx, a.N, call)
@@ -97,7 +97,7 @@ func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, l
 	if ctx.Err() != nil {
 		span = min(span, tally.Stopped)
 	}
-	for i := tally.UnsentFrom; i < tally.UnsentTo; i++ {
+	for i := tally.Sent; i < tally.Arrived; i++ {
 		to.unsent(p.Due(i), tally.Elapsed)
 	}
 	report := newReport(to, tally, p, span)
