@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,19 +54,14 @@ const (
 	ReasonFailed = "failed" // too many requests failed
 )
 
+// verdictTexts are in the table of trials.
+var verdictTexts = map[string]string{"": "borne", ReasonP99: "the p99 is too long", ReasonRate: "the rate is not reached", ReasonFailed: "too many failed"}
+
 // Trial is a trial of one rate.
 type Trial struct {
 	Rate    float64 `json:"rate"`              // asked
 	TooHigh string  `json:"too_high,omitzero"` // the reason; "": it passed
 	Report  *Report `json:"report"`
-}
-
-// Tried sums up the trials of one rate.
-type Tried struct {
-	Rate    float64 `json:"rate"`
-	Trials  int     `json:"trials"`
-	Failed  int     `json:"trials_failed"`
-	TooHigh bool    `json:"too_high"`
 }
 
 // Knee is the result of a search.
@@ -77,7 +71,6 @@ type Knee struct {
 	Bound       float64  `json:"p99_bound"` // milliseconds
 	Seconds     float64  `json:"trial_seconds"`
 	Trials      []Trial  `json:"trials"`   // in their order
-	Rates       []Tried  `json:"rates"`    // from the lowest on
 	Rate        float64  `json:"rate"`     // the highest that was borne; 0: none
 	TooHigh     float64  `json:"too_high"` // the lowest that was not; 0: none
 	Interrupted bool     `json:"interrupted,omitzero"`
@@ -115,24 +108,7 @@ func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 	}
 	k.Rate, k.TooHigh = bound(s.borne), bound(s.tooHigh)
 	k.Unsettled = !k.Interrupted && !s.settled()
-	k.sumUp()
 	return k, nil
-}
-
-// sumUp counts the trials by rate.
-func (k *Knee) sumUp() {
-	trials := slices.Clone(k.Trials)
-	slices.SortStableFunc(trials, func(a, b Trial) int { return cmp.Compare(a.Rate, b.Rate) })
-	for _, t := range trials {
-		if n := len(k.Rates); n == 0 || k.Rates[n-1].Rate != t.Rate {
-			k.Rates = append(k.Rates, Tried{Rate: t.Rate, TooHigh: k.TooHigh > 0 && t.Rate >= k.TooHigh})
-		}
-		last := &k.Rates[len(k.Rates)-1]
-		last.Trials++
-		if t.TooHigh != "" {
-			last.Failed++
-		}
-	}
 }
 
 // tooHigh returns the reason why a trial failed; "": it passed.
@@ -154,16 +130,13 @@ func (k *Knee) WriteText(out io.Writer) error {
 	t.fact("target", "%s", strings.Join(k.Targets, ", "))
 	t.fact("traffic", "%s", k.Traffic)
 	t.fact("bound", "p99 of %s ms, in trials of %s", columns.Digits(k.Bound), seconds(k.Seconds))
-	rows := [][]string{{"rate", "trials", "failed", "verdict"}}
-	for _, r := range k.Rates {
-		verdict := "borne"
-		switch {
-		case r.TooHigh:
-			verdict = "too high"
-		case r.Rate > k.Rate:
-			verdict = "not known"
-		}
-		rows = append(rows, []string{rateText(r.Rate), fmt.Sprint(r.Trials), fmt.Sprint(r.Failed), verdict})
+	rows := [][]string{{"rate", "reached", "p50, ms", "p99, ms", "failed", "verdict"}}
+	for _, trial := range k.Trials {
+		r := trial.Report
+		rows = append(rows, []string{
+			rateText(trial.Rate), rateText(r.RateReached), columns.Digits(r.Latency.P50), columns.Digits(r.Latency.P99),
+			columns.Grouped(r.Failed + r.Unsent), verdictTexts[trial.TooHigh],
+		})
 	}
 	t.WriteString("\n")
 	t.table(rows)
@@ -174,15 +147,13 @@ func (k *Knee) WriteText(out io.Writer) error {
 // verdicts are the result, and doubts.
 func (k *Knee) verdicts() []string {
 	lines := []string{k.verdict()}
-	borne, unsteady, late, busy, failed := 0, 0, 0, 0, map[string]int64{}
-	for _, r := range k.Rates {
-		if r.Rate <= k.Rate {
-			borne, unsteady = borne+r.Trials, unsteady+r.Failed
-		}
-	}
+	tooHigh, late, unsteady, busy := 0, 0, 0, 0
 	for _, t := range k.Trials {
-		if t.Rate == k.TooHigh && t.TooHigh != "" {
-			failed[t.TooHigh]++
+		switch {
+		case t.TooHigh != "" && t.Rate <= k.Rate:
+			unsteady++
+		case t.TooHigh != "" && t.Rate == k.TooHigh:
+			tooHigh++
 			if t.TooHigh == ReasonP99 && t.Report.late() {
 				late++
 			}
@@ -191,15 +162,10 @@ func (k *Knee) verdicts() []string {
 			busy++
 		}
 	}
-	if len(failed) > 0 {
-		all := failed[ReasonP99] + failed[ReasonRate] + failed[ReasonFailed]
-		lines = append(lines, counts(fmt.Sprintf("Trials at %s/s that failed: %d", rateText(k.TooHigh), all),
-			failed[ReasonP99], "by the p99", failed[ReasonRate], "by the rate, which was not reached", failed[ReasonFailed], "by failed requests")+".")
-	}
 	if unsteady > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %d trials at rates that are borne failed: the machine or the target is unsteady. Longer trials (-trial) are steadier.", unsteady, borne))
+		lines = append(lines, fmt.Sprintf("%d trials at rates that are borne failed: the machine or the target is unsteady. Longer trials (-trial) are steadier.", unsteady))
 	}
-	if late > 0 && len(failed) == 1 && int64(late) == failed[ReasonP99] {
+	if late > 0 && late == tooHigh {
 		lines = append(lines, "Most of the p99 that is too long is this program's own lateness: it may be this machine, not the target, that bears no more.")
 	}
 	if busy > 0 {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -33,8 +32,8 @@ type recorder struct {
 	failed    int64
 	broken    int64 // in flight at an interrupt
 	answered  int64
-	came      *histogram    // when successes came
 	fastest   time.Duration // of the successes
+	lastly    time.Duration // the fastest of the last hundredth of the requests
 	hits      Hits
 	limits    map[string]*Limit
 	timeline  *timeline
@@ -44,8 +43,8 @@ type recorder struct {
 
 func newRecorder() *recorder {
 	return &recorder{
-		came: newHistogram(longestMoment, 4), fastest: math.MaxInt64,
-		all: newHistogram(longest, 3), late: newHistogram(longest, 3), waited: newHistogram(longest, 3), kinds: map[traffic.Kind]*histogram{},
+		fastest: math.MaxInt64, lastly: math.MaxInt64,
+		all: newHistogram(3), late: newHistogram(3), waited: newHistogram(3), kinds: map[traffic.Kind]*histogram{},
 		statuses: map[string]int64{}, limits: map[string]*Limit{}, timeline: newTimeline(),
 	}
 }
@@ -55,6 +54,7 @@ type sample struct {
 	kind            traffic.Kind
 	hits            int  // of a batch
 	waited          bool // for a place in flight
+	last            bool // of the last hundredth
 	due, sent, done time.Duration
 	answer          Answer
 }
@@ -71,7 +71,7 @@ func (r *recorder) time(s sample) {
 	latency := s.done - s.due
 	r.all.record(latency)
 	if r.kinds[s.kind] == nil {
-		r.kinds[s.kind] = newHistogram(longest, 3)
+		r.kinds[s.kind] = newHistogram(3)
 	}
 	r.kinds[s.kind].record(latency)
 	if s.waited {
@@ -92,8 +92,10 @@ func (r *recorder) count(s sample) {
 		then.failed++
 	} else {
 		then.answered++
-		r.came.record(s.done)
 		r.fastest = min(r.fastest, s.done-s.due)
+		if s.last {
+			r.lastly = min(r.lastly, s.done-s.due)
+		}
 	}
 	r.calls += int64(max(s.hits, 1))
 	r.otherThan = r.otherThan || s.kind != traffic.Hit && s.kind != traffic.Batch
@@ -149,13 +151,14 @@ func (r *recorder) decided(result wire.Result) {
 	}
 }
 
+// noKind is the kind of requests that were not sent.
+const noKind traffic.Kind = 255
+
 // unsent records a request that waited in vain until the end.
 func (r *recorder) unsent(due, end time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all.record(end - due)
-	r.waited.record(end - due)
-	r.timeline.at(due).latency.record(end - due)
+	r.time(sample{kind: noKind, waited: true, due: due, sent: end, done: end})
 }
 
 // breakOff records a request that an interrupt broke off, with its latency until now: a target
@@ -167,15 +170,14 @@ func (r *recorder) breakOff(s sample) {
 	r.broken++
 }
 
-// behind returns the target's backlog at the end: how much later 99% of the answers came than
-// if each had been as fast as the fastest.
-func (r *recorder) behind(p arrival.Profile, arrived int64) time.Duration {
-	const percent = 99
-	if r.came.counts.TotalCount() == 0 {
-		return 0
+// behind returns the target's backlog at the end: how much slower than the fastest of all
+// requests the fastest of the last hundredth was. Without a success among these it is the time
+// that the last answers took.
+func (r *recorder) behind(span, elapsed time.Duration) time.Duration {
+	if r.lastly == math.MaxInt64 {
+		return max(elapsed-span, 0)
 	}
-	due := p.Due(max((arrived*percent+99)/100-1, 0))
-	return max(r.came.at(percent)-due-r.fastest, 0)
+	return r.lastly - r.fastest
 }
 
 // sortedLimits returns the limits by name.

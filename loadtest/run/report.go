@@ -18,8 +18,8 @@ type Report struct {
 	Interrupted bool     `json:"interrupted,omitzero"`
 
 	RateAsked float64 `json:"rate_asked"` // arrivals a second
-	// RateReached is the successes a second, over the time of the arrivals and the backlog of
-	// 99% of the answers.
+	// RateReached is the successes a second, over the time of the arrivals and the backlog at
+	// their end.
 	RateReached float64 `json:"rate_reached"`
 	Arrived     int64   `json:"arrived"`    // requests that came due
 	Answered    int64   `json:"answered"`   // also with a failure
@@ -100,7 +100,7 @@ func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Du
 	}
 	if span > 0 {
 		report.RateAsked = float64(tally.Arrived) / span.Seconds()
-		report.RateReached = float64(r.answered-r.failed) / (span + r.behind(p, tally.Arrived)).Seconds()
+		report.RateReached = float64(r.answered-r.failed) / (span + r.behind(span, tally.Elapsed)).Seconds()
 	}
 	for _, kind := range traffic.Kinds() {
 		if h := r.kinds[kind]; h != nil {

@@ -73,7 +73,7 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 			done := time.Now()
 			due := p.Due(a.N)
 			seen := sample{
-				kind: call.Kind, hits: len(call.Hits), waited: a.Waited, due: due,
+				kind: call.Kind, hits: len(call.Hits), waited: a.Waited, last: a.N >= n-(n+99)/100, due: due,
 				sent: due + sent.Sub(a.Due), done: due + done.Sub(a.Due), answer: answer,
 			}
 			if ctx.Err() != nil && answer.Failed {

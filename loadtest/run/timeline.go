@@ -33,7 +33,7 @@ func (t *timeline) at(moment time.Duration) *slot {
 	}
 	i := int(max(moment, 0) / t.length)
 	for len(t.slots) <= i {
-		t.slots = append(t.slots, slot{latency: newHistogram(longest, 2)})
+		t.slots = append(t.slots, slot{latency: newHistogram(2)})
 	}
 	return &t.slots[i]
 }
