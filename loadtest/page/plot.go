@@ -47,8 +47,8 @@ const (
 	top, bottom = 26, 316
 )
 
-// draw draws the plot.
-func (p *Plot) draw(id string) *drawing {
+// draw draws a plot, the i-th of its page.
+func draw(i int, p *Plot) *drawing {
 	var allX, allY []float64
 	for _, l := range p.Lines {
 		allX, allY = append(allX, l.X...), append(allY, l.Y...)
@@ -56,7 +56,7 @@ func (p *Plot) draw(id string) *drawing {
 	x, y := p.X.scaleOf(allX, 6), p.Y.scaleOf(allY, 5)
 	across := func(v float64) float64 { return left + x.place(v)*(right-left) }
 	up := func(v float64) float64 { return bottom - y.place(v)*(bottom-top) }
-	d := &drawing{ID: id, Title: p.Title, Description: fmt.Sprintf("%s over %s.", p.Y.Label, p.X.Label)}
+	d := &drawing{ID: fmt.Sprintf("plot-%d", i), Title: p.Title, Description: fmt.Sprintf("%s over %s.", p.Y.Label, p.X.Label)}
 	for _, v := range y.marks() {
 		d.path("grid", left, up(v), right, up(v))
 		d.text("mark", "end", left-8, up(v)+4, y.label(v))

@@ -171,7 +171,7 @@ func TestEveryKindOverHTTP(t *testing.T) {
 	for name, path := range map[string]string{
 		"hit": "POST /v1/events/e/hit", "increment": "POST /v1/events/e/increment", "batch": "POST /v1/batch",
 	} {
-		assert.Equal(t, seen[path], report.Kinds[name].Requests, name)
+		assert.Equal(t, seen[path], report.Kinds[traffic.Kind(name)].Requests, name)
 	}
 	// One of the two was made ahead.
 	assert.Equal(t, seen["GET /v1/events/e/check"]+seen["GET /v1/events/e/count"], 1+report.Kinds["check"].Requests+report.Kinds["count"].Requests)

@@ -100,7 +100,7 @@ func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, l
 	for i := tally.Sent; i < tally.Arrived; i++ {
 		to.unsent(p.Due(i), tally.Elapsed)
 	}
-	report := newReport(to, tally, p, span)
+	report := to.finish(tally, p, span)
 	report.Interrupted = ctx.Err() != nil
 	report.Targets, report.Traffic, report.Profile = r.Target.Names(), r.Traffic, cmp.Or(r.Arrivals, fmt.Sprint(p))
 	report.InFlight = r.InFlight

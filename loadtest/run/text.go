@@ -102,8 +102,8 @@ func (r *Report) latencyTable() [][]string {
 	}
 	add("all", r.Latency)
 	for _, kind := range traffic.Kinds() {
-		if l, found := r.Kinds[kind.String()]; found && len(r.Kinds) > 1 {
-			add(kind.String(), l)
+		if l, found := r.Kinds[kind]; found && len(r.Kinds) > 1 {
+			add(string(kind), l)
 		}
 	}
 	add("late", r.Late)
