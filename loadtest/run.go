@@ -206,20 +206,8 @@ func (f *runFlags) says() string {
 	return fmt.Sprintf("%s; seed %d", text, f.seed)
 }
 
-// target returns the target.
-func (f *runFlags) target(ctx context.Context) (load.Target, error) {
-	if f.embedded == "" {
-		return f.http, nil
-	}
-	embedded, err := f.newEmbedded(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("-embedded: %w", err)
-	}
-	return embedded, nil
-}
-
 // newEmbedded returns a counterd in this process.
-func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
+func (f *runFlags) newEmbedded(ctx context.Context) (load.Target, error) {
 	rules := counterd.RulesOf(events.Example())
 	if f.rules != "" {
 		var err error
@@ -245,33 +233,29 @@ func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
 
 // run loads the target and prints the report.
 func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) {
-	to, err := f.target(ctx)
-	if err != nil {
-		return false, err
+	var to load.Target = f.http
+	if f.embedded != "" {
+		if to, err = f.newEmbedded(ctx); err != nil {
+			return false, fmt.Errorf("-embedded: %w", err)
+		}
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	f.config.Ready = func() { s.complain("this takes %s; -seed %d", f.takes(), f.seed) }
 	f.config.Target, f.config.Progress, f.config.Pause, f.config.Machine = to, s.bar, process.Sleep, process.Machine
-	found, right, err := f.measure(ctx, s)
-	if err != nil {
-		return false, f.credentials.advised(err)
-	}
-	return right, s.print(found)
-}
-
-// measure runs, or searches, complains of broken bounds, and reports whether none is.
-func (f *runFlags) measure(ctx context.Context, s *session) (result, bool, error) {
 	if f.findMax {
 		knee, err := load.FindMax(ctx, f.config, f.search)
-		return knee, err == nil && (knee.Found() || knee.Interrupted), err
+		if err != nil {
+			return false, f.credentials.advised(err)
+		}
+		return knee.Found() || knee.Interrupted, s.print(knee)
 	}
 	report, err := load.Run(ctx, f.config)
 	if err != nil {
-		return nil, false, err
+		return false, f.credentials.advised(err)
 	}
 	broken := f.bounds.Broken(report)
 	for _, bound := range broken {
 		s.complain("%s", bound)
 	}
-	return report, len(broken) == 0, nil
+	return len(broken) == 0, s.print(report)
 }
