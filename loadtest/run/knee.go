@@ -55,7 +55,7 @@ const (
 )
 
 // verdictTexts are in the table of trials.
-var verdictTexts = map[string]string{"": "borne", ReasonP99: "the p99 is too long", ReasonRate: "the rate is not reached", ReasonFailed: "too many failed"}
+var verdictTexts = map[string]string{"": "borne", ReasonP99: "p99 too long", ReasonRate: "rate not reached", ReasonFailed: "too many failed"}
 
 // Trial is a trial of one rate.
 type Trial struct {

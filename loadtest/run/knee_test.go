@@ -188,13 +188,13 @@ func TestWhyARateIsTooHigh(t *testing.T) {
 		assert.Equal(t, run.ReasonP99, knee.Trials[0].TooHigh)
 		assert.False(t, knee.Found())
 		assert.Contains(t, text(t, knee), "Not even 1/s are borne.\n")
-		assert.Regexp(t, `\n1 +1 +20.0 +20.0 +0 +the p99 is too long\n`, text(t, knee))
+		assert.Regexp(t, `\n1 +1 +20.0 +20.0 +0 +p99 too long\n`, text(t, knee))
 
 		// 50 a second are the most, and p99 may be what it likes.
 		knee = find(t, slow, run.Search{P99: time.Hour, Trial: 10 * time.Second, Start: 10})
 		assert.InEpsilon(t, 50, knee.Rate, 0.1)
 		assert.Equal(t, run.ReasonRate, worst(knee).TooHigh)
-		assert.Contains(t, text(t, knee), " the rate is not reached\n")
+		assert.Contains(t, text(t, knee), " rate not reached\n")
 
 		began := time.Now()
 		failing := &fake{}
