@@ -299,7 +299,7 @@ func TestInterruptsOfCallsToOthers(t *testing.T) {
 	}
 }
 
-// What is short has nothing to say until it is done; what was measured of rows is said.
+// What is short has nothing to say until it is done.
 func TestInterruptsWithoutAResult(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +38,7 @@ fail, and then bisects to within 5%. Trips, reads, CPU time and memory are those
 target's /metrics, of all its clients.
 `
 
-const runExamples = `  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -population 100000 -html run.html
+const runExamples = `  loadtest run -url http://a:8080 -url http://b:8080 -rate 5000 -zipf 1.1 -population 100000
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
   loadtest run -rate 500 -duration 1m -max-failures 0.1% -max-p99 20ms       for a pipeline
@@ -63,7 +62,6 @@ type runFlags struct {
 	findMax         bool
 	search          load.Search
 	bounds          load.Bounds
-	html            string
 	http            *load.HTTP // without -embedded
 }
 
@@ -98,7 +96,6 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 	})
 	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
 	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
-	set.StringVar(&f.html, "html", "", "write a page with plots to this `file`, too")
 }
 
 func (f *runFlags) check(set *flag.FlagSet) (err error) {
@@ -209,20 +206,8 @@ func (f *runFlags) says() string {
 	return fmt.Sprintf("%s; seed %d", text, f.seed)
 }
 
-// target returns the target.
-func (f *runFlags) target(ctx context.Context) (load.Target, error) {
-	if f.embedded == "" {
-		return f.http, nil
-	}
-	embedded, err := f.newEmbedded(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("-embedded: %w", err)
-	}
-	return embedded, nil
-}
-
 // newEmbedded returns a counterd in this process.
-func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
+func (f *runFlags) newEmbedded(ctx context.Context) (load.Target, error) {
 	rules := counterd.RulesOf(events.Example())
 	if f.rules != "" {
 		var err error
@@ -248,47 +233,29 @@ func (f *runFlags) newEmbedded(ctx context.Context) (*load.Embedded, error) {
 
 // run loads the target and prints the report.
 func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) {
-	to, err := f.target(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, to.Close()) }()
-	if f.html != "" {
-		if err := writable(f.html); err != nil {
-			return false, err
+	var to load.Target = f.http
+	if f.embedded != "" {
+		if to, err = f.newEmbedded(ctx); err != nil {
+			return false, fmt.Errorf("-embedded: %w", err)
 		}
 	}
+	defer func() { err = errors.Join(err, to.Close()) }()
 	f.config.Ready = func() { s.complain("this takes %s; -seed %d", f.takes(), f.seed) }
 	f.config.Target, f.config.Progress, f.config.Pause, f.config.Machine = to, s.bar, process.Sleep, process.Machine
-	found, right, err := f.measure(ctx, s)
-	if err != nil {
-		return false, f.credentials.advised(err)
-	}
-	return right, s.printAndWrite(found, f.html)
-}
-
-// measure runs, or searches, complains of broken bounds, and reports whether none is.
-func (f *runFlags) measure(ctx context.Context, s *session) (pageResult, bool, error) {
 	if f.findMax {
 		knee, err := load.FindMax(ctx, f.config, f.search)
-		return knee, err == nil && (knee.Found() || knee.Interrupted), err
+		if err != nil {
+			return false, f.credentials.advised(err)
+		}
+		return knee.Found() || knee.Interrupted, s.print(knee)
 	}
 	report, err := load.Run(ctx, f.config)
 	if err != nil {
-		return nil, false, err
+		return false, f.credentials.advised(err)
 	}
 	broken := f.bounds.Broken(report)
 	for _, bound := range broken {
 		s.complain("%s", bound)
 	}
-	return report, len(broken) == 0, nil
-}
-
-// writable makes sure that a file can be written later. Its text stays until then.
-func writable(name string) error {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return fmt.Errorf("-html: %w", err)
-	}
-	return file.Close()
+	return len(broken) == 0, s.print(report)
 }

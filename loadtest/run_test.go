@@ -99,8 +99,7 @@ func TestRun(t *testing.T) {
 	var target hits
 	server := httptest.NewServer(&target)
 	defer server.Close()
-	html := filepath.Join(t.TempDir(), "run.html")
-	got := runWith(t, nil, "run", "-url", server.URL, "-rate", "200", "-duration", "500ms", "-seed", "7", "-html", html)
+	got := runWith(t, nil, "run", "-url", server.URL, "-rate", "200", "-duration", "500ms", "-seed", "7")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.EqualValues(t, 100, target.Load())
 	assert.Equal(t, "loadtest: this takes 500ms; -seed 7\n", got.err)
@@ -110,9 +109,6 @@ func TestRun(t *testing.T) {
 	} {
 		assert.Contains(t, got.out, text)
 	}
-	page, err := os.ReadFile(html)
-	require.NoError(t, err)
-	assert.Contains(t, string(page), "Latency over time")
 
 	got = runWith(t, nil, "run", "-url", server.URL, "-profile", "step:100x100ms,0x100ms,300x100ms", "-mix", "hit=1,batch=0", "-warm-up", "50ms", "-json")
 	require.Equal(t, exitOK, got.status, got.err)
@@ -158,7 +154,6 @@ func TestRunEmbedded(t *testing.T) {
 		"-rules: ":         {"-rules", filepath.Join(t.TempDir(), "none")},
 		"-event names one": {"-event", "other"},
 		"cannot be loaded": {"-kind", "user"},
-		"-html: ":          {"-html", t.TempDir()},
 	} {
 		got := runWith(t, nil, append([]string{"run", "-embedded", "memory", "-duration", "50ms"}, args...)...)
 		assert.Equal(t, exitFailed, got.status)
@@ -174,13 +169,6 @@ func TestRunCannotReach(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "-event names one that the server has\n")
 	gone.Close()
-	page := filepath.Join(t.TempDir(), "run.html")
-	require.NoError(t, os.WriteFile(page, []byte("of yesterday"), 0o600))
-	got = runWith(t, nil, "run", "-embedded", "memory", "-kind", "user", "-html", page)
-	assert.Equal(t, exitFailed, got.status)
-	kept, err := os.ReadFile(page)
-	require.NoError(t, err)
-	assert.Equal(t, "of yesterday", string(kept))
 	got = runWith(t, nil, "run", "-url", gone.URL)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "-url says where the server is\n")

@@ -20,7 +20,7 @@ func ExampleOpen() {
 		Due:      profile.Due,
 		Arrivals: arrival.Count(profile, 100*time.Millisecond),
 		InFlight: 10,
-		Do: func(_ int, a arrival.Arrival) {
+		Do: func(a arrival.Arrival) {
 			// Here a request is made.
 			if time.Since(a.Due) > time.Minute {
 				slow.Add(1)

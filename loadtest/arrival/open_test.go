@@ -26,9 +26,9 @@ type log struct {
 	all map[int64]sent
 }
 
-func (l *log) around(do func(a arrival.Arrival)) func(int, arrival.Arrival) {
+func (l *log) around(do func(a arrival.Arrival)) func(arrival.Arrival) {
 	l.all = map[int64]sent{}
-	return func(_ int, a arrival.Arrival) {
+	return func(a arrival.Arrival) {
 		late := time.Since(a.Due)
 		do(a)
 		l.mu.Lock()
@@ -83,16 +83,20 @@ func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
 	})
 }
 
-// Workers have numbers below InFlight, and no two at once have the same.
-func TestWorkers(t *testing.T) {
+// No more requests are in flight than may be, and as many as may where the target is slow.
+func TestPlaces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		const most = 7
-		var busy [most]sync.Mutex
-		arrival.Open{Due: arrival.Constant(100).Due, Arrivals: 1000, InFlight: most, Do: func(worker int, a arrival.Arrival) {
-			assert.True(t, busy[worker].TryLock(), "two at once with number %d", worker)
-			defer busy[worker].Unlock()
-			time.Sleep(time.Duration(a.N%13) * 10 * ms)
+		const places = 7
+		var inFlight, most atomic.Int64
+		tally := arrival.Open{Due: arrival.Constant(100).Due, Arrivals: 1000, InFlight: places, Do: func(a arrival.Arrival) {
+			n := inFlight.Add(1)
+			defer inFlight.Add(-1)
+			assert.LessOrEqual(t, n, int64(places))
+			most.Store(max(most.Load(), n))
+			time.Sleep(time.Duration(a.N%13) * 15 * ms)
 		}}.Run(t.Context())
+		assert.EqualValues(t, places, most.Load())
+		assert.EqualValues(t, 1000, tally.Sent)
 	})
 }
 
@@ -100,12 +104,11 @@ func TestArrivalsEndWithTheContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1050*ms)
 		defer cancel()
-		tally := arrival.Open{Due: arrival.Constant(10).Due, Arrivals: 1000, InFlight: 1, Do: func(int, arrival.Arrival) {
+		tally := arrival.Open{Due: arrival.Constant(10).Due, Arrivals: 1000, InFlight: 1, Do: func(arrival.Arrival) {
 			<-ctx.Done()
 		}}.Run(ctx)
 		assert.Equal(t, int64(11), tally.Arrived)
-		assert.Equal(t, int64(1), tally.UnsentFrom, "the first was sent")
-		assert.Equal(t, int64(11), tally.UnsentTo)
+		assert.Equal(t, int64(1), tally.Sent)
 		assert.Equal(t, 1050*ms, tally.Stopped)
 		assert.Equal(t, 1050*ms, tally.Elapsed)
 	})
@@ -122,14 +125,15 @@ func TestNoWaitingRequestIsSentAfterTheEnd(t *testing.T) {
 			defer cancel()
 		}
 		var sent atomic.Int64
-		tally := arrival.Open{Due: func(int64) time.Duration { return 0 }, Arrivals: 1000, InFlight: places, Drain: time.Minute, Do: func(int, arrival.Arrival) {
+		tally := arrival.Open{Due: func(int64) time.Duration { return 0 }, Arrivals: 1000, InFlight: places, Drain: time.Minute, Do: func(arrival.Arrival) {
 			if sent.Add(1) == places {
 				cancel()
 			}
 			<-ctx.Done()
 		}}.Run(ctx)
 		require.EqualValues(t, places, sent.Load())
-		require.Equal(t, tally.Arrived-places, tally.UnsentTo-tally.UnsentFrom)
+		require.EqualValues(t, places, tally.Sent)
+		require.EqualValues(t, 1000, tally.Arrived)
 	}
 }
 
@@ -148,13 +152,13 @@ func (e *ending) Err() error {
 
 // A request that arrives while the context ends is not sent, even if there is a place.
 func TestARequestThatArrivesAtTheEnd(t *testing.T) {
-	for after, want := range []struct{ arrived, sent int64 }{{0, 0}, {1, 0}, {1, 1}} {
-		var sent int64
-		tally := arrival.Open{Due: func(int64) time.Duration { return 0 }, Arrivals: 1, InFlight: 1, Do: func(int, arrival.Arrival) { sent++ }}.
+	for after := range 2 {
+		sent := 0
+		tally := arrival.Open{Due: func(int64) time.Duration { return 0 }, Arrivals: 1, InFlight: 1, Do: func(arrival.Arrival) { sent++ }}.
 			Run(&ending{t.Context(), 0, after})
-		assert.Equal(t, want.arrived, tally.Arrived)
-		assert.Equal(t, want.sent, sent)
-		assert.Equal(t, want.arrived-want.sent, tally.UnsentTo-tally.UnsentFrom)
+		assert.EqualValues(t, 1, tally.Arrived)
+		assert.EqualValues(t, after, tally.Sent)
+		assert.Equal(t, after, sent)
 	}
 }
 
@@ -166,14 +170,14 @@ func TestDrain(t *testing.T) {
 			time.Sleep(s)
 		})}
 		tally := open.Run(t.Context())
-		assert.Zero(t, tally.UnsentTo)
+		assert.EqualValues(t, 11, tally.Sent)
 		assert.Len(t, seen.all, 11)
 		assert.Equal(t, 11*s, tally.Elapsed)
 
 		open.Do = seen.around(func(arrival.Arrival) { time.Sleep(s) })
 		open.Drain = 2500 * ms
 		tally = open.Run(t.Context())
-		assert.Equal(t, arrival.Tally{Arrived: 11, UnsentFrom: 4, UnsentTo: 11, Stopped: s, Elapsed: 4 * s}, tally)
+		assert.Equal(t, arrival.Tally{Arrived: 11, Sent: 4, Stopped: s, Elapsed: 4 * s}, tally)
 		assert.Len(t, seen.all, 4)
 	})
 }

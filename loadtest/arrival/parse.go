@@ -3,6 +3,8 @@ package arrival
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,68 +24,54 @@ const Forms = "1000, ramp:100-2000, step:100x10s,500x20s or burst:100+2000/10s"
 //	burst:100+2000/10s      a rate, and every 10s 2,000 more at once
 //
 // over is the length of the run.
-func Parse(s string, over time.Duration) (Profile, error) {
-	var p parser
-	var profile Profile
+func Parse(s string, over time.Duration) (profile Profile, err error) {
+	right := false
 	name, rest, named := strings.Cut(s, ":")
 	switch {
 	case !named:
-		rate := p.rate(s)
-		p.require(rate > 0, "a rate is above 0")
-		profile = Constant(rate)
+		rate := parseRate(s)
+		profile, right = Constant(rate), rate > 0
 	case name == "ramp":
 		from, to, _ := strings.Cut(rest, "-")
-		ramp := Ramp{p.rate(from), p.rate(to), over}
-		p.require(ramp.From+ramp.To > 0 && over > 0, "a ramp goes from 0 or to 0, and takes its time")
-		profile = ramp
+		ramp := Ramp{parseRate(from), parseRate(to), over}
+		profile, right = ramp, ramp.From+ramp.To > 0 && over > 0
 	case name == "step":
-		profile = p.steps(rest)
+		var steps Steps
+		arrivals := 0.0
+		for part := range strings.SplitSeq(rest, ",") {
+			number, length, _ := strings.Cut(part, "x")
+			step := Step{parseRate(number), parseLength(length)}
+			steps, arrivals = append(steps, step), arrivals+step.Rate*step.Length.Seconds()
+		}
+		profile, right = steps, arrivals > 0 && !slices.ContainsFunc(steps, func(step Step) bool { return step.Length == 0 })
 	case name == "burst":
-		profile = p.burst(rest)
-	default:
-		p.require(false, "it is written like "+Forms)
+		base, rest, _ := strings.Cut(rest, "+")
+		size, period, _ := strings.Cut(rest, "/")
+		n, _ := strconv.ParseInt(size, 10, 64) // 0, or too many, if it is no number
+		b := Burst{parseRate(base), n, parseLength(period)}
+		profile, right = b, n > 0 && b.Every > 0 && b.Base+float64(n)/b.Every.Seconds() <= MaxRate
 	}
-	return profile, p.err
-}
-
-// parser keeps the first error.
-type parser struct{ err error }
-
-func (p *parser) require(right bool, text string) {
-	if !right && p.err == nil {
-		p.err = fmt.Errorf("%w: %s", ErrProfile, text)
+	if !right {
+		return nil, fmt.Errorf("%w: it is written like %s; there are arrivals, %d a second at the most, and lengths of 1ms or more", ErrProfile, Forms, MaxRate)
 	}
+	return profile, nil
 }
 
-func (p *parser) steps(s string) (steps Steps) {
-	var sum float64
-	for part := range strings.SplitSeq(s, ",") {
-		number, length, _ := strings.Cut(part, "x")
-		steps = append(steps, Step{p.rate(number), p.length(length)})
-		sum += steps[len(steps)-1].Rate
-	}
-	p.require(sum > 0, "one step at least has a rate above 0")
-	return steps
-}
-
-func (p *parser) burst(s string) Burst {
-	base, rest, _ := strings.Cut(s, "+")
-	size, period, _ := strings.Cut(rest, "/")
-	n, err := strconv.ParseInt(size, 10, 64)
-	p.require(err == nil && n > 0, fmt.Sprintf("the size of a burst is a number above 0, not %q", size))
-	b := Burst{p.rate(base), n, p.length(period)}
-	p.require(p.err != nil || b.Base+float64(n)/b.Every.Seconds() <= MaxRate, fmt.Sprintf("there are at the most %d arrivals a second", MaxRate))
-	return b
-}
-
-func (p *parser) rate(s string) float64 {
+// parseRate reads arrivals a second. Without a rate from 0 to MaxRate it returns NaN, which is
+// neither above nor below any bound.
+func parseRate(s string) float64 {
 	rate, err := strconv.ParseFloat(s, 64)
-	p.require(err == nil && rate >= 0 && rate <= MaxRate, fmt.Sprintf("a rate is 0 to %d a second, not %q; it is written like %s", MaxRate, s, Forms))
+	if err != nil || !(rate >= 0 && rate <= MaxRate) {
+		return math.NaN()
+	}
 	return rate
 }
 
-func (p *parser) length(s string) time.Duration {
+// parseLength reads a length of time. Without one of a millisecond or more it returns 0.
+func parseLength(s string) time.Duration {
 	length, err := time.ParseDuration(s)
-	p.require(err == nil && length >= time.Millisecond, fmt.Sprintf("a length is 1ms or more, not %q; it is written like %s", s, Forms))
+	if err != nil || length < time.Millisecond {
+		return 0
+	}
 	return length
 }

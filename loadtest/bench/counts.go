@@ -74,7 +74,7 @@ func (c counts) prepare(ctx context.Context, s *stage, r row) (*subject, error) 
 	if err != nil {
 		return nil, err
 	}
-	kept, asked, err := s.store(ctx, frozen)
+	kept, trips, err := s.store(ctx, frozen)
 	var (
 		counters atomic.Pointer[hierarchy.Counters]
 		next     atomic.Int64
@@ -94,7 +94,7 @@ func (c counts) prepare(ctx context.Context, s *stage, r row) (*subject, error) 
 			return 1, err
 		}
 	})
-	return &subject{asked: asked, memcached: s.memcached(), begin: func() ([]step, error) {
+	return &subject{trips: trips, memcached: s.memcached(), begin: func() ([]step, error) {
 		next.Store(0)
 		forget()
 		return steps()

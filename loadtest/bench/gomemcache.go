@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
@@ -22,7 +23,7 @@ type plain struct {
 	clock    func() time.Time
 	counters []events.Counter
 	atLeast  int64 // of the last day
-	asked    asked
+	trips    atomic.Int64
 }
 
 // newPlain returns a client of the stage's Memcached.
@@ -31,7 +32,7 @@ func newPlain(s *stage, r row, clock func() time.Time, counters int) (*plain, *s
 	p := &plain{client: gomemcache.New(s.memcached()), clock: clock, counters: list, atLeast: 1}
 	p.client.MaxIdleConns, p.client.Timeout = r.callers, s.config.sizes.timeout
 	s.closing(p.client.Close)
-	return p, &subject{asked: &p.asked, memcached: s.memcached(), begin: r.each(p.caller)}, err
+	return p, &subject{trips: &p.trips, memcached: s.memcached(), begin: r.each(p.caller)}, err
 }
 
 func prepareSparse(_ context.Context, s *stage, r row) (*subject, error) {
@@ -75,7 +76,6 @@ func (p *plain) caller() step {
 				return 1, err
 			}
 		}
-		p.asked.adds.Add(3)
 		items, err := p.read(keys[3:])
 		if err != nil {
 			return 1, err
@@ -96,20 +96,19 @@ func (p *plain) caller() step {
 }
 
 func (p *plain) read(keys []string) (map[string]*gomemcache.Item, error) {
-	p.asked.trips.Add(1)
-	p.asked.reads.Add(int64(len(keys)))
+	p.trips.Add(1)
 	return p.client.GetMulti(keys)
 }
 
 // increment adds one to a bucket, and makes it if it does not exist.
 func (p *plain) increment(key string) error {
 	for {
-		p.asked.trips.Add(1)
+		p.trips.Add(1)
 		_, err := p.client.Increment(key, 1)
 		if !errors.Is(err, gomemcache.ErrCacheMiss) {
 			return err
 		}
-		p.asked.trips.Add(1)
+		p.trips.Add(1)
 		err = p.client.Add(&gomemcache.Item{Key: key, Value: []byte("1"), Expiration: int32(2 * 24 * time.Hour / time.Second)})
 		if !errors.Is(err, gomemcache.ErrNotStored) { // else another caller made it
 			return err

@@ -33,21 +33,15 @@ func hitRows() []row {
 	}
 }
 
-// hits are hits on one or all counters of an event with four limits. Only the day's may deny.
+// hits are hits on one or all counters of an event with four limits, of which only the day's may
+// deny. The event is the row's own.
 type hits struct {
 	day       int64
 	retention string
 	one       bool
 	denied    bool // as all are
 	edge      bool // that all read, and find below the limit
-}
 
-// far are hits far from their limits.
-var far = hits{day: 1_000_000_000, retention: "24h"}
-
-// hitting makes hits. Its limiter is on a store, and an event of the row's own.
-type hitting struct {
-	hits
 	event    *events.Event
 	limiter  *limiter.Limiter
 	counters *hierarchy.Counters // that no hit uses
@@ -55,49 +49,55 @@ type hitting struct {
 	admitted []atomic.Int64 // by address, of all slices
 }
 
+// far are hits far from their limits.
+var far = hits{day: 1_000_000_000, retention: "24h"}
+
 // prepare prepares hits on Memcached.
-func (of hits) prepare(ctx context.Context, s *stage, r row) (*subject, error) {
-	_, subject, err := of.onMemcached(ctx, s, r)
-	return subject, err
+func (h hits) prepare(ctx context.Context, s *stage, r row) (*subject, error) {
+	return h.prepareWith(ctx, s, r, func(*hits) error { return nil })
 }
 
-func (of hits) onMemcached(ctx context.Context, s *stage, r row) (*hitting, *subject, error) {
-	kept, asked, err := s.store(ctx, s.now)
+// prepareWith prepares hits on Memcached, and then the counters.
+func (h hits) prepareWith(ctx context.Context, s *stage, r row, ready func(*hits) error) (*subject, error) {
+	kept, trips, err := s.store(ctx, s.now)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	h, err := of.on(kept, s, r)
-	return h, &subject{begin: r.each(h.caller), asked: asked, memcached: s.memcached(), verify: h.verify}, err
+	if err := h.open(kept, s, r); err != nil {
+		return nil, err
+	}
+	return &subject{begin: r.each(h.caller), trips: trips, memcached: s.memcached(), verify: h.verify}, ready(&h)
 }
 
 // prepareEmbedded prepares hits on the embedded store.
 func prepareEmbedded(_ context.Context, s *stage, r row) (*subject, error) {
-	h, err := far.on(memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now}), s, r)
+	h := far
+	err := h.open(memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now}), s, r)
 	return &subject{begin: r.each(h.caller), verify: h.verify}, err
 }
 
-// on returns hits on a store.
-func (of hits) on(kept store.Store, s *stage, r row) (h *hitting, err error) {
-	h = &hitting{hits: of, features: s.features, admitted: make([]atomic.Int64, s.config.sizes.addresses)}
-	if of.one {
+// open opens the hits' limiter on a store.
+func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
+	h.features, h.admitted = s.features, make([]atomic.Int64, s.config.sizes.addresses)
+	if h.one {
 		h.features = h.features[:1]
 	}
 	const rates = "[1000000000/s, 1000000000/m, 1000000000/h, %d/d]"
-	rules, err := events.ParseRules([]byte("events:\n" + rulesOf(r.eventName(), fmt.Sprintf(rates, of.day), of.retention)))
+	rules, err := events.ParseRules([]byte("events:\n" + rulesOf(r.eventName(), fmt.Sprintf(rates, h.day), h.retention)))
 	if err != nil {
-		return h, err
+		return err
 	}
 	if h.event, err = rules.Event(r.eventName()); err != nil {
-		return h, err
+		return err
 	}
 	timeout := s.config.sizes.timeout
 	h.counters = hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: s.now})
 	h.limiter, err = limiter.New(limiter.Config{Timeout: timeout}, hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: s.now, Grace: 2 * timeout}))
-	return h, err
+	return err
 }
 
 // caller returns hits on random counters.
-func (h *hitting) caller() step {
+func (h *hits) caller() step {
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	return func() (int, error) {
 		return 1, h.hit(random.IntN(len(h.features)))
@@ -105,7 +105,7 @@ func (h *hitting) caller() step {
 }
 
 // hit makes a hit. One that is not decided as it has to be, by the store, is an error.
-func (h *hitting) hit(i int) error {
+func (h *hits) hit(i int) error {
 	d, err := h.limiter.Hit(context.Background(), limiter.Hit{Event: h.event, Features: h.features[i], Cost: 1})
 	switch {
 	case err != nil:
@@ -128,7 +128,7 @@ func (h *hitting) hit(i int) error {
 }
 
 // verify compares the admitted hits with the counted ones.
-func (h *hitting) verify(ctx context.Context) error {
+func (h *hits) verify(ctx context.Context) error {
 	return verifySome(h.admitted, func(i int) (int64, error) {
 		counter, err := h.event.Counter(h.features[i])
 		if err != nil {
@@ -140,7 +140,7 @@ func (h *hitting) verify(ctx context.Context) error {
 }
 
 // preload adds to all counters, at a moment.
-func (h *hitting) preload(ctx context.Context, by int64, at time.Time) error {
+func (h *hits) preload(ctx context.Context, by int64, at time.Time) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for _, features := range h.features {
@@ -158,20 +158,15 @@ func (h *hitting) preload(ctx context.Context, by int64, at time.Time) error {
 // prepareNear adds a million events to yesterday's bucket of each counter, ahead of the last
 // 24 hours: the bucket alone leaves the day's limit open, so hits read the window's edge.
 func prepareNear(ctx context.Context, s *stage, r row) (*subject, error) {
-	h, subject, err := hits{day: hierarchy.MaxBy, retention: "48h", edge: true}.onMemcached(ctx, s, r)
-	if err != nil {
-		return nil, err
-	}
-	return subject, h.preload(ctx, hierarchy.MaxBy, s.now().Add(-30*time.Hour))
+	near := hits{day: hierarchy.MaxBy, retention: "48h", edge: true}
+	return near.prepareWith(ctx, s, r, func(h *hits) error { return h.preload(ctx, hierarchy.MaxBy, s.now().Add(-30*time.Hour)) })
 }
 
 // prepareFlood prepares hits on a counter that is full.
 func prepareFlood(ctx context.Context, s *stage, r row) (*subject, error) {
-	const full = 1000
-	h, subject, err := hits{day: full, retention: "24h", one: true, denied: true}.onMemcached(ctx, s, r)
-	if err != nil {
-		return nil, err
-	}
-	h.admitted[0].Store(full)
-	return subject, h.preload(ctx, full, time.Time{})
+	flood := hits{day: 1000, retention: "24h", one: true, denied: true}
+	return flood.prepareWith(ctx, s, r, func(h *hits) error {
+		h.admitted[0].Store(h.day)
+		return h.preload(ctx, h.day, time.Time{})
+	})
 }

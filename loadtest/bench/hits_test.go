@@ -38,11 +38,10 @@ func (s *badStore) Do(ctx context.Context, ops ...*store.Op) {
 // What is not the work that a row is meant to do fails it.
 func TestHitsThatAreNotWhatTheyShouldBe(t *testing.T) {
 	s := newStage(Config{sizes: sizes{addresses: 4, timeout: 5 * time.Second}})
-	make := func(of hits) (*hitting, *badStore) {
+	make := func(h hits) (*hits, *badStore) {
 		store := &badStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: s.now})}
-		h, err := of.on(store, s, row{id: "X1"})
-		require.NoError(t, err)
-		return h, store
+		require.NoError(t, h.open(store, s, row{id: "X1"}))
+		return &h, store
 	}
 	h, store := make(far)
 	step := h.caller()

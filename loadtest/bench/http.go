@@ -36,8 +36,6 @@ func httpRows() []row {
 		{id: "B7", name: "counterd, hit, 1 connection", callers: 1, prepare: far.prepare, against: []string{"B6"}},
 		{id: "B10", name: "do-nothing handler, 256 connections", callers: 256, prepare: nothing.prepare},
 		{id: "B11", name: "counterd, hit, 256 connections", callers: 256, prepare: far.prepare, against: []string{"B10"}},
-		{id: "B12", name: "do-nothing handler, open model", callers: 64, prepare: nothing.prepare, halfOf: "B2"},
-		{id: "B13", name: "counterd, hit, open model", callers: 64, prepare: far.prepare, against: []string{"B12"}, halfOf: "B2"},
 		{id: "B14", name: "counterd, batches of 100 hits on one counter, 16 connections", callers: 16, prepare: batchOfOne.prepare, against: []string{"B2"}},
 	}
 }
@@ -51,17 +49,14 @@ func webRules() string {
 	return rules
 }
 
-// web is the kind of hits over HTTP. Sixteen connections with batches keep the server busy;
-// those of 64 would wait for one another until they time out.
+// web is hits over HTTP, of random addresses. Sixteen connections with batches keep the server
+// busy; those of 64 would wait for one another until they time out.
 type web struct {
 	nothing bool // by the do-nothing server
 	flood   bool // all on one counter, which is full
 	batch   bool // of as many addresses as hits
 	one     bool // address only, of a batch
-}
 
-// webHits makes hits over HTTP, of random addresses.
-type webHits struct {
 	row      row
 	slice    time.Duration
 	server   *child.Child
@@ -78,31 +73,32 @@ type webRequest struct {
 	addresses []int
 }
 
-func (of web) prepare(_ context.Context, s *stage, r row) (*subject, error) {
-	h := &webHits{
-		row: r, slice: s.config.Duration, server: s.nothing, admitted: make([]atomic.Int64, s.config.sizes.addresses),
-		requests: of.requests(r, s.config.sizes.addresses), status: http.StatusOK, contains: []byte(`{"allowed":true,"event":`),
-	}
-	if of.batch {
+func (h web) prepare(_ context.Context, s *stage, r row) (*subject, error) {
+	h.row, h.slice, h.server = r, s.config.Duration, s.nothing
+	h.admitted = make([]atomic.Int64, s.config.sizes.addresses)
+	h.status, h.contains = http.StatusOK, []byte(`{"allowed":true,"event":`)
+	if h.batch {
 		h.contains = []byte(`"status":200`)
 	}
-	if of.nothing {
-		return &subject{server: h.server, begin: h.begin, end: h.hangUp}, nil
+	h.requests = h.requestsOf(len(h.admitted))
+	measured := &subject{server: s.nothing, begin: h.begin, end: h.hangUp}
+	if h.nothing {
+		return measured, nil
 	}
 	h.server = s.fleet.Processes[0]
-	counterd := &subject{server: h.server, begin: h.begin, end: h.hangUp, memcached: s.memcached(), verify: h.verify}
-	if of.flood {
-		return counterd, h.fill()
+	measured.server, measured.memcached, measured.verify = h.server, s.memcached(), h.verify
+	if h.flood {
+		return measured, h.fill()
 	}
-	return counterd, nil
+	return measured, nil
 }
 
-// requests returns hits of all addresses.
-func (of web) requests(r row, n int) (list []webRequest) {
-	if !of.batch {
+// requestsOf returns hits of n addresses.
+func (h *web) requestsOf(n int) (list []webRequest) {
+	if !h.batch {
 		for i := range n {
 			body := `{"features":{"ip":"` + address(i) + `"},"cost":1}`
-			list = append(list, webRequest{request("/v1/events/"+r.eventName()+"/hit", body), []int{i}})
+			list = append(list, webRequest{request("/v1/events/"+h.row.eventName()+"/hit", body), []int{i}})
 		}
 		return list
 	}
@@ -110,10 +106,10 @@ func (of web) requests(r row, n int) (list []webRequest) {
 		var hits []string
 		var addresses []int
 		for i := range batchHits {
-			if of.one {
+			if h.one {
 				i = 0
 			}
-			hits = append(hits, fmt.Sprintf(`{"event":"%s","features":{"ip":"%s"},"cost":1}`, r.eventName(), address(from+i)))
+			hits = append(hits, fmt.Sprintf(`{"event":"%s","features":{"ip":"%s"},"cost":1}`, h.row.eventName(), address(from+i)))
 			addresses = append(addresses, from+i)
 		}
 		list = append(list, webRequest{request("/v1/batch", `{"hits":[`+strings.Join(hits, ",")+`]}`), addresses})
@@ -122,7 +118,7 @@ func (of web) requests(r row, n int) (list []webRequest) {
 }
 
 // fill fills the counter of the first address, which all hits are then on.
-func (h *webHits) fill() error {
+func (h *web) fill() error {
 	h.requests = h.requests[:1]
 	steps, err := h.begin()
 	if err == nil {
@@ -133,7 +129,7 @@ func (h *webHits) fill() error {
 }
 
 // begin opens the connections of a slice. Between slices the server would close idle ones.
-func (h *webHits) begin() (steps []step, err error) {
+func (h *web) begin() (steps []step, err error) {
 	if err := h.server.Alive(); err != nil {
 		return nil, err
 	}
@@ -152,7 +148,7 @@ func (h *webHits) begin() (steps []step, err error) {
 	return steps, nil
 }
 
-func (h *webHits) hangUp() (err error) {
+func (h *web) hangUp() (err error) {
 	for _, c := range h.conns {
 		err = errors.Join(err, c.Close())
 	}
@@ -163,7 +159,7 @@ func (h *webHits) hangUp() (err error) {
 var onError = []byte(`"on_error":`)
 
 // exchange makes the hits of a request.
-func (h *webHits) exchange(c *conn, request webRequest) error {
+func (h *web) exchange(c *conn, request webRequest) error {
 	status, body, err := c.exchange(request.bytes)
 	if err != nil {
 		return h.server.Because(err)
@@ -180,7 +176,7 @@ func (h *webHits) exchange(c *conn, request webRequest) error {
 }
 
 // verify compares the admitted hits with the counted ones.
-func (h *webHits) verify(ctx context.Context) error {
+func (h *web) verify(ctx context.Context) error {
 	c, err := client.New(client.Config{URL: "http://" + h.server.Addr})
 	if err != nil {
 		return err

@@ -1,12 +1,14 @@
 package bench
 
 import (
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/memcached"
+	"github.com/counterd/counterd/loadtest/process"
 )
 
 func TestSpread(t *testing.T) {
@@ -26,27 +28,18 @@ func TestRatiosAreThoseOfOneRound(t *testing.T) {
 	assert.Equal(t, Spread{1, 0.5, 4}, ratios([]float64{10, 10, 10}, []float64{20, 10, 2.5}))
 }
 
-func TestPercentile(t *testing.T) {
-	var hundred []time.Duration
-	for i := range 100 {
-		hundred = append(hundred, time.Duration(i+1))
+func TestCostsAreADifference(t *testing.T) {
+	before := reading{1, 2, 3000, 4000, memcached.Stats{Adds: 3, Gets: 4, Bytes: 5, CPU: 6}}
+	after := reading{31, 42, 53000, 64000, memcached.Stats{Adds: 23, Gets: 34, Bytes: 105, CPU: 90006}}
+	own := func(costs costs) costs {
+		if !process.Known {
+			delete(costs, "client_cpu_us")
+			delete(costs, "server_cpu_us")
+		}
+		return costs
 	}
-	for part, want := range map[float64]time.Duration{0.5: 50, 0.99: 99, 0.999: 100, 1: 100, 0.001: 1, 0.291: 30} {
-		assert.Equal(t, want, percentile(hundred, part), "%g", part)
-	}
-	assert.EqualValues(t, 7, percentile([]time.Duration{7}, 0.5))
-	assert.EqualValues(t, 7, percentile([]time.Duration{7}, 0.999))
-}
-
-func TestUsageIsADifference(t *testing.T) {
-	before := reading{usage{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, memcached.Stats{Adds: 3, Gets: 4, Bytes: 5, CPU: 6}}
-	took := usage{10, 20, 30, 40, 50, 60, 70, 80, 90, 100}
-	after := before
-	after.usage.add(took)
-	after.stats = memcached.Stats{Adds: 23, Gets: 34, Bytes: 105, CPU: 96}
-	assert.Equal(t, took, after.since(before, &subject{asked: &asked{}}))
-	took[adds], took[reads] = 20, 30
-	assert.Equal(t, took, after.since(before, &subject{}), "what Memcached counts")
-	assert.Equal(t, 2.0, took.each(adds))
-	assert.Equal(t, 5.0, (&usage{ops: 10, elapsedTime: int64(2 * time.Second)}).rate())
+	assert.Equal(t, own(costs{"client_cpu_us": 50, "allocs": 40}), after.since(before, &subject{}), "what is not there costs nothing")
+	assert.Equal(t, own(costs{"client_cpu_us": 50, "allocs": 40, "trips": 30, "adds": 20, "reads": 30, "bytes": 100, "memcached_cpu_us": 90}),
+		after.since(before, &subject{trips: new(atomic.Int64), memcached: "addr"}))
+	assert.Equal(t, own(costs{"client_cpu_us": 50, "server_cpu_us": 60}), after.since(before, &subject{server: &child.Child{}}))
 }

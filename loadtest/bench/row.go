@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/counterd/counterd/loadtest/child"
 )
@@ -16,9 +17,8 @@ const (
 	stageCounts = "counts"
 )
 
-// openTurns is the number of turns of a row in the open model for one of other rows: a single
-// stall of the machine makes the p99 of a slice.
-const openTurns = 3
+// stages are in the order of the table.
+var stages = []string{stageHits, stageHTTP, stageCounts}
 
 // row is a line of the table.
 type row struct {
@@ -27,16 +27,14 @@ type row struct {
 	callers  int
 	prepare  func(context.Context, *stage, row) (*subject, error)
 	against  []string // the rows that it is compared with
-	// halfOf is set in the open model: requests arrive evenly, at half the rate of that row.
-	halfOf string
-	rates  string // of the limits, over HTTP; "": far ones
+	rates    string   // of the limits, over HTTP; "": far ones
 }
 
 // subject is what a row measures, ready to run.
 type subject struct {
 	begin     func() ([]step, error)      // of a slice: what its callers do
 	end       func() error                // of a slice; nil: nothing to do
-	asked     *asked                      // counts the calls of the store; nil: no row of the engine
+	trips     *atomic.Int64               // counts the round trips of this process; nil: it makes none
 	memcached string                      // the address of the server that is part of the cost; "": none
 	server    *child.Child                // nil: none
 	verify    func(context.Context) error // after the last slice; nil: nothing to verify
@@ -47,14 +45,6 @@ type step func() (int, error)
 
 // eventName returns the row's own event: rows share no counter.
 func (r row) eventName() string { return "bench_" + strings.ToLower(r.id) }
-
-// turns returns the row's slices of a round.
-func (r row) turns() int {
-	if r.halfOf != "" {
-		return openTurns
-	}
-	return 1
-}
 
 // each returns a step for each caller.
 func (r row) each(newStep func() step) func() ([]step, error) {
@@ -68,12 +58,9 @@ func (r row) each(newStep func() step) func() ([]step, error) {
 
 // allRows returns every row, compared rows next to one another.
 func allRows() (rows []row) {
-	for _, stage := range []struct {
-		name string
-		rows []row
-	}{{stageHits, hitRows()}, {stageHTTP, httpRows()}, {stageCounts, countRows()}} {
-		for _, r := range stage.rows {
-			r.stage = stage.name
+	for i, list := range [][]row{hitRows(), httpRows(), countRows()} {
+		for _, r := range list {
+			r.stage = stages[i]
 			rows = append(rows, r)
 		}
 	}
@@ -97,7 +84,6 @@ func (c Config) chosen() []row {
 			needed[r.id] = true
 		}
 		if needed[r.id] {
-			needed[r.halfOf] = true
 			for _, other := range r.against {
 				needed[other] = true
 			}

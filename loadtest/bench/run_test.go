@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -111,123 +110,59 @@ func TestAllRows(t *testing.T) {
 		assert.LessOrEqual(t, row.PerSecond.Least, row.PerSecond.Median, r.id)
 		assert.LessOrEqual(t, row.PerSecond.Median, row.PerSecond.Most, r.id)
 		assert.Len(t, row.Ratios, len(r.against), r.id)
-		assert.Equal(t, r.halfOf != "", row.Latency != nil, r.id)
 		if process.Known {
-			assert.Positive(t, *row.ClientCPU, r.id)
+			assert.Positive(t, row.Costs["client_cpu_us"], r.id)
 		}
 	}
 	// What a row costs adds up to what it does.
-	row := func(id string) *Row {
-		return &report.Rows[slices.IndexFunc(report.Rows, func(r Row) bool { return r.ID == id })]
+	of := func(id string) costs {
+		return report.Rows[slices.IndexFunc(report.Rows, func(r Row) bool { return r.ID == id })].Costs
 	}
-	assert.Equal(t, 1.0, *row("A4").Trips, "a caller shares no trips")
+	assert.Equal(t, 1.0, of("A4")["trips"], "a caller shares no trips")
 	for _, id := range []string{"A3", "A4", "A5", "A6"} {
-		assert.LessOrEqual(t, *row(id).Trips, 1.0, id)
-		assert.InDelta(t, 4.0**row(id).Trips, *row(id).Adds, 1e-9, id)
-		assert.GreaterOrEqual(t, *row(id).Allocs, 0.0, id)
+		assert.LessOrEqual(t, of(id)["trips"], 1.0, id)
+		// Memcached counts an add twice that makes its item longer by a digit.
+		assert.GreaterOrEqual(t, of(id)["adds"], 4*of(id)["trips"], id)
+		assert.LessOrEqual(t, of(id)["adds"], 4.5*of(id)["trips"], id)
+		assert.Contains(t, of(id), "allocs", id)
 	}
-	assert.Less(t, *row("A6").Trips, 0.9, "those who wait on one counter share trips")
+	assert.Less(t, of("A6")["trips"], 0.9, "those who wait on one counter share trips")
 	for _, id := range []string{"A1", "A2"} {
-		assert.Equal(t, 3.0, *row(id).Adds, id)
-		assert.GreaterOrEqual(t, *row(id).Trips, 4.0, id)
+		assert.GreaterOrEqual(t, of(id)["adds"], 3.0, id)
+		assert.LessOrEqual(t, of(id)["adds"], 3.5, id)
+		assert.GreaterOrEqual(t, of(id)["trips"], 4.0, id)
 	}
 	for _, id := range []string{"A1", "C1", "C2", "C3", "C7", "C8", "C9"} {
-		assert.Equal(t, 142.0, *row(id).Reads, id)
+		assert.InDelta(t, 142, of(id)["reads"], 0.5, id)
 	}
 	for _, id := range []string{"B2", "B4", "B7", "B11"} {
-		assert.GreaterOrEqual(t, *row(id).Adds, 0.04, id)
-		assert.Positive(t, *row(id).Bytes, id)
+		assert.GreaterOrEqual(t, of(id)["adds"], 0.04, id)
+		assert.Positive(t, of(id)["bytes"], id)
 	}
 	for _, id := range []string{"B1", "B6", "A12"} {
-		assert.Nil(t, row(id).Bytes, id)
-		assert.Nil(t, row(id).MemcachedCPU, id)
+		assert.NotContains(t, of(id), "bytes", id)
+		assert.NotContains(t, of(id), "memcached_cpu_us", id)
 	}
-	for _, id := range []string{"B1", "B2", "B12"} {
+	for _, id := range []string{"B1", "B2"} {
 		if process.Known {
-			assert.Positive(t, *row(id).ServerCPU, id)
+			assert.Positive(t, of(id)["server_cpu_us"], id)
 		}
-		assert.Nil(t, row(id).Allocs, id)
+		assert.NotContains(t, of(id), "allocs", id)
 	}
-	assert.Equal(t, row("B12").Latency.Rate, row("B13").Latency.Rate)
-	assert.InDelta(t, row("B2").PerSecond.Median/2, row("B13").Latency.Rate, 1e-6)
 }
 
-// Interrupted before a round is over, a run ends at once and leaves nothing behind.
+// An interrupted run ends at once, and leaves nothing behind.
 func TestInterrupted(t *testing.T) {
 	config := small(t)
 	config.Rounds, config.Duration = 100, time.Minute
-	config.Rows = regexp.MustCompile("^B13 ")
+	config.Rows = regexp.MustCompile("^B2 ")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	config.Progress = stopAt{"http", cancel}
-	_, err := Run(ctx, config)
+	report, err := Run(ctx, config)
+	assert.Nil(t, report)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, children(t))
-}
-
-// Interrupted later, it reports of the rounds that are over, and of the rows that had one.
-func TestInterruptedAfterRounds(t *testing.T) {
-	for name, c := range map[string]struct {
-		rows string
-		stop endAt
-		want []string
-	}{
-		"between slices of a round": {"^A[123] ", endAt{stage: stageHits, steps: 3*3 + 2}, []string{"A1", "A2", "A3"}},
-		"in the next stage":         {"^(A1|B1) ", endAt{stage: stageHTTP, steps: 0}, []string{"A1"}},
-		"before the open model":     {"^B13 ", endAt{stage: stageHTTP + ", open model", steps: 1}, []string{"B1", "B2"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			config := small(t)
-			config.Rounds, config.Duration, config.Rows = 100, time.Millisecond, regexp.MustCompile(c.rows)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			c.stop.end = cancel
-			config.Progress = &c.stop
-			report, err := Run(ctx, config)
-			require.NoError(t, err)
-			assert.Empty(t, children(t))
-			var got []string
-			for _, row := range report.Rows {
-				got = append(got, row.ID)
-			}
-			assert.Equal(t, c.want, got)
-			assert.True(t, report.Interrupted)
-			var text bytes.Buffer
-			require.NoError(t, report.WriteText(&text))
-			assert.Contains(t, text.String(), fmt.Sprintf("Interrupted: there are %d of %d rows", len(c.want), report.Wanted))
-		})
-	}
-}
-
-// endAt ends a run when so many steps of a stage are over.
-type endAt struct {
-	stage string
-	steps int
-	end   func()
-
-	now  string
-	done int
-}
-
-func (e *endAt) Start(stage string, _ int) {
-	e.now, e.done = stage, 0
-	e.Add(0)
-}
-
-func (e *endAt) Add(n int) {
-	if e.done += n; e.now == e.stage && e.done == e.steps {
-		e.end()
-	}
-}
-
-// Rows of a turn are compared in the rounds that all have had.
-func TestEvenOut(t *testing.T) {
-	rows := []*measurement{{rates: []float64{1, 2, 3}, open: make([]arrivals, 3)}, {rates: []float64{4, 5}, open: make([]arrivals, 2)}}
-	evenOut(rows)
-	assert.Equal(t, []float64{1, 2}, rows[0].rates)
-	assert.Len(t, rows[0].open, 2)
-	assert.Equal(t, []float64{4, 5}, rows[1].rates)
-	evenOut(nil)
 }
 
 // stopAt calls stop a moment after a stage has begun.
@@ -289,26 +224,4 @@ func TestConfigIsChecked(t *testing.T) {
 	assert.NoError(t, pure.Check(), "rows in this process need no counterd")
 	t.Setenv("PATH", t.TempDir())
 	assert.ErrorContains(t, good.Check(), "memcached is needed")
-}
-
-// What was done before an interrupt is looked at as all that was done is; what was not is not.
-func TestInterruptedWorkIsVerified(t *testing.T) {
-	for steps, want := range map[int]string{0: "", 1: "bench: X1, : not done"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		one := &measurement{row: row{id: "X1", prepare: func(context.Context, *stage, row) (*subject, error) {
-			return &subject{
-				begin:  func() ([]step, error) { return []step{func() (int, error) { return 1, nil }}, nil },
-				verify: func(ctx context.Context) error { return errors.Join(errors.New("not done"), ctx.Err()) },
-			}, nil
-		}}}
-		config := Config{Rounds: 3, Duration: time.Millisecond, Progress: &endAt{stage: "stage", steps: steps, end: cancel}, sizes: sizes{addresses: 1}}
-		err := (&measurements{config: config, of: map[string]*measurement{"X1": one}}).runStage(ctx, "stage", []*measurement{one})
-		assert.Len(t, one.rates, steps)
-		if want == "" {
-			assert.NoError(t, err)
-		} else {
-			assert.EqualError(t, err, want)
-		}
-	}
 }

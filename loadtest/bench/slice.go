@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/loadtest/process"
 )
@@ -52,67 +51,13 @@ func drive(ctx context.Context, steps []step, length time.Duration, begin func()
 	return total.Load(), time.Since(began), cmp.Or(ctx.Err(), err, fault)
 }
 
-// arrivals are requests that arrived evenly, one by one.
-type arrivals struct {
-	latencies []time.Duration // from the moment at which each was due to its answer
-	late      []time.Duration // from the moment at which each was due until it was sent
-	elapsed   time.Duration
-}
-
-// open lets n requests arrive at a rate, whatever becomes of earlier ones. A request that
-// finds all callers busy waits, and the wait is part of its latency.
-func open(ctx context.Context, steps []step, rate float64, n int, pause func(time.Duration)) (arrivals, error) {
-	a := arrivals{latencies: make([]time.Duration, n), late: make([]time.Duration, n)}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	a.elapsed = arrival.Open{
-		Due: arrival.Constant(rate).Due, Arrivals: int64(n), InFlight: len(steps), Pause: pause,
-		Do: func(caller int, one arrival.Arrival) {
-			a.late[one.N] = time.Since(one.Due)
-			if _, err := steps[caller](); err != nil {
-				cancel(err)
-				return
-			}
-			a.latencies[one.N] = time.Since(one.Due)
-		},
-	}.Run(ctx).Elapsed
-	return a, context.Cause(ctx)
-}
-
-// usage is the cost of some work: a difference of two readings, each since the beginning of
-// the processes. Times are in nanoseconds.
-type usage [usageFigures]int64
-
-const (
-	ops = iota
-	elapsedTime
-	clientCPU
-	clientMallocs
-	serverCPU
-	trips
-	adds // and reads: as the engine asks for them, without one as Memcached counts them
-	reads
-	memcachedCPU
-	memcachedBytes
-	usageFigures
-)
-
-func (u *usage) add(v usage) {
-	for i := range u {
-		u[i] += v[i]
-	}
-}
-
-// each returns a figure for each operation.
-func (u *usage) each(figure int) float64 { return float64(u[figure]) / float64(u[ops]) }
-
-// rate returns the operations of a second.
-func (u *usage) rate() float64 { return float64(u[ops]) / time.Duration(u[elapsedTime]).Seconds() }
-
-// reading is one of the figures of all processes.
+// reading is the figures of all processes since their beginning.
 type reading struct {
-	usage
-	stats memcached.Stats
+	trips     int64
+	mallocs   uint64
+	clientCPU time.Duration
+	serverCPU time.Duration
+	memcached memcached.Stats
 }
 
 // readSelf reads the figures of this process, which change with every reading: next to the
@@ -120,37 +65,49 @@ type reading struct {
 func (r *reading) readSelf() {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	r.usage[clientMallocs], r.usage[clientCPU] = int64(memory.Mallocs), int64(process.Own())
+	r.mallocs, r.clientCPU = memory.Mallocs, process.Own()
 }
 
 // readOthers reads the figures of other processes, and of the store.
 func (r *reading) readOthers(s *subject) (err error) {
-	if s.asked != nil {
-		r.usage[trips], r.usage[adds], r.usage[reads] = s.asked.trips.Load(), s.asked.adds.Load(), s.asked.reads.Load()
+	if s.trips != nil {
+		r.trips = s.trips.Load()
 	}
 	if s.memcached != "" {
-		if r.stats, err = memcached.Read(s.memcached); err != nil {
+		if r.memcached, err = memcached.Read(s.memcached); err != nil {
 			return err
 		}
 	}
 	if s.server != nil {
-		var cpu time.Duration
-		cpu, err = process.CPU(s.server.PID())
-		r.usage[serverCPU] = int64(cpu)
+		r.serverCPU, err = process.CPU(s.server.PID())
 	}
 	return err
 }
 
-// since returns the cost between an earlier reading and this one.
-func (r *reading) since(before reading, s *subject) usage {
-	took := r.usage
-	for i := range took {
-		took[i] -= before.usage[i]
+// costs are figures by the names that they have in a report; without one that is not known.
+type costs map[string]float64
+
+// since returns the costs between an earlier reading and this one.
+func (r *reading) since(before reading, s *subject) costs {
+	took := costs{}
+	cpu := func(name string, t time.Duration) {
+		if process.Known {
+			took[name] = float64(t.Nanoseconds()) / 1e3
+		}
 	}
-	stats := r.stats.Minus(before.stats)
-	took[memcachedCPU], took[memcachedBytes] = int64(stats.CPU), stats.Bytes
-	if s.asked == nil {
-		took[adds], took[reads] = stats.Adds, stats.Gets
+	cpu("client_cpu_us", r.clientCPU-before.clientCPU)
+	if s.trips != nil {
+		took["trips"] = float64(r.trips - before.trips)
+	}
+	if s.server != nil {
+		cpu("server_cpu_us", r.serverCPU-before.serverCPU)
+	} else {
+		took["allocs"] = float64(r.mallocs - before.mallocs)
+	}
+	if s.memcached != "" {
+		stats := r.memcached.Minus(before.memcached)
+		took["adds"], took["reads"], took["bytes"] = float64(stats.Adds), float64(stats.Gets), float64(stats.Bytes)
+		took["memcached_cpu_us"] = float64(stats.CPU.Nanoseconds()) / 1e3
 	}
 	return took
 }

@@ -98,28 +98,17 @@ func (s *stage) open(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// asked counts calls of a store.
-type asked struct{ trips, adds, reads atomic.Int64 }
-
-// count counts a round trip. A rollback is one too; what it subtracts is not added.
-func (a *asked) count(_ context.Context, trip memcache.RoundTrip) {
-	a.trips.Add(1)
-	a.reads.Add(int64(trip.Reads))
-	if trip.Kind == memcache.Exchange {
-		a.adds.Add(int64(trip.Adds))
-	}
-}
-
-// store returns a fleet on the stage's Memcached, which counts its calls.
-func (s *stage) store(ctx context.Context, clock func() time.Time) (*memcache.Fleet, *asked, error) {
-	a := &asked{}
+// store returns a fleet on the stage's Memcached, and the number of its round trips.
+func (s *stage) store(ctx context.Context, clock func() time.Time) (*memcache.Fleet, *atomic.Int64, error) {
+	var trips atomic.Int64
 	kept, err := memcache.NewFleet(ctx, memcache.Config{
-		Servers: []string{s.memcached()}, Timeout: s.config.sizes.timeout, Clock: clock, OnRoundTrip: a.count,
+		Servers: []string{s.memcached()}, Timeout: s.config.sizes.timeout, Clock: clock,
+		OnRoundTrip: func(context.Context, memcache.RoundTrip) { trips.Add(1) },
 	})
 	if err == nil {
 		s.closing(kept.Close)
 	}
-	return kept, a, err
+	return kept, &trips, err
 }
 
 // fill adds one to each of those buckets, of each of those counters.

@@ -19,13 +19,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	report := page.Page{
-		Title: "loadtest run",
+		Title: "What these rules would have done",
 		Sections: []page.Section{
-			{Title: "Statuses", Table: &page.Table{Head: []string{"status", "answers"}, Rows: [][]string{{"200", "9,990"}}}},
-			{Title: "Latency", Plot: &page.Plot{
-				X:     page.Axis{Label: "since the start", Unit: page.Seconds},
-				Y:     page.Axis{Label: "latency", Unit: page.Milliseconds, Log: true},
-				Lines: []page.Line{{Name: "p99", X: []float64{0, 1, 2}, Y: []float64{1.5, 1.6, 20}}},
+			{Title: "Limits", Table: &page.Table{Head: []string{"limit", "denied"}, Rows: [][]string{{"ip-2-per-1s", "72"}}}},
+			{Title: "Over time", Plot: &page.Plot{
+				X:     page.Axis{Label: "time (UTC)", Unit: page.Moment},
+				Y:     page.Axis{Label: "hits in 30m"},
+				Lines: []page.Line{{Name: "admitted", X: []float64{1431849600, 1431851400, 1431853200}, Y: []float64{15, 16, 20}}},
 			}},
 		},
 	}

@@ -1,9 +1,8 @@
 package page
 
 import (
-	"cmp"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 )
 
@@ -14,20 +13,17 @@ type Plot struct {
 	Lines []Line
 }
 
-// Axis is one direction of a plot. A vertical axis without negative values begins at zero,
-// unless it is logarithmic or of moments.
+// Axis is one direction of a plot. It begins at zero, unless it is logarithmic or of moments.
 type Axis struct {
 	Label string
 	Log   bool
 	Unit  Unit
 }
 
-// Line goes through its points in their order, as many as both X and Y have. With Steps each
-// value holds until the next one.
+// Line goes through its points, one at least. Each value of Y holds until the next X.
 type Line struct {
-	Name  string
-	X, Y  []float64
-	Steps bool
+	Name string
+	X, Y []float64
 }
 
 // drawing is a plot as the template takes it: paths and texts of SVG in a box of 960 by 360,
@@ -51,66 +47,41 @@ const (
 	top, bottom = 26, 316
 )
 
-// draw draws the plot.
-func (p *Plot) draw(id string) *drawing {
-	x, y := p.X.scaleOf(p.Lines, false), p.Y.scaleOf(p.Lines, true)
-	d := &drawing{ID: id, Title: p.Title, Description: fmt.Sprintf("%s over %s.", cmp.Or(p.Y.Label, "values"), cmp.Or(p.X.Label, "values"))}
+// draw draws a plot, the i-th of its page.
+func draw(i int, p *Plot) *drawing {
+	var allX, allY []float64
+	for _, l := range p.Lines {
+		allX, allY = append(allX, l.X...), append(allY, l.Y...)
+	}
+	x, y := p.X.scaleOf(allX, 6), p.Y.scaleOf(allY, 5)
 	across := func(v float64) float64 { return left + x.place(v)*(right-left) }
 	up := func(v float64) float64 { return bottom - y.place(v)*(bottom-top) }
+	d := &drawing{ID: fmt.Sprintf("plot-%d", i), Title: p.Title, Description: fmt.Sprintf("%s over %s.", p.Y.Label, p.X.Label)}
 	for _, v := range y.marks() {
-		d.path("grid", point{left, up(v)}, point{right, up(v)})
+		d.path("grid", left, up(v), right, up(v))
 		d.text("mark", "end", left-8, up(v)+4, y.label(v))
 	}
-	d.path("axis", point{left, bottom}, point{right, bottom})
+	d.path("axis", left, bottom, right, bottom)
 	for _, v := range x.marks() {
-		d.path("axis", point{across(v), bottom}, point{across(v), bottom + 5})
+		d.path("axis", across(v), bottom, across(v), bottom+5)
 		d.text("mark", "middle", across(v), bottom+18, x.label(v))
 	}
-	empty := true
 	for i, l := range p.Lines {
-		if l.Name != "" {
-			d.Legend = append(d.Legend, legendEntry{"line " + classOf(i), l.Name})
+		d.Legend = append(d.Legend, legendEntry{"line " + classOf(i), l.Name})
+		d.Description += fmt.Sprintf(" %s: from %s to %s.", l.Name, p.Y.Unit.text(slices.Min(l.Y)), p.Y.Unit.text(slices.Max(l.Y)))
+		points := []float64{across(l.X[0]), up(l.Y[0])}
+		for i := 1; i < len(l.X); i++ {
+			points = append(points, across(l.X[i]), up(l.Y[i-1]), across(l.X[i]), up(l.Y[i]))
 		}
-		least, most := math.Inf(1), math.Inf(-1)
-		for _, segment := range l.segments(x, y) {
-			for j, at := range segment {
-				least, most = min(least, at.y), max(most, at.y)
-				segment[j] = point{across(at.x), up(at.y)}
-			}
-			d.line(classOf(i), segment)
+		if len(l.X) == 1 {
+			d.path("dot "+classOf(i), points[0], points[1], points[0], points[1])
+		} else {
+			d.path("line "+classOf(i), points...)
 		}
-		values := "no points"
-		if least <= most {
-			empty, values = false, fmt.Sprintf("from %s to %s", p.Y.Unit.text(least), p.Y.Unit.text(most))
-		}
-		d.Description += fmt.Sprintf(" %s: %s.", cmp.Or(l.Name, fmt.Sprintf("Line %d", i+1)), values)
 	}
 	d.text("name", "start", 0, 13, p.Y.Label)
 	d.text("name", "end", 952, 356, p.X.Label)
-	if empty {
-		d.text("name", "middle", 480, 180, "no values")
-	}
 	return d
-}
-
-type point struct{ x, y float64 }
-
-// segments returns the points of a line, and cuts it at its gaps.
-func (l Line) segments(x, y scale) (list [][]point) {
-	open := false
-	for i := range min(len(l.X), len(l.Y)) {
-		if !x.has(l.X[i]) || !y.has(l.Y[i]) {
-			open = false
-			continue
-		}
-		if !open {
-			list, open = append(list, nil), true
-		} else if l.Steps {
-			list[len(list)-1] = append(list[len(list)-1], point{l.X[i], l.Y[i-1]})
-		}
-		list[len(list)-1] = append(list[len(list)-1], point{l.X[i], l.Y[i]})
-	}
-	return list
 }
 
 // classOf returns a line's colour and, beyond the eighth line, its dashes.
@@ -119,19 +90,11 @@ func classOf(line int) string {
 	return fmt.Sprintf("c%d d%d", line%colours, line/colours%dashes)
 }
 
-// line draws a segment of a line; a single point is a dot.
-func (d *drawing) line(class string, segment []point) {
-	if len(segment) == 1 {
-		d.path("dot "+class, segment[0], segment[0])
-		return
-	}
-	d.path("line "+class, segment...)
-}
-
-func (d *drawing) path(class string, points ...point) {
+// path draws a line through points, the x and the y of each.
+func (d *drawing) path(class string, points ...float64) {
 	var path strings.Builder
-	for i, at := range points {
-		fmt.Fprintf(&path, "%c%.1f,%.1f", "ML"[min(i, 1)], at.x, at.y)
+	for i := 0; i < len(points); i += 2 {
+		fmt.Fprintf(&path, "%c%.1f,%.1f", "ML"[min(i, 1)], points[i], points[i+1])
 	}
 	d.Paths = append(d.Paths, svgPath{class, path.String()})
 }

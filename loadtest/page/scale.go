@@ -2,6 +2,7 @@ package page
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,12 +13,9 @@ import (
 type Unit string
 
 const (
-	Plain        Unit = ""
-	Seconds      Unit = "s"
-	Milliseconds Unit = "ms"
-	Percent      Unit = "%"
-	PerSecond    Unit = "/s"
-	Moment       Unit = "moment" // Unix time in seconds, shown in UTC
+	Plain   Unit = ""
+	Percent Unit = "%"
+	Moment  Unit = "moment" // Unix time in seconds, shown in UTC
 )
 
 // scale is an axis with its range, and the distance between its marks: of a logarithmic one in
@@ -27,67 +25,45 @@ type scale struct {
 	low, high, step float64
 }
 
-// largest is far beyond any figure, and so near that differences keep their digits.
-const largest = 1e15
+// scaleOf returns the scale of values, with about so many marks.
+func (a Axis) scaleOf(values []float64, marks float64) scale {
+	if len(values) == 0 {
+		values = []float64{1}
+	}
+	low, high := slices.Min(values), slices.Max(values)
+	switch {
+	case a.Log:
+		from := math.Floor(math.Log10(low) + 1e-9)
+		to := max(math.Ceil(math.Log10(high)-1e-9), from+1)
+		return scale{a, math.Pow10(int(from)), math.Pow10(int(to)), math.Ceil((to - from) / marks)}
+	case a.Unit == Moment:
+		high = max(high, low+1)
+		return scale{a, low, high, stepOfTime((high - low) / marks)}
+	}
+	step := stepOf(max(high, 1) / marks)
+	return scale{a, 0, math.Ceil(max(high, 1)/step) * step, step}
+}
 
-// has reports whether a value has a place.
-func (a Axis) has(v float64) bool { return math.Abs(v) <= largest && (!a.Log || v >= 1/largest) }
-
-// scaleOf returns the scale of all points of the lines.
-func (a Axis) scaleOf(lines []Line, vertical bool) scale {
-	low, high, count := math.Inf(1), math.Inf(-1), 6.0
-	for _, l := range lines {
-		values := l.X
-		if vertical {
-			values, count = l.Y, 5
-		}
-		for _, v := range values {
-			if a.has(v) {
-				low, high = min(low, v), max(high, v)
+// stepOf returns a round distance between marks, a whole number, at least the wanted one.
+func stepOf(wanted float64) float64 {
+	for power := 1.0; ; power *= 10 {
+		for _, digit := range []float64{1, 2, 5} {
+			if digit*power >= wanted {
+				return digit * power
 			}
 		}
 	}
-	if low > high {
-		low, high = 1, 1
-	}
-	if a.Log {
-		from := math.Floor(math.Log10(low) + 1e-9)
-		to := max(math.Ceil(math.Log10(high)-1e-9), from+1)
-		return scale{a, math.Pow10(int(from)), math.Pow10(int(to)), math.Ceil((to - from) / count)}
-	}
-	if vertical && low >= 0 && a.Unit != Moment {
-		low = 0
-	}
-	if size := max(math.Abs(low), math.Abs(high)); high-low <= max(size*1e-9, 1/largest) {
-		high = low + max(size*1e-3, 1)
-	}
-	s := scale{a, low, high, a.stepOf((high - low) / count)}
-	if vertical {
-		s.low, s.high = math.Floor(low/s.step)*s.step, math.Ceil(high/s.step-1e-9)*s.step
-	}
-	return s
 }
 
-// stepOf returns a round distance between marks, at least the wanted one.
-func (a Axis) stepOf(wanted float64) float64 {
-	unit, digits := 1.0, []float64{1, 2, 5, 10}
-	if a.Unit == Seconds || a.Unit == Moment {
-		switch {
-		case wanted > 86400:
-			unit = 86400
-		case wanted > 0.5:
-			digits = []float64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400}
+// stepOfTime is stepOf for seconds: a part of a minute, an hour or a day, or days.
+func stepOfTime(wanted float64) float64 {
+	const day = 86400
+	for _, step := range []float64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200} {
+		if step >= wanted {
+			return step
 		}
 	}
-	if len(digits) == 4 {
-		unit *= math.Pow10(int(math.Floor(math.Log10(wanted / unit))))
-	}
-	for _, digit := range digits {
-		if digit*unit >= wanted*(1-1e-9) {
-			return digit * unit
-		}
-	}
-	return digits[len(digits)-1] * unit
+	return day * stepOf(wanted/day)
 }
 
 // place returns where a value is between the ends of the axis, 0 and 1.
@@ -105,8 +81,8 @@ func (s scale) marks() (list []float64) {
 		}
 		return list
 	}
-	for i := int64(math.Ceil(s.low/s.step - 1e-9)); float64(i)*s.step <= s.high+s.step*1e-9; i++ {
-		list = append(list, float64(i)*s.step)
+	for v := math.Ceil(s.low/s.step) * s.step; v <= s.high; v += s.step {
+		list = append(list, v)
 	}
 	return list
 }
@@ -116,60 +92,22 @@ func (s scale) label(v float64) string {
 	if s.Unit != Moment {
 		return s.Unit.text(v)
 	}
-	switch at := time.Unix(int64(v), 0).UTC(); {
+	layout := "15:04:05"
+	switch {
 	case s.step >= 86400:
-		return at.Format("2 Jan")
+		layout = "2 Jan"
 	case s.high-s.low > 86400:
-		return at.Format("2 Jan 15:04")
+		layout = "2 Jan 15:04"
 	case s.step >= 60:
-		return at.Format("15:04")
-	default:
-		return at.Format("15:04:05")
+		layout = "15:04"
 	}
+	return time.Unix(int64(v), 0).UTC().Format(layout)
 }
 
-// text writes a value with its unit.
+// text writes a value with its unit; one of no moments.
 func (u Unit) text(v float64) string {
-	switch u {
-	case Seconds:
-		return duration(v)
-	case Milliseconds:
-		return duration(v / 1000)
-	case Moment:
-		return time.Unix(int64(v), 0).UTC().Format(time.DateTime)
+	if v < 1000 {
+		return strconv.FormatFloat(v, 'g', 4, 64) + string(u)
 	}
-	return number(v) + string(u)
-}
-
-// number writes up to four digits: with a comma between thousands, and a prefix from a million on.
-func number(v float64) string {
-	prefixes := []string{" M", " G", " T"}
-	switch size := math.Abs(v); {
-	case size < 1e3:
-		return strconv.FormatFloat(v, 'g', 4, 64)
-	case size < 1e6:
-		return columns.Rounded(v)
-	}
-	for v /= 1e6; math.Abs(v) >= 1000 && len(prefixes) > 1; v /= 1000 {
-		prefixes = prefixes[1:]
-	}
-	return strconv.FormatFloat(v, 'g', 4, 64) + prefixes[0]
-}
-
-// duration writes seconds in the unit that suits them.
-func duration(seconds float64) string {
-	for _, unit := range []struct {
-		name                string
-		seconds, from, each float64 // from how many seconds on, if they are a multiple
-	}{
-		{" d", 86400, 86400, 86400}, {" h", 3600, 3600, 1800}, {" min", 60, 60, 30}, {" s", 1, 1, 0}, {" ms", 1e-3, 1e-3, 0},
-	} {
-		if math.Abs(seconds) >= unit.from && (unit.each == 0 || math.Mod(seconds, unit.each) == 0) {
-			return number(seconds/unit.seconds) + unit.name
-		}
-	}
-	if seconds == 0 {
-		return "0"
-	}
-	return number(seconds*1e6) + " µs"
+	return columns.Rounded(v) + string(u)
 }

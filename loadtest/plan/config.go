@@ -55,10 +55,11 @@ type Server struct {
 	Cores  float64 // 0: DefaultCores
 }
 
-// CPU times of docs/performance.md, row B13 (the open model at half load). Other rows tell
-// the parts apart: A9 less A3 is 33 reads, B4 is adds that share the rest. newCost is a part of
-// the adds that no row measures by itself: what an add takes beyond addCost if it makes its item.
-// A hit costs half of B13 at full load (B2), where more hits share each system call.
+// CPU times on the machine of docs/performance.md at half the load of its row B2: a hit took 64.2
+// µs of counterd and 15.6 of Memcached, about twice as much as in B2, where more hits share each
+// system call. Other rows tell the parts apart: A9 less A3 is 33 reads, B4 is adds that share the
+// rest. newCost is a part of the adds that no row measures by itself: what an add takes beyond
+// addCost if it makes its item.
 const (
 	tripCost     = 11400 * time.Nanosecond // of Memcached
 	addCost      = 800 * time.Nanosecond

@@ -116,7 +116,7 @@ func (c Config) commonAssumptions() []string {
 	return []string{
 		"Hits are far from their limits, also those of an event that a limit of 0 closes. Near one a counter costs a trip more, once a second in each process; a denial about six, and no items.",
 		fmt.Sprintf("Hits come one by one, to %d processes; hits of a batch, and simultaneous hits on a counter, share trips.", processes),
-		"CPU times are those of docs/performance.md, of its machine at half load (loadtest bench, row B13).",
+		"CPU times are of the machine of docs/performance.md at half load, where a hit costs about twice that of row B2.",
 		fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %g%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %g%% of %g cores busy at the peak.",
 			100*headroom, bytesText(baseMemory), 100*busy, c.Server.Cores),
 	}

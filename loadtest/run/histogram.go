@@ -8,28 +8,25 @@ import (
 
 // Bounds of histograms. Longer times are counted as the longest.
 const (
-	shortest      = 100 * time.Nanosecond
-	longest       = 2 * time.Hour
-	longestMoment = 100 * 24 * time.Hour // since the beginning of a run
+	shortest = 100 * time.Nanosecond
+	longest  = 2 * time.Hour
 )
 
 // histogram is a distribution of latencies.
 type histogram struct {
-	counts  *hdrhistogram.Histogram
-	longest time.Duration
-	max     time.Duration // exactly
+	counts *hdrhistogram.Histogram
+	max    time.Duration // exactly
 }
 
-// newHistogram returns one of times up to the longest, to so many significant digits. Latencies
-// to 3 take 230 kB, to 2 28; the moments of a run, to 4, take 4 MB.
-func newHistogram(longest time.Duration, digits int) *histogram {
-	return &histogram{counts: hdrhistogram.New(int64(shortest), int64(longest), digits), longest: longest}
+// newHistogram returns one to so many significant digits: to 3 it takes 230 kB, to 2 28.
+func newHistogram(digits int) *histogram {
+	return &histogram{counts: hdrhistogram.New(int64(shortest), int64(longest), digits)}
 }
 
 func (h *histogram) record(latency time.Duration) {
 	latency = max(latency, 0)
 	h.max = max(h.max, latency)
-	if err := h.counts.RecordValue(int64(min(latency, h.longest))); err != nil {
+	if err := h.counts.RecordValue(int64(min(latency, longest))); err != nil {
 		panic(err) // never: it is within the bounds
 	}
 }
@@ -57,10 +54,8 @@ func (h *histogram) latency() Latency {
 	}
 }
 
-func (h *histogram) percentile(percent float64) float64 { return milliseconds(h.at(percent)) }
-
-func (h *histogram) at(percent float64) time.Duration {
-	return min(time.Duration(h.counts.ValueAtPercentile(percent)), h.max)
+func (h *histogram) percentile(percent float64) float64 {
+	return milliseconds(min(time.Duration(h.counts.ValueAtPercentile(percent)), h.max))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

@@ -125,11 +125,15 @@ func (h *HTTP) Probe(ctx context.Context, call traffic.Call) error {
 // Do calls one server after the other.
 func (h *HTTP) Do(ctx context.Context, n int64, call traffic.Call) (answer Answer) {
 	c := h.clients[n%int64(len(h.clients))]
-	var d wire.Decision
 	var err error
 	switch call.Kind {
 	case traffic.Hit:
+		var d wire.Decision
 		d, err = c.Hit(ctx, call.Event, call.Features, call.Cost)
+		answer.Results = []wire.Result{{Decision: &d}}
+		if err == nil && !d.Allowed {
+			answer.Status = "429"
+		}
 	case traffic.Check:
 		_, err = c.Check(ctx, call.Event, call.Features, call.Cost)
 	case traffic.Increment:
@@ -139,16 +143,12 @@ func (h *HTTP) Do(ctx context.Context, n int64, call traffic.Call) (answer Answe
 	case traffic.Batch:
 		answer.Results, err = c.Batch(ctx, call.Hits)
 	}
-	answer.Status, answer.Failed = statusOf(err), err != nil
-	switch {
-	case call.Kind != traffic.Hit:
-	case answer.Status == "503":
-		answer.Results = []wire.Result{{Status: http.StatusServiceUnavailable}}
-	case err == nil && !d.Allowed:
-		answer.Status = "429"
-		fallthrough
-	case err == nil:
-		answer.Results = []wire.Result{{Decision: &d}}
+	answer.Status, answer.Failed = cmp.Or(answer.Status, statusOf(err)), err != nil
+	if call.Kind == traffic.Hit && err != nil {
+		answer.Results = nil
+		if answer.Status == "503" {
+			answer.Results = []wire.Result{{Status: http.StatusServiceUnavailable}}
+		}
 	}
 	return answer
 }

@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,7 +171,7 @@ func TestEveryKindOverHTTP(t *testing.T) {
 	for name, path := range map[string]string{
 		"hit": "POST /v1/events/e/hit", "increment": "POST /v1/events/e/increment", "batch": "POST /v1/batch",
 	} {
-		assert.Equal(t, seen[path], report.Kinds[name].Requests, name)
+		assert.Equal(t, seen[path], report.Kinds[traffic.Kind(name)].Requests, name)
 	}
 	// One of the two was made ahead.
 	assert.Equal(t, seen["GET /v1/events/e/check"]+seen["GET /v1/events/e/count"], 1+report.Kinds["check"].Requests+report.Kinds["count"].Requests)
@@ -356,25 +354,4 @@ func TestTargetsThatCannotBeLoaded(t *testing.T) {
 		_, err := run.NewHTTP(config)
 		assert.Error(t, err)
 	}
-}
-
-// The page has the figures of the text, and its plots.
-func TestHTML(t *testing.T) {
-	server := &canned{hit: func(w http.ResponseWriter, _ int64) { say(w, 429, denied) }}
-	target := overHTTP(t, run.HTTPConfig{URLs: []string{serve(t, server)}})
-	report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 2 * time.Second})
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "run.html")
-	out, err := os.Create(file)
-	require.NoError(t, err)
-	require.NoError(t, report.Page().Write(out))
-	require.NoError(t, out.Close())
-	page, err := os.ReadFile(file)
-	require.NoError(t, err)
-	for _, want := range []string{"Latency over time", "Arrivals and answers", "p99.99", "200 × 429", "denied"} {
-		assert.Contains(t, string(page), want)
-	}
-	knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)}, run.Search{P99: time.Nanosecond, Trial: 100 * ms, Start: 1})
-	require.NoError(t, err)
-	require.NoError(t, knee.Page().Write(io.Discard))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,25 +54,14 @@ const (
 	ReasonFailed = "failed" // too many requests failed
 )
 
+// verdictTexts are in the table of trials.
+var verdictTexts = map[string]string{"": "borne", ReasonP99: "p99 too long", ReasonRate: "rate not reached", ReasonFailed: "too many failed"}
+
 // Trial is a trial of one rate.
 type Trial struct {
-	Rate    float64        `json:"rate"` // asked
-	Reached float64        `json:"rate_reached"`
-	P50     float64        `json:"p50"`
-	P99     float64        `json:"p99"`
-	LateP99 float64        `json:"late_p99"`
-	Failed  int64          `json:"failed"`
-	TooHigh string         `json:"too_high,omitzero"` // the reason; "": it passed
-	Busy    bool           `json:"busy,omitzero"`     // most of the p99 is the generator's own lateness
-	Machine *process.Share `json:"machine,omitempty"` // nil: unknown
-}
-
-// Tried sums up the trials of one rate.
-type Tried struct {
-	Rate    float64 `json:"rate"`
-	Trials  int     `json:"trials"`
-	Failed  int     `json:"trials_failed"`
-	TooHigh bool    `json:"too_high"`
+	Rate    float64 `json:"rate"`              // asked
+	TooHigh string  `json:"too_high,omitzero"` // the reason; "": it passed
+	Report  *Report `json:"report"`
 }
 
 // Knee is the result of a search.
@@ -83,12 +71,10 @@ type Knee struct {
 	Bound       float64  `json:"p99_bound"` // milliseconds
 	Seconds     float64  `json:"trial_seconds"`
 	Trials      []Trial  `json:"trials"`   // in their order
-	Rates       []Tried  `json:"rates"`    // from the lowest on
 	Rate        float64  `json:"rate"`     // the highest that was borne; 0: none
 	TooHigh     float64  `json:"too_high"` // the lowest that was not; 0: none
 	Interrupted bool     `json:"interrupted,omitzero"`
 	Unsettled   bool     `json:"unsettled,omitzero"` // the trials disagreed too often
-	At          *Report  `json:"at,omitempty"`       // the last trial at Rate that passed
 }
 
 // Found reports whether the knee was found.
@@ -108,7 +94,6 @@ func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 	r.warmUp(ctx)
 	trial := cmp.Or(search.Trial, DefaultTrial)
 	k := &Knee{Targets: r.Target.Names(), Traffic: r.Traffic, Bound: milliseconds(search.P99), Seconds: trial.Seconds()}
-	passed := map[float64]*Report{}
 	s := newSearch(cmp.Or(search.Start, DefaultStart))
 	for s.rate > 0 {
 		rate := s.rate
@@ -117,108 +102,70 @@ func FindMax(ctx context.Context, config Config, search Search) (*Knee, error) {
 			k.Interrupted = true
 			break
 		}
-		t := k.trial(rate, report)
-		k.Trials = append(k.Trials, t)
-		if t.TooHigh == "" {
-			passed[rate] = report
-		}
-		s.tried(t.TooHigh != "")
+		reason := k.tooHigh(report)
+		k.Trials = append(k.Trials, Trial{rate, reason, report})
+		s.tried(reason != "")
 	}
 	k.Rate, k.TooHigh = bound(s.borne), bound(s.tooHigh)
-	k.At, k.Unsettled = passed[k.Rate], !k.Interrupted && !s.settled()
-	k.sumUp()
+	k.Unsettled = !k.Interrupted && !s.settled()
 	return k, nil
 }
 
-// sumUp counts the trials by rate.
-func (k *Knee) sumUp() {
-	trials := slices.Clone(k.Trials)
-	slices.SortStableFunc(trials, func(a, b Trial) int { return cmp.Compare(a.Rate, b.Rate) })
-	for _, t := range trials {
-		if n := len(k.Rates); n == 0 || k.Rates[n-1].Rate != t.Rate {
-			k.Rates = append(k.Rates, Tried{Rate: t.Rate, TooHigh: k.TooHigh > 0 && t.Rate >= k.TooHigh})
-		}
-		last := &k.Rates[len(k.Rates)-1]
-		last.Trials++
-		if t.TooHigh != "" {
-			last.Failed++
-		}
-	}
-}
-
-// trial returns a trial's result.
-func (k *Knee) trial(rate float64, r *Report) Trial {
-	t := Trial{
-		Rate: rate, Reached: r.RateReached, P50: r.Latency.P50, P99: r.Latency.P99, LateP99: r.Late.P99, Failed: r.Failed + r.Unsent, Busy: r.busy(), Machine: r.Machine,
-	}
+// tooHigh returns the reason why a trial failed; "": it passed.
+func (k *Knee) tooHigh(r *Report) string {
 	switch {
-	case float64(t.Failed) > failedPart*float64(r.Arrived):
-		t.TooHigh = ReasonFailed
+	case float64(r.Failed+r.Unsent) > failedPart*float64(r.Arrived):
+		return ReasonFailed
 	case r.Latency.P99 > k.Bound:
-		t.TooHigh = ReasonP99
+		return ReasonP99
 	case r.RateReached < reachedPart*r.RateAsked:
-		t.TooHigh = ReasonRate
+		return ReasonRate
 	}
-	return t
+	return ""
 }
 
 // WriteText writes the search as a text.
 func (k *Knee) WriteText(out io.Writer) error {
-	return writeParts(out, textOf(k.facts()), textOfTable(k.rateTable()), strings.Join(k.verdicts(), "\n")+"\n")
-}
-
-func (k *Knee) facts() []fact {
-	return []fact{
-		{"target", strings.Join(k.Targets, ", ")},
-		{"traffic", k.Traffic},
-		{"bound", fmt.Sprintf("p99 of %s ms, in trials of %s", columns.Digits(k.Bound), seconds(k.Seconds))},
+	var t text
+	t.fact("target", "%s", strings.Join(k.Targets, ", "))
+	t.fact("traffic", "%s", k.Traffic)
+	t.fact("bound", "p99 of %s ms, in trials of %s", columns.Digits(k.Bound), seconds(k.Seconds))
+	rows := [][]string{{"rate", "reached", "p50, ms", "p99, ms", "failed", "verdict"}}
+	for _, trial := range k.Trials {
+		r := trial.Report
+		rows = append(rows, []string{
+			rateText(trial.Rate), rateText(r.RateReached), columns.Digits(r.Latency.P50), columns.Digits(r.Latency.P99),
+			columns.Grouped(r.Failed + r.Unsent), verdictTexts[trial.TooHigh],
+		})
 	}
-}
-
-func (k *Knee) rateTable() [][]string {
-	rows := [][]string{{"rate", "trials", "failed", "verdict"}}
-	for _, r := range k.Rates {
-		verdict := "borne"
-		switch {
-		case r.TooHigh:
-			verdict = "too high"
-		case r.Rate > k.Rate:
-			verdict = "not known"
-		}
-		rows = append(rows, []string{rateText(r.Rate), fmt.Sprint(r.Trials), fmt.Sprint(r.Failed), verdict})
-	}
-	return rows
+	t.WriteString("\n")
+	t.table(rows)
+	t.WriteString(strings.Join(k.verdicts(), "\n") + "\n")
+	return t.write(out)
 }
 
 // verdicts are the result, and doubts.
 func (k *Knee) verdicts() []string {
 	lines := []string{k.verdict()}
-	borne, unsteady, late, busy, failed := 0, 0, 0, 0, map[string]int64{}
-	for _, r := range k.Rates {
-		if r.Rate <= k.Rate {
-			borne, unsteady = borne+r.Trials, unsteady+r.Failed
-		}
-	}
+	tooHigh, late, unsteady, busy := 0, 0, 0, 0
 	for _, t := range k.Trials {
-		if t.Rate == k.TooHigh && t.TooHigh != "" {
-			failed[t.TooHigh]++
-			if t.TooHigh == ReasonP99 && t.Busy {
+		switch {
+		case t.TooHigh != "" && t.Rate <= k.Rate:
+			unsteady++
+		case t.TooHigh != "" && t.Rate == k.TooHigh:
+			tooHigh++
+			if t.TooHigh == ReasonP99 && t.Report.late() {
 				late++
 			}
 		}
-		if t.Machine.Busy() {
+		if t.Report.Machine.Busy() {
 			busy++
 		}
 	}
-	if len(failed) > 0 {
-		all := failed[ReasonP99] + failed[ReasonRate] + failed[ReasonFailed]
-		lines = append(lines, counts(fmt.Sprintf("Trials at %s/s that failed: %d", rateText(k.TooHigh), all),
-			failed[ReasonP99], "by the p99", failed[ReasonRate], "by the rate, which was not reached", failed[ReasonFailed], "by failed requests")+".")
-	}
 	if unsteady > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %d trials at rates that are borne failed: the machine or the target is unsteady. Longer trials (-trial) are steadier.", unsteady, borne))
+		lines = append(lines, fmt.Sprintf("%d trials at rates that are borne failed: the machine or the target is unsteady. Longer trials (-trial) are steadier.", unsteady))
 	}
-	if late > 0 && len(failed) == 1 && int64(late) == failed[ReasonP99] {
+	if late > 0 && late == tooHigh {
 		lines = append(lines, "Most of the p99 that is too long is this program's own lateness: it may be this machine, not the target, that bears no more.")
 	}
 	if busy > 0 {

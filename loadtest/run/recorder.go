@@ -25,18 +25,15 @@ const (
 // recorder records a run.
 type recorder struct {
 	mu        sync.Mutex
+	report    Report // its counts
 	all       *histogram
 	kinds     map[traffic.Kind]*histogram
-	late      *histogram // until sent, with a place in flight
-	waited    *histogram // until sent, after a wait for one
-	statuses  map[string]int64
-	failed    int64
-	broken    int64 // in flight at an interrupt
-	answered  int64
-	came      *histogram    // when successes came
+	late      *histogram    // until sent, with a place in flight
+	waited    *histogram    // until sent, after a wait for one
 	fastest   time.Duration // of the successes
-	hits      Hits
-	limits    map[string]*Limit
+	lastly    time.Duration // the fastest of the last hundredth of the requests
+	statuses  map[string]int64
+	limits    map[string]Limit
 	timeline  *timeline
 	calls     int64 // also each hit of a batch
 	otherThan bool  // some calls were no hits
@@ -44,9 +41,9 @@ type recorder struct {
 
 func newRecorder() *recorder {
 	return &recorder{
-		came: newHistogram(longestMoment, 4), fastest: math.MaxInt64,
-		all: newHistogram(longest, 3), late: newHistogram(longest, 3), waited: newHistogram(longest, 3), kinds: map[traffic.Kind]*histogram{},
-		statuses: map[string]int64{}, limits: map[string]*Limit{}, timeline: newTimeline(),
+		all: newHistogram(3), late: newHistogram(3), waited: newHistogram(3), kinds: map[traffic.Kind]*histogram{},
+		fastest: math.MaxInt64, lastly: math.MaxInt64,
+		statuses: map[string]int64{}, limits: map[string]Limit{}, timeline: newTimeline(),
 	}
 }
 
@@ -55,6 +52,7 @@ type sample struct {
 	kind            traffic.Kind
 	hits            int  // of a batch
 	waited          bool // for a place in flight
+	last            bool // of the last hundredth
 	due, sent, done time.Duration
 	answer          Answer
 }
@@ -71,7 +69,7 @@ func (r *recorder) time(s sample) {
 	latency := s.done - s.due
 	r.all.record(latency)
 	if r.kinds[s.kind] == nil {
-		r.kinds[s.kind] = newHistogram(longest, 3)
+		r.kinds[s.kind] = newHistogram(3)
 	}
 	r.kinds[s.kind].record(latency)
 	if s.waited {
@@ -84,16 +82,18 @@ func (r *recorder) time(s sample) {
 
 // count counts an answer.
 func (r *recorder) count(s sample) {
-	r.answered++
+	r.report.Answered++
 	r.statuses[known(r.statuses, s.answer.Status)]++
 	then := r.timeline.at(s.done)
+	then.answered++
 	if s.answer.Failed {
-		r.failed++
+		r.report.Failed++
 		then.failed++
 	} else {
-		then.answered++
-		r.came.record(s.done)
 		r.fastest = min(r.fastest, s.done-s.due)
+		if s.last {
+			r.lastly = min(r.lastly, s.done-s.due)
+		}
 	}
 	r.calls += int64(max(s.hits, 1))
 	r.otherThan = r.otherThan || s.kind != traffic.Hit && s.kind != traffic.Batch
@@ -112,17 +112,18 @@ func known[V any](names map[string]V, name string) string {
 
 // decided counts the decision of a hit. A limit that was decided without the store said nothing.
 func (r *recorder) decided(result wire.Result) {
+	hits := &r.report.Hits
 	switch {
 	case result.Status == http.StatusServiceUnavailable:
-		r.hits.Unavailable++
+		hits.Unavailable++
 		return
 	case result.Decision == nil:
-		r.hits.Faults++
+		hits.Faults++
 		return
 	case result.Allowed:
-		r.hits.Admitted++
+		hits.Admitted++
 	default:
-		r.hits.Denied++
+		hits.Denied++
 	}
 	onError := false
 	for i := range result.Limits {
@@ -132,10 +133,9 @@ func (r *recorder) decided(result wire.Result) {
 			continue
 		}
 		name := known(r.limits, said.Name)
-		if r.limits[name] == nil {
-			r.limits[name] = &Limit{Name: name}
-		}
-		switch limit := r.limits[name]; {
+		limit := r.limits[name]
+		limit.Name = name
+		switch {
 		case said.Allowed:
 			limit.Admitted++
 		case said.Shadow:
@@ -143,9 +143,10 @@ func (r *recorder) decided(result wire.Result) {
 		default:
 			limit.Denied++
 		}
+		r.limits[name] = limit
 	}
 	if onError {
-		r.hits.OnError++
+		hits.OnError++
 	}
 }
 
@@ -153,9 +154,8 @@ func (r *recorder) decided(result wire.Result) {
 func (r *recorder) unsent(due, end time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all.record(end - due)
-	r.waited.record(end - due)
-	r.timeline.at(due).latency.record(end - due)
+	r.report.Unsent++
+	r.time(sample{waited: true, due: due, sent: end, done: end})
 }
 
 // breakOff records a request that an interrupt broke off, with its latency until now: a target
@@ -163,36 +163,42 @@ func (r *recorder) unsent(due, end time.Duration) {
 func (r *recorder) breakOff(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.report.BrokenOff++
 	r.time(s)
-	r.broken++
 }
 
-// behind returns the target's backlog at the end: how much later 99% of the answers came than
-// if each had been as fast as the fastest.
-func (r *recorder) behind(p arrival.Profile, arrived int64) time.Duration {
-	const percent = 99
-	if r.came.counts.TotalCount() == 0 {
-		return 0
+// behind returns the target's backlog at the end: how much slower than the fastest of all
+// requests the fastest of the last hundredth was. Without a success among these it is the time
+// that the last answers took.
+func (r *recorder) behind(span, elapsed time.Duration) time.Duration {
+	if r.lastly == math.MaxInt64 {
+		return max(elapsed-span, 0)
 	}
-	due := p.Due(max((arrived*percent+99)/100-1, 0))
-	return max(r.came.at(percent)-due-r.fastest, 0)
+	return r.lastly - r.fastest
 }
 
-// sortedLimits returns the limits by name.
-func (r *recorder) sortedLimits() (list []Limit) {
-	for _, name := range slices.Sorted(maps.Keys(r.limits)) {
-		list = append(list, *r.limits[name])
+// finish returns the report of a run with arrivals during span.
+func (r *recorder) finish(tally arrival.Tally, p arrival.Profile, span time.Duration) *Report {
+	report := &r.report
+	report.Seconds, report.Arrived = span.Seconds(), tally.Arrived
+	report.Latency, report.Late, report.Waited = r.all.latency(), r.late.latency(), r.waited.latency()
+	report.Kinds = map[traffic.Kind]Latency{}
+	for _, kind := range traffic.Kinds() {
+		if h := r.kinds[kind]; h != nil {
+			report.Kinds[kind] = h.latency()
+		}
 	}
-	return list
-}
-
-// sortedStatuses returns the statuses, the most frequent first.
-func (r *recorder) sortedStatuses() (list []Status) {
 	for name, n := range r.statuses {
-		list = append(list, Status{name, n})
+		report.Statuses = append(report.Statuses, Status{name, n})
 	}
-	slices.SortFunc(list, func(a, b Status) int {
+	slices.SortFunc(report.Statuses, func(a, b Status) int { // the most frequent first
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Name, b.Name))
 	})
-	return list
+	report.Limits = slices.SortedFunc(maps.Values(r.limits), func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	report.Timeline = r.timeline.report(p, span, tally.Elapsed)
+	if span > 0 {
+		report.RateAsked = float64(tally.Arrived) / span.Seconds()
+		report.RateReached = float64(report.Answered-report.Failed) / (span + r.behind(span, tally.Elapsed)).Seconds()
+	}
+	return report
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/process"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
@@ -18,8 +17,8 @@ type Report struct {
 	Interrupted bool     `json:"interrupted,omitzero"`
 
 	RateAsked float64 `json:"rate_asked"` // arrivals a second
-	// RateReached is the successes a second, over the time of the arrivals and the backlog of
-	// 99% of the answers.
+	// RateReached is the successes a second, over the time of the arrivals and the backlog at
+	// their end.
 	RateReached float64 `json:"rate_reached"`
 	Arrived     int64   `json:"arrived"`    // requests that came due
 	Answered    int64   `json:"answered"`   // also with a failure
@@ -29,11 +28,11 @@ type Report struct {
 
 	// Latencies count from the moment at which a request was due, until the end for unsent ones
 	// and until the interrupt for broken-off ones.
-	Latency  Latency            `json:"latency"`
-	Kinds    map[string]Latency `json:"kinds"`
-	Late     Latency            `json:"late"`   // the generator's own share: until sent, with a place in flight
-	Waited   Latency            `json:"waited"` // until sent, after a wait for a place in flight
-	InFlight int                `json:"in_flight"`
+	Latency  Latency                  `json:"latency"`
+	Kinds    map[traffic.Kind]Latency `json:"kinds"`
+	Late     Latency                  `json:"late"`   // the generator's own share: until sent, with a place in flight
+	Waited   Latency                  `json:"waited"` // until sent, after a wait for a place in flight
+	InFlight int                      `json:"in_flight"`
 
 	Statuses []Status `json:"statuses"`
 	Hits     Hits     `json:"hits"`
@@ -88,26 +87,6 @@ type Usage struct {
 	Cores        float64 `json:"cores"`         // CPU seconds a second
 	Microseconds float64 `json:"cpu_us_a_call"` // CPU time
 	Memory       int64   `json:"memory"`        // bytes at the end
-}
-
-func newReport(r *recorder, tally arrival.Tally, p arrival.Profile, span time.Duration) *Report {
-	report := &Report{
-		Seconds: span.Seconds(),
-		Arrived: tally.Arrived, Answered: r.answered, Failed: r.failed, BrokenOff: r.broken, Unsent: tally.UnsentTo - tally.UnsentFrom,
-		Latency: r.all.latency(), Late: r.late.latency(), Waited: r.waited.latency(), Kinds: map[string]Latency{},
-		Statuses: r.sortedStatuses(), Hits: r.hits, Limits: r.sortedLimits(),
-		Timeline: r.timeline.report(p, span, tally.Elapsed),
-	}
-	if span > 0 {
-		report.RateAsked = float64(tally.Arrived) / span.Seconds()
-		report.RateReached = float64(r.answered-r.failed) / (span + r.behind(p, tally.Arrived)).Seconds()
-	}
-	for _, kind := range traffic.Kinds() {
-		if h := r.kinds[kind]; h != nil {
-			report.Kinds[kind.String()] = h.latency()
-		}
-	}
-	return report
 }
 
 // cost adds the difference of two readings.

@@ -66,14 +66,14 @@ func (r *runner) load(ctx context.Context, stage string, p arrival.Profile, leng
 	r.Progress.Start(stage, int(n))
 	return arrival.Open{
 		Due: p.Due, Arrivals: n, InFlight: r.InFlight, Drain: r.Drain, Pause: r.Pause,
-		Do: func(_ int, a arrival.Arrival) {
+		Do: func(a arrival.Arrival) {
 			call := r.next()
 			sent := time.Now()
 			answer := r.Target.Do(ctx, a.N, call)
 			done := time.Now()
 			due := p.Due(a.N)
 			seen := sample{
-				kind: call.Kind, hits: len(call.Hits), waited: a.Waited, due: due,
+				kind: call.Kind, hits: len(call.Hits), waited: a.Waited, last: a.N >= n-(n+99)/100, due: due,
 				sent: due + sent.Sub(a.Due), done: due + done.Sub(a.Due), answer: answer,
 			}
 			if ctx.Err() != nil && answer.Failed {
@@ -97,10 +97,10 @@ func (r *runner) measure(ctx context.Context, stage string, p arrival.Profile, l
 	if ctx.Err() != nil {
 		span = min(span, tally.Stopped)
 	}
-	for i := tally.UnsentFrom; i < tally.UnsentTo; i++ {
+	for i := tally.Sent; i < tally.Arrived; i++ {
 		to.unsent(p.Due(i), tally.Elapsed)
 	}
-	report := newReport(to, tally, p, span)
+	report := to.finish(tally, p, span)
 	report.Interrupted = ctx.Err() != nil
 	report.Targets, report.Traffic, report.Profile = r.Target.Names(), r.Traffic, cmp.Or(r.Arrivals, fmt.Sprint(p))
 	report.InFlight = r.InFlight

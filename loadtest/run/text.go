@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -10,35 +11,22 @@ import (
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
-// fact is a line of a text.
-type fact struct{ name, text string }
+// text is a report in lines and tables.
+type text struct{ strings.Builder }
 
-func textOf(facts []fact) string {
-	var b strings.Builder
-	for _, f := range facts {
-		fmt.Fprintf(&b, "%-10s %s\n", f.name, f.text)
-	}
-	return b.String()
+// fact writes a line with a name.
+func (t *text) fact(name, format string, args ...any) {
+	fmt.Fprintf(t, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 }
 
-// WriteText writes the report as a text.
-func (r *Report) WriteText(out io.Writer) error {
-	parts := []string{textOf(r.facts()), textOfTable(r.latencyTable())}
-	if len(r.Limits) > 0 {
-		parts = append(parts, textOfTable(r.limitTable()))
-	}
-	return writeParts(out, append(parts, textOf(r.costs()))...)
+// table writes a table, with an empty line behind it.
+func (t *text) table(rows [][]string) {
+	columns.Write(&t.Builder, 1, rows)
+	t.WriteString("\n")
 }
 
-func textOfTable(rows [][]string) string {
-	var b strings.Builder
-	columns.Write(&b, 1, rows)
-	return b.String()
-}
-
-// writeParts writes texts with empty lines between them.
-func writeParts(out io.Writer, parts ...string) error {
-	_, err := io.WriteString(out, strings.Join(parts, "\n"))
+func (t *text) write(out io.Writer) error {
+	_, err := io.WriteString(out, t.String())
 	return err
 }
 
@@ -52,37 +40,49 @@ func counts(text string, of ...any) string {
 	return text
 }
 
-// facts are the lines ahead of the tables.
-func (r *Report) facts() []fact {
-	rate := fmt.Sprintf("%s/s asked for %s, %s/s reached", rateText(r.RateAsked), seconds(r.Seconds), rateText(r.RateReached))
-	if r.Interrupted {
-		rate += "; interrupted"
+// WriteText writes the report as a text.
+func (r *Report) WriteText(out io.Writer) error {
+	var t text
+	r.writeFacts(&t)
+	t.WriteString("\n")
+	t.table(r.latencyTable())
+	if len(r.Limits) > 0 {
+		rows := [][]string{{"limit", "admitted", "denied", "shadow denied"}}
+		for _, l := range r.Limits {
+			rows = append(rows, []string{l.Name, columns.Grouped(l.Admitted), columns.Grouped(l.Denied), columns.Grouped(l.ShadowDenied)})
+		}
+		t.table(rows)
 	}
+	r.writeCosts(&t)
+	return t.write(out)
+}
+
+// writeFacts writes the lines ahead of the tables.
+func (r *Report) writeFacts(t *text) {
+	t.fact("target", "%s", strings.Join(r.Targets, ", "))
+	t.fact("traffic", "%s", r.Traffic)
+	t.fact("arrivals", "%s", r.Profile)
+	interrupted := ""
+	if r.Interrupted {
+		interrupted = "; interrupted"
+	}
+	t.fact("rate", "%s/s asked for %s, %s/s reached%s", rateText(r.RateAsked), seconds(r.Seconds), rateText(r.RateReached), interrupted)
+	t.fact("requests", "%s", counts(fmt.Sprintf("%s came due, %s answered", columns.Grouped(r.Arrived), columns.Grouped(r.Answered-r.Failed)),
+		r.Failed, "failed", r.Unsent, "not sent: no place in flight until the end", r.BrokenOff, "in flight when it was interrupted"))
 	var answers []string
 	for _, s := range r.Statuses {
 		answers = append(answers, fmt.Sprintf("%s × %s", columns.Grouped(s.Requests), s.Name))
 	}
-	if len(answers) == 0 {
-		answers = []string{"none"}
-	}
-	facts := []fact{
-		{"target", strings.Join(r.Targets, ", ")},
-		{"traffic", r.Traffic},
-		{"arrivals", r.Profile},
-		{"rate", rate},
-		{"requests", counts(fmt.Sprintf("%s came due, %s answered", columns.Grouped(r.Arrived), columns.Grouped(r.Answered-r.Failed)),
-			r.Failed, "failed", r.Unsent, "not sent: no place in flight until the end", r.BrokenOff, "in flight when it was interrupted")},
-		{"answers", strings.Join(answers, ", ")},
-	}
+	t.fact("answers", "%s", cmp.Or(strings.Join(answers, ", "), "none"))
 	if h := r.Hits; h != (Hits{}) {
-		facts = append(facts, fact{"hits", counts(fmt.Sprintf("%s admitted, %s denied", columns.Grouped(h.Admitted), columns.Grouped(h.Denied)),
-			h.Unavailable, "could not be decided", h.Faults, "at fault", h.OnError, "of these decided without the store")})
+		t.fact("hits", "%s", counts(fmt.Sprintf("%s admitted, %s denied", columns.Grouped(h.Admitted), columns.Grouped(h.Denied)),
+			h.Unavailable, "could not be decided", h.Faults, "at fault", h.OnError, "of these decided without the store"))
 	}
 	waited := "none"
 	if r.Waited.Requests > 0 {
 		waited = columns.Grouped(r.Waited.Requests)
 	}
-	return append(facts, fact{"in flight", fmt.Sprintf("%s waited for one of %s places", waited, columns.Grouped(int64(r.InFlight)))})
+	t.fact("in flight", "%s waited for one of %s places", waited, columns.Grouped(int64(r.InFlight)))
 }
 
 // latencyTable has the latencies of all requests, of each of several kinds, and until they
@@ -102,8 +102,8 @@ func (r *Report) latencyTable() [][]string {
 	}
 	add("all", r.Latency)
 	for _, kind := range traffic.Kinds() {
-		if l, found := r.Kinds[kind.String()]; found && len(r.Kinds) > 1 {
-			add(kind.String(), l)
+		if l, found := r.Kinds[kind]; found && len(r.Kinds) > 1 {
+			add(string(kind), l)
 		}
 	}
 	add("late", r.Late)
@@ -113,43 +113,38 @@ func (r *Report) latencyTable() [][]string {
 	return rows
 }
 
-func (r *Report) limitTable() [][]string {
-	rows := [][]string{{"limit", "admitted", "denied", "shadow denied"}}
-	for _, l := range r.Limits {
-		rows = append(rows, []string{l.Name, columns.Grouped(l.Admitted), columns.Grouped(l.Denied), columns.Grouped(l.ShadowDenied)})
-	}
-	return rows
-}
-
-// costs are the lines behind the tables.
-func (r *Report) costs() (facts []fact) {
-	add := func(known bool, name, format string, args ...any) {
-		if known {
-			facts = append(facts, fact{name, fmt.Sprintf(format, args...)})
-		}
-	}
+// writeCosts writes the lines behind the tables.
+func (r *Report) writeCosts(t *text) {
 	if s := r.Store; s != nil {
-		add(true, "store", "%s trips and %s reads a %s (%s and %s in all)", columns.Digits(s.Trip), columns.Digits(s.Read), s.Per, columns.Grouped(s.Trips), columns.Grouped(s.Reads))
+		t.fact("store", "%s trips and %s reads a %s (%s and %s in all)", columns.Digits(s.Trip), columns.Digits(s.Read), s.Per, columns.Grouped(s.Trips), columns.Grouped(s.Reads))
+	} else if r.StoreNote != "" {
+		t.fact("store", "not known: %s", r.StoreNote)
 	}
-	add(r.Store == nil && r.StoreNote != "", "store", "not known: %s", r.StoreNote)
 	if p := r.Process; p != nil {
 		of := ""
 		if p.Processes > 1 {
 			of = fmt.Sprintf("%d together: ", p.Processes)
 		}
-		add(true, "process", "%s%s s of CPU time, %.0f%% of a core, %s µs a call; %.1f MiB of memory",
+		t.fact("process", "%s%s s of CPU time, %.0f%% of a core, %s µs a call; %.1f MiB of memory",
 			of, columns.Digits(p.CPUSeconds), p.Cores*100, columns.Digits(p.Microseconds), float64(p.Memory)/(1<<20))
 	}
-	add(r.GeneratorCPU > 0, "generator", "%s s of CPU time", columns.Digits(r.GeneratorCPU))
-	add(r.Machine != nil, "machine", "%s", r.Machine)
-	add(r.Machine.Busy(), "note", "this machine was busy: %s; repeat it on a quiet machine before believing a bad figure", process.BusyMeans)
-	add(r.busy(), "note", "most of the p99 is this program's own lateness: this machine is too busy for it to say much of the target")
-	return facts
+	if r.GeneratorCPU > 0 {
+		t.fact("generator", "%s s of CPU time", columns.Digits(r.GeneratorCPU))
+	}
+	if r.Machine != nil {
+		t.fact("machine", "%s", r.Machine)
+	}
+	if r.Machine.Busy() {
+		t.fact("note", "this machine was busy: %s; repeat it on a quiet machine before believing a bad figure", process.BusyMeans)
+	}
+	if r.late() {
+		t.fact("note", "most of the p99 is this program's own lateness: this machine is too busy for it to say much of the target")
+	}
 }
 
-// busy reports whether the latencies say more of the generator than of the target. If more
+// late reports whether the latencies say more of the generator than of the target. If more
 // than a hundredth waited for a place in flight, their waits make the p99.
-func (r *Report) busy() bool {
+func (r *Report) late() bool {
 	return r.Late.Requests > 0 && r.Late.P99 > r.Latency.P99/2 && r.Waited.Requests <= r.Latency.Requests/100
 }
 

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,24 +11,19 @@ import (
 )
 
 // Kind is a kind of call.
-type Kind uint8
+type Kind string
 
 // The kinds of calls.
 const (
-	Hit Kind = iota
-	Check
-	Increment
-	Count
-	Batch
+	Hit       Kind = "hit"
+	Check     Kind = "check"
+	Increment Kind = "increment"
+	Count     Kind = "count"
+	Batch     Kind = "batch"
 )
-
-var kindNames = [...]string{"hit", "check", "increment", "count", "batch"}
 
 // Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{Hit, Check, Increment, Count, Batch} }
-
-// String returns the kind's name.
-func (k Kind) String() string { return kindNames[k] }
 
 // MaxWeight is the largest weight of one choice.
 const MaxWeight = 1_000_000
@@ -44,10 +40,10 @@ const MaxCost = 1_000_000
 // ParseMix reads weights by kind, as in hit=80,check=20.
 func ParseMix(s string) (Mix, error) {
 	return parseWeights(s, func(name string) (Kind, error) {
-		if i := slices.Index(kindNames[:], name); i >= 0 {
-			return Kind(i), nil
+		if kind := Kind(name); slices.Contains(Kinds(), kind) {
+			return kind, nil
 		}
-		return 0, fmt.Errorf("a call is one of %s, not %q", strings.Join(kindNames[:], ", "), name)
+		return "", fmt.Errorf("a call is hit, check, increment, count or batch, not %q", name)
 	})
 }
 
@@ -100,29 +96,23 @@ func checkWeights[K comparable](weights map[K]int) error {
 }
 
 // choice chooses among few, by weights.
-type choice[K ~int64 | ~uint8] struct {
+type choice[K cmp.Ordered] struct {
 	keys    []K
 	weights map[K]int
 	sum     int
 }
 
-func newChoice[K ~int64 | ~uint8](weights map[K]int) choice[K] {
-	c := choice[K]{weights: weights}
-	for _, key := range slices.Sorted(maps.Keys(weights)) {
-		if weights[key] > 0 {
-			c.keys, c.sum = append(c.keys, key), c.sum+weights[key]
-		}
+func newChoice[K cmp.Ordered](weights map[K]int) choice[K] {
+	c := choice[K]{keys: slices.Sorted(maps.Keys(weights)), weights: weights}
+	for _, weight := range weights {
+		c.sum += weight
 	}
 	return c
 }
 
 func (c choice[K]) draw(rng *rand.Rand) K {
-	left := 0
-	if len(c.keys) > 1 {
-		left = rng.IntN(c.sum)
-	}
 	i := 0
-	for ; left >= c.weights[c.keys[i]]; i++ {
+	for left := rng.IntN(c.sum); left >= c.weights[c.keys[i]]; i++ {
 		left -= c.weights[c.keys[i]]
 	}
 	return c.keys[i]

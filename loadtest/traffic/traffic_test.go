@@ -168,7 +168,7 @@ func TestSameSeedSameCalls(t *testing.T) {
 func TestWhatIsNoMix(t *testing.T) {
 	for text, want := range map[string]string{
 		"":             `not ""`,
-		"hits=1":       `one of hit, check, increment, count, batch, not "hits"`,
+		"hits=1":       `a call is hit, check, increment, count or batch, not "hits"`,
 		"hit=x":        `weight of hit is a number, not "x"`,
 		"hit=1,hit=2":  "hit is there twice",
 		"hit=-1":       "not the -1 of hit",

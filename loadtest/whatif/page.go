@@ -38,7 +38,7 @@ func (s *Score) section(title string) page.Section {
 // plot draws what was admitted and denied in each step.
 func (t *Timeline) plot() *page.Plot {
 	line := func(name string, values []int64) page.Line {
-		l := page.Line{Name: name, Steps: true}
+		l := page.Line{Name: name}
 		for i, v := range append(values, values[len(values)-1]) { // the last step is as long as the others
 			l.X, l.Y = append(l.X, float64(t.From.Unix()+int64(i)*t.Step)), append(l.Y, float64(v))
 		}

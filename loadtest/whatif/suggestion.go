@@ -181,7 +181,7 @@ func (k *Kind) plot(deny share.Share) *page.Plot {
 	}
 	most := float64(1)
 	for _, w := range k.Windows {
-		line := page.Line{Name: "in any " + w.Window, Steps: true}
+		line := page.Line{Name: "in any " + w.Window}
 		line.X, line.Y = exceeding(w.counts)
 		plot.Lines = append(plot.Lines, line)
 		most = max(most, float64(w.Max))
