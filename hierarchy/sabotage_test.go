@@ -47,8 +47,8 @@ func TestSimulationFindsSabotage(t *testing.T) {
 
 // rareSeeds are the first seeds that find the sabotages that only few seeds find.
 var rareSeeds = map[string]uint64{
-	"coarse adds first":                               5363,
-	"trusts slow trips":                               1172,
+	"coarse adds first": 5363,
+	"trusts slow trips": 1172,
 	"adds to the coarsest level first on one replica": 1147,
 	"rolls back on replicas that did not acknowledge": 482,
 	"a rank level that straddles turns":               461,
