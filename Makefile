@@ -85,9 +85,9 @@ check:
 	go tool staticcheck ./...
 
 # Simulations go through a share of their seeds, and what needs more than memcached is left
-# out: go test ./... alone does the same. internal/testkit decides it.
+# out: go test ./... alone does the same. internal/testkit decides it. check has called go vet.
 unit:
-	go test -shuffle=on -timeout 40m ./...
+	go test -vet=off -shuffle=on -timeout 40m ./...
 
 modules:
 	go mod tidy -diff
@@ -103,7 +103,7 @@ seeds:
 	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
 		tests=$$(awk '/^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name)} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
 		echo "$$folder $$tests"; \
-		COUNTERD_TEST=all go test -timeout 20m -run "^($$tests)\$$" $$folder; \
+		COUNTERD_TEST=all go test -vet=off -timeout 20m -run "^($$tests)\$$" $$folder; \
 	done
 SCALED = testkit\.(Seeds|Fifth|Thorough)\(
 

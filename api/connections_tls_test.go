@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -83,6 +85,7 @@ func TestABusyConnectionIsLeftAlone(t *testing.T) {
 // and is shut out. Where there is no room, the connection is closed without an answer: the
 // client could not read it.
 func TestSlowHandshakes(t *testing.T) {
+	leaktest.Parallel(t)
 	const slow = 20
 	c, newClient := secureClients(t, nil, slow+5, func(s *http.Server) { s.ReadHeaderTimeout = 5 * time.Second })
 	var waiting []*rawConn
@@ -135,7 +138,8 @@ func TestNoTLS(t *testing.T) {
 
 // Over HTTP/2 a body is bounded, and the time for it, as over HTTP/1.1.
 func TestBodiesOverHTTP2(t *testing.T) {
-	c, newClient := secureClients(t, nil, 0)
+	leaktest.Parallel(t)
+	c, newClient := secureClients(t, nil, 0, func(s *http.Server) { s.ReadTimeout = 5 * time.Second })
 	client := newClient(true)
 	post := func(body io.Reader) (int, error) {
 		response, err := client.Post("https://"+c.listener.Addr().String()+"/v1/events/plain/increment", "application/json", body)
@@ -151,9 +155,10 @@ func TestBodiesOverHTTP2(t *testing.T) {
 	status, err = post(strings.NewReader(strings.Repeat(" ", 1<<20) + who))
 	require.NoError(t, err)
 	assert.Equal(t, 413, status)
-	// It never comes: the server's timeout ends the wait.
+	// It never comes: the server's timeout ends the wait, not the client's.
 	never, writer := io.Pipe()
 	defer writer.Close()
 	status, err = post(never)
+	assert.False(t, os.IsTimeout(err), "%v", err)
 	assert.True(t, err != nil || status >= 400, "%d", status)
 }

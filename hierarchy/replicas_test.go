@@ -69,7 +69,7 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := simulate(t, 0, 8000, sabotage{copies: broken}, true)
+			o := simulateUntilBroken(t, name, sabotage{copies: broken}, testkit.Thorough())
 			assert.Positive(t, o.broken, "not found in %d seeds", o.seeds)
 			t.Logf("%s: found in the %dth seed: %s", name, o.seeds, o.first)
 		})

@@ -157,6 +157,7 @@ func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 // A replica with a bad item does not stop the counter, and does not delay the hints of
 // others. The counter is listed for repair, which replaces the item.
 func TestABadItemOnOneReplica(t *testing.T) {
+	leaktest.Parallel(t)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		fleet, servers := replicasOn(t, protocol, 2)
@@ -275,6 +276,7 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 
 // The repairer replaces a bad item by what another copy has.
 func TestABadItemIsRepaired(t *testing.T) {
+	leaktest.Parallel(t)
 	fleet, servers := replicasOn(t, memcache.Meta, 2)
 	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
 	mender, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace})

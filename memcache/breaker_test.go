@@ -95,6 +95,7 @@ func TestAKilledServer(t *testing.T) {
 
 // Many callers of a server that has stopped fail together, and later callers at once.
 func TestAStalledServer(t *testing.T) {
+	leaktest.Parallel(t)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		server := memcachedtest.Start(t)
@@ -141,6 +142,7 @@ func TestAnOutageWithoutTraffic(t *testing.T) {
 // What proves nothing opens no breaker: answers that are errors, and callers with hardly
 // any time.
 func TestWhatOpensNoBreaker(t *testing.T) {
+	leaktest.Parallel(t)
 	trip := func(fleet *memcache.Fleet, timeout time.Duration) error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()

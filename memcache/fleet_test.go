@@ -474,6 +474,7 @@ func TestNegativeSettings(t *testing.T) {
 // Trips that are started and have to wait for their turn have the time of their context
 // for that, which may be longer than the fleet's timeout.
 func TestStartedTripsQueue(t *testing.T) {
+	leaktest.Parallel(t)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		const trips = 60

@@ -89,6 +89,7 @@ func TestEveryReplicaHasIt(t *testing.T) {
 // A server dies and comes back empty: what was counted stays, and what it missed meanwhile
 // is made up for.
 func TestAReplicaDies(t *testing.T) {
+	leaktest.Parallel(t)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		fleet, servers := replicasOn(t, protocol, 2)
@@ -120,6 +121,7 @@ func TestAReplicaDies(t *testing.T) {
 
 // A server stops in its tracks and goes on: it may count twice what it was sent then.
 func TestAReplicaStalls(t *testing.T) {
+	leaktest.Parallel(t)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		fleet, servers := replicasOn(t, protocol, 2)
@@ -273,6 +275,7 @@ func slowly(t *testing.T, server string, by time.Duration) (address string, begi
 // A copy that always answers too late to be waited for does not count twice: its late
 // answers are taken note of.
 func TestASlowReplicaDoesNotCountTwice(t *testing.T) {
+	leaktest.Parallel(t)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		const timeout = slowTimeout
@@ -303,6 +306,7 @@ func TestASlowReplicaDoesNotCountTwice(t *testing.T) {
 // A slow replica does not count twice either if it answers while the hit is still being decided,
 // before its hint: other counters of the hit have a slow replica, too.
 func TestASlowReplicaThatAnswersBeforeTheHintDoesNotCountTwice(t *testing.T) {
+	leaktest.Parallel(t)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		leaktest.Parallel(t)
 		const timeout = slowTimeout

@@ -315,9 +315,11 @@ func TestSilenceBeforeTheFirstCommand(t *testing.T) {
 
 // Idle connections that Memcached itself closes cost no call an error.
 func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
+	leaktest.Parallel(t)
 	authority := memcachedtest.NewAuthority(t)
 	for name, demands := range map[string]memcachedtest.Security{"plain": {}, "TLS": {Authority: authority}} {
 		t.Run(name, func(t *testing.T) {
+			leaktest.Parallel(t)
 			onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 				leaktest.Parallel(t)
 				server := memcachedtest.StartSecure(t, demands, "-o", "idle_timeout=1")

@@ -28,7 +28,10 @@ import (
 	"github.com/counterd/counterd/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	leaktest.SideBySide(8)
+	goleak.VerifyTestMain(m)
+}
 
 // A repairer can repair the replicas of a fleet.
 var _ repair.Replicas = (*memcache.Fleet)(nil)
@@ -370,12 +373,13 @@ func TestACanceledContextChangesNothing(t *testing.T) {
 // and again: the adds go on and none fails.
 func TestBucketsThatExpireUnderAdds(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, kept store.Store) {
+		adds := testkit.Fifth(2000)
 		value := make([]int64, 1)
 		var running sync.WaitGroup
 		for range 8 {
 			running.Go(func() {
 				value := make([]int64, 1)
-				for range 2000 {
+				for range adds {
 					// The least time to live: a second, and often less.
 					if _, err := storetest.Trip(t.Context(), kept, "a", 1, []uint64{1}, []int64{time.Now().Unix()}, nil, value); err != nil {
 						t.Error(err)

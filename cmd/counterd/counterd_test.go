@@ -46,6 +46,7 @@ func TestMain(m *testing.M) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	signal.Stop(hangups)
+	leaktest.SideBySide(4)
 	goleak.VerifyTestMain(m)
 }
 

@@ -13,12 +13,14 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // With two copies a server that dies is in the log, at /readyz and /metrics, and neither in
 // hits nor in counts; a reset that it has not acknowledged is a 503.
 func TestAReplicaIsMissing(t *testing.T) {
+	leaktest.Parallel(t)
 	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
 	p := startProcess(t, "-memcached", servers[0].Addr+","+servers[1].Addr, "-replicas", "2", "-timeout", "2s", "-grace", "4s")
 	c, who := p.client(t), events.Features{"ip": "203.0.113.9"}

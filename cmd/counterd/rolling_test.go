@@ -169,7 +169,7 @@ const (
 // A server is killed and comes back under a stream of new users, then the other one: both
 // are whole again, each after one repair, and no limit begins again.
 func TestTwoLossesRepairedOneAfterTheOther(t *testing.T) {
-	leaktest.Check(t) // of all its parts together
+	leaktest.Parallel(t)
 	for name, every := range map[string]time.Duration{"a new user in 2.5 s": 2500 * time.Millisecond, "many a second": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			if every > time.Second {
@@ -193,6 +193,7 @@ func TestTwoLossesRepairedOneAfterTheOther(t *testing.T) {
 // does not wait makes limits begin again, and each hit beyond one says so; also at
 // processes that are restarted afterwards.
 func TestARollingRestartBeginsWithCounterd(t *testing.T) {
+	leaktest.Parallel(t)
 	r := newRolling(t, 50*time.Millisecond)
 	r.use("known", 40)
 	r.use("later", 40)

@@ -120,7 +120,7 @@ func (s *survivor) remember(t *testing.T, users int) {
 }
 
 // loadPause is between two calls of one caller.
-const loadPause = time.Millisecond
+const loadPause = 5 * time.Millisecond
 
 // increment increments a counter of one of the users, over and over.
 func (s *survivor) increment(t *testing.T, users int) {
@@ -170,7 +170,8 @@ func (s *survivor) loseOne(t *testing.T) {
 	s.servers[0].Stop()
 	time.Sleep(300 * time.Millisecond) // under load
 	s.servers[0].Restart()
-	gaps := s.fleet.gaps.Add(1)
+	s.fleet.gaps.Add(1)
+	gaps := s.fleet.Gaps() // with its own: a pass that began before the loss has fewer
 	for deadline := time.After(3 * time.Minute); ; {
 		select {
 		case mended := <-s.mended:
@@ -240,7 +241,7 @@ func patiently[T any](t *testing.T, ask func() (T, error)) (answer T) {
 // A server dies under load, comes back empty and is repaired; then another dies: no
 // acknowledged count is lost.
 func TestASecondServerMayDieWhenTheFirstIsRepaired(t *testing.T) {
-	leaktest.Check(t) // of all its parts together
+	leaktest.Parallel(t)
 	for _, servers := range []int{2, 3} {
 		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 			t.Run(fmt.Sprintf("%d servers, %s", servers, protocol), func(t *testing.T) {
@@ -264,7 +265,7 @@ func TestASecondServerMayDieWhenTheFirstIsRepaired(t *testing.T) {
 
 // The same with a counter that is never quiet.
 func TestABusyCounterIsRepaired(t *testing.T) {
-	leaktest.Check(t) // of all its parts together
+	leaktest.Parallel(t)
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 		t.Run(protocol.String(), func(t *testing.T) {
 			t.Parallel()

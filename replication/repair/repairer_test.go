@@ -16,10 +16,14 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	leaktest.SideBySide(8)
+	goleak.VerifyTestMain(m)
+}
 
 // memoryReplicas is a store of two copies in memory, each a map by counter and bucket.
 type memoryReplicas struct {

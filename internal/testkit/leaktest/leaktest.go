@@ -3,7 +3,9 @@
 package leaktest
 
 import (
+	"flag"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +48,18 @@ func Parallel(t *testing.T) {
 	checked.Store(name, true)
 	t.Cleanup(func() { checked.Delete(name) })
 	t.Parallel()
+}
+
+// SideBySide has so many parallel tests of the package run at once, as the flag -parallel does
+// where it is set. A package whose parallel tests mostly wait calls it in its TestMain: by
+// default only as many run as there are processors.
+func SideBySide(tests int) {
+	flag.Parse()
+	set := false
+	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
+	if !set {
+		_ = flag.Set("test.parallel", strconv.Itoa(tests)) // package testing has it
+	}
 }
 
 // isChecked reports whether the test, or one that it is a part of, has been seen to.
