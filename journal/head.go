@@ -139,8 +139,9 @@ func (c *cursor) below(bound int64) int64 {
 	return int64(n)
 }
 
-// readHead decodes the header and the sums, and returns the entries.
-func (l *Log) readHead(value []byte) ([]byte, error) {
+// readHead decodes the header, and the sums into the empty timeline, and returns the entries. The
+// limits take the memory of those of the header.
+func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 	if len(value) < 2 || value[0] != magic {
 		return nil, ErrCorrupt
 	}
@@ -160,19 +161,19 @@ func (l *Log) readHead(value []byte) ([]byte, error) {
 	c := cursor{data: value[fixedSize : end-4]}
 	h := Head{base: c.below(maxTime), Floor: c.below(maxTime), Since: c.below(maxTime), Coarse: c.below(maxTime)}
 	h.Revision, h.TTL, h.kept = c.next(), c.below(maxTime), c.below(readable)
-	h.Limits = l.head.Limits[:0]
+	h.Limits = head.Limits[:0]
 	for n := c.below(maxLimits); n > 0; n-- {
 		limit := Limit{Window: c.below(maxTime), Ceiling: c.below(maxCeiling)}
 		c.bad = c.bad || !limit.valid()
 		h.Limits = append(h.Limits, limit)
 	}
-	l.head = h
-	c.readSums(&l.counted, second, 0)
+	*head = h
+	c.readSums(sums, second, 0)
 	last := int64(0)
-	if n := len(l.counted.times); n > 0 {
-		last = l.counted.times[n-1]
+	if n := len(sums.times); n > 0 {
+		last = sums.times[n-1]
 	}
-	c.readSums(&l.counted, 1, last)
+	c.readSums(sums, 1, last)
 	if c.bad || c.at < len(c.data) {
 		return nil, ErrCorrupt
 	}

@@ -70,7 +70,7 @@ func ExampleLog() {
 		return
 	}
 	at, _ := log.Frees(limit, 1, now+2000)
-	fmt.Println(log.Verdict(0).Admitted, "admitted,", log.Ahead(0, 0), "ahead of it, room in", (at-now-2000)/1000, "s")
+	fmt.Println(log.Verdict(0).Admitted, "admitted,", log.Ahead(0, 0).Count, "ahead of it, room in", (at-now-2000)/1000, "s")
 	// Output: 0 admitted, 2 ahead of it, room in 58 s
 }
 
@@ -141,7 +141,7 @@ func TestTheReadersLimitsAdmitNoMore(t *testing.T) {
 	log := read(t, value, journal.Question{Keys: keys(2), Limits: own, Revision: 6})
 	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(0))
 	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 0}, log.Verdict(1))
-	assert.EqualValues(t, 1, log.Ahead(1, 1))
+	assert.EqualValues(t, 1, log.Ahead(1, 1).Count)
 	assert.True(t, log.Head().Outdated(8))
 	assert.False(t, log.Head().Outdated(7))
 }
@@ -153,6 +153,42 @@ func TestARewriteKeepsNewerRules(t *testing.T) {
 		next, err := log.AppendRewrite(nil, journal.Rewrite{Limits: []journal.Limit{{Window: 60_000, Ceiling: 9}}, Revision: revision, Now: now})
 		require.NoError(t, err)
 		assert.Equal(t, ceiling, read(t, next, journal.Question{}).Head().Limits[0].Ceiling)
+	}
+}
+
+// The time to live is that of the newest rules; of rules as old the longest.
+func TestTheTimeToLiveOfARewrite(t *testing.T) {
+	log := read(t, empty(t, journal.Limit{Window: 60_000, Ceiling: 5}), journal.Question{})
+	for _, test := range []struct {
+		revision  uint64
+		ttl, want int64
+	}{{6, 90, 100}, {6, 110, 110}, {7, 90, 100}, {7, 110, 110}, {8, 90, 90}} {
+		next, err := log.AppendRewrite(nil, journal.Rewrite{Revision: test.revision, TTL: test.ttl, Now: now})
+		require.NoError(t, err)
+		assert.Equal(t, test.want, read(t, next, journal.Question{}).Head().TTL, "%+v", test)
+	}
+}
+
+// What pending hits may give back is known of each window, until they are too old.
+func TestUndecided(t *testing.T) {
+	limit := journal.Limit{Window: 1000, Ceiling: 5}
+	value := add(t, empty(t, limit), journal.Increment, 100, 3000)
+	for id, time := range map[journal.ID]int64{8: 0, 9: 2900} {
+		var err error
+		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, Pending: true, ID: id, Time: now + time, Cost: 2, Count: 1})
+		require.NoError(t, err)
+	}
+	value, err := journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: 3, Time: now + 3000, Cost: 1, Count: 1})
+	require.NoError(t, err)
+	for pending, undecided := range map[int64]int64{now + 1: 2, now + 2900: 0} {
+		log := read(t, value, journal.Question{Keys: []journal.ID{3}, Limits: []journal.Limit{limit}, Pending: pending})
+		assert.Equal(t, journal.Content{Count: 3, Undecided: undecided}, log.Ahead(0, 0))
+		assert.Equal(t, journal.Content{Count: 4, Undecided: undecided}, log.Held(limit, now+3000))
+		log.Clear()
+		assert.Zero(t, log.Held(limit, now+3000))
+		at, ok := log.Frees(limit, 1, now)
+		assert.True(t, ok)
+		assert.EqualValues(t, now, at)
 	}
 }
 
@@ -252,9 +288,9 @@ func TestCoarse(t *testing.T) {
 		assert.Equal(t, int64(now-34_000)/unit*unit, coarse+1000, "the last unit that the shorter window has left")
 		assert.Equal(t, plain.Sum(0, maxTime), log.Sum(0, maxTime))
 		for at := int64(now); at < now+limit.Window; at += 100_000 {
-			held := log.Held(limit, at)
-			require.GreaterOrEqual(t, held, plain.Held(limit, at), "at %d", at)
-			require.LessOrEqual(t, held, plain.Held(limit, at-unit), "at %d", at)
+			held := log.Held(limit, at).Count
+			require.GreaterOrEqual(t, held, plain.Held(limit, at).Count, "at %d", at)
+			require.LessOrEqual(t, held, plain.Held(limit, at-unit).Count, "at %d", at)
 		}
 		assert.Equal(t, plain.Sum(coarse+1000, maxTime), log.Sum(coarse+1000, maxTime))
 

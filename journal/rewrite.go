@@ -8,7 +8,7 @@ type Rewrite struct {
 	Limits   []Limit
 	Revision uint64
 	// TTL covers the longest window, Retain and Young: a limit that newer rules add counts
-	// nothing of an item that has expired. The longer one is kept.
+	// nothing of an item that has expired. Of rules as old the longer one is kept.
 	TTL int64
 
 	Now int64 // milliseconds since 1970
@@ -32,22 +32,23 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		}
 	}
 	h := l.head
+	h.TTL = max(h.TTL, r.TTL)
 	if h.Outdated(r.Revision) {
 		limits, err := enforced(nil, r.Limits)
 		if err != nil {
 			return dst, err
 		}
-		h.Revision, h.Limits = r.Revision, limits
+		h.Revision, h.Limits, h.TTL = r.Revision, limits, r.TTL
 	}
-	h.TTL, h.base, h.Floor = max(h.TTL, r.TTL), r.Now, max(h.Floor, r.Now-r.Young)
-	l.writeRecords(&h)
+	h.base, h.Floor = r.Now, max(h.Floor, r.Now-r.Young)
+	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, h.Revision != l.head.Revision)
 
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
-	l.split(h.Floor, -1)
-	defer l.split(h.Floor, 1)
-	old := l.counted.search(h.Floor - window)
-	if l.counted.upTo(old) > 0 {
-		h.Since = max(h.Since, l.counted.times[old-1]+second-1)
+	l.judge.split(h.Floor, -1)
+	defer l.judge.split(h.Floor, 1)
+	old := l.judge.counted.search(h.Floor - window)
+	if l.judge.counted.upTo(old) > 0 {
+		h.Since = max(h.Since, l.judge.counted.times[old-1]+second-1)
 	}
 	fine := max(longest(h.Limits, minute-1), longest(l.head.Limits, minute-1))
 	cut := h.Floor - fine
@@ -58,11 +59,11 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 			dst = dst[:begin]
 		}
 		g := h
-		g.Coarse = l.coarsen(old, cut, step)
+		g.Coarse = l.rewriter.coarsen(&l.judge.counted, old, cut, step)
 		if g.Coarse == 0 && h.Coarse > h.Floor-window {
 			g.Coarse = h.Coarse
 		}
-		dst = append(appendHead(dst, g, &l.kept, cut), l.written...)
+		dst = append(appendHead(dst, g, &l.rewriter.kept, cut), l.rewriter.written...)
 		if len(dst)-begin <= MaxSize*3/4 {
 			return dst, nil
 		}
@@ -73,52 +74,46 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	return dst, nil
 }
 
-// writeRecords encodes the entries that keep their identity, with their verdicts.
-func (l *Log) writeRecords(h *Head) {
-	l.written = l.written[:0]
-	for _, r := range l.records {
-		if r.Time <= h.Floor {
-			continue
-		}
-		switch e := r.Entry; {
-		case e.Kind == Void:
-			l.written = encode(l.written, e)
-		case r.counts > 0:
-			if e.Count = r.counts; e.Kind != former {
-				e.Kind = settled
-			}
-			if h.Revision != l.head.Revision {
-				e.Kind = former
-			}
-			l.written = encode(l.written, e)
-		default:
-			e.Kind = denied
-			l.written = encode(l.written, e)
-		}
-	}
-	h.kept = int64(len(l.written))
+// rewriter writes out what a judge has decided.
+type rewriter struct {
+	kept    timeline
+	written []byte
 }
 
-// split takes what the entries after the floor count out of the sums, or adds it again.
-func (l *Log) split(floor, sign int64) {
-	for _, r := range l.records {
-		if r.Time > floor && r.counts > 0 {
-			l.counted.add(r.Time, sign*r.counts*r.Cost)
+// writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
+// many bytes they take. Those that count are former ones if the limits change.
+func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
+	w.written = w.written[:0]
+	for _, r := range records {
+		if r.Time <= floor {
+			continue
 		}
+		e := r.Entry
+		switch {
+		case e.Kind == Void:
+		case r.counts == 0:
+			e.Kind = denied
+		case change || e.Kind == former:
+			e.Kind, e.Count = former, r.counts
+		default:
+			e.Kind, e.Count = settled, r.counts
+		}
+		w.written = encode(w.written, e)
 	}
+	return int64(len(w.written))
 }
 
 // coarsen copies the sums from the i-th on to kept, and moves those up to cut to the last second
 // of their step. It returns the latest time to which it moved any.
-func (l *Log) coarsen(i int, cut, step int64) (coarse int64) {
-	l.kept.clear()
-	for ; i < len(l.counted.times); i++ {
-		time := l.counted.times[i]
+func (w *rewriter) coarsen(sums *timeline, i int, cut, step int64) (coarse int64) {
+	w.kept.clear()
+	for ; i < len(sums.times); i++ {
+		time := sums.times[i]
 		if last := time - time%step + step - second; step > second && last <= cut {
 			time, coarse = last, last
 		}
-		if cost := l.counted.upTo(i+1) - l.counted.upTo(i); cost > 0 {
-			l.kept.push(time, cost)
+		if cost := sums.upTo(i+1) - sums.upTo(i); cost > 0 {
+			w.kept.push(time, cost)
 		}
 	}
 	return coarse

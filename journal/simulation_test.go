@@ -281,7 +281,7 @@ func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewher
 		mine.refunded = true
 		w.append(Entry{Kind: Void, ID: e.ID, Time: w.now + w.skew[p]})
 	}
-	if l.head.Outdated(revision) || len(l.records) > 8 && w.chance(.7) {
+	if l.head.Outdated(revision) || len(l.judge.records) > 8 && w.chance(.7) {
 		w.rewrite(p, &l, value, cas, limits, revision, pause)
 	}
 }
@@ -340,17 +340,17 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 			_ = l.Read(w.before[n-3], Question{})
 		}
 	case "dropped too early":
-		for i, time := range l.counted.times {
+		for i, time := range l.judge.counted.times {
 			if time <= r.Now-max(young, longest(l.head.Limits, maxTime)/2) {
-				l.counted.add(time, l.counted.upTo(i)-l.counted.upTo(i+1))
+				l.judge.counted.add(time, l.judge.counted.upTo(i)-l.judge.counted.upTo(i+1))
 			}
 		}
 	case "rounded too early":
-		for i := range l.counted.times {
-			if time := l.counted.times[i]; time <= r.Now-young {
-				cost := l.counted.upTo(i+1) - l.counted.upTo(i)
-				l.counted.add(time, -cost)
-				l.counted.add(time-time%second, cost)
+		for i := range l.judge.counted.times {
+			if time := l.judge.counted.times[i]; time <= r.Now-young {
+				cost := l.judge.counted.upTo(i+1) - l.judge.counted.upTo(i)
+				l.judge.counted.add(time, -cost)
+				l.judge.counted.add(time-time%second, cost)
 			}
 		}
 	case "judged by the new limits":
@@ -360,10 +360,10 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "stale rules win":
 		r.Revision = l.head.Revision + 1
 	case "no increments":
-		for i, record := range l.records {
+		for i, record := range l.judge.records {
 			if record.Kind == Increment {
-				l.counted.add(record.Time, -record.counts*record.Cost)
-				l.records[i].counts = 0
+				l.judge.counted.add(record.Time, -record.counts*record.Cost)
+				l.judge.records[i].counts = 0
 			}
 		}
 	case "no young denied entries":
@@ -385,7 +385,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	switch w.sabotage {
 	case "judged again":
 		next = next[:after.offset]
-		for _, record := range l.records {
+		for _, record := range l.judge.records {
 			if record.Time > after.head.Floor && (record.Kind < settled || record.counts > 0) {
 				next = encode(next, record.Entry)
 			}
@@ -394,12 +394,12 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "no floor":
 		h := after.head
 		h.Floor = 0
-		sums := Log{}
-		_, _ = sums.readHead(next[:after.offset])
-		return append(appendHead(nil, h, &sums.counted, -1), next[after.offset:]...)
+		var sums timeline
+		_, _ = readHead(next[:after.offset], new(Head), &sums)
+		return append(appendHead(nil, h, &sums, -1), next[after.offset:]...)
 	}
 	kept := slices.Clone(next[:after.offset])
-	for _, record := range after.records {
+	for _, record := range after.judge.records {
 		if keep(record.Entry) {
 			kept = encode(kept, record.Entry)
 		}

@@ -1,0 +1,209 @@
+package journal
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// judge decides the entries of a log, one after the other. It knows neither bytes nor rewrites.
+type judge struct {
+	head     *Head
+	question Question
+
+	records   []record // the entries with an identity, in their order
+	counted   timeline // all that counts
+	undecided timeline // what of it pending hits may still give back
+
+	table   []int32 // by identity: 1 + index of a record, or -1 - index of a key not met yet
+	shift   int
+	places  []int // for each limit, where the last hit's window began
+	answers []answer
+	ahead   []Content // for each key and limit of the question
+}
+
+// record is an entry, and how many of its hits count.
+type record struct {
+	Entry
+	counts int64
+	key    int // of the question, or -1
+}
+
+type answer struct {
+	record    int // -1 if the entry is missing
+	own       int64
+	transient bool
+}
+
+func (j *judge) clear() {
+	j.head, j.question = nil, Question{}
+	j.records, j.answers, j.ahead = j.records[:0], j.answers[:0], j.ahead[:0]
+	j.counted.clear()
+	j.undecided.clear()
+}
+
+// begin makes room for so many entries, and for the answers. The sums are known.
+func (j *judge) begin(head *Head, q Question, entries int) {
+	j.head, j.question = head, q
+	j.records = slices.Grow(j.records, entries+1)
+	exponent := bits.Len(uint(4 * (entries + len(q.Keys) + 1)))
+	j.shift = 64 - exponent
+	j.table = slices.Grow(j.table[:0], 1<<exponent)[:1<<exponent]
+	clear(j.table)
+	j.places = slices.Grow(j.places[:0], len(head.Limits))[:len(head.Limits)]
+	for i, limit := range head.Limits {
+		j.places[i] = j.counted.search(limit.edge(head.base))
+	}
+	for i, key := range q.Keys {
+		*j.find(key) = int32(-1 - i)
+		j.answers = append(j.answers, answer{record: -1})
+		for range q.Limits {
+			j.ahead = append(j.ahead, Content{})
+		}
+	}
+}
+
+// next returns the entry that is to be folded next.
+func (j *judge) next() *Entry {
+	j.records = append(j.records, record{})
+	return &j.records[len(j.records)-1].Entry
+}
+
+// find returns where in the table the identity is or belongs.
+func (j *judge) find(id ID) *int32 {
+	mask := len(j.table) - 1
+	for i := int(uint64(id) * 0x9E3779B97F4A7C15 >> j.shift); ; i++ {
+		place := &j.table[i&mask]
+		if n := int(*place); n == 0 || n > 0 && j.records[n-1].ID == id || n < 0 && j.question.Keys[-1-n] == id {
+			return place
+		}
+	}
+}
+
+// fold applies the last record to all that precede it, and drops it if its identity is known.
+func (j *judge) fold() {
+	n := len(j.records) - 1
+	last := &j.records[n]
+	place := j.find(last.ID)
+	if *place <= 0 {
+		last.key = -1 - int(*place)
+		*place = int32(n + 1)
+		if last.Kind != Void {
+			j.count(n)
+		}
+		return
+	}
+	j.records = j.records[:n]
+	n = int(*place - 1)
+	known := &j.records[n]
+	switch void := known.Entry; {
+	case last.Kind == Void:
+		j.void(known, last.Entry)
+	case void.Kind == Void: // it precedes its entry
+		known.Entry = last.Entry
+		j.count(n)
+		j.void(known, void)
+	}
+}
+
+// count judges the n-th entry, and counts what is admitted of it.
+func (j *judge) count(n int) {
+	r := &j.records[n]
+	switch r.Kind {
+	case Hit:
+		r.counts = j.admits(r)
+	case Increment, settled, former:
+		r.counts = r.Count
+	}
+	if stale := r.Kind == Hit && r.Time <= j.head.Floor; r.key >= 0 && !stale {
+		j.answer(n)
+	}
+	j.add(r, r.counts)
+}
+
+// void leaves of an entry what the void leaves. Voids of one entry are one.
+func (j *judge) void(r *record, e Entry) {
+	if r.Kind == Void {
+		r.Count, r.Time = min(r.Count, e.Count), max(r.Time, e.Time)
+	} else if e.Count < r.counts {
+		j.add(r, e.Count-r.counts)
+		r.counts = e.Count
+	}
+}
+
+// add adds hits of an entry to what counts.
+func (j *judge) add(r *record, hits int64) {
+	if hits == 0 {
+		return
+	}
+	j.counted.add(r.Time, hits*r.Cost)
+	if r.Pending && j.question.Pending > 0 && r.Time > j.question.Pending {
+		j.undecided.add(r.Time, hits*r.Cost)
+	}
+}
+
+// admits returns how many of the hits the limits of the log admit.
+func (j *judge) admits(r *record) int64 {
+	if r.Time <= j.head.Floor {
+		return 0
+	}
+	count := r.Count
+	for i, limit := range j.head.Limits {
+		j.places[i] = j.counted.after(limit.edge(r.Time), j.places[i])
+		count = limit.fits(j.counted.total()-j.counted.upTo(j.places[i]), r.Cost, count)
+	}
+	return count
+}
+
+// answer keeps what the question asks of the n-th entry, which does not yet count.
+func (j *judge) answer(n int) {
+	r, q := &j.records[n], &j.question
+	a := answer{record: n, own: r.Count}
+	rules := [][]Limit{j.head.Limits, nil}
+	if q.Revision != j.head.Revision || r.Kind == former {
+		rules[1] = q.Limits
+		a.own = j.fitting(r, false, q.Limits)
+	}
+	if r.Kind == Increment {
+		a.own = r.Count
+	} else if r.Time > j.head.Floor && min(r.counts, a.own) < r.Count && j.undecided.total() > 0 {
+		a.transient = j.fitting(r, true, rules...) > j.fitting(r, false, rules...)
+	}
+	for i, limit := range q.Limits {
+		j.ahead[r.key*len(q.Limits)+i] = j.held(limit, r.Time)
+	}
+	j.answers[r.key] = a
+}
+
+// fitting returns how many of the hits have room in the limits, or would have without the
+// undecided hits.
+func (j *judge) fitting(r *record, decided bool, rules ...[]Limit) int64 {
+	count := r.Count
+	for _, limits := range rules {
+		for _, limit := range limits {
+			if limit.Shadow {
+				continue
+			}
+			held := j.held(limit, r.Time)
+			if decided {
+				held.Count -= held.Undecided
+			}
+			count = limit.fits(held.Count, r.Cost, count)
+		}
+	}
+	return count
+}
+
+// held returns what counts in the window of the limit that ends at now, and what is later.
+func (j *judge) held(limit Limit, now int64) Content {
+	edge := limit.edge(now)
+	return Content{j.counted.later(edge), j.undecided.later(edge)}
+}
+
+// split takes what the entries after the floor count out of the sums, or adds it again.
+func (j *judge) split(floor, sign int64) {
+	for _, r := range j.records {
+		if r.Time > floor && r.counts > 0 {
+			j.counted.add(r.Time, sign*r.counts*r.Cost)
+		}
+	}
+}
