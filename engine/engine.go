@@ -52,8 +52,7 @@ type Hit struct {
 // the round trips that Next returns, until there are none. It is not safe for concurrent use.
 type Session interface {
 	// Limit has the session keep what a limit counts, whose number is how many were there before.
-	// A window never holds more than the ceiling by hits that are admitted.
-	Limit(limit events.Limit, ceiling int64)
+	Limit(limit Limit)
 	// Look starts a step that adds nothing and finds exact counts.
 	Look()
 	// Add starts a step that adds the hits, in their order, and counts what was there before. The
@@ -68,8 +67,9 @@ type Session interface {
 	Absorb() error
 
 	// Standing returns whether the limit has room for a hit of that cost, behind hits of the batch
-	// that cost ahead. What the batch added does not count otherwise.
-	Standing(limit int, ahead, cost int64) Standing
+	// that cost ahead. What the batch added does not count otherwise. So many of the hits that were
+	// added are decided: it is the next of them; if all are, any hit behind them.
+	Standing(limit, decided int, ahead, cost int64) Standing
 	// Span returns what the limit counts.
 	Span(limit int) Span
 
@@ -96,11 +96,23 @@ type Session interface {
 	End()
 }
 
+// Limit is a limit as a session keeps it.
+type Limit struct {
+	events.Limit
+	// Ceiling is what a window never exceeds by hits that are admitted.
+	Ceiling int64
+	// Enforced: a hit that the limit has no room for is denied.
+	Enforced bool
+	// Revision is that of the rules that it is of: of two versions the newer one has the higher.
+	Revision uint64
+}
+
 // Standing is what a limit answers to a hit.
 type Standing struct {
-	Outcome Outcome // Fits or Full
+	Outcome Outcome // Fits, Full, or FullForNow if the session knows that hits fill it that may be rolled back
 	Count   int64   // what the window holds without the hit
 	Exact   bool    // that is exact; else it is no less
+	Final   bool    // if it is Full, no hit that it counts is rolled back: to retry is of no use
 }
 
 // Span is what a limit counts.

@@ -15,8 +15,8 @@ var (
 	// ErrOverload is why the store was not asked: too much waited for it. It wraps
 	// ErrStore, and nothing was counted.
 	ErrOverload = fmt.Errorf("%w: too much waits for it", ErrStore)
-	// ErrBadCounter is what an error wraps where an item of the counter holds no count:
-	// another client of the server wrote it. It wraps ErrStore; other counters are unharmed.
+	// ErrBadCounter is what an error wraps where an item of the counter holds nothing that counts:
+	// it is damaged, or another client of the server wrote it. It wraps ErrStore; other counters are unharmed.
 	// The counter fails until the item expires, or a Reset deletes it.
 	ErrBadCounter = fmt.Errorf("%w: bad counter", ErrStore)
 	// ErrOutOfRange is what every RangeError wraps.
@@ -25,7 +25,7 @@ var (
 
 // StoreError wraps an error of the store.
 func StoreError(err error) error {
-	if errors.Is(err, store.ErrNoCount) {
+	if errors.Is(err, store.ErrNoCount) || errors.Is(err, store.ErrNoData) {
 		return fmt.Errorf("%w: %w", ErrBadCounter, err)
 	}
 	return fmt.Errorf("%w: %w", ErrStore, err)

@@ -114,6 +114,9 @@ type Rule struct {
 	Count    Count
 	OnError  OnError
 	Shadow   bool // decided and reported, never enforced
+
+	// Revision orders the versions of the rules: a newer one has a higher revision.
+	Revision uint64
 }
 
 // Limit allows at most N in any window of that length.

@@ -77,10 +77,10 @@ func (s *session) End() {
 }
 
 // Limit adds a limit.
-func (s *session) Limit(limit events.Limit, ceiling int64) {
+func (s *session) Limit(limit engine.Limit) {
 	a, _ := algorithm.Of(limit.Algorithm)
 	span := s.counters.spanOf(a, s.stamp, limit.Window, s.finest, s.counters.ahead)
-	s.all = append(s.all, limitWindow{algorithm: a, length: limit.Window, ceiling: ceiling, span: span})
+	s.all = append(s.all, limitWindow{algorithm: a, length: limit.Window, ceiling: limit.Ceiling, span: span})
 }
 
 // Look wants the buckets that the exact sums of the limits need.
@@ -328,7 +328,7 @@ func (w *windows) sum() {
 }
 
 // Standing returns whether the limit has room.
-func (w *windows) Standing(limit int, ahead, cost int64) engine.Standing {
+func (w *windows) Standing(limit, _ int, ahead, cost int64) engine.Standing {
 	l := &w.all[limit]
 	count := l.hi + ahead
 	return engine.Standing{Outcome: engine.OutcomeOf(count, cost, l.ceiling), Count: count, Exact: l.lo == l.hi}

@@ -73,11 +73,12 @@ func (u *limitEval) sourceNow() source {
 
 // limitWindow is one limit of a counter, and what its window holds.
 type limitWindow struct {
-	rule    *events.Rule
-	limit   events.Limit
-	ceiling int64
-	index   int   // among those of the counter
-	final   int64 // what no rollback can take away of its count, where that was asked
+	rule     *events.Rule
+	limit    events.Limit
+	ceiling  int64
+	enforced bool
+	index    int   // among those of the counter
+	final    int64 // what no rollback can take away of its count, where that was asked
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -140,7 +141,7 @@ func (f *batch) join(r *request) {
 		if a.Listing == events.Denied && !a.Rule.Shadow {
 			h.path = listed
 		}
-		for _, check := range f.counters.windowsOf(c, a.Rule, limits) {
+		for _, check := range f.counters.windowsOf(c, a, limits) {
 			h.limits = append(h.limits, limitEval{counter: c, window: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 		}
 	}
@@ -350,15 +351,16 @@ func (s *counterSet) of(a *events.Applied, by int) (c *counterState, isNew bool)
 	return c, true
 }
 
-// windowsOf returns the windows of the rule's limits on the counter.
-func (s *counterSet) windowsOf(c *counterState, rule *events.Rule, limits []events.Limit) []*limitWindow {
+// windowsOf returns the windows of the limits that a rule has on the counter.
+func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []events.Limit) []*limitWindow {
+	rule := a.Rule
 	first := slices.IndexFunc(c.windows, func(check *limitWindow) bool { return check.rule == rule })
 	if first < 0 {
 		first = len(c.windows)
 		for _, limit := range limits {
 			k := s.windows.next()
-			ceiling := rule.Throttle.Ceiling(limit.N)
-			*k = limitWindow{rule: rule, limit: limit, ceiling: ceiling, index: len(c.windows)}
+			of := ruling{rule: rule, listing: a.Listing}
+			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.N), enforced: of.enforced(), index: len(c.windows)}
 			c.windows = append(c.windows, k)
 		}
 	}

@@ -57,7 +57,7 @@ func (l *Limiter) retryPolicy() *retryPolicy {
 func (p *retryPolicy) contended(hits []*hit, moment engine.Moment) (open []*hit) {
 	for _, h := range hits {
 		// Where all hits meet in one order, a hit that has added is denied for good.
-		if !h.isDenied() || !h.mayRetry() || h.path == adding && !p.replicated && h.inOneOrder() {
+		if !h.isDenied() || !h.mayRetry() || h.path == adding && !p.replicated && h.inOneOrder() && !h.isFullNow() {
 			continue
 		}
 		p.findContention(h, moment)
@@ -72,11 +72,17 @@ func (p *retryPolicy) contended(hits []*hit, moment engine.Moment) (open []*hit)
 func (p *retryPolicy) findContention(h *hit, moment engine.Moment) {
 	for i := range h.limits {
 		u := &h.limits[i]
-		if u.denies() && h.mayFitLater(u) &&
+		if u.denies() && !u.final && h.mayFitLater(u) &&
 			(h.path == adding || u.count > u.window.ceiling && !p.denials.isFull(h, u, moment)) {
 			u.outcome = engine.FullForNow
 		}
 	}
+}
+
+// isFullNow reports whether the session of a limit that denies the hit knows that hits fill it
+// that may be rolled back.
+func (h *hit) isFullNow() bool {
+	return slices.ContainsFunc(h.limits, func(u limitEval) bool { return u.denies() && u.outcome == engine.FullForNow })
 }
 
 // isContended reports whether each limit that denies the hit does so for now.

@@ -111,7 +111,7 @@ func (h *hit) weigh(again bool) {
 // weigh finds the outcome of one limit for a hit of that cost.
 func (u *limitEval) weigh(cost int64) {
 	c := u.window
-	u.source, u.ahead = u.sourceNow(), 0
+	u.source, u.ahead, u.final = u.sourceNow(), 0, false
 	switch {
 	case u.source == ofDenial:
 		u.count, u.exact, u.outcome = u.cached.count, u.cached.exact, u.cached.outcome
@@ -122,13 +122,13 @@ func (u *limitEval) weigh(cost int64) {
 	default:
 		u.ahead = u.counter.taken
 		s := u.standing(u.ahead, cost)
-		u.count, u.exact, u.outcome = s.Count, s.Exact, s.Outcome
+		u.count, u.exact, u.outcome, u.final = s.Count, s.Exact, s.Outcome, s.Final
 	}
 }
 
 // standing returns whether the limit has room for a hit behind others of its batch.
 func (u *limitEval) standing(ahead, cost int64) engine.Standing {
-	return u.counter.open().Standing(u.window.index, ahead, cost)
+	return u.counter.open().Standing(u.window.index, u.counter.decided, ahead, cost)
 }
 
 // failLate makes of an admitted hit that took too long one whose store failed.
@@ -236,6 +236,7 @@ type ruling struct {
 	rule    *events.Rule
 	listing events.Listing
 	outcome engine.Outcome
+	final   bool // no transient adds explain it
 	source  source
 
 	allows  bool // by itself

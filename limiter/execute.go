@@ -68,7 +68,7 @@ func (c *counterState) open() engine.Session {
 func (c *counterState) session(moment engine.Moment) engine.Session {
 	session := c.engine.Begin(c.name.counter, c.id, moment)
 	for _, w := range c.windows {
-		session.Limit(w.limit, w.ceiling)
+		session.Limit(engine.Limit{Limit: w.limit, Ceiling: w.ceiling, Enforced: w.enforced, Revision: w.rule.Revision})
 	}
 	return session
 }
