@@ -81,7 +81,7 @@ type rewriter struct {
 }
 
 // writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. Those that count are former ones if the limits change.
+// many bytes they take. If the limits change, what counts is former.
 func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
 	w.written = w.written[:0]
 	for _, r := range records {

@@ -1,0 +1,135 @@
+package slidinglog
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/journal"
+)
+
+// batch is the hits of a step as entries of a log: equal ones that follow one another are one
+// entry. They are in the log one behind the other.
+type batch struct {
+	hits     []engine.Hit
+	entries  []entry
+	keys     []journal.ID // of the entries
+	places   []place      // of the hits
+	appended bool         // the log has them
+	decided  bool         // how many of them count is known
+	total    int64        // the cost of what counts
+}
+
+// entry is an entry, and how many of its hits count.
+type entry struct {
+	journal.Entry
+	counts int64
+}
+
+// place is where a hit is: its entry, how many hits of it are before, and what those of all entries
+// before it cost that count.
+type place struct {
+	entry  int
+	before int64
+	ahead  int64
+}
+
+func (b *batch) clear() {
+	*b = batch{entries: b.entries[:0], keys: b.keys[:0], places: b.places[:0]}
+}
+
+// begin makes entries of the hits.
+func (b *batch) begin(hits []engine.Hit, identity func() journal.ID) {
+	b.clear()
+	b.hits = hits
+	for _, h := range hits {
+		kind := journal.Hit
+		if h.Counts {
+			kind = journal.Increment
+		}
+		last := len(b.entries) - 1
+		if last < 0 || b.entries[last].Kind != kind || b.entries[last].Cost != h.Cost || b.entries[last].Pending != h.Pending {
+			last++
+			b.entries = append(b.entries, entry{Entry: journal.Entry{Kind: kind, Pending: h.Pending, Cost: h.Cost}})
+		}
+		b.places = append(b.places, place{entry: last, before: b.entries[last].Count})
+		b.entries[last].Count++
+	}
+	b.rename(identity)
+}
+
+// rename gives the entries new identities: they are to be appended once more, as others.
+func (b *batch) rename(identity func() journal.ID) {
+	b.keys, b.appended, b.decided, b.total = b.keys[:0], false, false, 0
+	for i := range b.entries {
+		b.entries[i].ID = identity()
+		b.keys = append(b.keys, b.entries[i].ID)
+	}
+}
+
+// encode appends the entries to dst.
+func (b *batch) encode(dst []byte, time int64) ([]byte, error) {
+	for i := range b.entries {
+		b.entries[i].Time = time
+		var err error
+		if dst, err = journal.AppendEntry(dst, b.entries[i].Entry); err != nil {
+			return dst, fmt.Errorf("%w: %w", engine.ErrStore, err)
+		}
+	}
+	if len(dst) > journal.MaxSize/2 {
+		return dst, fmt.Errorf("%w: %w: %d bytes at once", engine.ErrStore, journal.ErrTooLarge, len(dst))
+	}
+	return dst, nil
+}
+
+// decide notes what the log counts of the entries.
+func (b *batch) decide(log *journal.Log) {
+	b.decided = true
+	for i := range b.entries {
+		b.entries[i].counts = log.Verdict(i).Counted
+	}
+	b.total = 0
+	for i := range b.places {
+		p := &b.places[i]
+		p.ahead = b.total
+		if b.counts(i) {
+			b.total += b.hits[i].Cost
+		}
+	}
+}
+
+// counts reports whether the log counts the hit.
+func (b *batch) counts(hit int) bool {
+	p := b.places[hit]
+	return p.before < b.entries[p.entry].counts
+}
+
+// isDenied reports whether there are hits that the log does not count.
+func (b *batch) isDenied() bool {
+	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.counts < e.Count })
+}
+
+// appendVoids appends what leaves so many hits of each entry, where the log may count more.
+func (b *batch) appendVoids(dst []byte, time int64, stays func(entry int) int64) []byte {
+	for i := range b.entries {
+		e := &b.entries[i]
+		counts := e.counts
+		if !b.decided {
+			counts = e.Count
+		}
+		if left := stays(i); left < counts {
+			dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: e.ID, Time: time, Count: left})
+		}
+	}
+	return dst
+}
+
+// stays returns how many hits of an entry stay.
+func (b *batch) stays(entry int) (hits int64) {
+	for i, p := range b.places {
+		if p.entry == entry && b.hits[i].Stays {
+			hits++
+		}
+	}
+	return hits
+}

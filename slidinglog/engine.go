@@ -1,0 +1,99 @@
+package slidinglog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/store"
+)
+
+// Algorithm is what the rules call limits that this engine counts.
+const Algorithm = "sliding-log"
+
+// logItem is the one item of a counter.
+var logItem = store.Item(store.OtherLevels, 0)
+
+// Engine keeps counters as logs. It is safe for concurrent use.
+type Engine struct {
+	base     engine.Base
+	now      func() time.Time
+	grace    int64 // milliseconds
+	process  uint32
+	sequence atomic.Uint64
+	sizes    sizes
+}
+
+// New returns an engine on the base of another one. Processes that share a store need the same
+// grace.
+func New(base engine.Base) (*Engine, error) {
+	can := base.Store.Capabilities()
+	switch {
+	case !can.Writes.Has(store.Append):
+		return nil, fmt.Errorf("slidinglog: %w: the store has no appends", store.ErrUnsupported)
+	case can.Replicated():
+		return nil, fmt.Errorf("slidinglog: %w: the store keeps %d replicas of a counter: set one", store.ErrUnsupported, can.Replicas)
+	case base.Grace <= 0:
+		return nil, errors.New("slidinglog: the base has no grace")
+	}
+	e := &Engine{base: base, now: base.Clock, grace: base.Grace.Milliseconds(), process: rand.Uint32()}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	return e, nil
+}
+
+// Base returns what the engine shares with others.
+func (e *Engine) Base() engine.Base { return e.base }
+
+// Keeps reports whether the algorithm is Algorithm.
+func (e *Engine) Keeps(algorithm string) bool { return algorithm == Algorithm }
+
+// Tick returns a millisecond.
+func (e *Engine) Tick() time.Duration { return time.Millisecond }
+
+// young is for how long, in milliseconds, an entry keeps its identity. A writer looks for it, and
+// voids it, within half the grace each, by a clock that is off by a quarter at most.
+func (e *Engine) young() int64 { return 2 * e.grace }
+
+// undecided is for how long, in milliseconds, another counter may take to deny a hit. If it takes
+// longer, or the clock of its process is as far behind, hits that rest on it are denied for good.
+func (e *Engine) undecided() int64 { return e.grace / 8 }
+
+// identity returns an identity for an entry.
+func (e *Engine) identity() journal.ID { return journal.NewID(e.process, e.sequence.Add(1)) }
+
+// ttl returns for how many seconds the log lives that holds windows of that length.
+func (e *Engine) ttl(window time.Duration) int64 {
+	return engine.CeilSeconds(window+time.Duration(e.young()+e.grace)*time.Millisecond) + 1
+}
+
+func retention(counter events.Counter) time.Duration {
+	return cmp.Or(counter.Retention, events.DefaultRetention)
+}
+
+// sizeBits is how many bits of a hash say where the size of a log is noted.
+const sizeBits = 14
+
+// sizes notes how large logs were when they were last read. Logs share a place now and then: it
+// costs one of them a round trip.
+type sizes [1 << sizeBits]atomic.Uint32
+
+// unreadable is the size of a log that cannot be read: it is not to be appended to.
+const unreadable = 1 << 30
+
+func (s *sizes) of(id string, alone bool) *atomic.Uint32 {
+	place := xxhash.Sum64String(id)
+	if alone {
+		place++
+	}
+	return &s[place%(1<<sizeBits)]
+}

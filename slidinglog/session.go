@@ -1,0 +1,344 @@
+package slidinglog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/store"
+)
+
+// phase is what a session's next round trip is for.
+type phase uint8
+
+const (
+	idle      phase = iota
+	looking         // reads the log
+	probing         // reads the log, to see whether it has room for the entries
+	appending       // appends the entries and reads the log
+	creating        // creates the log, too
+	rewriting       // swaps the log for a shorter one
+	extending       // extends the life of the log
+)
+
+const (
+	// maxTrips bounds the round trips of a step: a log that changes all the time ends it.
+	maxTrips = 6
+	// maxBlind is the most bytes that are appended to a log that was not read before.
+	maxBlind = 1 << 10
+)
+
+var (
+	errNoRoom  = fmt.Errorf("slidinglog: no room for the log: %w", engine.ErrStore)
+	errMissing = fmt.Errorf("slidinglog: the log was lost again, or the clock is far behind those of other processes: %w", engine.ErrStore)
+)
+
+// session decides the hits of one batch on one counter: it says which round trip is next.
+type session struct {
+	engine   *Engine
+	counter  events.Counter
+	moment   engine.Moment
+	time     int64 // of the session's entries
+	limits   []engine.Limit
+	revision uint64 // the highest of them
+	window   time.Duration
+
+	step  phase
+	after phase // of a rewrite
+	trips int
+	op    store.Op
+	ops   [1]*store.Op
+	undo  store.Op // of the rollback
+
+	log      journal.Log
+	question journal.Question
+	data     []byte // to be appended
+	next     []byte // the log that a rewrite writes, or an empty one
+	version  uint64 // of the log that was read
+	batch
+	base  []journal.Content // what each limit counts ahead of the batch
+	waits []engine.Wait     // of the searches
+	fault error             // of the hits
+}
+
+var sessions = sync.Pool{New: func() any { return new(session) }}
+
+// Begin returns a session on the counter.
+func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
+	s := sessions.Get().(*session)
+	s.engine, s.counter, s.moment = e, counter, moment
+	s.time = max(moment.Now.UnixMilli(), moment.Stamp*1000)
+	s.window, s.revision, s.step, s.trips, s.version, s.fault = retention(counter), 0, idle, 0, 0, nil
+	s.op.Counter, s.op.Data, s.op.Versions, s.undo.Counter, s.undo.Data = id, true, true, id, true
+	s.log.Clear()
+	return s
+}
+
+// End gives the session back.
+func (s *session) End() {
+	clear(s.limits)
+	s.limits, s.base, s.waits, s.question.Limits = s.limits[:0], s.base[:0], s.waits[:0], s.question.Limits[:0]
+	s.engine, s.counter, s.moment, s.op.Counter, s.undo.Counter = nil, events.Counter{}, engine.Moment{}, "", ""
+	s.batch.clear()
+	sessions.Put(s)
+}
+
+// Limit adds a limit.
+func (s *session) Limit(limit engine.Limit) {
+	s.limits = append(s.limits, limit)
+	s.question.Limits = append(s.question.Limits, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling, Shadow: !limit.Enforced})
+	s.base = append(s.base, journal.Content{})
+	s.window, s.revision = max(s.window, limit.Window), max(s.revision, limit.Revision)
+}
+
+// Look reads the log, which holds what the windows hold. After the hits were added that is known.
+func (s *session) Look() {
+	s.step, s.trips = looking, 0
+	if s.batch.decided {
+		s.step = idle
+	}
+}
+
+// Add appends an entry for each run of equal hits and reads the log. If the log may be full, it
+// is read before.
+func (s *session) Add(hits []engine.Hit, _ int64) {
+	s.trips = 0
+	s.batch.begin(hits, s.engine.identity)
+	s.data, s.fault = s.batch.encode(s.data[:0], s.time)
+	s.step = appending
+	if seen := s.size().Load(); s.fault != nil || len(s.data) > maxBlind || int(seen)+len(s.data) > journal.MaxSize {
+		s.step = probing
+	}
+}
+
+func (s *session) size() *atomic.Uint32 { return s.engine.sizes.of(s.op.Counter, s.moment.Alone) }
+
+// Next returns the step's next round trip.
+func (s *session) Next(now time.Time) []*store.Op {
+	s.op.Writes, s.op.Reads, s.op.Receipt = s.op.Writes[:0], s.op.Reads[:0], store.Receipt{}
+	switch s.step {
+	case idle:
+		return nil
+	case looking, probing:
+		s.read(0) // it lives long enough for what it holds
+	case appending:
+		s.write(store.Write{Kind: store.Append, Data: s.data})
+		s.read(s.expires(0))
+	case creating:
+		s.write(store.Write{Kind: store.Create, Data: s.next, Expires: s.expires(0)})
+		s.write(store.Write{Kind: store.Append, Data: s.data})
+		s.read(s.expires(0))
+	case rewriting:
+		s.write(store.Write{Kind: store.Swap, Data: s.next, Version: s.version, Expires: s.expires(s.log.Head().TTL)})
+	case extending:
+		s.read(s.expires(s.log.Head().TTL))
+	}
+	s.trips++
+	s.ops[0] = &s.op
+	return s.ops[:]
+}
+
+func (s *session) write(w store.Write) {
+	w.Item = logItem
+	s.op.Writes = append(s.op.Writes, w)
+}
+
+// read reads the log, which has a memory of its own.
+func (s *session) read(expires int64) {
+	s.op.Reads = slices.Grow(s.op.Reads, 1)[:1]
+	s.op.Reads[0] = store.Read{Item: logItem, Expires: expires, Data: s.op.Reads[0].Data}
+}
+
+// ttl returns for how many seconds the log has to live by the session's limits.
+func (s *session) ttl() int64 { return s.engine.ttl(s.window) }
+
+// expires returns when the log expires that lives for so many seconds; longer, by older limits, only
+// until newer ones rewrite it.
+func (s *session) expires(ttl int64) int64 {
+	if s.log.Head().Outdated(s.revision) {
+		ttl = 0
+	}
+	return s.time/1000 + max(ttl, s.ttl())
+}
+
+// Absorb takes in what the round trip has found.
+func (s *session) Absorb() error {
+	err := s.absorb()
+	if err != nil {
+		s.step = idle
+	}
+	return err
+}
+
+func (s *session) absorb() error {
+	step := s.step
+	s.step = idle
+	switch step {
+	case rewriting:
+		return s.rewritten()
+	case extending:
+		return nil // a hit that came to less is decided all the same
+	case appending, creating:
+		if s.op.Receipt.On(0) == len(s.op.Writes) {
+			s.appended = s.op.Writes[len(s.op.Writes)-1].Result == 1
+		}
+	}
+	if s.op.Err != nil {
+		return s.failed(engine.StoreError(s.op.Err))
+	}
+	if s.fault != nil {
+		return s.fault
+	}
+	if s.op.Reads[0].Version == 0 {
+		return s.absent(step)
+	}
+	if err := s.decode(); err != nil {
+		return err
+	}
+	switch {
+	case step == looking:
+		for i, limit := range s.question.Limits {
+			s.base[i] = s.log.Held(limit, s.time)
+		}
+	case step == probing && s.log.HasRoom(len(s.data)):
+		s.step = appending
+	case step == probing || !s.appended:
+		return s.rewrite(appending)
+	case !s.log.Verdict(0).Found: // it was lost since
+		return s.again(appending)
+	default:
+		s.settle()
+	}
+	return nil
+}
+
+// failed notes that the log cannot be read, if that is why.
+func (s *session) failed(err error) error {
+	if errors.Is(err, engine.ErrBadCounter) || errors.Is(err, journal.ErrVersion) {
+		s.size().Store(unreadable)
+	}
+	return err
+}
+
+// decode reads the log.
+func (s *session) decode() error {
+	read := &s.op.Reads[0]
+	s.version = read.Version
+	s.question.Keys, s.question.Revision = s.batch.keys, s.revision
+	s.question.Pending = max(s.time-s.engine.undecided(), 1)
+	switch err := s.log.Read(read.Data, s.question); {
+	case errors.Is(err, journal.ErrVersion):
+		return s.failed(fmt.Errorf("%w: %w", engine.ErrStore, err))
+	case err != nil:
+		return s.failed(fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
+	}
+	s.size().Store(uint32(len(read.Data)))
+	return nil
+}
+
+// absent goes on where there is no log.
+func (s *session) absent(step phase) error {
+	s.log.Clear()
+	s.size().Store(0)
+	switch {
+	case step == looking:
+		clear(s.base)
+		return nil
+	case step == creating && !s.appended:
+		return errNoRoom
+	}
+	s.appended = false
+	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.ttl(), Floor: s.time - s.engine.young(), Since: s.time}
+	var err error
+	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
+		return fmt.Errorf("%w: %w", engine.ErrStore, err)
+	}
+	return s.again(creating)
+}
+
+// again has the step go on, unless it has made too many round trips.
+func (s *session) again(step phase) error {
+	if s.trips >= maxTrips {
+		return errMissing
+	}
+	s.step = step
+	return nil
+}
+
+// enforced returns the limits of the newest rules.
+func (s *session) enforced() []journal.Limit {
+	var limits []journal.Limit
+	for i, limit := range s.limits {
+		if limit.Enforced && limit.Revision == s.revision {
+			limits = append(limits, s.question.Limits[i])
+		}
+	}
+	return limits
+}
+
+// rewrite swaps the log for a shorter one, and goes on with the step after it.
+func (s *session) rewrite(after phase) error {
+	rewrite := journal.Rewrite{
+		Limits: s.enforced(), Revision: s.revision, TTL: s.ttl(),
+		Now: s.time, Young: s.engine.young(), Retain: retention(s.counter).Milliseconds(),
+	}
+	var err error
+	s.next, err = s.log.AppendRewrite(s.next[:0], rewrite)
+	if err == nil && after == appending && len(s.next)+len(s.data) > journal.MaxSize {
+		err = journal.ErrTooLarge
+	}
+	if err != nil && after == idle {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", engine.ErrStore, err)
+	}
+	s.after = after
+	return s.again(rewriting)
+}
+
+// rewritten goes on after a rewrite. A hit that has been decided is, whatever became of it.
+func (s *session) rewritten() error {
+	swapped := s.op.Err == nil && s.op.Writes[0].Result == 1
+	if swapped {
+		s.size().Store(uint32(len(s.next)))
+	}
+	switch {
+	case s.after == idle:
+		return nil
+	case s.op.Err != nil:
+		return engine.StoreError(s.op.Err)
+	case !swapped:
+		return s.again(probing)
+	}
+	return s.again(appending)
+}
+
+// settle takes in the verdicts of the entries, and sees to the log.
+func (s *session) settle() {
+	for i := range s.base {
+		s.base[i] = s.log.Ahead(0, i)
+	}
+	s.batch.decide(&s.log)
+	head := s.log.Head()
+	outdated := head.Outdated(s.revision)
+	switch {
+	case outdated && s.batch.isDenied() && s.trips < maxTrips/2:
+		// By limits that are no longer in force: the entries are void, and come again.
+		if s.rewrite(appending) == nil {
+			s.data = s.batch.appendVoids(s.data[:0], s.time, func(int) int64 { return 0 })
+			s.batch.rename(s.engine.identity)
+			s.data, s.fault = s.batch.encode(s.data, s.time)
+		}
+	case outdated || s.log.Due():
+		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
+	case head.TTL > s.ttl():
+		s.step = extending
+	}
+}
