@@ -158,13 +158,13 @@ func (s *session) read(expires int64) {
 // ttl returns for how many seconds the log has to live by the session's limits.
 func (s *session) ttl() int64 { return s.engine.ttl(s.window) }
 
-// expires returns when the log expires that lives for so many seconds; longer, by older limits, only
-// until newer ones rewrite it.
+// expires returns when the log expires that lives for so many seconds from now on; longer, by older
+// limits, only until newer ones rewrite it.
 func (s *session) expires(ttl int64) int64 {
 	if s.log.Head().Outdated(s.revision) {
 		ttl = 0
 	}
-	return s.time/1000 + max(ttl, s.ttl())
+	return max(s.time/1000, s.engine.now().Unix()) + max(ttl, s.ttl())
 }
 
 // Absorb takes in what the round trip has found.

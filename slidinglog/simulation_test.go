@@ -1,0 +1,528 @@
+package slidinglog
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
+)
+
+// The simulation: processes decide hits on two counters by sessions of their own, as a limiter
+// does. Each write and each read is a command of its own, between which other processes go on. A
+// command or its answer may be lost, an append refused, an item lost; clocks differ, rules change.
+// All of it follows from the seed. Then the admitted hits are held against the limits.
+
+const (
+	simGrace = 2000 // milliseconds
+	second   = 1000
+)
+
+// simRules are the rules of a run, oldest first, of both counters.
+var simRules = [][][]engine.Limit{
+	{{simLimit(8, 3)}},
+	{{simLimit(1, 2), simLimit(90, 7)}},
+	{{simLimit(5, 3), simLimit(20, 6), simLimit(60, 9)}},
+	{{simLimit(30, 5)}, {simLimit(30, 2)}, {simLimit(30, 6)}},
+	{{simLimit(60, 6)}, {simLimit(120, 5)}, {simLimit(60, 3)}},
+}
+
+func simLimit(seconds, n int64) engine.Limit {
+	return engine.Limit{Limit: events.Limit{N: n, Window: time.Duration(seconds) * time.Second}, Ceiling: n, Enforced: true}
+}
+
+// simItem is the log of one counter, and what has befallen it.
+type simItem struct {
+	value   []byte // nil: there is none
+	version uint64
+	expires int64
+	places  int // appends so far
+	losses  int
+}
+
+// simAdmitted is a hit on one counter that was admitted.
+type simAdmitted struct {
+	counter    int
+	place      int // in the order of the appends
+	losses     int
+	time, cost int64
+	limits     []engine.Limit // of its writer
+	revision   uint64         // of the log
+}
+
+// simFault is a kind of what may go wrong.
+type simFault string
+
+const (
+	simExceeded simFault = "a window holds more than its limit"
+	simDiffers  simFault = "a verdict is not that of the log ahead"
+	simLeaks    simFault = "a log does not hold what was admitted"
+	simFails    simFault = "an undisturbed session fails"
+)
+
+type simulation struct {
+	rnd       *rand.Rand
+	sabotage  string
+	rules     [][]engine.Limit
+	now       int64
+	items     [2]simItem
+	engines   []*Engine
+	skew      []int64
+	revision  []uint64
+	faulty    bool // commands are lost, appends refused
+	retention time.Duration
+
+	admitted   []*simAdmitted
+	increments []*simAdmitted
+	denied     int
+	rewrites   int
+	expired    int
+	untidy     bool // what was appended may stay
+	faults     map[simFault]string
+}
+
+func (w *simulation) fail(kind simFault, format string, args ...any) {
+	if _, known := w.faults[kind]; !known {
+		w.faults[kind] = fmt.Sprintf(format, args...)
+	}
+}
+
+func (w *simulation) chance(p float64) bool { return w.rnd.Float64() < p }
+
+// simSession is a session of a process on one counter.
+type simSession struct {
+	engine.Session
+	item    *simItem
+	began   int64
+	counter int
+	hits    []engine.Hit
+	limits  []engine.Limit
+	err     error
+	decided int
+	taken   int64
+
+	place    int // of what it appended last
+	appends  int
+	revision uint64
+	losses   int
+	ahead    journal.Log // what was ahead of it
+}
+
+var errSimLost = errors.New("the answer was lost")
+
+func (w *simulation) expire(item *simItem) {
+	if item.value != nil && w.now/second >= item.expires {
+		item.value = nil
+		w.expired++
+	}
+}
+
+// do makes a round trip, command by command.
+func (w *simulation) do(s *simSession, op *store.Op, pause func()) {
+	op.Err, op.Receipt = nil, store.Receipt{}
+	if len(op.Reads) > 0 && w.now-s.began > simGrace/2 {
+		op.Err, w.untidy = errSimLost, true // it is not sent
+		return
+	}
+	// Memcached gets times to live, which begin when a command lands.
+	sent := w.now / second
+	lives := func(expires int64) int64 { return expires - sent + w.now/second }
+	if w.sabotage == "reads before it appends" && op.Kind() == store.Append && len(op.Reads) > 0 {
+		w.read(s, op, lives)
+		defer func(read store.Read) { op.Reads[0].Data = append(slices.Clone(read.Data), op.Writes[0].Data...) }(op.Reads[0])
+	}
+	for i := range op.Writes {
+		pause()
+		if w.faulty && w.chance(.02) { // the command is lost
+			op.Err, w.untidy = errSimLost, true
+			return
+		}
+		w.write(s, &op.Writes[i], len(op.Reads) > 0, lives)
+		if w.faulty && w.chance(.02) {
+			op.Err, w.untidy = errSimLost, true
+			return
+		}
+		op.Receipt = store.Acknowledged(i + 1)
+	}
+	if len(op.Reads) == 0 {
+		return
+	}
+	pause()
+	if w.faulty && w.chance(.02) {
+		op.Err = errSimLost
+		return
+	}
+	w.read(s, op, lives)
+}
+
+func (w *simulation) read(s *simSession, op *store.Op, lives func(int64) int64) {
+	item, read := s.item, &op.Reads[0]
+	w.expire(item)
+	read.Version, read.Data = 0, read.Data[:0]
+	if item.value == nil {
+		return
+	}
+	read.Version, read.Data = item.version, append(read.Data, item.value...)
+	if read.Expires != 0 {
+		item.expires = lives(read.Expires)
+	}
+}
+
+func (w *simulation) write(s *simSession, write *store.Write, decides bool, lives func(int64) int64) {
+	item := s.item
+	w.expire(item)
+	write.Result = 0
+	switch write.Kind {
+	case store.Append:
+		if item.value == nil || decides && w.faulty && w.chance(.01) {
+			return
+		}
+		if decides {
+			if err := s.ahead.Read(item.value, journal.Question{Limits: nil, Pending: max(1, w.now-simGrace)}); err != nil {
+				w.fail(simFails, "the log: %v", err)
+			}
+			item.places++
+			s.appends++
+			s.place, s.revision, s.losses = item.places, s.ahead.Head().Revision, item.losses
+		}
+		item.value = append(slices.Clip(item.value), write.Data...)
+	case store.Create:
+		if item.value != nil {
+			return
+		}
+		item.value, item.expires = slices.Clone(write.Data), lives(write.Expires)
+	case store.Swap:
+		if item.value == nil || item.version != write.Version && w.sabotage != "no compare-and-swap" {
+			return
+		}
+		item.value, item.expires = slices.Clone(write.Data), lives(write.Expires)
+		w.rewrites++
+	}
+	item.version++
+	write.Result = 1
+	if w.sabotage == "a short life" {
+		item.expires = min(item.expires, w.now/second+5)
+	}
+}
+
+// travel makes the round trips of the sessions' steps.
+func (w *simulation) travel(sessions []*simSession, now time.Time, pause func()) {
+	for going := true; going; {
+		going = false
+		for _, s := range sessions {
+			if s.err != nil {
+				continue
+			}
+			ops := s.Next(now)
+			if len(ops) == 0 {
+				continue
+			}
+			w.do(s, ops[0], pause)
+			s.err, going = s.Absorb(), true
+			if s.err != nil && !w.faulty && s.item.losses == 0 && w.sabotage == "" && !errors.Is(s.err, journal.ErrTooLarge) && w.now-s.began <= simGrace/2 {
+				w.fail(simFails, "%v; version %d, now %d, moment %d, expires %d", s.err, ops[0].Reads, w.now, now.UnixMilli(), s.item.expires)
+			}
+		}
+	}
+}
+
+// begin returns sessions of process p on both counters.
+func (w *simulation) begin(p int, moment engine.Moment) (sessions []*simSession) {
+	for i := range w.items {
+		limits := slices.Clone(w.rules[w.revision[p]-1])
+		s := &simSession{Session: w.engines[p].Begin(events.Counter{Retention: w.retention}, fmt.Sprint(i), moment), item: &w.items[i], began: w.now, counter: i, limits: limits}
+		for j := range limits {
+			limits[j].Revision = w.revision[p]
+			if w.sabotage == "rules without revisions" {
+				limits[j].Revision = 1
+			}
+			if w.sabotage == "stale rules win" {
+				limits[j].Revision = uint64(len(w.rules)) - w.revision[p] + 1
+			}
+			s.Limit(limits[j])
+		}
+		sessions = append(sessions, s)
+	}
+	return sessions
+}
+
+// batch is a batch of hits of process p.
+func (w *simulation) batch(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		pause := func() { yield(struct{}{}) }
+		began := w.now
+		now := time.UnixMilli(w.now + w.skew[p])
+		all := w.begin(p, engine.Moment{Now: now, Stamp: now.Unix()})
+		type hit struct {
+			cost int64
+			on   []*simSession
+			at   []int // its index among those of the session
+		}
+		var hits []hit
+		for range testkit.Pick(w.rnd, 1, 1, 2, 4) {
+			h := hit{cost: 1 + w.rnd.Int64N(5)/4, on: testkit.Pick(w.rnd, all[:1], all[1:], all)}
+			for _, s := range h.on {
+				h.at = append(h.at, len(s.hits))
+				s.hits = append(s.hits, engine.Hit{Cost: h.cost, Pending: len(h.on) > 1, Counts: len(h.on) == 1 && w.chance(.03)})
+			}
+			hits = append(hits, h)
+		}
+		sessions := slices.DeleteFunc(slices.Clone(all), func(s *simSession) bool { return len(s.hits) == 0 })
+		if w.chance(.2) {
+			for _, s := range sessions {
+				s.Look()
+			}
+			w.travel(sessions, now, pause)
+		}
+		for _, s := range sessions {
+			s.Add(s.hits, 0)
+		}
+		w.travel(sessions, now, pause)
+		late := w.now-began > simGrace/2
+		for _, h := range hits {
+			fits := !late
+			for i, s := range h.on {
+				fits = fits && s.err == nil && w.fits(s, h.at[i], h.cost, now)
+			}
+			for i, s := range h.on {
+				counts := s.hits[h.at[i]].Counts
+				s.decided++
+				if !fits && !counts {
+					w.denied++
+					continue
+				}
+				s.hits[h.at[i]].Stays = true
+				s.taken += h.cost
+				a := &simAdmitted{
+					counter: s.counter, place: s.place, losses: s.losses, time: now.UnixMilli(), cost: h.cost, limits: s.limits, revision: s.revision,
+				}
+				if counts {
+					w.increments = append(w.increments, a)
+				} else {
+					w.admitted = append(w.admitted, a)
+				}
+			}
+		}
+		for _, s := range sessions {
+			if w.sabotage == "no voids" {
+				continue
+			}
+			for _, op := range s.RollBack() {
+				w.do(s, op, pause)
+				w.untidy = w.untidy || w.now-began > simGrace
+			}
+		}
+		for _, s := range all {
+			s.End()
+		}
+	}
+}
+
+// fits asks the session for the next of its hits.
+func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) bool {
+	fits, final := true, true
+	decided := s.decided
+	if w.sabotage == "decided by sums" {
+		decided = len(s.hits)
+	}
+	for i := range s.limits {
+		standing := s.Standing(i, decided, s.taken, cost)
+		fits = fits && standing.Outcome == engine.Fits
+		final = final && standing.Outcome != engine.FullForNow
+	}
+	if index == 0 && !s.hits[0].Counts && s.appends == 1 && w.sabotage == "" {
+		room := true
+		for _, limit := range s.ahead.Head().Limits {
+			room = room && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
+		}
+		own := room
+		for _, limit := range s.limits {
+			limit := journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling}
+			own = own && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
+		}
+		if fits && !room || !fits && final && own {
+			w.fail(simDiffers, "%d at %d: %t, with %v ahead", s.counter, now.UnixMilli(), fits, s.ahead.Head())
+		}
+	}
+	return fits
+}
+
+// measure looks for a window that holds more than its limit.
+func (w *simulation) measure() {
+	within := func(window time.Duration, first, last int64) bool {
+		if window < time.Minute {
+			return first > last-window.Milliseconds()
+		}
+		return first/second > last/second-int64(window/time.Second)
+	}
+	for _, x := range w.admitted {
+		for _, limit := range w.rules[x.revision-1] {
+			sum := int64(0)
+			for _, y := range w.admitted {
+				if y.counter == x.counter && y.revision == x.revision && y.losses == x.losses && y.time <= x.time && within(limit.Window, y.time, x.time) {
+					sum += y.cost
+				}
+			}
+			if sum > limit.Ceiling {
+				w.fail(simExceeded, "the window of %s to %d holds %d of %d", limit.Window, x.time, sum, limit.Ceiling)
+			}
+		}
+		if w.retention < 2*time.Minute {
+			continue // what limits of other rules count may be forgotten
+		}
+		for _, limit := range x.limits {
+			sum := x.cost
+			for _, y := range w.admitted {
+				if y.counter == x.counter && y.place < x.place && y.losses == x.losses && within(limit.Window, y.time, x.time) {
+					sum += y.cost
+				}
+			}
+			if sum > limit.Ceiling {
+				w.fail(simExceeded, "by the limits of its writer, the window of %s to %d holds %d of %d", limit.Window, x.time, sum, limit.Ceiling)
+			}
+		}
+	}
+}
+
+// account holds the logs against what was admitted, if nothing was lost.
+func (w *simulation) account() {
+	if w.untidy {
+		return
+	}
+	for i := range w.items {
+		item := &w.items[i]
+		var log journal.Log
+		if item.value == nil || item.losses > 0 || log.Read(item.value, journal.Question{}) != nil {
+			continue
+		}
+		since, sum := log.Head().Since/second*second+second, int64(0)
+		for _, a := range slices.Concat(w.admitted, w.increments) {
+			if a.counter == i && a.time >= since {
+				sum += a.cost
+			}
+		}
+		held := log.Sum(since, 1<<46)
+		if held < sum {
+			w.fail(simExceeded, "the log holds %d of %d", held, sum)
+		}
+		if held > sum {
+			w.fail(simLeaks, "the log holds %d, not %d", held, sum)
+		}
+	}
+}
+
+// simulate runs one seed.
+func simulate(seed uint64, sabotage string) *simulation {
+	rnd := rand.New(rand.NewPCG(seed, 16))
+	w := &simulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faulty: rnd.IntN(3) == 0, faults: map[simFault]string{}}
+	w.rules = simRules[rnd.IntN(len(simRules))]
+	losing := rnd.IntN(3) == 0
+	w.retention = testkit.Pick(rnd, time.Second, 2*time.Minute)
+	for p := range 1 + rnd.IntN(5) {
+		w.skew = append(w.skew, rnd.Int64N(simGrace/4))
+		w.revision = append(w.revision, 1)
+		e, err := New(engine.Base{Store: simCapable{}, Grace: simGrace * time.Millisecond, Clock: func() time.Time { return time.UnixMilli(w.now + w.skew[p]) }})
+		if err != nil {
+			w.fail(simFails, "%v", err)
+		}
+		e.process = uint32(p+1) * 0x9E3779B1
+		if sabotage == "short identities" {
+			e.process = 0
+			e.sequence.Store(rnd.Uint64N(4))
+		}
+		w.engines = append(w.engines, e)
+	}
+	type process struct {
+		step func() (struct{}, bool)
+		stop func()
+	}
+	var running []process
+	pace := []float64{5, 20, 100, 500}[rnd.IntN(4)]
+	for started, total := 0, 30+rnd.IntN(60); started < total || len(running) > 0; {
+		if started < total && len(running) < 3*len(w.skew) && (len(running) == 0 || w.chance(.3)) {
+			step, stop := iter.Pull(w.batch(rnd.IntN(len(w.skew))))
+			running = append(running, process{step, stop})
+			started++
+		}
+		i := rnd.IntN(len(running))
+		if _, more := running[i].step(); !more {
+			running[i].stop()
+			running = slices.Delete(running, i, i+1)
+		}
+		w.now += int64(rnd.ExpFloat64() * pace / 5)
+		if w.chance(.005) {
+			w.now += rnd.Int64N(8 * second)
+		}
+		if w.chance(.001) {
+			w.now += rnd.Int64N(150 * second)
+		}
+		if item := &w.items[rnd.IntN(2)]; losing && w.chance(.002) && item.value != nil {
+			item.value = nil
+			item.losses++
+		}
+		if p := rnd.IntN(len(w.revision)); w.chance(.01) && w.revision[p] < uint64(len(w.rules)) {
+			w.revision[p]++
+		}
+	}
+	w.measure()
+	w.account()
+	return w
+}
+
+// simCapable is a store of which only the capabilities are asked.
+type simCapable struct{ *storetest.Solo }
+
+func (simCapable) Capabilities() store.Capabilities {
+	return store.Capabilities{Writes: store.KindsOf(store.Append)}
+}
+
+// No window exceeds its limit, whatever is interleaved and lost; what is denied had no room; a log
+// holds what was admitted.
+func TestSimulation(t *testing.T) {
+	var admitted, denied, rewrites, expired, tidy int
+	for seed := range testkit.Seeds(10_000) {
+		w := simulate(seed, "")
+		require.Empty(t, w.faults, "seed %d", seed)
+		admitted, denied, rewrites, expired = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, expired+w.expired
+		if !w.untidy {
+			tidy++
+		}
+	}
+	t.Logf("%d admitted, %d denied, %d rewrites, %d expired; %d runs are accounted for", admitted, denied, rewrites, expired, tidy)
+	require.NotZero(t, min(admitted, denied, rewrites, expired, tidy))
+}
+
+// Each sabotage shows itself by the fault that is characteristic of it.
+func TestSimulationFindsSabotage(t *testing.T) {
+	for sabotage, want := range map[string]simFault{
+		"no compare-and-swap":     simExceeded,
+		"reads before it appends": simExceeded,
+		"a short life":            simExceeded,
+		"decided by sums":         simExceeded,
+		"short identities":        simExceeded,
+		"rules without revisions": simExceeded,
+		"stale rules win":         simExceeded,
+		"no voids":                simLeaks,
+	} {
+		t.Run(sabotage, func(t *testing.T) {
+			for seed := range uint64(20_000) {
+				if found, ok := simulate(seed, sabotage).faults[want]; ok {
+					t.Logf("seed %d: %s", seed, found)
+					return
+				}
+			}
+			t.Fatalf("the simulation does not notice: %s", want)
+		})
+	}
+}
