@@ -28,7 +28,7 @@ type bench struct {
 	counter string
 }
 
-func newBench(t *testing.T, limits string, config limiter.Config) *bench {
+func newBench(t testing.TB, limits string, config limiter.Config) *bench {
 	clock := testkit.NewClock(time.Time{})
 	kept := &watched{Store: storestest.Embedded(clock.Now)}
 	event := newEvent(t, 1, limits)
@@ -350,4 +350,32 @@ func TestOnErrorLocal(t *testing.T) {
 		require.True(t, d.Limits[0].Failed)
 		require.EqualValues(t, 1, d.Limits[0].Count)
 	}
+}
+
+// FuzzItem has a limiter find any bytes in the item of a counter: they are a log or an error, and a
+// limit is never exceeded by more than what a damaged log has lost.
+func FuzzItem(f *testing.F) {
+	seeds := newBench(f, "[{per: ip, rate: 2/m}]", limiter.Config{})
+	for range 3 {
+		seeds.hit(seeds.event, someUser)
+		f.Add(seeds.store.value(f, seeds.counter))
+	}
+	f.Add([]byte{})
+	f.Add([]byte{0xEC, 1, 0, 0, 0, 10, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		b := newBench(t, "[{per: ip, rate: 2/m, on_error: deny}]", limiter.Config{})
+		b.store.put(t, b.counter, value)
+		admitted := 0
+		for range 5 {
+			b.check(b.event, someUser)
+			if b.hit(b.event, someUser).Allowed {
+				admitted++
+			}
+		}
+		require.LessOrEqual(t, admitted, 2)
+		if new(journal.Log).Read(value, journal.Question{}) != nil {
+			require.Zero(t, admitted)
+			require.NotEmpty(t, b.faults)
+		}
+	})
 }
