@@ -6,6 +6,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/store"
 )
 
 // batch is the hits of a step as entries of a log: equal ones that follow one another are one
@@ -18,6 +19,8 @@ type batch struct {
 	appended bool         // the log has them
 	decided  bool         // how many of them count is known
 	total    int64        // the cost of what counts
+	time     int64        // of all of them
+	voids    trip
 }
 
 // entry is an entry, and how many of its hits count.
@@ -34,12 +37,23 @@ type place struct {
 	ahead  int64
 }
 
-func (b *batch) clear() {
-	*b = batch{entries: b.entries[:0], keys: b.keys[:0], places: b.places[:0]}
+// begin begins without hits.
+func (b *batch) begin(id string, time int64) {
+	b.time, b.voids.op.Counter, b.voids.op.Data = time, id, true
 }
 
-// begin makes entries of the hits.
-func (b *batch) begin(hits []engine.Hit, identity func() journal.ID) {
+func (b *batch) end() {
+	b.clear()
+	b.voids.op.Counter = ""
+}
+
+func (b *batch) clear() {
+	b.hits, b.entries, b.keys, b.places = nil, b.entries[:0], b.keys[:0], b.places[:0]
+	b.appended, b.decided, b.total = false, false, 0
+}
+
+// take makes entries of the hits.
+func (b *batch) take(hits []engine.Hit, identity func() journal.ID) {
 	b.clear()
 	b.hits = hits
 	for _, h := range hits {
@@ -68,9 +82,9 @@ func (b *batch) rename(identity func() journal.ID) {
 }
 
 // encode appends the entries to dst.
-func (b *batch) encode(dst []byte, time int64) ([]byte, error) {
+func (b *batch) encode(dst []byte) ([]byte, error) {
 	for i := range b.entries {
-		b.entries[i].Time = time
+		b.entries[i].Time = b.time
 		var err error
 		if dst, err = journal.AppendEntry(dst, b.entries[i].Entry); err != nil {
 			return dst, fmt.Errorf("%w: %w", engine.ErrStore, err)
@@ -110,7 +124,7 @@ func (b *batch) isDenied() bool {
 }
 
 // appendVoids appends what leaves so many hits of each entry, where the log may count more.
-func (b *batch) appendVoids(dst []byte, time int64, stays func(entry int) int64) []byte {
+func (b *batch) appendVoids(dst []byte, stays func(entry int) int64) []byte {
 	for i := range b.entries {
 		e := &b.entries[i]
 		counts := e.counts
@@ -118,7 +132,7 @@ func (b *batch) appendVoids(dst []byte, time int64, stays func(entry int) int64)
 			counts = e.Count
 		}
 		if left := stays(i); left < counts {
-			dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: e.ID, Time: time, Count: left})
+			dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: e.ID, Time: b.time, Count: left})
 		}
 	}
 	return dst
@@ -133,3 +147,20 @@ func (b *batch) stays(entry int) (hits int64) {
 	}
 	return hits
 }
+
+// RollBack returns what voids the entries of hits that do not stay.
+func (b *batch) RollBack() []*store.Op {
+	if !b.appended {
+		return nil
+	}
+	data := b.appendVoids(nil, b.stays)
+	if len(data) == 0 {
+		return nil
+	}
+	b.voids.clear()
+	b.voids.write(store.Write{Kind: store.Append, Data: data})
+	return b.voids.all()
+}
+
+// Hint returns nothing: there is one replica.
+func (b *batch) Hint() []*store.Op { return nil }

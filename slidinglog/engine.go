@@ -97,3 +97,11 @@ func (s *sizes) of(id string, alone bool) *atomic.Uint32 {
 	}
 	return &s[place%(1<<sizeBits)]
 }
+
+// noted returns the error, and notes that the log cannot be read, if that is why.
+func noted(size *atomic.Uint32, err error) error {
+	if errors.Is(err, engine.ErrBadCounter) || errors.Is(err, journal.ErrVersion) {
+		size.Store(unreadable)
+	}
+	return err
+}

@@ -41,30 +41,20 @@ var (
 
 // session decides the hits of one batch on one counter: it says which round trip is next.
 type session struct {
-	engine   *Engine
-	counter  events.Counter
-	moment   engine.Moment
-	time     int64 // of the session's entries
-	limits   []engine.Limit
-	revision uint64 // the highest of them
-	window   time.Duration
+	windows
+	trip
+	engine  *Engine
+	counter events.Counter
+	size    *atomic.Uint32 // of the log when it was read last
 
 	step  phase
 	after phase // of a rewrite
 	trips int
-	op    store.Op
-	ops   [1]*store.Op
-	undo  store.Op // of the rollback
 
-	log      journal.Log
-	question journal.Question
-	data     []byte // to be appended
-	next     []byte // the log that a rewrite writes, or an empty one
-	version  uint64 // of the log that was read
-	batch
-	base  []journal.Content // what each limit counts ahead of the batch
-	waits []engine.Wait     // of the searches
-	fault error             // of the hits
+	data    []byte // to be appended
+	next    []byte // the log that a rewrite writes, or an empty one
+	version uint64 // of the log that was read
+	fault   error  // of the hits
 }
 
 var sessions = sync.Pool{New: func() any { return new(session) }}
@@ -72,29 +62,20 @@ var sessions = sync.Pool{New: func() any { return new(session) }}
 // Begin returns a session on the counter.
 func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
 	s := sessions.Get().(*session)
-	s.engine, s.counter, s.moment = e, counter, moment
-	s.time = max(moment.Now.UnixMilli(), moment.Stamp*1000)
-	s.window, s.revision, s.step, s.trips, s.version, s.fault = retention(counter), 0, idle, 0, 0, nil
-	s.op.Counter, s.op.Data, s.op.Versions, s.undo.Counter, s.undo.Data = id, true, true, id, true
-	s.log.Clear()
+	s.engine, s.counter, s.size = e, counter, e.sizes.of(id, moment.Alone)
+	s.step, s.trips, s.version, s.fault = idle, 0, 0, nil
+	s.windows.begin(moment, retention(counter))
+	s.batch.begin(id, s.time)
+	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
 	return s
 }
 
 // End gives the session back.
 func (s *session) End() {
-	clear(s.limits)
-	s.limits, s.base, s.waits, s.question.Limits = s.limits[:0], s.base[:0], s.waits[:0], s.question.Limits[:0]
-	s.engine, s.counter, s.moment, s.op.Counter, s.undo.Counter = nil, events.Counter{}, engine.Moment{}, "", ""
-	s.batch.clear()
+	s.windows.end()
+	s.batch.end()
+	s.engine, s.counter, s.size, s.op.Counter = nil, events.Counter{}, nil, ""
 	sessions.Put(s)
-}
-
-// Limit adds a limit.
-func (s *session) Limit(limit engine.Limit) {
-	s.limits = append(s.limits, limit)
-	s.question.Limits = append(s.question.Limits, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling, Shadow: !limit.Enforced})
-	s.base = append(s.base, journal.Content{})
-	s.window, s.revision = max(s.window, limit.Window), max(s.revision, limit.Revision)
 }
 
 // Look reads the log, which holds what the windows hold. After the hits were added that is known.
@@ -109,19 +90,17 @@ func (s *session) Look() {
 // is read before.
 func (s *session) Add(hits []engine.Hit, _ int64) {
 	s.trips = 0
-	s.batch.begin(hits, s.engine.identity)
-	s.data, s.fault = s.batch.encode(s.data[:0], s.time)
+	s.batch.take(hits, s.engine.identity)
+	s.data, s.fault = s.batch.encode(s.data[:0])
 	s.step = appending
-	if seen := s.size().Load(); s.fault != nil || len(s.data) > maxBlind || int(seen)+len(s.data) > journal.MaxSize {
+	if seen := s.size.Load(); s.fault != nil || len(s.data) > maxBlind || int(seen)+len(s.data) > journal.MaxSize {
 		s.step = probing
 	}
 }
 
-func (s *session) size() *atomic.Uint32 { return s.engine.sizes.of(s.op.Counter, s.moment.Alone) }
-
 // Next returns the step's next round trip.
 func (s *session) Next(now time.Time) []*store.Op {
-	s.op.Writes, s.op.Reads, s.op.Receipt = s.op.Writes[:0], s.op.Reads[:0], store.Receipt{}
+	s.trip.clear()
 	switch s.step {
 	case idle:
 		return nil
@@ -140,23 +119,8 @@ func (s *session) Next(now time.Time) []*store.Op {
 		s.read(s.expires(s.log.Head().TTL))
 	}
 	s.trips++
-	s.ops[0] = &s.op
-	return s.ops[:]
+	return s.trip.all()
 }
-
-func (s *session) write(w store.Write) {
-	w.Item = logItem
-	s.op.Writes = append(s.op.Writes, w)
-}
-
-// read reads the log, which has a memory of its own.
-func (s *session) read(expires int64) {
-	s.op.Reads = slices.Grow(s.op.Reads, 1)[:1]
-	s.op.Reads[0] = store.Read{Item: logItem, Expires: expires, Data: s.op.Reads[0].Data}
-}
-
-// ttl returns for how many seconds the log has to live by the session's limits.
-func (s *session) ttl() int64 { return s.engine.ttl(s.window) }
 
 // expires returns when the log expires that lives for so many seconds from now on; longer, by older
 // limits, only until newer ones rewrite it.
@@ -164,7 +128,7 @@ func (s *session) expires(ttl int64) int64 {
 	if s.log.Head().Outdated(s.revision) {
 		ttl = 0
 	}
-	return max(s.time/1000, s.engine.now().Unix()) + max(ttl, s.ttl())
+	return max(s.time/1000, s.engine.now().Unix()) + max(ttl, s.engine.ttl(s.longest))
 }
 
 // Absorb takes in what the round trip has found.
@@ -190,7 +154,7 @@ func (s *session) absorb() error {
 		}
 	}
 	if s.op.Err != nil {
-		return s.failed(engine.StoreError(s.op.Err))
+		return noted(s.size, engine.StoreError(s.op.Err))
 	}
 	if s.fault != nil {
 		return s.fault
@@ -218,14 +182,6 @@ func (s *session) absorb() error {
 	return nil
 }
 
-// failed notes that the log cannot be read, if that is why.
-func (s *session) failed(err error) error {
-	if errors.Is(err, engine.ErrBadCounter) || errors.Is(err, journal.ErrVersion) {
-		s.size().Store(unreadable)
-	}
-	return err
-}
-
 // decode reads the log.
 func (s *session) decode() error {
 	read := &s.op.Reads[0]
@@ -234,18 +190,18 @@ func (s *session) decode() error {
 	s.question.Pending = max(s.time-s.engine.undecided(), 1)
 	switch err := s.log.Read(read.Data, s.question); {
 	case errors.Is(err, journal.ErrVersion):
-		return s.failed(fmt.Errorf("%w: %w", engine.ErrStore, err))
+		return noted(s.size, fmt.Errorf("%w: %w", engine.ErrStore, err))
 	case err != nil:
-		return s.failed(fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
+		return noted(s.size, fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
 	}
-	s.size().Store(uint32(len(read.Data)))
+	s.size.Store(uint32(len(read.Data)))
 	return nil
 }
 
 // absent goes on where there is no log.
 func (s *session) absent(step phase) error {
 	s.log.Clear()
-	s.size().Store(0)
+	s.size.Store(0)
 	switch {
 	case step == looking:
 		clear(s.base)
@@ -254,7 +210,7 @@ func (s *session) absent(step phase) error {
 		return errNoRoom
 	}
 	s.appended = false
-	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.ttl(), Floor: s.time - s.engine.young(), Since: s.time}
+	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.ttl(s.longest), Floor: s.time - s.engine.young(), Since: s.time}
 	var err error
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
@@ -271,21 +227,10 @@ func (s *session) again(step phase) error {
 	return nil
 }
 
-// enforced returns the limits of the newest rules.
-func (s *session) enforced() []journal.Limit {
-	var limits []journal.Limit
-	for i, limit := range s.limits {
-		if limit.Enforced && limit.Revision == s.revision {
-			limits = append(limits, s.question.Limits[i])
-		}
-	}
-	return limits
-}
-
 // rewrite swaps the log for a shorter one, and goes on with the step after it.
 func (s *session) rewrite(after phase) error {
 	rewrite := journal.Rewrite{
-		Limits: s.enforced(), Revision: s.revision, TTL: s.ttl(),
+		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.ttl(s.longest),
 		Now: s.time, Young: s.engine.young(), Retain: retention(s.counter).Milliseconds(),
 	}
 	var err error
@@ -307,7 +252,7 @@ func (s *session) rewrite(after phase) error {
 func (s *session) rewritten() error {
 	swapped := s.op.Err == nil && s.op.Writes[0].Result == 1
 	if swapped {
-		s.size().Store(uint32(len(s.next)))
+		s.size.Store(uint32(len(s.next)))
 	}
 	switch {
 	case s.after == idle:
@@ -332,13 +277,39 @@ func (s *session) settle() {
 	case outdated && s.batch.isDenied() && s.trips < maxTrips/2:
 		// By limits that are no longer in force: the entries are void, and come again.
 		if s.rewrite(appending) == nil {
-			s.data = s.batch.appendVoids(s.data[:0], s.time, func(int) int64 { return 0 })
+			s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
 			s.batch.rename(s.engine.identity)
-			s.data, s.fault = s.batch.encode(s.data, s.time)
+			s.data, s.fault = s.batch.encode(s.data)
 		}
 	case outdated || s.log.Due():
 		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
-	case head.TTL > s.ttl():
+	case head.TTL > s.engine.ttl(s.longest):
 		s.step = extending
 	}
+}
+
+// trip is a round trip to the log.
+type trip struct {
+	op  store.Op
+	ops [1]*store.Op
+}
+
+func (t *trip) clear() {
+	t.op.Writes, t.op.Reads, t.op.Receipt = t.op.Writes[:0], t.op.Reads[:0], store.Receipt{}
+}
+
+func (t *trip) write(w store.Write) {
+	w.Item = logItem
+	t.op.Writes = append(t.op.Writes, w)
+}
+
+// read reads the log into the memory of the read before.
+func (t *trip) read(expires int64) {
+	t.op.Reads = slices.Grow(t.op.Reads, 1)[:1]
+	t.op.Reads[0] = store.Read{Item: logItem, Expires: expires, Data: t.op.Reads[0].Data}
+}
+
+func (t *trip) all() []*store.Op {
+	t.ops[0] = &t.op
+	return t.ops[:]
 }

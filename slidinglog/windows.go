@@ -1,0 +1,152 @@
+package slidinglog
+
+import (
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/journal"
+)
+
+// windows are the limits of a counter, and what a log that was read says of them.
+type windows struct {
+	batch
+	limits   []engine.Limit
+	revision uint64        // the highest of them
+	longest  time.Duration // window, or the retention
+	moment   int64         // milliseconds; waits count from here
+
+	log      journal.Log
+	question journal.Question
+	base     []journal.Content // what each limit counts ahead of the batch
+	waits    []engine.Wait     // of the searches
+}
+
+func (w *windows) begin(moment engine.Moment, retention time.Duration) {
+	w.moment, w.revision, w.longest = moment.Now.UnixMilli(), 0, retention
+	w.time = max(w.moment, moment.Stamp*1000)
+	w.log.Clear()
+}
+
+func (w *windows) end() {
+	clear(w.limits)
+	w.limits, w.base, w.waits, w.question.Limits = w.limits[:0], w.base[:0], w.waits[:0], w.question.Limits[:0]
+}
+
+// Limit adds a limit.
+func (w *windows) Limit(limit engine.Limit) {
+	w.limits = append(w.limits, limit)
+	w.question.Limits = append(w.question.Limits, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling, Shadow: !limit.Enforced})
+	w.base = append(w.base, journal.Content{})
+	w.longest, w.revision = max(w.longest, limit.Window), max(w.revision, limit.Revision)
+}
+
+// enforced returns the limits of the newest rules.
+func (w *windows) enforced() []journal.Limit {
+	var limits []journal.Limit
+	for i, limit := range w.limits {
+		if limit.Enforced && limit.Revision == w.revision {
+			limits = append(limits, w.question.Limits[i])
+		}
+	}
+	return limits
+}
+
+// Standing returns whether the limit has room. A hit that was added has it only if the log admits
+// it, too: the log is judged by limits that may be of other rules, and counts hits of the batch that
+// another counter has denied.
+func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standing {
+	own := w.question.Limits[limit]
+	count := w.base[limit].Count + ahead
+	standing := engine.Standing{Outcome: w.outcome(limit, ahead, cost), Count: count, Exact: w.isExact(own), Final: true}
+	if standing.Outcome != engine.Fits || own.Shadow {
+		return standing
+	}
+	if decided < len(w.hits) {
+		if w.batch.decided && (w.hits[decided].Counts || w.batch.counts(decided) || w.denies(ahead, cost)) {
+			return standing
+		}
+		standing.Outcome = engine.FullForNow
+	}
+	if w.isStale() && w.isFull(ahead, cost) {
+		standing.Outcome = engine.Full
+	}
+	return standing
+}
+
+// outcome returns how the limit answers by itself.
+func (w *windows) outcome(limit int, ahead, cost int64) engine.Outcome {
+	held, ceiling := w.base[limit], w.limits[limit].Ceiling
+	switch {
+	case engine.OutcomeOf(held.Count+ahead, cost, ceiling) == engine.Fits:
+		return engine.Fits
+	case engine.OutcomeOf(held.Count-held.Undecided+ahead, cost, ceiling) == engine.Fits:
+		return engine.FullForNow
+	}
+	return engine.Full
+}
+
+// denies reports whether a limit denies the hit by itself.
+func (w *windows) denies(ahead, cost int64) bool {
+	for i := range w.limits {
+		if w.limits[i].Enforced && w.outcome(i, ahead, cost) != engine.Fits {
+			return true
+		}
+	}
+	return false
+}
+
+// isStale reports whether the log has limits of newer rules than the session.
+func (w *windows) isStale() bool { return w.log.Head().Revision > w.revision }
+
+// isFull reports whether the limits of the log have no room for the hit, whatever is void.
+func (w *windows) isFull(ahead, cost int64) bool {
+	for _, limit := range w.log.Head().Limits {
+		held := w.log.Held(limit, w.time)
+		if held.Count-held.Undecided-w.total+ahead+cost > limit.Ceiling {
+			return true
+		}
+	}
+	return false
+}
+
+// isExact reports whether the log knows the moments of all events in the window of the limit.
+func (w *windows) isExact(limit journal.Limit) bool {
+	return w.log.Head().Coarse <= w.time-limit.Window-1000
+}
+
+// Span returns the first second of the window. A log has one order.
+func (w *windows) Span(limit int) engine.Span {
+	length := w.limits[limit].Window
+	if length < time.Minute {
+		return engine.Span{First: (w.time - length.Milliseconds() + 1) / 1000}
+	}
+	return engine.Span{First: w.time/1000 - int64(length/time.Second) + 1}
+}
+
+// WantFinal wants nothing: what was read says which hits may be void yet.
+func (w *windows) WantFinal(int) {}
+
+// Final returns what the window holds without hits that other counters may deny.
+func (w *windows) Final(limit int) int64 {
+	return w.base[limit].Count - w.base[limit].Undecided
+}
+
+// Search finds in the log when the limit has room. It makes no round trip.
+func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
+	cost += ahead - w.total // hits of the batch that are void leave at once
+	at, _ := w.log.Frees(w.question.Limits[limit], cost, w.time)
+	if w.isStale() {
+		for _, other := range w.log.Head().Limits {
+			frees, _ := w.log.Frees(other, cost, w.time)
+			at = max(at, frees)
+		}
+	}
+	if at <= w.time {
+		return 0, false
+	}
+	w.waits = append(w.waits, engine.Wait(at-w.moment)*engine.Wait(time.Millisecond))
+	return len(w.waits) - 1, true
+}
+
+// Wait returns what the search has found.
+func (w *windows) Wait(search int) engine.Wait { return w.waits[search] }
