@@ -57,7 +57,7 @@ func (l *Limiter) retryPolicy() *retryPolicy {
 func (p *retryPolicy) contended(hits []*hit, moment engine.Moment) (open []*hit) {
 	for _, h := range hits {
 		// Where all hits meet in one order, a hit that has added is denied for good.
-		if !h.isDenied() || !h.mayRetry() || h.path == adding && !p.replicated && h.inOneOrder() && !h.isFullNow() {
+		if !h.isDenied() || !h.mayRetry() || h.path == adding && !p.replicated && h.inOneOrder() {
 			continue
 		}
 		p.findContention(h, moment)
@@ -77,12 +77,6 @@ func (p *retryPolicy) findContention(h *hit, moment engine.Moment) {
 			u.outcome = engine.FullForNow
 		}
 	}
-}
-
-// isFullNow reports whether the session of a limit that denies the hit knows that hits fill it
-// that may be rolled back.
-func (h *hit) isFullNow() bool {
-	return slices.ContainsFunc(h.limits, func(u limitEval) bool { return u.denies() && u.outcome == engine.FullForNow })
 }
 
 // isContended reports whether each limit that denies the hit does so for now.
@@ -150,10 +144,12 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 // order returns in which order the limit counts hits, of those of its counter.
 func (u *limitEval) order() int { return u.counter.open().Span(u.window.index).Order }
 
-// inOneOrder reports whether all limits of the hit put hits in the same order.
+// inOneOrder reports whether all limits of the hit put hits in the same order, and the one that
+// denies it knows of no hits ahead that may be rolled back.
 func (h *hit) inOneOrder() bool {
 	for i := range h.limits {
-		if u := &h.limits[i]; u.counter != h.limits[0].counter || u.order() != h.limits[0].order() {
+		u := &h.limits[i]
+		if u.counter != h.limits[0].counter || u.order() != h.limits[0].order() || u.denies() && u.outcome == engine.FullForNow {
 			return false
 		}
 	}
