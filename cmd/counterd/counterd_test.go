@@ -165,9 +165,16 @@ func TestShutdownFinishesRequestsInFlight(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	const body = `{"features": {"ip": "203.0.113.9"}}`
-	fmt.Fprintf(conn, "POST /v1/events/url_shorten/increment HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body[:5])
-	// The request is in flight once another one, sent later, has been answered.
-	require.Equal(t, http.StatusOK, status(t, p.url+"/healthz"))
+	fmt.Fprintf(conn, "POST /v1/events/url_shorten/increment HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
+	// The request is in flight once its handler asks for the body. A server that shuts down
+	// drops one whose header it has not read yet.
+	const goOn = "HTTP/1.1 100 Continue\r\n\r\n"
+	asked := make([]byte, len(goOn))
+	conn.SetReadDeadline(time.Now().Add(soon))
+	_, err = io.ReadFull(conn, asked)
+	require.NoError(t, err)
+	require.Equal(t, goOn, string(asked))
+	fmt.Fprint(conn, body[:5])
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {
 		probe, err := net.Dial("tcp", address)
