@@ -34,7 +34,7 @@ type table struct {
 func (t table) add(class service.Class, methods []string, path string, do action) {
 	added := t.Handle(path, &route{t.h, class, do})
 	if len(methods) > 0 {
-		added.Methods(methods...)
+		added.Methods(slices.Clone(methods)...) // it writes to them
 	}
 }
 
