@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -84,6 +85,7 @@ func TestABusyConnectionIsLeftAlone(t *testing.T) {
 // and is shut out. Where there is no room, the connection is closed without an answer: the
 // client could not read it.
 func TestSlowHandshakes(t *testing.T) {
+	leaktest.Parallel(t)
 	const slow = 20
 	c, newClient := secureClients(t, nil, slow+5, func(s *http.Server) { s.ReadHeaderTimeout = 5 * time.Second })
 	var waiting []*rawConn
@@ -136,6 +138,7 @@ func TestNoTLS(t *testing.T) {
 
 // Over HTTP/2 a body is bounded, and the time for it, as over HTTP/1.1.
 func TestBodiesOverHTTP2(t *testing.T) {
+	leaktest.Parallel(t)
 	c, newClient := secureClients(t, nil, 0, func(s *http.Server) { s.ReadTimeout = 5 * time.Second })
 	client := newClient(true)
 	post := func(body io.Reader) (int, error) {
