@@ -518,28 +518,16 @@ func simulate(seed uint64, sabotage string) *world {
 		w.skew = append(w.skew, rnd.Int64N(2*skews)-skews)
 		w.revision = append(w.revision, 1)
 	}
-	type process struct {
-		step func() (struct{}, bool)
-		stop func()
-	}
-	var running []process
 	pace := []float64{20, 100, 500, 2500}[rnd.IntN(4)]
-	for started, total := 0, 30+rnd.IntN(90); started < total || len(running) > 0; {
-		if started < total && len(running) < 4*len(w.skew) && (len(running) == 0 || w.chance(.4)) {
-			p := rnd.IntN(len(w.skew))
-			next := w.hit(p)
-			if w.chance(.08) {
-				next = w.late(p)
-			}
-			step, stop := iter.Pull(next)
-			running = append(running, process{step, stop})
-			started++
+	begin := func() iter.Seq[struct{}] {
+		p := rnd.IntN(len(w.skew))
+		next := w.hit(p)
+		if w.chance(.08) {
+			next = w.late(p)
 		}
-		i := rnd.IntN(len(running))
-		if _, more := running[i].step(); !more {
-			running[i].stop()
-			running = slices.Delete(running, i, i+1)
-		}
+		return next
+	}
+	testkit.Interleave(rnd, 30+rnd.IntN(90), 4*len(w.skew), .4, begin, func() {
 		w.now += int64(rnd.ExpFloat64() * pace / 5)
 		if w.chance(.01) {
 			w.now += rnd.Int64N(8 * second)
@@ -554,7 +542,7 @@ func simulate(seed uint64, sabotage string) *world {
 		if p := rnd.IntN(len(w.revision)); w.chance(.01) && w.revision[p] < uint64(len(w.rules)) {
 			w.revision[p]++
 		}
-	}
+	})
 	w.judge()
 	w.measure()
 	return w
@@ -595,13 +583,10 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"reads before it appends":  exceeded,
 	} {
 		t.Run(sabotage, func(t *testing.T) {
-			for seed := range uint64(20_000) {
-				if found, ok := simulate(seed, sabotage).faults[want]; ok {
-					t.Logf("seed %d: %s", seed, found)
-					return
-				}
-			}
-			t.Fatalf("the simulation does not notice: %s", want)
+			testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+				found, ok := simulate(seed, sabotage).faults[want]
+				return found, ok
+			})
 		})
 	}
 }

@@ -443,23 +443,9 @@ func simulate(seed uint64, sabotage string) *simulation {
 		}
 		w.engines = append(w.engines, e)
 	}
-	type process struct {
-		step func() (struct{}, bool)
-		stop func()
-	}
-	var running []process
 	pace := []float64{5, 20, 100, 500}[rnd.IntN(4)]
-	for started, total := 0, 30+rnd.IntN(60); started < total || len(running) > 0; {
-		if started < total && len(running) < 3*len(w.skew) && (len(running) == 0 || w.chance(.3)) {
-			step, stop := iter.Pull(w.batch(rnd.IntN(len(w.skew))))
-			running = append(running, process{step, stop})
-			started++
-		}
-		i := rnd.IntN(len(running))
-		if _, more := running[i].step(); !more {
-			running[i].stop()
-			running = slices.Delete(running, i, i+1)
-		}
+	begin := func() iter.Seq[struct{}] { return w.batch(rnd.IntN(len(w.skew))) }
+	testkit.Interleave(rnd, 30+rnd.IntN(60), 3*len(w.skew), .3, begin, func() {
 		w.now += int64(rnd.ExpFloat64() * pace / 5)
 		if w.chance(.005) {
 			w.now += rnd.Int64N(8 * second)
@@ -474,7 +460,7 @@ func simulate(seed uint64, sabotage string) *simulation {
 		if p := rnd.IntN(len(w.revision)); w.chance(.01) && w.revision[p] < uint64(len(w.rules)) {
 			w.revision[p]++
 		}
-	}
+	})
 	w.measure()
 	w.account()
 	return w
@@ -516,13 +502,10 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"no voids":                simLeaks,
 	} {
 		t.Run(sabotage, func(t *testing.T) {
-			for seed := range uint64(20_000) {
-				if found, ok := simulate(seed, sabotage).faults[want]; ok {
-					t.Logf("seed %d: %s", seed, found)
-					return
-				}
-			}
-			t.Fatalf("the simulation does not notice: %s", want)
+			testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+				found, ok := simulate(seed, sabotage).faults[want]
+				return found, ok
+			})
 		})
 	}
 }
