@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ type Counter struct {
 	Retention time.Duration // how long its events are remembered, whole seconds; 0 means DefaultRetention
 	Precision Precision
 }
+
+// Remembered returns how long the counter's events are remembered: its retention, or the default.
+func (c Counter) Remembered() time.Duration { return cmp.Or(c.Retention, DefaultRetention) }
 
 // ID returns the identity of the counter: its event and feature, each kind and
 // value behind its length, so that no two counters share one. How a counter is

@@ -1,7 +1,6 @@
 package hierarchy
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -293,13 +292,9 @@ func (s *span) closed(cover Cover, finest Level, before int64) Cover {
 	return appendCover(cover, Window{s.edge.First, BucketAt(finest, before).First() - 1}, finest, s.rank)
 }
 
-func retention(counter events.Counter) time.Duration {
-	return cmp.Or(counter.Retention, events.DefaultRetention)
-}
-
 // levels returns the levels that are written for a counter: from its precision
 // up to the rank level of its retention.
 func levels(counter events.Counter) (finest, coarsest Level) {
 	finest = RankLevel(counter.Precision.Length())
-	return finest, max(finest, RankLevel(retention(counter)))
+	return finest, max(finest, RankLevel(counter.Remembered()))
 }

@@ -22,9 +22,9 @@ type Footprint struct {
 // precision.
 func FootprintOf(counter events.Counter, grace time.Duration) Footprint {
 	finest, coarsest := levels(counter)
-	cost := Footprint{Finest: finest, Coarsest: coarsest, Reads: mostReads(engine.CeilSeconds(retention(counter)), finest, coarsest)}
+	cost := Footprint{Finest: finest, Coarsest: coarsest, Reads: mostReads(engine.CeilSeconds(counter.Remembered()), finest, coarsest)}
 	for l := finest; l <= coarsest; l++ {
-		life := BucketAt(l, 0).Expires(retention(counter), grace)
+		life := BucketAt(l, 0).Expires(counter.Remembered(), grace)
 		cost.Bytes += (life/l.Seconds() + 1) * itemBytes
 	}
 	return cost

@@ -122,7 +122,7 @@ func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counte
 	for _, counter := range counters {
 		if kept := c.kept(counter, now); second < kept.First || second > kept.Last {
 			return time.Time{}, engine.OutOfRange(engine.ArgAt, "it lies between %s back and %s ahead of now",
-				events.FormatDuration(retention(counter)), c.grace)
+				events.FormatDuration(counter.Remembered()), c.grace)
 		}
 	}
 	if !c.pending.Enter(len(counters)) {
@@ -160,7 +160,7 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 	r := newReader(counter.ID())
 	defer r.free()
 	for bucket := range BucketsOf(counter, second) {
-		r.add(bucket, bucket.Expires(retention(counter), c.grace))
+		r.add(bucket, bucket.Expires(counter.Remembered(), c.grace))
 	}
 	now := c.now()
 	c.use(r.id, counter, now)
@@ -209,9 +209,9 @@ func (c *Counters) Count(ctx context.Context, counter events.Counter, length tim
 	if length < time.Second || length%time.Second != 0 {
 		return Count{}, engine.OutOfRange(engine.ArgWindow, "it is in whole seconds, at least 1s")
 	}
-	if length > retention(counter) {
+	if length > counter.Remembered() {
 		return Count{}, engine.OutOfRange(engine.ArgWindow, "the counter is remembered for %s, no longer window can be summed",
-			events.FormatDuration(retention(counter)))
+			events.FormatDuration(counter.Remembered()))
 	}
 	w, kept := WindowAt(at, length), c.kept(counter, now)
 	switch {
@@ -219,11 +219,11 @@ func (c *Counters) Count(ctx context.Context, counter events.Counter, length tim
 		return Count{}, engine.OutOfRange(engine.ArgAt, "the window ends more than %s ahead of now", c.grace)
 	case w.Last < kept.First:
 		return Count{}, engine.OutOfRange(engine.ArgAt, "the window ends longer ago than the %s for which the counter is remembered",
-			events.FormatDuration(retention(counter)))
+			events.FormatDuration(counter.Remembered()))
 	// A caller's clock may be behind by the grace: its last 24 hours are no fault.
 	case w.First < kept.First-engine.CeilSeconds(c.grace):
 		return Count{}, engine.OutOfRange(engine.ArgWindow, "the window begins longer ago than the %s for which the counter is remembered",
-			events.FormatDuration(retention(counter)))
+			events.FormatDuration(counter.Remembered()))
 	}
 	return c.sum(ctx, counter, w)
 }
@@ -281,7 +281,7 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 		return nil, engine.OutOfRange(engine.ArgLevel, "the counter has the levels %s to %s", finest, coarsest)
 	case w.First < kept.First-engine.CeilSeconds(c.grace):
 		return nil, engine.OutOfRange(engine.ArgFrom, "it is longer ago than the %s for which the counter is remembered",
-			events.FormatDuration(retention(counter)))
+			events.FormatDuration(counter.Remembered()))
 	case w.Last > kept.Last:
 		return nil, engine.OutOfRange(engine.ArgTo, "it is more than %s ahead of now", c.grace)
 	case w.First > w.Last:
@@ -330,7 +330,7 @@ func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []B
 // kept returns the seconds whose events the counter takes at the moment now.
 func (c *Counters) kept(counter events.Counter, now time.Time) Window {
 	second := now.Unix()
-	return Window{second - engine.CeilSeconds(retention(counter)), second + int64(c.grace/time.Second)}
+	return Window{second - engine.CeilSeconds(counter.Remembered()), second + int64(c.grace/time.Second)}
 }
 
 // BucketsOf yields the buckets to which an event in that Unix second is added,

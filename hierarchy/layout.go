@@ -24,6 +24,6 @@ func (l Layout) Expires(bucket uint64, retention time.Duration) int64 {
 func (Layout) OnUse(note func(id string, finest, coarsest uint8, retention time.Duration, now time.Time)) func(id string, counter events.Counter, now time.Time) {
 	return func(id string, counter events.Counter, now time.Time) {
 		finest, coarsest := levels(counter)
-		note(id, uint8(finest), uint8(coarsest), retention(counter), now)
+		note(id, uint8(finest), uint8(coarsest), counter.Remembered(), now)
 	}
 }

@@ -99,7 +99,7 @@ func (r *reset) run(ctx context.Context) error {
 	// Whatever can still be there, of each level, is not yet expired.
 	now, grace := r.of.now().Unix(), engine.CeilSeconds(r.of.grace)
 	alive := func(l Level) Window {
-		return Window{now - engine.CeilSeconds(retention(r.counter)) - 2*grace - 1 - 2*l.Seconds(), now + grace}
+		return Window{now - engine.CeilSeconds(r.counter.Remembered()) - 2*grace - 1 - 2*l.Seconds(), now + grace}
 	}
 	var parents []Bucket  // of the level above the finest
 	var coarse [][]Bucket // of it and those above, the coarsest first

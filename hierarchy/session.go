@@ -146,7 +146,7 @@ func (s *session) plan(now time.Time) {
 		if len(s.adds) == 0 {
 			for l := s.finest; l <= s.coarsest; l++ {
 				bucket := BucketAt(l, s.stamp)
-				s.add(bucket, bucket.Expires(retention(s.counter), s.counters.grace))
+				s.add(bucket, bucket.Expires(s.counter.Remembered(), s.counters.grace))
 			}
 		}
 		s.wantRows()

@@ -1,7 +1,6 @@
 package slidinglog
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/counterd/counterd/engine"
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/store"
 )
@@ -74,10 +72,6 @@ func (e *Engine) identity() journal.ID { return journal.NewID(e.process, e.seque
 // ttl returns for how many seconds the log lives that holds windows of that length.
 func (e *Engine) ttl(window time.Duration) int64 {
 	return engine.CeilSeconds(window+time.Duration(e.young()+e.grace)*time.Millisecond) + 1
-}
-
-func retention(counter events.Counter) time.Duration {
-	return cmp.Or(counter.Retention, events.DefaultRetention)
 }
 
 // sizeBits is how many bits of a hash say where the size of a log is noted.

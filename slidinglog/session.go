@@ -64,7 +64,7 @@ func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) 
 	s := sessions.Get().(*session)
 	s.engine, s.counter, s.size = e, counter, e.sizes.of(id, moment.Alone)
 	s.step, s.trips, s.version, s.fault = idle, 0, 0, nil
-	s.windows.begin(moment, retention(counter))
+	s.windows.begin(moment, counter.Remembered())
 	s.batch.begin(id, s.time)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
 	return s
@@ -231,7 +231,7 @@ func (s *session) again(step phase) error {
 func (s *session) rewrite(after phase) error {
 	rewrite := journal.Rewrite{
 		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.ttl(s.longest),
-		Now: s.time, Young: s.engine.young(), Retain: retention(s.counter).Milliseconds(),
+		Now: s.time, Young: s.engine.young(), Retain: s.counter.Remembered().Milliseconds(),
 	}
 	var err error
 	s.next, err = s.log.AppendRewrite(s.next[:0], rewrite)
