@@ -82,11 +82,15 @@ func (a *actors) actor(event *events.Event, features events.Features, costKind s
 		return one
 	}
 	for i := range applied {
-		rule := slices.IndexFunc(event.Rules, func(r events.Rule) bool { return slices.Equal(r.Per, applied[i].Rule.Per) })
-		one.in[rule] = a.number(applied[i : i+1])
+		one.in[firstOf(event, applied[i].Rule.Per)] = a.number(applied[i : i+1])
 	}
 	one.whole = a.number(applied)
 	return one
+}
+
+// firstOf returns the number of the first rule per those kinds: rules per the same share a counter.
+func firstOf(event *events.Event, per []string) int {
+	return slices.IndexFunc(event.Rules, func(r events.Rule) bool { return slices.Equal(r.Per, per) })
 }
 
 // nameOf names the features of the counters together, as decisions spell a feature: each

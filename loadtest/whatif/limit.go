@@ -21,7 +21,6 @@ func newLimits(event *events.Event, actors *actors) []*limit {
 	var limits []*limit
 	for i := range event.Rules {
 		rule := &event.Rules[i]
-		first := slices.IndexFunc(event.Rules, func(r events.Rule) bool { return slices.Equal(r.Per, rule.Per) })
 		list := slices.Clone(rule.Limits)
 		for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
 			list = append(list, rule.Overrides[value]...)
@@ -32,7 +31,7 @@ func newLimits(event *events.Event, actors *actors) []*limit {
 			}
 			limits = append(limits, &limit{newScore(len(actors.names)), Limit{
 				Name: l.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(l), Shadow: rule.Shadow,
-			}, first})
+			}, firstOf(event, rule.Per)})
 		}
 	}
 	return limits
