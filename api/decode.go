@@ -199,6 +199,7 @@ func unmarshalHits(d *jsontext.Decoder, hits *[]wire.BatchHit) error {
 	if _, err := d.ReadToken(); err != nil {
 		return err
 	}
+	*hits = []wire.BatchHit{}
 	for d.PeekKind() != jsontext.KindEndArray {
 		if len(*hits) == wire.MaxHits {
 			return errTooManyHits

@@ -15,7 +15,7 @@ import (
 func FuzzDecodeBody(f *testing.F) {
 	for _, text := range []string{
 		`{"features":{"ip":"203.0.113.9"}}`, ` { "cost" : 3 , "features" : { "user" : "" } } `, `{"features":{"ip":null}}`, `{"cost":3,"cost":3}`,
-		`{"cost":1.5}`, `{"cost":9223372036854775808}`, `{"Cost":1}`, `{"features":{"a":"\ud800"}}`, "{\"features\":{\"a\":\"\xff\"}}", `{"hits":[{"event":"e"},null]}`,
+		`{"cost":1.5}`, `{"cost":9223372036854775808}`, `{"Cost":1}`, `{"features":{"a":"\ud800"}}`, "{\"features\":{\"a\":\"\xff\"}}", `{"hits":[{"event":"e"},null]}`, `{"hits":[]}`,
 		`{"hits":[{"event":"e","features":{"ip":"::1","ip":"::1"}}]}`, `{"hits":[{"event":"e","features":{"ip":"::1"},"cost":1}]}`, ``, `{}x`,
 	} {
 		f.Add(text)
