@@ -22,7 +22,7 @@ import (
 )
 
 // Of 200 hits at once as many are admitted as the limit allows, by three processes, also with
-// several limits, and costs in batches; on several counters of 60.
+// several limits, several counters, and costs in batches.
 func TestExactlyTheLimit(t *testing.T) {
 	storestest.OnEveryStore(t, time.Now, func(t *testing.T, open func() store.Store) {
 		var processes []*process
@@ -45,18 +45,13 @@ func TestExactlyTheLimit(t *testing.T) {
 			"costs":                   {"[{per: ip, rate: 10/h}]", func(i int) int64 { return 1 + int64(i%2) }, 8, 10},
 		} {
 			t.Run(name, func(t *testing.T) {
-				rounds, atOnce := 3, 200
-				if strings.Contains(test.limits, "user") {
-					// Each denial reads the logs again and again, for what another counter may deny:
-					// of 200 at once that is more than a busy machine does within the timeout.
-					rounds, atOnce = int(testkit.Seeds(3)), 60
-				}
+				rounds := int(testkit.Seeds(30))
 				for round := range rounds {
 					event := newEvent(t, 1, test.limits)
 					event.Name = fmt.Sprint(name, round)
 					var admitted atomic.Int64
 					var running sync.WaitGroup
-					for caller := range atOnce / test.at {
+					for caller := range 200 / test.at {
 						running.Go(func() {
 							var hits []limiter.Hit
 							for i := range test.at {

@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/slidinglog"
@@ -190,6 +191,22 @@ func TestAPendingHitLocksNoOneOut(t *testing.T) {
 	}
 	require.False(t, b.hit(b.event, someUser).Allowed)
 	running.Wait()
+}
+
+// A hit that fills a limit and stays denies those behind it as soon as its writer would have voided
+// it, and not only when it can be void no more.
+func TestAPendingHitThatStaysDeniesSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		kept := storestest.Embedded(time.Now)
+		event := newEvent(t, 1, "[{per: ip, rate: 1/h}, {per: user, rate: 9/h}]")
+		longest := func(below time.Duration) time.Duration { return below }
+		first, second := newProcess(t, kept, nil, limiter.Config{}), newProcess(t, kept, nil, limiter.Config{Random: longest})
+		require.True(t, first.hit(event, someUser).Allowed)
+		began := time.Now()
+		require.False(t, second.hit(event, someUser).Allowed)
+		require.Less(t, time.Since(began), 50*time.Millisecond)
+		require.Less(t, 32*time.Millisecond, time.Since(began))
+	})
 }
 
 // Of a batch with equal hits those on one counter are not pending, and those on several are.
