@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 )
 
 // Level is the length of a bucket.
@@ -64,17 +64,17 @@ func (l *Limiter) History(ctx context.Context, event string, features Features, 
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := hierarchy.ParseLevel(string(level))
+	parsed, err := engine.ParseLevel(string(level))
 	if err != nil {
 		return nil, errorf(ErrOutOfRange, "there is no level %q: use Second, Minute, Hour or Day", level)
 	}
-	points, err := l.service.History(ctx, counter, parsed, from, to)
+	history, err := l.service.History(ctx, counter, parsed, from, to)
 	if err != nil {
 		return nil, err
 	}
-	buckets := make([]Bucket, len(points))
-	for i, point := range points {
-		buckets[i] = Bucket{time.Unix(point.Bucket.First(), 0).UTC(), point.Count}
+	buckets := make([]Bucket, len(history.Intervals))
+	for i, interval := range history.Intervals {
+		buckets[i] = Bucket{time.Unix(interval.First, 0).UTC(), interval.Count}
 	}
 	return buckets, nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/follow"
@@ -85,12 +86,13 @@ func (p *process) open(rules Rules) (err error) {
 	if p.backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
 	}
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, OnUse: p.backend.OnUse})
-	decider, err := p.newDecider(counters)
+	buckets := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Grace: s.Grace, OnUse: p.backend.OnUse})
+	decider, err := p.newDecider(buckets)
 	if err != nil {
 		return err
 	}
-	p.watch(metrics.Process{Limiter: decider, Counters: counters})
+	counters := counting.New(counting.Config{MaxPending: s.MaxPending}, buckets)
+	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets})
 	p.service, err = service.New(service.Config{Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer})
 	if err != nil {
 		return err

@@ -19,7 +19,8 @@ type batch struct {
 	appended bool         // the log has them
 	decided  bool         // how many of them count is known
 	total    int64        // the cost of what counts
-	time     int64        // of all of them
+	time     int64        // milliseconds
+	at       int64        // of the entries: time, but for increments
 	voids    trip
 }
 
@@ -39,7 +40,7 @@ type place struct {
 
 // begin begins without hits.
 func (b *batch) begin(id string, time int64) {
-	b.time, b.voids.op.Counter, b.voids.op.Data = time, id, true
+	b.time, b.at, b.voids.op.Counter, b.voids.op.Data = time, time, id, true
 }
 
 func (b *batch) end() {
@@ -84,7 +85,7 @@ func (b *batch) rename(identity func() journal.ID) {
 // encode appends the entries to dst.
 func (b *batch) encode(dst []byte) ([]byte, error) {
 	for i := range b.entries {
-		b.entries[i].Time = b.time
+		b.entries[i].Time = b.at
 		var err error
 		if dst, err = journal.AppendEntry(dst, b.entries[i].Entry); err != nil {
 			return dst, fmt.Errorf("%w: %w", engine.ErrStore, err)

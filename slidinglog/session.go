@@ -55,15 +55,23 @@ type session struct {
 	next    []byte // the log that a rewrite writes, or an empty one
 	version uint64 // of the log that was read
 	fault   error  // of the hits
+
+	// increments: the entries count in any case, and may be late. An append that was acknowledged
+	// is final: a rewrite by another process may drop the identity of a late entry.
+	increments bool
 }
 
 var sessions = sync.Pool{New: func() any { return new(session) }}
 
 // Begin returns a session on the counter.
 func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
+	return e.begin(counter, id, moment)
+}
+
+func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) *session {
 	s := sessions.Get().(*session)
 	s.engine, s.counter, s.size = e, counter, e.sizes.of(id, moment.Alone)
-	s.step, s.trips, s.version, s.fault = idle, 0, 0, nil
+	s.step, s.trips, s.version, s.fault, s.increments = idle, 0, 0, nil, false
 	s.windows.begin(moment, counter.Remembered())
 	s.batch.begin(id, s.time)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
@@ -160,6 +168,9 @@ func (s *session) absorb() error {
 		return s.fault
 	}
 	if s.op.Reads[0].Version == 0 {
+		if s.increments && s.appended {
+			return nil // it was lost or reset since
+		}
 		return s.absent(step)
 	}
 	if err := s.decode(); err != nil {
@@ -174,6 +185,8 @@ func (s *session) absorb() error {
 		s.step = appending
 	case step == probing || !s.appended:
 		return s.rewrite(appending)
+	case s.increments:
+		s.tend()
 	case !s.log.Verdict(0).Found: // it was lost since
 		return s.again(appending)
 	default:
@@ -265,24 +278,30 @@ func (s *session) rewritten() error {
 	return s.again(appending)
 }
 
-// settle takes in the verdicts of the entries, and sees to the log.
+// settle takes in the verdicts of the entries.
 func (s *session) settle() {
 	for i := range s.base {
 		s.base[i] = s.log.Ahead(0, i)
 	}
 	s.batch.decide(&s.log)
-	head := s.log.Head()
-	outdated := head.Outdated(s.revision)
 	switch {
-	case outdated && s.batch.isDenied() && s.trips < maxTrips/2:
+	case s.log.Head().Outdated(s.revision) && s.batch.isDenied() && s.trips < maxTrips/2:
 		// By limits that are no longer in force: the entries are void, and come again.
 		if s.rewrite(appending) == nil {
 			s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
 			s.batch.rename(s.engine.identity)
 			s.data, s.fault = s.batch.encode(s.data)
 		}
-	case outdated || s.log.Due():
-		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
+	default:
+		s.tend()
+	}
+}
+
+// tend sees to a log whose entries are decided, whatever becomes of it.
+func (s *session) tend() {
+	switch head := s.log.Head(); {
+	case head.Outdated(s.revision) || s.log.Due():
+		_ = s.rewrite(idle)
 	case head.TTL > s.engine.ttl(s.longest):
 		s.step = extending
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -158,8 +159,8 @@ func (h *hits) preload(ctx context.Context, by int64, at time.Time) error {
 // prepareNear adds a million events to yesterday's bucket of each counter, ahead of the last
 // 24 hours: the bucket alone leaves the day's limit open, so hits read the window's edge.
 func prepareNear(ctx context.Context, s *stage, r row) (*subject, error) {
-	near := hits{day: hierarchy.MaxBy, retention: "48h", edge: true}
-	return near.prepareWith(ctx, s, r, func(h *hits) error { return h.preload(ctx, hierarchy.MaxBy, s.now().Add(-30*time.Hour)) })
+	near := hits{day: engine.MaxBy, retention: "48h", edge: true}
+	return near.prepareWith(ctx, s, r, func(h *hits) error { return h.preload(ctx, engine.MaxBy, s.now().Add(-30*time.Hour)) })
 }
 
 // prepareFlood prepares hits on a counter that is full.
