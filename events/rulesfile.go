@@ -151,6 +151,7 @@ func (r fileReader) event(named entry, withoutProxies bool) *Event {
 	for _, rule := range rules {
 		event.Rules = append(event.Rules, rule.Rule)
 	}
+	comparison.checkLogs(event, rules)
 	return event
 }
 

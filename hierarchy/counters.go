@@ -17,7 +17,7 @@ import (
 
 const (
 	// DefaultGrace is the allowance for clocks that differ and trips that are late.
-	DefaultGrace = 2 * time.Second
+	DefaultGrace = events.DefaultGrace
 	// MaxBy is the most that one increment adds.
 	MaxBy = 1_000_000
 	// MaxHistory is the most buckets that one History returns.
