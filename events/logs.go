@@ -93,6 +93,16 @@ func (e *Event) logFault(rules []int, value string, grace time.Duration) (logFau
 	return logFault{rule: rules[0], bytes: bytes}, bytes > journal.MaxSize
 }
 
+// UseLogs reports whether limits are kept in logs.
+func (r *Rules) UseLogs() bool {
+	for _, event := range r.Events {
+		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.inLog() }) {
+			return true
+		}
+	}
+	return false
+}
+
 // CheckLogs returns an error that lists the limits whose logs may be too large with that grace.
 // Rules that were parsed have none with a grace of up to DefaultGrace.
 func (r *Rules) CheckLogs(grace time.Duration) error {

@@ -32,9 +32,9 @@ func TestALogBesideBuckets(t *testing.T) {
 // Limits that share a log bound it together; those in shadow do not.
 func TestLogsThatMayBeTooLarge(t *testing.T) {
 	for limits, grace := range map[string]time.Duration{
-		"[{per: ip, rate: 1000/d, algorithm: sliding-log}]":                                                                       30 * time.Second,
-		"[{per: ip, rate: 100/s, algorithm: sliding-log}]":                                                                        DefaultGrace,
-		"[{per: ip, rate: 3000/d, algorithm: sliding-log}, {per: ip, rate: 60/m, algorithm: sliding-log}]":                        5 * time.Second,
+		"[{per: ip, rate: 1000/d, algorithm: sliding-log}]":                                                                        30 * time.Second,
+		"[{per: ip, rate: 100/s, algorithm: sliding-log}]":                                                                         DefaultGrace,
+		"[{per: ip, rate: 3000/d, algorithm: sliding-log}, {per: ip, rate: 60/m, algorithm: sliding-log}]":                         5 * time.Second,
 		"[{per: ip, rate: 900/d, algorithm: sliding-log}, {per: ip, rate: 9000/d, name: x, algorithm: sliding-log, shadow: true}]": 30 * time.Second,
 	} {
 		assert.NoError(t, parsedLimits(t, limits).CheckLogs(grace), limits)

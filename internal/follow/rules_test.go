@@ -42,7 +42,7 @@ func following(t *testing.T, path string) (*Rules, *testkit.Log) {
 	log, text := testkit.DebugLog()
 	rules, file, err := ReadRules(path)
 	require.NoError(t, err)
-	f := NewRules(rules, file, log)
+	f := NewRules(rules, file, func(rules *events.Rules) error { return rules.CheckLogs(time.Minute) }, log)
 	t.Cleanup(f.Close)
 	return f, text
 }
