@@ -29,6 +29,9 @@ type Rules struct {
 	TrustedProxies Networks          // the proxies whose X-Forwarded-For is believed
 	Headers        []Header          // the headers of an answer; none given: HeaderRateLimit
 	Warnings       Faults            // what is valid in the file, and hardly meant
+	// Revision orders the versions of the rules: a newer one has a higher revision. It is that of
+	// each rule. See Modified.
+	Revision uint64
 }
 
 // Header is a family of response headers with the state of a limit.
@@ -117,7 +120,7 @@ type Rule struct {
 	OnError  OnError
 	Shadow   bool // decided and reported, never enforced
 
-	// Revision orders the versions of the rules: a newer one has a higher revision.
+	// Revision is that of the Rules.
 	Revision uint64
 }
 

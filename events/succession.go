@@ -9,7 +9,8 @@ import (
 )
 
 // Succeed returns the new rules as they take over from the old ones at the Unix
-// second now. They differ from the new ones in Limit.Since alone: it is set where
+// second now. They differ from the new ones in their Revision, which is above that of
+// the old ones, and in Limit.Since: it is set where
 // the counter has not been kept for the whole window of the limit as the new rules
 // keep it, because
 //
@@ -30,6 +31,9 @@ func Succeed(old, new *Rules, now int64) *Rules {
 	next.Events = make(map[string]*Event, len(new.Events))
 	for name, event := range new.Events {
 		next.Events[name] = event.succeed(old.Events[name], now)
+	}
+	if new.Revision < old.Revision { // such as a file of before that was put back
+		next.setRevision(old.Revision + 1)
 	}
 	return &next
 }

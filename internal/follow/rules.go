@@ -33,6 +33,7 @@ func ReadRules(path string) (*events.Rules, RulesFile, error) {
 	if err != nil {
 		return nil, RulesFile{}, fmt.Errorf("%s:\n%w", path, err)
 	}
+	rules.Modified(found.modified)
 	return rules, RulesFile{absolute, []snapshot{found}}, nil
 }
 
@@ -114,6 +115,7 @@ func (r *Rules) take(contents [][]byte) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	rules.Modified(r.modified)
 	if err := r.suits(rules); err != nil {
 		return nil, err
 	}
