@@ -8,6 +8,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/follow"
@@ -18,6 +19,7 @@ import (
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/tracing"
 )
 
@@ -60,6 +62,9 @@ func New(rules Rules, options ...Option) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{process: process{settings: s, metrics: metrics.New(), life: newLife()}}
+	if err := l.suits(rules.parsed); err != nil {
+		return nil, err
+	}
 	if err := l.open(rules); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -72,7 +77,7 @@ func (p *process) open(rules Rules) (err error) {
 	if !s.Follow {
 		rules.file = follow.RulesFile{}
 	}
-	p.rules = follow.NewRules(rules.parsed, rules.file, s.Log)
+	p.rules = follow.NewRules(rules.parsed, rules.file, p.suits, s.Log)
 	if p.spans, err = openSpans(s); err != nil {
 		return err
 	}
@@ -122,7 +127,25 @@ func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, er
 	if p.spans.tracer != nil {
 		config.OnCoalesced = tracing.Together
 	}
-	return limiter.New(config, counters)
+	if p.settings.Replicas > 1 {
+		return limiter.New(config, counters)
+	}
+	logs, err := slidinglog.New(counters.Base())
+	if err != nil {
+		return nil, err
+	}
+	return limiter.New(config, counters, logs)
+}
+
+// errReplicas is the error of rules with logs where counters have replicas.
+var errReplicas = errorf(ErrInvalid, "a limit has algorithm: sliding-log, which needs -replicas 1: leave -replicas out, or take algorithm: sliding-window")
+
+// suits returns an error for rules that the limiter cannot keep.
+func (p *process) suits(rules *events.Rules) error {
+	if p.settings.Replicas > 1 && rules.UseLogs() {
+		return errReplicas
+	}
+	return rules.CheckLogs(p.settings.Grace)
 }
 
 // both returns a hook that calls the one and then the other.
@@ -149,10 +172,13 @@ func (p *process) watch(process metrics.Process) {
 
 // SetRules puts other rules in force. Calls under way finish by the rules that they began with.
 // A limit whose counter was not kept before says that it is incomplete until its window has
-// passed. With [WithReload] the next good version of the file takes over again.
+// passed. Rules that the limiter cannot keep are an error, and change nothing. With [WithReload] the next good version of the file takes over again.
 func (l *Limiter) SetRules(rules Rules) error {
 	if rules.parsed == nil {
 		return errNoRules
+	}
+	if err := l.suits(rules.parsed); err != nil {
+		return err
 	}
 	l.rules.Set(rules.parsed)
 	return nil

@@ -118,6 +118,9 @@ type Standing struct {
 // Span is what a limit counts.
 type Span struct {
 	First int64 // the first Unix second of the window
+	// Since is the last Unix second of which the engine knows that the counter may lack events; 0:
+	// it knows of none.
+	Since int64
 	// Order tells the orders of hits apart: limits of one order count the same hits ahead of a
 	// hit.
 	Order int

@@ -136,7 +136,7 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	counter = Counter{Event: e.Name, Retention: e.Remembered()}
 	ipv6Prefix := DefaultIPv6Prefix
 	if rule := e.rule(kinds); rule != nil {
-		counter.Precision = rule.Precision
+		counter.Precision = e.precision(rule)
 		ipv6Prefix = rule.ipv6Prefix()
 	}
 	var space [idSpace]byte
@@ -160,6 +160,19 @@ func (e *Event) rule(kinds []string) *Rule {
 		}
 	}
 	return nil
+}
+
+// precision returns the precision of the first rule's counter, in which a log has no part.
+func (e *Event) precision(first *Rule) Precision {
+	if !first.inLog() {
+		return first.Precision
+	}
+	for i := range e.Rules {
+		if rule := &e.Rules[i]; rule.Precision != Second && slices.Equal(rule.Per, first.Per) {
+			return rule.Precision
+		}
+	}
+	return Second
 }
 
 func (e *Event) wantsFeature() error {

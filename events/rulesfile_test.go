@@ -202,7 +202,7 @@ func TestParseRulesDefaults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []Rule{{
 		Per:    []string{"user"},
-		Limits: []Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}},
+		Limits: []Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision,
 	}}, rules.Events["e"].Rules)
 }
 

@@ -17,7 +17,7 @@ import (
 
 const (
 	// DefaultGrace is the allowance for clocks that differ and trips that are late.
-	DefaultGrace = 2 * time.Second
+	DefaultGrace = events.DefaultGrace
 
 	// tripReads is the most buckets read in one trip, few enough that a trip takes little
 	// longer than that of a count. The longest cover, of 30 days, has 171; only History and

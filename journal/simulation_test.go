@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/testkit"
+	testkit "github.com/counterd/counterd/internal/testkit/simulate"
 )
 
 const (

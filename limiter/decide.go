@@ -186,10 +186,12 @@ func (f *batch) decision(h *hit) Decision {
 	return d
 }
 
-// isYoung reports whether the rules have not kept the counter for a whole window yet.
+// isYoung reports whether the counter has not been kept for a whole window yet, by the rules or by
+// what its engine knows.
 func (u *limitEval) isYoung() bool {
-	since := u.window.limit.Since
-	return since != 0 && u.counter.open().Span(u.window.index).First <= since
+	span := u.counter.open().Span(u.window.index)
+	since := max(u.window.limit.Since, span.Since)
+	return since != 0 && span.First <= since || u.cached != nil && u.cached.young
 }
 
 // isLost reports whether the store may have lost what was counted in the window that

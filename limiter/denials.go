@@ -91,6 +91,7 @@ type cachedLimit struct {
 	count   int64
 	exact   bool
 	reset   engine.Wait
+	young   bool
 	since   time.Time // when the reset began, if not with the second
 }
 
@@ -333,7 +334,7 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 	final := false
 	for u := range on.all() {
 		final = final || u.denies() && u.outcome == engine.Full
-		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, since: since}
+		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, young: u.isYoung(), since: since}
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
 			s.reset = u.windowLength()
 		}

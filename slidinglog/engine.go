@@ -9,13 +9,14 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/store"
 )
 
 // Algorithm is what the rules call limits that this engine counts.
-const Algorithm = "sliding-log"
+const Algorithm = algorithm.SlidingLog
 
 // logItem is the one item of a counter.
 var logItem = store.Item(store.OtherLevels, 0)

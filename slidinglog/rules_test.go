@@ -260,3 +260,46 @@ func TestBesideBuckets(t *testing.T) {
 		require.Equal(t, want, d.Allowed, "%d", i)
 	}
 }
+
+// A log that newer rules begin says so for a window, to each process, also to one that knows nothing
+// of the rules before, and in a cached denial.
+func TestANewLogIsIncomplete(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: [2/h, 9/10h]}]", limiter.Config{})
+	unaware := b.other(limiter.Config{})
+	aware := newEvent(t, 1, "[{per: ip, rate: [2/h, 9/10h]}]")
+	for i := range aware.Rules[0].Limits {
+		aware.Rules[0].Limits[i].Since = b.clock.Now().Unix()
+	}
+	incomplete := func(p *process, event *events.Event) []bool {
+		d := p.hit(event, someUser)
+		return []bool{d.Limits[0].Incomplete, d.Limits[1].Incomplete}
+	}
+	b.clock.Advance(time.Minute)
+	require.Equal(t, []bool{true, true}, incomplete(b.process, aware))
+	for range 4 { // the last ones are denied
+		require.Equal(t, []bool{true, true}, incomplete(unaware, b.event))
+	}
+	b.clock.Advance(58*time.Minute + 59*time.Second)
+	require.Equal(t, []bool{true, true}, incomplete(unaware, b.event))
+	b.clock.Advance(time.Second)
+	require.Equal(t, []bool{false, true}, incomplete(unaware, b.event))
+	b.clock.Advance(9 * time.Hour)
+	require.Equal(t, []bool{false, false}, incomplete(unaware, b.event))
+}
+
+// A log that was rewritten lacks what a longer window of newer rules would count. One of a counter
+// without hits lacks nothing.
+func TestALongerWindowIsIncomplete(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 90/m}]", limiter.Config{})
+	require.False(t, b.hit(b.event, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Minute)
+	for range 40 {
+		b.clock.Advance(time.Second)
+		require.False(t, b.hit(b.event, someUser).Limits[0].Incomplete)
+	}
+	longer := newEvent(t, 2, "[{per: ip, rate: 90/h}]")
+	other := b.other(limiter.Config{})
+	require.True(t, other.hit(longer, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Hour)
+	require.False(t, other.hit(longer, someUser).Limits[0].Incomplete)
+}

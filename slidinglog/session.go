@@ -223,7 +223,7 @@ func (s *session) absent(step phase) error {
 		return errNoRoom
 	}
 	s.appended = false
-	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.ttl(s.longest), Floor: s.time - s.engine.young(), Since: s.time}
+	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.ttl(s.longest), Floor: s.time - s.engine.young(), Since: s.since()}
 	var err error
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)

@@ -114,13 +114,27 @@ func (w *windows) isExact(limit journal.Limit) bool {
 	return w.log.Head().Coarse <= w.time-limit.Window-1000
 }
 
-// Span returns the first second of the window. A log has one order.
+// Span returns the first second of the window, and since when the log that was read knows all
+// events. A log has one order.
 func (w *windows) Span(limit int) engine.Span {
 	length := w.limits[limit].Window
+	span := engine.Span{First: w.time/1000 - int64(length/time.Second) + 1, Since: w.log.Head().Since / 1000}
 	if length < time.Minute {
-		return engine.Span{First: (w.time - length.Milliseconds() + 1) / 1000}
+		span.First = (w.time - length.Milliseconds() + 1) / 1000
 	}
-	return engine.Span{First: w.time/1000 - int64(length/time.Second) + 1}
+	return span
+}
+
+// since returns the time after which a new log knows all events: those before would have left it, or
+// came when no log was kept for the limits.
+func (w *windows) since() int64 {
+	since := max(w.time-w.longest.Milliseconds()-1, 0)
+	for _, limit := range w.limits {
+		if limit.Since != 0 {
+			since = max(since, limit.Since*1000+999)
+		}
+	}
+	return since
 }
 
 // WantFinal wants nothing: what was read says which hits may be void yet.
