@@ -10,14 +10,20 @@
 // of the hit count if they are increments or admitted hits and no void cancels them, also those
 // with a later time. An entry of several equal hits admits as many of them as fit.
 //
+// A pending hit may be void later: another counter may deny it, or other replicas order the
+// entries differently. The log does not decide it. It counts in full, wherever it is, until it is
+// void; a void takes effect wherever it is, so the set of entries decides. Its writer admits as many
+// of the hits as fit behind all that counts ahead, and always voids the rest.
+//
 // So no window holds more than its limit, whatever the clocks: of the admitted hits of a window,
-// the last in the log was judged with all others counted. The proof needs the order, and that each
-// hit has an identity of its own.
+// the last in the log was decided with all others counted, whether they are pending or not. The
+// proof needs the order, and that each hit has an identity of its own.
 //
 // # Rewrites
 //
 // [Log.AppendRewrite] returns a shorter value with the same verdicts, to be swapped in by
-// compare-and-swap on the value that was read. It makes every verdict final. It drops what no
+// compare-and-swap on the value that was read. It makes every verdict of the log final; pending
+// hits stay pending. It drops what no
 // later hit can count: its floor is a time, and a hit that is not after the floor of its log is
 // stale and denied. Entries after the floor keep their identity, denied ones too, so their writers
 // find them, a void finds its entry, and an entry appended twice counts once. Entries up to the

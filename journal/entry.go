@@ -22,7 +22,7 @@ var (
 type Kind uint8
 
 const (
-	// Hit counts if its log admits it.
+	// Hit counts if its log admits it, or if it is pending.
 	Hit Kind = iota + 1
 	// Increment always counts.
 	Increment
@@ -61,13 +61,17 @@ func NewID(process uint32, sequence uint64) ID {
 // Entry is one entry of a log.
 type Entry struct {
 	Kind Kind
-	// Pending marks a hit that its writer may still void, because another counter may deny it.
+	// Pending marks a hit that its writer may still void, because another counter may deny it, or
+	// because other replicas have another order. It counts in full until it is void.
 	Pending bool
 	ID      ID    // of a Void: of the entry that it cancels
 	Time    int64 // milliseconds since 1970
 	Cost    int64 // of each hit, from 1; a Void has none
 	Count   int64 // equal hits, from 1; of a Void: how many remain, from 0
 }
+
+// isPending reports whether the entry is a hit that its writer decides. Increments always count.
+func (e *Entry) isPending() bool { return e.Pending && e.Kind != Increment }
 
 // AppendEntry appends the encoded entry to dst: what is to be appended to the value of a log.
 func AppendEntry(dst []byte, e Entry) ([]byte, error) {

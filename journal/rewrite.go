@@ -81,18 +81,20 @@ type rewriter struct {
 }
 
 // writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. If the limits change, what counts is former.
+// many bytes they take. If the limits change, what counts is former. Pending hits stay pending.
 func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
 	w.written = w.written[:0]
 	for _, r := range records {
-		if r.Time <= floor {
+		if r.Time <= floor || r.Kind == 0 {
 			continue
 		}
 		e := r.Entry
 		switch {
 		case e.Kind == Void:
 		case r.counts == 0:
-			e.Kind = denied
+			e.Kind, e.Pending = denied, e.isPending()
+		case e.Kind == Increment, e.Kind == Hit && e.Pending:
+			e.Count = r.counts
 		case change || e.Kind == former:
 			e.Kind, e.Count = former, r.counts
 		default:

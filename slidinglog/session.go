@@ -270,8 +270,8 @@ func (s *session) settle() {
 	for i := range s.base {
 		s.base[i] = s.log.Ahead(0, i)
 	}
-	s.batch.decide(&s.log)
 	head := s.log.Head()
+	s.batch.decide(&s.log, head.Revision != s.revision)
 	outdated := head.Outdated(s.revision)
 	switch {
 	case outdated && s.batch.isDenied() && s.trips < maxTrips/2:
