@@ -29,7 +29,7 @@ func add(tb testing.TB, value []byte, kind journal.Kind, times ...int64) []byte 
 
 func empty(tb testing.TB, limits ...journal.Limit) []byte {
 	tb.Helper()
-	value, err := journal.AppendNew(nil, journal.Head{Limits: limits, Revision: 7, TTL: 100, Since: 5}, now)
+	value, err := journal.AppendNew(nil, journal.Head{Limits: limits, Revision: 7, TTL: 100, Floor: now - 10_000_000_000, Since: 5}, now)
 	require.NoError(tb, err)
 	return value
 }
@@ -104,7 +104,7 @@ func TestEqualHitsOfOneEntry(t *testing.T) {
 	assert.EqualValues(t, 9, log.Sum(now, now))
 	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: 1, Time: now, Count: 1})
 	require.NoError(t, err)
-	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-journal.EntrySize:]...), journal.Question{}).Sum(now, now))
+	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-21:]...), journal.Question{}).Sum(now, now))
 }
 
 func TestADenialOnPendingHitsIsTransient(t *testing.T) {
@@ -267,7 +267,8 @@ func TestOutOfRange(t *testing.T) {
 		"no cost":  func(e *journal.Entry) { e.Cost = 0 },
 		"cost":     func(e *journal.Entry) { e.Cost = 1 << 32 },
 		"no hits":  func(e *journal.Entry) { e.Count = 0 },
-		"hits":     func(e *journal.Entry) { e.Count = 1 << 16 },
+		"appended": func(e *journal.Entry) { e.Appended = now },
+		"hits":     func(e *journal.Entry) { e.Count = 1 << 15 },
 	} {
 		e := good
 		change(&e)

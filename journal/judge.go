@@ -79,6 +79,14 @@ func (j *judge) find(id ID) *int32 {
 	}
 }
 
+// place returns which of the records has the identity, or -1.
+func (j *judge) place(id ID) int {
+	if j.head == nil {
+		return -1
+	}
+	return max(int(*j.find(id)), 0) - 1
+}
+
 // fold applies the last record to all that precede it, and drops it if its identity is known.
 func (j *judge) fold() {
 	n := len(j.records) - 1
@@ -108,14 +116,15 @@ func (j *judge) fold() {
 }
 
 // count judges the n-th entry, and counts what is admitted of it. A pending hit counts in full: its
-// writer voids what it does not admit.
+// writer voids what it does not admit. What comes too late may have been counted before.
 func (j *judge) count(n int) {
 	r := &j.records[n]
-	stale := r.Kind == Hit && r.Time <= j.head.Floor
+	stale := r.Kind < settled && r.appended() <= j.head.Floor
 	switch {
+	case stale:
 	case r.Kind == Hit && !r.Pending:
 		r.counts = j.admits(r)
-	case r.Kind != denied && !stale:
+	case r.Kind != denied:
 		r.counts = r.Count
 	}
 	if r.key >= 0 && !stale {
@@ -171,9 +180,6 @@ func (j *judge) add(r *record, hits int64) {
 
 // admits returns how many of the hits the limits of the log admit.
 func (j *judge) admits(r *record) int64 {
-	if r.Time <= j.head.Floor {
-		return 0
-	}
 	count := r.Count
 	for i, limit := range j.head.Limits {
 		j.places[i] = j.counted.after(limit.edge(r.Time), j.places[i])
@@ -233,10 +239,11 @@ func (j *judge) held(limit Limit, now int64) Content {
 	return Content{j.counted.later(edge), j.undecided.later(edge)}
 }
 
-// split takes what the entries after the floor count out of the sums, or adds it again.
+// split takes what entries count that were appended after the floor out of the sums, or adds it
+// again.
 func (j *judge) split(floor, sign int64) {
-	for _, r := range j.records {
-		if r.Time > floor && r.counts > 0 {
+	for i := range j.records {
+		if r := &j.records[i]; r.counts > 0 && r.appended() > floor {
 			j.counted.add(r.Time, sign*r.counts*r.Cost)
 		}
 	}

@@ -84,25 +84,29 @@ type rewriter struct {
 // many bytes they take. If the limits change, what counts is former. Pending hits stay pending.
 func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
 	w.written = w.written[:0]
-	for _, r := range records {
-		if r.Time <= floor || r.Kind == 0 {
-			continue
+	for i := range records {
+		if r := &records[i]; r.Kind != 0 && r.appended() > floor {
+			w.written = encode(w.written, r.decided(change))
 		}
-		e := r.Entry
-		switch {
-		case e.Kind == Void:
-		case r.counts == 0:
-			e.Kind, e.Pending = denied, e.isPending()
-		case e.Kind == Increment, e.Kind == Hit && e.Pending:
-			e.Count = r.counts
-		case change || e.Kind == former:
-			e.Kind, e.Count = former, r.counts
-		default:
-			e.Kind, e.Count = settled, r.counts
-		}
-		w.written = encode(w.written, e)
 	}
 	return int64(len(w.written))
+}
+
+// decided returns the entry with its verdict.
+func (r *record) decided(change bool) Entry {
+	e := r.Entry
+	switch {
+	case e.Kind == Void:
+	case r.counts == 0:
+		e.Kind, e.Pending = denied, e.isPending()
+	case e.Kind == Increment, e.Kind == Hit && e.Pending:
+		e.Count = r.counts
+	case change || e.Kind == former:
+		e.Kind, e.Count = former, r.counts
+	default:
+		e.Kind, e.Count = settled, r.counts
+	}
+	return e
 }
 
 // coarsen copies the sums from the i-th on to kept, and moves those up to cut to the last second

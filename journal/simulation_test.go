@@ -310,12 +310,16 @@ func (w *world) late(p int) iter.Seq[struct{}] {
 	return func(yield func(struct{}) bool) {
 		e := Entry{Kind: Increment, ID: w.identity(p), Time: w.now + w.skew[p], Cost: 1, Count: 1}
 		if w.chance(.5) {
-			e.Time -= w.rnd.Int64N(60 * second)
+			e.Time, e.Appended = e.Time-w.rnd.Int64N(60*second), e.Time
 		}
 		yield(struct{}{})
 		w.create(p)
 		yield(struct{}{})
 		w.append(e)
+		for w.chance(.3) { // repeated, which counts once
+			yield(struct{}{})
+			w.append(e)
+		}
 	}
 }
 
@@ -392,7 +396,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "judged again":
 		next = next[:after.offset]
 		for _, record := range l.judge.records {
-			if record.Time > after.head.Floor && (record.Kind < settled || record.counts > 0) {
+			if record.Kind != 0 && record.appended() > after.head.Floor && (record.Kind < settled || record.counts > 0) {
 				next = encode(next, record.Entry)
 			}
 		}
@@ -406,7 +410,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	}
 	kept := slices.Clone(next[:after.offset])
 	for _, record := range after.judge.records {
-		if keep(record.Entry) {
+		if record.Kind != 0 && keep(record.Entry) {
 			kept = encode(kept, record.Entry)
 		}
 	}
@@ -438,7 +442,7 @@ func (w *world) judge() {
 			}
 			head = *happened.head
 			for id, c := range named {
-				if c.Time <= head.Floor {
+				if c.appended() <= head.Floor {
 					delete(named, id)
 				}
 			}
@@ -468,7 +472,7 @@ func (w *world) judge() {
 				c.left = max(0, min(c.left, (l.Ceiling-sum(l, c.Time))/c.Cost))
 			}
 		}
-		if c.Kind == Hit && c.Time <= head.Floor {
+		if c.appended() <= head.Floor {
 			c.left = 0
 		}
 		if read, ok := w.read[place]; ok && read != c.left {
