@@ -8,6 +8,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
@@ -92,11 +93,10 @@ func (p *process) open(rules Rules) (err error) {
 		return err
 	}
 	buckets := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Grace: s.Grace, OnUse: p.backend.OnUse})
-	decider, err := p.newDecider(buckets)
+	decider, counters, err := p.newEngines(buckets)
 	if err != nil {
 		return err
 	}
-	counters := counting.New(counting.Config{MaxPending: s.MaxPending}, buckets)
 	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets})
 	p.service, err = service.New(service.Config{Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer})
 	if err != nil {
@@ -109,9 +109,24 @@ func (p *process) open(rules Rules) (err error) {
 	return nil
 }
 
-// newDecider returns what decides hits on the counters. Failures of the store are logged at most
+// newEngines returns what decides hits and what counts without deciding, on buckets and on logs.
+func (p *process) newEngines(buckets *hierarchy.Counters) (*limiter.Limiter, *counting.Counters, error) {
+	config := counting.Config{MaxPending: p.settings.MaxPending}
+	if p.settings.Replicas > 1 {
+		decider, err := p.newDecider(buckets)
+		return decider, counting.New(config, buckets), err
+	}
+	logs, err := slidinglog.New(buckets.Base())
+	if err != nil {
+		return nil, nil, err
+	}
+	decider, err := p.newDecider(buckets, logs)
+	return decider, counting.New(config, buckets, logs), err
+}
+
+// newDecider returns what decides hits on the engines. Failures of the store are logged at most
 // once a second for each cause.
-func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, error) {
+func (p *process) newDecider(engines ...engine.Engine) (*limiter.Limiter, error) {
 	var failures sparse.Lines
 	config := limiter.Config{
 		Local:      backend.NewEmbedded(p.settings.Log),
@@ -127,14 +142,7 @@ func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, er
 	if p.spans.tracer != nil {
 		config.OnCoalesced = tracing.Together
 	}
-	if p.settings.Replicas > 1 {
-		return limiter.New(config, counters)
-	}
-	logs, err := slidinglog.New(counters.Base())
-	if err != nil {
-		return nil, err
-	}
-	return limiter.New(config, counters, logs)
+	return limiter.New(config, engines...)
 }
 
 // errReplicas is the error of rules with logs where counters have replicas.

@@ -29,7 +29,7 @@ func add(tb testing.TB, value []byte, kind journal.Kind, times ...int64) []byte 
 
 func empty(tb testing.TB, limits ...journal.Limit) []byte {
 	tb.Helper()
-	value, err := journal.AppendNew(nil, journal.Head{Limits: limits, Revision: 7, TTL: 100, Since: 5}, now)
+	value, err := journal.AppendNew(nil, journal.Head{Limits: limits, Revision: 7, TTL: 100, Floor: now - 10_000_000_000, Since: 5}, now)
 	require.NoError(tb, err)
 	return value
 }
@@ -104,7 +104,7 @@ func TestEqualHitsOfOneEntry(t *testing.T) {
 	assert.EqualValues(t, 9, log.Sum(now, now))
 	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: 1, Time: now, Count: 1})
 	require.NoError(t, err)
-	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-journal.EntrySize:]...), journal.Question{}).Sum(now, now))
+	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-21:]...), journal.Question{}).Sum(now, now))
 }
 
 func TestADenialOnPendingHitsIsTransient(t *testing.T) {
@@ -125,6 +125,53 @@ func TestADenialOnPendingHitsIsTransient(t *testing.T) {
 	log := read(t, value, journal.Question{Keys: keys(3), Pending: now - 1000})
 	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(1))
 	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(2), "the pending hit is void")
+}
+
+// pending appends a pending hit, or a void, of the identity.
+func pending(tb testing.TB, value []byte, kind journal.Kind, id journal.ID, count int64) []byte {
+	tb.Helper()
+	value, err := journal.AppendEntry(value, journal.Entry{Kind: kind, Pending: kind == journal.Hit, ID: id, Time: now, Cost: 1, Count: count})
+	require.NoError(tb, err)
+	return value
+}
+
+// A pending hit counts in full, also what of it has no room, until its writer voids that; what it
+// admits is what fits behind all that counts ahead.
+func TestAPendingHitCountsInFull(t *testing.T) {
+	limit := journal.Limit{Window: 60_000, Ceiling: 3}
+	value := pending(t, pending(t, empty(t, limit), journal.Hit, 1, 2), journal.Hit, 2, 5)
+	value = add(t, value, journal.Hit, 0, 0, 0)[:len(value)+45] // hits 1 to 3: 3 is new
+	question := journal.Question{Keys: keys(3), Pending: now - 1000}
+	rewritten, err := read(t, value, question).AppendRewrite(nil, journal.Rewrite{Now: now, Young: 4000})
+	require.NoError(t, err)
+	for _, value := range [][]byte{value, rewritten} {
+		log := read(t, value, question)
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 2, Admitted: 2}, log.Verdict(0))
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 5, Admitted: 1, Transient: true}, log.Verdict(1))
+		assert.Zero(t, log.Verdict(2).Admitted)
+		assert.EqualValues(t, 7, log.Sum(0, maxTime))
+
+		log = read(t, pending(t, value, journal.Void, 2, 1), question)
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1, Transient: true}, log.Verdict(1))
+		assert.EqualValues(t, 3, log.Sum(0, maxTime))
+	}
+}
+
+// What the writer of a pending hit may admit does not depend on where the void of another is.
+func TestAVoidOfAPendingHitTakesEffectWhereverItIs(t *testing.T) {
+	begin := empty(t, journal.Limit{Window: 60_000, Ceiling: 3})
+	void := func(value []byte) []byte { return pending(t, value, journal.Void, 1, 0) }
+	hit := func(value []byte, id journal.ID) []byte { return pending(t, value, journal.Hit, id, 3) }
+	for place, value := range [][]byte{
+		hit(hit(void(begin), 1), 2), hit(void(hit(begin, 1)), 2), void(hit(hit(begin, 1), 2)),
+	} {
+		log := read(t, value, journal.Question{Keys: keys(2)})
+		assert.Equal(t, journal.Verdict{Found: true}, journal.Verdict{Found: log.Verdict(0).Found, Counted: log.Verdict(0).Counted}, place)
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 3, Admitted: 3}, log.Verdict(1), place)
+	}
+	// An entry whose void came first is behind what precedes the entry itself.
+	log := read(t, hit(hit(pending(t, begin, journal.Void, 2, 2), 1), 2), journal.Question{Keys: keys(2)})
+	assert.Equal(t, journal.Verdict{Found: true, Counted: 2}, log.Verdict(1))
 }
 
 func TestADenialInAWindowWithoutPendingHitsIsFinal(t *testing.T) {
@@ -220,7 +267,8 @@ func TestOutOfRange(t *testing.T) {
 		"no cost":  func(e *journal.Entry) { e.Cost = 0 },
 		"cost":     func(e *journal.Entry) { e.Cost = 1 << 32 },
 		"no hits":  func(e *journal.Entry) { e.Count = 0 },
-		"hits":     func(e *journal.Entry) { e.Count = 1 << 16 },
+		"appended": func(e *journal.Entry) { e.Appended = now },
+		"hits":     func(e *journal.Entry) { e.Count = 1 << 15 },
 	} {
 		e := good
 		change(&e)

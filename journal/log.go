@@ -23,10 +23,11 @@ type Verdict struct {
 	// since, or it is stale, so that its identity may be forgotten. A writer appends a new
 	// one, with a new time.
 	Found bool
-	// Counted is how many of the hits count, which the limits of the log decide.
+	// Counted is how many of the hits count: the limits of the log decide it, unless they are
+	// pending. Of pending hits all count that are not void.
 	Counted int64
-	// Admitted is how many of them the reader's limits admit as well. If it is less than
-	// Counted, the writer voids the others.
+	// Admitted is how many of them the reader's limits admit as well, or of a pending hit how
+	// many fit. If it is less than Counted, the writer voids the others, always.
 	Admitted int64
 	// Transient says that more would fit if pending hits were void.
 	Transient bool
@@ -76,6 +77,7 @@ func (l *Log) read(value []byte, q Question) error {
 		l.judge.fold()
 		entries = entries[size:]
 	}
+	l.judge.end()
 	return nil
 }
 

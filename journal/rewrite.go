@@ -81,26 +81,32 @@ type rewriter struct {
 }
 
 // writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. If the limits change, what counts is former.
+// many bytes they take. If the limits change, what counts is former. Pending hits stay pending.
 func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
 	w.written = w.written[:0]
-	for _, r := range records {
-		if r.Time <= floor {
-			continue
+	for i := range records {
+		if r := &records[i]; r.Kind != 0 && r.appended() > floor {
+			w.written = encode(w.written, r.decided(change))
 		}
-		e := r.Entry
-		switch {
-		case e.Kind == Void:
-		case r.counts == 0:
-			e.Kind = denied
-		case change || e.Kind == former:
-			e.Kind, e.Count = former, r.counts
-		default:
-			e.Kind, e.Count = settled, r.counts
-		}
-		w.written = encode(w.written, e)
 	}
 	return int64(len(w.written))
+}
+
+// decided returns the entry with its verdict.
+func (r *record) decided(change bool) Entry {
+	e := r.Entry
+	switch {
+	case e.Kind == Void:
+	case r.counts == 0:
+		e.Kind, e.Pending = denied, e.isPending()
+	case e.Kind == Increment, e.Kind == Hit && e.Pending:
+		e.Count = r.counts
+	case change || e.Kind == former:
+		e.Kind, e.Count = former, r.counts
+	default:
+		e.Kind, e.Count = settled, r.counts
+	}
+	return e
 }
 
 // coarsen copies the sums from the i-th on to kept, and moves those up to cut to the last second

@@ -11,7 +11,7 @@ import (
 	"github.com/counterd/counterd/journal"
 )
 
-const young = 4000
+const youth = 4000
 
 // filled is a log that hits are added to, and the largest that it was after a rewrite.
 type filled struct {
@@ -34,7 +34,7 @@ func (f *filled) hit(time int64) bool {
 	if f.log.Verdict(0).Admitted == 0 {
 		return false
 	}
-	f.value, err = f.log.AppendRewrite(nil, journal.Rewrite{Now: time, Young: young, Retain: f.retain})
+	f.value, err = f.log.AppendRewrite(nil, journal.Rewrite{Now: time, Young: youth, Retain: f.retain})
 	require.NoError(f.tb, err)
 	f.largest = max(f.largest, len(f.value))
 	return true
@@ -60,7 +60,7 @@ func TestNoLogIsLargerThanItsSize(t *testing.T) {
 			continue
 		}
 		retain := []int64{0, 0, 7200_000, 172_800_000}[random.IntN(4)]
-		size := journal.Size(limits, retain, young)
+		size := journal.Size(limits, retain, youth)
 		f, time := fill(t, limits, retain), int64(now)
 		for range 400 {
 			pause := []int64{1, 50, 1000, 60_000, 3600_000}[random.IntN(5)]
@@ -82,7 +82,7 @@ func TestASizeIsThatOfABurst(t *testing.T) {
 		require.True(t, f.hit(now+i))
 	}
 	require.False(t, f.hit(now+500))
-	size := journal.Size(limits, 0, young)
+	size := journal.Size(limits, 0, youth)
 	assert.Greater(t, size, f.largest)
 	assert.Less(t, float64(size), 1.05*float64(f.largest))
 }
@@ -103,7 +103,7 @@ func TestWhatFitsALog(t *testing.T) {
 		{"more than a number holds", []journal.Limit{{Window: 1000, Ceiling: 1 << 61}}, 30 * 86_400_000, false},
 		{"nothing", []journal.Limit{{Window: 1000}}, 0, true},
 	} {
-		size := journal.Size(test.limits, test.retain, young)
+		size := journal.Size(test.limits, test.retain, youth)
 		assert.Positive(t, size, test.name)
 		assert.Equal(t, test.fits, size <= journal.MaxSize, "%s: %d bytes", test.name, size)
 	}

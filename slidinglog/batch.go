@@ -24,18 +24,17 @@ type batch struct {
 	voids    trip
 }
 
-// entry is an entry, and how many of its hits count.
+// entry is an entry, and what the log says of it.
 type entry struct {
 	journal.Entry
-	counts int64
+	counts int64 // how many of its hits count
+	admits int64 // how many of them the log admits, if the limits of the session do
 }
 
-// place is where a hit is: its entry, how many hits of it are before, and what those of all entries
-// before it cost that count.
+// place is where a hit is: its entry, and how many hits of it are before.
 type place struct {
 	entry  int
 	before int64
-	ahead  int64
 }
 
 // begin begins without hits.
@@ -58,14 +57,14 @@ func (b *batch) take(hits []engine.Hit, identity func() journal.ID) {
 	b.clear()
 	b.hits = hits
 	for _, h := range hits {
-		kind := journal.Hit
+		kind, pending := journal.Hit, h.Pending
 		if h.Counts {
-			kind = journal.Increment
+			kind, pending = journal.Increment, false
 		}
 		last := len(b.entries) - 1
-		if last < 0 || b.entries[last].Kind != kind || b.entries[last].Cost != h.Cost || b.entries[last].Pending != h.Pending {
+		if last < 0 || b.entries[last].Kind != kind || b.entries[last].Cost != h.Cost || b.entries[last].Pending != pending {
 			last++
-			b.entries = append(b.entries, entry{Entry: journal.Entry{Kind: kind, Pending: h.Pending, Cost: h.Cost}})
+			b.entries = append(b.entries, entry{Entry: journal.Entry{Kind: kind, Pending: pending, Cost: h.Cost}})
 		}
 		b.places = append(b.places, place{entry: last, before: b.entries[last].Count})
 		b.entries[last].Count++
@@ -97,31 +96,30 @@ func (b *batch) encode(dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// decide notes what the log counts of the entries.
-func (b *batch) decide(log *journal.Log) {
-	b.decided = true
+// decide notes what the log says of the entries. It decides hits that are not pending. The others
+// are the session's to decide, by what is ahead of the batch; by limits of other rules than its own
+// the log says how many of them fit.
+func (b *batch) decide(log *journal.Log, others bool) {
+	b.decided, b.total = true, 0
 	for i := range b.entries {
-		b.entries[i].counts = log.Verdict(i).Counted
-	}
-	b.total = 0
-	for i := range b.places {
-		p := &b.places[i]
-		p.ahead = b.total
-		if b.counts(i) {
-			b.total += b.hits[i].Cost
+		e, v := &b.entries[i], log.Verdict(i)
+		e.counts, e.admits = v.Counted, v.Counted
+		if e.Pending && others {
+			e.admits = v.Admitted
 		}
+		b.total += e.counts * e.Cost
 	}
 }
 
-// counts reports whether the log counts the hit.
-func (b *batch) counts(hit int) bool {
+// admits reports whether the log admits the hit.
+func (b *batch) admits(hit int) bool {
 	p := b.places[hit]
-	return p.before < b.entries[p.entry].counts
+	return p.before < b.entries[p.entry].admits
 }
 
-// isDenied reports whether there are hits that the log does not count.
+// isDenied reports whether there are hits that the log does not admit.
 func (b *batch) isDenied() bool {
-	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.counts < e.Count })
+	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.admits < e.Count })
 }
 
 // appendVoids appends what leaves so many hits of each entry, where the log may count more.

@@ -283,7 +283,7 @@ func (s *session) settle() {
 	for i := range s.base {
 		s.base[i] = s.log.Ahead(0, i)
 	}
-	s.batch.decide(&s.log)
+	s.batch.decide(&s.log, s.log.Head().Revision != s.revision)
 	switch {
 	case s.log.Head().Outdated(s.revision) && s.batch.isDenied() && s.trips < maxTrips/2:
 		// By limits that are no longer in force: the entries are void, and come again.

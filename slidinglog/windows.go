@@ -62,7 +62,7 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 		return standing
 	}
 	if decided < len(w.hits) {
-		if w.batch.decided && (w.hits[decided].Counts || w.batch.counts(decided) || w.denies(ahead, cost)) {
+		if w.batch.decided && (w.hits[decided].Counts || w.batch.admits(decided) || w.denies(ahead, cost)) {
 			return standing
 		}
 		standing.Outcome = engine.FullForNow
