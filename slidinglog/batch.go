@@ -84,9 +84,12 @@ func (b *batch) rename(identity func() journal.ID) {
 // encode appends the entries to dst.
 func (b *batch) encode(dst []byte) ([]byte, error) {
 	for i := range b.entries {
-		b.entries[i].Time = b.at
+		e := &b.entries[i].Entry
+		if e.Time, e.Appended = b.at, 0; b.at != b.time {
+			e.Appended = b.time
+		}
 		var err error
-		if dst, err = journal.AppendEntry(dst, b.entries[i].Entry); err != nil {
+		if dst, err = journal.AppendEntry(dst, *e); err != nil {
 			return dst, fmt.Errorf("%w: %w", engine.ErrStore, err)
 		}
 	}
