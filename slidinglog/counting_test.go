@@ -334,3 +334,51 @@ func TestIncrementsOnAStoreThatFails(t *testing.T) {
 		})
 	}
 }
+
+// A reset between the creation of a log and its first append is no failure of the store, of an
+// increment or of a hit.
+func TestAResetBetweenCreationAndAppend(t *testing.T) {
+	for name, act := range map[string]func(*counted){
+		"increment": func(c *counted) { c.add(1, 0) },
+		"hit":       func(c *counted) { require.True(c.tb, c.hit(c.event, someUser).Allowed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCounted(t, "[{per: ip, rate: 1000/h, on_error: deny}]")
+			resets := 0
+			c.store.before = func(op *store.Op) {
+				if op.Kind() == store.Create && resets < 4 {
+					op.Writes[1].Item++ // there is none
+				}
+			}
+			c.store.after = func(op *store.Op) {
+				if op.Kind() == store.Create && resets < 4 {
+					resets++
+					op.Writes[1].Item--
+					c.store.remove(t, c.counter)
+					op.Reads[0].Version, op.Reads[0].Data = 0, op.Reads[0].Data[:0]
+				}
+			}
+			act(c)
+			require.Equal(t, 4, resets)
+			require.EqualValues(t, 1, c.count(time.Hour).Count)
+		})
+	}
+}
+
+// An append that meets no log, which another process then creates, is repeated, and nothing is rewritten.
+func TestALogThatIsCreatedMeanwhile(t *testing.T) {
+	c := newCounted(t, "[{per: ip, rate: 1000/h, on_error: deny}]")
+	once := true
+	c.store.after = func(op *store.Op) {
+		require.NotEqual(t, store.Swap, op.Kind())
+		if op.Kind() == store.Append && once {
+			once = false
+			require.True(t, c.other(limiter.Config{}).hit(c.event, someUser).Allowed)
+			value := c.store.value(t, c.counter)
+			op.Reads[0].Version, op.Reads[0].Data = 1, append(op.Reads[0].Data[:0], value...)
+		}
+	}
+	c.add(1, 0)
+	require.False(t, once)
+	require.EqualValues(t, 2, c.count(time.Hour).Count)
+}

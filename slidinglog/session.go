@@ -183,6 +183,8 @@ func (s *session) absorb() error {
 		}
 	case step == probing && s.log.HasRoom(len(s.data)):
 		s.step = appending
+	case step != probing && !s.appended && s.log.HasRoom(len(s.data)) && s.trips < maxTrips/2:
+		s.step = appending // another process has created the log since, if it was lost or reset
 	case step == probing || !s.appended:
 		return s.rewrite(appending)
 	case s.increments:
@@ -219,8 +221,8 @@ func (s *session) absent(step phase) error {
 	case step == looking:
 		clear(s.base)
 		return nil
-	case step == creating && !s.appended:
-		return errNoRoom
+	case step == creating && !s.appended && s.op.Writes[0].Result == 0 && s.trips >= maxTrips/2:
+		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
 	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.ttl(s.longest), Floor: s.time - s.engine.young(), Since: s.since()}
