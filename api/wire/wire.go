@@ -126,11 +126,13 @@ type Hit struct {
 
 // Decision is the answer to a hit or a check.
 type Decision struct {
-	Allowed    bool         `json:"allowed"`
-	Event      string       `json:"event"`
-	At         Moment       `json:"at"`          // the second in which the hit was stamped
-	RetryAfter *int64       `json:"retry_after"` // seconds until all limits admit it; nil: never
-	Limits     []LimitState `json:"limits"`
+	Allowed    bool   `json:"allowed"`
+	Event      string `json:"event"`
+	At         Moment `json:"at"`          // the second in which the hit was stamped
+	RetryAfter *int64 `json:"retry_after"` // seconds until all limits admit it; nil: never
+	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second; else 0.
+	RetryAfterMS int64        `json:"retry_after_ms,omitzero"`
+	Limits       []LimitState `json:"limits"`
 }
 
 // LimitState is the state of one limit after a hit.
