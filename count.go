@@ -28,7 +28,9 @@ type Bucket struct {
 // Count returns how often the event happened in the window that ends now, to the second: with
 // several features on their combined counter, with none on that of the whole event. A
 // combination that no limit is per is not counted: its count is 0. The window is whole seconds,
-// within the retention of the event.
+// within the retention of the event. If the counter's first limit keeps a log, a window shorter than
+// a minute is to the millisecond, and events in a log that was too large may have moved to the end of
+// their hour.
 func (l *Limiter) Count(ctx context.Context, event string, features Features, window time.Duration) (int64, error) {
 	return l.CountAt(ctx, event, features, window, time.Time{})
 }

@@ -433,6 +433,7 @@ func requireCounted(t *testing.T, event *Event, rule *Rule) {
 		require.Contains(t, counters, counter)
 		applied, err := event.Apply(nil, features)
 		require.NoError(t, err)
+		counter.of = nil
 		require.Contains(t, applied, Applied{rule, counter, counter.ID(), rule.Listed(features)})
 		if limits, found := rule.Overrides[value]; found {
 			require.Equal(t, limits, rule.LimitsOf(counter.Feature))

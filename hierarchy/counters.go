@@ -39,8 +39,8 @@ type Config struct {
 }
 
 // Counters counts events. It is safe for concurrent use, and any number of Counters, in any
-// number of processes, may share one store. Counters are the engine of a limiter that decides
-// on the same counts.
+// number of processes, may share one store. Counters are an engine of a limiter and of package
+// counting, which decide and count on the same counts.
 type Counters struct {
 	base       engine.Base
 	store      store.Store
