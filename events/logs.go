@@ -14,21 +14,24 @@ import (
 // DefaultGrace is the allowance for clock skew and late round trips, where nothing else is set.
 const DefaultGrace = 2 * time.Second
 
-// LogBytes returns the most bytes of a log that keeps hits for that long under the limits, with a
-// throttle. A longer grace takes more.
-func LogBytes(limits []Limit, throttle Throttle, retention, grace time.Duration) int {
-	return logSize(appendLogLimits(nil, limits, throttle), retention, grace)
+// LogFootprint is what a log takes that keeps the hits of a counter.
+type LogFootprint struct {
+	Fits  bool  // no log can be too large
+	Hits  int64 // of the longest window, or of the retention, at the most
+	Bytes int   // of the value, if so many hits come at equal distances
 }
 
-func logSize(limits []journal.Limit, retention, grace time.Duration) int {
-	return journal.Size(limits, retention.Milliseconds(), 2*grace.Milliseconds())
-}
-
-func appendLogLimits(list []journal.Limit, limits []Limit, throttle Throttle) []journal.Limit {
-	for _, limit := range limits {
-		list = append(list, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: throttle.Ceiling(limit.N)})
+// LogFootprintOf returns what a counter per those kinds takes if all its limits are kept in a log.
+func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint {
+	var rules []int
+	for i := range e.Rules {
+		if slices.Equal(e.Rules[i].Per, kinds) {
+			rules = append(rules, i)
+		}
 	}
-	return list
+	_, tooLarge := e.logFault(rules, "", grace)
+	hits, bytes := journal.Spread(e.logLimits(rules, ""), e.Remembered().Milliseconds())
+	return LogFootprint{!tooLarge, hits, bytes}
 }
 
 // logFault says that a log of a rule may be too large.
@@ -70,9 +73,15 @@ func (e *Event) logFaults(grace time.Duration) (faults []logFault) {
 	return faults
 }
 
-// logFault returns what is wrong with the log of the rules for a value. Limits in shadow bound only a
-// log that no other limit bounds.
+// logFault returns what is wrong with the log of the rules for a value.
 func (e *Event) logFault(rules []int, value string, grace time.Duration) (logFault, bool) {
+	bytes := journal.Size(e.logLimits(rules, value), e.Remembered().Milliseconds(), 2*grace.Milliseconds())
+	return logFault{rule: rules[0], bytes: bytes}, bytes > journal.MaxSize
+}
+
+// logLimits returns the limits that bound a log of the rules for a value: those in shadow bound only
+// one that no other limit bounds.
+func (e *Event) logLimits(rules []int, value string) []journal.Limit {
 	var enforced, shadow []journal.Limit
 	for _, i := range rules {
 		rule := &e.Rules[i]
@@ -80,17 +89,18 @@ func (e *Event) logFault(rules []int, value string, grace time.Duration) (logFau
 		if !overridden {
 			limits = rule.Limits
 		}
+		list := &enforced
 		if rule.Shadow {
-			shadow = appendLogLimits(shadow, limits, rule.Throttle)
-		} else {
-			enforced = appendLogLimits(enforced, limits, rule.Throttle)
+			list = &shadow
+		}
+		for _, limit := range limits {
+			*list = append(*list, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
 		}
 	}
 	if len(enforced) == 0 {
-		enforced = shadow
+		return shadow
 	}
-	bytes := logSize(enforced, e.Remembered(), grace)
-	return logFault{rule: rules[0], bytes: bytes}, bytes > journal.MaxSize
+	return enforced
 }
 
 // UseLogs reports whether limits are kept in logs.

@@ -109,8 +109,11 @@ func (l *Log) HasRoom(bytes int) bool { return l.size+bytes <= MaxSize }
 // Due reports whether a rewrite is due: a quarter of the log was appended since the last one.
 func (l *Log) Due() bool {
 	appended := l.size - l.offset - int(l.head.kept)
-	return appended > 256+(l.size-appended)/4
+	return appended > minDue+(l.size-appended)/4
 }
+
+// minDue is how many bytes are appended to a small log before a rewrite is due.
+const minDue = 256
 
 // Sum returns what counts from the time first to the time last, both included.
 func (l *Log) Sum(first, last int64) int64 {

@@ -1,17 +1,16 @@
 package journal
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // Size returns the most bytes that a rewritten log takes whose hits all pass these limits. Retain
 // and young are those of its [Rewrite]. The limits of a counter suit a journal if it is at most
 // [MaxSize]: then a hit never fails for lack of room. Increments and hits that are void or denied
 // are not bounded by limits, and come in addition.
 func Size(limits []Limit, retain, young int64) int {
-	head := Head{
-		Limits: limits, Revision: math.MaxUint64, TTL: maxTime, Since: maxTime, Floor: maxTime, Coarse: maxTime,
-		base: maxTime, kept: MaxSize,
-	}
-	size := len(appendHead(nil, head, &timeline{}, 0)) + 2*sumSize // numbers of sums
+	size := headSize(limits)
 	// Clocks may be ahead of that of the rewrite, and windows are of whole seconds.
 	youth := young + young/2 + second
 	window := max(longest(limits, maxTime), retain, youth)
@@ -24,6 +23,27 @@ func Size(limits []Limit, retain, young int64) int {
 	size += 2 * int(min(admissible(limits, longest(limits, minute-1)), all-recent, MaxSize))
 	return size
 }
+
+// Spread returns how many hits the limits admit in their longest window, or in the time for which
+// they are retained, and the most bytes of a log that has them if they come at equal distances: it
+// is about to be rewritten.
+func Spread(limits []Limit, retain int64) (hits int64, bytes int) {
+	window := max(longest(limits, maxTime), retain)
+	hits = admissible(limits, window)
+	kept := headSize(limits) + int(min(hits*int64(uvarintSize(uint64(window/second/max(hits, 1))<<1)), MaxSize))
+	return hits, kept + minDue + kept/4
+}
+
+// headSize returns the most bytes of the header.
+func headSize(limits []Limit) int {
+	head := Head{
+		Limits: limits, Revision: math.MaxUint64, TTL: maxTime, Since: maxTime, Floor: maxTime, Coarse: maxTime,
+		base: maxTime, kept: MaxSize,
+	}
+	return len(appendHead(nil, head, &timeline{}, 0)) + 2*sumSize // numbers of sums
+}
+
+func uvarintSize(n uint64) int { return len(binary.AppendUvarint(nil, n)) }
 
 // sumSize is the size of a sum of a few hundred at a distance of an hour.
 const sumSize = 4

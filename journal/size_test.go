@@ -108,3 +108,27 @@ func TestWhatFitsALog(t *testing.T) {
 		assert.Equal(t, test.fits, size <= journal.MaxSize, "%s: %d bytes", test.name, size)
 	}
 }
+
+// A log of hits at equal distances is what Spread says of it.
+func TestSpread(t *testing.T) {
+	for _, n := range []int64{1, 10, 100, 500} {
+		limits := []journal.Limit{{Window: 3600_000, Ceiling: n}}
+		hits, bytes := journal.Spread(limits, 0)
+		require.Equal(t, n, hits)
+		f := fill(t, limits, 0)
+		largest := 0
+		for i := range 3 * n {
+			f.last++
+			value, err := journal.AppendEntry(f.value, journal.Entry{Kind: journal.Hit, ID: f.last, Time: now + i*3600_000/n, Cost: 1, Count: 1})
+			require.NoError(t, err)
+			f.value, largest = value, max(largest, len(value))
+			require.NoError(t, f.log.Read(f.value, journal.Question{}))
+			if f.log.Due() {
+				f.value, err = f.log.AppendRewrite(nil, journal.Rewrite{Now: now + i*3600_000/n, Young: young})
+				require.NoError(t, err)
+			}
+		}
+		assert.LessOrEqual(t, largest, bytes+2*journal.EntrySize, "%d hits", n)
+		assert.GreaterOrEqual(t, 2*largest+256, bytes, "%d hits", n)
+	}
+}
