@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,13 +37,19 @@ func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits
 	t.Helper()
 	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
 	require.NoError(t, err)
+	return newServerOf(t, kept, clock, func() *events.Rules { return rules })
+}
+
+// newServerOf returns a server with rules that may change, on both engines.
+func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) http.Handler {
+	t.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: clock, Grace: logGrace})
 	logs, err := slidinglog.New(counters.Base())
 	require.NoError(t, err)
 	config := limiter.Config{Timeout: logGrace / 2, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
 	decider, err := limiter.New(config, counters, logs)
 	require.NoError(t, err)
-	return api.NewHandler(api.Config{Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})})
+	return api.NewHandler(api.Config{Service: newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})})
 }
 
 // onLogServers runs a test with two servers on each store.
@@ -228,4 +237,49 @@ func TestALogWithoutAStore(t *testing.T) {
 			require.Equal(t, onError, decisionOf(t, w).Limits[0].OnError)
 		}
 	}
+}
+
+// The procedure of operations.md changes the algorithm of a limit, and changes it back: no window holds
+// more than N, and what decides is never incomplete.
+func TestTheAlgorithmOfALimitIsChanged(t *testing.T) {
+	page, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "### Change the algorithm of a limit")
+	section, _, _ = strings.Cut(section, "\n### ")
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(section, -1)
+	require.Len(t, blocks, 2)
+	both, log := blocks[0][1], blocks[1][1]
+	buckets := strings.Replace(log, ", algorithm: sliding-log", "", 1)
+	back := strings.Replace(strings.Replace(both, ", name: log, algorithm: sliding-log", ", name: buckets", 1), "20/d]}", "20/d], algorithm: sliding-log}", 1)
+
+	clock := testkit.NewClock(time.Time{})
+	var rules atomic.Pointer[events.Rules]
+	server := newServerOf(t, storestest.Embedded(clock.Now), clock.Now, rules.Load)
+	var admitted []time.Time
+	for i, file := range []string{buckets, both, log, back, buckets} {
+		parsed, err := events.ParseRules([]byte(file))
+		require.NoError(t, err, file)
+		if i > 0 {
+			parsed = events.Succeed(rules.Load(), parsed, clock.Now().Unix())
+		}
+		rules.Store(parsed)
+		reloaded := clock.Now()
+		for clock.Now().Before(reloaded.Add(25 * time.Hour)) {
+			w := request(t, server, "POST", "/v1/events/login_failed/hit", `{"features": {"ip": "192.0.2.1"}}`)
+			d := decisionOf(t, w)
+			if d.Allowed {
+				admitted = append(admitted, clock.Now())
+			}
+			for n, limit := range d.Limits {
+				young := n >= 2 && clock.Now().Before(reloaded.Add(24*time.Hour)) && (n == 3 || clock.Now().Before(reloaded.Add(time.Minute)))
+				require.Equal(t, young, limit.Incomplete, "%s, %s after the reload %d", limit.Name, clock.Now().Sub(reloaded), i)
+				require.Equal(t, n >= 2, limit.Shadow)
+			}
+			clock.Advance(30 * time.Minute)
+		}
+	}
+	for i := 20; i < len(admitted); i++ {
+		require.GreaterOrEqual(t, admitted[i].Sub(admitted[i-20]), 24*time.Hour)
+	}
+	require.GreaterOrEqual(t, len(admitted), 100, "in each day there was room for 20")
 }

@@ -23,7 +23,7 @@ func (r *Rules) Modified(at time.Time) {
 	r.setRevision(time<<hashBits | r.Revision&(1<<hashBits-1))
 }
 
-// Hashed returns the rules with a revision, if they have none: those that a program made.
+// Hashed returns the rules with a revision, which rules that a program made lack.
 func (r *Rules) Hashed() *Rules {
 	if r.Revision != 0 {
 		return r

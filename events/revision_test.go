@@ -33,7 +33,7 @@ func TestRevisionsOfFiles(t *testing.T) {
 	assert.Less(t, read("[{per: ip, rate: 5/m}]", time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)), uint64(1)<<hashBits)
 }
 
-// Rules from memory differ by their content. Those that take over are newer than those before.
+// Rules from memory differ by their content. The version that takes over is newer.
 func TestRevisionsOfRulesFromMemory(t *testing.T) {
 	five, six := parsedLimits(t, "[{per: ip, rate: 5/m}]"), parsedLimits(t, "[{per: ip, rate: 6/m}]")
 	assert.Equal(t, five.Revision, parsedLimits(t, "[{per: ip, rate: 5/m}]").Revision)

@@ -24,7 +24,7 @@ func (e *Engine) Increment(ctx context.Context, by int64, at time.Time, counters
 		s := e.begin(counter, counter.ID(), engine.Moment{Now: now})
 		defer s.End()
 		e.limit(s)
-		s.increments, s.at = true, at.UnixMilli()
+		s.at = at.UnixMilli()
 		s.Add(hits, by)
 		sessions = append(sessions, s)
 	}
@@ -166,7 +166,7 @@ func (e *Engine) History(ctx context.Context, counter events.Counter, level engi
 }
 
 // Reset deletes the log, which orders it: entries that were appended before are gone, and later ones
-// stay. See [engine.Counting].
+// stay, as does what its writer has not read yet and appends again. See [engine.Counting].
 func (e *Engine) Reset(ctx context.Context, counter events.Counter) error {
 	id := counter.ID()
 	op := store.Op{Counter: id, Writes: []store.Write{{Kind: store.Delete, Item: logItem}}}

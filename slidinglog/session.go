@@ -55,10 +55,6 @@ type session struct {
 	next    []byte // the log that a rewrite writes, or an empty one
 	version uint64 // of the log that was read
 	fault   error  // of the hits
-
-	// increments: the entries count in any case, and may be late. An append that was acknowledged
-	// is final: a rewrite by another process may drop the identity of a late entry.
-	increments bool
 }
 
 var sessions = sync.Pool{New: func() any { return new(session) }}
@@ -71,7 +67,7 @@ func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) 
 func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) *session {
 	s := sessions.Get().(*session)
 	s.engine, s.counter, s.size = e, counter, e.sizes.of(id, moment.Alone)
-	s.step, s.trips, s.version, s.fault, s.increments = idle, 0, 0, nil, false
+	s.step, s.trips, s.version, s.fault = idle, 0, 0, nil
 	s.windows.begin(moment, counter.Remembered())
 	s.batch.begin(id, s.time)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
@@ -168,9 +164,6 @@ func (s *session) absorb() error {
 		return s.fault
 	}
 	if s.op.Reads[0].Version == 0 {
-		if s.increments && s.appended {
-			return nil // it was lost or reset since
-		}
 		return s.absent(step)
 	}
 	if err := s.decode(); err != nil {
@@ -187,8 +180,6 @@ func (s *session) absorb() error {
 		s.step = appending // another process has created the log since, if it was lost or reset
 	case step == probing || !s.appended:
 		return s.rewrite(appending)
-	case s.increments:
-		s.tend()
 	case !s.log.Verdict(0).Found: // it was lost since
 		return s.again(appending)
 	default:
