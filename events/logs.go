@@ -103,6 +103,11 @@ func (e *Event) logLimits(rules []int, value string) []journal.Limit {
 	return enforced
 }
 
+// HasLog reports whether limits per those kinds are kept in a log.
+func (e *Event) HasLog(kinds []string) bool {
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.inLog() && slices.Equal(rule.Per, kinds) })
+}
+
 // UseLogs reports whether limits are kept in logs.
 func (r *Rules) UseLogs() bool {
 	for _, event := range r.Events {

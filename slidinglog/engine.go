@@ -21,6 +21,9 @@ const Algorithm = algorithm.SlidingLog
 // logItem is the one item of a counter.
 var logItem = store.Item(store.OtherLevels, 0)
 
+// Item returns the number of the one item of a counter.
+func Item() uint64 { return logItem }
+
 // Engine keeps counters as logs. It is safe for concurrent use.
 type Engine struct {
 	base     engine.Base

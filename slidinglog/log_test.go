@@ -379,3 +379,22 @@ func FuzzItem(f *testing.F) {
 		}
 	})
 }
+
+// A flood of hits that are denied and counted fills the log. They are denied all the same, and do not
+// pass by on_error.
+func TestAFloodOfCountedHitsIsDenied(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: [2/m, 9/h], count: all}]", limiter.Config{})
+	for i := range 3000 { // at once: all of them are young
+		d := b.hit(b.event, someUser)
+		require.Equal(t, i < 2, d.Allowed, "%d", i)
+		require.False(t, d.Limits[0].Failed)
+	}
+	require.Empty(t, b.faults)
+	require.Greater(t, len(b.store.value(t, b.counter)), journal.MaxSize-journal.EntrySize)
+	b.clock.Advance(2*grace + time.Second)
+	require.False(t, b.hit(b.event, someUser).Allowed)
+	b.clock.Advance(time.Minute)
+	require.False(t, b.hit(b.event, someUser).Allowed, "by 9 in an hour")
+	b.clock.Advance(time.Hour)
+	require.True(t, b.hit(b.event, someUser).Allowed)
+}

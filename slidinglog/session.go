@@ -244,7 +244,7 @@ func (s *session) rewrite(after phase) error {
 	if err == nil && after == appending && len(s.next)+len(s.data) > journal.MaxSize {
 		err = journal.ErrTooLarge
 	}
-	if err != nil && after == idle {
+	if err != nil && after == idle || errors.Is(err, journal.ErrTooLarge) && s.refuse() {
 		return nil
 	}
 	if err != nil {
@@ -252,6 +252,19 @@ func (s *session) rewrite(after phase) error {
 	}
 	s.after = after
 	return s.again(rewriting)
+}
+
+// refuse decides hits for which the log has no room if the limits have none either, and reports whether
+// that is so of all: a flood of hits that are denied and counted does not pass by on_error.
+func (s *session) refuse() bool {
+	if s.batch.decided {
+		return false
+	}
+	for i, limit := range s.question.Limits {
+		s.base[i] = s.log.Held(limit, s.time)
+	}
+	s.refused = !slices.ContainsFunc(s.hits, func(h engine.Hit) bool { return !s.denies(0, h.Cost) })
+	return s.refused
 }
 
 // rewritten goes on after a rewrite. A hit that has been decided is, whatever became of it.

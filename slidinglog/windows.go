@@ -14,6 +14,7 @@ type windows struct {
 	revision uint64        // the highest of them
 	longest  time.Duration // window, or the retention
 	moment   int64         // milliseconds; waits count from here
+	refused  bool          // the hits were not added: neither the log nor the limits have room
 
 	log      journal.Log
 	question journal.Question
@@ -22,7 +23,7 @@ type windows struct {
 }
 
 func (w *windows) begin(moment engine.Moment, retention time.Duration) {
-	w.moment, w.revision, w.longest = moment.Now.UnixMilli(), 0, retention
+	w.moment, w.revision, w.longest, w.refused = moment.Now.UnixMilli(), 0, retention, false
 	w.time = max(w.moment, moment.Stamp*1000)
 	w.log.Clear()
 }
@@ -58,7 +59,7 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 	own := w.question.Limits[limit]
 	count := w.base[limit].Count + ahead
 	standing := engine.Standing{Outcome: w.outcome(limit, ahead, cost), Count: count, Exact: w.isExact(own), Final: true}
-	if standing.Outcome != engine.Fits || own.Shadow {
+	if standing.Outcome != engine.Fits || own.Shadow || w.refused {
 		return standing
 	}
 	if decided < len(w.hits) {
