@@ -20,6 +20,7 @@ type batch struct {
 	decided  bool         // how many of them count is known
 	total    int64        // the cost of what counts
 	time     int64        // of all of them
+	pending  bool         // replicas may order the hits differently
 	voids    trip
 }
 
@@ -37,8 +38,8 @@ type place struct {
 }
 
 // begin begins without hits.
-func (b *batch) begin(id string, time int64) {
-	b.time, b.voids.op.Counter, b.voids.op.Data = time, id, true
+func (b *batch) begin(id string, time int64, pending bool) {
+	b.time, b.pending, b.voids.op.Counter, b.voids.op.Data = time, pending, id, true
 }
 
 func (b *batch) end() {
@@ -56,7 +57,7 @@ func (b *batch) take(hits []engine.Hit, identity func() journal.ID) {
 	b.clear()
 	b.hits = hits
 	for _, h := range hits {
-		kind, pending := journal.Hit, h.Pending
+		kind, pending := journal.Hit, h.Pending || b.pending
 		if h.Counts {
 			kind, pending = journal.Increment, false
 		}
@@ -160,5 +161,5 @@ func (b *batch) RollBack() []*store.Op {
 	return b.voids.all()
 }
 
-// Hint returns nothing: there is one replica.
+// Hint returns nothing: what a replica has missed, the next session on the counter appends to it.
 func (b *batch) Hint() []*store.Op { return nil }

@@ -1,0 +1,115 @@
+package slidinglog_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/store"
+)
+
+// openReplicas returns a store that keeps each counter on all of the servers.
+func openReplicas(tb testing.TB, servers []string) store.Store {
+	return storestest.Open(tb, memcache.Config{
+		Servers: servers, Replicas: len(servers), Clock: func() time.Time { return time.Now().Add(-time.Hour) },
+	})
+}
+
+// logsOf returns the logs of the replicas of a counter; nil where there is none.
+func logsOf(tb testing.TB, st store.Store, counter string) (logs []*journal.Log) {
+	tb.Helper()
+	op := store.Op{Counter: counter, Data: true, Reads: []store.Read{{Item: logItem}}}
+	st.Do(context.Background(), &op)
+	for i := range op.Replicas {
+		part := &op.Replicas[i]
+		require.NoError(tb, part.Err)
+		if logs = append(logs, nil); part.Reads[0].Version != 0 {
+			logs[i] = new(journal.Log)
+			require.NoError(tb, logs[i].Read(part.Reads[0].Data, journal.Question{}))
+		}
+	}
+	return logs
+}
+
+// Of 200 hits at once, by three processes on two servers that are replicas of each other, exactly as
+// many are admitted as the limit allows.
+func TestExactlyTheLimitOnReplicas(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	var failed atomic.Int64
+	config := limiter.Config{OnStoreError: func(err error) { t.Log(err); failed.Add(1) }}
+	var processes []*process
+	for range 3 {
+		processes = append(processes, newProcess(t, openReplicas(t, servers), nil, config))
+	}
+	config.NoCachedDenials = true
+	last := newProcess(t, openReplicas(t, servers), nil, config)
+	for round := range int(testkit.Seeds(60)) {
+		event := newEvent(t, 1, "[{per: ip, rate: 10/h, on_error: deny}]")
+		event.Name = fmt.Sprint("replicas", round)
+		var admitted, gaveUp atomic.Int64
+		var running sync.WaitGroup
+		failed.Store(0)
+		began := time.Now()
+		for caller := range 200 {
+			running.Go(func() {
+				d, err := processes[caller%3].Hit(context.Background(), limiter.Hit{Event: event, Features: someUser, Cost: 1})
+				switch {
+				case !assert.NoError(t, err):
+				case d.Allowed:
+					admitted.Add(1)
+				case d.Unavailable:
+					gaveUp.Add(1)
+				}
+			})
+		}
+		running.Wait()
+		atOnce := admitted.Load()
+		// On a busy machine hits may give up before others are void.
+		for last.hit(event, someUser).Allowed {
+			admitted.Add(1)
+		}
+		t.Logf("round %d: %d admitted at once, %d in all, %d without an answer of the store, in %s", round, atOnce, admitted.Load(), gaveUp.Load(), time.Since(began).Round(time.Millisecond))
+		require.LessOrEqual(t, admitted.Load(), int64(10), "round %d", round)
+		if failed.Load() == 0 { // what an error leaves behind may count
+			require.Equal(t, int64(10), admitted.Load(), "round %d", round)
+		}
+	}
+}
+
+// A replica that returned empty has the whole log after the next hit on the counter, and then it is
+// enough by itself.
+func TestAReplicaThatReturnedEmptyIsWhole(t *testing.T) {
+	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
+	st := openReplicas(t, []string{servers[0].Addr, servers[1].Addr})
+	p := newProcess(t, st, nil, limiter.Config{})
+	event := newEvent(t, 1, "[{per: ip, rate: 9/h}]")
+	counter := counterOf(t, event, "ip")
+	for i := range int64(3) {
+		require.True(t, p.hit(event, someUser).Allowed)
+		for _, log := range logsOf(t, st, counter) {
+			require.Equal(t, i+1, log.Sum(0, 1<<46))
+		}
+	}
+	for i, server := range servers {
+		server.Ask("flush_all")
+		require.Contains(t, logsOf(t, st, counter), (*journal.Log)(nil))
+		d := p.hit(event, someUser)
+		require.EqualValues(t, 4+i, d.Limits[0].Count)
+		for _, log := range logsOf(t, st, counter) {
+			require.EqualValues(t, 4+i, log.Sum(0, 1<<46))
+		}
+	}
+	require.Empty(t, p.faults)
+}
