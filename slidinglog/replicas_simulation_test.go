@@ -307,8 +307,40 @@ func (w *replicaSimulation) rest() {
 			break
 		}
 	}
+	w.alone()
 	w.faulty = faulty
 	clear(w.down)
+}
+
+// alone has one more hit that meets no other: it is admitted exactly if there is room.
+func (w *replicaSimulation) alone() {
+	w.now += simGrace
+	now, fits, want := time.UnixMilli(w.now+w.skew[0]), true, true
+	s := w.engines[0].Begin(events.Counter{Retention: simRetention}, "0", engine.Moment{Now: now, Stamp: now.Unix()})
+	defer s.End()
+	for _, limit := range w.limits {
+		s.Limit(limit)
+		want = want && w.held(limit, now.UnixMilli())+1 <= limit.Ceiling
+	}
+	hits := []engine.Hit{{Cost: 1}}
+	s.Add(hits, 0)
+	for ops := s.Next(now); len(ops) > 0; ops = s.Next(now) {
+		w.do(0, ops, func() {})
+		if err := s.Absorb(); err != nil {
+			w.fail(simFails, "%v", err)
+			return
+		}
+	}
+	for i := range w.limits {
+		fits = fits && s.Standing(i, 0, 0, 1).Outcome == engine.Fits
+	}
+	if fits != want && !w.untidy {
+		w.fail(simDiffers, "alone at %d: %t", now.UnixMilli(), fits)
+	}
+	if hits[0].Stays = fits; fits {
+		w.admitted = append(w.admitted, simAdmitted{time: now.UnixMilli(), cost: 1})
+	}
+	w.do(0, s.RollBack(), func() {})
 }
 
 // account holds each log against what was admitted. It knows what it retains, also if it has expired

@@ -55,8 +55,12 @@ func TestExactlyTheLimitOnReplicas(t *testing.T) {
 	}
 	config.NoCachedDenials = true
 	last := newProcess(t, openReplicas(t, servers), nil, config)
-	for round := range int(testkit.Seeds(60)) {
-		event := newEvent(t, 1, "[{per: ip, rate: 10/h, on_error: deny}]")
+	for round := range int(testkit.Seeds(80)) {
+		limit := int64(10)
+		if round%2 == 1 { // of two hits that meet in opposite orders one is admitted in the end
+			limit = 1
+		}
+		event := newEvent(t, 1, fmt.Sprintf("[{per: ip, rate: %d/h, on_error: deny}]", limit))
 		event.Name = fmt.Sprint("replicas", round)
 		var admitted, gaveUp atomic.Int64
 		var running sync.WaitGroup
@@ -80,10 +84,10 @@ func TestExactlyTheLimitOnReplicas(t *testing.T) {
 		for last.hit(event, someUser).Allowed {
 			admitted.Add(1)
 		}
-		t.Logf("round %d: %d admitted at once, %d in all, %d without an answer of the store, in %s", round, atOnce, admitted.Load(), gaveUp.Load(), time.Since(began).Round(time.Millisecond))
-		require.LessOrEqual(t, admitted.Load(), int64(10), "round %d", round)
+		t.Logf("round %d, limit %d: %d admitted at once, %d in all, %d without an answer of the store, in %s", round, limit, atOnce, admitted.Load(), gaveUp.Load(), time.Since(began).Round(time.Millisecond))
+		require.LessOrEqual(t, admitted.Load(), limit, "round %d", round)
 		if failed.Load() == 0 { // what an error leaves behind may count
-			require.Equal(t, int64(10), admitted.Load(), "round %d", round)
+			require.Equal(t, limit, admitted.Load(), "round %d", round)
 		}
 	}
 }
@@ -112,4 +116,73 @@ func TestAReplicaThatReturnedEmptyIsWhole(t *testing.T) {
 		}
 	}
 	require.Empty(t, p.faults)
+}
+
+// A replica whose log is damaged is left alone, and does not hinder the others.
+func TestADamagedReplica(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	st := openReplicas(t, servers)
+	p := newProcess(t, st, nil, limiter.Config{NoCachedDenials: true})
+	event := newEvent(t, 1, "[{per: ip, rate: 3/h}]")
+	counter := counterOf(t, event, "ip")
+	require.True(t, p.hit(event, someUser).Allowed)
+	op := &store.Op{Counter: counter, Data: true, Server: servers[0], Writes: []store.Write{{Kind: store.Append, Item: logItem, Data: []byte("foreign")}}}
+	st.Do(t.Context(), op)
+	require.NoError(t, op.Err)
+	for i := range 4 {
+		d := p.hit(event, someUser)
+		require.Equal(t, i < 2, d.Allowed)
+		require.False(t, d.Limits[0].Failed)
+	}
+	op = &store.Op{Counter: counter, Data: true, Reads: []store.Read{{Item: logItem}}}
+	st.Do(t.Context(), op)
+	for i := range op.Replicas {
+		var log journal.Log
+		err := log.Read(op.Replicas[i].Reads[0].Data, journal.Question{})
+		if op.Replicas[i].Server == servers[0] {
+			require.ErrorIs(t, err, journal.ErrCorrupt)
+			continue
+		}
+		require.NoError(t, err)
+		require.EqualValues(t, 3, log.Sum(0, 1<<46))
+	}
+	require.Empty(t, p.faults)
+}
+
+// While a replica is down, entries keep their identity until the log is over half its bound: it
+// stays bounded, and the limit exact. The replica has all of it after the next hit that reaches it.
+func TestAReplicaThatIsDown(t *testing.T) {
+	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
+	st := openReplicas(t, []string{servers[0].Addr, servers[1].Addr})
+	clock := testkit.NewClock(time.Now())
+	p := newProcess(t, st, clock.Now, limiter.Config{NoCachedDenials: true, OnStoreError: func(err error) { t.Error(err) }})
+	event := newEvent(t, 1, "[{per: ip, rate: 700/h}]")
+	counter := counterOf(t, event, "ip")
+	largest, shrunk := 0, false
+	for i := range 1000 {
+		switch i {
+		case 10:
+			servers[1].Stop()
+		case 990:
+			servers[1].Restart()
+			require.Eventually(t, func() bool {
+				op := &store.Op{Counter: counter, Data: true, Server: servers[1].Addr, Reads: []store.Read{{Item: logItem}}}
+				st.Do(t.Context(), op)
+				return op.Err == nil
+			}, time.Minute, time.Millisecond)
+		}
+		clock.Advance(3 * time.Second)
+		require.Equal(t, i < 700, p.hit(event, someUser).Allowed, "%d", i)
+		op := &store.Op{Counter: counter, Data: true, Server: servers[0].Addr, Reads: []store.Read{{Item: logItem}}}
+		st.Do(t.Context(), op)
+		require.NoError(t, op.Err)
+		size := len(op.Reads[0].Data)
+		shrunk, largest = shrunk || size < largest/2, max(largest, size)
+		require.LessOrEqual(t, size, journal.MaxSize*3/4)
+	}
+	require.Greater(t, largest, journal.MaxSize/2)
+	require.True(t, shrunk)
+	for _, log := range logsOf(t, st, counter) {
+		require.EqualValues(t, 700, log.Sum(0, 1<<46))
+	}
 }
