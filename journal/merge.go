@@ -25,7 +25,8 @@ type Lack struct {
 	Keys bool
 	// Sums says that it has less in sums: the merged value is to replace its own.
 	Sums bool
-	// Err says why its value was not merged. It is to be left as it is.
+	// Err says why its value was not merged: of ErrVersion it is to be left as it is, else the
+	// merged value is to replace it.
 	Err error
 }
 

@@ -1,6 +1,7 @@
 package slidinglog
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/counterd/counterd/journal"
@@ -39,7 +40,7 @@ func (r *replicas) take(t *trip, keys []journal.ID, until int64) []byte {
 	r.clear()
 	if len(t.op.Replicas) == 0 {
 		r.value = r.add(&t.op)
-		r.list[0].lack.Missing = r.value == nil
+		r.list[0].lack.Missing, r.largest = r.value == nil, len(r.value)
 		return r.value
 	}
 	var values [][]byte
@@ -53,11 +54,13 @@ func (r *replicas) take(t *trip, keys []journal.ID, until int64) []byte {
 	merged := journal.Merge(values, keys, until)
 	for i, lack := range merged.Lacks {
 		r.list[i].lack = lack
-		if lack.Err != nil {
+		switch {
+		case lack.Err == nil:
+			r.largest = max(r.largest, len(values[i]))
+		case merged.Value == nil:
+			r.fault = lack.Err
+		default:
 			r.whole = false
-			if merged.Value == nil {
-				r.fault = lack.Err
-			}
 		}
 	}
 	r.value, r.largest = merged.Value, max(r.largest, len(merged.Value))
@@ -71,7 +74,6 @@ func (r *replicas) add(op *store.Op) []byte {
 	if read.Version == 0 {
 		return nil
 	}
-	r.largest = max(r.largest, len(read.Data))
 	if read.Data == nil {
 		return []byte{}
 	}
@@ -86,7 +88,15 @@ func (r *replicas) mayShrink() bool {
 
 // lack reports whether a replica lacks anything.
 func (r *replicas) lack() bool {
-	return len(r.list) > 1 && r.someLack(func(lack *journal.Lack) bool { return lack.Missing || len(lack.Entries) > 0 })
+	return len(r.list) > 1 && r.someLack(func(lack *journal.Lack) bool {
+		return lack.Missing || len(lack.Entries) > 0 || isDamaged(lack)
+	})
+}
+
+// isDamaged reports whether the log of a replica is to be replaced. One that a newer release wrote is
+// not.
+func isDamaged(lack *journal.Lack) bool {
+	return lack.Err != nil && !errors.Is(lack.Err, journal.ErrVersion)
 }
 
 // lackKeys reports whether a replica lacks entries of the session.
@@ -113,7 +123,7 @@ func (r *replicas) rewrite(counter string, next []byte, expires int64) []*store.
 	r.ops = r.ops[:0]
 	for i := range r.list {
 		switch replica := &r.list[i]; {
-		case replica.lack.Err != nil:
+		case errors.Is(replica.lack.Err, journal.ErrVersion):
 		case replica.lack.Missing:
 			r.send(counter, replica, store.Write{Kind: store.Create, Data: next, Expires: expires})
 		default:
@@ -142,6 +152,8 @@ func (r *replicas) repair(counter string, data []byte, expires int64) []*store.O
 	r.ops = r.ops[:0]
 	for i := range r.list {
 		switch replica := &r.list[i]; {
+		case isDamaged(&replica.lack):
+			r.send(counter, replica, store.Write{Kind: store.Swap, Data: r.value, Version: replica.version, Expires: expires})
 		case replica.lack.Missing:
 			r.send(counter, replica, store.Write{Kind: store.Create, Data: r.value, Expires: expires}, store.Write{Kind: store.Append, Data: data})
 		case replica.lack.Keys:

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
@@ -118,35 +119,53 @@ func TestAReplicaThatReturnedEmptyIsWhole(t *testing.T) {
 	require.Empty(t, p.faults)
 }
 
-// A replica whose log is damaged is left alone, and does not hinder the others.
+// A replica whose log is damaged does not hinder the others, and gets theirs. One that a newer release
+// wrote is left alone.
 func TestADamagedReplica(t *testing.T) {
-	servers := memcachedtest.StartMany(t, 2)
-	st := openReplicas(t, servers)
-	p := newProcess(t, st, nil, limiter.Config{NoCachedDenials: true})
-	event := newEvent(t, 1, "[{per: ip, rate: 3/h}]")
-	counter := counterOf(t, event, "ip")
-	require.True(t, p.hit(event, someUser).Allowed)
-	op := &store.Op{Counter: counter, Data: true, Server: servers[0], Writes: []store.Write{{Kind: store.Append, Item: logItem, Data: []byte("foreign")}}}
-	st.Do(t.Context(), op)
-	require.NoError(t, op.Err)
-	for i := range 4 {
-		d := p.hit(event, someUser)
-		require.Equal(t, i < 2, d.Allowed)
-		require.False(t, d.Limits[0].Failed)
+	for name, test := range map[string]struct {
+		spoil func(value []byte) []byte
+		heals bool
+	}{
+		"torn":    {func(value []byte) []byte { return value[:len(value)-3] }, true},
+		"foreign": {func([]byte) []byte { return []byte("17") }, true},
+		"huge":    {func([]byte) []byte { return make([]byte, 100_000) }, true},
+		"newer":   {func(value []byte) []byte { value[1]++; return value }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := memcachedtest.StartMany(t, 2)
+			st := openReplicas(t, servers)
+			p := newProcess(t, st, nil, limiter.Config{NoCachedDenials: true})
+			event := newEvent(t, 1, "[{per: ip, rate: 3/h}]")
+			on := func(write ...store.Write) *store.Op {
+				op := &store.Op{Counter: counterOf(t, event, "ip"), Data: true, Server: servers[0], Writes: write, Versions: true}
+				if len(write) == 0 {
+					op.Reads = []store.Read{{Item: logItem}}
+				}
+				st.Do(t.Context(), op)
+				require.NoError(t, op.Err)
+				return op
+			}
+			require.True(t, p.hit(event, someUser).Allowed)
+			read := on().Reads[0]
+			swap := on(store.Write{Kind: store.Swap, Item: logItem, Data: test.spoil(read.Data), Version: read.Version, Expires: time.Now().Unix()})
+			require.EqualValues(t, 1, swap.Writes[0].Result)
+			newer := newEvent(t, 2, "[{per: ip, rate: 3/h}]") // which rewrites the log
+			for i, event := range []*events.Event{event, newer, newer} {
+				d := p.hit(event, someUser)
+				require.Equal(t, i < 2, d.Allowed)
+				require.False(t, d.Limits[0].Failed)
+				var log journal.Log
+				err := log.Read(on().Reads[0].Data, journal.Question{})
+				if test.heals {
+					require.NoError(t, err)
+					require.EqualValues(t, min(i+2, 3), log.Sum(0, 1<<46))
+				} else {
+					require.ErrorIs(t, err, journal.ErrVersion)
+				}
+			}
+			require.Empty(t, p.faults)
+		})
 	}
-	op = &store.Op{Counter: counter, Data: true, Reads: []store.Read{{Item: logItem}}}
-	st.Do(t.Context(), op)
-	for i := range op.Replicas {
-		var log journal.Log
-		err := log.Read(op.Replicas[i].Reads[0].Data, journal.Question{})
-		if op.Replicas[i].Server == servers[0] {
-			require.ErrorIs(t, err, journal.ErrCorrupt)
-			continue
-		}
-		require.NoError(t, err)
-		require.EqualValues(t, 3, log.Sum(0, 1<<46))
-	}
-	require.Empty(t, p.faults)
 }
 
 // While a replica is down, entries keep their identity until the log is over half its bound: it
