@@ -44,7 +44,8 @@
 // could not be read, and both lack entries of the other in the same second, the fewer ones are lost.
 //
 // The merged value has the entries that precede those of the reader on any replica ahead of them.
-// So the proof holds if every hit reaches one replica that loses nothing: in its order, the last
+// A rewrite puts the merged entries in one order, which is not that of each replica. So all that it
+// kept counts ahead of an entry whose reader finds it there. So the proof holds if every hit reaches one replica that loses nothing: in its order, the last
 // admitted hit of a window was decided with all others counted.
 //
 // # Rules

@@ -45,6 +45,7 @@ type Log struct {
 	head     Head
 	size     int // of the value
 	offset   int // of its entries
+	kept     int // how many of the records a rewrite kept
 	judge    judge
 	rewriter rewriter
 }
@@ -69,13 +70,16 @@ func (l *Log) read(value []byte, q Question) error {
 	}
 	l.size, l.offset = len(value), len(value)-len(entries)
 	l.judge.begin(&l.head, q, len(entries)/shortSize)
-	for len(entries) > 0 {
+	for kept := len(entries) - int(l.head.kept); len(entries) > 0; {
 		size := decode(l.judge.next(), entries, l.head.base)
 		if size == 0 {
 			return ErrCorrupt
 		}
 		l.judge.fold()
 		entries = entries[size:]
+		if len(entries) >= kept {
+			l.kept = len(l.judge.records)
+		}
 	}
 	l.judge.end()
 	return nil
@@ -84,7 +88,7 @@ func (l *Log) read(value []byte, q Question) error {
 // Clear empties the log.
 func (l *Log) Clear() {
 	l.head = Head{Limits: l.head.Limits[:0]}
-	l.size, l.offset = 0, 0
+	l.size, l.offset, l.kept = 0, 0, 0
 	l.judge.clear()
 }
 

@@ -20,29 +20,35 @@ type Lack struct {
 	Missing bool
 	// Entries are to be appended, in any order with those of others. Appended twice they count once.
 	Entries []byte
+	// Keys says that it lacks entries of the reader. Until it has them, the reader must not decide:
+	// another one may read that replica alone.
+	Keys bool
 	// Sums says that it has less in sums: the merged value is to replace its own.
 	Sums bool
-	// Err says why its value was not merged. It is to be left as it is.
+	// Err says why its value was not merged: of ErrVersion it is to be left as it is, else the
+	// merged value is to replace it.
 	Err error
 }
 
 // Any reports whether the replica lacks anything.
-func (l *Lack) Any() bool { return l.Missing || l.Sums || len(l.Entries) > 0 }
+func (l *Lack) Any() bool { return l.Missing || l.Keys || l.Sums || len(l.Entries) > 0 }
 
 // Merge merges the values of the replicas of a counter. A nil one is missing. The merged value has
-// those entries ahead of the keys, the reader's own, that are ahead of them on any replica, or on
-// one that lacks them. If all values are the same, it is that one, which was not read. Merge does
-// not change the values, and keeps none but that.
-func Merge(values [][]byte, keys []ID) Merged {
+// those entries ahead of the keys, the reader's own, that are ahead of them on any replica: on one
+// that lacks them all, and of entries that a rewrite kept all others that it kept, since it has put
+// them in another order. If all values are the same, it is that one, which was not read. What was
+// appended after until, in milliseconds, may be on its way to the other replicas: the value has it,
+// and no replica lacks it. Merge does not change the values, and keeps none but that.
+func Merge(values [][]byte, keys []ID, until int64) Merged {
 	merged := Merged{Lacks: make([]Lack, len(values))}
-	if len(values) > 0 && values[0] != nil && !slices.ContainsFunc(values, func(v []byte) bool { return v == nil || !bytes.Equal(v, values[0]) }) {
+	if areEqual(values) && !isRewritten(values[0], keys) {
 		merged.Value = values[0]
 		return merged
 	}
-	m := merger{places: map[ID]int{}}
+	m := merger{until: until, places: map[ID]int{}}
 	for i, value := range values {
 		if value == nil {
-			merged.Lacks[i].Missing = true
+			merged.Lacks[i].Missing, merged.Lacks[i].Keys = true, len(keys) > 0
 			continue
 		}
 		r := &replica{lack: &merged.Lacks[i]}
@@ -65,6 +71,34 @@ func Merge(values [][]byte, keys []ID) Merged {
 	return merged
 }
 
+// areEqual reports whether no value is missing, and all are the same.
+func areEqual(values [][]byte) bool {
+	return len(values) > 0 && !slices.ContainsFunc(values, func(v []byte) bool { return v == nil || !bytes.Equal(v, values[0]) })
+}
+
+// isRewritten reports whether one of the keys is among the entries that a rewrite kept. Of a damaged
+// value it does not matter.
+func isRewritten(value []byte, keys []ID) bool {
+	var head Head
+	entries, err := readHead(value, &head, &timeline{})
+	if err != nil || len(keys) == 0 {
+		return false
+	}
+	var e Entry
+	for rest := entries; len(entries)-len(rest) < int(head.kept); {
+		e = Entry{}
+		size := decode(&e, rest, head.base)
+		if size == 0 {
+			return false
+		}
+		if slices.Contains(keys, e.ID) {
+			return true
+		}
+		rest = rest[size:]
+	}
+	return false
+}
+
 // merger merges the logs of replicas.
 type merger struct {
 	replicas []*replica
@@ -72,6 +106,7 @@ type merger struct {
 	sums     timeline
 	members  []member
 	places   map[ID]int // of members
+	until    int64
 }
 
 // replica is the log of one replica.
@@ -130,10 +165,10 @@ func (m *merger) unite(r *replica, keys []ID) {
 	for _, key := range keys {
 		n := r.log.judge.place(key)
 		if n < 0 || records[n].Kind == Void {
-			first = len(records)
+			first, r.lack.Keys = len(records), true
 			break
 		}
-		first = min(first, n)
+		first = min(first, max(n, r.log.kept))
 	}
 	for n := range records {
 		record := &records[n]
@@ -184,6 +219,7 @@ func (m *merger) compare(r *replica) {
 		e := &m.members[i]
 		n := r.log.judge.place(e.ID)
 		switch {
+		case e.appended() > m.until:
 		case n < 0, r.log.judge.records[n].Kind == Void && e.Kind != Void:
 			r.lack.Entries = encode(r.lack.Entries, e.Entry)
 		case r.log.judge.records[n].Kind == Void && r.log.judge.records[n].Count > e.counts, r.log.judge.records[n].counts > e.counts:

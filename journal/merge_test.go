@@ -40,11 +40,11 @@ func rewrite(tb testing.TB, value []byte, at int64) []byte {
 
 func TestMergeOfEqualValues(t *testing.T) {
 	value := hits(t, young(t, -1000), 1)
-	merged := journal.Merge([][]byte{value, bytes.Clone(value)}, keys(1))
+	merged := journal.Merge([][]byte{value, bytes.Clone(value)}, keys(1), maxTime)
 	assert.Same(t, &value[0], &merged.Value[0])
 	assert.False(t, merged.Lacks[0].Any() || merged.Lacks[1].Any())
-	assert.Nil(t, journal.Merge(nil, nil).Value)
-	assert.Equal(t, journal.Merged{Lacks: []journal.Lack{{Missing: true}, {Missing: true}}}, journal.Merge([][]byte{nil, nil}, nil))
+	assert.Nil(t, journal.Merge(nil, nil, maxTime).Value)
+	assert.Equal(t, journal.Merged{Lacks: []journal.Lack{{Missing: true}, {Missing: true}}}, journal.Merge([][]byte{nil, nil}, nil, maxTime))
 }
 
 // Each replica is to append what it lacks: entries, and voids of what counts less on another one.
@@ -53,7 +53,7 @@ func TestMergeIsTheUnion(t *testing.T) {
 	a := pending(t, hits(t, begin, 1, 2, 3), journal.Void, 2, 0)
 	b := pending(t, hits(t, begin, 3, 2, 4), journal.Void, 5, 0)
 	values := [][]byte{a, b, nil}
-	merged := journal.Merge(values, nil)
+	merged := journal.Merge(values, nil, maxTime)
 	assert.EqualValues(t, 3, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
 	assert.True(t, merged.Lacks[2].Missing)
 	for i := range 2 {
@@ -63,7 +63,7 @@ func TestMergeIsTheUnion(t *testing.T) {
 		assert.EqualValues(t, 3, read(t, values[i], journal.Question{}).Sum(0, maxTime))
 	}
 	values[2] = merged.Value
-	for _, lack := range journal.Merge(values, nil).Lacks {
+	for _, lack := range journal.Merge(values, nil, maxTime).Lacks {
 		assert.False(t, lack.Any())
 	}
 	// Nothing of it counts twice, nor what was void.
@@ -82,11 +82,36 @@ func TestMergeKeepsAheadWhatIsAheadAnywhere(t *testing.T) {
 		{[]journal.ID{2, 1}, []journal.ID{3, 1, 2}, 2},
 		{[]journal.ID{1, 2, 3}, []journal.ID{2, 3}, 2},
 	} {
-		merged := journal.Merge([][]byte{hits(t, begin, test.a...), hits(t, begin, test.b...)}, keys(1))
+		merged := journal.Merge([][]byte{hits(t, begin, test.a...), hits(t, begin, test.b...)}, keys(1), maxTime)
 		q := journal.Question{Keys: keys(1), Limits: []journal.Limit{{Window: 60_000, Ceiling: 2}}, Revision: 7}
 		log := read(t, merged.Value, q)
 		assert.Equal(t, test.want, log.Ahead(0, 0).Count, "%v", test)
 		assert.Equal(t, test.want < 2, log.Verdict(0).Admitted == 1, "%v", test)
+	}
+}
+
+// A rewrite may have changed the order: what it kept is all ahead of an entry that it kept. What came
+// later is behind.
+func TestMergeOfAnEntryThatARewriteKept(t *testing.T) {
+	begin := young(t, -1000, journal.Limit{Window: 60_000, Ceiling: 2})
+	kept := hits(t, rewrite(t, hits(t, begin, 1, 2), 0), 3)
+	for _, other := range [][]byte{kept, hits(t, begin, 1, 2, 3)} {
+		merged := journal.Merge([][]byte{kept, other}, keys(1), maxTime)
+		log := read(t, merged.Value, journal.Question{Keys: keys(1), Limits: []journal.Limit{{Window: 60_000, Ceiling: 2}}, Revision: 7})
+		assert.EqualValues(t, 1, log.Ahead(0, 0).Count)
+	}
+}
+
+// What is young may be on its way. But the entries of the reader must be on every replica.
+func TestMergeOfYoungEntries(t *testing.T) {
+	begin := young(t, -1000)
+	for until, size := range map[int64]int{now - 1: 0, now: 15} {
+		merged := journal.Merge([][]byte{hits(t, begin, 1, 2), hits(t, begin, 1)}, keys(1), until)
+		assert.EqualValues(t, 2, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
+		assert.Len(t, merged.Lacks[1].Entries, size)
+		assert.False(t, merged.Lacks[0].Any() || merged.Lacks[1].Keys)
+		merged = journal.Merge([][]byte{hits(t, begin, 1, 2), hits(t, begin, 1), nil}, keys(2), until)
+		assert.Equal(t, []bool{false, true, true}, []bool{merged.Lacks[0].Keys, merged.Lacks[1].Keys, merged.Lacks[2].Keys})
 	}
 }
 
@@ -95,13 +120,13 @@ func TestMergeOfDifferentFloors(t *testing.T) {
 	begin := young(t, -1000)
 	a := hits(t, begin, 1, 2, 3)
 	b := rewrite(t, a, 5000)
-	merged := journal.Merge([][]byte{a, b}, nil)
+	merged := journal.Merge([][]byte{a, b}, nil, maxTime)
 	assert.EqualValues(t, 3, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
 	assert.False(t, merged.Lacks[0].Any() || merged.Lacks[1].Any())
 
 	// One that was begun anew has neither.
 	c := young(t, 9000)
-	merged = journal.Merge([][]byte{c, b}, nil)
+	merged = journal.Merge([][]byte{c, b}, nil, maxTime)
 	log := read(t, merged.Value, journal.Question{})
 	assert.EqualValues(t, 3, log.Sum(0, maxTime))
 	assert.EqualValues(t, now-1000, log.Head().Since)
@@ -117,7 +142,7 @@ func TestMergeOfLateIncrements(t *testing.T) {
 	young := rewrite(t, a, 0)
 	sums := rewrite(t, a, 5000)
 	for _, values := range [][][]byte{{a, young}, {young, sums}, {a, sums}, {append(young, late...), append(sums, late...)}} {
-		merged := journal.Merge(values, nil)
+		merged := journal.Merge(values, nil, maxTime)
 		require.NoError(t, merged.Lacks[0].Err)
 		assert.EqualValues(t, 1, read(t, merged.Value, journal.Question{}).Sum(now-500_000, now-500_000))
 	}
@@ -133,12 +158,12 @@ func TestMergeNamesDamagedValues(t *testing.T) {
 		journal.ErrVersion:  append([]byte{good[0], 2}, good[2:]...),
 		journal.ErrTooLarge: make([]byte, 5*journal.MaxSize),
 	} {
-		merged := journal.Merge([][]byte{value, good, {}}, nil)
+		merged := journal.Merge([][]byte{value, good, {}}, nil, maxTime)
 		require.ErrorIs(t, merged.Lacks[0].Err, want)
 		require.ErrorIs(t, merged.Lacks[2].Err, journal.ErrCorrupt)
 		assert.False(t, merged.Lacks[0].Any() || merged.Lacks[1].Any() || merged.Lacks[2].Any())
 		assert.EqualValues(t, 1, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
-		require.Nil(t, journal.Merge([][]byte{value, nil}, nil).Value)
+		require.Nil(t, journal.Merge([][]byte{value, nil}, nil, maxTime).Value)
 	}
 }
 
@@ -152,7 +177,7 @@ func TestMergeOfHeads(t *testing.T) {
 		values = append(values, value)
 	}
 	for range 10 {
-		head := read(t, journal.Merge(values, nil).Value, journal.Question{}).Head()
+		head := read(t, journal.Merge(values, nil, maxTime).Value, journal.Question{}).Head()
 		assert.EqualValues(t, 2, head.Revision)
 		assert.EqualValues(t, 2, head.Limits[0].Ceiling)
 		assert.EqualValues(t, 200, head.TTL)
@@ -168,7 +193,7 @@ func TestMergeOfACoarseReplica(t *testing.T) {
 		value, err := read(t, fine, journal.Question{}).AppendRewrite(nil, journal.Rewrite{Now: now, Young: 4000, Retain: 2500 * 60_000})
 		require.NoError(t, err)
 		require.NotZero(t, read(t, value, journal.Question{}).Head().Coarse)
-		merged := journal.Merge([][]byte{fine, value}, nil)
+		merged := journal.Merge([][]byte{fine, value}, nil, maxTime)
 		assert.Equal(t, read(t, fine, journal.Question{}).Sum(0, maxTime), read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
 		assert.Equal(t, []journal.Lack{{}, {}}, merged.Lacks)
 	}
@@ -200,7 +225,7 @@ func (r *replicas) deliver(e journal.Entry) {
 
 // merge holds the merged value against the truth, and against that of the values in another order.
 func (r *replicas) merge() journal.Merged {
-	merged := journal.Merge(r.values, nil)
+	merged := journal.Merge(r.values, nil, maxTime)
 	log, sum := read(r, merged.Value, journal.Question{}), int64(0)
 	for _, counts := range r.truth {
 		sum += counts
@@ -211,7 +236,7 @@ func (r *replicas) merge() journal.Merged {
 	for _, i := range order {
 		others = append(others, r.values[i])
 	}
-	other := journal.Merge(append(others, merged.Value), nil)
+	other := journal.Merge(append(others, merged.Value), nil, maxTime)
 	require.False(r, other.Lacks[len(order)].Any(), "the merged value lacks nothing")
 	require.Equal(r, maps.Collect(log.History(1)), maps.Collect(read(r, other.Value, journal.Question{}).History(1)))
 	for i, lack := range merged.Lacks {
@@ -286,15 +311,15 @@ func FuzzMerge(f *testing.F) {
 			}
 		}
 		r.merge()
-		want := maps.Collect(read(t, journal.Merge(append(slices.Clone(r.values), nil), nil).Value, journal.Question{}).History(1))
-		all := journal.Merge(append(slices.Clone(r.values), foreign), nil)
+		want := maps.Collect(read(t, journal.Merge(append(slices.Clone(r.values), nil), nil, maxTime).Value, journal.Question{}).History(1))
+		all := journal.Merge(append(slices.Clone(r.values), foreign), nil, maxTime)
 		if foreign != nil && all.Lacks[len(r.values)].Err != nil {
 			require.Equal(t, want, maps.Collect(read(t, all.Value, journal.Question{}).History(1)))
 		}
 		spoiled := bytes.Clone(r.values[testkit.Pick(r.random, 0, 1)])
 		if len(spoiled) > 0 {
 			spoiled[r.random.IntN(len(spoiled))] ^= 0x41
-			all = journal.Merge(append(slices.Clone(r.values), spoiled), nil)
+			all = journal.Merge(append(slices.Clone(r.values), spoiled), nil, maxTime)
 			require.Error(t, all.Lacks[len(r.values)].Err)
 			require.Equal(t, want, maps.Collect(read(t, all.Value, journal.Question{}).History(1)))
 		}
@@ -310,7 +335,7 @@ func BenchmarkMerge(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if merged := journal.Merge(values, keys(1)); merged.Value == nil {
+				if merged := journal.Merge(values, keys(1), maxTime); merged.Value == nil {
 					b.Fatal("not merged")
 				}
 			}

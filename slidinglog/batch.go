@@ -21,6 +21,7 @@ type batch struct {
 	total    int64        // the cost of what counts
 	time     int64        // milliseconds
 	at       int64        // of the entries: time, but for increments
+	pending  bool         // replicas may order the hits differently
 	voids    trip
 }
 
@@ -38,8 +39,8 @@ type place struct {
 }
 
 // begin begins without hits.
-func (b *batch) begin(id string, time int64) {
-	b.time, b.at, b.voids.op.Counter, b.voids.op.Data = time, time, id, true
+func (b *batch) begin(id string, time int64, pending bool) {
+	b.time, b.at, b.pending, b.voids.op.Counter, b.voids.op.Data = time, time, pending, id, true
 }
 
 func (b *batch) end() {
@@ -57,7 +58,7 @@ func (b *batch) take(hits []engine.Hit, identity func() journal.ID) {
 	b.clear()
 	b.hits = hits
 	for _, h := range hits {
-		kind, pending := journal.Hit, h.Pending
+		kind, pending := journal.Hit, h.Pending || b.pending
 		if h.Counts {
 			kind, pending = journal.Increment, false
 		}
@@ -164,5 +165,5 @@ func (b *batch) RollBack() []*store.Op {
 	return b.voids.all()
 }
 
-// Hint returns nothing: there is one replica.
+// Hint returns nothing: what a replica has missed, the next session on the counter appends to it.
 func (b *batch) Hint() []*store.Op { return nil }

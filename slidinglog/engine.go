@@ -32,6 +32,8 @@ type Engine struct {
 	process  uint32
 	sequence atomic.Uint64
 	sizes    sizes
+	// replicated: the store keeps several replicas of a counter, which order hits differently.
+	replicated bool
 }
 
 // New returns an engine on the base of another one. Processes that share a store need the same
@@ -41,12 +43,10 @@ func New(base engine.Base) (*Engine, error) {
 	switch {
 	case !can.Writes.Has(store.Append):
 		return nil, fmt.Errorf("slidinglog: %w: the store has no appends", store.ErrUnsupported)
-	case can.Replicated():
-		return nil, fmt.Errorf("slidinglog: %w: the store keeps %d replicas of a counter: set one", store.ErrUnsupported, can.Replicas)
 	case base.Grace <= 0:
 		return nil, errors.New("slidinglog: the base has no grace")
 	}
-	e := &Engine{base: base, now: base.Clock, grace: base.Grace.Milliseconds(), process: rand.Uint32()}
+	e := &Engine{base: base, now: base.Clock, grace: base.Grace.Milliseconds(), process: rand.Uint32(), replicated: can.Replicated()}
 	if e.now == nil {
 		e.now = time.Now
 	}

@@ -18,13 +18,15 @@ import (
 type phase uint8
 
 const (
-	idle      phase = iota
-	looking         // reads the log
-	probing         // reads the log, to see whether it has room for the entries
-	appending       // appends the entries and reads the log
-	creating        // creates the log, too
-	rewriting       // swaps the log for a shorter one
-	extending       // extends the life of the log
+	idle       phase = iota
+	looking          // reads the log
+	probing          // reads the log, to see whether it has room for the entries
+	appending        // appends the entries and reads the log
+	creating         // creates the log, too
+	rewriting        // swaps the log for a shorter one
+	extending        // extends the life of the log
+	repairing        // gives replicas what they lack
+	confirming       // reads the log, now that all replicas have the entries
 )
 
 const (
@@ -43,18 +45,18 @@ var (
 type session struct {
 	windows
 	trip
+	replicas
 	engine  *Engine
 	counter events.Counter
 	size    *atomic.Uint32 // of the log when it was read last
 
 	step  phase
-	after phase // of a rewrite
+	after phase // of a rewrite, or of a repair
 	trips int
 
-	data    []byte // to be appended
-	next    []byte // the log that a rewrite writes, or an empty one
-	version uint64 // of the log that was read
-	fault   error  // of the hits
+	data  []byte // to be appended
+	next  []byte // the log that a rewrite writes, or an empty one
+	fault error  // of the hits
 }
 
 var sessions = sync.Pool{New: func() any { return new(session) }}
@@ -67,9 +69,9 @@ func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) 
 func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) *session {
 	s := sessions.Get().(*session)
 	s.engine, s.counter, s.size = e, counter, e.sizes.of(id, moment.Alone)
-	s.step, s.trips, s.version, s.fault = idle, 0, 0, nil
+	s.step, s.trips, s.fault = idle, 0, nil
 	s.windows.begin(moment, counter.Remembered())
-	s.batch.begin(id, s.time)
+	s.batch.begin(id, s.time, e.replicated)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
 	return s
 }
@@ -78,6 +80,7 @@ func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) 
 func (s *session) End() {
 	s.windows.end()
 	s.batch.end()
+	s.replicas.clear()
 	s.engine, s.counter, s.size, s.op.Counter = nil, events.Counter{}, nil, ""
 	sessions.Put(s)
 }
@@ -118,9 +121,14 @@ func (s *session) Next(now time.Time) []*store.Op {
 		s.write(store.Write{Kind: store.Append, Data: s.data})
 		s.read(s.expires(0))
 	case rewriting:
-		s.write(store.Write{Kind: store.Swap, Data: s.next, Version: s.version, Expires: s.expires(s.log.Head().TTL)})
+		s.trips++
+		return s.replicas.rewrite(s.op.Counter, s.next, s.expires(s.log.Head().TTL))
+	case repairing:
+		return s.replicas.repair(s.op.Counter, s.data, s.expires(s.log.Head().TTL))
 	case extending:
 		s.read(s.expires(s.log.Head().TTL))
+	case confirming:
+		s.read(s.expires(0))
 	}
 	s.trips++
 	return s.trip.all()
@@ -152,10 +160,14 @@ func (s *session) absorb() error {
 		return s.rewritten()
 	case extending:
 		return nil // a hit that came to less is decided all the same
-	case appending, creating:
-		if s.op.Receipt.On(0) == len(s.op.Writes) {
-			s.appended = s.op.Writes[len(s.op.Writes)-1].Result == 1
+	case repairing: // whatever became of it
+		if s.after == confirming {
+			return s.again(confirming)
 		}
+		s.extend()
+		return nil
+	case appending, creating:
+		s.appended = s.trip.landed()
 	}
 	if s.op.Err != nil {
 		return noted(s.size, engine.StoreError(s.op.Err))
@@ -163,45 +175,53 @@ func (s *session) absorb() error {
 	if s.fault != nil {
 		return s.fault
 	}
-	if s.op.Reads[0].Version == 0 {
-		return s.absent(step)
-	}
-	if err := s.decode(); err != nil {
+	found, err := s.decode()
+	switch {
+	case err != nil:
 		return err
+	case !found:
+		return s.absent(step)
 	}
 	switch {
 	case step == looking:
 		for i, limit := range s.question.Limits {
 			s.base[i] = s.log.Held(limit, s.time)
 		}
-	case step == probing && s.log.HasRoom(len(s.data)):
+	case step == probing && s.largest+len(s.data) <= journal.MaxSize:
 		s.step = appending
-	case step != probing && !s.appended && s.log.HasRoom(len(s.data)) && s.trips < maxTrips/2:
+	case step != probing && !s.appended && s.largest+len(s.data) <= journal.MaxSize && s.trips < maxTrips/2:
 		s.step = appending // another process has created the log since, if it was lost or reset
 	case step == probing || !s.appended:
 		return s.rewrite(appending)
 	case !s.log.Verdict(0).Found: // it was lost since
 		return s.again(appending)
+	case s.lackKeys():
+		s.step, s.after = repairing, confirming
 	default:
 		s.settle()
 	}
 	return nil
 }
 
-// decode reads the log.
-func (s *session) decode() error {
-	read := &s.op.Reads[0]
-	s.version = read.Version
-	s.question.Keys, s.question.Revision = s.batch.keys, s.revision
-	s.question.Pending = max(s.time-s.engine.undecided(), 1)
-	switch err := s.log.Read(read.Data, s.question); {
-	case errors.Is(err, journal.ErrVersion):
-		return noted(s.size, fmt.Errorf("%w: %w", engine.ErrStore, err))
-	case err != nil:
-		return noted(s.size, fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
+// decode reads the log, of replicas what they hold together. It reports whether there is one.
+func (s *session) decode() (found bool, err error) {
+	value := s.replicas.take(&s.trip, s.batch.keys, s.time-s.engine.undecided())
+	if value == nil && s.replicas.fault == nil {
+		return false, nil
 	}
-	s.size.Store(uint32(len(read.Data)))
-	return nil
+	if err = s.replicas.fault; err == nil {
+		s.question.Keys, s.question.Revision = s.batch.keys, s.revision
+		s.question.Pending = max(s.time-s.engine.undecided(), 1)
+		err = s.log.Read(value, s.question)
+	}
+	switch {
+	case errors.Is(err, journal.ErrVersion):
+		return true, noted(s.size, fmt.Errorf("%w: %w", engine.ErrStore, err))
+	case err != nil:
+		return true, noted(s.size, fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
+	}
+	s.size.Store(uint32(s.largest))
+	return true, nil
 }
 
 // absent goes on where there is no log.
@@ -233,11 +253,15 @@ func (s *session) again(step phase) error {
 	return nil
 }
 
-// rewrite swaps the log for a shorter one, and goes on with the step after it.
+// rewrite swaps the log for a shorter one, and goes on with the step after it. While replicas hold
+// different entries, these keep their identity, unless the log grows too large.
 func (s *session) rewrite(after phase) error {
 	rewrite := journal.Rewrite{
 		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.ttl(s.longest),
 		Now: s.time, Young: s.engine.young(), Retain: s.counter.Remembered().Milliseconds(),
+	}
+	if !s.mayShrink() {
+		rewrite.Young = s.time
 	}
 	var err error
 	s.next, err = s.log.AppendRewrite(s.next[:0], rewrite)
@@ -269,15 +293,15 @@ func (s *session) refuse() bool {
 
 // rewritten goes on after a rewrite. A hit that has been decided is, whatever became of it.
 func (s *session) rewritten() error {
-	swapped := s.op.Err == nil && s.op.Writes[0].Result == 1
+	swapped, err := s.replicas.rewritten()
 	if swapped {
 		s.size.Store(uint32(len(s.next)))
 	}
 	switch {
 	case s.after == idle:
 		return nil
-	case s.op.Err != nil:
-		return engine.StoreError(s.op.Err)
+	case err != nil:
+		return engine.StoreError(err)
 	case !swapped:
 		return s.again(probing)
 	}
@@ -298,17 +322,19 @@ func (s *session) settle() {
 			s.batch.rename(s.engine.identity)
 			s.data, s.fault = s.batch.encode(s.data)
 		}
-	default:
-		s.tend()
+	case s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due() || s.whole && s.replicas.lackSums():
+		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
+	}
+	if s.step == idle && s.replicas.lack() {
+		s.step, s.after = repairing, idle
+	} else if s.step == idle {
+		s.extend()
 	}
 }
 
-// tend sees to a log whose entries are decided, whatever becomes of it.
-func (s *session) tend() {
-	switch head := s.log.Head(); {
-	case head.Outdated(s.revision) || s.log.Due():
-		_ = s.rewrite(idle)
-	case head.TTL > s.engine.ttl(s.longest):
+// extend has the step go on if the log is to live longer than the session's limits need.
+func (s *session) extend() {
+	if s.log.Head().TTL > s.engine.ttl(s.longest) {
 		s.step = extending
 	}
 }
@@ -320,7 +346,7 @@ type trip struct {
 }
 
 func (t *trip) clear() {
-	t.op.Writes, t.op.Reads, t.op.Receipt = t.op.Writes[:0], t.op.Reads[:0], store.Receipt{}
+	t.op.Writes, t.op.Reads, t.op.Replicas, t.op.Receipt = t.op.Writes[:0], t.op.Reads[:0], nil, store.Receipt{}
 }
 
 func (t *trip) write(w store.Write) {
@@ -332,6 +358,23 @@ func (t *trip) write(w store.Write) {
 func (t *trip) read(expires int64) {
 	t.op.Reads = slices.Grow(t.op.Reads, 1)[:1]
 	t.op.Reads[0] = store.Read{Item: logItem, Expires: expires, Data: t.op.Reads[0].Data}
+}
+
+// landed reports whether the last write, an append, has found the log of any replica.
+func (t *trip) landed() bool {
+	has := func(op *store.Op) bool {
+		last := len(op.Writes) - 1
+		return op.Receipt.On(0) == last+1 && op.Writes[last].Result == 1
+	}
+	if len(t.op.Replicas) == 0 {
+		return has(&t.op)
+	}
+	for i := range t.op.Replicas {
+		if has(&t.op.Replicas[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *trip) all() []*store.Op {
