@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -79,11 +80,19 @@ func areEqual(values [][]byte) bool {
 // isRewritten reports whether one of the keys is among the entries that a rewrite kept. Of a damaged
 // value it does not matter.
 func isRewritten(value []byte, keys []ID) bool {
-	var head Head
-	entries, err := readHead(value, &head, &timeline{})
-	if err != nil || len(keys) == 0 {
+	if len(keys) == 0 || len(value) < fixedSize {
 		return false
 	}
+	end := int(binary.BigEndian.Uint32(value[2:]))
+	if end < fixedSize || end > len(value) {
+		return false
+	}
+	c, entries := cursor{data: value[fixedSize:end]}, value[end:]
+	head := Head{base: c.below(maxTime)}
+	for range 5 { // floor, since, coarse, revision, TTL
+		c.next()
+	}
+	head.kept = c.below(readable)
 	var e Entry
 	for rest := entries; len(entries)-len(rest) < int(head.kept); {
 		e = Entry{}
@@ -114,7 +123,8 @@ type replica struct {
 	log  Log
 	lack *Lack
 	sums timeline // with its entries up to the merged floor
-	next int      // of the sums that are not merged yet
+	// The sums from next to before until are compared next.
+	next, until int
 }
 
 // member is an entry of the union, with its verdict.
@@ -260,29 +270,29 @@ func (m *merger) mergeSums() {
 		end := m.span(first.sums.times[first.next])
 		best, most := first, int64(0)
 		for _, r := range m.replicas {
-			cost := r.sums.upTo(r.sums.search(end-1)) - r.sums.upTo(r.next)
-			if cost > most || cost == most && r.isLater(best, end) {
+			for r.until < len(r.sums.times) && r.sums.times[r.until] < end {
+				r.until++
+			}
+			if cost := r.cost(); cost > most || cost == most && r.isLater(best) {
 				best, most = r, cost
 			}
 		}
+		for i := best.next; i < best.until; i++ {
+			m.sums.push(best.sums.times[i], best.sums.upTo(i+1)-best.sums.upTo(i))
+		}
 		for _, r := range m.replicas {
-			until := r.sums.search(end - 1)
-			r.lack.Sums = r.lack.Sums || r.sums.upTo(until)-r.sums.upTo(r.next) < most
-			if r == best {
-				for i := r.next; i < until; i++ {
-					m.sums.push(r.sums.times[i], r.sums.upTo(i+1)-r.sums.upTo(i))
-				}
-			}
-			r.next = until
+			r.lack.Sums = r.lack.Sums || r.cost() < most
+			r.next = r.until
 		}
 	}
 }
 
-// isLater reports whether the sums of the replica before the end are at later times than as much
-// of another one.
-func (r *replica) isLater(other *replica, end int64) bool {
-	i, j := r.sums.search(end-1), other.sums.search(end-1)
-	for ; i > r.next && j > other.next; i, j = i-1, j-1 {
+// cost returns the cost of the sums that are compared.
+func (r *replica) cost() int64 { return r.sums.upTo(r.until) - r.sums.upTo(r.next) }
+
+// isLater reports whether the sums that are compared are at later times than as much of another one.
+func (r *replica) isLater(other *replica) bool {
+	for i, j := r.until, other.until; i > r.next && j > other.next; i, j = i-1, j-1 {
 		if a, b := r.sums.times[i-1], other.sums.times[j-1]; a != b {
 			return a > b
 		}
