@@ -3,6 +3,7 @@ package slidinglog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/counterd/counterd/engine"
@@ -30,6 +31,9 @@ func (e *Engine) Increment(ctx context.Context, by int64, at time.Time, counters
 	}
 	faults := e.travel(ctx, sessions...)
 	for i, s := range sessions {
+		if s.refused { // as a hit it would be denied
+			faults[i] = fmt.Errorf("%w: %w", engine.ErrStore, journal.ErrTooLarge)
+		}
 		if faults[i] != nil {
 			faults[i] = errors.Join(faults[i], e.void(ctx, s))
 		}
