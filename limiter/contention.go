@@ -36,12 +36,12 @@ import (
 // adds.
 
 // overshoot is the least that a hit found in a limit that denies it for now, since when it finds
-// no less there, and how often it has looked since.
+// no less there, and in how many tries.
 type overshoot struct {
 	limit int // which of the hit's
 	least int64
 	since time.Time
-	looks int
+	tries int
 }
 
 // retryPolicy says which denied hits of a batch retry.
@@ -123,7 +123,7 @@ func (h *hit) mayFitLater(u *limitEval) bool {
 }
 
 // findFull finds a limit that is full by its closed buckets, or by a count that has not shrunk: for
-// that long if it is more than the limit allows, else for timeToStay.
+// that long if it is more than the limit allows, else for fullPause.
 func (h *hit) findFull(now time.Time, long time.Duration) {
 	seen, first := &h.request.overshoot, true
 	for i := range h.limits {
@@ -138,9 +138,9 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 			*seen = overshoot{limit: i, least: u.count, since: now}
 		}
 		if first {
-			seen.looks++
+			seen.tries++
 			unchanged := now.Sub(seen.since)
-			stays := u.count <= u.window.ceiling && unchanged >= timeToStay && seen.looks >= looksToStay
+			stays := u.count <= u.window.ceiling && unchanged >= fullPause && seen.tries >= fullTries
 			if stays || unchanged >= long {
 				u.outcome = engine.Full
 			}
@@ -169,8 +169,8 @@ const (
 	maxTries = 40
 	maxPause = 16 * time.Millisecond
 	// A count that does not shrink for so long, in so many looks, is that of hits that stay.
-	timeToStay  = 2 * maxPause
-	looksToStay = 3
+	fullPause = 2 * maxPause
+	fullTries = 3
 )
 
 // pause spreads the retries of processes that contend: none before the first, then a random

@@ -5,23 +5,23 @@ package memcache
 // room. Its chunk is of the smallest class with room for it (-n 48, -f 1.25): chunks grow by a
 // quarter, in multiples of eight. Beyond the largest an item takes several.
 const (
-	overhead      = 48 + 8 + 1 + 2
-	smallestChunk = 96
-	largestChunk  = 512 << 10
+	ownBytes = 48 + 8 + 1 + 2
+	minChunk = 96
+	maxChunk = 512 << 10
 
 	keyBytes = 28 // of every key of counterd
 )
 
 // ItemBytes returns what Memcached counts for an item with a value of so many bytes.
-func ItemBytes(value int) int64 { return int64(overhead + keyBytes + value) }
+func ItemBytes(value int) int64 { return int64(ownBytes + keyBytes + value) }
 
 // ChunkBytes returns the bytes of the chunk that this item takes.
 func ChunkBytes(value int) int64 {
 	item := ItemBytes(value)
-	for size := int64(smallestChunk); size*5 < largestChunk*4; size = (size*5/4 + 7) &^ 7 {
+	for size := int64(minChunk); size*5 < maxChunk*4; size = (size*5/4 + 7) &^ 7 {
 		if item <= size {
 			return size
 		}
 	}
-	return (item + largestChunk - 1) / largestChunk * largestChunk
+	return (item + maxChunk - 1) / maxChunk * maxChunk
 }
