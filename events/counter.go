@@ -136,7 +136,7 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	counter = Counter{Event: e.Name, Retention: e.Remembered()}
 	ipv6Prefix := DefaultIPv6Prefix
 	if rule := e.rule(kinds); rule != nil {
-		counter.Precision = e.precision(rule)
+		counter.Precision = rule.Precision
 		ipv6Prefix = rule.ipv6Prefix()
 	}
 	var space [idSpace]byte
@@ -151,28 +151,22 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	return counter, id, nil
 }
 
-// rule returns the first rule per those kinds. Rules with the same kinds agree
-// in all that shapes their counter.
+// rule returns the first rule per those kinds that is kept in buckets, or the first of all: a log
+// has no part in the precision. Otherwise rules with the same kinds agree in all that shapes their
+// counter.
 func (e *Event) rule(kinds []string) *Rule {
+	var first *Rule
 	for i := range e.Rules {
-		if slices.Equal(e.Rules[i].Per, kinds) {
-			return &e.Rules[i]
+		rule := &e.Rules[i]
+		switch {
+		case !slices.Equal(rule.Per, kinds):
+		case !rule.inLog():
+			return rule
+		case first == nil:
+			first = rule
 		}
 	}
-	return nil
-}
-
-// precision returns the precision of the first rule's counter, in which a log has no part.
-func (e *Event) precision(first *Rule) Precision {
-	if !first.inLog() {
-		return first.Precision
-	}
-	for i := range e.Rules {
-		if rule := &e.Rules[i]; rule.Precision != Second && slices.Equal(rule.Per, first.Per) {
-			return rule.Precision
-		}
-	}
-	return Second
+	return first
 }
 
 func (e *Event) wantsFeature() error {

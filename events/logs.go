@@ -23,15 +23,14 @@ type LogFootprint struct {
 
 // LogFootprintOf returns what a counter per those kinds takes if all its limits are kept in a log.
 func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint {
-	var rules []int
+	log := sharedLog{of: e}
 	for i := range e.Rules {
 		if slices.Equal(e.Rules[i].Per, kinds) {
-			rules = append(rules, i)
+			log.rules = append(log.rules, i)
 		}
 	}
-	_, tooLarge := e.logFault(rules, "", grace)
-	hits, bytes := journal.Spread(e.logLimits(rules, ""), e.Remembered().Milliseconds())
-	return LogFootprint{!tooLarge, hits, bytes}
+	hits, bytes := journal.Spread(log.limits(""), e.Remembered().Milliseconds())
+	return LogFootprint{log.size("", grace) <= journal.MaxSize, hits, bytes}
 }
 
 // logFault says that a log of a rule may be too large.
@@ -45,46 +44,57 @@ func (f logFault) Error() string {
 	return fmt.Sprintf("a log of so many hits takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
 
-// logFaults returns the rules whose logs may be too large: of rules that share a log the first, or
-// the first value of each that overrides it.
-func (e *Event) logFaults(grace time.Duration) (faults []logFault) {
-	logs := make(map[string][]int) // the rules of each
+// sharedLog is a log as the rules that share it bound it.
+type sharedLog struct {
+	of    *Event
+	rules []int // of the event
+}
+
+// logsOf returns the logs of an event, in the order of their names.
+func logsOf(e *Event) []sharedLog {
+	logs := make(map[string]sharedLog)
 	for i := range e.Rules {
 		if rule := &e.Rules[i]; rule.inLog() {
-			logs[rule.counterName()] = append(logs[rule.counterName()], i)
+			log := logs[rule.counterName()]
+			log.of, log.rules = e, append(log.rules, i)
+			logs[rule.counterName()] = log
 		}
 	}
+	var sorted []sharedLog
 	for _, name := range slices.Sorted(maps.Keys(logs)) {
-		rules := logs[name]
-		if fault, found := e.logFault(rules, "", grace); found {
-			faults = append(faults, fault)
-			continue
-		}
-		for _, i := range rules {
-			for _, value := range slices.Sorted(maps.Keys(e.Rules[i].Overrides)) {
-				if fault, found := e.logFault(rules, value, grace); found {
-					fault.rule, fault.value = i, value
-					faults = append(faults, fault)
-					break
-				}
+		sorted = append(sorted, logs[name])
+	}
+	return sorted
+}
+
+// faults returns the rules that let the log grow too large: the first, or the first value of each
+// that overrides it.
+func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
+	if bytes := l.size("", grace); bytes > journal.MaxSize {
+		return []logFault{{rule: l.rules[0], bytes: bytes}}
+	}
+	for _, i := range l.rules {
+		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
+			if bytes := l.size(value, grace); bytes > journal.MaxSize {
+				faults = append(faults, logFault{i, value, bytes})
+				break
 			}
 		}
 	}
 	return faults
 }
 
-// logFault returns what is wrong with the log of the rules for a value.
-func (e *Event) logFault(rules []int, value string, grace time.Duration) (logFault, bool) {
-	bytes := journal.Size(e.logLimits(rules, value), e.Remembered().Milliseconds(), 2*grace.Milliseconds())
-	return logFault{rule: rules[0], bytes: bytes}, bytes > journal.MaxSize
+// size returns how many bytes the log of a value takes at the most.
+func (l sharedLog) size(value string, grace time.Duration) int {
+	return journal.Size(l.limits(value), l.of.Remembered().Milliseconds(), 2*grace.Milliseconds())
 }
 
-// logLimits returns the limits that bound a log of the rules for a value: those in shadow bound only
-// one that no other limit bounds.
-func (e *Event) logLimits(rules []int, value string) []journal.Limit {
+// limits returns the limits that bound the log of a value: those in shadow bound only one that no
+// other limit bounds.
+func (l sharedLog) limits(value string) []journal.Limit {
 	var enforced, shadow []journal.Limit
-	for _, i := range rules {
-		rule := &e.Rules[i]
+	for _, i := range l.rules {
+		rule := &l.of.Rules[i]
 		limits, overridden := rule.Overrides[value]
 		if !overridden {
 			limits = rule.Limits
@@ -123,8 +133,10 @@ func (r *Rules) UseLogs() bool {
 func (r *Rules) CheckLogs(grace time.Duration) error {
 	var faults []error
 	for _, event := range r.All() {
-		for _, fault := range event.logFaults(grace) {
-			faults = append(faults, fmt.Errorf("%w: %s, per %s: %w", ErrInvalid, event.Name, strings.Join(event.Rules[fault.rule].Per, "+"), fault))
+		for _, log := range logsOf(event) {
+			for _, fault := range log.faults(grace) {
+				faults = append(faults, fmt.Errorf("%w: %s, per %s: %w", ErrInvalid, event.Name, strings.Join(event.Rules[fault.rule].Per, "+"), fault))
+			}
 		}
 	}
 	return errors.Join(faults...)
@@ -135,12 +147,14 @@ func (r comparison) checkLogs(event *Event, rules []*ruleFields) {
 	if slices.ContainsFunc(rules, func(rule *ruleFields) bool { return !rule.knownPer || !r.sound(rule.at) }) {
 		return
 	}
-	for _, fault := range event.logFaults(DefaultGrace) {
-		rule := rules[fault.rule]
-		at := rule.fields["rate"]
-		if fault.value != "" {
-			at = rule.fields["overrides"]
+	for _, log := range logsOf(event) {
+		for _, fault := range log.faults(DefaultGrace) {
+			rule := rules[fault.rule]
+			at := rule.fields["rate"]
+			if fault.value != "" {
+				at = rule.fields["overrides"]
+			}
+			r.fault(at, "%s", fault)
 		}
-		r.fault(at, "%s", fault)
 	}
 }

@@ -33,6 +33,7 @@ func TestALogBesideBuckets(t *testing.T) {
 func TestLogsThatMayBeTooLarge(t *testing.T) {
 	for limits, grace := range map[string]time.Duration{
 		"[{per: ip, rate: 1000/d, algorithm: sliding-log}]":                                                                        30 * time.Second,
+		"[{per: ip, rate: 1000/d, algorithm: sliding-log, shadow: true}]":                                                          30 * time.Second,
 		"[{per: ip, rate: 100/s, algorithm: sliding-log}]":                                                                         DefaultGrace,
 		"[{per: ip, rate: 3000/d, algorithm: sliding-log}, {per: ip, rate: 60/m, algorithm: sliding-log}]":                         5 * time.Second,
 		"[{per: ip, rate: 900/d, algorithm: sliding-log}, {per: ip, rate: 9000/d, name: x, algorithm: sliding-log, shadow: true}]": 30 * time.Second,

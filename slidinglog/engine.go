@@ -28,7 +28,7 @@ func Item() uint64 { return logItem }
 type Engine struct {
 	base     engine.Base
 	now      func() time.Time
-	grace    int64 // milliseconds
+	grace    grace
 	process  uint32
 	sequence atomic.Uint64
 	sizes    sizes
@@ -46,7 +46,7 @@ func New(base engine.Base) (*Engine, error) {
 	case base.Grace <= 0:
 		return nil, errors.New("slidinglog: the base has no grace")
 	}
-	e := &Engine{base: base, now: base.Clock, grace: base.Grace.Milliseconds(), process: rand.Uint32(), replicated: can.Replicated()}
+	e := &Engine{base: base, now: base.Clock, grace: grace(base.Grace.Milliseconds()), process: rand.Uint32(), replicated: can.Replicated()}
 	if e.now == nil {
 		e.now = time.Now
 	}
@@ -62,20 +62,23 @@ func (e *Engine) Keeps(algorithm string) bool { return algorithm == Algorithm }
 // Tick returns a millisecond.
 func (e *Engine) Tick() time.Duration { return time.Millisecond }
 
-// young is for how long, in milliseconds, an entry keeps its identity. A writer looks for it, and
-// voids it, within half the grace each, by a clock that is off by a quarter at most.
-func (e *Engine) young() int64 { return 2 * e.grace }
-
-// undecided is for how long, in milliseconds, another counter may take to deny a hit. If it takes
-// longer, or the clock of its process is as far behind, hits that rest on it are denied for good.
-func (e *Engine) undecided() int64 { return e.grace / 8 }
-
 // identity returns an identity for an entry.
 func (e *Engine) identity() journal.ID { return journal.NewID(e.process, e.sequence.Add(1)) }
 
+// grace is the allowance for clock skew and late round trips, in milliseconds.
+type grace int64
+
+// young is for how long, in milliseconds, an entry keeps its identity. A writer looks for it, and
+// voids it, within half the grace each, by a clock that is off by a quarter at most.
+func (g grace) young() int64 { return 2 * int64(g) }
+
+// undecided is for how long, in milliseconds, another counter may take to deny a hit. If it takes
+// longer, or the clock of its process is as far behind, hits that rest on it are denied for good.
+func (g grace) undecided() int64 { return int64(g) / 8 }
+
 // ttl returns for how many seconds the log lives that holds windows of that length.
-func (e *Engine) ttl(window time.Duration) int64 {
-	return engine.CeilSeconds(window+time.Duration(e.young()+e.grace)*time.Millisecond) + 1
+func (g grace) ttl(window time.Duration) int64 {
+	return engine.CeilSeconds(window+time.Duration(g.young()+int64(g))*time.Millisecond) + 1
 }
 
 // sizeBits is how many bits of a hash say where the size of a log is noted.

@@ -140,7 +140,7 @@ func (s *session) expires(ttl int64) int64 {
 	if s.log.Head().Outdated(s.revision) {
 		ttl = 0
 	}
-	return max(s.time/1000, s.engine.now().Unix()) + max(ttl, s.engine.ttl(s.longest))
+	return max(s.time/1000, s.engine.now().Unix()) + max(ttl, s.engine.grace.ttl(s.longest))
 }
 
 // Absorb takes in what the round trip has found.
@@ -205,13 +205,13 @@ func (s *session) absorb() error {
 
 // decode reads the log, of replicas what they hold together. It reports whether there is one.
 func (s *session) decode() (found bool, err error) {
-	value := s.replicas.take(&s.trip, s.batch.keys, s.time-s.engine.undecided())
+	value := s.replicas.take(&s.trip, s.batch.keys, s.time-s.engine.grace.undecided())
 	if value == nil && s.replicas.fault == nil {
 		return false, nil
 	}
 	if err = s.replicas.fault; err == nil {
 		s.question.Keys, s.question.Revision = s.batch.keys, s.revision
-		s.question.Pending = max(s.time-s.engine.undecided(), 1)
+		s.question.Pending = max(s.time-s.engine.grace.undecided(), 1)
 		err = s.log.Read(value, s.question)
 	}
 	switch {
@@ -236,7 +236,7 @@ func (s *session) absent(step phase) error {
 		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
-	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.ttl(s.longest), Floor: s.time - s.engine.young(), Since: s.since()}
+	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.grace.ttl(s.longest), Floor: s.time - s.engine.grace.young(), Since: s.since()}
 	var err error
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
@@ -257,8 +257,8 @@ func (s *session) again(step phase) error {
 // different entries, these keep their identity, unless the log grows too large.
 func (s *session) rewrite(after phase) error {
 	rewrite := journal.Rewrite{
-		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.ttl(s.longest),
-		Now: s.time, Young: s.engine.young(), Retain: s.counter.Remembered().Milliseconds(),
+		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.grace.ttl(s.longest),
+		Now: s.time, Young: s.engine.grace.young(), Retain: s.counter.Remembered().Milliseconds(),
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
@@ -334,7 +334,7 @@ func (s *session) settle() {
 
 // extend has the step go on if the log is to live longer than the session's limits need.
 func (s *session) extend() {
-	if s.log.Head().TTL > s.engine.ttl(s.longest) {
+	if s.log.Head().TTL > s.engine.grace.ttl(s.longest) {
 		s.step = extending
 	}
 }

@@ -10,7 +10,7 @@ import (
 // windows are the limits of a counter, and what a log that was read says of them.
 type windows struct {
 	batch
-	limits   []engine.Limit
+	occupancy
 	revision uint64        // the highest of them
 	longest  time.Duration // window, or the retention
 	moment   int64         // milliseconds; waits count from here
@@ -18,8 +18,7 @@ type windows struct {
 
 	log      journal.Log
 	question journal.Question
-	base     []journal.Content // what each limit counts ahead of the batch
-	waits    []engine.Wait     // of the searches
+	waits    []engine.Wait // of the searches
 }
 
 func (w *windows) begin(moment engine.Moment, retention time.Duration) {
@@ -29,15 +28,14 @@ func (w *windows) begin(moment engine.Moment, retention time.Duration) {
 }
 
 func (w *windows) end() {
-	clear(w.limits)
-	w.limits, w.base, w.waits, w.question.Limits = w.limits[:0], w.base[:0], w.waits[:0], w.question.Limits[:0]
+	w.occupancy.clear()
+	w.waits, w.question.Limits = w.waits[:0], w.question.Limits[:0]
 }
 
 // Limit adds a limit.
 func (w *windows) Limit(limit engine.Limit) {
-	w.limits = append(w.limits, limit)
+	w.occupancy.add(limit)
 	w.question.Limits = append(w.question.Limits, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling, Shadow: !limit.Enforced})
-	w.base = append(w.base, journal.Content{})
 	w.longest, w.revision = max(w.longest, limit.Window), max(w.revision, limit.Revision)
 }
 
@@ -72,28 +70,6 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 		standing.Outcome = engine.Full
 	}
 	return standing
-}
-
-// outcome returns how the limit answers by itself.
-func (w *windows) outcome(limit int, ahead, cost int64) engine.Outcome {
-	held, ceiling := w.base[limit], w.limits[limit].Ceiling
-	switch {
-	case engine.OutcomeOf(held.Count+ahead, cost, ceiling) == engine.Fits:
-		return engine.Fits
-	case engine.OutcomeOf(held.Count-held.Undecided+ahead, cost, ceiling) == engine.Fits:
-		return engine.FullForNow
-	}
-	return engine.Full
-}
-
-// denies reports whether a limit denies the hit by itself.
-func (w *windows) denies(ahead, cost int64) bool {
-	for i := range w.limits {
-		if w.limits[i].Enforced && w.outcome(i, ahead, cost) != engine.Fits {
-			return true
-		}
-	}
-	return false
 }
 
 // isStale reports whether the log has limits of newer rules than the session.
@@ -138,14 +114,6 @@ func (w *windows) since() int64 {
 	return since
 }
 
-// WantFinal wants nothing: what was read says which hits may be void yet.
-func (w *windows) WantFinal(int) {}
-
-// Final returns what the window holds without hits that other counters may deny.
-func (w *windows) Final(limit int) int64 {
-	return w.base[limit].Count - w.base[limit].Undecided
-}
-
 // Search finds in the log when the limit has room. It makes no round trip.
 func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 	cost += ahead - w.total // hits of the batch that are void leave at once
@@ -165,3 +133,49 @@ func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 
 // Wait returns what the search has found.
 func (w *windows) Wait(search int) engine.Wait { return w.waits[search] }
+
+// occupancy is what each limit of a session counts.
+type occupancy struct {
+	limits []engine.Limit
+	base   []journal.Content // of each, ahead of the batch
+}
+
+// add adds a limit that counts nothing yet.
+func (o *occupancy) add(limit engine.Limit) {
+	o.limits, o.base = append(o.limits, limit), append(o.base, journal.Content{})
+}
+
+func (o *occupancy) clear() {
+	clear(o.limits)
+	o.limits, o.base = o.limits[:0], o.base[:0]
+}
+
+// outcome returns how the limit answers by itself.
+func (o *occupancy) outcome(limit int, ahead, cost int64) engine.Outcome {
+	held, ceiling := o.base[limit], o.limits[limit].Ceiling
+	switch {
+	case engine.OutcomeOf(held.Count+ahead, cost, ceiling) == engine.Fits:
+		return engine.Fits
+	case engine.OutcomeOf(held.Count-held.Undecided+ahead, cost, ceiling) == engine.Fits:
+		return engine.FullForNow
+	}
+	return engine.Full
+}
+
+// denies reports whether a limit denies the hit by itself.
+func (o *occupancy) denies(ahead, cost int64) bool {
+	for i := range o.limits {
+		if o.limits[i].Enforced && o.outcome(i, ahead, cost) != engine.Fits {
+			return true
+		}
+	}
+	return false
+}
+
+// WantFinal wants nothing: what was read says which hits may be void yet.
+func (o *occupancy) WantFinal(int) {}
+
+// Final returns what the window holds without hits that other counters may deny.
+func (o *occupancy) Final(limit int) int64 {
+	return o.base[limit].Count - o.base[limit].Undecided
+}
