@@ -60,7 +60,8 @@ func TestCountsEqualAnOracle(t *testing.T) {
 		log := &oracle{log: map[string][]logged{}}
 		rng := rand.New(rand.NewPCG(5, 6))
 		var found, fine int
-		for range testkit.Times(12) {
+		rounds := testkit.Times(12)
+		for range rounds {
 			clock.Advance(time.Duration(rng.Int64N(int64(testkit.Pick(rng, 5*time.Second, time.Minute, 4*time.Hour)))).Truncate(time.Millisecond))
 			var running sync.WaitGroup
 			for i, p := range process {
@@ -85,8 +86,8 @@ func TestCountsEqualAnOracle(t *testing.T) {
 				historyAtRandom(t, rng, clock.Now(), p, counter, log, algorithm)
 			}
 		}
-		require.Greater(t, found, 100, "windows that hold nothing prove nothing")
-		require.Equal(t, algorithm == slidinglog.Algorithm, fine > 20)
+		require.Greater(t, found, 5*rounds, "windows that hold nothing prove nothing")
+		require.Equal(t, algorithm == slidinglog.Algorithm, fine > 0)
 	})
 }
 
