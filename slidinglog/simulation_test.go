@@ -391,8 +391,11 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 			room = room && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
 		}
 		own := room
+		limits := s.Session.(*session).log.Head().Limits // newer ones, if it has been rewritten meanwhile
 		for _, limit := range s.limits {
-			limit := journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling}
+			limits = append(slices.Clip(limits), journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling})
+		}
+		for _, limit := range limits {
 			own = own && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
 		}
 		// What is ahead of a pending hit may be void by now.
