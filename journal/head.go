@@ -27,6 +27,9 @@ type Head struct {
 	Limits []Limit
 	// TTL is the time to live of the item, in seconds, that a reader must not shorten.
 	TTL int64
+	// Until is the time until which the item lives at least. Each write of the value sets both, so
+	// whoever needs the log for longer rewrites it.
+	Until int64
 	// Since is the time after which the log knows all events.
 	Since int64
 	// Floor is the time up to which hits are stale, and denied.
@@ -53,7 +56,7 @@ func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
 	}
 	head.Limits, head.base, head.kept = limits, now, 0
 	head.Floor = max(head.Floor, 0)
-	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.TTL} {
+	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.TTL, head.Until} {
 		if n < 0 || n > maxTime {
 			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, head)
 		}
@@ -70,6 +73,7 @@ func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
 	}
 	dst = binary.AppendUvarint(dst, h.Revision)
 	dst = binary.AppendUvarint(dst, uint64(h.TTL))
+	dst = binary.AppendUvarint(dst, uint64(h.Until))
 	dst = binary.AppendUvarint(dst, uint64(h.kept))
 	dst = binary.AppendUvarint(dst, uint64(len(h.Limits)))
 	for _, l := range h.Limits {
@@ -160,7 +164,7 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 	}
 	c := cursor{data: value[fixedSize : end-4]}
 	h := Head{base: c.below(maxTime), Floor: c.below(maxTime), Since: c.below(maxTime), Coarse: c.below(maxTime)}
-	h.Revision, h.TTL, h.kept = c.next(), c.below(maxTime), c.below(readable)
+	h.Revision, h.TTL, h.Until, h.kept = c.next(), c.below(maxTime), c.below(maxTime), c.below(readable)
 	h.Limits = head.Limits[:0]
 	for n := c.below(maxLimits); n > 0; n-- {
 		limit := Limit{Window: c.below(maxTime), Ceiling: c.below(maxCeiling)}

@@ -164,6 +164,7 @@ func (m *merger) mergeHeads() {
 		}
 		m.head.base, m.head.Floor = max(m.head.base, h.base), max(m.head.Floor, h.Floor)
 		m.head.Since, m.head.Coarse = min(m.head.Since, h.Since), max(m.head.Coarse, h.Coarse)
+		m.head.Until = min(m.head.Until, h.Until)
 		m.head.kept = max(m.head.kept, h.kept)
 	}
 }

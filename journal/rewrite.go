@@ -10,6 +10,8 @@ type Rewrite struct {
 	// TTL covers the longest window, Retain and Young: a limit that newer rules add counts
 	// nothing of an item that has expired. Of rules as old the longer one is kept.
 	TTL int64
+	// Until is until when the item lives that is written.
+	Until int64
 
 	Now int64 // milliseconds since 1970
 	// Young is for how long, in milliseconds, an entry keeps its identity: longer than any
@@ -26,7 +28,7 @@ type Rewrite struct {
 // If the new value is too large, older events are moved to the last second of their minute or hour
 // ([Head.Coarse]), so that they count for too long and never too short.
 func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
-	for _, n := range []int64{r.Now, r.Young, r.Retain, r.TTL} {
+	for _, n := range []int64{r.Now, r.Young, r.Retain, r.TTL, r.Until} {
 		if n < 0 || n > maxTime {
 			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, r)
 		}
@@ -40,6 +42,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		}
 		h.Revision, h.Limits, h.TTL = r.Revision, limits, r.TTL
 	}
+	h.Until = r.Until
 	h.base, h.Floor = r.Now, max(h.Floor, r.Now-r.Young)
 	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, h.Revision != l.head.Revision)
 

@@ -37,7 +37,7 @@ func Spread(limits []Limit, retain int64) (hits int64, bytes int) {
 // headSize returns the most bytes of the header.
 func headSize(limits []Limit) int {
 	head := Head{
-		Limits: limits, Revision: math.MaxUint64, TTL: maxTime, Since: maxTime, Floor: maxTime, Coarse: maxTime,
+		Limits: limits, Revision: math.MaxUint64, TTL: maxTime, Until: maxTime, Since: maxTime, Floor: maxTime, Coarse: maxTime,
 		base: maxTime, kept: MaxSize,
 	}
 	return len(appendHead(nil, head, &timeline{}, 0)) + 2*sumSize // numbers of sums

@@ -231,7 +231,7 @@ func (w *replicaSimulation) late(p int) iter.Seq[struct{}] {
 		if err != nil {
 			w.fail(simFails, "%v", err)
 		}
-		op := store.Op{Counter: "0", Data: true, Writes: []store.Write{{Kind: store.Append, Item: logItem, Data: data}}, Reads: []store.Read{{Item: logItem, Expires: now/second + w.engines[p].grace.ttl(simRetention)}}}
+		op := store.Op{Counter: "0", Data: true, Writes: []store.Write{{Kind: store.Append, Item: logItem, Data: data}}, Reads: []store.Read{{Item: logItem}}}
 		w.do(p, []*store.Op{&op}, func() { yield(struct{}{}) })
 		if part := &op.Replicas[w.sound]; part.Err == nil && part.Writes[0].Result == 1 && w.now-began <= simGrace {
 			w.increments = append(w.increments, simAdmitted{time: e.Time, cost: 1})

@@ -24,7 +24,6 @@ const (
 	appending        // appends the entries and reads the log
 	creating         // creates the log, too
 	rewriting        // swaps the log for a shorter one
-	extending        // extends the life of the log
 	repairing        // gives replicas what they lack
 	confirming       // reads the log, now that all replicas have the entries
 )
@@ -32,6 +31,8 @@ const (
 const (
 	// maxTrips bounds the round trips of a step: a log that changes all the time ends it.
 	maxTrips = 6
+	// spareLife is for how long, in milliseconds, a log lives at least when it is not needed any more.
+	spareLife = 10_000
 	// maxBlind is the most bytes that are appended to a log that was not read before.
 	maxBlind = 1 << 10
 )
@@ -112,36 +113,45 @@ func (s *session) Next(now time.Time) []*store.Op {
 	case idle:
 		return nil
 	case looking, probing:
-		s.read(0) // it lives long enough for what it holds
+		s.read()
 	case appending:
 		s.write(store.Write{Kind: store.Append, Data: s.data})
-		s.read(s.expires(0))
+		s.read()
 	case creating:
-		s.write(store.Write{Kind: store.Create, Data: s.next, Expires: s.expires(0)})
+		s.write(store.Write{Kind: store.Create, Data: s.next, Expires: s.expires()})
 		s.write(store.Write{Kind: store.Append, Data: s.data})
-		s.read(s.expires(0))
+		s.read()
 	case rewriting:
 		s.trips++
-		return s.replicas.rewrite(s.op.Counter, s.next, s.expires(s.log.Head().TTL))
+		return s.replicas.rewrite(s.op.Counter, s.next, s.expires())
 	case repairing:
-		return s.replicas.repair(s.op.Counter, s.data, s.expires(s.log.Head().TTL))
-	case extending:
-		s.read(s.expires(s.log.Head().TTL))
+		return s.replicas.repair(s.op.Counter, s.data, s.expires())
 	case confirming:
-		s.read(s.expires(0))
+		s.read()
 	}
 	s.trips++
 	return s.trip.all()
 }
 
-// expires returns when the log expires that lives for so many seconds from now on; longer, by older
-// limits, only until newer ones rewrite it.
-func (s *session) expires(ttl int64) int64 {
+// ttl returns for how many seconds the log is to live from now on; by older limits only until newer
+// ones rewrite it.
+func (s *session) ttl() int64 {
+	own := s.engine.grace.ttl(s.longest)
 	if s.log.Head().Outdated(s.revision) {
-		ttl = 0
+		return own
 	}
-	return max(s.time/1000, s.engine.now().Unix()) + max(ttl, s.engine.grace.ttl(s.longest))
+	return max(s.log.Head().TTL, own)
 }
+
+// until returns until when a log lives that is written now: so much longer than it has to that few
+// hits need it for longer.
+func (s *session) until() int64 {
+	ttl := s.ttl() * 1000
+	return max(s.time, s.engine.now().UnixMilli()) + ttl + max(ttl/4, spareLife)
+}
+
+// expires returns until in seconds, rounded up.
+func (s *session) expires() int64 { return s.until()/1000 + 1 }
 
 // Absorb takes in what the round trip has found.
 func (s *session) Absorb() error {
@@ -158,13 +168,10 @@ func (s *session) absorb() error {
 	switch step {
 	case rewriting:
 		return s.rewritten()
-	case extending:
-		return nil // a hit that came to less is decided all the same
 	case repairing: // whatever became of it
 		if s.after == confirming {
 			return s.again(confirming)
 		}
-		s.extend()
 		return nil
 	case appending, creating:
 		s.appended = s.trip.landed()
@@ -198,7 +205,7 @@ func (s *session) absorb() error {
 	case s.lackKeys():
 		s.step, s.after = repairing, confirming
 	default:
-		s.settle()
+		return s.settle()
 	}
 	return nil
 }
@@ -236,7 +243,7 @@ func (s *session) absent(step phase) error {
 		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
-	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.grace.ttl(s.longest), Floor: s.time - s.engine.grace.young(), Since: s.since()}
+	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.ttl(), Until: s.until(), Floor: s.time - s.engine.grace.young(), Since: s.since()}
 	var err error
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
@@ -257,7 +264,7 @@ func (s *session) again(step phase) error {
 // different entries, these keep their identity, unless the log grows too large.
 func (s *session) rewrite(after phase) error {
 	rewrite := journal.Rewrite{
-		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.grace.ttl(s.longest),
+		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.grace.ttl(s.longest), Until: s.until(),
 		Now: s.time, Young: s.engine.grace.young(), Retain: s.counter.Remembered().Milliseconds(),
 	}
 	if !s.mayShrink() {
@@ -298,10 +305,12 @@ func (s *session) rewritten() error {
 		s.size.Store(uint32(len(s.next)))
 	}
 	switch {
-	case s.after == idle:
+	case s.after == idle || s.after == confirming && swapped:
 		return nil
 	case err != nil:
 		return engine.StoreError(err)
+	case s.after == confirming:
+		return s.again(confirming)
 	case !swapped:
 		return s.again(probing)
 	}
@@ -309,7 +318,7 @@ func (s *session) rewritten() error {
 }
 
 // settle takes in the verdicts of the entries.
-func (s *session) settle() {
+func (s *session) settle() error {
 	for i := range s.base {
 		s.base[i] = s.log.Ahead(0, i)
 	}
@@ -322,21 +331,18 @@ func (s *session) settle() {
 			s.batch.rename(s.engine.identity)
 			s.data, s.fault = s.batch.encode(s.data)
 		}
+	case s.batch.total > 0 && s.log.Head().Until < s.time+s.ttl()*1000:
+		// It may expire before its entries have left their windows.
+		if err := s.rewrite(confirming); err != nil {
+			return err
+		}
 	case s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due() || s.whole && s.replicas.lackSums():
 		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
 	}
 	if s.step == idle && s.replicas.lack() {
 		s.step, s.after = repairing, idle
-	} else if s.step == idle {
-		s.extend()
 	}
-}
-
-// extend has the step go on if the log is to live longer than the session's limits need.
-func (s *session) extend() {
-	if s.log.Head().TTL > s.engine.grace.ttl(s.longest) {
-		s.step = extending
-	}
+	return nil
 }
 
 // trip is a round trip to the log.
@@ -355,9 +361,9 @@ func (t *trip) write(w store.Write) {
 }
 
 // read reads the log into the memory of the read before.
-func (t *trip) read(expires int64) {
+func (t *trip) read() {
 	t.op.Reads = slices.Grow(t.op.Reads, 1)[:1]
-	t.op.Reads[0] = store.Read{Item: logItem, Expires: expires, Data: t.op.Reads[0].Data}
+	t.op.Reads[0] = store.Read{Item: logItem, Data: t.op.Reads[0].Data}
 }
 
 // landed reports whether the last write, an append, has found the log of any replica.
